@@ -29,7 +29,6 @@ from stepscope.models.batch_size.entry_profile import BatchPrediction, make_prof
 from stepscope.models.batch_size.measurement import BatchPoint
 from stepscope.models.batch_size.sweep import WANTED, widest
 from stepscope.models.whatif import CHANGES, parse_request, predict
-from stepscope.models.whatif.anchor import anchored
 
 Json = dict[str, Any]
 _HELD = 0.1  # of a step; chosen: steps of GPUs differ by less from run to run, CPUs by up to 48 %
@@ -120,7 +119,7 @@ def _every_outcome(device: Path) -> Iterator[Outcome]:
             path = device / "captures" / f"{model}.{capture}.stepscope"
             trials = [trial for trial in TRIALS if trial.capture == capture]
             if path.exists():
-                graph = anchored(_graph(path), unwatched_host_ms=host_ms(device, model))
+                graph = _graph(path, host_ms(device, model))
                 yield from _outcomes(graph, model, trials, device)
 
 
@@ -171,8 +170,15 @@ def _extremes(device: Path, part: str, key: str) -> tuple[float, float]:
     return times["min"], times["max"]
 
 
-def _graph(path: Path) -> Graph:
-    return build_graph(stepscope.open(path, cache=False))
+def _graph(path: Path, host: float | None = None) -> Graph:
+    """The graph of a capture, to which `host` is what `stepscope run` would have measured after it."""
+    trace = stepscope.open(path, cache=False)
+    if host is not None:
+        capture = trace.metadata.capture
+        apart = {"host_ns": [1e6 * host], "device_ns": [0]}
+        steps = {**(capture.get("unrecorded_steps") or {}), "apart": apart}
+        trace = trace.with_metadata(capture={**capture, "unrecorded_steps": steps})
+    return build_graph(trace)
 
 
 def _asked(change: str, graph: Graph, model: str) -> list[str]:

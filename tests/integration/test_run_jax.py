@@ -404,6 +404,42 @@ def test_a_script_that_trains_nothing_is_told_what_a_step_is(tmp_path):
     assert "a function under jax.jit" in done.stderr
 
 
+EPOCHS = """
+predict = jax.jit(lambda params, x: (x @ params["first"]).sum())
+for _ in range(10):
+    params, loss = update(params, x, x)
+    for row in x[:60]:
+        float(predict(params, row))
+"""
+
+
+def test_training_replaces_predictions_between_two_epochs(tmp_path):
+    write(tmp_path, TRAINING + EPOCHS)
+
+    done, manifest, trace = recorded(tmp_path, "train.py")
+
+    assert manifest["step_ends_after"] == "update"
+    assert manifest["step_is"].endswith("other calls: <lambda> (60 per step)")
+    assert len(trace["steps"]) == len(manifest["steps_recorded"]) > 0
+    assert done.stderr.count("wrote") == 1
+
+
+SMALL = """
+for step in range(20):
+    rate = jax.jit(lambda step: 0.1 / step)(step + 1.0)
+    params, loss = update(params, x, x * rate)
+"""
+
+
+def test_a_small_compilation_in_each_step_hides_no_run(tmp_path):
+    write(tmp_path, TRAINING + SMALL)
+
+    _, manifest, _ = recorded(tmp_path, "train.py")
+
+    assert manifest["outcome"] == "complete"
+    assert (manifest["step_ends_after"], len(manifest["steps_recorded"])) == ("update", 3)
+
+
 AGAIN = """
 for size in range({calls}):
     x = np.ones((32 + size // {each}, 64), np.float32)

@@ -79,6 +79,21 @@ class Measures:
         return run.work_ms_per_step if run else 0.0
 
     @cached_property
+    def _once(self) -> Intervals:
+        """When first use, or a delay in one step, takes its time."""
+        return self.spans(np.union1d(self.first_use, self.noise))
+
+    def part_of_step(self, rows: Rows, ms: float | None = None) -> float:
+        """The share of a step in which any of `rows` runs, 0 to 1: both without one-off costs and delays.
+
+        Args:
+            ms: what they take on all threads and devices, per step, if that may be less.
+        """
+        spans = self._windows_of_steps.intersect(self.spans(rows)).minus(self._once)
+        spent = self._per_step(spans.total())
+        return min(spent if ms is None else min(ms, spent), self.steady_ms) / (self.steady_ms or 1.0)
+
+    @cached_property
     def first_use(self) -> Rows:
         """Events that later steps do not pay, such as the first use of a kernel (events.id)."""
         return self._search.one_off.calls[self._search.in_steps[self._search.one_off.calls]]
@@ -159,12 +174,12 @@ class Measures:
         return duration / np.maximum(tree.calls[rows], 1) if tree else duration
 
     def share(self, rows: Rows, own: bool = False) -> float:
-        """Share of a step that `rows` take, the median over the steps."""
+        """Share of a step that `rows` take, on any thread or device, the median over the steps."""
         column = self._events["self_ns" if own else "duration_ns"][rows]
         place = np.searchsorted(self._steps["step"], self._events["step"][rows])
         spent = np.bincount(place, column, len(self._steps))
         length = np.array([end - start for _, start, end in self._windows])
-        return float(np.median(spent / np.maximum(length, 1)))
+        return float(np.median(np.minimum(spent / np.maximum(length, 1), 1.0)))
 
     def caused_ns(self, rows: Rows) -> Floats:
         """The time that each CPU event causes, ns: on the device, or on the CPU if there is none.
@@ -312,6 +327,10 @@ class Measures:
         return next((dict(one) for one in map(self._search.trace.metadata.device, used) if one), {})
 
     @cached_property
+    def _windows_of_steps(self) -> Intervals:
+        return Intervals([start for _, start, _ in self._windows], [end for *_, end in self._windows])
+
+    @cached_property
     def _windows(self) -> list[tuple[int, int, int]]:
         return windows(self._search.trace.with_table(self._search.steps))
 
@@ -357,6 +376,8 @@ def one_off(search: EventSearch) -> Rows:
     codes, name = np.unique(search.events["name"][every], return_inverse=True)
     cell, size = name * len(steps) + place, len(codes) * len(steps)
     spent = np.bincount(cell, search.events["self_ns"][every], size).reshape(len(codes), len(steps))
-    ordered = np.sort(spent, axis=1)
-    once = codes[ordered[:, -2] <= _RARE * ordered[:, -1]]
+    calls = np.bincount(cell, minlength=size).reshape(spent.shape)
+    ordered = np.sort(spent / np.maximum(calls, 1), axis=1)
+    # What only one step calls, as one with an evaluation, shows no usual time.
+    once = codes[(ordered[:, -2] <= _RARE * ordered[:, -1]) & ((calls > 0).sum(axis=1) > 1)]
     return np.union1d(delayed, rows[np.isin(search.events["name"][rows], once)])

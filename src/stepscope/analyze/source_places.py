@@ -21,8 +21,10 @@ from stepscope.facts.annotate.jax.frames import frames_of_events, is_users
 from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.annotate.range_names import MODULE_RANGE, has_lines, parse_lines
+from stepscope.read.recorded.samples_json import CATEGORY, IN_LOOP
 from stepscope.trace.arguments import parse
 from stepscope.trace.frame_name import FrameName
+from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit
 from stepscope.trace.row_order import begins_run
 from stepscope.trace.trace import Trace
@@ -159,7 +161,9 @@ _PREFIX = re.compile(
     r"|#+ )"
 )
 _ACTIVITY = re.compile(r"^stepscope\.(?:(evaluation|checkpointing)|block): (\S+) \((.*):(\d+)\)$")
+_SAMPLED = re.compile(r"^(.*) \((.*):(\d+)\)$")
 _MOST_EVENTS = 100_000  # of a place
+_FEWEST_SAMPLES = 2  # one may be of what runs next
 
 
 class PlaceFinder:
@@ -192,6 +196,8 @@ class PlaceFinder:
         first = int(rows[0])
         module = int(self._trace.events["module"][first])
         file, line, function = self.line(first)
+        if not file and module < 0:
+            file, line, function = self._sampled(rows)
         return Place(
             name=self._names[first] or "",
             stage=self._trace.events.text("stage")[first] or "",
@@ -223,6 +229,20 @@ class PlaceFinder:
         called = self._of_module(module) if module >= 0 else ("", None, "")
         activity = None if called[0] else _ACTIVITY.match(name)
         return (activity[3], int(activity[4]), activity[2]) if activity else called
+
+    def _sampled(self, rows: IntArray) -> tuple[str, int | None, str]:
+        """The line that samples of a capture saw most while events of its thread ran, in two of them."""
+        instants, events = self._trace["instants"], self._trace.events
+        sampled = instants.text("category").mask(CATEGORY, IN_LOOP)
+        sampled &= np.isin(instants["track"], events["track"][rows])
+        time = instants["time_ns"][sampled]
+        inside = Intervals(*events.spans(rows)).within(time, time + 1) > 0
+        names = instants.text("name").take(np.flatnonzero(sampled)[inside])
+        seen = Counter(place.groups() for name in names if (place := _SAMPLED.match(name or "")))
+        ((function, file, line), count), *_ = seen.most_common(1) or [(("", "", "0"), 0)]
+        if count < _FEWEST_SAMPLES:
+            return "", None, ""
+        return file, int(line), "" if function == "<module>" else function
 
     def _of_module(self, module: int) -> tuple[str, int | None, str]:
         modules = self._trace["modules"]

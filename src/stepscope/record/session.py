@@ -93,7 +93,7 @@ class Session:
         try:
             from stepscope.record.jax.jax_recorder import JaxRecorder
 
-            return JaxRecorder(self.run.options, self._complete, self._add_unrecorded)
+            return JaxRecorder(self.run.options, self._complete, self._add_unrecorded, self._reopen)
         except (ImportError, AttributeError, CaptureError) as error:
             from stepscope.record.jax.public_profiler import PublicProfilerRecorder
 
@@ -254,11 +254,15 @@ def reason(error: Exception) -> str:
 
 
 def _count(steps: int, recorder: AnyRecorder | None) -> str:
-    step = "step" if recorder and recorder.detector.step_is else "training step"
+    step = "training step" if recorder and recorder.detector.trains else "step"
     return f"1 {step}" if steps == 1 else f"{steps} {step}s"
 
 
 def _meaning(recorder: AnyRecorder | None) -> str:
     """The definition of a step, where it is not a training step."""
-    step = recorder.detector.step_is if recorder else None
-    return f"; a step is {step}" if step else ""
+    detector = recorder.detector if recorder else None
+    return (
+        ""
+        if detector is None or detector.trains or not detector.step_is
+        else f"; a step is {detector.step_is}"
+    )

@@ -134,10 +134,26 @@ class StepDetector:
         return f"{boundary.name}.step" if boundary and boundary.kind is Kind.OPTIMIZER else None
 
     @property
+    def trains(self) -> bool:
+        """Whether an optimizer ends steps."""
+        return self.boundary is not None and self.boundary.kind is Kind.OPTIMIZER
+
+    @property
     def step_is(self) -> str | None:
-        """What a step is, in words, where no optimizer ends it."""
-        boundary = self.boundary
-        return _STEPS[boundary.kind].format(boundary.name) if boundary and boundary.kind in _STEPS else None
+        """What a step is, in words, and which other optimizers step in it."""
+        if (boundary := self.boundary) is None:
+            return None
+        if boundary.kind is not Kind.OPTIMIZER:
+            return _STEPS[boundary.kind].format(boundary.name)
+        name = f"{boundary.name}.step"
+        step = f"all from one {name} to the next" if self._every == 1 else f"all in {self._every} {name}s"
+        others = sorted({_in_turns(other, boundary) for other in self._other_optimizers()})
+        return f"{step}; other optimizers: {', '.join(others)}" if others else step
+
+    def _other_optimizers(self) -> Iterator[StepBoundary]:
+        for other in self._in_the_loop():
+            if other is not self.boundary and other.kind is Kind.OPTIMIZER and other.count:
+                yield other
 
     @property
     def is_sure(self) -> bool:
@@ -164,6 +180,11 @@ class StepDetector:
         for boundary in all_known:
             if self._clock - boundary.last < PATIENCE * max(len(all_known), boundary.longest):
                 yield boundary
+
+
+def _in_turns(other: StepBoundary, boundary: StepBoundary) -> str:
+    """Another optimizer, with how often it steps."""
+    return f"{other.name}.step ({max(round(other.count / max(boundary.count, 1)), 1)} per step)"
 
 
 _watching: list[StepMarks] = []

@@ -8,14 +8,22 @@ the profiler, those after it (`UnrecordedSteps`), those of a JAX loop that runs 
 Source: Linux, Documentation/scheduler/sched-stats.rst (the second field of `schedstat`).
 """
 
+from __future__ import annotations
+
+import math
 import mmap
+import os
 import threading
 import time
+from bisect import bisect
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+
+from stepscope.record.device_times import DeviceTimes
 
 try:
     import resource
@@ -24,6 +32,7 @@ except ImportError:  # of Unix only
 
 MOST, FEWEST = 20, 3  # steps that are described; fewer say nothing of the others
 
+_MEASURED = 3  # times; other processes make one of them longer
 _PAGES = 256  # touched to measure what one costs: 1 MiB, too little for a huge page
 # When steps after a recording have settled: caches and the core's clock rate need about a second.
 _RECENT = 5  # steps that are compared with as many before them
@@ -36,6 +45,8 @@ _SHORTEST_NS, _LONGEST_NS, _MOST_TIMED = 500_000_000, 10_000_000_000, 60
 _MOST_COST = 0.3  # of a part: what is more is noise, not the cost of timing
 _CALLED = "forward", "evaluation"
 _MERGED = *_CALLED, "loss", "rest"  # parts that only a watch on calls tells apart
+# Steps that do different work: one is so many times as long as the next shorter one.
+_APART, _MOST_KINDS = 1.4, 4
 _OF_STEP = ("median_ns", "p10_ns", "p90_ns"), ("cpu_ns", "cpu_p10_ns", "cpu_p90_ns")
 _OF_PART = ("median_ns", "p10_ns", "p90_ns", "recurring_ns"), ("cpu_ns",)
 
@@ -73,13 +84,18 @@ def read_clocks() -> Reading:
 class StepReadings:
     """The clocks at the begin and end of each of some steps."""
 
-    def __init__(self, read: Callable[[], Reading] = read_clocks) -> None:
+    def __init__(
+        self, read: Callable[[], Reading] = read_clocks, queued: Callable[[], int | None] | None = None
+    ) -> None:
         self._read = read
         self._begun: Reading | None = None
-        self._queued_before = queued_ns()
+        self._read_queue, self._is_of_thread = queued or queued_ns, queued is None
+        self._queued: tuple[int | None, int | None] = self._read_queue(), None  # at the first begin, last end
         self.steps: list[tuple[Reading, Reading]] = []
 
     def begin(self) -> None:
+        if not self.steps:
+            self._queued = self._read_queue(), None
         self._begun = self._read()
 
     def end(self) -> None:
@@ -87,12 +103,16 @@ class StepReadings:
         if self._begun:
             self.steps.append((self._begun, self._read()))
             self._begun = None
+            self._queued = self._queued[0], self._read_queue()
 
     def follow(self) -> None:
         """A step ends and the next begins, without a pause for the recorder."""
+        if not self._begun:
+            self._queued = self._read_queue(), None
         now = self._read()
         if self._begun:
             self.steps.append((self._begun, now))
+            self._queued = self._queued[0], self._read_queue()
         self._begun = now
 
     @property
@@ -129,24 +149,67 @@ class StepReadings:
         medians and percentiles of elapsed time by part, and `recurring_ns`, its mean where the
         longest counts as the next longest.
         `page_faults` is the median of those that the process had, None if they are not counted.
-        `queued_ns` is how long that thread waited for a core until now, of `elapsed_ns` in all.
-        Without parts, other threads do the work, and what that thread took is None.
+        `queued_ns` is how long that thread waited for a core, of `elapsed_ns` in all, in which it used
+        one for `used_ns`.
+        Without parts, other threads do the work: what that thread took is None, and these are of all
+        threads, as far as other processes used the cores meanwhile.
         """
         if not self.steps:
             return None
         names = list(self.steps[0][0].parts)
         cpu = _percentiles(self.cpu_ns) if names else (None, None, None)
-        before, now = self._queued_before, queued_ns()
+        first, last = self.steps[0][0], self.steps[-1][1]
+        is_unknown = self._is_of_thread and not names  # that thread only waits for those that work
+        before, after = self._queued
+        after = self._read_queue() if after is None else after
         return {
             "count": self.count,
             **dict(zip(_OF_STEP[0], _percentiles(self.lengths_ns), strict=True)),
             **dict(zip(_OF_STEP[1], cpu, strict=True)),
             "process_cpu_ns": median(self.process_cpu_ns),
             "page_faults": self._page_faults(),
-            "elapsed_ns": self.steps[-1][1].elapsed_ns - self.steps[0][0].elapsed_ns,
-            "queued_ns": now - before if names and before is not None and now is not None else None,
+            "elapsed_ns": last.elapsed_ns - first.elapsed_ns,
+            "used_ns": last.cpu_ns - first.cpu_ns if names else last.process_cpu_ns - first.process_cpu_ns,
+            "queued_ns": None if before is None or after is None or is_unknown else max(after - before, 0),
             "parts": {name: self._describe_part(name) for name in names},
         }
+
+    def describe_each(self) -> dict[str, Any] | None:
+        """CPU time of each step and of its parts, ns, of the thread that trains; None for many steps.
+
+        Without parts it is of all threads.
+        """
+        if not 0 < self.count <= _MOST_TIMED:
+            return None
+        parts = {name: self.part_ns(name, clock=1) for name in self.steps[0][0].parts}
+        return {"cpu_ns": self.work_ns, "elapsed_ns": self.lengths_ns, "parts": parts}
+
+    @property
+    def work_ns(self) -> list[int]:
+        """CPU time of each step: of the thread that trains, of all threads where parts are unknown."""
+        return self.cpu_ns if self.steps and self.steps[0][0].parts else self.process_cpu_ns
+
+    def bounds_of_kinds(self) -> list[int]:
+        """CPU times that separate steps with different work, as those with an evaluation, ascending."""
+        ordered = sorted(self.work_ns)
+        jumps = ((after / max(before, 1), before, after) for before, after in pairwise(ordered))
+        apart = sorted((jump for jump in jumps if jump[0] >= _APART), reverse=True)[: _MOST_KINDS - 1]
+        return sorted(math.isqrt(before * after) for _, before, after in apart)
+
+    def of_kind(self, bounds: Sequence[int], kind: int) -> StepReadings:
+        """The steps between two bounds."""
+        chosen = StepReadings(self._read)
+        chosen._queued = self._queued
+        pairs = zip(self.steps, self.work_ns, strict=True)
+        chosen.steps = [step for step, work in pairs if bisect(bounds, work) == kind]
+        return chosen
+
+    def describe_kinds(self) -> dict[str, Any] | None:
+        """As `describe`; where steps do different work, `kinds` describes each kind, the shortest first."""
+        facts, bounds = self.describe(), self.bounds_of_kinds()
+        if facts and bounds:
+            facts["kinds"] = [self.of_kind(bounds, kind).describe() for kind in range(len(bounds) + 1)]
+        return facts
 
     def _describe_part(self, name: str) -> dict[str, int]:
         elapsed = self.part_ns(name)
@@ -198,11 +261,15 @@ class UnrecordedSteps:
 
     At the end of a step the clocks are read, and nothing else is done until a block is over:
     whatever runs between steps takes caches from the program, and made its steps 10 to 15 % longer.
-    `time_in` changes the detail; None if everything must be timed.
+    `time_in` changes the detail; None if everything must be timed. Host and device come `apart` at
+    the end, since they wait for the device between steps.
     """
 
-    def __init__(self, clock: MarkingClock, time_in: Callable[[Detail], None] | None) -> None:
-        self._clock, self._time_in = clock, time_in
+    def __init__(
+        self, clock: MarkingClock, time_in: Callable[[Detail], None] | None, apart: DeviceTimes | None = None
+    ) -> None:
+        self._clock, self._time_in, self._apart = clock, time_in, apart
+        self._are_timed = False  # whether only host and device are left
         self._waited, self._is_waiting = StepReadings(), True
         self._timed = {detail: StepReadings() for detail in Detail}
         self._detail = Detail.CALLS
@@ -214,6 +281,10 @@ class UnrecordedSteps:
         self._clock.mark()
 
     def step_ended(self) -> None:
+        if self._are_timed and self._apart:
+            self._apart.end()
+            self._time_apart(self._apart)
+            return
         self._clock.mark()
         self._left -= 1
         if not self._left:
@@ -221,17 +292,26 @@ class UnrecordedSteps:
             self._plan_block()
             self._clock.mark()
 
+    def _time_apart(self, apart: DeviceTimes) -> None:
+        self.is_complete = apart.is_over
+        if not apart.is_over:
+            apart.begin()
+
     def describe(self) -> dict[str, Any] | None:
-        """As `StepReadings.describe`, without the cost of timing parts and watching calls."""
+        """As `StepReadings.describe_kinds`, without the cost of timing parts and watching calls."""
         self._collect()
         steps = self._timed[Detail.CALLS]
         if not steps.is_complete:  # the run has ended
             steps = self._waited
             steps.steps = [*steps.steps, *self._timed[Detail.CALLS].steps][-MOST:]
-        facts = steps.describe()
+        facts, bounds = steps.describe_kinds(), steps.bounds_of_kinds()
         if facts:
-            self._remove_cost(facts, steps)
-        return facts
+            self._remove_cost(facts, steps, lambda timed: timed)
+        for kind, of_kind in enumerate((facts or {}).get("kinds", ())):
+            chosen = partial(StepReadings.of_kind, bounds=bounds, kind=kind)
+            self._remove_cost(of_kind, chosen(steps), chosen)
+        apart = self._apart.describe() if self._apart else None
+        return facts | {"apart": apart} if facts and apart else facts
 
     def _collect(self) -> None:
         steps = self._waited if self._is_waiting else self._timed[self._detail]
@@ -249,7 +329,13 @@ class UnrecordedSteps:
             self._left, self._skipped = _BLOCK + _SKIPPED, _SKIPPED
         else:
             self._left = _BLOCK
-        self.is_complete = self._has_enough()
+        self._are_timed = self._has_enough()
+        if self._are_timed and self._apart:
+            if self._time_in:
+                self._time_in(Detail.STEP)
+            self._time_apart(self._apart)
+        else:
+            self.is_complete = self._are_timed
 
     def _has_enough(self) -> bool:
         timed_ns = sum(sum(steps.lengths_ns) for steps in self._timed.values())
@@ -260,8 +346,11 @@ class UnrecordedSteps:
         fewest = min(steps.count for steps in self._timed.values())
         return fewest >= _MOST_TIMED or (fewest >= MOST and timed_ns > _SHORTEST_NS)
 
-    def _remove_cost(self, facts: dict[str, Any], watched: StepReadings) -> None:
-        parts, whole = self._timed[Detail.PARTS], self._timed[Detail.STEP]
+    def _remove_cost(
+        self, facts: dict[str, Any], watched: StepReadings, chosen: Callable[[StepReadings], StepReadings]
+    ) -> None:
+        """Remove what steps in more detail took longer than `chosen` ones in less."""
+        parts, whole = (chosen(self._timed[detail]) for detail in (Detail.PARTS, Detail.STEP))
         for clock in range(2):
             if parts.count >= FEWEST:
                 cost_ns = _merged_ns(watched, clock) - _merged_ns(parts, clock)
@@ -327,12 +416,17 @@ def page_fault_ns() -> int | None:
         >>> page_fault_ns() in range(20, 100_000)
         True
     """
-    before = page_faults()
     try:
-        with mmap.mmap(-1, _PAGES * mmap.PAGESIZE) as memory:
-            first, again = (_touching_ns(memory) for _ in range(2))
+        times = [cost for _ in range(_MEASURED) if (cost := _page_fault_ns())]
     except OSError:
         return None
+    return min(times, default=None)
+
+
+def _page_fault_ns() -> int | None:
+    before = page_faults()
+    with mmap.mmap(-1, _PAGES * mmap.PAGESIZE) as memory:
+        first, again = (_touching_ns(memory) for _ in range(2))
     got = (page_faults() or 0) - (before or 0)
     return round((first - again) / got) if got >= _PAGES and first > again else None
 
@@ -344,10 +438,49 @@ def _touching_ns(memory: mmap.mmap) -> int:
     return time.thread_time_ns() - begun
 
 
-def queued_ns() -> int | None:
-    """How long this thread could run but got no core so far; None if the system does not say."""
+def queued_ns(thread: object = None) -> int | None:
+    """How long a thread, by default this one, could run but got no core so far; None if not known."""
     try:
-        statistics = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+        statistics = Path(f"/proc/self/task/{thread or threading.get_native_id()}/schedstat")
         return int(statistics.read_bytes().split()[1])
     except (OSError, ValueError, IndexError):
         return None
+
+
+class CoreQueue:
+    """How long all threads of this process waited for cores that other processes used.
+
+    Threads also wait for each other: of what they waited, no more counts than others used.
+
+    Source: Linux, Documentation/filesystems/proc.rst (`/proc/stat`).
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[int, int] | None = None
+        self._total_ns = 0
+
+    def __call__(self) -> int | None:
+        """The sum until now, ns; None if the system does not say."""
+        try:
+            now = _queued_of_all_ns(), _used_by_others_ns()
+        except (OSError, ValueError, IndexError):
+            return None
+        if self._last is not None:
+            self._total_ns += max(
+                min(after - before for before, after in zip(self._last, now, strict=True)), 0
+            )
+        self._last = now
+        return self._total_ns
+
+
+def _queued_of_all_ns() -> int:
+    """The sum over the threads of this process, ns."""
+    return sum(queued_ns(thread.name) or 0 for thread in Path("/proc/self/task").iterdir())
+
+
+def _used_by_others_ns() -> int:
+    """The time for which other processes used cores of this machine since it started, ns."""
+    with Path("/proc/stat").open("rb") as file:
+        user, nice, system, _, _, irq, soft, *_ = map(int, file.readline().split()[1:])
+    ticks = user + nice + system + irq + soft
+    return round(ticks * 1e9 / os.sysconf("SC_CLK_TCK")) - time.process_time_ns()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stepscope.record.creations import CreationWatch, LoaderWatch
+from stepscope.record.device_times import DeviceTimes
 from stepscope.record.inductor_graphs import InductorGraphs
 from stepscope.record.iterations import IterationWatch
 from stepscope.record.memory.memory_recorder import MemoryRecorder
@@ -198,7 +199,7 @@ class TorchHooks:
         self._open_ranges.is_recording = False
         if self._timer and self._times and (times := self._times.describe()):
             own = {"page_fault_ns": page_fault_ns(), "changes": self._timer.changes()}
-            recording.times = times | own
+            recording.times = times | own | {"each": self._times.describe_each()}
         recording.stop_samples()
         kept = self.memory.stop() if self.memory else []
         recording.window.close()
@@ -223,7 +224,8 @@ class TorchHooks:
         self._times = None
         timer = self._timer or self._start_timing()
         timer.stop_noting_changes()
-        steps = UnrecordedSteps(timer, None if self.iterations.is_open else self._time_in)
+        time_in = None if self.iterations.is_open else self._time_in
+        steps = UnrecordedSteps(timer, time_in, DeviceTimes.of_torch())
         self._detach_from_recording()
         self.ranges.only_report()  # model calls are timed, and may end the steps
         return steps

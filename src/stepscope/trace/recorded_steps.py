@@ -4,6 +4,7 @@ Functions that take a capture take its manifest; shares are from 0 to 1.
 """
 
 from collections.abc import Mapping
+from statistics import median
 from typing import Any, NamedTuple
 
 
@@ -25,13 +26,16 @@ def core_share(capture: Mapping[str, Any]) -> float | None:
     """The share of a core that the training thread got of the time in which it could run.
 
     Time in which it waits for a device, data or other processes of its own does not count. Where
-    it waited for a core in a few steps alone, the share of the typical one counts.
+    it waited for a core in a few steps alone, the share of the typical one counts. In JAX, whose
+    threads do the work, it is that of all threads together.
     None where it was not measured.
     """
     times = capture.get("recorded_steps") or {}
     elapsed, queued = times.get("elapsed_ns"), times.get("queued_ns")
     if not elapsed or queued is None:
         return None
+    if times.get("cpu_ns") is None:
+        return float(times["used_ns"] / max(times["used_ns"] + queued, 1))
     typical: float = times.get("cpu_ns", 0) / max(times.get("median_ns", 0), 1)
     over_all: float = 1 - queued / elapsed
     return max(over_all, min(typical, 1.0))
@@ -48,6 +52,9 @@ def active_share(capture: Mapping[str, Any], steps: str = "recorded_steps") -> f
     elapsed, queued, cpu = (times.get(f"{name}_ns") for name in ("elapsed", "queued", "cpu"))
     if not elapsed or queued is None or cpu is None:
         return 1.0
+    if each := times.get("each"):  # between steps the recorder works, and does not wait
+        blocked = max(elapsed - times["used_ns"] - queued, 0)
+        return float(max(1 - blocked / max(sum(each["elapsed_ns"]), 1), 0.0))
     share: float = cpu / max(times.get("median_ns", 0), 1) + queued / elapsed
     return min(share, 1.0)
 
@@ -80,7 +87,8 @@ def load_warning(capture: Mapping[str, Any]) -> str:
     if share is None or share >= QUIET:
         return ""
     times = capture["recorded_steps"]
-    text = f"this process got {share:.0%} of a core: other processes used the machine"
+    core = "a core" if times.get("cpu_ns") else "the cores that it could have used"
+    text = f"this process got {share:.0%} of {core}: other processes used the machine"
     if cpu := times.get("cpu_ns"):
         elapsed = milliseconds(times["median_ns"])
         text += f"; a recorded step has {milliseconds(cpu)} of CPU time in {elapsed}"
@@ -142,3 +150,13 @@ def worker_restarts(capture: Mapping[str, Any]) -> WorkerRestarts | None:
     remakes = times["loaders"] > times["datasets"]
     part = restarts / starts
     return WorkerRestarts(times["workers"], restarts, remakes, part * own, part * (own + first))
+
+
+def apart_ms(capture: Mapping[str, Any]) -> tuple[float, float] | None:
+    """What the CPU and the device need for a step, each alone (medians), ms; None if not timed.
+
+    The CPU launched into an empty queue, and the device worked off a full one.
+    """
+    apart = (capture.get("unrecorded_steps") or {}).get("apart") or {}
+    host, device = apart.get("host_ns"), apart.get("device_ns")
+    return (median(host) / 1e6, median(device) / 1e6) if host and device else None

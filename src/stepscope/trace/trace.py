@@ -39,9 +39,10 @@ class Metadata:
     origin_ns: int = 0  # the recording clock's time at this trace's zero
     tolerance_ns: int = 0  # the recorder's rounding of times, which nesting allows for
     capture: Mapping[str, Any] = field(default_factory=dict)  # the manifest of a stepscope capture
-    # Of a capture's steps on the CPU, if times are without the cost of recording: `recorded_ns`,
-    # `unrecorded_ns` (medians), and per step `removed_ns` of `events` events, of which `memory_ns` is
-    # of new pages of memory. Not there in JAX, whose times stay as recorded; `unknown` says why else.
+    # Of a capture's steps on the CPU, if times are without the cost of recording: `recorded_ns` (a
+    # mean), `unrecorded_ns` (of steps with the same work), and per step `removed_ns` of `events`
+    # events, of which `memory_ns` is of new pages of memory; `estimated_steps` are like no unrecorded
+    # ones, and no recorded one is like a share of `missing_share` of these. `unknown` says why not.
     recording_cost: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)  # the tree of `modules.json` or `--model`
     properties: Mapping[str, Any] = field(default_factory=dict)  # all else at the top level of the file

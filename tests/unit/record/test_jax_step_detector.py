@@ -86,6 +86,60 @@ def test_of_two_called_equally_often_the_last_in_the_turn_ends_the_step() -> Non
     assert loop.ended[-3:] == ["generator_step"] * 3
 
 
+def epochs(loop: Loop, count: int, calls: int, state: bool = False) -> None:
+    """Each trains in one call; then samples are predicted, or an environment steps, one by one."""
+    params, turn = Array(1000), Array(900)
+    for _ in range(count):
+        params = loop.call("epoch", [params, Array(8)], Array(1000))
+        for _ in range(calls):
+            turn = loop.call("predict", [params, turn if state else Array(64)], Array(900))
+
+
+@pytest.mark.parametrize(
+    ("calls", "state"),
+    [(1, False), (20, False), (200, False), (5000, False), (20, True), (200, True), (5000, True)],
+)
+def test_an_epoch_in_one_call_ends_the_step_however_much_is_predicted(calls: int, state: bool) -> None:
+    """What was taken for a step before is none, once the epoch takes what it returned."""
+    loop = Loop()
+    epochs(loop, 1, calls, state)
+    recorded = loop.detector.boundary
+    epochs(loop, 3, calls, state)
+    assert loop.detector.boundary_name == "epoch"
+    assert recorded is loop.detector.boundary or loop.detector.surpasses(recorded)
+    assert loop.ended[-2:] == ["epoch"] * 2
+    assert loop.detector.step_is == (
+        f"one call of epoch, which takes what it returned before; other calls: predict ({calls:,} per step)"
+    )
+
+
+def test_a_second_training_does_not_surpass_the_first() -> None:
+    loop, first, second = Loop(), Array(1000), Array(1000)
+    for _ in range(30):
+        first = loop.call("pretrain", first, Array(1000))
+    recorded = loop.detector.boundary
+    for _ in range(500):
+        second = loop.call("finetune", second, Array(1000))
+    assert loop.detector.boundary_name == "finetune"
+    assert not loop.detector.surpasses(recorded)
+
+
+def test_a_gradient_outside_of_compiled_functions_trains() -> None:
+    loop = Loop()
+    for _ in range(4):
+        loop.call("value_and_grad(loss)", Array(1000), (Array(4), Array(1000)))
+    assert (loop.detector.is_sure, loop.detector.trains) == (True, True)
+    assert loop.detector.step_is == "one call of value_and_grad(loss), which is outside of jax.jit"
+
+
+def test_prediction_alone_is_said_to_train_nothing() -> None:
+    loop = Loop()
+    for _ in range(4):
+        loop.call("predict", Array(1000), Array(4))
+    assert not loop.detector.trains
+    assert loop.detector.step_is == "one call of predict, which takes nothing that it returned before"
+
+
 def summed(loop: Loop, lengths: list[int], parameters: bool = True) -> None:
     """Steps that sum gradients in a function, from zeros, and apply the sum outside of any."""
     for length in lengths:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -215,7 +217,7 @@ def test_the_line_of_the_program_that_a_stack_is_at(monkeypatch: pytest.MonkeyPa
     """A library's function counts for the line that calls it, the recorder's for none."""
     monkeypatch.setattr(loop_samples, "LIBRARIES", ("/lib",))
     monkeypatch.setattr(loop_samples, "is_internal", lambda file: file.startswith("/torch"))
-    found = describe(STACKS, {("<module>", "/x/train.py"), ("log", "/x/train.py")})
+    found = describe(STACKS, [("log", "/x/train.py"), ("<module>", "/x/train.py")], [])
     assert [found["places"][place]["function"] for place in found["place"]] == [
         "log",
         "main",
@@ -228,12 +230,106 @@ def test_the_line_of_the_program_that_a_stack_is_at(monkeypatch: pytest.MonkeyPa
     assert [found["places"][place]["function"] for place in found["loop"]] == ["<module>"]
 
 
+ENGINE, HANDLERS = "/lib/ignite/engine.py", "/lib/ignite/handlers/tensorboard.py"
+PROGRAM = """
+from ignite.handlers import GradsHandler
+
+def update(engine, x):
+    return x
+
+trainer = Engine(update)
+log.attach(trainer, GradsHandler(model))
+trainer.run(data)
+"""
+
+
+@pytest.mark.parametrize(
+    ("handler", "line"), [("GradsHandler.__call__", 8), ("Logger.write", 9), ("fire", 9), ("Engine.fire", 9)]
+)
+def test_a_callback_has_the_line_that_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: str, line: int
+) -> None:
+    """Where a library runs the loop; what the program's own function takes is its own."""
+    monkeypatch.setattr(loop_samples, "LIBRARIES", ("/lib",))
+    script = tmp_path / "train.py"
+    script.write_text(PROGRAM)
+    own = str(script)
+    places = [
+        Place("histogram", NUMPY, 7),
+        Place(handler, HANDLERS, 50),
+        Place("Engine.fire", ENGINE, 30),
+        Place("Engine.run", ENGINE, 20),
+        Place("<module>", own, 9),
+        Place("update", own, 5),
+    ]
+    stacks = [[0, 1, 2, 3, 4], [5, 3, 4], [3, 4]]
+    samples = StackSamples(list(range(20)), [0] * 14 + [1] * 4 + [2] * 2, stacks, places)
+    callers = [("update", own), ("Engine.run", ENGINE), ("<module>", own)]
+    found = describe(samples, callers, [])
+    assert found["places"] == [
+        {"function": handler, "file": own, "line": line},
+        {"function": "update", "file": own, "line": 5},
+        {"function": "<module>", "file": own, "line": 9},
+    ]
+    assert found["loop"] == [2]
+
+
+def test_a_helper_of_a_callback_counts_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_samples, "LIBRARIES", ("/lib",))
+    script = tmp_path / "train.py"
+    script.write_text(PROGRAM)
+    places = [
+        Place("norms", HANDLERS, 9),
+        Place("GradsHandler.__call__", HANDLERS, 50),
+        Place("Engine.run", ENGINE, 20),
+        Place("<module>", str(script), 9),
+    ]
+    samples = StackSamples(list(range(20)), [0] * 20, [[0, 1, 2, 3]], places)
+    callers = [("Engine.run", ENGINE), ("<module>", str(script))]
+    [place] = describe(samples, callers, [])["places"]
+    assert place == {"function": "GradsHandler.__call__", "file": str(script), "line": 8}
+
+
+def test_what_a_coroutine_awaits_has_its_line() -> None:
+    async def fetch() -> None:
+        await asyncio.sleep(0.05)
+
+    async def batches() -> AsyncIterator[int]:
+        for number in range(3):
+            await fetch()
+            yield number
+
+    async def train() -> dict[str, Any]:
+        samples = LoopSamples()
+        async for _ in batches():
+            work()
+        return samples.stop()
+
+    found = asyncio.run(train())
+    named = Counter(found["places"][place]["function"].rpartition(".")[2] for place in found["place"])
+    first = fetch.__code__.co_firstlineno
+    assert named["fetch"] > 10
+    assert named["work"] + named["short"] > 10
+    assert {"function": fetch.__qualname__, "file": HERE, "line": first + 1} in found["places"]
+
+
+def test_the_selector_of_an_event_loop_is_as_before() -> None:
+    async def train() -> bool:
+        selector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
+        samples = LoopSamples()
+        was_watched = "select" in vars(selector)
+        samples.stop()
+        return was_watched and "select" not in vars(selector)
+
+    assert asyncio.run(train())
+
+
 def test_a_function_that_takes_nearly_all_time_is_not_the_loop() -> None:
     """It has not begun where sampling begins, inside a call of the loop."""
     places = [Place("preprocess", "/x/train.py", 3), Place("<module>", "/x/train.py", 9)]
     samples = StackSamples(list(range(20)), [0] * 20, [[0, 1]], places)
-    assert describe(samples, {("<module>", "/x/train.py")})["loop"] == []
-    assert describe(samples, {("preprocess", "/x/train.py")})["loop"] == [0]
+    assert describe(samples, [("<module>", "/x/train.py")], [])["loop"] == []
+    assert describe(samples, [("preprocess", "/x/train.py")], [])["loop"] == [0]
 
 
 def test_fields_of_the_library() -> None:

@@ -54,11 +54,22 @@ def timed(timer: PartTimer, clock: Clock, lengths: list[int]) -> StepReadings:
     return steps
 
 
+def test_threads_that_wait_for_each_other_wait_for_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what all threads waited, no more counts than other processes used."""
+    used = iter([0, 2_000, 2_000, 9_000])
+    waited = iter([0, 5_000, 9_000, 10_000])
+    monkeypatch.setattr(step_times, "_used_by_others_ns", lambda: next(used))
+    monkeypatch.setattr(step_times, "_queued_of_all_ns", lambda: next(waited))
+    queue = step_times.CoreQueue()
+    assert [queue() for _ in range(4)] == [0, 2_000, 2_000, 3_000]
+
+
 def test_lengths_are_described_by_percentiles(timer: PartTimer, clock: Clock) -> None:
     facts = timed(timer, clock, [30, 10, 20, 40, 50, 70, 60, 80, 100, 90, 110]).describe()
     parts, queued = facts.pop("parts"), facts.pop("queued_ns")
     assert queued is None or queued >= 0
     assert facts.pop("elapsed_ns") == 660
+    assert facts.pop("used_ns") == 66
     assert facts == {
         "count": 11,
         "median_ns": 60,

@@ -127,3 +127,35 @@ def test_steps_of_very_different_lengths_stay_longer_than_nothing() -> None:
     facts = program.steps.describe()
     lengths = [facts[name] for name in ("p10_ns", "median_ns", "p90_ns")]
     assert 0 < lengths[0] < lengths[1] <= lengths[2]
+
+
+class Apart:
+    """Host and device by turns, as `DeviceTimes`, over two steps."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    @property
+    def is_over(self) -> bool:
+        return self.calls.count("end") == 2
+
+    def begin(self) -> None:
+        self.calls.append("begin")
+
+    def end(self) -> None:
+        self.calls.append("end")
+
+    def describe(self) -> dict[str, list[int]]:
+        return {"host_ns": [1], "device_ns": [2]}
+
+
+def test_host_and_device_come_apart_at_the_end_and_change_nothing_else() -> None:
+    alone, both = Program(), Program()
+    both.steps._apart = Apart()
+    for program in (alone, both):
+        program.run(1000)
+    assert both.steps._apart.calls == ["begin", "end", "begin", "end"]
+    assert both.detail is Detail.STEP
+    facts = both.steps.describe()
+    assert facts.pop("apart") == {"host_ns": [1], "device_ns": [2]}
+    assert facts == alone.steps.describe()

@@ -742,6 +742,8 @@ export interface Modules {
   steps: number[];
   /** Their mean length. */
   step_ms: number;
+  /** How many devices, or threads, do a module's work at once, in the mean; times are sums. */
+  at_once: number;
   /** How modules were found. */
   evidence: string;
   /** The rest of a step, in which no module runs on the CPU. */

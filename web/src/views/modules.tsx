@@ -203,7 +203,7 @@ function columnsOf(
   unfold: (node: ModuleNode) => void,
 ): Column<ModuleNode>[] {
   const hottest = hottestOf(value.tree);
-  const share: Cost = (node) => shows.longer(node) / (value.step_ms || 1);
+  const share: Cost = (node) => shows.longer(node) / ((value.step_ms || 1) * value.at_once);
   const phases: [string, Cost, Cost][] = [
     ["forward", (node) => node.forward_cpu_ms, (node) => node.forward_device_ms],
     ["backward", (node) => node.backward_cpu_ms, (node) => node.backward_device_ms],

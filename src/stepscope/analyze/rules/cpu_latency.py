@@ -70,8 +70,8 @@ PYTHON_OF_INFERENCE = (
 )
 WAITING = (
     "Find what it waits for: another process (a queue, an environment), a disk, the network, a "
-    "lock or a sleep; and let that go on in another thread or process while the last result is "
-    "used."
+    "lock or a sleep; and prefetch: let that go on in another thread, process or task while the last "
+    "result is used."
 )
 NAMES = "Record with `stepscope run --stack` to see the functions."
 NAMES_OF_JAX = "Record with python_tracer_level=1 to see the functions."

@@ -65,7 +65,7 @@ def exposed_communication(context: RuleContext) -> Iterator[Finding]:
     if context.measures.is_small(exposed):
         return
     device = context.measures.busiest_device
-    share = context.measures.idle_share("communication") if device else exposed / context.measures.steady_ms
+    share = measures.idle_share("communication") if device else min(exposed / measures.step_ms, 1.0)
     whole = context.measures.spans(rows).total() / 1e6 / context.step_count
     hidden = device.overlapped_ms if device else whole - exposed
     gain = _gain(context, exposed)

@@ -42,14 +42,15 @@ def frequent_evaluation(context: RuleContext) -> Iterator[Finding]:
     if not len(rows) and context.is_jax:
         rows = _compiled(context)
     spent = context.measures.longer_side_ms(rows)
-    if not len(rows) or spent < LEAST * context.measures.steady_ms:
+    share = context.measures.part_of_step(np.union1d(rows, _work_of(context, rows)), spent)
+    if not len(rows) or share < LEAST:
         return
     yield context.finding(
-        f"Evaluation takes {spent / context.measures.steady_ms:.0%} of the recorded time, "
-        f"{rounded(spent)} ms per step{context.main_place(rows)}.",
+        f"Evaluation takes {share:.0%} of the recorded time, "
+        f"{rounded(share * context.measures.steady_ms)} ms per step{context.main_place(rows)}.",
         advice,
         rows,
-        context.gains.without(rows, spent, "at most this time"),
+        context.gains.without(rows, share * context.measures.steady_ms, "at most this time"),
         recurs=False,
     )
 
@@ -66,6 +67,10 @@ def _evaluations(context: RuleContext) -> Rows:
     inside = search.enclosing(rows)[np.flatnonzero(model)]
     result: Rows = rows[np.isin(rows, inside)]
     return result
+
+
+def _work_of(context: RuleContext, rows: Rows) -> Rows:
+    return context.search.find(inside=rows, on_device=True)
 
 
 def _compiled(context: RuleContext) -> Rows:

@@ -101,16 +101,14 @@ def hotspot(context: RuleContext) -> Iterator[Finding]:
     kinds = context.events.text("kind").mask(*EXPECTED)[rows]
     kinds |= context.events.text("name").where(_is_expected)[rows]
     spent = np.bincount(context.events["name"][rows[~kinds]], time[~kinds])
-    whole = context.measures.step_ms * 1e6 * context.step_count
     for code in np.argsort(-spent)[:MOST_FINDINGS].tolist():
         chosen = rows[(context.events["name"][rows] == code) & ~kinds]
-        share = context.measures.share(chosen, own=True)
-        if share < LEAST:
+        if context.measures.share(chosen, own=True) < LEAST:
             continue
-        covered = context.measures.spans(chosen).total() / max(whole, 1)  # streams run side by side
         name = context.events.text("name").values[code]
+        share = context.measures.part_of_step(chosen, float(spent[code]) / 1e6 / context.step_count)
         yield context.finding(
-            f"{short_kernel(name, 50)} takes {min(share, covered):.0%} of the step, "
+            f"{short_kernel(name, 50)} takes {share:.0%} of the step, "
             f"{context.times(chosen)} per step{context.main_place(chosen)}.",
             _advice(context, name, chosen),
             chosen,

@@ -123,7 +123,8 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     workers = loader.useful_workers
     gain = _gain_of_workers(context, rows, workers) if workers else None
     helps = gain is None or not measures.is_small(gain.ms)
-    share = measures.idle_share("data") if measures.has_device else waits / measures.steady_ms
+    # On a CPU, delays by other processes are part of this time: as in the report, the step has them too.
+    share = measures.idle_share("data") if measures.has_device else min(waits / measures.step_ms, 1.0)
     who = "The device idles" if context.measures.has_device else f"The {context.loop} waits"
     how = " in the main process (num_workers=0)." if loader.is_alone else "."
     yield context.finding(

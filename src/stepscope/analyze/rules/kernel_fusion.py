@@ -87,7 +87,7 @@ def _large(context: RuleContext, rows: Rows, chain: Ids, what: str) -> Iterator[
         return
     yield context.finding(
         f"Chains of elementwise {what} take {rounded(spent)} ms per step "
-        f"({spent / context.measures.steady_ms:.0%}){context.main_place(rows)}: each of "
+        f"({context.measures.part_of_step(rows, spent):.0%}){context.main_place(rows)}: each of "
         f"{rounded(context.measures.calls(rows), 4)} {what} reads and writes its whole tensor.",
         context.advice(ADVICE, jax=JAX, **LIBRARIES),
         rows,

@@ -165,11 +165,13 @@ class Modules(msgspec.Struct):
         evidence: how modules were found.
         rest_cpu_ms: the rest of a step, in which no module runs on the CPU.
         rest_device_ms: busy time of the device that computes longest, of no module.
+        at_once: how many devices, or threads, do a module's work at once, in the mean; times are sums.
     """
 
     rank: int
     steps: list[int]
     step_ms: float
+    at_once: float
     evidence: str
     rest_cpu_ms: float
     rest_device_ms: float
@@ -245,13 +247,15 @@ def modules(view: TraceView, query: Query) -> Modules:
     """
     summary = summary_of(view, query)
     step_ms, busy_ms, roots = summary.steps.mean_ms, busiest_ms(summary.devices), summary.modules
+    at_once = summary.at_once
     return Modules(
         rank=summary.rank,
         steps=summary.steps.numbers,
         step_ms=step_ms,
+        at_once=at_once,
         evidence=summary.modules_evidence,
-        rest_cpu_ms=max(step_ms - sum(root.cpu_ms for root in roots), 0.0),
-        rest_device_ms=max(busy_ms - sum(root.device_ms for root in roots), 0.0),
+        rest_cpu_ms=max(step_ms - sum(root.cpu_ms for root in roots) / at_once, 0.0),
+        rest_device_ms=max(busy_ms - sum(root.device_ms for root in roots) / at_once, 0.0),
         tree=roots,
     )
 

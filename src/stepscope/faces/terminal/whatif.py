@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from stepscope.models.whatif.ranking import Fit, Ranking
 
 _OF_JOB = ("no_straggler", "bandwidth")  # changes whose effect sketches show
+_LIMITS = 0.95  # of the step: as much of it as the longer of two sides takes, to within noise
 _LEAST_MS = 0.0005  # shorter times would be shown as 0.000
 
 
@@ -241,6 +242,7 @@ def _prediction_lines(answer: Prediction) -> list[str]:
         f"predicted  {answer.predicted_step_ms:10.3f} ms, {answer.speedup:.2f}x "
         f"({low:.3f} to {high:.3f} ms)  {' '.join(answer.changes) or 'no change'}"
         f"{_uncertain(answer)}",
+        *_host_lines(answer),
         *_memory_lines(answer),
         *(f"based on   {basis}" for basis in dict.fromkeys(answer.basis) if basis),
         "",
@@ -267,6 +269,15 @@ def _device(answer: Prediction) -> str:
     if answer.device_busy_ms is None or answer.device_idle_ms is None:
         return ""
     return f", device busy {answer.device_busy_ms:.3f} ms, idle {answer.device_idle_ms:.3f} ms"
+
+
+def _host_lines(answer: Prediction) -> list[str]:
+    """What the CPU needs for a step: no change of the device's work makes it shorter."""
+    if not answer.host_ms:
+        return []
+    before, after = answer.host_ms["before"], answer.host_ms["after"]
+    limits = "; then the CPU limits the step" if after >= _LIMITS * answer.predicted_step_ms else ""
+    return [f"CPU alone  {before:10.3f} ms" + (f", {after:.3f} after it{limits}" if answer.changes else "")]
 
 
 def _left_out(answer: Prediction) -> str:

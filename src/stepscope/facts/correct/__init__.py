@@ -15,6 +15,8 @@ single server", 1952.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +28,9 @@ from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.annotate.stages.stage_runs import with_parts_moved
 from stepscope.facts.annotate.steps.windows import unrecorded_work_end
 from stepscope.facts.correct.costs import (
+    WHOLE,
     error_of_median,
-    median_step_ns,
+    mean_step_ns,
     most_of_event,
     other_work,
     page_faults,
@@ -38,11 +41,14 @@ from stepscope.facts.correct.costs import (
 )
 from stepscope.facts.correct.gaps import (
     costs_of_memory,
+    events_of_steps,
     removed_time,
     stretches_of,
     typical_events,
     with_hidden_cost,
+    with_own_work,
 )
+from stepscope.facts.correct.step_groups import StepGroup, estimated_cost, missing_kind, only, step_groups
 from stepscope.trace.concat import in_order_of_start
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import self_times
@@ -73,30 +79,87 @@ def without_recording_cost(recorded: Trace) -> Trace:
 
 def _corrected(recorded: Trace, annotated: Trace) -> Trace:
     capture = recorded.metadata.capture
-    costs = part_costs(annotated)
-    stretches = stretches_of(annotated, list(costs))
-    steps, work = len(annotated["steps"]), np.flatnonzero(device_work(annotated))
+    work = np.flatnonzero(device_work(annotated))
     blocked = time_blocked(annotated, work)
     # Where the CPU waits for room in the queue, with and without recording, no part shows the cost.
     least_ns = _USUAL_NS if len(full_queue_launches(annotated, work)) else 0.0
-    costs = with_hidden_cost(stretches, costs, blocked, steps, least_ns)
-    spreads, most_ns = unrecorded_spreads(annotated), most_of_event(annotated)
-    typical = typical_events(stretches, len(costs), steps)
-    memory = costs_of_memory(list(costs.values()), typical, page_faults_ns(annotated))
-    removed = removed_time(stretches, costs, spreads, steps, most_ns, memory)
-    clocks = corrected_clocks(stretches.bounds, removed, _busy(annotated, work), blocked)
+    costs = _costs_of_steps(annotated, blocked, least_ns)
+    clocks = corrected_clocks(costs.bounds, costs.removed, _busy(annotated, work), blocked)
+    steps = len(annotated["steps"])
     facts: dict[str, Any] = {
-        "recorded_ns": round(median_step_ns(annotated)),
-        "unrecorded_ns": capture["unrecorded_steps"]["median_ns"],
-        "unrecorded_error": round(error_of_median(capture["unrecorded_steps"]), 4),
-        "removed_ns": round(float(removed.sum()) / steps),
-        "memory_ns": round(sum(memory)),
-        "events": round(float(stretches.events[stretches.part >= 0].sum()) / steps),
+        "recorded_ns": round(costs.recorded_ns),
+        "unrecorded_ns": round(costs.unrecorded_ns),
+        "unrecorded_error": round(costs.error, 4),
+        "removed_ns": round(float(costs.removed.sum()) / steps),
+        "memory_ns": round(costs.memory_ns),
+        "events": round(costs.events / steps),
+        **({"estimated_steps": costs.estimated} if costs.estimated else {}),
+        **costs.missing,
         **page_faults(capture),
     }
     return _on_clocks(recorded, clocks).with_metadata(
         recording_cost=facts, capture=with_parts_moved(recorded.metadata, clocks.on_cpu)
     )
+
+
+@dataclass
+class _Costs:
+    """What recording took in each stretch of time, ns, and times per step: means over its groups."""
+
+    bounds: Times
+    removed: Floats
+    events: float = 0.0
+    recorded_ns: float = 0.0
+    unrecorded_ns: float = 0.0
+    error: float = 0.0
+    memory_ns: float = 0.0
+    estimated: int = 0  # steps that no unrecorded ones are like
+    missing: dict[str, Any] = field(default_factory=dict)  # as `missing_kind` gives it
+
+    def add(self, trace: Trace, group: StepGroup, cost_ns: float, memory_ns: float) -> None:
+        share = float(group.chosen.mean())
+        recorded_ns, before = mean_step_ns(trace), self.unrecorded_ns
+        self.recorded_ns += share * recorded_ns
+        self.memory_ns += share * memory_ns
+        if group.unrecorded is None:
+            self.unrecorded_ns += share * max(recorded_ns - cost_ns, 0.0)
+            self.estimated += int(group.chosen.sum())
+            return
+        unrecorded_ns = float(group.unrecorded["median_ns"])
+        self.unrecorded_ns += share * unrecorded_ns
+        error_ns = self.error * before + share * unrecorded_ns * error_of_median(group.unrecorded)
+        self.error = error_ns / max(self.unrecorded_ns, 1.0)
+
+
+def _costs_of_steps(annotated: Trace, blocked: Intervals, least_ns: float) -> _Costs:
+    """Of each group of steps that do the same work; those that no unrecorded ones are like come last."""
+    whole = stretches_of(annotated, [WHOLE])
+    events = events_of_steps(whole, len(annotated["steps"]))
+    groups = step_groups(annotated, events)
+    result = _Costs(whole.bounds, np.zeros(len(whole.events)), float(whole.events[whole.part >= 0].sum()))
+    result.missing = missing_kind(groups, annotated.metadata.capture["unrecorded_steps"])
+    for group in sorted(groups, key=lambda group: group.unrecorded is None):
+        trace, steps = group.of_group(annotated), int(group.chosen.sum())
+        if group.unrecorded is None:
+            rate = float(result.removed.sum()) / max(float(events[_measured(groups)].sum()), 1.0)
+            usual = annotated.metadata.capture["unrecorded_steps"]
+            costs, spreads = estimated_cost(annotated, group, events[group.chosen], rate, usual), {}
+            stretches = only(whole, group.chosen)
+        else:
+            costs, spreads = part_costs(trace), unrecorded_spreads(trace)
+            stretches = only(stretches_of(annotated, list(costs)), group.chosen)
+            costs = with_hidden_cost(stretches, costs, blocked, steps, least_ns)
+        memory = costs_of_memory(
+            list(costs.values()), typical_events(stretches, len(costs), steps), page_faults_ns(trace)
+        )
+        result.removed += removed_time(stretches, costs, spreads, steps, most_of_event(trace), memory)
+        result.add(trace, group, sum(costs.values()), sum(memory))
+    return replace(result, removed=with_own_work(whole, result.removed))
+
+
+def _measured(groups: Sequence[StepGroup]) -> Mask:
+    """The steps that some unrecorded ones are like, shape (steps,)."""
+    return np.any([group.chosen for group in groups if group.unrecorded is not None], axis=0)
 
 
 def _busy(trace: Trace, work: Rows) -> Intervals:

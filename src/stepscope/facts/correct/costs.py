@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from stepscope.base.arrays import Times
 from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.annotate.steps.step_table import step_lengths
 from stepscope.trace.trace import Metadata, Trace
@@ -82,10 +83,17 @@ def error_of_median(steps: Mapping[str, Any]) -> float:
 
 def median_step_ns(trace: Trace) -> float:
     """The median length of the steps, ns: until threads of XLA, or a device, end their work."""
+    return float(np.median(_lengths(trace)))
+
+
+def mean_step_ns(trace: Trace) -> float:
+    return float(_lengths(trace).mean())
+
+
+def _lengths(trace: Trace) -> Times:
     steps = trace["steps"]
     by_window = in_jax(trace) or device_work(trace).any()
-    lengths = step_lengths(steps) if by_window else steps["end_ns"] - steps["start_ns"]
-    return float(np.median(lengths))
+    return step_lengths(steps) if by_window else steps["end_ns"] - steps["start_ns"]
 
 
 def in_jax(trace: Trace) -> bool:
@@ -148,10 +156,13 @@ def why_unknown(metadata: Metadata) -> str:
 def other_work(trace: Trace) -> str:
     """How much more the steps after the recording did; empty if they did the same.
 
-    A thread that waits for a device may spend that much CPU time on it.
+    Steps that do different work, as every third with an evaluation, are compared by kind. A thread
+    that waits for a device may spend that much CPU time on it.
     """
     recorded = trace.metadata.capture.get("recorded_steps") or {}
     unrecorded = trace.metadata.capture["unrecorded_steps"]
+    if recorded.get("each") and unrecorded.get("kinds"):
+        return ""
     less, more = recorded.get("process_cpu_ns") or 0, unrecorded.get("process_cpu_ns") or 0
     waiting_ns = median_step_ns(trace) if device_work(trace).any() else 0.0
     if not less or more <= max(OTHER_WORK * less, less + _CHANCE_NS, waiting_ns):

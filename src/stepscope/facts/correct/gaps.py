@@ -148,12 +148,11 @@ def removed_time(
 ) -> Floats:
     """How much of each stretch of time recording took, ns, shape (n,).
 
-    Where the recorder itself ran, it took all. Within a part all events cost the same, but a
-    stretch has no more to give than its length. What the gaps of a step cannot give, since
-    recording also slows operators, is taken from all its time alike, as are new pages of memory,
-    which operators get. Costs are medians, thus of a step with the median number of events: one
-    that begins with a rollout has more events and costs more. A part that few steps have costs
-    what the events of the others cost.
+    Within a part all events cost the same, but a stretch has no more to give than its length. What
+    the gaps of a step cannot give, since recording also slows operators, is taken from all its time
+    alike, as are new pages of memory, which operators get. Costs are medians, thus of a step with
+    the median number of events: one that begins with a rollout has more events and costs more. A
+    part that few steps have costs what the events of the others cost.
 
     Args:
         costs: per step and part, ns, as `part_costs` gives them.
@@ -179,6 +178,11 @@ def removed_time(
             here = np.flatnonzero(chosen & (stretches.step == step))
             amounts = float(total[step]), float(pages[step])
             removed[here] = _shared(stretches.events[here], room[here], *amounts)
+    return removed
+
+
+def with_own_work(stretches: Stretches, removed: Floats) -> Floats:
+    """What recording took of each stretch: all where the recorder itself ran, ns, shape (n,)."""
     return np.where(stretches.own_work, (1 - _OWN_KEPT) * np.diff(stretches.bounds), removed)
 
 
@@ -208,6 +212,11 @@ def costs_of_memory(costs: Sequence[float], typical: Sequence[float], faults_ns:
     more = [max(cost - rate * count, 0.0) for cost, count in zip(costs, typical, strict=True)]
     share = min(_FAULTS_OF_PAGE * faults_ns / max(sum(more), 1e-9), 1.0)
     return [share * cost for cost in more]
+
+
+def events_of_steps(stretches: Stretches, steps: int) -> Floats:
+    """The recorded events of each step, float64, shape (steps,)."""
+    return _by_step(stretches, (stretches.part >= 0) & (stretches.step >= 0), stretches.events, steps)
 
 
 def typical_events(stretches: Stretches, parts: int, steps: int) -> list[float]:

@@ -477,7 +477,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(Facts, frozen=True, kw_only=True):
-    """Everything that a report says about one rank."""
+    """Everything that a report says about one rank.
+
+    Attributes:
+        modules: their times are sums over devices and threads.
+        at_once: how many devices, or threads, do their work at once, in the mean.
+    """
 
     kernels: list[Kernel]
     modules: list[ModuleNode]
+    at_once: float = 1.0

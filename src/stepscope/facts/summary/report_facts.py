@@ -20,6 +20,7 @@ from stepscope.facts.annotate.steps.step_table import mean_device_ms, ranks_with
 from stepscope.facts.summary.facts import (
     Device,
     Iterations,
+    ModuleNode,
     Stage,
     StepTimes,
     Summary,
@@ -44,6 +45,7 @@ from stepscope.read.recorded.samples_json import NOT_SAMPLED
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.recorded_steps import active_share, core_share, later_blocked_share, later_loading
 from stepscope.trace.schema import INFERENCE_STAGES, STAGES
+from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace, allocated_peaks
 
@@ -80,7 +82,7 @@ def _device(selected: SelectedSteps, idle: Table, compared: Rows, device: int) -
         idle_ms=causes,
         communication_ms=communication,
         overlapped_ms=max(0.0, communication - causes["communication"]),
-        one_off_ms=causes["one_off"] + comparing,
+        one_off_ms=causes.get("one_off", 0.0) + comparing,
     )
 
 
@@ -146,6 +148,7 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
     kinds = time_by_kind(selected)
     bounds = WorkBounds(selected, devices)
     work = work_of_modules(selected, bounds)
+    modules = module_tree(trace, selected.rank, selected.chosen_events, selected.count, work)
     names = trace.metadata.framework, trace.metadata.framework_version
     return Summary(
         source=trace.metadata.source,
@@ -166,7 +169,8 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
         kinds=kinds,
         kernels=kernels_of(selected, bounds),
         kernels_are="kernels" if devices else "operators",
-        modules=module_tree(trace, selected.rank, selected.chosen_events, selected.count, work),
+        modules=modules,
+        at_once=_at_once(selected, modules),
         modules_evidence=next(iter(trace["modules"].text("evidence")), None) or "",
         data_wait_ms=sum((stage.cpu_ms for stage in stages if stage.stage == "data_loading"), 0.0),
         parameters=_of_roots(selected, "parameters"),
@@ -219,6 +223,20 @@ def _step_times(selected: SelectedSteps) -> StepTimes:
         device_idle_ms=idle_ms,
         **_inner_steps(selected),
     )
+
+
+def _at_once(selected: SelectedSteps, modules: list[ModuleNode]) -> float:
+    """How many devices, or threads of XLA, work at once; so many that modules take no more than the step."""
+    rows, events = selected.work, selected.trace.events
+    spent = sum((node.device_ms if selected.works_on_device else node.cpu_ms) for node in modules)
+    least = max(spent / (selected.length_ns * MS / selected.count or 1.0), 1.0)
+    track = events["track"][rows]
+    lanes = selected.trace["tracks"]["device"][track] if selected.works_on_device else track
+    is_summed = selected.works_on_device or selected.trace.metadata.framework in ("jax", "xla")
+    if not is_summed or len(distinct(lanes)) < 2:
+        return least
+    busy = Intervals(*events.spans(rows)).total()
+    return max(float(selected.work_ns.sum()) / max(busy, 1), least)
 
 
 def _inner_steps(selected: SelectedSteps) -> dict[str, int]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -25,14 +24,17 @@ from stepscope.facts.summary.run_shares import run_lines
 from stepscope.facts.summary.text_tables import STAGE_STYLE, TIME_WORDS, bar_for, plain_table, stage_words
 from stepscope.facts.summary.work_text import efficiency_parts, kernels_parts, modules_table
 from stepscope.trace.missing_records import NOTES
-from stepscope.trace.recorded_steps import load_warning
+from stepscope.trace.recorded_steps import QUIET, apart_ms, load_warning
 
 _ROOM_FOR_BARS = 76  # columns of the terminal
 _SKEWED = 0.1  # of the median: if the mean is so far from it, both are shown
 _UNEVEN = 3  # the longest step as a multiple of the shortest: then means describe neither
 _OVERLAP = 1.005  # of the step: stages that add up to more overlap, less is rounding
 _NOTABLE_COST = 0.01  # of the step: less changes no conclusion
+_MOST_US = 10.0  # that recording one event takes, as when it is corrected
 _MANY_PAGE_FAULTS = 500  # 2 MB, about half a millisecond
+_MOST_OF_FAULT_MS = 0.005  # with what the caches lose; one takes 0.1 to 2 µs by itself
+_ALIKE = 0.05  # relative; chosen: less is noise of either side
 _UNEXPLAINED = 0.1  # of an unrecorded step: a difference that needs a cause
 _TIME_STYLE = {
     "computing": "green",
@@ -102,22 +104,48 @@ def recording_cost(summary: Summary) -> str:
     notes = []
     if removed > max(_NOTABLE_COST, cost.get("unrecorded_error", 0.0)) * unrecorded:
         each = (removed - memory) / max(cost["events"], 1) * 1e3
+        # More is not of events, but of the recorder between two steps.
+        by_event = f": {each:.1f} µs per event for {count(cost['events'])} events" * (each <= _MOST_US)
         notes.append(
             f"recorded steps took {ms(steps.mean_ms + removed)} ms, of which {ms(removed)} ms is "
-            f"recording: {each:.1f} µs per event for {count(cost['events'])} events"
+            f"recording{by_event}"
         )
         if memory > _UNEXPLAINED * unrecorded:
             pages = count(cost["recorded_page_faults"])
             notes[0] += f" and {ms(memory)} ms for {pages} page faults (memory the profiler keeps)"
     if cost["recorded_ns"] / 1e6 - removed - unrecorded > _UNEXPLAINED * unrecorded:
-        other = "has another cause" if memory > _UNEXPLAINED * unrecorded else _other_cause(cost)
+        other = _other_cause(summary, cost["recorded_ns"] / 1e6 - removed - unrecorded)
         notes.append(f"unrecorded steps take {ms(unrecorded)} ms; the rest of the difference {other}")
+    if estimated := cost.get("estimated_steps"):
+        notes.append(f"what recording cost {plural(estimated, 'step')} is an estimate: later steps did less")
+    if share := cost.get("missing_share"):
+        missing = f"{percent(share)} of the steps that followed take {ms(cost['missing_ns'] / 1e6)} ms each"
+        more = round(2 / share)
+        notes.append(
+            f"{missing}, and no recorded step is like them: stepscope run --steps {more} records some"
+        )
     return "; ".join(notes)
 
 
-def _other_cause(cost: Mapping[str, Any]) -> str:
+def host_and_device(summary: Summary) -> str:
+    """Which of the two limits steps that nothing records, and by how much; empty if not timed."""
+    apart = apart_ms(summary.capture)
+    if apart is None:
+        return ""
+    host, device = apart
+    who = "CPU" if host > device else "device"
+    by = f"the {who} limits it" if abs(host - device) > _ALIKE * max(host, device) else "both limit it"
+    return f"each alone, the CPU needs {ms(host)} ms for a step and the device {ms(device)} ms: {by}"
+
+
+def _other_cause(summary: Summary, ms: float) -> str:
+    """Why recorded steps took so much longer than unrecorded ones, besides the recording itself."""
+    if summary.core_share is not None and summary.core_share < QUIET:
+        return "is what other processes took"
+    cost = summary.recording_cost
     before, later = (cost.get(f"{kind}_page_faults", 0) for kind in ("recorded", "unrecorded"))
-    if before < later + _MANY_PAGE_FAULTS:
+    explained = before >= later + _MANY_PAGE_FAULTS and (before - later) * _MOST_OF_FAULT_MS >= ms / 2
+    if not explained or cost.get("memory_ns", 0) > 0:
         return "has another cause"
     return f"is due to memory: {count(before)} page faults per recorded step, {count(later)} later"
 
@@ -198,6 +226,8 @@ class _Report:
             text.append(f"\nexcludes the warm-up {left_out}", "dim")
         if cost := recording_cost(self.main):
             text.append(f"\n{cost}", "dim")
+        if apart := host_and_device(self.main):
+            text.append(f"\n{apart}", "dim")
         if step_is := self.main.capture.get("step_is"):
             text.append(f"\na step is {step_is}", "dim")
         if inner := _inner_steps(steps):

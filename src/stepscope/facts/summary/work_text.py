@@ -16,6 +16,7 @@ from stepscope.facts.summary.text_tables import STAGE_STYLE, WIDE, bar_for, plai
 _ROOM_FOR_BARS = 90  # columns of the terminal
 _LEAST_SHARE = 0.03  # of the time of all modules: those with less share a row
 _LEAST_REST = 0.01  # of the time: a smaller rest has no row
+_ONE = 1.05  # at once: nearly always one, so that a sum is as good as a mean
 _IN_MODULES = ("prefill", "decode", "prefill_decode", "evaluation", "checkpointing")
 _WITHOUT_MODULES = [stage for stage in STAGE_STYLE if stage not in _IN_MODULES]
 _ADAPTERS = "/site-packages/peft/"
@@ -42,6 +43,7 @@ class _ModulesTable:
         self.bars = width >= _ROOM_FOR_BARS
         self.parameters = width >= WIDE and summary.parameters is not None
         self.roots, self.stages = summary.modules, summary.stages
+        self.at_once = summary.at_once if summary.at_once > _ONE else 1.0
         self.total = sum(map(self.cost, self.roots)) or 1.0
         self.outside = sum(map(self.outside_of, self.roots)) >= _LEAST_REST * summary.steps.mean_ms
         heads = ["", "~", "forward>", "backward>", *(["outside>"] if self.outside else [])]
@@ -52,6 +54,11 @@ class _ModulesTable:
         self.step_ms = summary.steps.mean_ms or 1.0
         self.add_nodes(summary.modules)
         self.add_rest(busiest_ms(summary.devices) if summary.devices else summary.steps.mean_ms)
+        if self.at_once > 1:
+            lanes = "devices" if self.on_device else "threads of XLA"
+            note = f"means over {lanes}: {self.at_once:.3g} work at once"
+            before = f"{self.table.caption}; " if self.table.caption else ""
+            self.table.caption = Text(f"{before}{note}", "dim")
 
     def add_nodes(self, nodes: Sequence[ModuleNode], level: int = 0, deep: int = 0) -> None:
         """Rows for the nodes that matter, and one row for the rest.
@@ -89,7 +96,7 @@ class _ModulesTable:
         spent["other"] = spent.get("other", 0.0) - max(
             0.0, inside - spent.get("evaluation", 0.0) - spent.get("checkpointing", 0.0)
         )
-        forward = sum(node.forward_cpu_ms for node in self.roots)
+        forward = sum(node.forward_cpu_ms for node in self.roots) / self.at_once
         spent["forward"] = spent.get("forward", 0.0) - forward
         spent["backward"] = spent.get("backward", 0.0) - (self.total - forward - inside)
         shares = {stage: spent.get(stage, 0.0) / self.step_ms for stage in _WITHOUT_MODULES}
@@ -102,7 +109,7 @@ class _ModulesTable:
         self.table.add_row(Text(label, "dim"), *empty, Text(percent(rest_ms / self.step_ms), "dim"))
 
     def add_node(self, node: ModuleNode, level: int) -> None:
-        forward = node.forward_device_ms if self.on_device else node.forward_cpu_ms
+        forward = (node.forward_device_ms if self.on_device else node.forward_cpu_ms) / self.at_once
         name = Text("  " * level).append(node.name or "model", "" if level else "bold")
         if node.count > 1:
             name.append(f" × {node.count}", "yellow")
@@ -120,10 +127,10 @@ class _ModulesTable:
         )
 
     def outside_of(self, node: ModuleNode) -> float:
-        return node.outside_device_ms if self.on_device else node.outside_cpu_ms
+        return (node.outside_device_ms if self.on_device else node.outside_cpu_ms) / self.at_once
 
     def cost(self, node: ModuleNode) -> float:
-        return node.device_ms if self.on_device else node.cpu_ms
+        return (node.device_ms if self.on_device else node.cpu_ms) / self.at_once
 
 
 def kernels_parts(summary: Summary, width: int) -> Iterator[RenderableType]:

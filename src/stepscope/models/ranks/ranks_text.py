@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 # Rows of each part; chosen: together they fit on one screen.
+_LONGER = 1.05  # times as long as the usual step: then it is said
 _MOST_STRAGGLERS = 3  # findings, two lines each
 _MOST_ERRORS = 5  # files that cannot be read
 _MOST_SHARES = 4  # parts of the imbalance, in one sentence
@@ -103,7 +104,10 @@ def _print_whatifs(console: Console, report: JobReport) -> None:
 
 
 def _share(cost_ms: float, report: JobReport) -> str:
-    return f"{percent(cost_ms / max(report.step_ms, 1e-9))} of the step"
+    """The cost as a share of the step that was replayed: a mean, which rare steps make longer."""
+    mean_ms = max(report.replayed_ms or report.step_ms, cost_ms, 1e-9)
+    is_rare = mean_ms > _LONGER * report.step_ms
+    return f"{percent(cost_ms / mean_ms)} of the {f'mean step, {ms(mean_ms)} ms' if is_rare else 'step'}"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from stepscope.graph import Graph, scale, simulate
+from stepscope.graph import Graph, Simulation, scale, simulate
+from stepscope.trace.recorded_steps import apart_ms
+from stepscope.trace.trace import Trace
 
 _LEAST_PACE, _MOST_PACE = 0.2, 4.0  # of the recorded pace; chosen: beyond, the steps are others
 _ROUNDS = 16  # of bisection: the pace to within 0.01 %
@@ -26,27 +28,37 @@ def host_ms(graph: Graph) -> float:
 
 def step_ms(graph: Graph) -> float:
     """The mean simulated step, ms."""
-    return float(simulate(graph).step_ns.mean()) / 1e6
+    return mean_ms(simulate(graph))
 
 
-def anchored(
-    graph: Graph, unwatched_ms: float | None = None, unwatched_host_ms: float | None = None
-) -> Graph:
+def mean_ms(simulation: Simulation) -> float:
+    """The mean step of a simulation, ms."""
+    return float(simulation.step_ns.mean()) / 1e6
+
+
+def unwatched_ms(trace: Trace) -> tuple[float | None, float | None]:
+    """The step that nothing recorded, and what its CPU needs, ms, as far as a capture has timed them."""
+    capture = trace.metadata.capture
+    step, apart = (capture.get("unrecorded_steps") or {}).get("median_ns"), apart_ms(capture)
+    return step and step / 1e6, apart and apart[0]
+
+
+def anchored(graph: Graph, step: float | None = None, host: float | None = None) -> Graph:
     """The graph at the CPU's unwatched pace.
 
     Args:
-        unwatched_ms: the step that nothing watched; used where the CPU limits it.
-        unwatched_host_ms: what its CPU needs, launching into an empty queue; used if it is known.
+        step: the step that nothing watched, ms; used where the CPU limits it.
+        host: what its CPU needs, launching into an empty queue, ms; used if it is known.
 
     Returns:
         The same graph where neither says anything about the CPU's pace.
     """
     if not graph.on_device.any():
         return graph
-    if unwatched_host_ms is not None:
-        return _at_pace(graph, host_ms, unwatched_host_ms)
-    if unwatched_ms is not None and _cpu_limits(graph):
-        return _at_pace(graph, step_ms, unwatched_ms)
+    if host is not None:
+        return _at_pace(graph, host_ms, host)
+    if step is not None and _cpu_limits(graph):
+        return _at_pace(graph, step_ms, step)
     return graph
 
 

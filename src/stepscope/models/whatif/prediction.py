@@ -28,6 +28,7 @@ from stepscope.graph import (
 )
 from stepscope.graph.critical_path import BusySides
 from stepscope.models.memory.recorded_memory import RecordedMemory, recorded_memory
+from stepscope.models.whatif.anchor import anchored, host_ms, mean_ms, step_ms, unwatched_ms
 from stepscope.models.whatif.change import Request
 from stepscope.trace.recorded_steps import load_warning
 from stepscope.trace.trace import Trace
@@ -48,7 +49,8 @@ class Prediction(msgspec.Struct, frozen=True):
 
     Attributes:
         measured_step_ms: until the next step begins; of the last, until its device work ends.
-        replayed_step_ms: the same steps simulated without a change, and without one-off costs.
+        replayed_step_ms: the same steps simulated without a change, without one-off costs, and at
+            the pace that the CPU has where nothing is recorded, if that is known.
         replay_error: replayed over measured, both without one-off costs, minus 1.
         predicted_step_ms: simulated with the changes, in the order given.
         speedup: replayed over predicted.
@@ -61,6 +63,8 @@ class Prediction(msgspec.Struct, frozen=True):
         critical_path: before and after, by stage and by module, ms.
         device_busy_ms: measured busy time of the busiest device; None if none works.
         device_idle_ms: the rest of the measured step.
+        host_ms: before and after, what the CPU needs for a step whose device takes no time: no
+            change of the device's work makes it shorter; empty without a device.
         one_off_ms: what the measured step takes longer by costs that later steps do not pay.
         memory: the peak; None if it was not asked for, not recorded, or cannot be predicted.
     """
@@ -80,6 +84,7 @@ class Prediction(msgspec.Struct, frozen=True):
     device_idle_ms: float | None = None
     memory: MemoryPrediction | None = None
     one_off_ms: float = 0.0
+    host_ms: dict[str, float] = {}
 
     @property
     def is_certain(self) -> bool:
@@ -111,9 +116,19 @@ class Baseline:
     delays: Rows = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @cached_property
-    def graph(self) -> Graph:
+    def steady(self) -> Graph:
         """The graph without one-off costs."""
         return _without_one_off(self.recorded, self.delays)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The same at the CPU's pace in steps that nothing records, if it is known."""
+        return anchored(self.steady, *unwatched_ms(self.recorded.trace))
+
+    @cached_property
+    def host_ms(self) -> float | None:
+        """What the CPU needs for a step; None without a device."""
+        return host_ms(self.graph) if self.graph.on_device.any() else None
 
     @cached_property
     def simulation(self) -> Simulation:
@@ -133,9 +148,9 @@ class Baseline:
     @cached_property
     def one_off_ms(self) -> float:
         """What the steps take longer by costs that are left out, by the replay."""
-        if self.graph is self.recorded:
+        if self.steady is self.recorded:
             return 0.0
-        return self.measured_ms * (1 - _step_ms(self.simulation) / _step_ms(simulate(self.recorded)))
+        return self.measured_ms * (1 - step_ms(self.steady) / step_ms(self.recorded))
 
     @cached_property
     def device_ms(self) -> tuple[float | None, float | None]:
@@ -149,7 +164,7 @@ class Baseline:
     @cached_property
     def unexplained(self) -> float:
         """Share of the measured step that no known dependency explains."""
-        return max(1 - _step_ms(simulate(without_unexplained_delays(self.graph))) / self.steady_ms, 0.0)
+        return max(1 - step_ms(without_unexplained_delays(self.steady)) / self.steady_ms, 0.0)
 
     @cached_property
     def breakdown(self) -> BusySides:
@@ -198,6 +213,7 @@ class Baseline:
             device_idle_ms=self.device_ms[1],
             memory=self.predict_memory(requests),
             one_off_ms=self.one_off_ms,
+            host_ms={} if self.host_ms is None else {"before": self.host_ms, "after": host_ms(after.graph)},
         )
         return prediction, after
 
@@ -209,15 +225,15 @@ class Baseline:
     @property
     def _error(self) -> float:
         """How far the replay is from the measured steps, as a share of them."""
-        return _step_ms(self.simulation) / self.steady_ms - 1
+        return step_ms(self.steady) / self.steady_ms - 1
 
     def _time_with(self, requests: Sequence[Request]) -> tuple[TimePrediction, Simulation]:
         after = simulate(_changed(self.graph, requests))
-        steps = [_step_ms(after), *_bounds_ms(self.graph, requests)]
+        steps = [mean_ms(after), *_bounds_ms(self.graph, requests)]
         published = (request.change.error for request in requests)
-        error = max(abs(self._error), abs(self.unexplained), *published)
+        error = max(abs(self._error), self.unexplained, *published)
         within = min(steps) * (1 - error), max(steps) * (1 + error)
-        return TimePrediction(_step_ms(self.simulation), steps[0], within), after
+        return TimePrediction(mean_ms(self.simulation), steps[0], within), after
 
 
 def _without_one_off(graph: Graph, delays: Rows) -> Graph:
@@ -273,7 +289,7 @@ def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
 
 def _assumptions(graph: Graph, requests: Sequence[Request], unexplained: float) -> tuple[str, ...]:
     assumed = [_ALWAYS, _TOGETHER if graph.window.rank < 0 else _ALIKE]
-    if abs(unexplained) >= _LEAST_UNEXPLAINED:
+    if unexplained >= _LEAST_UNEXPLAINED:
         assumed.append(f"{unexplained:.1%} of the step are delays without a known cause; they stay")
     if load := load_warning(graph.trace.metadata.capture):
         assumed.append(f"the times of the CPU are typical, although {load}")
@@ -293,15 +309,8 @@ def _bounds_ms(graph: Graph, requests: Sequence[Request]) -> list[float]:
     if not any(request.change.low or request.change.high for request in requests):
         return []
     return in_threads(
-        lambda side: _step_ms(simulate(_changed(graph, requests, side))),
-        ("low", "high"),
-        len(graph),
-        MOST_TASKS,
+        lambda side: step_ms(_changed(graph, requests, side)), ("low", "high"), len(graph), MOST_TASKS
     )
-
-
-def _step_ms(simulation: Simulation) -> float:
-    return float(simulation.step_ns.mean()) / 1e6
 
 
 class MemoryPrediction(msgspec.Struct, frozen=True):

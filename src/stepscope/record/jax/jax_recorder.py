@@ -3,9 +3,14 @@
     step      0 (compiles)  1 2          3 4      5 6 7        8        9 … 28  29 …
                             not watched  runs in  main window  ends it  timed   nothing, no hook
 
-After each compilation the warm-up starts again. The first two steps of a window are not kept: their
-work was requested before the recording began, or before the loop was kept from running ahead. Of a
-program that ends before the main window, the second and third step of the window are kept.
+After each compilation the warm-up starts again, unless each step compiles something. The first two
+steps of a window are not kept: their work was requested before the recording began, or before the
+loop was kept from running ahead. Of a program that ends before the main window, the second and
+third step of the window are kept.
+
+Before a training step has been called twice, another function may have been taken for it: the
+sampling, prediction or evaluation between two epochs. The watch goes on, and the training is
+recorded instead as soon as it shows.
 """
 
 from __future__ import annotations
@@ -25,10 +30,14 @@ from stepscope.record.jax.jit_calls import JitCall, JitCallWatch
 from stepscope.record.options import RecordOptions
 from stepscope.record.recording import Recording, call_in_forked_children
 from stepscope.record.samples.loop_samples import LoopSamples
-from stepscope.record.step_times import FEWEST, MOST, Reading, StepReadings, read_clocks
+from stepscope.record.step_times import FEWEST, MOST, CoreQueue, Reading, StepReadings, read_clocks
 
 _LEAD = 1  # steps by which the window opens early, for programs that end soon
-_PATIENCE = 100  # steps after which a program that never stops compiling is recorded anyway
+# Steps after which a program that never stops compiling is recorded anyway: all of them, or those
+# in a row that each compile; the first steps of a program compile two or three times.
+_PATIENCE, _IN_A_ROW = 100, 8
+_MOST_WATCHED = 20_000  # calls after a recording; a few microseconds each
+_MOST_REPLACED = 3  # recordings: an action, a step of an environment, an epoch
 _MOST_SEEN = 100  # steps: on a CPU, JAX gets 32 ahead
 _SMALL_BYTES, _MOST_KEPT = 4096, 256  # arrays of a step that are kept
 _Returns = list[tuple[int, Reading]]
@@ -69,18 +78,23 @@ class JaxRecorder:
         on_complete: Callable[[JaxRecording], None],
         # Called with the times of steps after the recording (`StepReadings`).
         on_unrecorded: Callable[[dict[str, Any]], None],
+        # Called when steps that turned out to be of no training are replaced.
+        on_replaced: Callable[[], None] = lambda: None,
     ) -> None:
         require_session()
         self.detector = JaxStepDetector(options.step_every)
         self.problem: str | None = None
         self._options = options
         self._on_complete, self._on_unrecorded = on_complete, on_unrecorded
+        self._on_replaced = on_replaced
+        self._watched: int | None = None  # calls since a recording was complete
+        self._replaced = 0  # complete recordings
         self._timed: StepReadings | None = None
         self._unrecorded: SteadySteps | None = None
-        self._boundary: object = None  # of the steps that were recorded
+        self._boundary: Any = None  # of the steps that were recorded
         self._running: JaxRecording | None = None
         self._main: JaxRecording | None = None
-        self._warm = 0
+        self._warm = self._compiling = 0  # steps in a row that compiled nothing, or something
         self._compiled: int | None = None
         self._compilations = CompilationCounter()
         self._watch: JitCallWatch | None = JitCallWatch(self._returned)
@@ -95,6 +109,8 @@ class JaxRecorder:
         try:
             self._close_window(drain=False)
             self._report_unrecorded()
+            if self._replaced and self.best():
+                self._on_replaced()
         except Exception as error:
             self._note(error)
         finally:
@@ -125,7 +141,10 @@ class JaxRecorder:
     def _returned(self, call: JitCall) -> None:
         """Training must continue whatever happens in the recorder."""
         try:
-            if self.detector.advance(call.name, call.inputs, call.outputs):
+            ends_step = self.detector.advance(call.name, call.inputs, call.outputs)
+            if self._watched is not None:
+                self._look_for_training(self._watched)
+            if ends_step and (self._unrecorded or self._watched is None):
                 self._end_step(self.detector.steps, call.outputs)
         except Exception as error:
             self._note(error)
@@ -151,30 +170,43 @@ class JaxRecorder:
     def _complete(self, recording: JaxRecording) -> None:
         self._on_complete(recording)
         self._main, self._unrecorded = None, SteadySteps()
-        self._boundary = self.detector.boundary
+        self._boundary, self._watched = self.detector.boundary, 0
+
+    def _look_for_training(self, watched: int) -> None:
+        """Record again if the recorded steps turn out to be no training, or parts of its steps."""
+        self._watched = watched + 1
+        if self._replaced < _MOST_REPLACED and self.detector.surpasses(self._boundary):
+            self._replaced += 1
+            self._unrecorded = self._watched = None
+            self._warm = self._compiling = 0
+        elif watched >= _MOST_WATCHED and not self._unrecorded:
+            self.close()
 
     def _time_unrecorded(self, steps: SteadySteps, outputs: Any) -> None:
-        if self._warm == 0:
+        if self._warm == 0 and self._compiling < _IN_A_ROW:
             steps.interrupt()  # it compiled something
         steps.step_ended(outputs)
         if steps.is_over or self.detector.boundary is not self._boundary:
-            self.close()
+            self._report_unrecorded()
 
     def _report_unrecorded(self) -> None:
         steps, self._unrecorded = self._unrecorded, None
-        facts = steps.timed.describe() if steps else None
+        facts = steps.timed.describe_kinds() if steps else None
         if facts and facts["count"] >= FEWEST:
             self._on_unrecorded(facts)
 
     def _count_warm_steps(self) -> None:
         compiled = self._compilations.count
         has_new = self._compiled not in (None, compiled)
+        self._compiling = self._compiling + 1 if has_new else 0
         self._warm = 0 if has_new else self._warm + 1
         self._compiled = compiled
 
     def _warm_steps_left(self, done: int) -> int:
         """Steps until the window must open; the run-in is part of the warm-up."""
         wanted = self._options.warmup - RUN_IN + (0 if self.detector.is_sure else UNSURE_STEPS)
+        if self._compiling >= _IN_A_ROW:
+            return max(wanted - self._compiling, 0)
         return max(min(wanted - self._warm, wanted + _PATIENCE - done), 0)
 
     def _end_recorded_step(self, recording: JaxRecording, outputs: Any) -> None:
@@ -195,19 +227,20 @@ class JaxRecorder:
     def _compiled_during(self, recording: JaxRecording) -> bool:
         """Whether a compilation interrupted the recording, in a program that stops compiling."""
         stops = self._options.warmup > 0 and self.detector.steps < _PATIENCE
-        return stops and recording.compiled != self._compiled
+        return stops and self._compiling < _IN_A_ROW and recording.compiled != self._compiled
 
     def _open(self, first: int, run_in: int = RUN_IN) -> JaxRecording:
         window = JaxWindow(self._options, first, self.detector.boundary, run_in)
         self._running = JaxRecording(window=window, compiled=self._compilations.count)
         self._running.samples = LoopSamples()
-        self._timed = StepReadings()
+        self._timed = StepReadings(queued=CoreQueue())
         return self._running
 
     def _close_window(self, *, drain: bool) -> None:
         recording, self._running = self._running, None
         if recording:
-            recording.times = self._timed.describe() if self._timed else None
+            if self._timed and (times := self._timed.describe()):
+                recording.times = times | {"each": self._timed.describe_each()}
             recording.stop_samples()
             recording.window.close(drain=drain)
             recording.keep_early_steps()

@@ -5,7 +5,8 @@ The candidates are the functions that have taken an array which they returned be
 none, all functions are candidates. Of those, only functions that return at least half as many bytes
 as the largest one count (a running mean of the loss is state too). If several remain, the step ends
 after the one called least often, and among equals after the last in the iteration, as with several
-optimizers.
+optimizers. A function counts as gone only after it was not called for far longer than ever before:
+between two calls of an epoch, an evaluation may call another one hundreds of times.
 
 Where several calls of a function make a step (`MicroBatches`), only the first of each step counts.
 
@@ -125,15 +126,31 @@ def arrays_in(outputs: Any) -> list[Any]:
 UNSURE_STEPS = 20  # more warm-up steps where a function may not be the training step
 _LARGE = 0.5  # of the bytes that the largest function returns
 _PATIENCE = 100  # a function not called for as many iterations of all others has left the loop
+_GRADIENTS = "grad(", "value_and_grad("  # as `watch_gradients` names calls outside of jax.jit
+_MOST_NAMED = 3  # other functions
 
 
 @dataclass(eq=False)
 class _Function:
     name: str
-    calls: int = 0
+    first: int = 0  # when it was called first and last, on the detector's clock
     last: int = 0
+    calls: int = 0
+    counted: int = 0  # calls until the last step ended, and how many the step had
+    per_step: int = 0
+    longest: int = 0  # its longest period
     returned_bytes: int = 0
     micro_batches: MicroBatches = field(default_factory=MicroBatches)
+
+    @property
+    def is_gradient(self) -> bool:
+        """Whether it is a gradient that no compiled function asks for."""
+        return self.name.startswith(_GRADIENTS)
+
+    @property
+    def trains(self) -> bool:
+        """Whether it updates something, by taking what it returned before, or a gradient that does."""
+        return self.micro_batches.make_a_step or self.micro_batches.carries_state or self.is_gradient
 
 
 class JaxStepDetector:
@@ -151,13 +168,20 @@ class JaxStepDetector:
         function, counts = self._followed(name, inputs, outputs)
         self._clock += 1
         function.calls += counts
+        function.longest = max(function.longest, self._clock - function.last if function.last else 0)
         function.last = self._clock
         self.boundary = min(self._in_the_loop(), key=lambda candidate: (candidate.calls, -candidate.last))
-        return counts and self.boundary is function and function.calls % self._every == 0
+        if not counts or self.boundary is not function or function.calls % self._every:
+            return False
+        for other in self._functions.values():
+            other.per_step, other.counted = other.calls - other.counted, other.calls
+        return True
 
     def _followed(self, name: str, inputs: Any, outputs: Any) -> tuple[_Function, bool]:
         """The function, and whether this call counts; it is another one if others count now."""
-        function = self._functions.setdefault(name, _Function(name))
+        function = self._functions.get(name)
+        if function is None:
+            function = self._functions[name] = _Function(name, first=self._clock)
         batches = function.micro_batches
         if not batches.is_followed:
             return function, True
@@ -175,22 +199,61 @@ class JaxStepDetector:
     def boundary_name(self) -> str | None:
         return self.boundary.name if self.boundary else None
 
-    step_is: None = None  # one training step, in JAX
+    @property
+    def trains(self) -> bool:
+        return self.boundary is not None and self.boundary.trains
+
+    @property
+    def step_is(self) -> str | None:
+        """What a step is, and which functions are called at other times."""
+        if (boundary := self.boundary) is None:
+            return None
+        calls = "one call" if self._every == 1 else f"{self._every} calls"
+        if boundary.micro_batches.make_a_step:
+            calls = "the calls with equal parameters"
+        takes = "takes what it returned before" if self.trains else "takes nothing that it returned before"
+        takes = "is outside of jax.jit" if boundary.is_gradient else takes
+        others = [f"{function.name} ({function.per_step:,} per step)" for function in self._others()]
+        return f"{calls} of {boundary.name}, which {takes}{_listed(others)}"
+
+    def _others(self) -> list[_Function]:
+        """The other functions that the last step called, the most frequent first."""
+        called = (function for function in self._functions.values() if function.per_step)
+        others = (function for function in called if function is not self.boundary)
+        return sorted(others, key=lambda function: -function.per_step)
+
+    def surpasses(self, recorded: _Function | None) -> bool:
+        """Whether the boundary is a training step, and the recorded function is none, or part of it."""
+        boundary = self.boundary
+        if boundary is None or recorded is None or boundary is recorded or not self.is_sure:
+            return False
+        return not recorded.trains or recorded.last > boundary.first
 
     @property
     def is_sure(self) -> bool:
         """Whether the boundary takes what it returned, and is known to end whole steps."""
         batches = self.boundary.micro_batches if self.boundary else MicroBatches()
-        return batches.make_a_step or (batches.carries_state and not batches.may_make_a_step)
+        is_gradient = self.boundary is not None and self.boundary.is_gradient and batches.begins > 1
+        return batches.make_a_step or ((batches.carries_state or is_gradient) and not batches.may_make_a_step)
 
     @property
     def steps(self) -> int:
         return self.boundary.calls // self._every if self.boundary else 0
 
     def _in_the_loop(self) -> list[_Function]:
-        patience = _PATIENCE * len(self._functions)
-        present = [function for function in self._candidates if self._clock - function.last < patience]
+        least = len(self._functions)
+        present = [
+            function
+            for function in self._candidates
+            if self._clock - function.last < _PATIENCE * max(least, function.longest)
+        ]
         return present or self._candidates
+
+
+def _listed(others: list[str]) -> str:
+    """The others in words; empty if there are none."""
+    more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
+    return f"; other calls: {', '.join(others[:_MOST_NAMED])}{more}" if others else ""
 
 
 def _candidates(functions: list[_Function]) -> list[_Function]:

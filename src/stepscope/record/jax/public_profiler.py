@@ -59,6 +59,7 @@ class NoDetector:
 
     boundary_name: str | None = None
     step_is: str | None = None
+    trains = True
     steps = 0
 
 

@@ -84,6 +84,7 @@ class Activity:
     own_ns: int = 0  # its time
     loading_ns: int = 0  # how much of that the program waited for batches of a DataLoader
     starting_ns: int = 0  # how much of that DataLoaders took to start and to give their first batch
+    lengths: DurationHistogram = field(default_factory=DurationHistogram)  # of blocks and of saving
     count: int = 0  # how often it ran
     count_in_training: int = 0  # how often after training had begun
     runs: int = 0  # how often it ran without training in between, several repetitions as one
@@ -251,6 +252,8 @@ class ActivityLog:
         if self._open is activity:
             now = self.now()
             activity.own_ns += now - self._since
+            if activity.file:
+                activity.lengths.add(now - self._since)
             self._last, self._last_end, self._open = activity, now, None
 
     def begin_nested(self, activity: Activity) -> None:

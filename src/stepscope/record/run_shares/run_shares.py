@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _LONG_GAP, _LONG_STEP = 4, 0.5  # times the usual gap, and the usual step
 _MOST_PLACES = 8  # written to the manifest
+_FEWEST = 3  # times that it ran: recording made one of them longer
 
 _RARE_OPTIMIZER = 0.05  # of the steps of the most frequent one
 _LASTING = 0.5  # of a training
@@ -147,6 +148,7 @@ class _Stages:
                 "file": place.file,
                 "line": place.line,
                 "count": place.count,
+                "median_ns": place.lengths.median_ns() if place.count >= _FEWEST else None,
                 "ns": self._of_place[place],
             }
             for place in places[:_MOST_PLACES]

@@ -4,28 +4,36 @@ Profilers see operators; what NumPy and plain Python do between them has no even
 Python cannot see reads the interpreter's memory by copies that may fail, with a table of where each
 version of Python keeps its frames (`record/native/known_layouts.h`). It is used where it reads
 this thread's own stack as Python itself shows it.
+
+Where a library runs the loop, its callbacks have no line of the program: their place is the
+function of the library, at the line that makes them, or else at the one that starts the loop.
 """
 
 from __future__ import annotations
 
+import linecache
 import os
+import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from stepscope.base.compiled.build import LIBRARY, fingerprint
 from stepscope.record.call_sites import LIBRARIES, is_internal
+from stepscope.record.samples.awaited_lines import AwaitedLines, SampledPlace, Wait, place_at, places_of_stack
 
 _NEARLY_ALL = 0.9  # of the samples; chosen: what is around the loop, not what a step calls
 _RECORDER = str(Path(__file__).parents[1])
-Functions = set[tuple[str, str]]  # name and file
+_DEFINES = re.compile(r"\s*(class |def |async def |#)")
+Function = tuple[str, str]  # name and file
+Functions = set[Function]
 
 
 class LoopSamples:
@@ -35,14 +43,17 @@ class LoopSamples:
         self._thread = threading.get_native_id()
         self._sampler: StackSampler | None = None
         self._lacks = ""
-        self._callers = {place[:2] for place in places_of_stack(sys._getframe())}
+        self._callers = [place[:2] for place in places_of_stack(sys._getframe())]
+        self._awaited: AwaitedLines | None = None
         with self._noting():
             self._sampler = StackSampler()
+            self._awaited = AwaitedLines()
 
     def stop(self) -> dict[str, Any]:
         with self._noting():
             if self._sampler is not None:
-                samples = describe(self._sampler.stop(), self._callers)
+                waits = self._awaited.stop() if self._awaited else []
+                samples = describe(self._sampler.stop(), self._callers, waits)
                 return {"version": 1, "thread": self._thread, **samples}
         return {"version": 1, "lacks": self._lacks}
 
@@ -57,14 +68,27 @@ class LoopSamples:
             self._lacks = f"sampling failed ({type(error).__name__}: {error})"
 
 
-def describe(samples: StackSamples, callers: Functions) -> dict[str, Any]:
-    """Time and line of each sample, and the loop: which of the functions that ran as sampling began."""
-    lines = [_line(samples, stack) for stack in samples.stacks]
-    kept = [at for at, stack in enumerate(samples.stack) if lines[stack]]
+def describe(samples: StackSamples, callers: Sequence[Function], waits: list[Wait]) -> dict[str, Any]:
+    """Time and line of each sample, and the loop: which of the functions that ran as sampling began.
+
+    Args:
+        callers: these functions, innermost first.
+        waits: of an event loop, in order of time.
+    """
+    own = [_line(samples, stack) for stack in samples.stacks]
+    kept = [at for at, stack in enumerate(samples.stack) if own[stack]]
+    around = _around(samples, kept)
+    loop = {caller for caller in callers if caller in around}
+    inner = next((file for name, file in callers if (name, file) in loop and not _is_ours(file)), "")
+    engine = _package(inner)
+    lines = [
+        line and _callback(samples, stack, line, engine, loop)
+        for line, stack in zip(own, samples.stacks, strict=True)
+    ]
     places: dict[SampledPlace, int] = {}
     first = samples.times_ns[kept[0]] if kept else 0
-    numbers = [places.setdefault(line, len(places)) for at in kept if (line := lines[samples.stack[at]])]
-    loop = callers & _around(samples, kept)
+    seen = (place_at(waits, samples.times_ns[at]) or lines[samples.stack[at]] for at in kept)
+    numbers = [places.setdefault(line, len(places)) for line in seen if line]
     return {
         "since_unix_ns": first,
         "after_ns": [samples.times_ns[at] - first for at in kept],
@@ -72,6 +96,46 @@ def describe(samples: StackSamples, callers: Functions) -> dict[str, Any]:
         "places": [{**place._asdict(), "file": str(Path(place.file).absolute())} for place in places],
         "loop": [number for place, number in places.items() if place[:2] in loop],
     }
+
+
+def _is_ours(file: str) -> bool:
+    return is_internal(file) or file.startswith(_RECORDER)
+
+
+def _package(file: str) -> str:
+    """The folder of the installed package that a file is in; empty for the program's own files."""
+    root = next((root for root in LIBRARIES if file.startswith(root)), "")
+    inner = file[len(root) :].lstrip("/\\").removeprefix("site-packages/") if root else ""
+    return file[: -len(inner)] + re.split(r"[/\\]", inner)[0] if inner else ""
+
+
+def _callback(
+    samples: StackSamples, stack: list[int], line: SampledPlace, engine: str, loop: Functions
+) -> SampledPlace:
+    """The line, or the function of the library that runs the loop, which was called by it."""
+    if not engine or line[:2] not in loop or line.file.startswith(LIBRARIES):
+        return line
+    frames = [samples.places[place] for place in stack]
+    inner = [frame for frame in frames if frame.file.startswith(engine)]
+    if not inner or inner[0][:2] in loop:
+        return line
+    around = {_class_of(function) for function, _ in loop}
+    for frame in inner:
+        if _class_of(frame.function) not in around and (made := _making(frame.function, line.file)):
+            return SampledPlace(frame.function, line.file, made)
+    return SampledPlace(inner[0].function, line.file, line.line)
+
+
+def _class_of(function: str) -> str:
+    return function.partition(".")[0]
+
+
+@cache
+def _making(function: str, file: str) -> int:
+    """The line of a file that makes an object of the function's class; 0 if none does."""
+    made = re.compile(rf"\b{re.escape(_class_of(function))}\(")
+    lines = enumerate(linecache.getlines(file), 1)
+    return next((number for number, text in lines if made.search(text) and not _DEFINES.match(text)), 0)
 
 
 def _around(samples: StackSamples, kept: list[int]) -> Functions:
@@ -100,19 +164,10 @@ if TYPE_CHECKING:
     import ctypes
 
 INTERVAL_NS = 1_000_000  # 1 ms; chosen: several samples in most steps
-_DEEPEST = 512  # frames of a stack, from the innermost on, as in C++
 
 
 class Unavailable(Exception):
     """Stacks cannot be sampled here; the message says why."""
-
-
-class SampledPlace(NamedTuple):
-    """A line that a frame executes."""
-
-    function: str
-    file: str
-    line: int
 
 
 @dataclass(frozen=True)
@@ -200,21 +255,6 @@ def parse(text: bytes) -> StackSamples:
 
 def _decoded(text: bytes) -> str:
     return text.decode("utf-8", "replace")
-
-
-def places_of_stack(frame: FrameType | None) -> list[SampledPlace]:
-    """The lines of a stack, innermost first, as Python shows them."""
-    places: list[SampledPlace] = []
-    while frame is not None and len(places) < _DEEPEST:
-        code = frame.f_code
-        name = getattr(code, "co_qualname", code.co_name)  # from Python 3.11 on
-        places.append(SampledPlace(_readable(name), _readable(code.co_filename), frame.f_lineno or 0))
-        frame = frame.f_back
-    return places
-
-
-def _readable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
 
 
 def _version() -> str:

@@ -20,7 +20,8 @@ def once(*steps: str) -> list[str]:
     for number, text in enumerate(steps, 1):
         lines.append(f"main | {number}00 {number + 1}00 | ProfilerStep#{number}")
         lines += WORK.format(number).splitlines()
-        for line in filter(None, map(str.strip, text.splitlines())):
+        numbered = text.replace("corr=", f"corr={number}")  # ids are unique in a file
+        for line in filter(None, map(str.strip, numbered.splitlines())):
             track, span, *rest = line.split("|")
             begin, end = (100 * number + float(time) for time in span.split())
             lines.append("|".join([track, f" {begin} {end} ", *rest]))

@@ -4,7 +4,7 @@ import pytest
 
 from stepscope.facts.summary.facts import Verdict
 from stepscope.facts.summary.verdict import certain_share, under_load
-from stepscope.trace.recorded_steps import core_share, later_blocked_share, load_warning
+from stepscope.trace.recorded_steps import active_share, core_share, later_blocked_share, load_warning
 
 CPU = Verdict("cpu", 0.6, "The step is CPU-bound.")
 
@@ -19,6 +19,25 @@ def capture(queued_ns: int | None) -> dict[str, object]:
 )
 def test_the_share_of_a_core(queued_ns: int | None, share: float | None) -> None:
     assert core_share(capture(queued_ns)) == (share and pytest.approx(share))
+
+
+def test_the_share_of_the_cores_that_threads_of_xla_got() -> None:
+    """The thread that trains only waits for them."""
+    times = {"median_ns": 10_000_000, "cpu_ns": None, "elapsed_ns": 30_000_000, "used_ns": 12_000_000}
+    found = {"recorded_steps": {**times, "queued_ns": 36_000_000}}
+    assert core_share(found) == 0.25
+    assert load_warning(found) == (
+        "this process got 25% of the cores that it could have used: other processes used the machine"
+    )
+    assert core_share({"recorded_steps": {**times, "queued_ns": None}}) is None
+
+
+def test_a_loop_that_sleeps_is_blocked_however_busy_the_machine_is() -> None:
+    """Steps of 28 ms sleep for 20 ms; between them the recorder works, and waits for a core, for 30 ms."""
+    each = {"cpu_ns": [3_000_000] * 3, "elapsed_ns": [28_000_000] * 3}
+    times = {"median_ns": 28_000_000, "cpu_ns": 3_000_000, "elapsed_ns": 3 * 58_000_000, "each": each}
+    spent = {"used_ns": 3 * 15_000_000, "queued_ns": 3 * 23_000_000}
+    assert active_share({"recorded_steps": {**times, **spent}}) == pytest.approx(8 / 28)
 
 
 def test_one_step_that_waited_for_a_core_says_nothing_of_the_others() -> None:

@@ -229,7 +229,7 @@ def cost_said(removed_ms: float, unrecorded_ms: float, error: float = 0.0) -> st
         "unrecorded_ns": unrecorded_ms * 1e6,
         "unrecorded_error": error,
         "removed_ns": removed_ms * 1e6,
-        "events": 1000,
+        "events": 10_000,
     }
     return recording_cost(replace(summarize(drawn(ONE)), recording_cost=cost))
 
@@ -237,7 +237,7 @@ def cost_said(removed_ms: float, unrecorded_ms: float, error: float = 0.0) -> st
 def test_what_recording_costs_adds_up_with_the_mean_step() -> None:
     said = cost_said(30, 120)
     assert said.startswith("recorded steps took 180.0 ms, of which 30.00 ms is recording: ")
-    assert said.endswith("30.0 µs per event for 1.0 k events")
+    assert said.endswith("3.0 µs per event for 10.0 k events")
 
 
 @pytest.mark.parametrize(("removed_ms", "error"), [(0, 0.0), (1, 0.0), (10, 0.1)])
@@ -254,6 +254,24 @@ def test_a_cost_that_is_not_known_is_said() -> None:
     out = printed(drawn(ONE, capture={"unrecorded_steps": None}), 160)
     assert "times include the cost of recording: no unrecorded steps were timed in this run" in out
     assert "recording" not in printed(drawn(ONE), 160)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "cause"),
+    [
+        (6144, 20, "is due to memory: 6.1 k page faults per recorded step, 20 later"),
+        (6144, 6000, "has another cause"),
+    ],
+)
+def test_what_other_processes_took_is_not_blamed_on_memory(before: int, after: int, cause: str) -> None:
+    load = {"elapsed_ns": 3 * 150_000_000, "queued_ns": 300_000_000, "cpu_ns": 50_000_000}
+    capture = {
+        "recorded_steps": {"page_faults": before, "median_ns": 150_000_000, **load},
+        "unrecorded_steps": {**timed(100), "page_faults": after},
+    }
+    out = " ".join(printed(drawn(ONE, capture=capture), 160).split())
+    assert cause not in out
+    assert "the rest of the difference is what other processes took" in out
 
 
 @pytest.mark.parametrize(

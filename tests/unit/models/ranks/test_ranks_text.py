@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from rich.console import Console
@@ -75,6 +76,13 @@ def test_no_column_is_cut(width: int) -> None:
 def test_columns_without_room_are_named() -> None:
     assert "no room for: groups, nodes, per step, after" in printed(80)
     assert "no room for" not in printed(160)
+
+
+def test_what_rare_steps_cost_is_a_share_of_the_mean_step() -> None:
+    """The usual step is shorter than what some steps cost the job on average."""
+    slow = msgspec.structs.replace(SLOW, cost_ms=300.0)
+    report = msgspec.structs.replace(REPORT, stragglers=(slow,), replayed_ms=500.0)
+    assert "costs the job 300.0 ms per step, 60% of the mean step, 500.0 ms" in printed(100, report)
 
 
 def test_each_finding_is_printed_once_and_the_longest_stages_stay() -> None:

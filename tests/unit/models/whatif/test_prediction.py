@@ -165,6 +165,7 @@ def test_the_command_answers_in_json_with_the_keys_of_the_design(file: Path) -> 
         "device_idle_ms",
         "memory",
         "one_off_ms",
+        "host_ms",
     ]
     assert (answer["device_busy_ms"], answer["device_idle_ms"]) == pytest.approx((0.18, 0.02))
     assert answer["memory"] is None  # no allocation was recorded

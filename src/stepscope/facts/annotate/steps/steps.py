@@ -70,7 +70,9 @@ def find_steps(trace: Trace) -> Trace:
     numbers, starts, ends, evidence = next(found for way in ways if (found := way(trace)))
     numbers = _ascending(numbers)
     called = calls_of_host_work(trace)
-    whole = ~_cut_off(trace, starts, ends) | (evidence == ITERATION)
+    # The last range of a profiler is often cut off; a capture has complete steps only.
+    is_complete = evidence == ITERATION or bool(trace.metadata.capture.get("recorded_steps"))
+    whole = ~_cut_off(trace, starts, ends) | is_complete
     step = _step_of_events(trace, called, starts[whole], ends[whole])
     if not trace.metadata.capture and (share := covered_share(trace, step)) < _LITTLE:
         return _as_one_step(trace, called, evidence, (ends - starts)[whole], share)

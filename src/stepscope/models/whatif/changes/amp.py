@@ -84,10 +84,10 @@ def _factors(graph: Graph) -> dict[str, Any]:
 CHANGE = Change(
     amp,
     group="Compute",
-    basis="published speedups for this GPU generation",
+    basis="sizes of products, and measurements of others on GPUs; without shapes published speedups",
     assumptions=(
-        "16-bit kernels gain what others measured, or what data sheets state, for this device",
-        "casts cost nothing; the optimizer stays in 32 bits",
+        "products run as fast as products of their sizes on this kind of GPU",
+        "values in 16 bits are tracked by their sizes; the optimizer stays in 32 bits",
     ),
     low={"estimate": "low"},
     high={"estimate": "high"},

@@ -35,7 +35,7 @@ CHANGE = Change(
         "products run as fast as products of their sizes on this kind of GPU",
         "the CPU launches what it launched",
     ),
-    error=0.2,
+    error=0.28,  # the largest of seven models on an H200: an LSTM, whose CPU launches less in TF32
     error_source=OURS,
     application=Application("`torch.backends.cuda.matmul.allow_tf32` and cuDNN's are set to True"),
     memory=lambda memory: memory,

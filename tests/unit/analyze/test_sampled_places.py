@@ -1,0 +1,45 @@
+"""Lines of events that no module and no frame has, by the samples of a capture."""
+
+import numpy as np
+
+from stepscope.analyze.source_places import PlaceFinder
+from stepscope.facts.annotate import annotate
+from stepscope.read.recorded.samples_json import CATEGORY
+from stepscope.testing import drawn_trace
+from stepscope.trace.schema import INSTANTS
+from stepscope.trace.table import Table, Text
+
+STEP = """
+    main | 0 1000 | ProfilerStep#0
+    main | 100 700 | aten::item
+    main | 800 900 | aten::mul
+"""
+SAMPLES = {
+    150: "log (/x/train.py:7)",
+    400: "log (/x/train.py:7)",
+    650: "log (/x/train.py:9)",
+    850: "<module> (/x/train.py:20)",
+}
+
+
+def place(name: str) -> tuple[str, int | None, str]:
+    trace = drawn_trace(STEP)
+    samples = {
+        "time_ns": np.array([1000 * at for at in SAMPLES], np.int64),
+        "track": np.zeros(len(SAMPLES), np.int64),
+        "source": np.full(len(SAMPLES), -1),
+        "name": Text.of(SAMPLES.values()),
+        "category": Text.of([CATEGORY] * len(SAMPLES)),
+        "phase": Text.constant("i", len(SAMPLES)),
+    }
+    trace = annotate(trace.with_table(Table(INSTANTS, samples)))
+    [found] = PlaceFinder(trace).of(np.flatnonzero(trace.events.text("name").mask(name)), 1)
+    return found.file, found.line, found.function
+
+
+def test_a_wait_outside_of_modules_has_the_line_that_most_samples_saw() -> None:
+    assert place("aten::item") == ("/x/train.py", 7, "log")
+
+
+def test_one_sample_is_not_enough() -> None:
+    assert place("aten::mul") == ("", None, "")
