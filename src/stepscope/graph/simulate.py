@@ -135,7 +135,9 @@ def simulate(graph: Graph) -> Simulation:
 
 
 def start_times(graph: Graph) -> Times:
-    return simulate_plainly(graph).start_ns if graph.schedule else _finished(compiled_start_times(graph))
+    if graph.schedule:
+        return simulate_plainly(graph).start_ns
+    return _finished(graph, compiled_start_times(graph))
 
 
 def earliest_first(frontier: list[int], could_start: Times, graph: Graph) -> int:
@@ -166,14 +168,33 @@ def simulate_plainly(graph: Graph) -> Simulation:
             waits_for[after] -= 1
             if waits_for[after] == 0:
                 frontier.append(int(after))
-    return Simulation(graph, _finished(start))
+    return Simulation(graph, _finished(graph, start))
 
 
-def _finished(start: Times) -> Times:
+def _finished(graph: Graph, start: Times) -> Times:
     if (start < 0).any():
-        blocked = int((start < 0).sum())
-        raise GraphError(f"the dependency graph has a cycle ({blocked} tasks blocked)")
+        blocked = start < 0
+        names = " waits for ".join(_cycle(graph, blocked))
+        raise GraphError(f"the dependency graph has a cycle: {names} ({blocked.sum()} tasks blocked)")
     return start
+
+
+_SHOWN = 4  # tasks of a cycle
+
+
+def _cycle(graph: Graph, blocked: Mask) -> list[str]:
+    """The tasks of a cycle, each of which waits for the next; of long cycles the first few."""
+    edges = graph.edges
+    waits = blocked[edges.source] & blocked[edges.target]
+    awaited = np.full(len(graph), -1, np.int64)
+    awaited[edges.target[waits]] = edges.source[waits]
+    task, place = int(np.argmax(blocked)), dict[int, int]()
+    while task not in place:  # each blocked task waits for one that is blocked, too
+        place[task] = len(place)
+        task = int(awaited[task])
+    cycle = [*list(place)[place[task] :], task]
+    named = [f"{graph.tasks.text('name')[number]} (task {number})" for number in cycle]
+    return named if len(named) <= _SHOWN + 1 else [*named[:_SHOWN], "…", named[-1]]
 
 
 def compiled_start_times(graph: Graph) -> Times:

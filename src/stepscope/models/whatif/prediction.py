@@ -244,7 +244,6 @@ class Baseline:
         within = min(steps) * (1 - error), max(steps) * (1 + error)
         return TimePrediction(mean_ms(self.simulation), steps[0], within), after
 
-
     @cached_property
     def _waits_for_room(self) -> bool:
         """Whether the CPU waited for room in a device's queue, and its pace without is not known."""
