@@ -1,6 +1,6 @@
 """DAYDREAM's algorithms 3 to 12 as changes of your own, for one step of one device.
 
-    stepscope whatif FILE paper_amp --changes examples/paper_changes.py
+    stepscope whatif FILE paper_distributed:workers=4 --step 6 --changes examples/paper_changes.py
 
 They are as simple as the paper's listings, and a test compares each with the built-in change, which
 knows more: it finds gradients, buckets and feature maps in the trace, and the rates of the device.
@@ -29,9 +29,14 @@ PASSES = "forward", "backward"
 KERNEL = {"category": "kernel", "kind": "elementwise"}
 
 
+def chosen(graph: Graph, **conditions: object) -> np.ndarray:
+    """Which tasks `select` finds, without work of an earlier step that still runs."""
+    return select(graph, **conditions) & np.isin(graph.tasks["step"], graph.window.steps)
+
+
 def tasks(graph: Graph, **conditions: object) -> np.ndarray:
-    """The ids of the tasks that `select` finds."""
-    return np.flatnonzero(select(graph, **conditions))
+    """The ids of these tasks."""
+    return np.flatnonzero(chosen(graph, **conditions))
 
 
 def last_in_backward(graph: Graph) -> dict[int, int]:
@@ -42,14 +47,14 @@ def last_in_backward(graph: Graph) -> dict[int, int]:
 
 def paper_amp(graph: Graph) -> Graph:
     """Algorithm 3: products and convolutions take a third of their time, other kernels half."""
-    kernels = select(graph, on_device=True) & ~select(graph, stage="optimizer")
-    products = kernels & (select(graph, kind="gemm") | select(graph, kind="convolution"))
+    kernels = chosen(graph, on_device=True) & ~chosen(graph, stage="optimizer")
+    products = kernels & (chosen(graph, kind="gemm") | chosen(graph, kind="convolution"))
     return scale(scale(graph, products, 1 / 3), kernels & ~products, 1 / 2)
 
 
 def paper_fused_adam(graph: Graph) -> Graph:
     """Algorithm 4: the first kernel of the update takes the time of all, and the others go."""
-    update = select(graph, stage="optimizer", on_device=True)
+    update = chosen(graph, stage="optimizer", on_device=True)
     first = np.zeros(len(graph), bool)
     first[np.flatnonzero(update)[:1]] = True
     fused = scale(graph, first, graph.tasks["duration_ns"][update].sum() / graph.tasks["duration_ns"][first])
@@ -58,8 +63,8 @@ def paper_fused_adam(graph: Graph) -> Graph:
 
 def paper_restructured_batchnorm(graph: Graph) -> Graph:
     """Algorithm 5: ReLUs go, and batch normalization takes half its time."""
-    graph = remove(graph, select(graph, operator="aten::relu*", on_device=True))
-    return scale(graph, select(graph, operator="aten::*batch_norm*", on_device=True), 1 / 2)
+    graph = remove(graph, chosen(graph, operator="aten::relu*", on_device=True))
+    return scale(graph, chosen(graph, operator="aten::*batch_norm*", on_device=True), 1 / 2)
 
 
 def paper_distributed(graph: Graph, workers: int = 2, gbps: float = 10.0) -> Graph:
@@ -97,7 +102,7 @@ def paper_p3(graph: Graph, gbps: float = 10.0, slice_mb: float = 1.0) -> Graph:
 def paper_blueconnect(graph: Graph) -> Graph:
     """Algorithm 8: reduce-scatters up two levels of two workers, and all-gathers down."""
     gbps = [64.0, 8.0 / 2]  # two workers of a node share its link
-    reduces = tasks(graph, name="all-reduce*")
+    reduces = np.flatnonzero(select(graph, name="all-reduce*"))
     size, levels = graph.tasks["bytes"][reduces], [0, 1, 1, 0]
     channels = []
     for level in range(2):
@@ -116,8 +121,9 @@ def paper_blueconnect(graph: Graph) -> Graph:
 
 def paper_metaflow(graph: Graph, delete: str = "", resize: str = "", factor: float = 1.0) -> Graph:
     """Algorithm 9: the kernels of a layer go, or take `factor` of their time."""
-    graph = scale(graph, select(graph, module=resize, on_device=True), factor)
-    return remove(graph, select(graph, module=delete, on_device=True))
+    if resize:
+        graph = scale(graph, chosen(graph, module=resize, on_device=True), factor)
+    return remove(graph, chosen(graph, module=delete, on_device=True)) if delete else graph
 
 
 def paper_vdnn(graph: Graph, layer: str, mb: float, gb_per_s: float = 15.75) -> Graph:
@@ -143,7 +149,7 @@ def paper_gist(graph: Graph, layer: str, mb: float, gb_per_s: float = 900.0) -> 
 
 def paper_dgc(graph: Graph, ratio: float = 0.01, gb_per_s: float = 900.0) -> Graph:
     """Algorithm 12: gradients are compressed before they are sent by two workers, and unpacked after."""
-    reduces = tasks(graph, name="all-reduce*")
+    reduces = np.flatnonzero(select(graph, name="all-reduce*"))
     size, names = graph.tasks["bytes"][reduces], np.array(["compress", "decompress"])
     graph = scale(graph, select(graph, name="all-reduce*"), 2 * ratio)  # a value and its index
     before = {"duration_ns": 12 * size / gb_per_s, **KERNEL}

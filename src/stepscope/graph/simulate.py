@@ -179,7 +179,8 @@ def _finished(graph: Graph, start: Times) -> Times:
     return start
 
 
-_SHOWN = 4  # tasks of a cycle
+_SHOWN = 4  # tasks of a cycle; chosen: the error stays one line
+_LONGEST = 40  # characters of a task's name in it; chosen as well
 
 
 def _cycle(graph: Graph, blocked: Mask) -> list[str]:
@@ -193,7 +194,9 @@ def _cycle(graph: Graph, blocked: Mask) -> list[str]:
         place[task] = len(place)
         task = int(awaited[task])
     cycle = [*list(place)[place[task] :], task]
-    named = [f"{graph.tasks.text('name')[number]} (task {number})" for number in cycle]
+    names = [str(graph.tasks.text("name")[number]) for number in cycle]
+    short = [name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…" for name in names]
+    named = [f"{name} (task {number})" for name, number in zip(short, cycle, strict=True)]
     return named if len(named) <= _SHOWN + 1 else [*named[:_SHOWN], "…", named[-1]]
 
 
