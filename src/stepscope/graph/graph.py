@@ -21,7 +21,7 @@ from stepscope.facts.annotate.steps.step_table import (
     steady_steps,
 )
 from stepscope.facts.annotate.steps.windows import unrecorded_work_end
-from stepscope.graph.graph_schema import Edges, Topology, topology, with_delays
+from stepscope.graph.graph_schema import NO_STEP, Edges, Topology, topology, with_delays
 from stepscope.trace.columns import gathered
 from stepscope.trace.nesting import inherit
 from stepscope.trace.row_order import ends_run, grouped
@@ -315,7 +315,7 @@ def without_unexplained_delays(graph: Graph) -> Graph:
     simulating this graph shows how well the known dependencies explain the measured step. Delays of
     earlier steps' work stay: the first step begins after it.
     """
-    own = (graph.tasks["step"] < 0) | (graph.tasks["step"] >= graph.window.steps[0])
+    own = (graph.tasks["step"] == NO_STEP) | (graph.tasks["step"] >= graph.window.steps[0])
     launch = graph.links.text("kind").mask("launch") & own[graph.links["target"]]
     lag = graph.links["lag_ns"].copy()
     if launch.any():

@@ -9,7 +9,7 @@ from stepscope.base.arrays import Array, Mask, Times
 from stepscope.base.compiled.library import function
 from stepscope.errors import GraphError
 from stepscope.graph.graph import Graph
-from stepscope.graph.graph_schema import LAUNCH
+from stepscope.graph.graph_schema import LAUNCH, NO_STEP
 from stepscope.trace.columns import gathered
 
 
@@ -37,8 +37,7 @@ class Simulation:
         tasks, window = self.graph.tasks, self.graph.window
         if not window.waits_for_earlier_work:
             return self._last_ends(np.zeros(len(tasks), np.bool_))
-        earlier = self.graph.on_device & (tasks["step"] < window.steps[0])
-        earlier &= (tasks["step"] >= 0) | self._began_before(window.begin_ns)
+        earlier = self.graph.on_device & (tasks["step"] != NO_STEP) & (tasks["step"] < window.steps[0])
         if not earlier.any():  # it is not recorded: the first work waited for it
             return self._first_starts()
         return self._last_ends(earlier)
@@ -94,11 +93,6 @@ class Simulation:
         lengths = np.diff(begins, axis=1)
         most = np.minimum(lengths.sum(axis=1), pace * lengths.shape[1])
         return most.astype(np.int64) - graph.window.lead_lost_ns
-
-    def _began_before(self, time_ns: int) -> Mask:
-        """Tasks of events that were recorded to begin before a time."""
-        starts = self.graph.trace.events["start_ns"]
-        return gathered(np.append(starts, np.iinfo(np.int64).max), self.graph.tasks["event"]) < time_ns
 
     def _first_starts(self) -> Times:
         graph, starts = self.graph, self.start_ns[self.graph.on_device]
@@ -196,7 +190,8 @@ def _cycle(graph: Graph, blocked: Mask) -> list[str]:
     cycle = [*list(place)[place[task] :], task]
     names = [str(graph.tasks.text("name")[number]) for number in cycle]
     short = [name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…" for name in names]
-    named = [f"{name} (task {number})" for name, number in zip(short, cycle, strict=True)]
+    pairs = zip(short, cycle, strict=True)
+    named = [f"{name} (task {number})" if name else f"task {number}" for name, number in pairs]
     return named if len(named) <= _SHOWN + 1 else [*named[:_SHOWN], "…", named[-1]]
 
 
