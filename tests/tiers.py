@@ -53,6 +53,8 @@ FULL: dict[str, tuple[str, ...]] = {
     "tests/integration/test_networked_references.py": ("benchmarks/networked/",),
     "tests/integration/test_slow_examples.py": ("examples/slow/", "src/stepscope/analyze/rules/"),
     "tests/browser/test_view_benchmark.py": _LABORATORY,
+    # every command of the skill, which runs, calibrates and verifies a script
+    "tests/integration/test_skill.py": ("src/stepscope/faces/assistant/", "src/stepscope/faces/terminal/"),
     # other editors, another protocol, a cluster
     "tests/editor/test_other_editors.py": _EDITOR,
     "tests/editor/test_vscode_yaml.py": _EDITOR,

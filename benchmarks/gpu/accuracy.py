@@ -67,27 +67,21 @@ def _captures(device: Path) -> list[Path]:
 
 
 def _stages(device: Path) -> str:
-    """Stages of captures next to hand-set timers of unwatched steps."""
-    head = [
-        "model",
-        "stage",
-        "CPU by hand, ms",
-        "corrected",
-        "as recorded",
-        "device by hand, ms",
-        "device busy, ms",
-    ]
+    """Stages of captures next to hand-set timers of unwatched steps: medians over the models."""
+    by_stage: dict[str, list[StageTimes]] = {}
+    for times in stage_times(device):
+        by_stage.setdefault(times.stage, []).append(times)
+    rows = [[stage, len(times), *_stage_errors(times)] for stage, times in by_stage.items()]
     return _told(
-        "Stages of plain captures next to hand-set timers in steps that nothing watched. On the "
-        "device the timer runs from the end of the stage before, so it also holds idle time.",
-        table(head, map(_stage_row, stage_times(device))),
+        "CPU time of stages of plain captures next to hand-set timers in steps that nothing "
+        "watched: median distance.",
+        table(["stage", "models", "corrected", "as recorded"], rows),
     )
 
 
-def _stage_row(one: StageTimes) -> list[str]:
-    on_device = "" if one.device is None else f"{one.device:.3f}"
-    errors = (f"{found / one.cpu - 1:+.1%}" for found in (one.corrected, one.recorded))
-    return [one.model, one.stage, f"{one.cpu:.3f}", *errors, on_device, f"{one.device_busy:.3f}"]
+def _stage_errors(times: Sequence[StageTimes]) -> list[str]:
+    pairs = [(one.corrected / one.cpu - 1, one.recorded / one.cpu - 1) for one in times]
+    return [f"{statistics.median(map(abs, errors)):.1%}" for errors in zip(*pairs, strict=True)]
 
 
 def _jax(device: Path) -> str:

@@ -31,7 +31,7 @@ from stepscope.trace.builder import Arrows, Parts, build
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Metadata, Trace
 
-_US = 1000
+_US = 1000  # ns
 _OPTIONS = {"corr": "correlation", "seq": "sequence", "fwd": "forward_thread", "bytes": "bytes"}
 _BY_NAME = (
     (

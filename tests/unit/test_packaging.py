@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -30,3 +31,13 @@ def test_the_conda_recipe_requires_what_the_project_requires() -> None:
 
 def test_the_conda_recipe_is_of_this_version() -> None:
     assert f'{{% set version = "{__version__}" %}}' in RECIPE
+
+
+def test_the_entry_of_the_mcp_registry_is_of_this_version_and_claims_the_package() -> None:
+    entry = json.loads((ROOT / "server.json").read_text())
+    (package,) = entry["packages"]
+    assert entry["version"] == package["version"] == __version__
+    assert f"mcp-name: {entry['name']}" in (ROOT / "README.md").read_text()  # PyPI shows it
+    assert len(entry["description"]) <= 100
+    (needed,) = package["runtimeArguments"]
+    assert f'mcp = ["{needed["value"]}"]' in (ROOT / "pyproject.toml").read_text()

@@ -18,6 +18,13 @@ def test_links_lead_to_files(name: str) -> None:
     assert [link for link in files if not (ROOT / link).exists()] == []
 
 
+def test_what_assistants_are_pointed_to_is_there() -> None:
+    docs = ROOT / "docs"
+    links = re.findall(r"\]\(([^)]+)/\)", (docs / "llms.txt").read_text())
+    assert len(links) > 10
+    assert [link for link in links if not (docs / f"{link}.md").is_file()] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_no_page_has_marks_of_an_unfinished_merge(page: Path) -> None:
     assert not re.search(r"^(<{7}|>{7}) ", page.read_text(), re.MULTILINE)

@@ -111,13 +111,13 @@ def _finding(finding: Finding, unit: str) -> Iterator[RenderableType]:
     yield Text(finding.advice)
     if finding.patch:
         yield Padding(_patch(finding.patch), (0, 0, 0, 2))
-    places = _by_line(finding.evidence)
+    places = places_by_line(finding.evidence)
     for place in places[:_PLACES]:
         yield Padding(_place(place, unit), (0, 0, 0, 2))
     if (rest := len(places) - _PLACES) > 0:
         yield Text(f"  … and {plural(rest, 'more place')}", "dim")
     if finding.gain.ms:
-        yield _gain(finding, unit)
+        yield gain_text(finding, unit)
 
 
 def _patch(patch: Patch) -> Text:
@@ -127,7 +127,7 @@ def _patch(patch: Patch) -> Text:
     return text
 
 
-def _gain(finding: Finding, unit: str) -> Text:
+def gain_text(finding: Finding, unit: str) -> Text:
     gain = finding.gain
     low, high = gain.stated_ms
     is_bound = (low, high) == (0.0, gain.ms)
@@ -141,7 +141,7 @@ def _gain(finding: Finding, unit: str) -> Text:
     return text.append(f": {gain.words}", "dim")
 
 
-def _by_line(places: Sequence[Place]) -> list[Place]:
+def places_by_line(places: Sequence[Place]) -> list[Place]:
     """The places by time; those of one name and line in several modules are one."""
     groups = defaultdict[tuple[object, ...], list[Place]](list)
     for number, one in enumerate(places):

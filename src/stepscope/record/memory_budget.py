@@ -15,7 +15,7 @@ from pathlib import Path
 _AT_THE_END = 7  # times what is kept while recording; 6.4 was measured, in x86 Linux with torch 2.13
 _SHARE = 0.5  # of the memory that is available as recording begins; chosen: the script needs some, too
 _EARLY_SHARE = 0.25  # of that; chosen: most early windows have three steps of a few thousand events
-_MEGABYTE = 1 << 20
+_MEGABYTE = 1 << 20  # bytes
 _CGROUP = Path("/sys/fs/cgroup")
 
 

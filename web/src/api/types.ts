@@ -1359,7 +1359,7 @@ export interface MemoryPrediction {
 export interface Prediction {
   /** Until the next step begins; of the last, until its device work ends. */
   measured_step_ms: number;
-  /** The same steps simulated without a change, and without one-off costs. */
+  /** The same steps simulated without a change, without one-off costs, and at the pace that the CPU has where nothing is recorded, if that is known. */
   replayed_step_ms: number;
   /** Replayed over measured, both without one-off costs, minus 1. */
   replay_error: number;
@@ -1387,6 +1387,8 @@ export interface Prediction {
   memory: MemoryPrediction | null;
   /** What the measured step takes longer by costs that later steps do not pay. */
   one_off_ms: number;
+  /** Before and after, what the CPU needs for a step whose device takes no time: no change of the device's work makes it shorter; empty without a device. */
+  host_ms: Record<string, number>;
 }
 
 /** The steps simulated without and with the changes. */

@@ -89,6 +89,11 @@ class TraceTables(msgspec.Struct):
 
 def schema(view: TraceView, query: Query) -> TraceTables:
     """The tables that `query` reads, the same for every trace, with example queries."""
+    return trace_tables()
+
+
+def trace_tables() -> TraceTables:
+    """The tables of every trace."""
     tables = []
     for table in SCHEMAS.values():
         columns = (

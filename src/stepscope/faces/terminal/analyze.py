@@ -55,10 +55,10 @@ def analyze(
 ) -> None:
     """Explain what slows the training step, what to do, and how much time it saves."""
     file, many = file.focused()
-    if files or device or many:
-        analysis = _analyzed(file, rank, files, device, many.report if many else None)
-    else:
-        analysis = _kept_analysis(file, rank)
+    job = many.report if many else None
+    analysis = (
+        _analyzed(file, rank, files, device, job) if files or device else analysis_of_file(file, rank, job)
+    )
     if as_json:
         echo_json(analysis.to_json())
     else:
@@ -70,7 +70,10 @@ def analyze(
         sys.exit(1)
 
 
-def _kept_analysis(file: Source, rank: int | None) -> Analysis:
+def analysis_of_file(file: Source, rank: int | None, job: JobReport | None) -> Analysis:
+    """The analysis by the built-in rules; of a file, or of a folder of few ranks, kept in the cache."""
+    if job:
+        return _analyzed(file, rank, (), None, job)
     from msgspec.structs import replace
 
     from stepscope.analyze.analysis import Analysis

@@ -53,6 +53,10 @@ GROUPS = {
         "ranks": "Find the slow ranks of a job.",
         "diff": "Compare two runs.",
     },
+    "For assistants": {
+        "explain": "Write what is known of a step as Markdown.",
+        "mcp": "Start the server for coding assistants.",
+    },
     "What would a fix buy?": {
         "whatif": "Predict how a change would affect step time.",
         "verify": "Apply a change and compare with its prediction.",

@@ -87,7 +87,7 @@ def report(
     if compared:
         raise click.UsageError("--compare needs --html; otherwise use: stepscope diff")
     try:
-        summaries, job = _report_of(file, rank, step)
+        summaries, job = report_of_file(file, rank, step)
     except OnlyMemory as only:
         if svg is not None:
             raise
@@ -104,7 +104,10 @@ def report(
         _print(summaries, job, folder, file.path, depth)
 
 
-def _report_of(file: Source, rank: int | None, step: int | None) -> tuple[list[Summary], JobFindings | None]:
+def report_of_file(
+    file: Source, rank: int | None, step: int | None
+) -> tuple[list[Summary], JobFindings | None]:
+    """The facts of each rank, and of their comparison; kept in the cache."""
     from msgspec import structs
 
     from stepscope.faces.terminal.answers import AnswerKind, answer_of

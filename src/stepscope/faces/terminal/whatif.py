@@ -88,7 +88,7 @@ def whatif(
     if many:
         file = file.slowest(many)
     if try_all:
-        _show_all(_ranking(file, step, rank, device), as_json)
+        _show_all(ranking_of_file(file, step, rank, device), as_json)
     elif fits is not None:
         _show_fits(_graph(file, step, rank, device), fits, as_json)
     else:
@@ -106,7 +106,8 @@ def _graph(file: Source, step: int | None, rank: int | None, device: str | None)
     return graph_of(trace if device is None else with_device(trace, device), step, rank)
 
 
-def _ranking(file: Source, step: int | None, rank: int | None, device: str | None) -> Ranking:
+def ranking_of_file(file: Source, step: int | None, rank: int | None, device: str | None) -> Ranking:
+    """Every change tried on its own; kept in the cache unless the device is named."""
     from stepscope.faces.terminal.answers import AnswerKind, answer_of, calibrations
     from stepscope.models.whatif.ranking import Ranking, graph_of, rank_changes
 

@@ -20,7 +20,7 @@ from stepscope.trace.trace import Trace
 _USUAL_NS = 1_500.0  # that recording costs per event of PyTorch: 1 to 2 µs (benchmarks/recording_cost.py)
 _USUAL_OF_XLA = 200.0  # 0.1 to 0.3 µs (benchmarks/capture_jax.py)
 _LEAST_NS = 200.0  # that an operator of PyTorch takes for each of its events, without recording
-_LEAST_OF_XLA = 20.0
+_LEAST_OF_XLA = 20.0  # that one of JAX takes
 # Costs that are tried: from a 30th of the usual one to 30 times as much, each 12 % more; how far the
 # usual one counts, in e-folds for e-folds of a step's length.
 _RANGE, _TRIED, _PRIOR = 30.0, 61, 0.05

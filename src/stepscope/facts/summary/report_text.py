@@ -79,7 +79,7 @@ def print_report(
         depth: how many levels of the module tree are shown.
         rank: whose details are shown; by default the rank that computes longest.
     """
-    console.print(Group(*_Report(summaries, depth, console.width, rank).parts()), highlight=False)
+    console.print(Group(*Report(summaries, depth, console.width, rank).parts()), highlight=False)
 
 
 def picture(summaries: Sequence[Summary], depth: int = 4, rank: int | None = None) -> str:
@@ -162,7 +162,9 @@ def _inner_steps(steps: StepTimes) -> str:
     return f"a step{batches.removeprefix('; each')}" if batches else ""
 
 
-class _Report:
+class Report:
+    """The parts of a report, each as text or a table."""
+
     def __init__(self, summaries: Sequence[Summary], depth: int, width: int, rank: int | None) -> None:
         self.all, self.depth, self.width = summaries, depth, width
         chosen = [summary for summary in summaries if summary.rank == rank]

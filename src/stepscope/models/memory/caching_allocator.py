@@ -15,7 +15,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-_MB = 1 << 20
+_MB = 1 << 20  # bytes
 _BLOCK = 512  # bytes: `kMinBlockSize`, to which sizes are rounded up
 _SMALL = _MB  # bytes: `kSmallSize`, the largest block of the small pool
 _SMALL_SEGMENT = 2 * _MB  # bytes: `kSmallBuffer`

@@ -1,0 +1,339 @@
+"""Answers about recordings for a coding assistant: those of the page and of `--json`, by file.
+
+Each public method of `Answers` and of `Programs` is a tool of the server: its signature is the
+tool's, and its docstring the tool's description.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from stepscope.errors import ChangeError, GraphError, ServeError
+from stepscope.faces.page.requests import Query
+from stepscope.faces.page.routes import answer
+from stepscope.faces.page.trace_view import TraceView
+from stepscope.facts.contexts import ContextTree, build_contexts, default_measure, measure, measures
+from stepscope.facts.load import open as open_trace
+from stepscope.facts.summary.facts import ModuleNode
+from stepscope.models.memory import memory_facts
+from stepscope.models.memory.memory_findings import find_problems
+from stepscope.models.ranks.job import files_of_many, sketched
+from stepscope.models.whatif.whatif_pane import Pane
+from stepscope.read import is_trace
+from stepscope.read.rank_folder import trace_files
+from stepscope.trace.trace import Trace
+
+_MOST_OPEN = 4  # recordings kept in memory; chosen: two to compare, and two more
+_MOST_LISTED = 200  # recordings that `open` lists
+_MOST_CONTEXTS = 200  # call paths; chosen: more than an assistant reads
+_LEVELS = 6  # of a call path that are shown, the innermost
+_TREE = ("children", "copies", "modules")  # of a module; a row each instead
+_TAIL = 3000  # characters of what a program wrote
+
+TABLES = {
+    "open": "steps, events",
+    "overview": "steps, events, idle",
+    "findings": "findings, evidence",
+    "changes": "graph_nodes",
+    "whatif": "graph_nodes, graph_edges",
+    "fits": "allocations",
+    "diff": "steps, events",
+    "ranks": "steps, collectives",
+    "memory": "allocations",
+    "contexts": "contexts",
+    "modules": "modules, events",
+    "kernels": "events",
+    "level": "events",
+    "query": "as named in the statement",
+}
+
+
+class Recordings:
+    """The recordings in some folders: nothing else is ever opened.
+
+    Args:
+        folders: where they are; a file stands for itself.
+        cache: whether to use and update the trace cache.
+    """
+
+    def __init__(self, folders: Sequence[Path], cache: bool = True) -> None:
+        self.folders = [folder.resolve() for folder in folders]
+        self.cache = cache
+        self._open: OrderedDict[tuple[Path, int], TraceView] = OrderedDict()
+        self._lock = RLock()
+
+    def path(self, file: str) -> Path:
+        """The path of a file or folder within the folders, links resolved.
+
+        Raises:
+            ServeError: if it is outside of them, or does not exist.
+        """
+        for folder in self.folders:
+            path = (folder if folder.is_dir() else folder.parent) / file
+            with suppress(OSError, ValueError, RuntimeError):  # a loop of links, an invalid name
+                real = path.resolve(strict=True)
+                if self._holds(real) and not any(
+                    map(self._leads_out, real.rglob("*") if real.is_dir() else ())
+                ):
+                    return real
+        raise ServeError(f"no such recording within the folders of this server: {file[:200]!r}; see open")
+
+    def _holds(self, real: Path) -> bool:
+        return any(real == folder or real.is_relative_to(folder) for folder in self.folders)
+
+    def _leads_out(self, path: Path) -> bool:
+        return path.is_symlink() and not self._holds(path.resolve())
+
+    def view(self, file: str) -> TraceView:
+        """An opened recording; the last few are kept."""
+        path = self.path(file)
+        if many := files_of_many(path):
+            raise ServeError(f"{file} holds {len(many)} ranks; compare them with ranks, or name one's file")
+        key = (path, path.stat().st_mtime_ns)
+        with self._lock:  # one at a time: each needs the memory of a whole trace
+            if key not in self._open:
+                self._open[key] = TraceView(open_trace(path, cache=self.cache))
+            self._open.move_to_end(key)
+            while len(self._open) > _MOST_OPEN:
+                self._open.popitem(last=False)
+            return self._open[key]
+
+    def names(self) -> Iterator[str]:
+        """The recordings, as `path` takes them."""
+        for folder in self.folders:
+            above = folder if folder.is_dir() else folder.parent
+            for path in sorted(folder.rglob("*")) if folder.is_dir() else [folder]:
+                if path.is_file() and self._holds(path.resolve()) and is_trace(path):
+                    yield str(path.relative_to(above))
+
+
+class Answers:
+    """What can be asked about recordings; times are means per step unless a name says otherwise.
+
+    Args:
+        recordings: that may be opened.
+        document: the document of `stepscope explain` about a path, within a number of tokens.
+    """
+
+    def __init__(self, recordings: Recordings, document: Callable[[Path, int], str]) -> None:
+        self._recordings, self._document = recordings, document
+
+    def open(self, file: str = "") -> Any:
+        """List the recordings; of one, say what it holds: ranks, steps, devices, doubts. Start here."""
+        if not file:
+            return {"recordings": [*islice(self._recordings.names(), _MOST_LISTED)]}
+        overview: Any = self._page(file, "overview")
+        keys = ("start", "rank", "ranks", "has", "why", "warnings", "steps")
+        facts = overview.facts
+        about = (
+            {}
+            if facts is None
+            else {"framework": facts.framework, "verdict": facts.verdict, "step": facts.steps}
+        )
+        return about | {key: getattr(overview, key) for key in keys}
+
+    def overview(self, file: str, limit_tokens: int = 1300) -> str:
+        """Everything important in one Markdown document: verdict, stages, findings, what-ifs, kernels."""
+        return self._document(self._recordings.path(file), max(500, min(limit_tokens, 20_000)))
+
+    def findings(self, file: str, rank: int | None = None) -> Any:
+        """What slows the step, the worst first: what to do, gain_ms with range_ms, places as evidence.
+
+        A finding is refuted where its change, run by `whatif`, gains nothing beyond its range.
+        """
+        return self._page(file, "findings", rank=rank)
+
+    def changes(self, file: str) -> Any:
+        """List every what-if change with its parameters, and whether it applies to this recording."""
+        return self._page(file, "changes")
+
+    def whatif(self, file: str, changes: list[str], rank: int | None = None, step: int | None = None) -> Any:
+        """Predict the step with changes such as ["amp", "bandwidth:factor=2"], combined in this order.
+
+        Without a change every one is tried alone, and those that apply are ranked. `range` is in ms.
+        """
+        from stepscope.models.whatif.ranking import rank_changes
+
+        pane = self._pane(file, rank, step)
+        if not changes:
+            view = self._recordings.view(file)
+            ranking = view.cached(("ranking", rank, step), lambda: rank_changes(pane.graph))
+            gains = [_gain(gain) for gain in ranking.gains]
+            return {"gains": gains, "not_applicable": ranking.reasons}
+        try:
+            return pane.answer(changes, 1).answer
+        except (ChangeError, GraphError) as refusal:
+            raise ServeError(str(refusal)) from refusal
+
+    def fits(self, file: str, capacity: str) -> Any:
+        """Changes that make the step fit into a memory (`24GB`, or a device's name), cheapest first."""
+        from stepscope.facts.roofline.rates import find_capacity
+        from stepscope.models.whatif.ranking import find_fits
+
+        limit = find_capacity(capacity)
+        usable = limit.bytes if limit.is_size else limit.usable_bytes
+        return {"limit_bytes": usable, "fits": find_fits(self._pane(file, None, None).graph, usable)}
+
+    def diff(self, before: str, after: str, rank: int | None = None) -> Any:
+        """Compare the steps of two recordings; `verdict` says what is within step-to-step noise."""
+        from stepscope.models.diff import compare, explain
+
+        compared = compare(self._trace(before), self._trace(after), rank=rank)
+        return {"explanation": explain(compared), **compared.to_json()}
+
+    def ranks(self, folder: str) -> Any:
+        """Compare the ranks of a folder with one file per rank: which is slow, where, why, at what cost."""
+        path = self._recordings.path(folder)
+        if not path.is_dir():
+            raise ServeError(f"{folder} is a file; ranks needs a folder with one file per rank")
+        files, _ = trace_files(path)
+        return sketched(files, lambda file: None, self._recordings.cache).report.to_json()
+
+    def memory(self, file: str) -> Any:
+        """What fills each device's memory at the peak, by kind, module and line, and what to do."""
+        devices = memory_facts(self._trace(file))
+        return [{**msgspec.structs.asdict(facts), "findings": find_problems(facts)} for facts in devices]
+
+    def contexts(self, file: str, by: str = "", rank: int | None = None, step: int | None = None) -> Any:
+        """The hottest call paths: Python line, module, operator, kernel; totals over all recorded steps."""
+        view = self._recordings.view(file)
+        tree = view.cached(("tree", rank, step), lambda: build_contexts(view.trace, step=step, rank=rank))
+        chosen = measure(tree, by or default_measure(tree))
+        unit, own, inclusive = chosen.unit or "count", chosen.own, chosen.inclusive
+        hottest = np.argsort(-own, kind="stable")[:_MOST_CONTEXTS].tolist()
+        rows = [
+            {"path": _call_path(tree, node), f"own_{unit}": own[node], f"inclusive_{unit}": inclusive[node]}
+            for node in hottest
+            if own[node] > 0
+        ]
+        return {"by": chosen.meaning, "measures": measures(tree), "paths": rows}
+
+    def modules(self, file: str, rank: int | None = None, step: int | None = None) -> Any:
+        """Time, FLOPs and parameters of each module, the costliest first."""
+        modules: Any = self._page(file, "modules", rank=rank, step=step)
+        nodes = sorted(_nodes(modules.tree), key=lambda node: -max(node.device_ms, node.cpu_ms))
+        rows = [
+            {"path": node.path, "cpu_ms": node.cpu_ms, "device_ms": node.device_ms}
+            | {key: getattr(node, key) for key in node.__struct_fields__ if key not in _TREE}
+            for node in nodes
+        ]
+        return {"step_ms": modules.step_ms, "evidence": modules.evidence, "modules": rows}
+
+    def kernels(self, file: str, rank: int | None = None, step: int | None = None) -> Any:
+        """Device work by name (operators without a device): time, count, kind, share of the peak rate."""
+        return self._page(file, "kernels", rank=rank, step=step)
+
+    def level(self, file: str, path: str = "") -> Any:
+        """The operations inside one operation of the timeline; without a path the steps.
+
+        Args:
+            path: of an operation, as this tool lists it.
+        """
+        level = self._recordings.view(file).timeline.level(path)
+        costs = level.costs
+        times = ("start_ns", "cpu_ns", "self_ns", "device_ns", "events")
+        columns = {key: getattr(costs, key).tolist() for key in times}
+        operations = zip(level.paths, level.operations, strict=True)
+        rows = [
+            {"path": path, "name": one.name, "kind": one.kind, **{key: columns[key][at] for key in times}}
+            for at, (path, one) in enumerate(operations)
+        ]
+        return {"inside": level.name, "operations": rows}
+
+    def query(self, file: str, sql: str) -> Any:
+        """Run one reading SQL statement on the tables of the recording, within 20 s, 1 GB, 10,000 rows.
+
+        `show tables` lists them, and `describe events` the columns of one; no file can be read.
+        """
+        return self._page(file, "query", sql=sql)
+
+    def _page(self, file: str, name: str, **asked: str | int | None) -> Any:
+        values = {key: str(value) for key, value in asked.items() if value is not None}
+        return answer(self._recordings.view(file), name, Query(values))
+
+    def _pane(self, file: str, rank: int | None, step: int | None) -> Pane:
+        view = self._recordings.view(file)
+        return view.cached(("what-ifs", rank, step), lambda: Pane(view.trace, rank, step))
+
+    def _trace(self, file: str) -> Trace:
+        return self._recordings.view(file).trace
+
+
+def _gain(gain: Any) -> dict[str, Any]:
+    keys = ("changes", "replayed_step_ms", "predicted_step_ms", "speedup", "range", "is_certain", "basis")
+    return {key: getattr(gain, key) for key in keys}
+
+
+def _call_path(tree: ContextTree, node: int) -> str:
+    """The innermost names of the path to a node."""
+    parent, name = tree.nodes["parent"], tree.nodes.text("name")
+    names: list[str] = []
+    while node > 0 and len(names) < _LEVELS:
+        names.insert(0, name[node] or "")
+        node = int(parent[node])
+    return " › ".join(names)
+
+
+def _nodes(tree: Sequence[ModuleNode]) -> Iterator[ModuleNode]:
+    for node in tree:
+        yield node
+        yield from _nodes(node.children)
+
+
+class Programs:
+    """Tools that run the user's code, in a process of their own; only with `--allow-run`."""
+
+    def __init__(self, recordings: Recordings) -> None:
+        self._recordings = recordings
+
+    def run(self, script: str, arguments: list[str], steps: int = 3, timeout_s: int = 600) -> Any:
+        """Record a few steps of a training script, which is run; says where the recording is."""
+        path = self._recordings.path(script)
+        return _output(["run", "--steps", str(steps), str(path), *arguments], path.parent, timeout_s)
+
+    def verify(self, change: str, script: str, arguments: list[str], timeout_s: int = 600) -> Any:
+        """Run a script with and without a change, in a scratch view of its project, and compare."""
+        if change.startswith("-"):
+            raise ServeError(f"expected a change such as amp, found {change[:80]!r}")
+        path = self._recordings.path(script)
+        return _output(["verify", "--quiet", change, str(path), *arguments], path.parent, timeout_s)
+
+    def calibrate(self, file: str, timeout_s: int = 120) -> Any:
+        """Time the operators of a recording on this machine, which predictions for its CPU use."""
+        path = self._recordings.path(file)
+        return _output(["calibrate", str(path)], path.parent, timeout_s)
+
+
+def _output(words: list[str], folder: Path, timeout_s: int) -> dict[str, Any]:
+    """What a command of stepscope wrote; on a timeout its whole process group is ended."""
+    command = [sys.executable, "-m", "stepscope", *words]
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,  # ours is the client's
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        text=True,
+        errors="replace",
+    ) as process:
+        try:
+            text, _ = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            text, _ = process.communicate()
+            return {"exit_code": None, "timed_out_after_s": timeout_s, "output_end": text[-_TAIL:]}
+    return {"exit_code": process.returncode, "output_end": text[-_TAIL:]}

@@ -1,0 +1,111 @@
+"""`stepscope explain`: what is known of a recording as Markdown, to paste into an assistant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from stepscope.errors import StepscopeError
+from stepscope.faces.terminal.source import OnlyMemory, Source, takes_file
+
+if TYPE_CHECKING:
+    from stepscope.faces.assistant.explanation import Knowledge
+    from stepscope.models.memory import MemoryFacts
+    from stepscope.trace.trace import Trace
+
+LEAST_TOKENS = 500  # fewer have no room for what was left out
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class _ReadOnce(Source):
+    """A file that several answers are of, read once."""
+
+    def open(self, *, memory: bool = False) -> Trace:
+        return self._trace
+
+    @cached_property
+    def _trace(self) -> Trace:
+        return super().open()
+
+
+@click.command()
+@takes_file
+@click.option(
+    "--tokens",
+    type=click.IntRange(LEAST_TOKENS),
+    default=4000,
+    show_default=True,
+    help="Most tokens of the document, each counted as 3 bytes.",
+)
+@click.option("--rank", type=int, help="Process rank; by default the slowest.")
+def explain(file: Source, tokens: int, rank: int | None) -> None:
+    """Write what is known of the step as Markdown, for an assistant.
+
+    The facts of report, analyze, whatif, memory and ranks, most valuable first, within a budget of
+    tokens. What has no room is counted, with the command that shows it. The same file gives the
+    same text.
+
+    \b
+    stepscope explain train.stepscope | pbcopy
+    """
+    click.echo(document(file, tokens, rank))
+
+
+def document(file: Source, tokens: int, rank: int | None) -> str:
+    """The document about a file, of at most so many tokens."""
+    from stepscope.faces.assistant.explanation import explanation
+
+    return explanation(_knowledge(file, rank), tokens)
+
+
+def _knowledge(file: Source, rank: int | None) -> Knowledge:
+    from stepscope.faces.assistant.explanation import Knowledge
+    from stepscope.faces.terminal.analyze import analysis_of_file
+    from stepscope.faces.terminal.report import report_of_file
+    from stepscope.faces.terminal.whatif import ranking_of_file
+
+    focused, many = file.focused()
+    once = _ReadOnce(focused.path, file.model, file.as_recorded, file.cache, focused.rank, file.step_range)
+    try:
+        summaries, job = report_of_file(once, rank, None)
+    except OnlyMemory as only:
+        return Knowledge(file.path, memory=_memory(only.trace))
+    job = many.findings if many else job
+    main = job.slowest_rank if job and rank is None and not many else rank
+    why: list[str] = []
+    return Knowledge(
+        file.path,
+        summaries,
+        job,
+        _or_why("findings", why, lambda: analysis_of_file(once, main, many.report if many else None)),
+        _or_why("what-ifs", why, lambda: ranking_of_file(once, None, rank, None)),
+        _or_why("memory", why, lambda: _recorded_memory(once)) or (),
+        why,
+    )
+
+
+def _or_why(what: str, why: list[str], answer: Callable[[], Answer]) -> Answer | None:
+    """An answer; None where it does not apply, and the reason in `why`."""
+    try:
+        return answer()
+    except StepscopeError as error:
+        why.append(f"no {what}: {error}")
+        return None
+
+
+def _recorded_memory(file: Source) -> list[MemoryFacts]:
+    from stepscope.models.memory.memory_comparison import holds_memory
+
+    trace = file.open()
+    return _memory(trace) if holds_memory(trace) else []
+
+
+def _memory(trace: Trace) -> list[MemoryFacts]:
+    from stepscope.models.memory import memory_facts
+
+    return memory_facts(trace)

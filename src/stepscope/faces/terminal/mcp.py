@@ -1,0 +1,72 @@
+"""`stepscope mcp`: the server for coding assistants."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from stepscope.errors import ServeError
+from stepscope.faces.terminal.options import NamedPath
+
+TOKEN = "STEPSCOPE_MCP_TOKEN"
+_SKILL = Path(__file__).parents[1] / "assistant" / "SKILL.md"
+
+
+def _show_skill(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(_SKILL.read_text("utf-8"), nl=False)
+        context.exit()
+
+
+@click.command()
+@click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=NamedPath(exists=True))
+@click.option("--allow-run", is_flag=True, help="Also offer run, verify and calibrate, which run code.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help="Serve HTTP on this port of 127.0.0.1 instead of standard input; 0 chooses a free one.",
+)
+@click.option(
+    "--skill",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_skill,
+    help="Print the skill, how to investigate a slow step, as SKILL.md; needs no FOLDER.",
+)
+@click.option("--no-cache", is_flag=True, help="Do not use the cache.")
+def mcp(folders: Sequence[str], allow_run: bool, port: int | None, no_cache: bool) -> None:
+    """Start the server for coding assistants, of the Model Context Protocol.
+
+    An assistant can open recordings in each FOLDER and below, and nothing else. It speaks on
+    standard input and output, as assistants expect. With --port it serves streamable HTTP; clients
+    send the printed token, or that of $STEPSCOPE_MCP_TOKEN, as Authorization: Bearer.
+    """
+    try:
+        import mcp.server.mcpserver  # noqa: F401 - is it installed, in a version that has it?
+    except ImportError:
+        raise ServeError("stepscope mcp needs the SDK: pip install 'stepscope[mcp]'") from None
+    from stepscope.faces.assistant.answers import Answers, Programs, Recordings
+    from stepscope.faces.assistant.server import make_server, serve_http
+    from stepscope.faces.page.guard import Token
+
+    recordings = Recordings([Path(folder) for folder in folders], not no_cache)
+    answers = Answers(recordings, lambda path, tokens: _document(path, tokens, recordings.cache))
+    server = make_server(answers, Programs(recordings) if allow_run else None)
+    if port is None:
+        server.run("stdio")
+    else:
+        token = os.environ.get(TOKEN) or Token().secret
+        serve_http(server, token, port, lambda line: print(line, file=sys.stderr, flush=True))
+
+
+def _document(path: Path, tokens: int, cache: bool) -> str:
+    from stepscope.faces.terminal.explain import document
+    from stepscope.faces.terminal.source import Source
+
+    return document(Source(str(path), None, False, cache), tokens, None)
