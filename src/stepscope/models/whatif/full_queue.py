@@ -17,7 +17,7 @@ _FREE_PACE = 0.7
 
 
 def waited_for_room(graph: Graph) -> bool:
-    """Whether launches waited for the end of other work."""
+    """Whether launches waited for the end of other work, which may not be recorded."""
     links, on_device, event = graph.links, graph.on_device, graph.tasks["event"]
     waits = (links["kind"] == SYNC) & on_device[links["source"]] & ~on_device[links["target"]]
     launches = links["kind"] == LAUNCH
@@ -26,7 +26,8 @@ def waited_for_room(graph: Graph) -> bool:
     callers = np.setdiff1d(launched, [-1])
     waiting = event[links["target"][waits]]
     own = launched[event[links["source"][waits]]] == waiting  # a copy that its call waits for
-    return bool((np.isin(waiting, callers) & ~own).any())
+    unrecorded = event[~on_device & (graph.tasks["earliest_ns"] > 0)]
+    return bool((np.isin(waiting, callers) & ~own).any() or np.isin(unrecorded, callers).any())
 
 
 def with_free_cpu(graph: Graph) -> Graph:
