@@ -13,10 +13,12 @@ from stepscope.graph.device_tasks import WindowWork, find_work
 from stepscope.graph.graph import Graph, Window, find_window
 from stepscope.graph.graph_schema import (
     COMMUNICATION,
+    EARLIER,
     EDGE_KINDS,
     HANDOVER,
     LAUNCH,
     LINKS,
+    NO_STEP,
     SYNC,
     TASKS,
     THREADS,
@@ -49,8 +51,8 @@ def build_graph(trace: Trace, rank: int | None = None, steps: tuple[int, int] | 
     window = find_window(trace, rank, steps)
     work = find_work(trace, window)
     cpu = cut_cpu(trace, window, work)
-    delays = find_delays(trace, cpu, work, int(window.starts_ns[0]))
-    host, device = _host_tasks(cpu, window), _device_tasks(trace, work, delays)
+    delays = find_delays(trace, cpu, work, window)
+    host, device = _host_tasks(cpu, window), _device_tasks(trace, work, delays, window)
     track = np.concatenate([cpu.pieces.track, work.track])
     start = np.concatenate([cpu.pieces.start_ns, work.start_ns])
     order = np.lexsort((start, track)) if cpu.is_missing else stable_order(track)
@@ -91,14 +93,16 @@ def _host_tasks(cpu: CpuSide, window: Window) -> dict[str, Any]:
     }
 
 
-def _device_tasks(trace: Trace, work: WindowWork, delays: Delays) -> dict[str, Any]:
+def _device_tasks(trace: Trace, work: WindowWork, delays: Delays, window: Window) -> dict[str, Any]:
+    step, start = (trace.events[name][work.event] for name in ("step", "start_ns"))
+    queued = (step == NO_STEP) & (start < window.begin_ns) & window.waits_for_earlier_work
     return {
         "duration_ns": work.end_ns - work.start_ns,
         "gap_ns": delays.gap_ns,
         "earliest_ns": delays.earliest_ns,
         "event": work.event.astype(np.int32),
         "mark": np.zeros(len(work.event), np.int8),
-        "step": trace.events["step"][work.event],
+        "step": np.where(queued, EARLIER, step),
     }
 
 

@@ -21,6 +21,7 @@ from stepscope.graph.device_tasks import (
     record_time,
     record_times,
 )
+from stepscope.graph.graph import Window
 from stepscope.trace.trace import Trace
 
 
@@ -32,7 +33,8 @@ class Delays:
         call: the CPU task that launched it, or -1.
         launch_lag_ns: minimum time from the start of that task to the start of the work.
         gap_ns: minimum time from its end to the start of the next work on its stream.
-        earliest_ns: the start of work with an unknown cause.
+        earliest_ns: the start of work with an unknown cause, and of work that waited for work from
+            before the window.
         source, target: pairs of rows on two streams.
         wait_lag_ns: for each pair, the minimum time from the source's end to the target's start.
     """
@@ -46,7 +48,7 @@ class Delays:
     wait_lag_ns: Times
 
 
-def find_delays(trace: Trace, cpu: CpuSide, work: WindowWork, begins_ns: int) -> Delays:
+def find_delays(trace: Trace, cpu: CpuSide, work: WindowWork, window: Window) -> Delays:
     source, target = find_stream_waits(trace, cpu.rows, work)
     latency, previous = launch_latency(work, source, target), previous_ends(work)
     call, called = _calls(cpu, work, latency)
@@ -61,11 +63,13 @@ def find_delays(trace: Trace, cpu: CpuSide, work: WindowWork, begins_ns: int) ->
     by_wait = (work.end_ns[source] == awaited[target]) & ~(by_launch | by_stream)[target]
     wait_lag = work.start_ns[target] - work.end_ns[source]
     alone = ~known & work.first & (awaited < 0)
+    behind = by_launch & work.first & (called < window.begin_ns) & (delay > latency)
+    by_launch &= ~behind
     found = Delays(
         call=call,
         launch_lag_ns=np.where(by_launch, delay, np.minimum(latency, delay)),
         gap_ns=np.append(gap[1:], 0)[: len(gap)],
-        earliest_ns=np.where(alone, work.start_ns - begins_ns, 0),
+        earliest_ns=np.where(alone | behind, work.start_ns - window.starts_ns[0], 0),
         source=source,
         target=target,
         wait_lag_ns=np.where(by_wait, wait_lag, np.minimum(wait_lag, 0)),

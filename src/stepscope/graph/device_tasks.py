@@ -56,7 +56,8 @@ def find_work(trace: Trace, window: Window) -> WindowWork:
     call = launch_of(trace).astype(np.int64)
     called = np.where(call >= 0, start[call], UNKNOWN)
     inside = (called >= begin) & (called < finish)
-    until = np.where(call >= 0, window.end_ns, finish)  # the CPU may be steps ahead of the device
+    # The CPU may be steps ahead of the device; launches of queued work may be from before the file.
+    until = np.where(call >= 0, window.end_ns, max(int(finish), window.begin_ns))
     left_over = (called < begin) & (end > begin) & (start < until)
     wanted = outermost(events["parent"], device_work(trace)) & (inside | left_over)
     wanted &= trace["tracks"]["rank"][events["track"]] == window.rank
@@ -72,7 +73,8 @@ def find_work(trace: Trace, window: Window) -> WindowWork:
 def launch_latency(work: WindowWork, source: Ids, target: Ids) -> int:
     """The median time from a call to its work if nothing else delays the work, ns.
 
-    Nothing does if all work that was launched before has ended. Where the CPU is always ahead, the
+    Nothing does if all work that was launched before has ended. Of the first work that is not known,
+    since the recording may lack what the device still had to do. Where the CPU is always ahead, the
     trace does not show it; then it is that of work whose stream was free, unless that waited, too.
     """
     ready = previous_ends(work)
@@ -83,15 +85,15 @@ def launch_latency(work: WindowWork, source: Ids, target: Ids) -> int:
     free = stream_free & (_earlier_launched_ends(work) <= work.called_ns)
     if free.any():
         return max(int(np.median(delay[free])), 0)
-    found = int(np.median(delay[stream_free])) if stream_free.any() else 0
-    return found if 0 <= found <= _MOST_NS else _USUAL_NS
+    soon = stream_free & (delay >= 0) & (delay <= _MOST_NS)
+    return int(np.median(delay[soon])) if soon.any() else _USUAL_NS
 
 
 def _earlier_launched_ends(work: WindowWork) -> Times:
-    """When all work that was launched before each work has ended, ns; -1 for the first."""
+    """When all work that was launched before each work has ended, ns; `_NEVER` for the first."""
     order = np.argsort(work.called_ns, kind="stable")
     ends = np.maximum.accumulate(work.end_ns[order])
-    result = np.full(len(order), -1, np.int64)
+    result = np.full(len(order), _NEVER, np.int64)
     result[order[1:]] = ends[:-1]
     return result
 

@@ -21,7 +21,7 @@ from stepscope.facts.annotate.steps.step_table import (
     steady_steps,
 )
 from stepscope.facts.annotate.steps.windows import unrecorded_work_end
-from stepscope.graph.graph_schema import Edges, Topology, topology, with_delays
+from stepscope.graph.graph_schema import NO_STEP, Edges, Topology, topology, with_delays
 from stepscope.trace.columns import gathered
 from stepscope.trace.nesting import inherit
 from stepscope.trace.row_order import ends_run, grouped
@@ -43,19 +43,26 @@ class Window:
         starts_ns: when each step begins on the CPU, and when the last ends there; int64, shape
             (steps + 1,).
         begin_ns: when the work of earlier steps has ended too, and the first step's window begins.
-        end_ns: when the last step's device work has ended too.
+        ends_ns: when each step ends: when the next begins, and, if the first step waits for earlier
+            work, its device work has ended too; the last, when its device work has; int64, shape
+            (steps,).
     """
 
     rank: int
     steps: tuple[int, ...]
     starts_ns: Times
     begin_ns: int
-    end_ns: int
+    ends_ns: Times
+
+    @property
+    def end_ns(self) -> int:
+        """When the last step's device work has ended too."""
+        return int(self.ends_ns[-1])
 
     @property
     def measured_ns(self) -> Times:
-        """Measured length of each step: until the next begins; the last, until its work ends."""
-        return np.diff([self.begin_ns, *self.starts_ns[1:-1], self.end_ns])
+        """Measured length of each step, from the end of the step before it; none is negative."""
+        return np.diff([self.begin_ns, *self.ends_ns])
 
     @property
     def lead_lost_ns(self) -> int:
@@ -100,14 +107,19 @@ def find_window(trace: Trace, rank: int | None = None, steps: tuple[int, int] | 
     run = max(runs, key=len)
     if steps is None and len(run) > 1 and run[0].start_ns < unrecorded_work_end(trace, rank):
         run = run[1:]
-    last = run[-1]
-    starts = np.array([*(step.start_ns for step in run), last.end_ns], np.int64)
+    starts = np.array([*(step.start_ns for step in run), run[-1].end_ns], np.int64)
     numbers = tuple(step.number for step in run)
-    end_ns = max(last.device_end_ns, last.end_ns)
-    window = Window(rank, numbers, starts, run[0].window_start_ns, end_ns)
+    window = Window(rank, numbers, starts, run[0].window_start_ns, _ends(run, starts))
     if not window.measured_ns.all():
         raise TraceError(f"{trace.metadata.source}: a step has no length")
     return window
+
+
+def _ends(run: list[_Step], starts: Times) -> Times:
+    worked = np.maximum.accumulate([step.device_end_ns for step in run])
+    if run[0].window_start_ns <= run[0].start_ns:
+        worked[:-1] = starts[1:-1]  # nothing was queued: the CPU tells the steps apart
+    return np.maximum(starts[1:], worked).astype(np.int64)
 
 
 def _missing(trace: Trace, rank: int, steps: tuple[int, int] | None) -> str:
@@ -306,14 +318,16 @@ def without_unexplained_delays(graph: Graph) -> Graph:
 
     A replay keeps unexplained delays as constants: a late start after a launch, a gap between
     kernels. Here they are limited to the median launch latency and the median gap. The error of
-    simulating this graph shows how well the known dependencies explain the measured step.
+    simulating this graph shows how well the known dependencies explain the measured step. Delays of
+    earlier steps' work stay: the first step begins after it.
     """
-    launch = graph.links.text("kind").mask("launch")
+    own = (graph.tasks["step"] == NO_STEP) | (graph.tasks["step"] >= graph.window.steps[0])
+    launch = graph.links.text("kind").mask("launch") & own[graph.links["target"]]
     lag = graph.links["lag_ns"].copy()
     if launch.any():
         lag[launch] = np.minimum(lag[launch], int(np.median(lag[launch])))
     gap = graph.tasks["gap_ns"].copy()
-    between = graph.on_device & ~ends_run(graph.tasks["thread"])
+    between = own & graph.on_device & ~ends_run(graph.tasks["thread"])
     if between.any():
         gap[between] = np.minimum(gap[between], int(np.median(gap[between])))
     return replace(graph.with_tasks(gap_ns=gap), links=graph.links.with_columns(lag_ns=lag))

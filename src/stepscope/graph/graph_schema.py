@@ -12,6 +12,8 @@ from stepscope.trace.row_order import grouped
 from stepscope.trace.schema import CATEGORIES, KERNEL_KINDS, STAGES, TRACK_KINDS
 from stepscope.trace.table import Table
 
+NO_STEP, EARLIER = -1, -2  # values of tasks.step
+
 EDGE_KINDS = ("program_order", "stream_order", "launch", "synchronization", "communication", "handover")
 
 TASKS = Schema(
@@ -28,7 +30,7 @@ TASKS = Schema(
         Column("kind", "text", "what it computes", nullable=True, values=KERNEL_KINDS),
         Column("stage", "text", "stage of its event", nullable=True, values=STAGES),
         Column("module", "i32", "modules.id", nullable=True, refers="modules"),
-        Column("step", "i32", "steps.step", nullable=True),
+        Column("step", "i32", "steps.step; -2 for work of a step before those in the file", nullable=True),
         Column("bytes", "i64", "bytes moved", "B", nullable=True),
         Column("mark", "i8", "1 where a step begins or the last one ends; its length is 0"),
         Column("priority", "i32", "of tasks that could start at once, the highest goes first"),

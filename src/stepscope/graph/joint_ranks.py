@@ -91,7 +91,7 @@ def _mean_window(windows: Sequence[Window]) -> Window:
     lengths = np.mean([window.measured_ns for window in windows], axis=0)
     late = np.mean([window.begin_ns - window.starts_ns[0] for window in windows])
     starts = np.rint(np.concatenate([[0.0], late + np.cumsum(lengths)])).astype(np.int64)
-    return Window(-1, windows[0].steps, starts, round(late), int(starts[-1]))
+    return Window(-1, windows[0].steps, starts, round(late), starts[1:])
 
 
 def _with_meetings(graph: Graph) -> Graph:

@@ -285,13 +285,28 @@ def add_links(graph: Graph, source: ArrayLike, target: ArrayLike, kind: str, lag
 def redirect(graph: Graph, old: ArrayLike, new: ArrayLike) -> Graph:
     """The graph in which tasks that waited for `old` wait for the corresponding `new` instead.
 
-    Launches and the order within threads are unchanged.
+    Launches and the order within threads are unchanged, and so are waits of `new` itself and of
+    added tasks that lead to it: the order of `add_links` and `redirect` does not matter.
     """
     links = graph.links
     instead = np.arange(len(graph))
     instead[np.asarray(old, np.int64)] = new
-    moved = np.where(links["kind"] == LAUNCH, links["source"], instead[links["source"]])
+    stays = (links["kind"] == LAUNCH) | _leads_to(graph, np.asarray(new, np.int64))[links["target"]]
+    moved = np.where(stays, links["source"], instead[links["source"]])
     return replace(graph, links=links.with_columns(source=moved))
+
+
+def _leads_to(graph: Graph, new: Ids) -> Mask:
+    """Which tasks are among `new`, or were added and lead to one of these by others that were."""
+    added = (graph.tasks["event"] < 0) & (graph.tasks["mark"] == 0)
+    source, target, thread = graph.links["source"], graph.links["target"], graph.tasks["thread"]
+    reached = np.zeros(len(graph), np.bool_)
+    reached[new] = True
+    count = -1
+    while count != (count := int(reached.sum())):
+        reached[source[reached[target] & added[source]]] = True
+        reached[:-1] |= reached[1:] & added[:-1] & (thread[1:] == thread[:-1])
+    return reached
 
 
 def add_thread(graph: Graph, name: str, kind: str, device: int, ordered: bool = True) -> tuple[Graph, int]:

@@ -9,7 +9,7 @@ from stepscope.base.arrays import Array, Mask, Times
 from stepscope.base.compiled.library import function
 from stepscope.errors import GraphError
 from stepscope.graph.graph import Graph
-from stepscope.graph.graph_schema import LAUNCH
+from stepscope.graph.graph_schema import LAUNCH, NO_STEP
 from stepscope.trace.columns import gathered
 
 
@@ -37,7 +37,7 @@ class Simulation:
         tasks, window = self.graph.tasks, self.graph.window
         if not window.waits_for_earlier_work:
             return self._last_ends(np.zeros(len(tasks), np.bool_))
-        earlier = (tasks["step"] >= 0) & (tasks["step"] < window.steps[0]) & self.graph.on_device
+        earlier = self.graph.on_device & (tasks["step"] != NO_STEP) & (tasks["step"] < window.steps[0])
         if not earlier.any():  # it is not recorded: the first work waited for it
             return self._first_starts()
         return self._last_ends(earlier)
@@ -46,7 +46,8 @@ class Simulation:
     def step_ns(self) -> Times:
         """The length of each step: until the next begins, or its device work ends (last step).
 
-        The first begins when the work of earlier steps has ended too. Steps together take no less
+        The first begins when the work of earlier steps has ended too; if it waits for that, so does
+        each other step (see `Window.ends_ns`). Steps together take no less
         than the CPU takes for them: a device that is faster than the CPU soon has no work queued.
         With several ranks, the mean over the ranks.
         """
@@ -62,8 +63,21 @@ class Simulation:
         on_cpu = self._on_cpu(begins)
         begins[:, 0] = np.maximum(begins[:, 0], self.earlier_end_ns[ranks])
         last = np.maximum(last[ranks], begins[:, 0] + on_cpu)
-        ends = np.append(begins[:, 1:-1], last[:, None], axis=1)
-        return np.mean(ends - begins[:, :-1], axis=0).astype(np.int64)
+        ends = np.append(np.minimum(self._inner_ends(begins), last[:, None]), last[:, None], axis=1)
+        return np.mean(np.diff(ends, axis=1, prepend=begins[:, :1]), axis=0).astype(np.int64)
+
+    def _inner_ends(self, begins: Times) -> Times:
+        """When each step but the last ends, by rank: when the next begins and, if the first waits
+        for earlier work, the device work until then has ended, too."""
+        graph, tasks = self.graph, self.graph.tasks
+        if not graph.window.waits_for_earlier_work:
+            return begins[:, 1:-1]
+        here = graph.on_device & (tasks["step"] >= 0) & (tasks["step"] <= graph.window.steps[-1])
+        rank = np.searchsorted(graph.ranks, graph.threads["rank"][tasks["thread"][here]])
+        step = np.searchsorted(graph.window.steps, tasks["step"][here])
+        worked = np.repeat(begins[:, :1], begins.shape[1] - 1, axis=1)
+        np.maximum.at(worked, (rank, step), self.end_ns[here])
+        return np.maximum(begins[:, 1:-1], np.maximum.accumulate(worked, axis=1)[:, :-1])
 
     def _on_cpu(self, begins: Times) -> Times:
         """What the CPU takes for all steps, by rank, if it takes for each what its last one works.
@@ -115,7 +129,9 @@ def simulate(graph: Graph) -> Simulation:
 
 
 def start_times(graph: Graph) -> Times:
-    return simulate_plainly(graph).start_ns if graph.schedule else _finished(compiled_start_times(graph))
+    if graph.schedule:
+        return simulate_plainly(graph).start_ns
+    return _finished(graph, compiled_start_times(graph))
 
 
 def earliest_first(frontier: list[int], could_start: Times, graph: Graph) -> int:
@@ -146,14 +162,37 @@ def simulate_plainly(graph: Graph) -> Simulation:
             waits_for[after] -= 1
             if waits_for[after] == 0:
                 frontier.append(int(after))
-    return Simulation(graph, _finished(start))
+    return Simulation(graph, _finished(graph, start))
 
 
-def _finished(start: Times) -> Times:
+def _finished(graph: Graph, start: Times) -> Times:
     if (start < 0).any():
-        blocked = int((start < 0).sum())
-        raise GraphError(f"the dependency graph has a cycle ({blocked} tasks blocked)")
+        blocked = start < 0
+        names = " waits for ".join(_cycle(graph, blocked))
+        raise GraphError(f"the dependency graph has a cycle: {names} ({blocked.sum()} tasks blocked)")
     return start
+
+
+_SHOWN = 4  # tasks of a cycle; chosen: the error stays one line
+_LONGEST = 40  # characters of a task's name in it; chosen as well
+
+
+def _cycle(graph: Graph, blocked: Mask) -> list[str]:
+    """The tasks of a cycle, each of which waits for the next; of long cycles the first few."""
+    edges = graph.edges
+    waits = blocked[edges.source] & blocked[edges.target]
+    awaited = np.full(len(graph), -1, np.int64)
+    awaited[edges.target[waits]] = edges.source[waits]
+    task, place = int(np.argmax(blocked)), dict[int, int]()
+    while task not in place:  # each blocked task waits for one that is blocked, too
+        place[task] = len(place)
+        task = int(awaited[task])
+    cycle = [*list(place)[place[task] :], task]
+    names = [str(graph.tasks.text("name")[number]) for number in cycle]
+    short = [name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…" for name in names]
+    pairs = zip(short, cycle, strict=True)
+    named = [f"{name} (task {number})" if name else f"task {number}" for name, number in pairs]
+    return named if len(named) <= _SHOWN + 1 else [*named[:_SHOWN], "…", named[-1]]
 
 
 def compiled_start_times(graph: Graph) -> Times:

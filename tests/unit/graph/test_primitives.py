@@ -233,3 +233,31 @@ def test_work_of_earlier_steps_is_no_part_of_the_critical_path(graph: Graph, ran
         window=window,
     )
     assert sum(critical_ms(simulate(later))["stages"].values()) == pytest.approx(0.040)
+
+
+def test_a_cycle_is_named_by_its_tasks(graph: Graph) -> None:
+    first, second = (int(np.flatnonzero(select(graph, name=name))[0]) for name in ("sgemm", "elem*"))
+    with pytest.raises(GraphError) as caught:
+        add_links(graph, second, first, "synchronization").check()
+    names = [graph.tasks.text("name")[task] for task in (first, second)]
+    sgemm, relu = (f"{name} (task {task})" for name, task in zip(names, (first, second), strict=True))
+    assert f"has a cycle: {relu} waits for {sgemm} waits for {relu} (" in str(caught.value)
+
+
+@pytest.mark.parametrize("through", [0, 1, 2])
+@pytest.mark.parametrize("linked_first", [True, False])
+def test_links_of_new_tasks_stay_where_waits_are_redirected(
+    graph: Graph, through: int, linked_first: bool
+) -> None:
+    """What waited for the product waits for its copy, at the end of a chain of added tasks."""
+    changed, stream = add_thread(graph, "copies", "device", 0)
+    names = [*(f"pack {number}" for number in range(through)), "copy"]
+    changed, new = append(changed, stream, names, duration_ns=US)
+    relu = int(np.flatnonzero(select(changed, name="elem*"))[0])
+    if linked_first:
+        changed = redirect(add_links(changed, relu, new[0], "synchronization"), [relu], new[-1:])
+    else:
+        changed = add_links(redirect(changed, [relu], new[-1:]), relu, new[0], "synchronization")
+    name = graph.tasks.text("name")[relu]
+    expected = {(name, names[0]), ("copy", "cudaDeviceSynchronize")}
+    assert set(links(changed.check(), "synchronization")) == expected

@@ -36,6 +36,8 @@ class _Whatif(click.Command):
         rest = super().parse_args(ctx, args)
         if ctx.params.get("try_all") and ctx.params.get("changes"):
             raise click.UsageError("--all tries every change on its own; leave out CHANGE, or it")
+        if ctx.params.get("files") and not ctx.params.get("changes"):
+            raise click.UsageError("--changes needs the names of changes in its file, as CHANGE")
         if ctx.params.get("fits") and (ctx.params.get("try_all") or ctx.params.get("changes")):
             raise click.UsageError("--fits chooses the changes itself; leave out CHANGE and --all")
         return rest
@@ -51,6 +53,14 @@ class _Whatif(click.Command):
 @click.option(
     "--fits", metavar="24GB|DEVICE", help="List the changes, cheapest in time first, that make the step fit."
 )
+@click.option(
+    "--changes",
+    "files",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="Python file with custom changes (it is executed).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--step", type=int, help="One step; by default the longest run of consecutive steps.")
 @click.option("--device", metavar="NAME", help="The GPU, such as H100, for a trace that does not name it.")
@@ -60,6 +70,7 @@ def whatif(
     changes: tuple[str, ...],
     try_all: bool,
     fits: str | None,
+    files: tuple[str, ...],
     as_json: bool,
     step: int | None,
     device: str | None,
@@ -70,7 +81,7 @@ def whatif(
     For example: amp, bandwidth:factor=2, scale:select=stage=backward+kind=gemm,factor=0.5.
     """
     many = many_ranks(Path(file.path), file.cache) if rank is None else None
-    whole_job = many and not try_all and fits is None and step is None
+    whole_job = many and not try_all and not files and fits is None and step is None
     if many and whole_job and all(text.partition(":")[0] in _OF_JOB for text in changes):
         _predict_job(many, changes, as_json)
         return
@@ -81,7 +92,7 @@ def whatif(
     elif fits is not None:
         _show_fits(_graph(file, step, rank, device), fits, as_json)
     else:
-        _show_prediction(_graph(file, step, rank, device), changes, as_json)
+        _show_prediction(_graph(file, step, rank, device), changes, files, as_json)
 
 
 def _graph(file: Source, step: int | None, rank: int | None, device: str | None) -> Graph:
@@ -133,10 +144,13 @@ def _show_fits(graph: Graph, capacity: str, as_json: bool) -> None:
     show_answer(facts, _fit_lines(fits, usable), as_json)
 
 
-def _show_prediction(graph: Graph, changes: Sequence[str], as_json: bool) -> None:
-    from stepscope.models.whatif import CHANGES, parse_request, predict
+def _show_prediction(graph: Graph, changes: Sequence[str], files: Sequence[str], as_json: bool) -> None:
+    from stepscope.models.whatif import CHANGES, load_changes, parse_request, predict
 
-    prediction = predict(graph, [parse_request(text, CHANGES) for text in changes])
+    known = dict(CHANGES)
+    for path in files:
+        known |= load_changes(path, known)
+    prediction = predict(graph, [parse_request(text, known) for text in changes])
     show_answer(prediction, _prediction_lines(prediction), as_json)
 
 

@@ -6,13 +6,15 @@ import ast
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import cycle
+from itertools import combinations, cycle
 from typing import Any
 
 import torch
 from torch import Tensor
 
 Call = Callable[[], object]
+_SEVERAL = 2  # dimensions
+_MOST_KEPT = 2  # inputs that stay in FP32 where others do not; chosen: each more is many more calls
 _DTYPES = {
     "float": torch.float32,
     "double": torch.float64,
@@ -28,12 +30,14 @@ def prepare(signature: str, *, half: bool) -> Call | None:
     """A function that calls the operator, or None if the call is not possible.
 
     Args:
-        half: convert FP32 inputs to bfloat16: all of them or, if the operator rejects that, only
-            those with several dimensions (weights of a normalization stay in FP32).
+        half: convert FP32 inputs to bfloat16: all of them or, if the operator rejects that, as many
+            as it takes. It rejects some for weights of a normalization, and for an attention's
+            logarithms of sums, which stay in FP32 under autocast, too.
     """
-    for least in (0, 2) if half else (99,):
+    floats, wide = _floats(signature)
+    for narrow in _narrowed(floats, wide) if half else [frozenset[int]()]:
         try:
-            call = _call(signature, least)
+            call = _call(signature, narrow)
             call()
         except Exception:  # any reason of the operator
             continue
@@ -41,15 +45,31 @@ def prepare(signature: str, *, half: bool) -> Call | None:
     return None
 
 
-def _call(signature: str, least: int) -> Call:
+def _floats(signature: str) -> tuple[frozenset[int], frozenset[int]]:
+    """The inputs that have FP32 values, and those of them that have several dimensions."""
+    _, dims, _, types, _ = json.loads(signature)
+    floats = frozenset(place for place, kind in enumerate(types) if kind in ("float", "TensorList"))
+    return floats, frozenset(n for n in floats if types[n] == "TensorList" or len(dims[n]) >= _SEVERAL)
+
+
+def _narrowed(floats: frozenset[int], wide: frozenset[int]) -> Iterator[frozenset[int]]:
+    """Which inputs could be in 16 bits, the likelier ones first."""
+    yield floats
+    yield wide
+    for kept in range(1, min(_MOST_KEPT, len(floats) - 1) + 1):
+        yield from (floats - set(left) for left in combinations(sorted(floats, reverse=True), kept))
+
+
+def _call(signature: str, narrow: frozenset[int]) -> Call:
     name, dims, strides, types, values = json.loads(signature)
     packet = getattr(torch.ops.aten, name)
-    inputs = [_input(*given, least=least) for given in zip(dims, strides, types, values, strict=True)]
+    given = zip(dims, strides, types, values, strict=True)
+    inputs = [_input(*value, half=place in narrow) for place, value in enumerate(given)]
     schema = _schema(packet, len(inputs))
     places, names = [], {}
-    for argument, given in zip(schema, inputs, strict=True):
+    for argument, recorded in zip(schema, inputs, strict=True):
         # Strings are not recorded, like None; the default is close enough.
-        value = argument.default_value if given is None else given
+        value = argument.default_value if recorded is None else recorded
         if argument.kwarg_only:
             names[argument.name] = value
         else:
@@ -63,21 +83,21 @@ def _schema(packet: Any, count: int) -> list[Any]:
     return next(s for s in schemas if len(s) == count and not any(arg.is_out for arg in s))
 
 
-def _input(dims: Any, strides: Any, kind: str, value: str, *, least: int) -> Any:
+def _input(dims: Any, strides: Any, kind: str, value: str, *, half: bool) -> Any:
     if kind in _DTYPES:
-        return _tensor(dims, strides, _DTYPES[kind], least)
+        return _tensor(dims, strides, _DTYPES[kind], half)
     if kind == "TensorList":
-        return [_tensor(d, s, torch.float32, least) for d, s in zip(dims, strides, strict=True)]
+        return [_tensor(d, s, torch.float32, half) for d, s in zip(dims, strides, strict=True)]
     return ast.literal_eval(value) if value else None
 
 
-def _tensor(dims: list[int], strides: list[int], dtype: torch.dtype, least: int) -> torch.Tensor:
+def _tensor(dims: list[int], strides: list[int], dtype: torch.dtype, half: bool) -> torch.Tensor:
     """A tensor with values that are valid for any function: FP32 from 0.1 to 0.9, else 0."""
     elements = 1 + sum((d - 1) * s for d, s in zip(dims, strides, strict=True))
     storage = torch.zeros(max(elements if math.prod(dims) else 0, 0), dtype=dtype)
     if dtype.is_floating_point:
         storage.uniform_(0.1, 0.9)
-    if dtype == torch.float32 and len(dims) >= least:
+    if half and dtype == torch.float32:
         storage = storage.bfloat16()
     return storage.as_strided(dims, strides)
 

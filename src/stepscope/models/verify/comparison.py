@@ -244,8 +244,8 @@ def _measured_as(graph: Graph, factor: float) -> Graph:
     """The graph with the measured times of its steps scaled."""
     window, begin = graph.window, graph.window.starts_ns[0]
     starts = begin + _times(window.starts_ns - begin, factor)
-    first, end = (int(begin + _times(at - begin, factor)) for at in (window.begin_ns, window.end_ns))
-    return replace(graph, window=replace(window, starts_ns=starts, begin_ns=first, end_ns=end))
+    first, ends = (begin + _times(at - begin, factor) for at in (window.begin_ns, window.ends_ns))
+    return replace(graph, window=replace(window, starts_ns=starts, begin_ns=int(first), ends_ns=ends))
 
 
 def _times(values: Any, factor: float) -> Times:

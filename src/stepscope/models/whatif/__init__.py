@@ -2,9 +2,10 @@
 
 from stepscope.models.whatif.change import Change, Request, parse_request
 from stepscope.models.whatif.changes import NamedChanges
+from stepscope.models.whatif.custom_changes import load_changes
 from stepscope.models.whatif.prediction import Prediction, predict
 
 CHANGES = NamedChanges()
 """Every change by name."""
 
-__all__ = ["CHANGES", "Change", "Prediction", "Request", "parse_request", "predict"]
+__all__ = ["CHANGES", "Change", "Prediction", "Request", "load_changes", "parse_request", "predict"]

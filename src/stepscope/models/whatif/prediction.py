@@ -30,12 +30,18 @@ from stepscope.graph.critical_path import BusySides
 from stepscope.models.memory.recorded_memory import RecordedMemory, recorded_memory
 from stepscope.models.whatif.anchor import anchored, host_ms, mean_ms, step_ms, unwatched_ms
 from stepscope.models.whatif.change import Request
+from stepscope.models.whatif.full_queue import waited_for_room, with_free_cpu
 from stepscope.trace.recorded_steps import load_warning
 from stepscope.trace.trace import Trace
 
 MOST_TASKS = 1 << 22  # of graphs that are simulated at once: of each, 100 bytes a task
 _LATENCY_NS = 10_000  # of a launch, which takes no longer
 _LEAST_UNEXPLAINED = 0.001  # of the step: what a percentage with one decimal shows
+_LEAST_FREE = 0.01  # of the step; chosen: less does not matter
+_FULL_QUEUE = (
+    "the CPU, which limits the predicted step, is as slow as while it waited for room in the device's "
+    "queue; without such waits it may be faster"
+)
 _ALWAYS = "unchanged work takes as long as it did, even if it overlaps with different work"
 _ALIKE = "other ranks change in the same way"
 _TOGETHER = (
@@ -164,7 +170,7 @@ class Baseline:
     @cached_property
     def unexplained(self) -> float:
         """Share of the measured step that no known dependency explains."""
-        return 1 - step_ms(without_unexplained_delays(self.steady)) / self.steady_ms
+        return max(1 - step_ms(without_unexplained_delays(self.steady)) / self.steady_ms, 0.0)
 
     @cached_property
     def breakdown(self) -> BusySides:
@@ -206,7 +212,10 @@ class Baseline:
             range=time.range,
             changes=tuple(map(str, requests)),
             basis=tuple(request.change.based_on(self.graph) for request in requests),
-            assumptions=_assumptions(self.graph, requests, self.unexplained),
+            assumptions=(
+                *_assumptions(self.graph, requests, self.unexplained),
+                *([_FULL_QUEUE] if self._free_ms(after) else []),
+            ),
             breakdown={"before": self.breakdown, "after": breakdown(after)},
             critical_path={"before": self.critical_ms, "after": critical_ms(after)},
             device_busy_ms=self.device_ms[0],
@@ -229,11 +238,24 @@ class Baseline:
 
     def _time_with(self, requests: Sequence[Request]) -> tuple[TimePrediction, Simulation]:
         after = simulate(_changed(self.graph, requests))
-        steps = [mean_ms(after), *_bounds_ms(self.graph, requests)]
+        steps = [mean_ms(after), *_bounds_ms(self.graph, requests), *self._free_ms(after)]
         published = (request.change.error for request in requests)
-        error = max(abs(self._error), abs(self.unexplained), *published)
+        error = max(abs(self._error), self.unexplained, *published)
         within = min(steps) * (1 - error), max(steps) * (1 + error)
         return TimePrediction(mean_ms(self.simulation), steps[0], within), after
+
+    @cached_property
+    def _waits_for_room(self) -> bool:
+        """Whether the CPU waited for room in a device's queue, and its pace without is not known."""
+        known = unwatched_ms(self.recorded.trace)[1] is not None
+        return not known and waited_for_room(self.recorded)
+
+    def _free_ms(self, after: Simulation) -> list[float]:
+        """The step if the CPU is faster without waits for room; nothing where that is no different."""
+        if not self._waits_for_room:
+            return []
+        free_ms = step_ms(with_free_cpu(after.graph))
+        return [free_ms] if free_ms < mean_ms(after) * (1 - _LEAST_FREE) else []
 
 
 def _without_one_off(graph: Graph, delays: Rows) -> Graph:
@@ -289,7 +311,7 @@ def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
 
 def _assumptions(graph: Graph, requests: Sequence[Request], unexplained: float) -> tuple[str, ...]:
     assumed = [_ALWAYS, _TOGETHER if graph.window.rank < 0 else _ALIKE]
-    if abs(unexplained) >= _LEAST_UNEXPLAINED:
+    if unexplained >= _LEAST_UNEXPLAINED:
         assumed.append(f"{unexplained:.1%} of the step are delays without a known cause; they stay")
     if load := load_warning(graph.trace.metadata.capture):
         assumed.append(f"the times of the CPU are typical, although {load}")

@@ -53,6 +53,34 @@ def test_without_transformations_programs_that_are_named_so_are_passes() -> None
     assert stages(*operations, known)["dot.2"] != "backward"
 
 
+@pytest.mark.parametrize(
+    ("scope", "model", "rest"),
+    [
+        ("jvp(loss)/Net/Dense_0", "forward", "loss"),
+        ("jvp()/loss/Net", "forward", "loss"),
+        ("jvp(loss)", "forward", "forward"),  # nothing tells them apart
+    ],
+)
+def test_a_loss_around_the_model_does_not_swallow_forward(scope: str, model: str, rest: str) -> None:
+    loss = "jvp()/loss" if "jvp()" in scope else "jvp(loss)"
+    found = stages(
+        ("dot.1", f"jit(step)/{scope}/dot_general", STEP),
+        ("tanh", f"jit(step)/{scope}/tanh", STEP),
+        ("sum", f"jit(step)/{loss}/reduce_sum", STEP),
+        ("dot.2", f"jit(step)/transpose({scope.replace(')', '))', 1)}/dot_general", STEP),
+    )
+    assert found == {"dot.1": model, "tanh": model, "sum": rest, "dot.2": "backward"}
+
+
+def test_a_product_in_the_loss_stays_there_if_the_model_has_others() -> None:
+    found = stages(
+        ("dot.1", "jit(step)/jvp(Net)/dot_general", STEP),
+        ("dot.2", "jit(step)/jvp(loss)/head/dot_general", STEP),
+        ("dot.3", "jit(step)/transpose(jvp(Net))/dot_general", STEP),
+    )
+    assert found == {"dot.1": "forward", "dot.2": "loss", "dot.3": "backward"}
+
+
 def test_a_program_of_updates_alone_is_optimizer() -> None:
     backward = ("dot.2", "jit(grads)/transpose(jvp())/dot_general", ["train.py:9 grads"])
     for stack in (

@@ -121,3 +121,16 @@ def test_a_calibration_that_cannot_be_saved_is_an_error(
     calibration = Calibration(Machine("a CPU", 2, "2.13.0", 2), "2026-11-21")
     with pytest.raises(ChangeError, match="cannot save the calibration: Not a directory; set"):
         keep_calibration(calibration)
+
+
+def test_an_operator_keeps_the_inputs_in_32_bits_that_it_demands() -> None:
+    """Attention on a CPU rejects logarithms of sums in 16 bits."""
+    heads = ([2, 4, 16, 8], [512, 128, 8, 1], "float", "")
+    sums = ([2, 4, 16], [64, 16, 1], "float", "")
+    rest = (([], [], "Scalar", "0."), ([], [], "Scalar", "False"), NOTHING, NOTHING)
+    name = "_scaled_dot_product_flash_attention_for_cpu_backward"
+    call = prepare(signature(name, *[heads] * 5, sums, *rest), half=True)
+    assert call is not None
+    gradients = call()
+    assert isinstance(gradients, tuple)
+    assert {gradient.dtype for gradient in gradients} == {torch.bfloat16}

@@ -99,6 +99,22 @@ def test_the_answer_says_which_calibration_was_used() -> None:
     assert any("operators with 100% of the time" in text for text in assumed)
 
 
+def test_what_a_calibration_could_not_measure_is_named_and_widens_the_range() -> None:
+    """Products of 300 us were measured, and one of 50 us was not."""
+    second = PRODUCT.replace("64", "8")
+    step = STEP.replace(
+        "10 110 | ## forward ##", f"10 170 | ## forward ##\n    main | 120 170 | aten::bmm | {second}"
+    )
+    casts = [[1, 1, 1], [FLAT, 1, 1]]
+    calibrate(operators={product_signature(): [40.0, 20.0]}, casts=casts)
+    partly = predict(graph_of(step, **ON_CPU), [parse_request("amp", CHANGES)])
+    assert any("the others (aten::bmm) keep their time" in text for text in partly.assumptions)
+    low, high = partly.range
+    # 850 us, and half or twice of 50; published errors are up to 13 %
+    assert (low, high) == pytest.approx((0.825 * 0.87, 0.9 * 1.13), abs=0.002)
+    assert partly.predicted_step_ms == pytest.approx(0.85, abs=0.002)
+
+
 OPTIMIZERS = {
     # 5 us once and 1 us a small tensor; large tensors at 1 ns an element
     "AdamW": [[1, 1024, 6_000], [64, 65536, 69_000], [1, 1 << 20, 5_000 + (1 << 20)]]

@@ -14,7 +14,7 @@ keras/src/backend/common/name_scope.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import takewhile
 from typing import NamedTuple
@@ -67,10 +67,18 @@ class Scope(NamedTuple):
     primitive: str
     inside: tuple[str, ...] = ()
 
+    @property
+    def innermost(self) -> str:
+        """The innermost of `modules`, empty without any."""
+        return self.modules[-1] if self.modules else ""
+
 
 @lru_cache(maxsize=1 << 16)
-def scope_of(text: str) -> Scope:
+def scope_of(text: str, has_loss: bool = True) -> Scope:
     """Parse a scope.
+
+    Args:
+        has_loss: whether what is named a loss is one (see `scopes_of`).
 
     Example:
         >>> scope_of("jit(step)/transpose(jvp(CNN))/Dense_0/dot_general")[1:5]
@@ -82,7 +90,7 @@ def scope_of(text: str) -> Scope:
         return Scope("", named.stage, False, named.layers[:_DEEPEST], named.primitive)
     *around, primitive = _split(text[:_LONGEST].partition(";")[0])
     if primitive.startswith("(") and ":" in primitive:
-        return _merged("/".join(around), primitive)
+        return _merged("/".join(around), primitive, has_loss)
     program, transforms, machinery = "", set[str](), set[str]()
     names: list[str] = []
     for part in around if "(" not in primitive else (*around, primitive):
@@ -97,16 +105,17 @@ def scope_of(text: str) -> Scope:
             machinery.add(part)
         elif part and _EINSUM not in part and _FUNCTION not in part:
             names.append(part)
-    stage = _stage(transforms, names)
+    stage = _stage(transforms, names if has_loss else [name for name in names if not _is_loss(name)])
     recompute = stage == "backward" and _REPEATED in machinery
     inside = tuple(_enclosing(around))[:_DEEPEST]
     return Scope(program, stage, recompute, tuple(names[:_DEEPEST]), primitive, inside)
 
 
-def _merged(around: str, operations: str) -> Scope:
+def _merged(around: str, operations: str, has_loss: bool) -> Scope:
     """The scope of merged operations, `(Dense_0/add:Dense_1/add)`: the first, in shared modules."""
     inner = operations.removeprefix("(").removesuffix(")")
-    scopes = [scope_of(f"{around}/{operation}") for operation in _split(inner, ":") if operation]
+    parts = [f"{around}/{operation}" for operation in _split(inner, ":") if operation]
+    scopes = [scope_of(part, has_loss) for part in parts]
     levels = zip(*(scope.modules for scope in scopes if scope.modules), strict=False)
     shared = takewhile(lambda level: len(set(level)) == 1, levels)
     stage = next((scope.stage for scope in scopes if scope.stage), None)
@@ -143,6 +152,30 @@ def _stage(transforms: set[str], names: list[str]) -> str | None:
         return "backward"
     stages: Iterator[str] = filter(None, map(stage_of_range, names))
     return next(stages, "forward" if "jvp" in transforms else None)
+
+
+_PRODUCTS = ("dot_general", "conv_general_dilated")
+
+
+def scopes_of(texts: Sequence[str]) -> list[Scope]:
+    """The scopes of one profile.
+
+    A function that is named a loss may call the model. Where all products of a program's forward
+    pass are in a loss, only what is in no module within that is the loss; without any, none is.
+    """
+    scopes = [scope_of(text) for text in texts]
+    products = [scope for scope in scopes if scope.primitive in _PRODUCTS]
+    outside = {scope.program for scope in products if scope.stage == "forward"}
+    around = {scope.program for scope in products if scope.stage == "loss"} - outside
+    losses = [scope for scope in scopes if scope.stage == "loss" and scope.program in around]
+    with_modules = {scope.program for scope in losses if not _is_loss(scope.innermost)}
+    models = {scope for scope in losses if not (scope.program in with_modules and _is_loss(scope.innermost))}
+    pairs = zip(texts, scopes, strict=True)
+    return [scope_of(text, has_loss=False) if scope in models else scope for text, scope in pairs]
+
+
+def _is_loss(name: str) -> bool:
+    return stage_of_range(name) == "loss"
 
 
 def primitives(scope: Text) -> Text:

@@ -22,7 +22,7 @@ import numpy as np
 from stepscope.base.arrays import Codes, Codes8, Ids, IntArray, Mask
 from stepscope.facts.annotate.jax.calls import called_function, calls_of_host_work, is_compiled_call
 from stepscope.facts.annotate.jax.frames import frames_below_call, frames_of_events, in_optimizer, is_users
-from stepscope.facts.annotate.jax.scopes import Scope, layers_with_gradients, scope_of
+from stepscope.facts.annotate.jax.scopes import Scope, layers_with_gradients, scope_of, scopes_of
 from stepscope.facts.annotate.links.backward import is_backward
 from stepscope.facts.annotate.range_names import CODE, stage_of_names, stage_of_range
 from stepscope.trace.nesting import inherit
@@ -70,7 +70,7 @@ def stages_by_scope(trace: Trace) -> tuple[Codes8, Mask]:
 
 def _with_layers(texts: Sequence[str]) -> list[Scope]:
     """The scopes; those of TensorFlow's layers are forward if these have gradients, else other."""
-    scopes = [scope_of(text) for text in texts]
+    scopes = scopes_of(texts)
     layers = layers_with_gradients(texts)
     if not layers:
         return scopes

@@ -37,8 +37,8 @@ def amp(graph: Graph, dtype: str = "bfloat16", estimate: str = "typical") -> Gra
 
     Args:
         dtype: `bfloat16` or `float16`.
-        estimate: `low`, `typical` or `high`: how much kernels gain; ignored on a CPU, whose
-            operators are calibrated.
+        estimate: `low`, `typical` or `high`: how much kernels gain; on a CPU, operators that
+            a calibration could not measure.
 
     Source: DAYDREAM section 5.1, algorithm 3, for the speedups by generation.
     """
@@ -47,7 +47,7 @@ def amp(graph: Graph, dtype: str = "bfloat16", estimate: str = "typical") -> Gra
     if dtype not in ("bfloat16", "float16"):
         raise ChangeError(f"amp: expected dtype=bfloat16 or float16; found {dtype!r}")
     if on_cpu(graph):
-        return amp_on_cpu(graph)
+        return amp_on_cpu(graph, estimate)
     gpu = precise_gpu(graph)
     if gpu is not None:
         return autocast_on_gpu(graph, gpu, estimate, bfloat=dtype == "bfloat16")

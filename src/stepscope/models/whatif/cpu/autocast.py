@@ -17,12 +17,15 @@ from stepscope.trace.schema import FORWARD_STAGES
 
 _STAGES = (*FORWARD_STAGES, "backward")
 _LEAST_SHARE = 0.5  # of the time in 16 bits that is calibrated; of less, most would be a guess
+_LOSS, _GAIN = 2.0, 0.5  # of an operator that was not measured: 16 bits are half of the bytes
+_NAMED = 3  # operators in a sentence
 
 
-def amp_on_cpu(graph: Graph) -> Graph:
+def amp_on_cpu(graph: Graph, estimate: str = "typical") -> Graph:
     """Scale operators by their calibrated ratio of 16-bit to 32-bit time, and add casts.
 
-    This may well be slower: a CPU without 16-bit instructions loses.
+    This may well be slower: a CPU without 16-bit instructions loses. An operator that could not be
+    measured keeps its time; in the low and high estimate it loses or gains most of all.
     """
     calibration = needed_calibration(graph, "amp")
     autocast = _autocast(graph, calibration)
@@ -37,17 +40,20 @@ def amp_on_cpu(graph: Graph) -> Graph:
             "calibrate FILE` on the machine that recorded the trace"
         )
     casts = np.array([_casts_ns(calibration, effect) for effect in autocast.effects])
-    ratio = np.where(autocast.half & np.isfinite(autocast.ratio), autocast.ratio, 1.0)
+    ratio = np.where(autocast.half, autocast.estimated(estimate), 1.0)
     return _retimed(graph, autocast.operators, ratio, casts)
 
 
 def autocast_assumptions(graph: Graph) -> tuple[str, ...]:
     """What has to hold: where the times come from, and the share of the work that they cover."""
     calibration = needed_calibration(graph, "amp")
-    share = _autocast(graph, calibration).known_share(graph)
+    autocast = _autocast(graph, calibration)
+    share, others = autocast.known_share(graph), autocast.unmeasured(graph)
+    which = f" ({', '.join(others)})" if others else ""
     return (
         f"operators gain in the step what they gained alone ({calibration})",
-        f"operators with {share:.0%} of the time spent in 16 bits were measured; the others keep their time",
+        f"operators with {share:.0%} of the time spent in 16 bits were measured; "
+        f"the others{which} keep their time",
         "values in 16 bits are tracked by their sizes",
     )
 
@@ -75,6 +81,20 @@ class _Autocast:
         total = float(length[self.half].sum())
         known = float(length[self.half & np.isfinite(self.ratio)].sum())
         return known / total if total else 1.0
+
+    def estimated(self, estimate: str) -> Floats:
+        """The ratio of each operator; of those that were not measured, by what others have."""
+        measured = self.ratio[self.half & np.isfinite(self.ratio)]
+        most, least = max(_LOSS, *measured), min(_GAIN, *measured)
+        return np.where(np.isfinite(self.ratio), self.ratio, {"low": most, "high": least}.get(estimate, 1.0))
+
+    def unmeasured(self, graph: Graph) -> list[str]:
+        """The names of operators that were not measured, those with the longest time first."""
+        names, length = graph.trace.events.text("name"), graph.trace.events["duration_ns"]
+        rows = self.operators.rows[self.half & ~np.isfinite(self.ratio)]
+        spent = np.bincount(names.codes[rows], length[rows], len(names.values))
+        longest = np.argsort(-spent, kind="stable")[:_NAMED]
+        return [names.values[name] for name in longest.tolist() if spent[name]]
 
 
 def _autocast(graph: Graph, calibration: Calibration) -> _Autocast:

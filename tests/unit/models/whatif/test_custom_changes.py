@@ -1,0 +1,75 @@
+"""`whatif --changes FILE`: functions of a user's own, and what is wrong with them in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from drawn_steps import graph_of
+
+from stepscope.errors import ChangeError
+from stepscope.models.whatif import CHANGES, load_changes, parse_request, predict
+
+STEP = """
+    main     |  0  90 | ProfilerStep#0
+    main     | 10  12 | cudaLaunchKernel | corr=7
+    stream 7 | 20 120 | sgemm            | corr=7
+"""
+FILE = '''
+from stepscope.graph import scale, select
+
+def faster(graph, factor: float = 2.0):
+    """Products take less time."""
+    return scale(graph, select(graph, name="sgemm"), 1 / factor)
+
+def broken(graph):
+    return graph.tasks["no such column"]
+
+def forgetful(graph):
+    scale(graph, select(graph, name="sgemm"), 2)
+
+CHANGES = [faster, broken, forgetful]
+'''
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(FILE, "utf-8")
+    return path
+
+
+def test_functions_of_a_file_are_changes_with_parameters(file: Path) -> None:
+    changes = {**CHANGES, **load_changes(file)}
+    for text, expected in (("faster", 0.090), ("faster:factor=0.5", 0.220)):
+        assert predict(graph_of(STEP), [parse_request(text, changes)]).predicted_step_ms == expected
+    assert changes["faster"].summary == "Products take less time."
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("broken", "broken, line 9: KeyError: 'no such column'"),
+        ("forgetful", "forgetful: expected it to return a Graph, found NoneType"),
+    ],
+)
+def test_a_function_that_fails_is_named_with_its_line(file: Path, name: str, error: str) -> None:
+    with pytest.raises(ChangeError) as caught:
+        predict(graph_of(STEP), [parse_request(name, load_changes(file))])
+    assert str(caught.value) == error
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("import nothing_of_this_name", "cannot load changes: ModuleNotFoundError"),
+        ("CHANGES = 3", "expected a list CHANGES of functions from graph to graph, found int"),
+        ("", "expected a list CHANGES of functions from graph to graph, found NoneType"),
+        ("def amp(graph): ...\nCHANGES = [amp]", "amp is the name of another change"),
+    ],
+)
+def test_a_file_that_is_none_of_changes_is_refused(tmp_path: Path, text: str, error: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(text, "utf-8")
+    with pytest.raises(ChangeError, match=error):
+        load_changes(path, CHANGES)
