@@ -55,7 +55,7 @@ def test_nothing_is_recorded_where_fewer_optimizers_step(tmp_path, loader):
     assert done.returncode == 0
     assert own_words(done.stderr).startswith(
         "stepscope: the run ended; 2 optimizers stepped in this process, too few for "
-        "--from-optimizer 3; wrote train.stepscope\n"
+        "--from-optimizer 3; wrote train.stepscope, which holds no step\n"
     )
 
 

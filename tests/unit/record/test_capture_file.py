@@ -72,6 +72,7 @@ def test_a_manifest_says_who_recorded_what():
         "stack": False,
         "step_every": 1,
         "from_optimizer": 1,
+        "recorder_memory": 0,
     }
     assert (said["outcome"], said["steps_seen"], said["steps_recorded"]) == ("complete", 6, [5])
     assert said["warnings"] == []
