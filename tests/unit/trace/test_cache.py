@@ -147,7 +147,8 @@ def test_a_full_cache_makes_room_for_more_than_one(
         path.write_text(str(number))
         cache.keep_text(cache.key_of(path), b"x" * 46)  # 50 with its checksum
         sizes.append(50 * len(entries(cache_folder)))
-    assert max(sizes) <= 1000 and min(sizes[30:]) >= 850
+    assert max(sizes) <= 1000
+    assert min(sizes[30:]) >= 850
 
 
 def test_an_entry_beyond_the_bound_is_not_kept(
