@@ -20,6 +20,7 @@ from stepscope.record.manifest import Result, Run, build_manifest
 from stepscope.record.memory.out_of_memory import AllocationFailure, verdict
 from stepscope.record.recording import Recording
 from stepscope.record.run_shares.run_shares import RunClock, unrecorded_training
+from stepscope.record.unreplaced import OwnBuiltins
 
 if TYPE_CHECKING:
     from stepscope.record.jax.jax_recorder import JaxRecorder
@@ -237,18 +238,23 @@ class Session:
         manifest = build_manifest(self.run, result, recorder.framework if recorder else None)
         members = {**(recording.all_members if recording else {}), **self._members}
         try:
-            self.file.write(manifest, recording.modules if recording else {"roots": []}, members)
-        except (OSError, RuntimeError) as error:
+            with OwnBuiltins():
+                self.file.write(manifest, recording.modules if recording else {"roots": []}, members)
+        except Exception as error:
             self.failure = f"cannot write {self.path}: {reason(error)}"
             if has_no_descriptors(error):
                 self.failure += " (`ulimit -n` raises the limit)"
+            if recording:
+                self.failure += f"; lost: {recording.span}"
         else:
             self.result, self.has_memory = result, "memory.json" in members
 
 
 def reason(error: Exception) -> str:
-    """What the system refused: no space left on device, a folder that is gone."""
-    return (isinstance(error, OSError) and error.strerror) or str(error)
+    """What the system refused: no space left on device, a folder that is gone; or what failed."""
+    if isinstance(error, OSError | RuntimeError):
+        return getattr(error, "strerror", None) or str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _count(steps: int, recorder: AnyRecorder | None) -> str:

@@ -10,12 +10,13 @@ Source: Linux, Documentation/scheduler/sched-stats.rst (the second field of `sch
 
 import mmap
 import threading
-import time
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+
+from stepscope.record.unreplaced import time
 
 try:
     import resource
