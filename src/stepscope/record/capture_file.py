@@ -5,7 +5,6 @@ Its format: docs/reference/capture_format.md.
 
 import itertools
 import json
-import os
 import re
 import shutil
 import zipfile
@@ -18,6 +17,7 @@ from typing import Any
 from stepscope.base.unfinished_files import unfinished
 from stepscope.errors import CaptureError
 from stepscope.record.options import SUFFIX, Rank
+from stepscope.record.unreplaced import os, time
 
 FORMAT = "stepscope capture"
 VERSION = 1
@@ -25,6 +25,7 @@ _QUICK = 1  # zlib level: the run waits while it is written
 _MANIFEST = "manifest.json"
 RECORDINGS = {"trace.json", "trace.xplane.pb", "contexts.json"}
 _LARGE_BYTES = 1 << 30  # of a member, from which on its size may not fit 32 bits
+_LOCK_WAIT_S, _LOCK_LOOKS = 0.05, 400  # 20 s; chosen: renaming a file takes far less
 _CHUNK_BYTES = 1 << 20  # copied at once
 Member = bytes | dict[str, Any] | Callable[[Path], object]
 
@@ -288,7 +289,10 @@ def identity(path: Path) -> Identity | None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Let one process at a time do this in a folder, where the system can lock folders."""
+    """Let one process at a time do this in a folder, where the system can lock folders.
+
+    A process that is stopped while it holds the lock must not hold up others for good.
+    """
     try:
         import fcntl
 
@@ -297,8 +301,14 @@ def locked(folder: Path) -> Iterator[None]:
         yield
         return
     try:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        for _ in range(_LOCK_LOOKS):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(_LOCK_WAIT_S)
+            except OSError:
+                break
         yield
     finally:
         os.close(descriptor)

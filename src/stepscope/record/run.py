@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from stepscope.record import fork_warnings
 from stepscope.record import process_exit as exits
 from stepscope.record.capture_file import check_target
 from stepscope.record.child_processes import ChildPlan, ChildProcesses
@@ -49,6 +50,7 @@ def run_program(
     if session:
         check_target(session.path)
     exits.prepare()
+    fork_warnings.watch()
     run.attach()
     _unload("click")
     try:

@@ -1,21 +1,27 @@
-"""Clocks and built-in functions as Python has them, also where the program has replaced them.
+"""Clocks, system calls and built-in functions as Python has them, also where the program replaced them.
 
-Imported before the program runs. `time` is a copy of the module that no other module sees: tools that
-freeze time replace its functions in every loaded module.
+Imported before the program runs. The modules are copies that no other module sees: tools that freeze
+time replace functions in every loaded module, and gevent closes files when its loop runs.
 """
 
 import builtins
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import os
+    import select
+    import signal
     import time
 else:
-    import time as _of_all
 
-    time = ModuleType("time")
-    time.__dict__.update(_of_all.__dict__)
-    del _of_all
+    def _copy(name):
+        copy = ModuleType(name)
+        copy.__dict__.update(import_module(name).__dict__)
+        return copy
+
+    os, select, signal, time = map(_copy, ("os", "select", "signal", "time"))
 
 _OURS = dict(builtins.__dict__)
 
