@@ -28,12 +28,15 @@ class _OnlyOurThreads:
     def match(self, text: str) -> bool:
         if _WARNING not in text:
             return False
-        self.remove()
-        return len(_tasks() - self.started - {task for task in _tasks() if _name(task) == _NAME}) == 1
+        self.remove()  # only on a match: else the search for a filter would pass over the next one
+        return True
 
     def install(self) -> None:
+        """Before a fork."""
         self.remove()
-        if len(_tasks()) > 1:
+        tasks = _tasks()
+        theirs = tasks - self.started
+        if len(tasks) > 1 and len([task for task in theirs if _name(task) != _NAME]) == 1:
             warnings.filters.insert(0, self._filter)  # type: ignore[attr-defined]
 
     def remove(self) -> None:

@@ -7,7 +7,7 @@ often it is done.
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -233,17 +233,19 @@ def _on_cluster(
         for future in futures:
             future.add_done_callback(done.put)
         results: dict[RankFile, Outcome] = dict.fromkeys(files, IngestError("not read"))
-        for left in range(len(files), 0, -1):
+        left = dict.fromkeys(files)
+        while left:
             future = _next_done(client, done, left)
             file = futures[future]
+            del left[file]
             results[file] = _result(future, file)
             finished(file, results[file])
         return results
 
 
-def _next_done(client: Any, done: Queue[Any], left: int) -> Any:
+def _next_done(client: Any, done: Queue[Any], left: Iterable[RankFile]) -> Any:
     """The next future that is done; raises EngineError if no worker can work any more."""
-    waited_s = 0
+    waited_s = 0.0
     while True:
         with suppress(Empty):
             return done.get(timeout=_LOOK_S)
@@ -256,14 +258,17 @@ def _next_done(client: Any, done: Queue[Any], left: int) -> Any:
             raise EngineError(_why_idle(workers, left))
 
 
-def _why_idle(workers: Mapping[str, Any], left: int) -> str:
+def _why_idle(workers: Mapping[str, Any], left: Iterable[RankFile]) -> str:
+    from stepscope.read.rank_folder import shown
+
+    files = f"not read: {shown([file.name for file in left])}"
     if not workers:
-        return f"all workers of the cluster are gone; {left} files are not read"
+        return f"all workers of the cluster are gone; {files}"
     address, facts = next(iter(workers.items()))
     megabytes = facts["memory_limit"] // 10**6
     return (
         f"no worker can work: {address} is {facts['status']} at its limit of {megabytes} MB of memory; "
-        f"{left} files are not read; give each worker more, as with: dask worker --memory-limit 4GB"
+        f"{files}; give each worker more, as with: dask worker --memory-limit 4GB"
     )
 
 
