@@ -23,6 +23,7 @@ else:
 
     os, select, signal, time = map(_copy, ("os", "select", "signal", "time"))
 
+__all__ = ["OwnBuiltins", "os", "select", "signal", "time"]
 _OURS = dict(builtins.__dict__)
 
 
