@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stepscope.errors import CaptureError, has_no_descriptors
 from stepscope.record.capture_file import CaptureFile, Member
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from stepscope.record.jax.public_profiler import PublicProfilerRecorder
     from stepscope.record.recorder import Recorder
 
-    AnyRecorder = Recorder | JaxRecorder | PublicProfilerRecorder
+    AnyRecorder: TypeAlias = Recorder | JaxRecorder | PublicProfilerRecorder
 
 
 @dataclass(frozen=True)
