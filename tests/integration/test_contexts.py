@@ -421,6 +421,34 @@ def test_no_more_contexts_than_the_limit(net, tmp_path):
     assert sum(run.counts().values()) == run.content["totals"]["operators"]
 
 
+def test_code_compiled_in_each_step_is_bounded(tmp_path):
+    """Each name is new, or the same: what is kept alive and written does not grow with the steps."""
+    import weakref
+
+    alive = weakref.WeakSet()
+
+    def step(name):
+        space = {"torch": torch}
+        exec(f"def {name}():\n    torch.ones(3)", space)
+        alive.add(space[name].__code__)
+        space[name]()
+
+    def work():
+        for number in range(3000):
+            step(f"generated_{number}")
+            step("same")
+
+    run = collect(work, tmp_path)
+    generated = [c for c in run.of_kind("python") if c.name.startswith("generated_")]
+    (same,) = (c for c in run.of_kind("python") if c.name == "same")
+    others = [c for c in run.of_kind("python") if c.name == "(others)"]
+    assert sum(c.count for c in run.named("aten::ones")) == 6000
+    assert [c.count for c in same.children] == [3000]
+    assert len(alive) < 1200
+    assert len(generated) < 1100
+    assert sum(below.count for c in others for below in c.children) == 3000 - len(generated)
+
+
 def test_models_made_anew_share_their_contexts(tmp_path):
     def sweep():
         for _ in range(3):

@@ -35,9 +35,10 @@ def _left_by_others(folder: Path, prefix: str) -> list[Path]:
     # PyTorch writes a trace under a name of its own first: the one that it was given and `.tmp`.
     name = re.compile(rf"{re.escape(prefix)}(\d+)\..*\.{_MARK}(\.tmp)?")
     try:
-        matches = [(entry, name.fullmatch(entry.name)) for entry in folder.iterdir()]
+        alike = [entry for entry in os.listdir(folder) if entry.startswith(prefix)]  # noqa: PTH208 (many)
     except OSError:
         return []
+    matches = [(folder / entry, name.fullmatch(entry)) for entry in alike]
     return [entry for entry, match in matches if match and not _runs(int(match[1]))]
 
 

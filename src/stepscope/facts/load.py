@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ Model = Mapping[str, Any] | None
 _PACKAGES = ("base", "read", "trace", "facts/annotate", "facts/correct", "facts/contexts")
 _SOURCES = (".py", ".cpp", ".h", ".json")
 _INSTALLED = {"site-packages", "dist-packages"}
+_MOST_FAILURES = 8  # of a folder, told one by one; chosen: all fit on a screen
 _MERGED = (
     "several processes use the same correlation ids, as in a file merged from several ranks: links "
     "between launches and device work may be wrong; open a folder with one file per rank instead"
@@ -229,12 +230,19 @@ def _open_folder(
     work = partial(open_file, model=model, cache=cache, as_recorded=as_recorded, step_range=step_range)
     results = on_each(sizes, work, executor, lambda file, _: add(sizes[file]))
     failed = [error for error in results.values() if isinstance(error, IngestError)]
-    warnings += [("unreadable_file", str(error), 1) for error in failed]
+    warnings += _unreadable(failed)
     found |= {file: trace for file, trace in results.items() if not isinstance(trace, IngestError)}
     if not found:
         raise failed[0]
     traces = {file: found[file] for file in files if file in found}
     return _joined(traces).with_metadata(source=str(folder)).with_warnings(warnings)
+
+
+def _unreadable(failed: Sequence[IngestError]) -> list[WarningRow]:
+    """A warning for each of the first files, one for all others."""
+    rows = [("unreadable_file", str(error), 1) for error in failed[:_MOST_FAILURES]]
+    more = len(failed) - len(rows)
+    return rows + ([("unreadable_file", f"and {more} more files that cannot be read", more)] if more else [])
 
 
 def _joined(traces: Mapping[Path, Trace]) -> Trace:
@@ -249,8 +257,11 @@ def _joined(traces: Mapping[Path, Trace]) -> Trace:
 
 def _skipped(merged: Iterable[Path]) -> list[WarningRow]:
     """Warnings about files of several ranks, which may repeat the other files' content."""
-    message = "holds several ranks and is skipped, since the folder has other files"
-    return [("merged_file", f"{file.name} {message}", 1) for file in merged]
+    from stepscope.read.rank_folder import shown
+
+    names = [file.name for file in merged]
+    message = f"files of several ranks are skipped, since the folder has others: {shown(names)}"
+    return [("merged_file", message, len(names))] if names else []
 
 
 def _joined_ranks(files: Mapping[Path, Trace]) -> Trace:
@@ -270,7 +281,7 @@ def _joined_ranks(files: Mapping[Path, Trace]) -> Trace:
 def _without_earlier_cycles(traces: Mapping[Path, Trace]) -> tuple[dict[Path, Trace], list[WarningRow]]:
     """The last recording of each process, and a warning about the others."""
     from stepscope.facts.annotate.ranks import last_cycles, recording_of
-    from stepscope.read.rank_folder import rank_of
+    from stepscope.read.rank_folder import rank_of, shown
 
     files = list(traces)
     known = [(file.parent, rank_of(file, trace.metadata)) for file, trace in traces.items()]
@@ -279,6 +290,6 @@ def _without_earlier_cycles(traces: Mapping[Path, Trace]) -> tuple[dict[Path, Tr
     earlier = [file.name for file in files if file not in kept]
     message = (
         "one process wrote several files, one after the other: the last is read; to read another, "
-        f"give it alone: {', '.join(earlier)}"
+        f"give it alone: {shown(earlier)}"
     )
     return kept, [("earlier_cycle", message, len(earlier))] if earlier else []

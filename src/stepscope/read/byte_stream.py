@@ -230,9 +230,13 @@ def _sized(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _ahead(pieces: Iterator[bytes]) -> Generator[bytes, None, None]:
-    """Fetch the next piece in a thread while the current one is decoded."""
+    """Fetch the next piece in a thread while the current one is decoded; of one alone, without."""
+    piece = next(pieces, None)
+    if piece is not None and len(piece) < CHUNK_BYTES:  # only the last is smaller
+        yield piece
+        return
     with ThreadPoolExecutor(1, "stepscope-read") as pool:
-        future = pool.submit(next, pieces, None)
-        while (piece := future.result()) is not None:
+        while piece is not None:
             future = pool.submit(next, pieces, None)
             yield piece
+            piece = future.result()

@@ -42,7 +42,7 @@ def trace_files(folder: Path) -> tuple[list[Path], list[WarningRow]]:
             "per rank, there or in one folder per machine"
         )
     others = sorted({path.name for path in visible} - {path.name for path in readable})
-    message = f"skipped files that are not traces: {_shown(others)}"
+    message = f"skipped files that are not traces: {shown(others)}"
     return files, warnings + ([("other_file", message, len(others))] if others else [])
 
 
@@ -90,17 +90,19 @@ def number_ranks(files: Sequence[Path], metadata: Sequence[Metadata]) -> tuple[l
 
 def distinct_ranks(files: Sequence[Path], named: Sequence[int | None]) -> tuple[list[int], list[WarningRow]]:
     """A distinct rank for each file: the known one, else the next free number; and warnings."""
-    free = (number for number in count() if number not in named)
-    ranks: list[int] = []
-    warnings: list[WarningRow] = []
+    taken = set(named)
+    free = (number for number in count() if number not in taken)
+    ranks: dict[int, Path] = {}
+    unknown: list[str] = []
+    twice: list[str] = []
     for path, rank in zip(files, named, strict=True):
-        if rank is None or rank in ranks:
-            number = next(free)
-            if len(files) > 1:
-                warnings.append(_renumbered(path, rank, number))
-            rank = number
-        ranks.append(rank)
-    return ranks, warnings
+        number = next(free) if rank is None or rank in ranks else rank
+        if rank is None:
+            unknown.append(f"{path.name} as rank {number}")
+        elif number != rank:
+            twice.append(f"{path.name} (rank {rank}) as rank {number}")
+        ranks[number] = path
+    return list(ranks), _renumbered(unknown, twice) if len(files) > 1 else []
 
 
 def rank_of(path: Path, metadata: Metadata) -> int | None:
@@ -122,12 +124,12 @@ def named_rank(path: Path) -> int | None:
     return number if number < MOST_RANKS else None  # a date or a time
 
 
-def _renumbered(path: Path, rank: int | None, number: int) -> WarningRow:
-    if rank is None:
-        message = f"neither {path.name} nor its content names a rank; shown as rank {number}"
-        return "rank_unknown", message, 1
-    message = f"{path.name} is of rank {rank}, like another file; shown as rank {number}"
-    return "rank_twice", message, 1
+def _renumbered(unknown: Sequence[str], twice: Sequence[str]) -> list[WarningRow]:
+    reasons = [
+        ("rank_unknown", "neither name nor content says a rank: shown", unknown),
+        ("rank_twice", "of the rank of another file: shown", twice),
+    ]
+    return [(code, f"{reason} {shown(files)}", len(files)) for code, reason, files in reasons if files]
 
 
 def _missing(ranks: Sequence[int], world_size: int) -> list[WarningRow]:
@@ -137,9 +139,15 @@ def _missing(ranks: Sequence[int], world_size: int) -> list[WarningRow]:
     if not (missing := size - len(present)):
         return []
     first = islice((rank for rank in range(size) if rank not in present), min(missing, _SHOWN + 1))
-    message = f"no file for rank {_shown(list(first))} of {size} ranks"
+    message = f"no file for rank {shown(list(first))} of {size} ranks"
     return [("rank_missing", message, missing)]
 
 
-def _shown(items: Sequence[object]) -> str:
+def shown(items: Sequence[object]) -> str:
+    """The first of them, for a sentence.
+
+    Example:
+        >>> shown(range(9))
+        '0, 1, 2, 3, 4, 5, 6, 7, …'
+    """
     return ", ".join(map(str, items[:_SHOWN])) + (", …" if len(items) > _SHOWN else "")

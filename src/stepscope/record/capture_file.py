@@ -5,7 +5,6 @@ Its format: docs/reference/capture_format.md.
 
 import itertools
 import json
-import os
 import re
 import shutil
 import zipfile
@@ -18,12 +17,15 @@ from typing import Any
 from stepscope.base.unfinished_files import unfinished
 from stepscope.errors import CaptureError
 from stepscope.record.options import SUFFIX, Rank
+from stepscope.record.unreplaced import os, time
 
 FORMAT = "stepscope capture"
 VERSION = 1
 _QUICK = 1  # zlib level: the run waits while it is written
 _MANIFEST = "manifest.json"
 RECORDINGS = {"trace.json", "trace.xplane.pb", "contexts.json"}
+_LARGE_BYTES = 1 << 30  # of a member, from which on its size may not fit 32 bits
+_LOCK_WAIT_S, _LOCK_LOOKS = 0.05, 400  # 20 s; chosen: renaming a file takes far less
 _CHUNK_BYTES = 1 << 20  # copied at once
 Member = bytes | dict[str, Any] | Callable[[Path], object]
 
@@ -42,11 +44,11 @@ def write_capture(
     partial = unfinished(path)
     try:
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=_QUICK) as archive:
-            archive.writestr("modules.json", json.dumps(modules))
+            _add(archive, "modules.json", modules)
             for name, content in members.items():
                 _add_member(archive, path, name, content)
             # The last member, so that `replace_manifest` need not write the others again.
-            archive.writestr(_MANIFEST, json.dumps(manifest, indent=1))
+            _add(archive, _MANIFEST, manifest)
         publish(partial) if publish else partial.replace(path)
     finally:
         _remove(partial)
@@ -54,7 +56,7 @@ def write_capture(
 
 def _add_member(archive: zipfile.ZipFile, path: Path, name: str, content: Member) -> None:
     if not callable(content):
-        archive.writestr(name, content if isinstance(content, bytes) else json.dumps(content))
+        _add(archive, name, content)
         return
     partial = unfinished(path, name)
     try:
@@ -85,7 +87,15 @@ def _change_last_member(archive: zipfile.ZipFile, changes: dict[str, Any]) -> No
     archive.filelist.remove(last)
     del archive.NameToInfo[_MANIFEST]
     archive.start_dir = last.header_offset
-    archive.writestr(_MANIFEST, json.dumps(manifest, indent=1))
+    _add(archive, _MANIFEST, manifest)
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: bytes | dict[str, Any]) -> None:
+    """A member without a date: a clock that the program, or its machine, has set may have none of zip's."""
+    indent = 1 if name == _MANIFEST else None
+    data = content if isinstance(content, bytes) else json.dumps(content, indent=indent).encode()
+    with archive.open(name, "w", force_zip64=len(data) > _LARGE_BYTES) as member:
+        member.write(data)
 
 
 def _remove(temporary: Path) -> None:
@@ -279,7 +289,10 @@ def identity(path: Path) -> Identity | None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Let one process at a time do this in a folder, where the system can lock folders."""
+    """Let one process at a time do this in a folder, where the system can lock folders.
+
+    A process that is stopped while it holds the lock must not hold up others for good.
+    """
     try:
         import fcntl
 
@@ -288,8 +301,14 @@ def locked(folder: Path) -> Iterator[None]:
         yield
         return
     try:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        for _ in range(_LOCK_LOOKS):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(_LOCK_WAIT_S)
+            except OSError:
+                break
         yield
     finally:
         os.close(descriptor)

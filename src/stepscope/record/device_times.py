@@ -12,8 +12,9 @@ neither is less than the step, and each is an upper bound.
 from __future__ import annotations
 
 import sys
-import time
 from typing import Any
+
+from stepscope.record.unreplaced import time
 
 _STEPS = 3  # of each kind: enough for a median, few enough that nobody waits for them
 _CYCLES_PER_NS = 2  # of the device: GPUs run at 1 to 2.6 GHz, and longer sleep does no harm

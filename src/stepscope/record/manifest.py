@@ -4,13 +4,13 @@ import os
 import platform
 import socket
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from stepscope.record.capture_file import FORMAT, VERSION
 from stepscope.record.options import Rank, RecordOptions
+from stepscope.record.unreplaced import time
 from stepscope.version import __version__
 
 

@@ -2,7 +2,6 @@
 
 import functools
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,6 +13,7 @@ from torch.utils.data import dataloader
 from stepscope.record.patch import undo
 from stepscope.record.step_times import Reading, page_faults
 from stepscope.record.torch_internals import AUTOGRAD, ENGINE, hide_from_compiler, hide_methods, wrap
+from stepscope.record.unreplaced import time
 
 _Batches: Any = dataloader._BaseDataLoaderIter
 

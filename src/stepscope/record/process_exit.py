@@ -4,9 +4,6 @@ An exception is shown as Python shows it.
 """
 
 import atexit
-import os
-import select
-import signal
 import sys
 import tempfile
 import threading
@@ -16,6 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
+
+from stepscope.record.unreplaced import os, select, signal
 
 _OUR_FOLDER = str(Path(__file__).parent)
 

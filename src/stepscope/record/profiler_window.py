@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from stepscope.errors import CaptureError
+from stepscope.record import fork_warnings
 from stepscope.record.module_registry import profiler_runs
 from stepscope.record.options import RecordOptions
 from stepscope.record.patch import replace, undo
@@ -55,9 +56,9 @@ class ProfilerWindow:
             with_stack=options.stack,
             with_modules=scripted,
         )
-        with _quiet_kineto():
+        with fork_warnings.starting_threads(), _quiet_kineto():
             self.profiler.prepare_trace()
-        self.profiler.start_trace()
+            self.profiler.start_trace()
         self._running = True
         self._range: Any = None
         self._restore = _watch_profilers(lambda: self._running and on_other_profiler())

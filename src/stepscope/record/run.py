@@ -1,11 +1,11 @@
 """`stepscope run`: run a program under a session and end as the program would have ended."""
 
-import builtins
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from stepscope.record import fork_warnings
 from stepscope.record import process_exit as exits
 from stepscope.record.capture_file import check_target
 from stepscope.record.child_processes import ChildPlan, ChildProcesses
@@ -18,6 +18,7 @@ from stepscope.record.process_exit import Messages, show
 from stepscope.record.run_shares.run_shares import RunClock
 from stepscope.record.script_runner import ModuleMissing, Program
 from stepscope.record.session import Ending, Session
+from stepscope.record.unreplaced import OwnBuiltins
 
 _LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
 
@@ -49,6 +50,7 @@ def run_program(
     if session:
         check_target(session.path)
     exits.prepare()
+    fork_warnings.watch()
     run.attach()
     _unload("click")
     try:
@@ -72,7 +74,6 @@ class _RecordedRun:
         self.children: ChildProcesses | None = None
         self._reports = reports
         self._messages = Messages()
-        self._import = builtins.__import__
         self._watches = []
         if session:
             self._watches = [AfterImport("torch", session.attach), AfterImport("jax", session.attach_jax)]
@@ -119,14 +120,17 @@ class _RecordedRun:
             return
         if self.session.is_forked:
             exits.leave_forked_child(code)
-        replaced, builtins.__import__ = builtins.__import__, self._import
+        with OwnBuiltins():
+            self._write_and_tell(self.session, ending)
+
+    def _write_and_tell(self, session: Session | ContextSession, ending: Ending) -> None:
         try:
             children = self.children.captures() if self.children else []
-            if isinstance(self.session, Session):
-                self.session.finish(ending, only_with_steps=bool(children))
+            if isinstance(session, Session):
+                session.finish(ending, only_with_steps=bool(children))
             else:
-                self.session.finish(ending)
-            for line in _closing_lines(self.session, self._reports):
+                session.finish(ending)
+            for line in _closing_lines(session, self._reports):
                 self._messages.say(line)
             for line in _lines_on_children(children):
                 self._messages.say(line)
@@ -134,8 +138,6 @@ class _RecordedRun:
             exits.by_interrupt()
         except Exception as error:
             self._messages.say(f"no capture: {type(error).__name__}: {error}")
-        finally:
-            builtins.__import__ = replaced
 
 
 def _unload(package: str) -> None:

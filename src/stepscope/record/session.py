@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from stepscope.errors import CaptureError, has_no_descriptors
 from stepscope.record.capture_file import CaptureFile, Member
@@ -20,13 +20,14 @@ from stepscope.record.manifest import Result, Run, build_manifest
 from stepscope.record.memory.out_of_memory import AllocationFailure, verdict
 from stepscope.record.recording import Recording
 from stepscope.record.run_shares.run_shares import RunClock, unrecorded_training
+from stepscope.record.unreplaced import OwnBuiltins
 
 if TYPE_CHECKING:
     from stepscope.record.jax.jax_recorder import JaxRecorder
     from stepscope.record.jax.public_profiler import PublicProfilerRecorder
     from stepscope.record.recorder import Recorder
 
-    AnyRecorder = Recorder | JaxRecorder | PublicProfilerRecorder
+    AnyRecorder: TypeAlias = Recorder | JaxRecorder | PublicProfilerRecorder
 
 
 @dataclass(frozen=True)
@@ -239,18 +240,23 @@ class Session:
         manifest = build_manifest(self.run, result, recorder.framework if recorder else None)
         members = {**(recording.all_members if recording else {}), **self._members}
         try:
-            self.file.write(manifest, recording.modules if recording else {"roots": []}, members)
-        except (OSError, RuntimeError) as error:
+            with OwnBuiltins():
+                self.file.write(manifest, recording.modules if recording else {"roots": []}, members)
+        except Exception as error:
             self.failure = f"cannot write {self.path}: {reason(error)}"
             if has_no_descriptors(error):
                 self.failure += " (`ulimit -n` raises the limit)"
+            if recording:
+                self.failure += f"; lost: {recording.span}"
         else:
             self.result, self.has_memory = result, "memory.json" in members
 
 
 def reason(error: Exception) -> str:
-    """What the system refused: no space left on device, a folder that is gone."""
-    return (isinstance(error, OSError) and error.strerror) or str(error)
+    """What the system refused: no space left on device, a folder that is gone; or what failed."""
+    if isinstance(error, OSError | RuntimeError):
+        return getattr(error, "strerror", None) or str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _count(steps: int, recorder: AnyRecorder | None) -> str:

@@ -14,7 +14,6 @@ import math
 import mmap
 import os
 import threading
-import time
 from bisect import bisect
 from collections.abc import Callable, Sequence
 from enum import IntEnum
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from stepscope.record.device_times import DeviceTimes
+from stepscope.record.unreplaced import time
 
 try:
     import resource

@@ -30,6 +30,10 @@ LIMIT_VARIABLE = "STEPSCOPE_CACHE_BYTES"
 _DEFAULT_LIMIT_BYTES = 10 << 30  # of disk
 _SAMPLE_BYTES, _SAMPLES = 1 << 14, 8  # of a file's content: 128 KiB, whatever its size
 _ABANDONED_S = 3600  # an hour: writing an entry takes less
+# Looking at all entries each time one is kept would make the cost of many files quadratic: a process
+# looks again once it has kept this share of their number, or of the room that was left.
+_SHARE_BETWEEN_LOOKS = 8
+_left: dict[Path, tuple[int, int]] = {}  # entries and bytes to keep before the next look, by folder
 _TEXT = "text"
 _CHECKSUM_BYTES = 4  # of a CRC-32
 # The folder may hold other things too: only names of this form are entries.
@@ -77,7 +81,8 @@ def fetch(key: Key) -> Trace | None:
 
 
 def keep(key: Key, trace: Trace) -> None:
-    """Store a trace, replacing older entries of the same file, within the cache's size limit."""
+    """Store a trace, replacing older entries of the same file sooner or later, within the cache's size
+    limit up to an eighth of the room that is left."""
     from stepscope.trace import store
 
     # Not durable: an entry damaged by a power cut fails its checksums and is computed again.
@@ -135,11 +140,10 @@ def _keep(key: Key, write: Callable[[Path], None]) -> None:
         return
     with suppress(OSError, RecursionError):
         folder.mkdir(parents=True, exist_ok=True)
-        write(folder / key.name)
-        for entry in folder.glob(f"{key.file}-*"):
-            if entry.name != key.name:
-                entry_folder.remove(entry)
-        _shrink(folder, limit_bytes())
+        entry = folder / key.name
+        write(entry)
+        if _is_look_due(folder, entry):
+            _shrink(folder, limit_bytes())
 
 
 def _identity(entry: Path) -> tuple[int, int] | None:
@@ -182,15 +186,28 @@ def _digest(*parts: bytes | int) -> str:
     return hashlib.blake2b(b"".join(b"%d:%b" % (len(p), p) for p in sized), digest_size=12).hexdigest()
 
 
+def _is_look_due(folder: Path, entry: Path) -> bool:
+    count, room = _left.get(folder, (0, 0))
+    _left[folder] = count, room = count - 1, room - entry_folder.size(entry)
+    return count < 0 or room < 0
+
+
 def _shrink(folder: Path, limit: int) -> None:
-    """Delete the least recently used entries until the rest fits, and abandoned work folders."""
+    """Delete outdated entries and abandoned work folders; if the rest does not fit, also the least
+    recently used until there is some room."""
     entries = sorted(_entries(folder))
+    newest = {entry.name.partition("-")[0]: entry for _, _, entry in entries}
     total = sum(size for _, size, _ in entries)
+    most = limit - limit // _SHARE_BETWEEN_LOOKS if total > limit else limit
+    count = len(entries)
     for used, size, entry in entries:
-        abandoned = entry.name.startswith(".") and time.time() - used > _ABANDONED_S
-        if total > limit or abandoned:
+        unfinished = entry.name.startswith(".")
+        outdated = not unfinished and newest[entry.name.partition("-")[0]] != entry
+        abandoned = unfinished and time.time() - used > _ABANDONED_S
+        if total > most or outdated or abandoned:
             entry_folder.remove(entry)
-            total -= size
+            total, count = total - size, count - 1
+    _left[folder] = count // _SHARE_BETWEEN_LOOKS, (limit - total) // _SHARE_BETWEEN_LOOKS
 
 
 def _entries(folder: Path | None) -> list[tuple[float, int, Path]]:

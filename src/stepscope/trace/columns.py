@@ -24,7 +24,9 @@ def constant(value: Any, length: int, dtype: DTypeLike | None = None) -> Array:
         >>> constant(-1, 3, np.int32).tolist()
         [-1, -1, -1]
     """
-    return np.broadcast_to(np.array(value, dtype), (length,))
+    column = np.ndarray((length,), (kept := np.array(value, dtype)).dtype, kept, strides=(0,))
+    column.flags.writeable = False
+    return column
 
 
 def taken(column: Array, rows: ArrayLike) -> Array:

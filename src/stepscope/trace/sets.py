@@ -23,9 +23,25 @@ def members(codes: IntArray, chosen: Mask) -> Mask:
         >>> members(np.array([0, 2, -1]), np.array([False, False, True])).tolist()
         [False, True, False]
     """
-    wanted = np.flatnonzero(chosen).tolist()
+    wanted = chosen.nonzero()[0]
+    return one_of(codes, wanted.tolist()) if len(wanted) <= _FEW else _looked_up(codes, chosen)
+
+
+def chosen_rows(codes: IntArray, wanted: list[int], values: int) -> Mask:
+    """The rows whose code is wanted, of so many that there are; -1 never is.
+
+    Example:
+        >>> chosen_rows(np.array([0, 2, -1]), [2], 3).tolist()
+        [False, True, False]
+    """
     if len(wanted) <= _FEW:
         return one_of(codes, wanted)
+    chosen = np.zeros(values, np.bool_)
+    chosen[wanted] = True
+    return _looked_up(codes, chosen)
+
+
+def _looked_up(codes: IntArray, chosen: Mask) -> Mask:
     if len(codes) >= _MANY and codes.dtype.kind == "i" and codes.strides != (0,):
         is_chosen = np.empty(len(codes), np.bool_)
         rows, table = np.ascontiguousarray(codes), np.ascontiguousarray(chosen)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from stepscope.base.arrays import Array, Mask
 from stepscope.trace.columns import constant, taken
 from stepscope.trace.declaration import Column, Schema
-from stepscope.trace.sets import distinct, members, one_of
+from stepscope.trace.sets import chosen_rows, distinct, one_of
 from stepscope.trace.spill import spilled
 
 _DTYPES: dict[str, type[np.generic]] = {
@@ -84,7 +84,9 @@ class Text:
             few = len(self.codes) < _FEW_ROWS
             used = set(self.codes.tolist()) if few else distinct(self.codes).tolist()
             return one_of(self.codes, [c for c in used if c >= 0 and test(self.values[c])])
-        return members(self.codes, self.passing(test)[:-1])
+        return chosen_rows(
+            self.codes, [code for code, value in enumerate(self.values) if test(value)], len(self.values)
+        )
 
     def passing(self, test: Callable[[str], bool]) -> Mask:
         """Which values pass `test`, then False for null, so that codes can look it up; not to be changed.
@@ -222,7 +224,7 @@ class Table:
     def take(self, rows: Array | Sequence[int]) -> Table:
         """The rows at `rows` (indices or a mask); references to other rows are unchanged."""
         rows = np.asarray(rows)
-        rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+        rows = rows.nonzero()[0] if rows.dtype == np.bool_ else rows
         return Table(
             self.schema,
             {

@@ -69,17 +69,28 @@ def test_a_folder_without_traces_is_told(tmp_path: Path) -> None:
         (["worker0.17.pt.trace.json", "worker1.18.pt.trace.json"], [UNKNOWN] * 2, [0, 1], []),
         (["x_rank-0", "proc1"], [UNKNOWN] * 2, [0, 1], []),
         (["rank7"], [recorded(0)], [0], []),
-        (["frank1", "b"], [UNKNOWN] * 2, [0, 1], ["rank_unknown", "rank_unknown"]),
+        (["frank1", "b"], [UNKNOWN] * 2, [0, 1], ["rank_unknown"]),
         (["a", "b", "c"], [recorded(1), UNKNOWN, recorded(0)], [1, 2, 0], ["rank_unknown"]),
         (["a", "b"], [recorded(0), recorded(0)], [0, 1], ["rank_twice"]),
         (["a", "b"], [recorded(0, 4), recorded(2, 4)], [0, 2], ["rank_missing"]),
-        (["gpu20240101.json", "proc1712195495505.json"], [UNKNOWN] * 2, [0, 1], ["rank_unknown"] * 2),
+        (["gpu20240101.json", "proc1712195495505.json"], [UNKNOWN] * 2, [0, 1], ["rank_unknown"]),
     ],
 )
 def test_ranks(names: list[str], metadata: list[Metadata], ranks: list[int], codes: list[str]) -> None:
     found, warnings = number_ranks([Path(name) for name in names], metadata)
     assert found == ranks
     assert [code for code, _, _ in warnings] == codes
+
+
+def test_many_files_without_a_rank_are_one_warning() -> None:
+    files = [Path(f"{letter}.json") for letter in "abcdefghijkl"]
+    _, warnings = number_ranks(files, [UNKNOWN] * 6 + [recorded(0)] * 6)
+    shown = ", ".join(f"{letter}.json as rank {number}" for number, letter in enumerate("abcdef", 1))
+    twice = ", ".join(f"{letter}.json (rank 0) as rank {number}" for number, letter in enumerate("hijkl", 7))
+    assert warnings == [
+        ("rank_unknown", f"neither name nor content says a rank: shown {shown}", 6),
+        ("rank_twice", f"of the rank of another file: shown {twice}", 5),
+    ]
 
 
 def test_missing_ranks_are_named() -> None:

@@ -6,7 +6,6 @@ import inspect
 import pickle
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset, dataloader
 from stepscope.record.run_shares.activity_hooks import ActivityHooks
 from stepscope.record.run_shares.activity_log import ActivityLog
 from stepscope.record.run_shares.run_shares import describe
+from stepscope.record.unreplaced import time
 
 
 class Run:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from stepscope.record.batch_size import measured_steps
 from stepscope.record.batch_size.measured_steps import PowerMeter, cpu_counters, gpu_counters
+from stepscope.record.unreplaced import time
 
 
 class Nvml:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from stepscope.record.run_shares.activity_log import (
     SteppingOptimizer,
 )
 from stepscope.record.run_shares.run_shares import RunClock, describe, unrecorded_training
+from stepscope.record.unreplaced import time
 
 Facts = dict[str, Any]
 BEGIN = 7_000_000_000  # a clock begins anywhere

@@ -1,13 +1,12 @@
 """Times of unrecorded steps, with a clock that only the program advances."""
 
-import time
-
 import pytest
 import torch
 from torch import nn
 from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import dataloader
 
+from stepscope.record.unreplaced import time
 from stepscope.record.verify_trial import StepTimer
 
 

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry
 from stepscope.record.part_timer import PARTS, PartTimer
 from stepscope.record.step_times import MOST, StepReadings, page_fault_ns
+from stepscope.record.unreplaced import time
 
 
 class Clock:

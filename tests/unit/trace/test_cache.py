@@ -117,6 +117,40 @@ def test_the_entries_used_longest_ago_go_first(
     assert kept == [True, False, True, True]
 
 
+def test_many_entries_are_looked_at_seldom(
+    tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looking at all of them for each that is kept made 10,000 ranks take minutes."""
+    seen: list[int] = []
+    look = cache._entries
+
+    def counted(folder: Path | None) -> list[tuple[float, int, Path]]:
+        entries = look(folder)
+        seen.append(len(entries))
+        return entries
+
+    monkeypatch.setattr(cache, "_entries", counted)
+    for number in range(200):
+        path = tmp_path / f"{number}.json"
+        path.write_text(str(number))
+        cache.keep_text(cache.key_of(path), b"sketch")
+    assert (len(entries(cache_folder)), sum(seen) < 10 * 200) == (200, True)  # each time: 20,100
+
+
+def test_a_full_cache_makes_room_for_more_than_one(
+    tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEPSCOPE_CACHE_BYTES", "1000")
+    sizes = []
+    for number in range(60):
+        path = tmp_path / f"{number}.json"
+        path.write_text(str(number))
+        cache.keep_text(cache.key_of(path), b"x" * 46)  # 50 with its checksum
+        sizes.append(50 * len(entries(cache_folder)))
+    assert max(sizes) <= 1000
+    assert min(sizes[30:]) >= 850
+
+
 def test_an_entry_beyond_the_bound_is_not_kept(
     source: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

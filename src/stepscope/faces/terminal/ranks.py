@@ -105,12 +105,20 @@ def _sketched(
     results: list[RankResult] = with_rank_progress(
         len(files), lambda finished: sketch_files(files, dataset, engine, finished, tables)
     )
-    for one in results:
-        if one.sketch and one.renumbered:
-            click.echo(f"! {one.file} has no rank of its own; shown as {one.sketch.rank}", err=True)
+    _warn_of_numbers([one for one in results if one.sketch and one.renumbered])
     if not any(result.sketch for result in results):
         raise IngestError(f"{', '.join(sources)}: no rank can be read: {results[0].error}")
     return results
+
+
+def _warn_of_numbers(renumbered: Sequence[RankResult]) -> None:
+    from stepscope.read.rank_folder import shown
+
+    if renumbered:
+        files = [f"{one.file} as {one.sketch.rank}" for one in renumbered if one.sketch]
+        click.echo(
+            f"! {len(files)} without a rank of their own, shown with a free one: {shown(files)}", err=True
+        )
 
 
 def job_workbench(name: str, many: ManyRanks, as_recorded: bool = False) -> Workbench:

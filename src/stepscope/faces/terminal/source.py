@@ -188,8 +188,10 @@ def ranks_without_steps(trace: Trace) -> list[int]:
 
 
 def warn_of_ranks(source: str, ranks: Iterable[int]) -> None:
-    for rank in ranks:
-        click.echo(f"! rank {rank} of {source} has no recorded step", err=True)
+    from stepscope.read.rank_folder import shown
+
+    if numbers := list(ranks):
+        click.echo(f"! no recorded step in {source}: rank {shown(numbers)}", err=True)
 
 
 def many_ranks(path: Path, cache: bool) -> ManyRanks | None:

@@ -138,7 +138,7 @@ def _left_behind(memory: RecordedMemory, lines: RecordedLines) -> tuple[Ids, Ids
     left = np.isposinf(life.end) & np.isfinite(life.start) & ~training
     left &= (step >= 0) & (step < len(steps) - 1)
     rows = np.flatnonzero(left).astype(np.int64)
-    released = np.isneginf(life.start) & np.isfinite(life.end)
+    released = np.isneginf(life.start) & np.isfinite(life.end) & ~training
     code = lines.code[rows]
     new = ~_replaces(life.bytes[rows], code, life.bytes[released])
     return rows[np.isin(code, code[new])], step.astype(np.int64)

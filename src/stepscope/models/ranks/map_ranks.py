@@ -7,11 +7,12 @@ often it is done.
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath
+from queue import Empty, Queue
 from typing import Any
 
 import msgspec
@@ -31,6 +32,8 @@ from stepscope.models.ranks.files import RankFile
 from stepscope.models.ranks.sketch import UNKNOWN_RANK, VERSION, Sketch, short_ranks, sketch_of
 from stepscope.version import __version__
 
+_LOOK_S = 5  # seconds without a file that is done until the workers are looked at; chosen
+_GONE_S = 60  # seconds without any worker until they count as lost; chosen: a restart takes less
 _CONNECT_S = 10  # seconds until a scheduler counts as unreachable; chosen: far more than an answer takes
 
 
@@ -210,7 +213,7 @@ def on_dask(address: str) -> Engine:
 
     Raises:
         EngineError: if Dask is not installed, the scheduler cannot be reached, it has no worker,
-            or its workers have no stepscope or another version.
+            its workers have no stepscope or another version, or none can work for lack of memory.
     """
     return partial(_on_cluster, address)
 
@@ -218,8 +221,6 @@ def on_dask(address: str) -> Engine:
 def _on_cluster(
     address: str, files: Sequence[RankFile], work: Work, finished: Finished
 ) -> dict[RankFile, Outcome]:
-    from distributed import as_completed
-
     with _client(address) as client:
         _check_workers(client, address)
         futures = {
@@ -228,15 +229,58 @@ def _on_cluster(
             ): file
             for row, file in enumerate(files)
         }
-        for future in as_completed(futures):
-            finished(futures[future], _result(future, futures[future]))
-        return {file: _result(future, file) for future, file in futures.items()}
+        done: Queue[Any] = Queue()
+        for future in futures:
+            future.add_done_callback(done.put)
+        results: dict[RankFile, Outcome] = dict.fromkeys(files, IngestError("not read"))
+        left = dict.fromkeys(files)
+        while left:
+            future = _next_done(client, done, left)
+            file = futures[future]
+            del left[file]
+            results[file] = _result(future, file)
+            finished(file, results[file])
+        return results
+
+
+def _next_done(client: Any, done: Queue[Any], left: Iterable[RankFile]) -> Any:
+    """The next future that is done; raises EngineError if no worker can work any more."""
+    waited_s = 0.0
+    while True:
+        with suppress(Empty):
+            return done.get(timeout=_LOOK_S)
+        workers = client.scheduler_info()["workers"]
+        if any(one["status"] == "running" for one in workers.values()):
+            waited_s = 0
+            continue
+        waited_s += _LOOK_S
+        if waited_s >= (_GONE_S if not workers else 2 * _LOOK_S):
+            raise EngineError(_why_idle(workers, left))
+
+
+def _why_idle(workers: Mapping[str, Any], left: Iterable[RankFile]) -> str:
+    from stepscope.read.rank_folder import shown
+
+    files = f"not read: {shown([file.name for file in left])}"
+    if not workers:
+        return f"all workers of the cluster are gone; {files}"
+    address, facts = next(iter(workers.items()))
+    megabytes = facts["memory_limit"] // 10**6
+    return (
+        f"no worker can work: {address} is {facts['status']} at its limit of {megabytes} MB of memory; "
+        f"{files}; give each worker more, as with: dask worker --memory-limit 4GB"
+    )
 
 
 def _result(future: Any, file: RankFile) -> Outcome:
     error = future.exception()
     if error is None:
         return future.result()
+    if type(error).__name__ == "KilledWorker":
+        return IngestError(
+            f"{file.name}: every worker that read it ended, possibly out of memory; give each more, as "
+            "with: dask worker --memory-limit 4GB"
+        )
     return IngestError(f"{file.name}: the cluster gave up: {type(error).__name__}: {one_line(error)}")
 
 

@@ -15,7 +15,6 @@ import os
 import select
 import signal
 import sys
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
@@ -28,6 +27,7 @@ from typing import Any, NoReturn
 from stepscope.base.scratch import Scratch, WriteWatch, enter, relocated
 from stepscope.record.batch_size.request import Request
 from stepscope.record.call_sites import LIBRARIES, is_internal
+from stepscope.record.unreplaced import time
 
 _MEMORY_WORDS = (
     "out of memory",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from jax import monitoring, tree_util
 from stepscope.record.jax.compilation_counter import unregister_duration_listener
 from stepscope.record.jax.program_ranges import watch_waits
 from stepscope.record.patch import undo
+from stepscope.record.unreplaced import time
 
 
 class JaxAdapter:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +20,7 @@ from jax._src import profiler as jax_profiler
 from jax._src.lib import _profiler
 
 from stepscope.record.patch import replace, undo
+from stepscope.record.unreplaced import time
 
 MARK = "stepscope.context"
 # Members of the capture: when a window began and ended, microseconds after JAX was imported.

@@ -7,7 +7,6 @@ through the same adapter as the native one.
 import json
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from types import FrameType
@@ -16,6 +15,7 @@ from typing import Any
 from stepscope.record import script_runner
 from stepscope.record.capture_file import Member
 from stepscope.record.contexts.context_options import KINDS, NO_MODULES, SOURCES, ContextOptions, FlushPlan
+from stepscope.record.unreplaced import time
 
 _LACKS_OF_TORCH = [
     "operators of threads other than the one that began to collect",

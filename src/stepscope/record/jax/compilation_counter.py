@@ -7,7 +7,6 @@ function is then on the stack, with the function that it was made from (jax/_src
 
 import inspect
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -15,6 +14,8 @@ from typing import Any, NamedTuple
 
 from jax import monitoring
 from jax._src import monitoring as private_monitoring
+
+from stepscope.record.unreplaced import time
 
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 _CALL, _CALLED = "cache_miss", "fun"

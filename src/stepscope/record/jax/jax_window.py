@@ -1,6 +1,5 @@
 """Consecutive training steps under JAX's profiler; the program runs at most one step ahead."""
 
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from stepscope.record.jax.jax_step_detector import arrays_in
 from stepscope.record.jax.program_ranges import LibraryRanges, watch_waits
 from stepscope.record.options import RecordOptions
 from stepscope.record.patch import undo
+from stepscope.record.unreplaced import time
 
 MARK = "stepscope.step"
 RUN_IN = 2  # steps: see `JaxWindow`

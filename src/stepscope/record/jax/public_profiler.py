@@ -8,7 +8,6 @@ calls in it.
 import shutil
 import tempfile
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from stepscope.record.jax import MEMBER, OTHER_PROFILER
 from stepscope.record.options import RecordOptions
 from stepscope.record.patch import replace, undo
 from stepscope.record.recording import Recording, call_in_forked_children
+from stepscope.record.unreplaced import time
 
 _QUIET_S, _LONGEST_S, _POLL_S = 3.0, 60.0, 0.1  # since the last compilation, in all, between looks
 _PUBLIC = ("start_trace", "trace", "start_server")

@@ -1,15 +1,37 @@
 #include "places.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 namespace stepscope {
 
-// Flags of code objects, guarded by the GIL. Each is kept alive, as positions in it identify it.
-static std::unordered_map<PyCodeObject*, uint8_t>& known_code() {
-  static auto* known = new std::unordered_map<PyCodeObject*, uint8_t>;
+constexpr size_t kMostCode = 1u << 17;
+// A code object takes about 10 kB with its constants, so that these take 10 MB; chosen: what a program
+// generates once, as dataclasses do, fits.
+constexpr size_t kMostGenerated = 1u << 10;
+constexpr int kMostCopies = 16;  // of one function compiled anew; chosen: reloads, not each step
+
+// Flags of code objects, guarded by the GIL. Each is kept alive, as positions in it identify it; what
+// a program compiles without end is not kept, and looked at whenever it runs.
+struct KnownCode {
+  std::unordered_map<PyCodeObject*, uint8_t> flags;
+  std::unordered_map<std::string, int> copies;  // of each function
+  size_t generated = 0;                         // functions of no file
+
+  bool keeps(PyCodeObject* code, const std::string& function, bool is_generated) {
+    auto copy = copies.find(function);
+    if (flags.size() >= kMostCode || (copy != copies.end() && copy->second >= kMostCopies)) return false;
+    if (copy == copies.end() && is_generated && generated++ >= kMostGenerated) return false;
+    Py_INCREF(code);
+    ++copies[function];
+    return true;
+  }
+};
+static KnownCode& known_code() {
+  static auto* known = new KnownCode;
   return *known;
 }
-constexpr size_t kMostCode = 1u << 17;
 static PyCodeObject* module_call = nullptr;
 static PyObject* resolver = nullptr;
 static std::vector<std::string>*hidden_names = nullptr, *barrier_files = nullptr,
@@ -69,6 +91,8 @@ uint8_t frame_flags(const std::string& file, const std::string& name) {
          (ends_with(annotator_files, file) ? kAnnotator : 0);
 }
 
+static bool is_generated(const std::string& file) { return file[0] == '<' || access(file.c_str(), F_OK); }
+
 static PlaceKey describe(Collector& collector, Frame* frame, uintptr_t position) {
   Python python;
   PyCodeObject* code = code_of(frame);
@@ -79,14 +103,17 @@ static PlaceKey describe(Collector& collector, Frame* frame, uintptr_t position)
   std::string name = text_of(code->co_name);
 #endif
   std::string file = text_of(code->co_filename);
-  auto known = known_code().find(code);
-  if (known == known_code().end() && known_code().size() < kMostCode) {
-    Py_INCREF(code);
-    known = known_code().emplace(code, frame_flags(file, name)).first;
+  KnownCode& all = known_code();
+  auto known = all.flags.find(code);
+  uint8_t flags = known == all.flags.end() ? frame_flags(file, name) : known->second;
+  if (known == all.flags.end()) {
+    std::string function = file + ":" + std::to_string(code->co_firstlineno) + ":" + name;
+    if (all.keeps(code, function, is_generated(file))) all.flags.emplace(code, flags);
+    else if (all.copies.count(function)) flags |= kPassing;
+    else return {collector.keys.find(Kind::python, "(others)"), uint8_t(flags | kPassing)};
   }
-  if (known == known_code().end()) return {collector.keys.find(Kind::python, "(others)"), 0};
   int line = std::max(line_of(code, position), 0);
-  return {collector.keys.find(Kind::python, name, file, uint32_t(line)), known->second};
+  return {collector.keys.find(Kind::python, name, file, uint32_t(line)), flags};
 }
 
 static KeyId ask_for_module(Thread& thread, PyObject* module, KeyId inside) {
@@ -106,7 +133,7 @@ static KeyId ask_for_module(Thread& thread, PyObject* module, KeyId inside) {
 static PlaceKey place_of(Thread& thread, Frame* frame, uintptr_t position) {
   if (PlaceKey* known = thread.places.find(position)) return *known;
   PlaceKey place = describe(thread.collector, frame, position);
-  if (thread.places.size() < 4 * kMostCode) thread.places.put(position, place);
+  if (!(place.flags & kPassing) && thread.places.size() < 4 * kMostCode) thread.places.put(position, place);
   return place;
 }
 
@@ -157,9 +184,10 @@ static Place enter_frame(Thread& thread, const Seen& seen, const Place& above) {
     return {seen.position, module, slot, key == kNoKey ? above.inside : key};
   }
   PlaceKey place = place_of(thread, seen.frame, seen.position);
+  uintptr_t position = place.flags & kPassing ? 0 : seen.position;  // another code may get its memory
   if (place.flags & kHidden || place.key == kNoKey)
-    return {seen.position, nullptr, above.slot, above.inside};
-  return {seen.position, nullptr, thread.child(above.slot, place.key), above.inside};
+    return {position, nullptr, above.slot, above.inside};
+  return {position, nullptr, thread.child(above.slot, place.key), above.inside};
 }
 
 static bool is_same(const Place& place, const Seen& seen) {

@@ -170,7 +170,7 @@ struct PlaceKey {
   KeyId key;
   uint8_t flags;
 };
-enum : uint8_t { kHidden = 1, kBarrier = 2, kAnnotator = 4 };
+enum : uint8_t { kHidden = 1, kBarrier = 2, kAnnotator = 4, kPassing = 8 };  // passing: not kept alive
 
 struct Totals {
   uint64_t time = 0, own = 0;  // ticks of the program's operators, and of this collector

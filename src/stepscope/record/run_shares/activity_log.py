@@ -12,11 +12,12 @@ has its own time; the gaps are counted by which activity comes before and which 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from stepscope.record.unreplaced import time
 
 STAGES = ("start_up", "training_steps", "data_preparation", "evaluation", "rollout", "checkpointing", "other")
 START_UP, TRAINING, OTHER = "start_up", "training_steps", "other"

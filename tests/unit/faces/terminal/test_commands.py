@@ -272,7 +272,7 @@ def test_a_rank_that_failed_before_its_first_step_leaves_the_others_to_go_on_wit
     monkeypatch.setattr("stepscope.facts.load.open", lambda *_, **__: job)
     code, out, err = call(*words, "job", *(["job"] if words == ["diff"] else []))
     assert (code, "Error" in err) == (0, False)
-    assert "! rank 0 of job has no recorded step" in err
+    assert "! no recorded step in job: rank 0" in err
     assert out
     code, _, err = call("report", "job", "--rank", "0")
     assert (code, "there is no rank 0; the trace has 1" in err) == (2, True)

@@ -214,8 +214,8 @@ def test_files_that_name_no_rank_get_free_numbers_and_that_is_said(tmp_path: Pat
     result = CliRunner().invoke(command, ["ranks", str(tmp_path), "--json"])
     assert [row["rank"] for row in json.loads(result.stdout)["rows"]] == [0, 1, 2]
     assert result.stderr == (
-        f"! {tmp_path}/first.json has no rank of its own; shown as 0\n"
-        f"! {tmp_path}/second.json has no rank of its own; shown as 2\n"
+        "! 2 without a rank of their own, shown with a free one: "
+        f"{tmp_path}/first.json as 0, {tmp_path}/second.json as 2\n"
     )
 
 

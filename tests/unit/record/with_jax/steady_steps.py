@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import jax
 import pytest
 
 from stepscope.record.jax.jax_recorder import SteadySteps
+from stepscope.record.unreplaced import time
 
 
 class Result:
