@@ -23,11 +23,6 @@ Json = dict[str, Any]
 PAGE = ROOT / "docs" / "evidence" / "accuracy.md"
 BEGIN, END = "<!-- benchmarks.gpu.accuracy: begin -->\n", "<!-- benchmarks.gpu.accuracy: end -->\n"
 NOTHING = "Nothing has been measured on a GPU yet (gpu_evidence.md).\n"
-_PAPERS = {
-    "amp (bf16)": "DAYDREAM: at most 13 %",
-    "amp (fp16)": "DAYDREAM: at most 13 %",
-    "fused_optimizer (fused)": "DAYDREAM: at most 13 %",
-}
 
 
 def report(device: Path) -> str:
@@ -115,41 +110,37 @@ def _replays(device: Path) -> str:
 
 
 def _changes(device: Path) -> str:
-    """Each change to each model, and each change over all models."""
+    """The error of each change to each model, and over all models."""
     found = list(outcomes(device))
-    each = table(
-        ["model", "change", "before, ms", "predicted, ms", "measured, ms", "error", "in range", "control"],
-        map(_outcome_row, found),
-    )
-    names = dict.fromkeys(one.change for one in found)
-    held = [one for one in found if one.held]
-    over_all = table(
-        ["change", "models", "error, mean / greatest", "median", "in range", "wrong signs", "paper"],
-        [_change_row(name, [one for one in held if one.change == name]) for name in names],
-    )
+    models = list(dict.fromkeys(one.model for one in found))
+    rows = [
+        _change_row(name, [one for one in found if one.change == name], models)
+        for name in dict.fromkeys(one.change for one in found)
+    ]
     return _told(
         "Changes, predicted from the FP32 captures alone, at the pace of the CPU that nothing "
-        "watched. Where the step without the change is not within 10 % of the captured one, the "
-        "machine was another: such rows are in the first table and not in the second.",
-        "\n".join(filter(None, (each, over_all))),
+        "watched: error by model. Brackets: the step without the change is not within 10 % of the "
+        "captured one, so the machine was another; these do not count. DAYDREAM: at most 13 % for "
+        "AMP and the fused optimizer.",
+        table(["change", *models, "mean / greatest", "median", "in range", "wrong signs"], rows),
     )
 
 
-def _outcome_row(one: Outcome) -> list[str]:
-    predicted = one.reason if one.predicted_ms is None else f"{one.predicted_ms:.2f}"
-    error = "" if one.error is None else f"{one.error:+.1%}"
-    control = "held" if one.held else "moved"
-    covered = "" if one.error is None else "yes" if one.covered else "no"
-    times = f"{one.before_ms:.2f}", predicted, f"{one.measured_ms:.2f}"
-    return [one.model, one.change, *times, error, covered, control]
-
-
-def _change_row(name: str, found: Sequence[Outcome]) -> list[str]:
-    errors = [abs(one.error) for one in found if one.error is not None]
-    wrong = sum(not one.right_sign for one in found)
+def _change_row(name: str, found: Sequence[Outcome], models: Sequence[str]) -> list[str]:
+    by_model = {one.model: _cell(one) for one in found}
+    held = [one for one in found if one.held and one.error is not None]
+    errors = [abs(one.error or 0.0) for one in held]
+    wrong = sum(not one.right_sign for one in held)
     middle = f"{statistics.median(errors):.1%}" if errors else ""
-    covered = f"{sum(one.covered for one in found)} of {len(errors)}"
-    return [name, str(len(errors)), _mean_max(errors, 1), middle, covered, str(wrong), _PAPERS.get(name, "")]
+    covered = f"{sum(one.covered for one in held)}/{len(held)}"
+    cells = [by_model.get(model, "") for model in models]
+    return [name, *cells, _mean_max(errors, 1), middle, covered, str(wrong)]
+
+
+def _cell(one: Outcome) -> str:
+    if one.error is None:
+        return "refused"
+    return f"{one.error:+.1%}" if one.held else f"({one.error:+.0%})"
 
 
 # -- which batch size

@@ -118,7 +118,7 @@ def _stages(summary: Summary) -> Iterator[str]:
     for stage in summary.stages:
         device = f", device {ms(stage.device_ms)} ms" if summary.devices else ""
         bound = f", bound by {stage.bound_by}" if stage.bound_by else ""
-        cpu = f"CPU {ms(stage.cpu_ms)} ms, {percent(stage.share)} of the step"
+        cpu = f"wall {ms(stage.cpu_ms)} ms, {percent(stage.share)} of the step"
         yield f"- {stage_words(stage.stage)}: {cpu}{device}{bound}"
     for gpu in summary.devices:
         window = gpu.window_ms or 1.0
