@@ -15,6 +15,7 @@ _IDLE = {
     "data": "idle, waiting for data",
     "synchronization": "idle, synchronization",
     "host": "idle, host bound",
+    "one_off": "idle, one-off costs",
     "launch": "idle, launch latency",
 }
 

@@ -472,7 +472,7 @@ def test_unrecorded_steps_of_the_same_run_are_timed(tmp_path):
         tmp_path,
         TRAINING
         + """
-import time
+from stepscope.record.unreplaced import time
 clock = [0]
 time.perf_counter_ns = lambda: clock[0]
 time.thread_time_ns = lambda: clock[0] // 2

@@ -282,7 +282,7 @@ def test_a_sanity_check_of_lightning_is_no_step(tmp_path, batches):
 
 
 DRAWN_CLOCK = """
-import time
+from stepscope.record.unreplaced import time
 clock = [0]
 time.perf_counter_ns = lambda: clock[0]
 time.thread_time_ns = lambda: clock[0] // 2

@@ -189,7 +189,7 @@ def test_a_script_that_ends_too_soon_or_has_nothing_to_change_is_told(script: Pr
 
 
 def test_only_what_pytorch_can_do_by_itself_is_verified() -> None:
-    with pytest.raises(ChangeError, match="choose one of amp, compile, fused_optimizer, dataloader"):
+    with pytest.raises(ChangeError, match="choose one of amp, channels_last, compile, cudnn_benchmark"):
         parse_specs("gist")
     with pytest.raises(ChangeError, match=r"zero: PyTorch has stage 1.*for stage 3 verify fsdp"):
         parse_specs("zero:stage=2")

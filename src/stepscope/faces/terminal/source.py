@@ -188,10 +188,12 @@ def ranks_without_steps(trace: Trace) -> list[int]:
 
 
 def warn_of_ranks(source: str, ranks: Iterable[int]) -> None:
+    numbers = list(ranks)
+    if not numbers:
+        return  # a kept answer loads no reader
     from stepscope.read.rank_folder import shown
 
-    if numbers := list(ranks):
-        click.echo(f"! no recorded step in {source}: rank {shown(numbers)}", err=True)
+    click.echo(f"! no recorded step in {source}: rank {shown(numbers)}", err=True)
 
 
 def many_ranks(path: Path, cache: bool) -> ManyRanks | None:

@@ -91,7 +91,7 @@ def next_on_device(
         >>> next_on_device([point], 32, 80 << 30, None)
         8
         >>> next_on_device([BatchPoint(8, 20.0, 2 << 30), point], 32, 80 << 30, None)
-        816
+        800
     """
     if len(points) == 1:
         small = max(1, start // _SMALL_END)

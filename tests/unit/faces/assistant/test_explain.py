@@ -27,7 +27,7 @@ def test_the_most_valuable_facts_come_first(tmp_path: Path) -> None:
     assert text.startswith("# `waits.json`\n")
     assert headings(text)[:4] == ["Step", "Stages and devices", "Findings", "What-ifs"]
     assert "- Step 1.00 ms" in text
-    assert "- data loading: CPU 0.5" in text
+    assert "- data loading: wall 0.5" in text
     assert "(critical, input_bound)" in text
     assert "saves up to 0.50 ms, 50% of the step: what-if dataloader" in text
     assert "- `aten::mm` × 1: 0.47 ms, 100% of all, gemm" in text
