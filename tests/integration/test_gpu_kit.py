@@ -160,7 +160,7 @@ def check_predictions(device: Path) -> None:
     assert fused.predicted_ms or "stepscope calibrate" in fused.reason
     assert found["resnet50", "dataloader (one batch)"].predicted_ms
     (sizes,) = (one for one in batch_sizes(device) if one.model == "dlrm")
-    assert sizes.fitted == (128, 256, 512)
+    assert sizes.fitted == (2, 4, 64, 128, 512)
     assert sizes.predicted == (32, 64)
     check_report(report(device))
 
@@ -205,7 +205,7 @@ def test_a_gain_that_is_a_loss_has_the_wrong_sign(before, predicted, measured, r
     assert Outcome("gpt2", "amp (bf16)", before, predicted, measured).right_sign == right
 
 
-def test_batch_sizes_are_fitted_from_the_usual_one_on(tmp_path):
+def test_both_ends_and_the_usual_batch_size_are_fitted(tmp_path):
     sizes = {
         n: {"samples": n, "step_ms": {"median": 5.0 + n}, "peak_allocated_bytes": 100 + 7 * n}
         for n in (2, 4, 8, 16, 32, 64)
@@ -214,7 +214,7 @@ def test_batch_sizes_are_fitted_from_the_usual_one_on(tmp_path):
     measured["gpt2/128"] = {"outcome": "out of memory"}
     (tmp_path / "batch_sizes.json").write_text(json.dumps({"measurements": measured}))
     (found,) = batch_sizes(tmp_path)
-    assert (found.model, found.fitted, found.predicted) == ("gpt2", (8, 16, 32), (2, 4, 64))
+    assert (found.model, found.fitted, found.predicted) == ("gpt2", (2, 8, 64), (4, 16, 32))
     assert max(found.throughput) == pytest.approx(0)
     assert max(found.memory) == pytest.approx(0)
 

@@ -51,7 +51,7 @@ LOGGING = """
 @pytest.mark.parametrize("period", [2, 3, 4])
 @pytest.mark.parametrize("rare", [EVALUATION, LOGGING], ids=["evaluation", "logging"])
 def test_steps_are_compared_with_those_that_do_as_much(tmp_path: Path, rare: str, period: int) -> None:
-    """In CPU time: elapsed time is that of a busy machine."""
+    """In CPU time, to a factor of two: other work takes caches and clock rate, elapsed time even more."""
     write(tmp_path, TORCH.format(rare=rare.strip(), period=period))
     done = start([*RUN, "--steps", "6", "train.py"], tmp_path)
     [(short, long)] = re.findall(r"steps (\S+) (\S+)", done.stdout)
@@ -61,4 +61,4 @@ def test_steps_are_compared_with_those_that_do_as_much(tmp_path: Path, rare: str
     truth = np.where(steps % period == period - 1, float(long), float(short))
     for group in step_groups(trace, events.astype(np.float64)):
         assert group.unrecorded is not None
-        assert group.unrecorded["cpu_ns"] / 1e6 == pytest.approx(truth[group.chosen].mean(), rel=0.6)
+        assert group.unrecorded["cpu_ns"] / 1e6 == pytest.approx(truth[group.chosen].mean(), rel=1.0)
