@@ -53,7 +53,7 @@ LOGGING = """
 def test_steps_are_compared_with_those_that_do_as_much(tmp_path: Path, rare: str, period: int) -> None:
     """In CPU time, to a factor of two: other work takes caches and clock rate, elapsed time even more."""
     write(tmp_path, TORCH.format(rare=rare.strip(), period=period))
-    done = start([*RUN, "--steps", "6", "train.py"], tmp_path)
+    done = start([*RUN, "--steps", "9", "train.py"], tmp_path)
     [(short, long)] = re.findall(r"steps (\S+) (\S+)", done.stdout)
     trace = stepscope.open(tmp_path / "train.stepscope", as_recorded=True, cache=False)
     steps = trace["steps"]["step"]
