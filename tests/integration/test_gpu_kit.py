@@ -160,19 +160,19 @@ def check_predictions(device: Path) -> None:
     assert fused.predicted_ms or "stepscope calibrate" in fused.reason
     assert found["resnet50", "dataloader (one batch)"].predicted_ms
     (sizes,) = (one for one in batch_sizes(device) if one.model == "dlrm")
-    assert sizes.fitted == (2, 4, 64, 128, 512)
-    assert sizes.predicted == (32, 64)
+    assert {2, 512} < set(sizes.fitted)  # both ends; the others follow times of this machine
+    assert sizes.predicted
+    assert not {*sizes.predicted} & {*sizes.fitted}
     check_report(report(device))
 
 
 def check_report(told: str) -> None:
     assert told.startswith("### cpu\n")
-    assert "| dlrm.plain.stepscope | operators |" in told
-    assert "| mean |" in told
+    assert "| in a stage |" in told
     assert "The unchanged replay of 4 captures" in told
-    assert "| dlrm | backward |" in told
+    assert "| backward |" in told
     assert "Steps of JAX" in told
-    assert "| dlrm | amp (bf16) |" in told
+    assert "| amp (bf16) |" in told
     assert "DAYDREAM: at most 13 %" in told
     assert "| all |" in told
     assert "| dlrm | stepscope contexts |" in told
