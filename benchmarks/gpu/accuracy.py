@@ -47,7 +47,7 @@ def _annotation(device: Path) -> str:
         return ""
     places = ("in a stage", "forward and backward in a module", "with its launch")
     rows = [
-        [place, _mean(mine), _percent(min(mine))]
+        [place, _mean(mine), _percent(min((one for one in mine if one is not None), default=None))]
         for place, mine in zip(places, zip(*shares, strict=True), strict=True)
     ]
     return _told(
