@@ -28,6 +28,11 @@ MEASURES = {
     "allocations": ("allocated_bytes", "count", "allocations"),
     "stalls": ("stalls", "sum", "stalls"),
     "latency": ("latency_stalls", "sum", "stalls with nothing issued"),
+    "blocks": ("blocks", "mean", "blocks per launch"),
+    "threads": ("threads", "mean", "threads per launch"),
+    "registers": ("registers", "mean", "registers per thread"),
+    "shared": ("shared_bytes", "mean", "shared memory per block"),
+    "occupancy": ("occupancy", "mean", "estimated occupancy"),
     "running": ("thread_cpu_ns", "sum", "CPU time without waiting"),
     "sampled": ("sampled_cpu_ns", "sum", "CPU time, sampled"),
     "elapsed": ("sampled_real_ns", "sum", "elapsed time, sampled"),
@@ -80,8 +85,10 @@ def measure(tree: ContextTree, name: str) -> Measure:
 
 
 def measures(tree: ContextTree) -> list[str]:
-    """The names of the measures that the tree has samples of, the standard ones first."""
-    standard = [name for name, (metric, _, _) in MEASURES.items() if tree.has(metric)]
+    """The names of the measures that the tree has samples of and that add up, the standard ones first."""
+    standard = [
+        name for name, (metric, statistic, _) in MEASURES.items() if tree.has(metric) and statistic != "mean"
+    ]
     covered = {metric for metric, _, _ in MEASURES.values()} | {"call_ns"}
     return standard + [name for name in tree.metrics if name not in covered and tree.has(name)]
 
