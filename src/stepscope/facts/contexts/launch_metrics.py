@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Floats, Ids
+from stepscope.facts.contexts.metrics import LAUNCH_METRICS
 from stepscope.trace.trace import Trace
 
 _Size = tuple[float, float, float]
@@ -30,7 +31,6 @@ class _Launch(msgspec.Struct):
         return blocks, threads, self.registers, self.shared_bytes, occupancy
 
 
-LAUNCH_METRICS = ("blocks", "threads", "registers", "shared_bytes", "occupancy")
 _DECODER = msgspec.json.Decoder(_Launch)
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from stepscope.base.arrays import Counts, Floats, IntArray, Mask
 
+LAUNCH_METRICS = ("blocks", "threads", "registers", "shared_bytes", "occupancy")  # of each kernel's launch
 STATISTICS = ("count", "sum", "min", "max", "squares")
 
 

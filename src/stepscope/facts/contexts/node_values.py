@@ -12,6 +12,7 @@ import numpy as np
 from stepscope.base.arrays import Array, Floats, Ids
 from stepscope.base.kernel_names import short_kernel
 from stepscope.errors import TraceError
+from stepscope.facts.contexts.metrics import LAUNCH_METRICS
 from stepscope.facts.contexts.tree import ContextTree
 
 # name: (metric, statistic, meaning)
@@ -28,11 +29,6 @@ MEASURES = {
     "allocations": ("allocated_bytes", "count", "allocations"),
     "stalls": ("stalls", "sum", "stalls"),
     "latency": ("latency_stalls", "sum", "stalls with nothing issued"),
-    "blocks": ("blocks", "mean", "blocks per launch"),
-    "threads": ("threads", "mean", "threads per launch"),
-    "registers": ("registers", "mean", "registers per thread"),
-    "shared": ("shared_bytes", "mean", "shared memory per block"),
-    "occupancy": ("occupancy", "mean", "estimated occupancy"),
     "running": ("thread_cpu_ns", "sum", "CPU time without waiting"),
     "sampled": ("sampled_cpu_ns", "sum", "CPU time, sampled"),
     "elapsed": ("sampled_real_ns", "sum", "elapsed time, sampled"),
@@ -69,6 +65,8 @@ def measure(tree: ContextTree, name: str) -> Measure:
         TraceError: if the tree has no such metric.
     """
     metric, statistic, meaning = MEASURES.get(name, (name, "sum", name))
+    if metric in LAUNCH_METRICS and metric in tree.metrics:
+        raise TraceError(f"{name} does not add up over launches; its statistics: contexts --json")
     if metric not in tree.metrics:
         available = ", ".join(measures(tree)) or "none"
         source = tree.source or "the tree"
@@ -86,10 +84,8 @@ def measure(tree: ContextTree, name: str) -> Measure:
 
 def measures(tree: ContextTree) -> list[str]:
     """The names of the measures that the tree has samples of and that add up, the standard ones first."""
-    standard = [
-        name for name, (metric, statistic, _) in MEASURES.items() if tree.has(metric) and statistic != "mean"
-    ]
-    covered = {metric for metric, _, _ in MEASURES.values()} | {"call_ns"}
+    standard = [name for name, (metric, _, _) in MEASURES.items() if tree.has(metric)]
+    covered = {"call_ns", *LAUNCH_METRICS, *(metric for metric, _, _ in MEASURES.values())}
     return standard + [name for name in tree.metrics if name not in covered and tree.has(name)]
 
 
