@@ -14,6 +14,7 @@ _MESSAGE = re.compile(rb"^\x0a[\x80-\xff]{0,9}[\x00-\x7f][\x08-\xfa]", re.DOTALL
 PICKLE = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # by protocol
 _NSYS = "export the recording with `nsys export --type sqlite FILE` and open that"
 _TIMELINE = "it has no times of events; record with torch.profiler or `nsys profile` instead"
+_HANGS = "`stepscope ranks FOLDER` says why the job hangs, of the dumps of its ranks"
 _SAMPLES = "it has samples and no steps; record the script with `stepscope run` or torch.profiler"
 
 
@@ -40,6 +41,11 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
         "unpack it with `tar -xf` and open a trace or the folder in it",
     ),
     (_starts(b"7z\xbc\xaf\x27\x1c", b"Rar!"), "an archive", "unpack it and open a trace or the folder in it"),
+    (
+        lambda head: head.startswith(PICKLE) and b"pg_config" in head,
+        "a dump of PyTorch's flight recorder",
+        _HANGS,
+    ),
     (
         _starts(*PICKLE),
         "a pickle other than a memory snapshot of PyTorch",
@@ -96,11 +102,7 @@ _JSON = (
     ({"root_frame", "sample_count"}, "a profile of pyinstrument", _SAMPLES),
     ({"nodes", "timeDeltas"}, "a CPU profile of V8", _SAMPLES),
     ({"meta", "threads", "libs"}, "a profile of Firefox", _SAMPLES),
-    (
-        {"entries", "pg_config"},
-        "a dump of NCCL's flight recorder",
-        "it lists collectives only; record the ranks with torch.profiler",
-    ),
+    ({"entries", "pg_config"}, "a dump of PyTorch's flight recorder", _HANGS),
 )
 
 

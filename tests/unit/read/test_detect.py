@@ -75,7 +75,7 @@ def sqlite_file() -> bytes:
         (b"\x18\0\0\0\0\0\0\0\xa3\x7f\x4b\x22\x1a\x0dbrain.Event:2", "this is an event file of"),
         (b"trace.json" + bytes(247) + b"ustar", "this is a tar archive: unpack it"),
         (b'{"$schema": "", "profiles": [], "shared": {}}', "this is a profile of speedscope: "),
-        (b'{"version": "2.4", "entries": [], "pg_config": {}}', "NCCL's flight recorder"),
+        (b'{"version": "2.4", "entries": [], "pg_config": {}}', "PyTorch's flight recorder"),
         (b'{"schema": "1.0", "nodes": []}', "this is a PyTorch execution trace"),
     ],
     ids=lambda part: part if isinstance(part, str) else len(part),
