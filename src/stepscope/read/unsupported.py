@@ -54,6 +54,11 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
     (_starts(b"\x0aNVIDIA"), "an Nsight Systems report", _NSYS),
     (_starts(b"NVR\0"), "an Nsight Compute report", _TIMELINE),
     (_starts(b"PERFILE2"), "a recording of Linux perf", _SAMPLES),
+    (
+        _starts(b"memray\0"),
+        "a recording of memray",
+        "record memory with `stepscope run --memory` and open that",
+    ),
     (_starts(b"\xfb)", b"\xfb("), "a file of statistics of cProfile", _TIMELINE),
     (
         lambda head: b"brain.Event:" in head[:64],
@@ -79,6 +84,7 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
         "a printed table of torch.profiler",
         "give the trace of the same run: `prof.export_chrome_trace(FILE)`",
     ),
+    (_like(rb"-+ DeepSpeed Flops Profiler -+"), "a summary of DeepSpeed", _TIMELINE),
     (_like(rb"[^\n]+ \d+ +(\[\d+\] +)?\d+\.\d+: +\d+ [\w:-]+:"), "the output of `perf script`", _SAMPLES),
     (_like(rb"[^\n]+;[^\n]+ \d+\r?\n"), "a file of collapsed stacks", _SAMPLES),
     (_like(rb"(?i)<!doctype html|<html"), "a web page", "download the trace itself"),
@@ -102,6 +108,7 @@ _JSON = (
     ({"root_frame", "sample_count"}, "a profile of pyinstrument", _SAMPLES),
     ({"nodes", "timeDeltas"}, "a CPU profile of V8", _SAMPLES),
     ({"meta", "threads", "libs"}, "a profile of Firefox", _SAMPLES),
+    ({"files", "elapsed_time_sec"}, "a profile of scalene", _SAMPLES),
     ({"entries", "pg_config"}, "a dump of PyTorch's flight recorder", _HANGS),
 )
 

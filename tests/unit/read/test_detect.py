@@ -76,6 +76,12 @@ def sqlite_file() -> bytes:
         (b"trace.json" + bytes(247) + b"ustar", "this is a tar archive: unpack it"),
         (b'{"$schema": "", "profiles": [], "shared": {}}', "this is a profile of speedscope: "),
         (b'{"version": "2.4", "entries": [], "pg_config": {}}', "PyTorch's flight recorder"),
+        (b'{"elapsed_time_sec": 2.1, "files": {}}', "this is a profile of scalene"),
+        (
+            b"\n------ DeepSpeed Flops Profiler ------\nProfile Summary",
+            "this is a summary of DeepSpeed: it has",
+        ),
+        (b"memray\0\x0b\0\0", "this is a recording of memray: record memory with"),
         (b'{"schema": "1.0", "nodes": []}', "this is a PyTorch execution trace"),
     ],
     ids=lambda part: part if isinstance(part, str) else len(part),
