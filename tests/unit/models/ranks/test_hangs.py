@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +250,40 @@ def test_a_planted_hang_is_named(name: str, tmp_path: Path) -> None:
     assert found.is_hang
     assert found.blocked[0].cause == cause
     assert [text for text in texts if text not in found.sentence] == [], found.sentence
+
+
+def drawn_job(seed: int, defect: str) -> tuple[Job, int]:
+    """A job of two parallel axes whose ranks make one sequence of calls, but for a rank with a defect."""
+    chance = random.Random(f"{seed} {defect}")
+    width, rows = chance.choice([2, 4, 8]), chance.choice([2, 3, 8])
+    ranks = width * rows
+    groups = {f"row{row}": list(range(row * width, (row + 1) * width)) for row in range(rows)}
+    groups |= {f"column{column}": list(range(column, ranks, width)) for column in range(width)}
+    odd, programs = chance.randrange(ranks), {rank: list[Call]() for rank in range(ranks)}
+    for line in range(chance.randrange(4, 20)):
+        axis, name = chance.choice(["row", "column", WORLD]), chance.choice(["all_reduce", "all_gather"])
+        for rank, program in programs.items():
+            at = {"row": rank // width, "column": rank % width}.get(axis, "")
+            program.append(Call(name, line, f"{axis}{at}"))
+    at = chance.randrange(len(programs[odd]) - 1)
+    if defect == "stops":
+        del programs[odd][at:]
+    else:
+        changed = {"size": {"count": 7}, "operation": {"name": "broadcast"}}[defect]
+        programs[odd][at] = replace(programs[odd][at], **changed)
+    return Job(programs, groups, is_async=chance.random() < 0.5), odd
+
+
+@pytest.mark.parametrize("defect", ["stops", "size", "operation"])
+def test_the_rank_with_a_planted_defect_is_named(defect: str, tmp_path: Path) -> None:
+    for seed in range(40):
+        planted, odd = drawn_job(seed, defect)
+        found = report(tmp_path, planted, as_json=seed % 2 == 0)
+        blocked = found.blocked[0]
+        named = blocked.missing if defect == "stops" else blocked.odd
+        # Of two ranks that call different things none is the odd one.
+        pair = len(blocked.waiting) == 2 and defect != "stops"
+        assert odd in blocked.waiting if pair else named == (odd,), (seed, found.sentence)
 
 
 HEALTHY: dict[str, Callable[[], Job]] = {
