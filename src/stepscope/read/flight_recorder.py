@@ -43,7 +43,6 @@ COLUMNS = (
     "peer",  # the other rank of a send or recv, -1 for collectives
     "is_send",
     "is_done",
-    "is_started",
     "is_timed_out",
     "created_ns",  # since 1970
     "timeout_ms",
@@ -103,7 +102,6 @@ class _Entry(msgspec.Struct):
     state: str = "scheduled"
     retired: bool = False
     time_created_ns: _Number = 0
-    time_discovered_started_ns: _Number | None = None
     timeout_ms: _Number = 0
     frames: list[_Frame] = []
 
@@ -113,11 +111,10 @@ class _Entry(msgspec.Struct):
         return self.process_group[0], self.is_p2p, self.p2p_seq_id if self.is_p2p else self.collective_seq_id
 
     @property
-    def state_codes(self) -> tuple[int, int, int]:
-        """Done, started, timed out. Gloo's entries stay `scheduled`, and retire when they are done."""
+    def state_codes(self) -> tuple[int, int]:
+        """Done, timed out. Gloo's entries stay `scheduled`, and retire when they are done."""
         is_done = self.state == "completed" or (self.retired and self.profiling_name.startswith("gloo:"))
-        is_started = is_done or self.state == "started" or bool(self.time_discovered_started_ns)
-        return int(is_done), int(is_started), int(self.retired and not is_done)
+        return int(is_done), int(self.retired and not is_done)
 
 
 _Call = tuple[_Entry, Operation, int]  # and the other rank of a send or recv, else -1

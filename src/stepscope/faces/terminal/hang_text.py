@@ -70,5 +70,5 @@ def _print(report: HangReport) -> None:
         ranks = in_runs(stand.ranks).partition(" ")[2]
         table.add_row(ranks, stand.state, Text(stand.call), Text(stand.place))
     console.print(table)
-    if len(report.blocked) > 1 + _MOST_OTHERS or len(report.stands) > _MOST_ROWS:
+    if len(report.stands) > _MOST_ROWS:
         console.print("… and more (--json has all)", style="dim")

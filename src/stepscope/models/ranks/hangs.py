@@ -132,7 +132,6 @@ class _Node:
     odd: tuple[int, ...] = ()
     odd_row: int = -1
     how: str = ""
-    late: tuple[int, ...] = ()  # called it, and the device has not started it
     waited_s: float = -1.0
     is_timed_out: bool = False
     created_ns: int = 0
@@ -167,7 +166,9 @@ class _Node:
             text = f"all ranks with a dump have called {call}, and {in_runs(self.without_dump)} left no dump"
         else:
             text = f"{_does(job.callers(self.row), 'calls', 'call')} {call} alike, and it does not finish: "
-            text += self._stalled()
+            text += "its transfer stalls on the network or a device"
+            if job.groups[job.value("group", self.row)].is_assumed:
+                text += ", or a rank is missing that the dumps do not list"
         timeout = f" It timed out after {job.value('timeout_ms', self.row) / 1e3:,.0f} s."
         return f"{text[:1].upper()}{text[1:]}.{timeout if self.is_timed_out else ''}"
 
@@ -184,13 +185,6 @@ class _Node:
         if last < 0:
             return text
         return f"{text}; the last call of {in_runs(self.missing[:1])} was {job.call(last)}{job.at(last)}"
-
-    def _stalled(self) -> str:
-        if self.job.groups[self.job.value("group", self.row)].is_assumed:
-            return "its transfer stalls, or a rank is missing: the dumps do not list the group's members"
-        if self.late:
-            return f"the device of {in_runs(self.late)} has not started it, so earlier work holds it up there"
-        return "its transfer stalls on the network or a device"
 
     def shown(self) -> Blocked:
         ranks = (self.waiting, self.missing, self.odd, self.without_dump)
@@ -244,20 +238,15 @@ def _disagreement(job: _Job, rows: Rows) -> int | None:
 
 def _how(job: _Job, rows: Rows, usual: int, odd: int) -> str:
     """What the next calls of two ranks say about why they differ."""
-
-    def following(row: int) -> int:
-        number, rank = job.value("sequence", row) + 1, job.value("rank", row)
-        after = rows[(job.columns["sequence"][rows] == number) & (job.columns["rank"][rows] == rank)]
-        return job.value("operation", int(after[0])) if len(after) else -1
-
-    codes = job.columns["operation"]
-    comes_later, came_early = following(odd) == codes[usual], following(usual) == codes[odd]
-    who = in_runs([job.value("rank", odd)])
-    if comes_later and came_early:
-        return f": {who} makes these calls in another order"
-    if comes_later or came_early:
-        return f": {who} {'makes a call that the others do not' if comes_later else 'has left out a call'}"
-    return ""
+    codes, sequence, ranks = (job.columns[name][rows] for name in ("operation", "sequence", "rank"))
+    at = sequence == job.value("sequence", odd) + 1
+    after_odd, after_usual = (codes[at & (ranks == job.value("rank", row))] for row in (odd, usual))
+    comes_later = job.value("operation", usual) in after_odd
+    came_early = job.value("operation", odd) in after_usual
+    way = "makes these calls in another order" if comes_later else "has left out a call"
+    if comes_later and not came_early:
+        way = "makes a call that the others do not"
+    return f": {in_runs([job.value('rank', odd)])} {way}" if comes_later or came_early else ""
 
 
 def _message(job: _Job, key: _Key) -> _Node:
@@ -277,7 +266,6 @@ def _message(job: _Job, key: _Key) -> _Node:
 def _node(job: _Job, rows: Rows, missing: Iterable[int], without_dump: Iterable[int]) -> _Node:
     columns = {name: column[rows] for name, column in job.columns.items()}
     waits = columns["is_done"] == 0
-    is_late = waits & (columns["is_started"] == 0)
     waited_ns = (columns["written_ns"] - columns["created_ns"])[waits]
     return _Node(
         job,
@@ -285,7 +273,6 @@ def _node(job: _Job, rows: Rows, missing: Iterable[int], without_dump: Iterable[
         _ranks(job, rows[waits]),
         tuple(sorted(missing)),
         tuple(sorted(without_dump)),
-        late=_ranks(job, rows[is_late]) if is_late.any() and not is_late.all() else (),
         waited_s=float(waited_ns.max(initial=-1)) / 1e9,
         is_timed_out=bool(columns["is_timed_out"].any()),
         created_ns=int(columns["created_ns"].min()),

@@ -337,16 +337,6 @@ def test_a_call_that_timed_out_says_so(tmp_path: Path) -> None:
     assert [stand.state for stand in found.stands] == ["timed out", "done"]
 
 
-def test_a_device_that_has_not_begun_is_named(tmp_path: Path) -> None:
-    planted = job(4, REDUCE, stalled=[WORLD])
-    files = planted.write(tmp_path)
-    dump = planted.dump(2)
-    dump["entries"][0] |= {"state": "scheduled", "time_discovered_started_ns": None}
-    files[2].write_bytes(pickle.dumps(dump))
-    found = hang_of([read_dump(path) for path in files])
-    assert "the device of rank 2 has not started it" in found.sentence
-
-
 def test_the_command_prints_the_sentence_and_where_ranks_are(tmp_path: Path) -> None:
     job(8, REDUCE, but={2: []}).write(tmp_path / "dumps")
     result = CliRunner().invoke(stepscope, ["ranks", str(tmp_path / "dumps")])
