@@ -220,3 +220,12 @@ def test_contexts_of_jax_are_compared_with_no_tool():
 def test_stages_of_a_plain_jax_script_are_compared_with_its_timers():
     said = run("jax_scripts.py", "--rounds", "1", "--only", "plain_transformer")
     assert "| plain_transformer | 100.0% |" in said
+
+
+def test_assistants_reach_planted_causes_in_few_calls_and_bytes():
+    pytest.importorskip("mcp.server.mcpserver", reason="the extra mcp is not installed")
+    command = [sys.executable, "-m", "assistants", "--seeds", "1"]
+    done = subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"stepscope mcp +(9|10) of 10 ", done.stdout), done.stdout
+    assert re.search(r"SQL over the JSON +\d+ of 10 ", done.stdout), done.stdout

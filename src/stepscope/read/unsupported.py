@@ -14,6 +14,7 @@ _MESSAGE = re.compile(rb"^\x0a[\x80-\xff]{0,9}[\x00-\x7f][\x08-\xfa]", re.DOTALL
 PICKLE = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # by protocol
 _NSYS = "export the recording with `nsys export --type sqlite FILE` and open that"
 _TIMELINE = "it has no times of events; record with torch.profiler or `nsys profile` instead"
+_HANGS = "`stepscope ranks FOLDER` says why the job hangs, of the dumps of its ranks"
 _SAMPLES = "it has samples and no steps; record the script with `stepscope run` or torch.profiler"
 
 
@@ -41,6 +42,11 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
     ),
     (_starts(b"7z\xbc\xaf\x27\x1c", b"Rar!"), "an archive", "unpack it and open a trace or the folder in it"),
     (
+        lambda head: head.startswith(PICKLE) and b"pg_config" in head,
+        "a dump of PyTorch's flight recorder",
+        _HANGS,
+    ),
+    (
         _starts(*PICKLE),
         "a pickle other than a memory snapshot of PyTorch",
         "stepscope never unpickles; give a trace exported as JSON",
@@ -48,6 +54,11 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
     (_starts(b"\x0aNVIDIA"), "an Nsight Systems report", _NSYS),
     (_starts(b"NVR\0"), "an Nsight Compute report", _TIMELINE),
     (_starts(b"PERFILE2"), "a recording of Linux perf", _SAMPLES),
+    (
+        _starts(b"memray\0"),
+        "a recording of memray",
+        "record memory with `stepscope run --memory` and open that",
+    ),
     (_starts(b"\xfb)", b"\xfb("), "a file of statistics of cProfile", _TIMELINE),
     (
         lambda head: b"brain.Event:" in head[:64],
@@ -73,6 +84,7 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
         "a printed table of torch.profiler",
         "give the trace of the same run: `prof.export_chrome_trace(FILE)`",
     ),
+    (_like(rb"-+ DeepSpeed Flops Profiler -+"), "a summary of DeepSpeed", _TIMELINE),
     (_like(rb"[^\n]+ \d+ +(\[\d+\] +)?\d+\.\d+: +\d+ [\w:-]+:"), "the output of `perf script`", _SAMPLES),
     (_like(rb"[^\n]+;[^\n]+ \d+\r?\n"), "a file of collapsed stacks", _SAMPLES),
     (_like(rb"(?i)<!doctype html|<html"), "a web page", "download the trace itself"),
@@ -96,11 +108,8 @@ _JSON = (
     ({"root_frame", "sample_count"}, "a profile of pyinstrument", _SAMPLES),
     ({"nodes", "timeDeltas"}, "a CPU profile of V8", _SAMPLES),
     ({"meta", "threads", "libs"}, "a profile of Firefox", _SAMPLES),
-    (
-        {"entries", "pg_config"},
-        "a dump of NCCL's flight recorder",
-        "it lists collectives only; record the ranks with torch.profiler",
-    ),
+    ({"files", "elapsed_time_sec"}, "a profile of scalene", _SAMPLES),
+    ({"entries", "pg_config"}, "a dump of PyTorch's flight recorder", _HANGS),
 )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stepscope.errors import IngestError
+from stepscope.faces.terminal.hang_text import dump_files, show_hang
 from stepscope.faces.terminal.options import NamedPath, OutputFile
 from stepscope.faces.terminal.output import echo_json, terminal, write_text
 from stepscope.faces.terminal.source import with_rank_progress
@@ -59,11 +60,19 @@ def ranks(
     '/jobs/run7/node-*', or a URL such as s3://bucket/job/; subfolders name the machines. Each file
     is read on its own and condensed into a sketch, so memory does not grow with the number of
     ranks.
+
+    SOURCE may also hold the dumps that PyTorch's flight recorder writes when a job hangs. The answer
+    then is the collective that hangs, who is missing from it or disagrees, and where each rank is.
     """
     if not view and (port or no_browser):
         raise click.UsageError(f"{'--port' if port else '--no-browser'} needs --view")
     if tables and dataset is None:
         raise click.UsageError("--tables needs -o FOLDER, where it keeps them")
+    if dumps := dump_files(sources):
+        if view or page or dataset:
+            raise click.UsageError("dumps of the flight recorder have no page and no sketches; use --json")
+        show_hang(dumps, as_json)
+        return
     from stepscope.models.ranks.job import ManyRanks
     from stepscope.models.ranks.ranks_text import print_job
 

@@ -1,0 +1,227 @@
+"""Dumps of PyTorch's flight recorder: the last collectives that one rank called.
+
+The form is that of `torch/csrc/distributed/c10d/FlightRecorderDetail.hpp` (versions 2.0 to 2.10), as a
+pickle or as JSON, which has no stacks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import msgspec
+import numpy as np
+
+from stepscope.base.arrays import Integers
+from stepscope.base.typed_data import convert
+from stepscope.errors import IngestError
+from stepscope.read.memory_snapshot.safe_pickle import load
+from stepscope.read.rank_folder import named_rank
+from stepscope.read.shared import MOST_RANKS
+from stepscope.read.unsupported import PICKLE
+
+_HEAD_BYTES = 1 << 12  # hold the first entry, or the groups
+_Number = Annotated[int, msgspec.Meta(ge=-(2**62), lt=2**62)]
+_LIBRARY = re.compile(
+    r"(^|/)(site-packages|dist-packages|lib/python3[^/]*|torch/[a-z_]+)/|^[<?]|\.(cpp|h|cc)$"
+)
+_PEERS = re.compile(r"(send|recv) (\d+)(?:->|<-)(\d+)")
+# Sizes differ among ranks on purpose, or there are none.
+_UNEVEN = re.compile(r"all_?to_?all|_v(_|$)|barrier|split|window|coalesced$")
+_ALIKE_OUTPUT = re.compile(r"all_?gather|broadcast|^scatter")  # of all others the input is alike
+COLUMNS = (
+    "group",  # row of `groups`
+    "sequence",  # of the group's collectives, from 1
+    "operation",  # row of `operations`
+    "place",  # row of `places`
+    "peer",  # the other rank of a send or recv, -1 for collectives
+    "is_send",
+    "is_done",
+    "is_timed_out",
+    "created_ns",  # since 1970
+    "timeout_ms",
+)
+
+
+class Group(NamedTuple):
+    """A process group as a rank lists it; `members` is empty if the dump does not list them."""
+
+    name: str
+    description: str
+    members: tuple[int, ...]
+
+
+class Operation(NamedTuple):
+    """What is called, and the elements that every rank must give alike, such as `1,024 Float`."""
+
+    name: str
+    sizes: str
+
+
+@dataclass(frozen=True)
+class RankDump:
+    """The calls of a rank, oldest first.
+
+    Attributes:
+        written_ns: when the file was last written.
+        places: `file:line (function)` in the user's code; the first is empty.
+        calls: the columns that `COLUMNS` explains.
+    """
+
+    rank: int
+    file: str
+    written_ns: int
+    groups: tuple[Group, ...]
+    operations: tuple[Operation, ...]
+    places: tuple[str, ...]
+    calls: dict[str, Integers]
+
+
+class _Frame(msgspec.Struct):
+    name: str
+    filename: str
+    line: int
+
+
+class _Entry(msgspec.Struct):
+    profiling_name: str
+    process_group: tuple[str, str]
+    collective_seq_id: _Number = 0
+    p2p_seq_id: _Number = 0
+    is_p2p: bool = False
+    input_sizes: list[list[_Number]] = []
+    output_sizes: list[list[_Number]] = []
+    input_dtypes: list[str] = []
+    output_dtypes: list[str] = []
+    state: str = "scheduled"
+    retired: bool = False
+    time_created_ns: _Number = 0
+    timeout_ms: _Number = 0
+    frames: list[_Frame] = []
+
+    @property
+    def key(self) -> tuple[str, bool, int]:
+        """Its group, and its number there: the parts of a coalesced call share them."""
+        return self.process_group[0], self.is_p2p, self.p2p_seq_id if self.is_p2p else self.collective_seq_id
+
+    @property
+    def state_codes(self) -> tuple[int, int]:
+        """Done, timed out. Gloo's entries stay `scheduled`, and retire when they are done."""
+        is_done = self.state == "completed" or (self.retired and self.profiling_name.startswith("gloo:"))
+        return int(is_done), int(self.retired and not is_done)
+
+
+_Call = tuple[_Entry, Operation, int]  # and the other rank of a send or recv, else -1
+
+
+class _Config(msgspec.Struct):
+    desc: str = ""
+    ranks: str | list[_Number] = ""
+
+
+class _Dump(msgspec.Struct):
+    version: str
+    pg_config: dict[str, _Config] = {}
+    entries: list[_Entry] = []
+
+
+def is_dump(path: Path) -> bool:
+    """Whether a file's first bytes are those of a dump; False if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return False
+    is_named = b"pg_config" in head or (b"profiling_name" in head and b"record_id" in head)
+    return is_named and head.startswith((*PICKLE, b"{"))
+
+
+def read_dump(path: Path) -> RankDump:
+    """The dump in a file, of the rank that its name ends with.
+
+    Raises:
+        IngestError: if the file is no such dump, or its name says no rank.
+    """
+    try:
+        data, written_ns = path.read_bytes(), path.stat().st_mtime_ns
+        dump: _Dump = convert(load(data) if data.startswith(PICKLE) else json.loads(data), _Dump)
+    except OSError as error:
+        raise IngestError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError, msgspec.ValidationError, IngestError) as error:
+        raise IngestError(f"{path}: not a dump of the flight recorder: {error}") from error
+    last, rank = re.search(r"(\d{1,8})(\.\w+)*$", path.name), named_rank(path)
+    if rank is None and last is None:
+        raise IngestError(f"{path}: the name of a dump ends with its rank, such as nccl_trace_rank_0")
+    return _rank_dump(dump, int(last[1]) if rank is None and last else rank or 0, str(path), written_ns)
+
+
+def _rank_dump(dump: _Dump, rank: int, file: str, written_ns: int) -> RankDump:
+    groups = {name: Group(name, known.desc, _members(known.ranks)) for name, known in dump.pg_config.items()}
+    of_group: dict[str, list[_Entry]] = {}
+    for entry in dump.entries:
+        of_group.setdefault(entry.process_group[0], []).append(entry)
+        groups.setdefault(entry.process_group[0], Group(*entry.process_group, ()))
+    operations: dict[Operation, int] = {}
+    places, codes = {"": 0}, {name: code for code, name in enumerate(groups)}
+    rows = []
+    for name, entries in of_group.items():
+        for (_, is_p2p, number), each in groupby(entries, lambda entry: entry.key):
+            parts = list(each)
+            calls = _messages(parts, groups[name]) if is_p2p else _collective(parts)
+            for entry, operation, peer in calls:
+                code = operations.setdefault(operation, len(operations))
+                place = places.setdefault(_place(entry.frames), len(places))
+                row = (codes[name], 0 if is_p2p else number, code, place, peer, int(operation.name == "send"))
+                # Of the parts of a coalesced call the last alone knows the state.
+                rows.append((*row, *parts[-1].state_codes, entry.time_created_ns, entry.timeout_ms))
+    rows.sort(key=lambda row: row[COLUMNS.index("created_ns")])
+    columns = dict(zip(COLUMNS, np.array(rows, np.int64).reshape(-1, len(COLUMNS)).T, strict=True))
+    return RankDump(rank, file, written_ns, tuple(groups.values()), tuple(operations), tuple(places), columns)
+
+
+def _collective(parts: list[_Entry]) -> Iterator[_Call]:
+    calls = [part for part in parts if not part.profiling_name.endswith(":coalesced")] or parts
+    operations = [_operation(call) for call in calls]
+    names = " + ".join(dict.fromkeys(operation.name for operation in operations))
+    sizes = " + ".join(operation.sizes for operation in operations if operation.sizes)
+    yield calls[0], Operation(names, sizes), -1
+
+
+def _messages(parts: list[_Entry], group: Group) -> Iterator[_Call]:
+    members = sorted(group.members)
+    for part in parts:
+        if match := _PEERS.search(part.profiling_name):
+            peer = int(match[3])  # within the group
+            yield part, _operation(part, match[1]), members[peer] if peer < len(members) else peer
+
+
+def _members(ranks: str | list[int]) -> tuple[int, ...]:
+    numbers = re.findall(r"\d{1,8}", ranks) if isinstance(ranks, str) else ranks
+    return tuple(rank for rank in map(int, numbers) if 0 <= rank < MOST_RANKS)
+
+
+def _operation(entry: _Entry, name: str = "") -> Operation:
+    name = name or entry.profiling_name.partition(":")[2] or entry.profiling_name
+    if _UNEVEN.search(name):
+        return Operation(name, "")
+    sides = [(entry.input_sizes, entry.input_dtypes), (entry.output_sizes, entry.output_dtypes)]
+    if _ALIKE_OUTPUT.search(name):
+        sides.reverse()
+    sizes, kinds = next((side for side in sides if side[0]), ([], []))
+    # Shapes may differ where their number of elements does not.
+    count = sum(map(math.prod, sizes))
+    return Operation(name, f"{count:,} {'/'.join(dict.fromkeys(kinds))}".rstrip() if sizes else "")
+
+
+def _place(frames: list[_Frame]) -> str:
+    """The innermost frame of the user's code; of a library's if there is none."""
+    of_user = (frame for frame in frames if not _LIBRARY.search(frame.filename))
+    python = (frame for frame in frames if frame.filename.endswith(".py"))
+    frame = next(of_user, None) or next(python, None)
+    return f"{frame.filename}:{frame.line} ({frame.name})" if frame else ""
