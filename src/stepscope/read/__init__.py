@@ -13,6 +13,7 @@ from stepscope.read.chrome.trace_events import read_trace_events
 from stepscope.read.memory_snapshot.memory_snapshot import is_snapshot, read_snapshot
 from stepscope.read.memory_timeline import is_memory_timeline, read_memory_timeline
 from stepscope.read.nsys.nsys import read_nsys
+from stepscope.read.perfetto import is_perfetto, read_perfetto
 from stepscope.read.recorded.capture_file import read_capture
 from stepscope.read.unsupported import refuse_foreign
 from stepscope.read.xplane.xplane import read_xplane
@@ -42,6 +43,7 @@ READERS = (
     Reader("memory timeline", is_memory_timeline, read_memory_timeline),
     Reader("trace events", lambda head: _text_of(head)[:1] in (b"{", b"["), read_trace_events),
     Reader("XLA profile", is_space, read_xplane),
+    Reader("Perfetto trace", is_perfetto, read_perfetto),
     Reader("memory snapshot", is_snapshot, read_snapshot),
     Reader("Nsight Systems export", lambda head: head.startswith(b"SQLite format 3\0"), read_nsys),
 )

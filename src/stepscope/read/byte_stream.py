@@ -23,7 +23,7 @@ GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 # core gains nothing (docs/evidence/performance.md, "Two cores").
 CHUNK_BYTES = 4 << 20  # decompressed
 _READ_BYTES = 1 << 18  # compressed, at a time
-_SMALL_BYTES, _MOST_EXPANSION = 128 << 20, 200  # recordings shrink to a fifth or a fiftieth
+_SMALL_BYTES, MOST_EXPANSION = 128 << 20, 200  # recordings shrink to a fifth or a fiftieth
 Warn = Callable[[str, str], None]
 Progress = Callable[[int], None]
 
@@ -199,9 +199,9 @@ def _inflate(file: BinaryIO, warn: Warn, progress: Progress) -> Iterator[bytes]:
 
 
 def _check_expansion(packed: int, unpacked: int) -> None:
-    if unpacked > max(_SMALL_BYTES, _MOST_EXPANSION * packed):
+    if unpacked > max(_SMALL_BYTES, MOST_EXPANSION * packed):
         raise IngestError(
-            f"the compressed data expand more than {_MOST_EXPANSION}-fold, as no recording does; "
+            f"the compressed data expand more than {MOST_EXPANSION}-fold, as no recording does; "
             "not reading them"
         )
 

@@ -1,7 +1,6 @@
 """Formats that are recognized but not read, each with advice on what to do instead.
 
-Sources: the formats' own specifications for the first bytes; Perfetto's Trace is a protobuf message
-whose field 1 is repeated (perfetto/trace/trace.proto); the first lines that the tools print.
+Sources: the formats' own specifications for the first bytes; the first lines that the tools print.
 """
 
 import re
@@ -67,8 +66,8 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
     ),
     (
         lambda head: b"\0" in head[:512] and bool(_MESSAGE.match(head)),
-        "a protobuf message, as Perfetto writes",
-        "convert it with Perfetto's `traceconv json` and open that",
+        "a protobuf message, and no trace of Perfetto",
+        "give the recording as JSON (a Chrome trace)",
     ),
     (_like(rb'==PROF==|"ID","Process ID","Process Name"'), "a table of Nsight Compute", _TIMELINE),
     (_like(rb"==\d+== (NVPROF|Profiling)"), "a summary of nvprof", _TIMELINE),
@@ -76,7 +75,7 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
     (
         _like(rb'"?Index"?,"?KernelName"?,|"Kind","Agent_Id"|"Name","Calls","TotalDurationNs"'),
         "a table of rocprof",
-        "record with rocprofv3 and its format `pftrace`, and convert that with Perfetto's `traceconv json`",
+        "record with rocprofv3 and its format `pftrace`, and open that",
     ),
     (_like(rb'"?AMD uProf|"?Function[^\n,\t]*"?[,\t]"?CPU Time'), "a table of a sampling profiler", _SAMPLES),
     (

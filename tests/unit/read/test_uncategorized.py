@@ -125,7 +125,7 @@ def test_a_recorded_category_counts_more_than_a_name() -> None:
 
 
 def test_categories_of_rocprofiler_are_known() -> None:
-    """As Perfetto's `traceconv json` writes what `rocpd convert` made."""
+    """As `rocpd convert` writes them."""
     recorded = {
         "hip_api": "hipLaunchKernel",
         "kernel_dispatch": "Cijk_Ailk_Bljk",

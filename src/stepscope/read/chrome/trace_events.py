@@ -28,10 +28,11 @@ from stepscope.trace.trace import Metadata, Trace
 
 def read_trace_events(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     """Read a JSON trace, as every `Reader` does."""
-    return build(_read_parts(file, gzipped, progress))  # nothing else as large is left by then
+    return build(read_parts(file, gzipped, progress))  # nothing else as large is left by then
 
 
-def _read_parts(file: BinaryIO, gzipped: bool, progress: Progress) -> Parts:
+def read_parts(file: BinaryIO, gzipped: bool, progress: Progress) -> Parts:
+    """The tables of a JSON trace, before they are built."""
     log, damage, columns = WarningLog(), WarningLog(), RecordColumns()
     # Both are closed at once, also after an error: left to the garbage collector, their threads
     # could be joined from a thread that is just starting, which would deadlock.

@@ -57,7 +57,7 @@ def _other_database(tables: Iterable[str]) -> str:
     if any(name.startswith("rocpd_") for name in tables):
         return (
             "found a database of AMD's rocprofv3; run `rocpd convert -i FILE --output-format "
-            "pftrace`, then Perfetto's `traceconv json`, and open what that writes"
+            "pftrace`, and open what that writes"
         )
     return (
         "found an SQLite database without tables of Nsight Systems; give one that "
