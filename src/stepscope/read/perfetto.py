@@ -14,7 +14,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
-from functools import cache
+from functools import lru_cache
 from io import BytesIO
 from typing import Any, BinaryIO, NamedTuple
 
@@ -398,7 +398,7 @@ def _partners(track: Integers, kind: Integers, ns: Integers) -> Integers:
     return partner
 
 
-@cache
+@lru_cache(maxsize=1 << 16)
 def _quoted(text: str) -> str:
     return msgspec.json.encode(text).decode()
 
