@@ -60,12 +60,22 @@ def _print_stragglers(console: Console, report: JobReport) -> None:
     if not report.stragglers:
         console.print(Text(f"▶ {verdict(report)}", "bold yellow"), soft_wrap=True)
     for one in report.stragglers[:_MOST_STRAGGLERS]:
-        cost = f"  costs the job {ms(one.cost_ms)} ms per step, {_share(one.cost_ms, report)}"
         console.print(Text(f"▶ {one.sentence}", "bold yellow"), soft_wrap=True)
-        console.print(Text(cost, "dim"))
+        console.print(Text(f"  {_cost(one.cost_ms, report)}", "dim"), soft_wrap=True)
     if len(report.stragglers) > _MOST_STRAGGLERS:
         more = len(report.stragglers) - _MOST_STRAGGLERS
         console.print(Text(f"  … {more} more (--json has all)", "dim"))
+
+
+def _cost(cost_ms: float, report: JobReport) -> str:
+    """What a finding costs, and if it is not all, what all imbalance does."""
+    if not cost_ms:
+        return "costs nothing as long as others are slower"
+    text = f"costs the job {ms(cost_ms)} ms per step, {_share(cost_ms, report)}"
+    lost = report.slowdown
+    if lost is None or lost.lost_ms <= cost_ms:
+        return text
+    return f"{text}; all imbalance {ms(lost.lost_ms)} ms, {percent(lost.lost_ms / lost.replayed_ms)}"
 
 
 def verdict(report: JobReport) -> str:
@@ -88,8 +98,8 @@ def _print_slowdown(console: Console, report: JobReport) -> None:
     )
     console.print(
         f"\nImbalance makes the step {lost.ratio:.2f} times as long (simulated: "
-        f"{ms(lost.replayed_ms)} ms, in balance {ms(lost.balanced_ms)} ms). Each part alone "
-        f"explains: {parts}",
+        f"{ms(lost.replayed_ms)} ms, in balance {ms(lost.balanced_ms)} ms), which costs "
+        f"{percent(lost.lost_ms / lost.replayed_ms)} of it. Each part alone explains: {parts}",
         soft_wrap=True,
     )
 
