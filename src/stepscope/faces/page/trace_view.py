@@ -24,6 +24,7 @@ from stepscope.facts.timeline.operation import StepId
 from stepscope.facts.timeline.operation_labels import distinct_short_names, short_name
 from stepscope.facts.timeline.source_lines import LineCost, frame_place, line_costs
 from stepscope.models.memory.memory_comparison import holds_memory
+from stepscope.models.ranks.job import findings_of, report_of_trace
 from stepscope.trace.trace import Trace
 
 _MAX_BYTES = 2_000_000  # of a source file; chosen: longer ones are hardly written by people
@@ -159,13 +160,16 @@ class TraceView:
     Attributes:
         trace, other, source_root: as given.
         timeline: the trace's timeline.
+        job: the ranks of the job compared; None for a single one.
         start: path of the step to open first, empty if the trace has no step.
     """
 
     def __init__(
         self, trace: Trace, other: Callable[[str], Trace] = no_other_trace, source_root: Path | None = None
     ) -> None:
-        self.trace, self.other, self.timeline = trace, other, Timeline(trace)
+        self.trace, self.other, self.job = trace, other, report_of_trace(trace)
+        rank = findings_of(self.job).slowest_rank if self.job else None
+        self.timeline = Timeline(trace, rank=rank)
         self.source_root = source_root
         self.start = self.timeline.start()
         self._cache: dict[tuple[Any, ...], Any] = {}

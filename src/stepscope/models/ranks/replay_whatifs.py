@@ -252,7 +252,8 @@ class _BalancedPipelines:
         replay, passes, matched = self.original, self.passes, self.original.matched
         extra, ranks = passes.own - passes.ideal, len(self.table.sketches)
         longer = np.append(replay.transfer - self.transfer, 0.0)[matched.meeting]
-        excess = np.bincount(replay.rank, extra.sum(axis=0), ranks) + np.bincount(matched.rank, longer, ranks)
+        excess: Floats = np.bincount(replay.rank, extra.sum(axis=0), ranks).astype(np.float64)
+        excess += np.bincount(matched.rank, longer, ranks)
         for part, names, number in _ranks_by_part(self.table, replay):
             for value in _most_uneven(excess, number):
                 rows = number == value

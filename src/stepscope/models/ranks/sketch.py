@@ -264,8 +264,8 @@ class JobTable:
 
     @cached_property
     def step_ms(self) -> float:
-        """The median length of a step."""
-        return float(np.median(self.length))
+        """The mean length of a step on the ranks, the median over the steps."""
+        return float(np.median(self.length.mean(axis=0)))
 
     @cached_property
     def own_ms(self) -> Floats:
