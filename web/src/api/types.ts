@@ -1285,8 +1285,10 @@ export interface Difference {
   on_device: boolean;
   /** Whole steps. */
   step: ComparedRow;
-  /** Steps of the trace on screen that are slower (or faster, as `step` changed) than all of the other. */
-  beyond: number;
+  /** How sure the change of the step is. */
+  evidence: "certain" | "likely" | "none";
+  /** How many steps of one side lie beyond all of the other, and of how many. */
+  apart: [number, number];
   /** The use of time that changed most in the direction of the step, beyond noise. */
   cause: ComparedRow | null;
   parts: ComparedParts;
