@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +11,12 @@ from typing import Any
 import pytest
 from lin import Oracle
 from pipelined_job import COMPUTE, Job, Op
+from rich.console import Console
 
+from stepscope.facts.summary.numbers import ms, percent
 from stepscope.models.ranks import JobReport, job_report, sketch_files
+from stepscope.models.ranks.job import findings_of
+from stepscope.models.ranks.ranks_text import print_job
 
 FAULTS = ("worker", "stage", "sequences", "link", "worker and stage")
 SCHEDULES: tuple[dict[str, Any], ...] = ({}, {"chunks": 2}, {"zero_bubble": True})
@@ -96,3 +101,27 @@ def test_imbalance_and_shares_are_those_of_the_oracle(number: int, tmp_path: Pat
         if part in parts and abs(share - (expected := oracle.share(parts[part]))) > 0.05
     }
     assert wrong == {}
+
+
+@pytest.mark.parametrize("evidence", EVIDENCE)
+def test_kernels_of_passes_are_not_outside_of_the_stages(evidence: str, tmp_path: Path) -> None:
+    job = Job(2, 2, 4, compute_us=lambda rank, _: 1500.0 if rank == 1 else 1000.0, evidence=evidence)
+    report = report_of(job, tmp_path)
+    stages = {"compute"} if evidence == "none" else {"forward", "backward"}
+    assert stages <= report.rows[1].work_ms.keys()
+    assert "outside of the stages" not in report.stragglers[0].sentence
+
+
+def test_all_sentences_have_the_same_numbers(tmp_path: Path) -> None:
+    """Of a slow rank and a heavy stage neither costs all that imbalance does, which both sentences say."""
+    job = Job(compute_us=lambda rank, _: 1000.0 * (1.3 if rank % 4 == 3 else 1) * (1.6 if rank == 6 else 1))
+    report = report_of(job, tmp_path)
+    lost = report.slowdown
+    assert lost
+    share = percent(lost.lost_ms / lost.replayed_ms)
+    assert findings_of(report).verdict.endswith(f"all imbalance {ms(lost.lost_ms)} ms, {share}.")
+    console = Console(width=200, file=io.StringIO())
+    print_job(console, report, [])
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert f"all imbalance {ms(lost.lost_ms)} ms, {share}" in text
+    assert f"in balance {ms(lost.balanced_ms)} ms), which costs {share} of it" in text
