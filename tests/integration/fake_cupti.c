@@ -93,25 +93,46 @@ static void sample(const char* kernel) { (void)kernel; }
 #include "fake_samples.h"
 #endif
 
-static void tell(uint32_t domain, uint32_t site, const char* function) {
+static void tell_with(uint32_t domain, uint32_t site, const char* function, const void* parameters) {
   struct call_data data = {0};
+  data.parameters = parameters;
   data.site = site;
   data.function = function;
   data.correlation = correlation;
   data.context = domain == 1 ? &cuda_context : NULL; /* the first call of the runtime makes it */
   if (callback) callback(NULL, domain, 211, &data);
 }
+static void tell(uint32_t domain, uint32_t site, const char* function) {
+  tell_with(domain, site, function, NULL);
+}
 static void put(size_t at, const void* value, size_t size) { memcpy(records[count] + at, value, size); }
 static void put32(size_t at, uint32_t value) { put(at, &value, 4); }
 static void put64(size_t at, uint64_t value) { put(at, &value, 8); }
 
+struct launch_parameters { /* cudaLaunchKernel_v7000_params */
+  const void* function;
+  uint32_t grid[3], block[3];
+  void** values;
+  size_t shared;
+  const void* stream;
+};
+struct copy_parameters { /* cudaMemcpyAsync_v3020_params */
+  const void *to, *from;
+  size_t bytes;
+  int32_t kind;
+  const void* stream;
+};
+
 /* As cudaLaunchKernel, which calls cuLaunchKernel. */
 void fake_launch(const char* kernel, uint64_t begin, uint64_t end) {
+  uint16_t registers = 40;
   correlation++;
-  tell(2, 0, "cudaLaunchKernel");
+  struct launch_parameters launch = {0, {6, 2, 1}, {128, 1, 1}, 0, 1024, (void*)7};
+  tell_with(2, 0, "cudaLaunchKernel", &launch);
   tell(1, 0, "cuLaunchKernel");
   memset(records[count], 0xee, RECORD);
-  put32(0, kernel_kind), put64(16, begin), put64(24, end), put32(92, correlation);
+  put32(0, kernel_kind), put(6, &registers, 2), put32(52, 6), put32(56, 2), put32(60, 1), put32(64, 128);
+  put32(68, 1), put32(72, 1), put32(76, 0), put32(80, 1024), put64(16, begin), put64(24, end), put32(92, correlation);
   put(104, &kernel, 8);
   count++;
   sample(kernel);
@@ -123,7 +144,8 @@ void fake_launch(const char* kernel, uint64_t begin, uint64_t end) {
 void fake_copy(uint64_t bytes, uint64_t begin, uint64_t end) {
   uint8_t kinds[3] = {1, 1, 3};
   correlation++;
-  tell(2, 0, "cudaMemcpyAsync");
+  struct copy_parameters copy = {0, 0, bytes, 1, 0};
+  tell_with(2, 0, "cudaMemcpyAsync", &copy);
   memset(records[count], 0xee, RECORD);
   put32(0, 1), put(4, kinds, 3), put64(8, bytes), put64(16, begin), put64(24, end);
   put32(44, correlation);

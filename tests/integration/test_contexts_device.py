@@ -4,6 +4,7 @@ They deliver records in the layout of the vendors' headers, so attribution is te
 a real driver does is not.
 """
 
+import ast
 import json
 import os
 import subprocess
@@ -21,6 +22,7 @@ SCRIPT = """
 import ctypes, torch, stepscope
 cupti = ctypes.CDLL({library!r})
 cupti.fake_launch.argtypes = [ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64]
+cupti.fake_copy.argtypes = 3 * [ctypes.c_uint64]
 cupti.fake_copy.argtypes = [ctypes.c_uint64] * 3
 FORWARD, BACKWARD = b"_Z7forwardPf", b"backward_kernel"
 
@@ -82,6 +84,9 @@ def test_kernels_stand_under_what_launched_them(library, tmp_path):
         "squares": 3 * 700**2,
     }
     assert (kernel.kind, kernel.cls) == ("kernel", "kernel")
+    launched = {name: kernel.metrics[name]["sum"] / 3 for name in ("blocks", "threads", "registers")}
+    assert launched == {"blocks": 12, "threads": 12 * 128, "registers": 40}
+    assert kernel.metrics["shared_bytes"]["max"] == 1024
     launch = kernel.parent
     assert (launch.kind, launch.name, launch.count) == ("runtime", "cudaLaunchKernel", 3)
     lines = script.read_text().splitlines()
@@ -112,7 +117,7 @@ def test_amd_kernels_stand_under_what_launched_them(build, tmp_path):
 
 
 WATCHED = """
-from stepscope.record.contexts.monitor import Domain, monitoring
+from stepscope.record.contexts.monitor import Domain, Phase, monitoring
 import ctypes
 cupti = ctypes.CDLL({library!r})
 cupti.fake_launch.argtypes = [ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64]
@@ -121,16 +126,18 @@ def launch():
     cupti.fake_launch(b"_Z7forwardPf", 1000, 1700)
 
 def note(what):
-    path = monitor.call_path(["python", "kernel"], what.context)
-    print(what.phase.name, what.name, what.nanoseconds, *(frame.name for frame in path))
+    ran = what.phase is Phase.ACTIVITY
+    path = [frame.name for frame in monitor.call_path(["python", "kernel"], what.context)] if ran else []
+    print([what.phase.name, what.name, what.nanoseconds, what.arguments, path])
 
 with monitoring() as monitor:
     monitor.watch(Domain.DEVICE, note)
     launch()
+    cupti.fake_copy(512, 2000, 2100)
 """
 
 
-def test_a_tool_is_told_of_device_work_and_who_launched_it(library, tmp_path):
+def test_a_tool_is_told_of_calls_and_of_their_work_with_who_launched_it(library, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", "import torch\n" + WATCHED.format(library=str(library))],
         cwd=tmp_path,
@@ -141,14 +148,17 @@ def test_a_tool_is_told_of_device_work_and_who_launched_it(library, tmp_path):
         env={**os.environ, "STEPSCOPE_CUPTI": str(library)},
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [
-        "ACTIVITY",
-        "forward(float*)",
-        "700",
-        "<module>",
-        "launch",
-        "cudaLaunchKernel",
-        "forward(float*)",
+    launch = {"grid": [6, 2, 1], "block": [128, 1, 1], "shared_bytes": 1024, "stream": 7}
+    path = ["<module>", "launch", "cudaLaunchKernel", "forward(float*)"]
+    told = [ast.literal_eval(line) for line in done.stdout.splitlines()]
+    copied = "Memcpy HtoD (Pageable -> Device)"
+    assert told == [
+        ["BEGIN", "cudaLaunchKernel", 0, launch, []],
+        ["END", "cudaLaunchKernel", 0, {}, []],
+        ["BEGIN", "cudaMemcpyAsync", 0, {"bytes": 512, "kind": "HtoD"}, []],
+        ["END", "cudaMemcpyAsync", 0, {}, []],
+        ["ACTIVITY", "forward(float*)", 700, {}, path],
+        ["ACTIVITY", copied, 100, {}, ["<module>", "cudaMemcpyAsync", copied]],
     ]
 
 

@@ -101,6 +101,21 @@ def test_memory_is_told_with_its_address_and_size():
     ]
 
 
+def test_operators_are_told_with_their_tensors_while_a_tool_watches_them():
+    told = []
+    with monitoring() as monitor:
+        stop = monitor.watch(Domain.TENSORS, told.append)
+        torch.ones(2, 3).matmul(torch.ones(3, 5, dtype=torch.float32))
+        stop()
+        torch.ones(2, 3).exp()
+    pairs = {(event.phase, event.tensors) for event in told if event.name == "aten::matmul"}
+    assert pairs == {
+        (Phase.BEGIN, (("Float", (2, 3), "cpu", 24), ("Float", (3, 5), "cpu", 60))),
+        (Phase.END, (("Float", (2, 5), "cpu", 40),)),
+    }
+    assert "aten::exp" not in {event.name for event in told}
+
+
 def test_compilations_are_reported():
     torch.compiler.reset()
     told = []

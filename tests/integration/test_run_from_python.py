@@ -8,7 +8,7 @@ from test_run import Capture
 from torch import nn
 
 from stepscope.errors import CaptureError
-from stepscope.record import profile, trace_handler
+from stepscope.record import profile, ranges, trace_handler
 
 
 class Training:
@@ -135,18 +135,63 @@ def test_a_handler_without_a_schedule_needs_no_model(training, tmp_path):
     assert capture.calls("0") == 3
 
 
-def test_no_range_of_the_script_reaches_from_one_window_into_the_next(training, tmp_path):
-    """torch would write to freed memory when such a range ends."""
-    path = tmp_path / "run.stepscope"
+class Whole(nn.Module):
+    """A module that trains in its own forward pass."""
 
-    with profile(path=path, warmup=3, steps=1):
+    def __init__(self, training):
+        super().__init__()
+        self.run = training.run
+
+    def forward(self, steps):
+        self.run(steps)
+
+
+def in_a_range(training, steps):
+    with torch.profiler.record_function("epoch"):
+        training.run(steps)
+
+
+def in_a_module(training, steps):
+    Whole(training)(steps)
+
+
+def in_blocks(training, steps):
+    for _ in range(steps):
+        with torch.no_grad():
+            training.model(torch.randn(2, 4))
+        training.step()
+
+
+@pytest.mark.parametrize("around", [in_a_range, in_a_module, in_blocks])
+def test_no_range_outlives_the_profiler_that_saw_it_begin(around, training, tmp_path, monkeypatch):
+    """torch would write to freed memory when such a range ends under the next profiler."""
+    path, open_at_stop, stop = tmp_path / "run.stepscope", [], torch.profiler.profile.stop_trace
+
+    def stop_trace(profiler):
+        open_at_stop.append(list(ranges._thread.open))
+        stop(profiler)
+
+    monkeypatch.setattr(torch.profiler.profile, "stop_trace", stop_trace)
+    with profile(path=path, warmup=3, steps=2):
         training.run(1)
-        with torch.profiler.record_function("epoch"):
-            training.run(6)
-        training.run(3)
+        around(training, 8)
 
-    capture = Capture.read(path)
-    assert capture.manifest["outcome"] == "complete"
-    assert capture.manifest["steps_recorded"] == [8]
+    assert open_at_stop == [[], []]
+    assert Capture.read(path).manifest["steps_recorded"] == [3, 4]
     assert torch.profiler.record_function.__enter__.__name__ == "__enter__"
     assert not hasattr(torch.profiler.record_function.__enter__, "__wrapped__")
+
+
+def test_a_range_ends_as_it_began():
+    """torch's fast ranges raise an error where a profiler started while they were open."""
+    with ranges.Range("before"), torch.profiler.profile() as first:
+        outer = ranges.Range("reaches into the next")
+        outer.__enter__()
+        with ranges.Range("within"):
+            pass
+        ranges.end_open_ranges()
+    with torch.profiler.profile() as second:
+        outer.__exit__(None, None, None)
+
+    names = [{event.name for event in profiler.events()} for profiler in (first, second)]
+    assert names == [{"reaches into the next", "within"}, set()]

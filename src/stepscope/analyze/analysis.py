@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from stepscope.analyze.finding import LEVELS, Finding, Gain
 from stepscope.analyze.rule import Rule
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.analyze.trace_from_contexts import samples_instructions
 from stepscope.base.parallel import in_threads
 from stepscope.errors import RuleError, StepscopeError
 from stepscope.facts.annotate.steps.missing_work import notes_on_missing, work_is_missing
@@ -34,7 +35,8 @@ class Heading(msgspec.Struct, frozen=True):
         source: the path of the trace.
         rules: the number of applied rules.
         excludes_warm_up: whether a first warm-up step was excluded.
-        of_tree: whether the source is a calling-context tree.
+        of_tree: what a calling-context tree has times of: `operators`, or `device work` while
+            instructions are sampled; empty for other sources.
         without_lines: whether `stepscope run` records no lines of its framework.
         notes: what to know about the steps before reading the findings.
         unit: what times are per: `step`; `run` of contexts of a whole run without known steps.
@@ -50,7 +52,7 @@ class Heading(msgspec.Struct, frozen=True):
     source: str
     rules: int
     excludes_warm_up: bool = False
-    of_tree: bool = False
+    of_tree: str = ""
     without_lines: bool = False
     notes: tuple[str, ...] = ()
     unit: str = "step"
@@ -99,7 +101,7 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
         context.trace.metadata.source,
         len(rules),
         context.search.excludes_warm_up,
-        context.context_trace is not None,
+        _timed(context),
         context.is_jax or not context.has_advice,
         _notes(context),
         "run" if context.context_trace and context.is_jax else "step",
@@ -112,6 +114,12 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
     )
     together = context.gains.combined([one.main.gain for one in group_findings(findings)[:MOST_GROUPS]])
     return Analysis(heading, findings, together)
+
+
+def _timed(context: RuleContext) -> str:
+    if context.contexts is None or context.context_trace is None:
+        return ""
+    return "device work" if samples_instructions(context.contexts) else "operators"
 
 
 def _notes(context: RuleContext) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def _head(findings: Sequence[Finding], heading: Heading) -> Text:
     text.append(f"   {plural(len(findings), 'finding')} · {plural(heading.rules, 'rule')}", "dim")
     if findings:
         step = f"{ms(heading.step_ms)} ms"
-        of_tree = f"{step} of operators per step" if heading.unit == "step" else f"{step} in all"
+        of_tree = f"{step} of {heading.of_tree} per step" if heading.unit == "step" else f"{step} in all"
         length = of_tree if heading.of_tree else f"step time {step}"
         text.append(f" · {length}{_steady(heading)}", "dim")
         text.append(" (first step excluded as warm-up)" if heading.excludes_warm_up else "", "dim")

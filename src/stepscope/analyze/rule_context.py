@@ -1,6 +1,7 @@
 """What a rule works with: the steps of one rank, to search, to measure, and to report on."""
 
 import re
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -12,11 +13,12 @@ from stepscope.analyze.finding import Finding, Gain, Patch, Place, patch_of
 from stepscope.analyze.gains import Gains, glob
 from stepscope.analyze.measures import Measures
 from stepscope.analyze.number_origin import patch_of_origin
-from stepscope.analyze.source_places import PlaceFinder
+from stepscope.analyze.source_places import PlaceFinder, is_users_frame
 from stepscope.base.arrays import Rows
 from stepscope.facts.contexts import ContextTree
 from stepscope.facts.summary.numbers import rounded
 from stepscope.models.ranks.job import JobReport, findings_of, report_of_trace
+from stepscope.trace.frame_name import FrameName
 from stepscope.trace.trace import Trace
 
 __all__ = ["RuleContext", "glob"]
@@ -234,7 +236,8 @@ class RuleContext:
 
     def _place_in_tree(self, tree: ContextTree, node: int) -> Place:
         path = list(tree.nodes.take(tree.path(node)).rows())
-        lines = [one for one in path if one["kind"] in _KINDS_WITH_LINES and one["line"]]
+        lines = [row for row in path if row["kind"] in _KINDS_WITH_LINES and row["line"]]
+        lines = [row for row in lines if _is_users(row)] or lines
         modules = [one["name"] for one in path if one["kind"] == "module"]
         count, ns = _measured(tree, node)
         return Place(
@@ -265,6 +268,12 @@ class RuleContext:
         if not first.short:
             return ""
         return f", most in {first.short}" if others else f" in {first.short}"
+
+
+def _is_users(row: Mapping[str, Any]) -> bool:
+    """Whether a row of `contexts` with a line is the user's: a function that was compiled is."""
+    is_frame = row["kind"] == "python"
+    return not is_frame or is_users_frame(str(FrameName(row["file"] or "", row["line"], row["name"])))
 
 
 def _measured(tree: ContextTree, node: int) -> tuple[float, float]:

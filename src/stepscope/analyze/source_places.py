@@ -263,7 +263,7 @@ class PlaceFinder:
     def _frame(self) -> Ids32:
         """For each event the innermost frame of the user, or range of lines, that caused it."""
         events = self._trace.events
-        users = events.text("category").mask("python") & self._names.where(_is_users)
+        users = events.text("category").mask("python") & self._names.where(is_users_frame)
         users |= self._names.where(lambda name: has_lines(name) or bool(_ACTIVITY.match(name)))
         around = inherit(events["parent"], np.where(users, events["id"], -1))
         caller = launch_of(self._trace)
@@ -306,10 +306,10 @@ def what_is_called(name: str) -> str:
     if activity := _ACTIVITY.match(name):
         return name.removesuffix(f" ({activity[3]}:{activity[4]})")
     frame = FrameName.of(name)
-    return frame.function if frame and _is_users(name) else name
+    return frame.function if frame and is_users_frame(name) else name
 
 
-def _is_users(name: str) -> bool:
+def is_users_frame(name: str) -> bool:
     """Whether a Python frame belongs neither to torch nor to Python itself."""
     frame = FrameName.of(name)
     if frame is None or _LIBRARY.search(frame.file):

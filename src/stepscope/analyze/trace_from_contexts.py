@@ -14,8 +14,9 @@ from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.facts.annotate.device.kernel_kinds import kind_of
 from stepscope.facts.annotate.range_names import stage_of_names
 from stepscope.facts.contexts import ContextTree
+from stepscope.facts.contexts.call_paths import levels
 from stepscope.trace.frame_name import FrameName
-from stepscope.trace.nesting import inherit, self_times
+from stepscope.trace.nesting import depths, inherit, self_times
 from stepscope.trace.row_order import inverse
 from stepscope.trace.schema import (
     CONTEXT_KINDS,
@@ -65,13 +66,14 @@ class ContextTrace:
 
 def trace_from_contexts(tree: ContextTree, metadata: Metadata) -> ContextTrace:
     steps = _steps(tree)
-    chosen = np.flatnonzero(tree.nodes.text("kind").mask(*_CATEGORY) & ~_rare(tree, steps))
+    rare = _rare(tree, steps)
+    chosen = np.flatnonzero(tree.nodes.text("kind").mask(*_CATEGORY) & ~rare)
     place = np.append(np.full(len(tree), -1), -1)
     place[chosen] = np.arange(len(chosen))
     above = _nearest(tree, place)[chosen]
     track, via = _tracks(tree, chosen)
     parent = np.where((via == VIAS.index("call")) & (track != _DEVICE), above, -1)
-    calls, length = _measured(tree, chosen, parent, track)
+    calls, length = _measured(tree, chosen, parent, track, _inside_calls(tree, rare))
     start = _laid_out(parent, length, track)
     start[track == _AUTOGRAD] += _end(start, length, track == _HOST)
     order = np.argsort(start, kind="stable").astype(np.int64)
@@ -96,6 +98,11 @@ def trace_from_contexts(tree: ContextTree, metadata: Metadata) -> ContextTrace:
         ),
     }
     return ContextTrace(Trace(tables, metadata), chosen[order], calls[order], steps)
+
+
+def samples_instructions(tree: ContextTree) -> bool:
+    """Whether instructions were sampled, which makes launches many times longer: CPU time means nothing."""
+    return tree.has("stalls") and tree.has("device_ns")
 
 
 def _steps(tree: ContextTree) -> int:
@@ -135,14 +142,30 @@ def _tracks(tree: ContextTree, chosen: Ids) -> tuple[Ids, Ids]:
     return track[chosen].astype(np.int64), via
 
 
-def _measured(tree: ContextTree, chosen: Ids, parent: Ids, track: Ids) -> tuple[Floats, Ids]:
-    """Calls and duration of each event: at least the duration of its children."""
+def _inside_calls(tree: ContextTree, rare: Mask) -> Floats:
+    """The time of rare calls, such as compilation, in each call around them, ns, shape (nodes,)."""
+    parent, called = tree.nodes["parent"].astype(np.int64), tree.nodes["via"] == VIAS.index("call")
+    spent = np.where(rare, tree.own("call_ns").sum, 0.0) if tree.has("call_ns") else np.zeros(len(tree))
+    for rows in reversed(levels(depths(tree.nodes["parent"]))[1:]):
+        inner = rows[called[rows] & ~rare[parent[rows]]]
+        np.add.at(spent, parent[inner], spent[inner])
+    return spent
+
+
+def _measured(tree: ContextTree, chosen: Ids, parent: Ids, track: Ids, rare_ns: Floats) -> tuple[Floats, Ids]:
+    """Calls and duration of each event, without rare calls: at least the duration of its children.
+
+    While instructions are sampled, only device work has a duration.
+    """
     calls, length = np.zeros(len(chosen)), np.zeros(len(chosen))
     for metric in ("call_ns", "device_ns"):
         if tree.has(metric):
             own = tree.own(metric)
             calls += own.count[chosen]
-            length += own.sum[chosen]
+            if metric == "device_ns":
+                length += own.sum[chosen]
+            elif not samples_instructions(tree):
+                length += np.maximum(own.sum - rare_ns, 0.0)[chosen]
     for row in range(len(chosen) - 1, -1, -1):
         outer = parent[row]
         if outer >= 0 and track[outer] == track[row] and not _counted(tree, chosen[outer]):

@@ -2,8 +2,7 @@
 
 `nn.Module.__call__` is replaced, and only while steps are being observed or recorded. Forward hooks
 would also work, but cost twice as much, make torch.compile warn and recompile, and leave a range
-open on Ctrl-C. `_RecordFunctionFast` costs a fifth of `record_function` and shows as a range
-of category `cpu_op`; without a running profiler it does next to nothing.
+open on Ctrl-C.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from typing import Any, ClassVar, Protocol
 import torch
 
 from stepscope.record.module_registry import ModuleNode, ModuleRegistry
+from stepscope.record.ranges import Range
 from stepscope.record.torch_internals import CompilerPaused, compiler_takes, hide_from_compiler, hide_methods
 
 _Module: Any = torch.nn.Module
-Range: Any = getattr(torch._C._profiler, "_RecordFunctionFast", torch.autograd.profiler.record_function)
 
 
 class CallTimer(Protocol):

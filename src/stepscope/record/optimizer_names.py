@@ -11,8 +11,8 @@ from itertools import chain
 from typing import Any
 
 from stepscope.record.call_sites import is_library, user_frames, variables
-from stepscope.record.module_ranges import Range
 from stepscope.record.module_registry import ModuleRegistry
+from stepscope.record.ranges import Range
 
 OPTIMIZER_RANGE = "stepscope.optimizer: "
 _DEEPEST = 40  # frames that are searched

@@ -17,6 +17,7 @@ from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry, describe_registry
 from stepscope.record.options import Rank, RecordOptions
 from stepscope.record.profiler_window import export_trace
+from stepscope.record.ranges import end_open_ranges
 
 _CHUNK_BYTES = 1 << 20  # read at once
 _STEP = re.compile(rb'"ProfilerStep#(\d+)"')
@@ -36,6 +37,7 @@ class TraceHandler:
         self._ranges.install()
 
     def __call__(self, profiler: Any) -> None:
+        end_open_ranges()
         self._remove_ranges_after(profiler)
         path = self._next_path()
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,8 +15,9 @@ from stepscope.errors import CaptureError
 from stepscope.record import fork_warnings
 from stepscope.record.module_registry import profiler_runs
 from stepscope.record.options import RecordOptions
-from stepscope.record.patch import replace, undo
+from stepscope.record.patch import replace
 from stepscope.record.process_exit import without_lines
+from stepscope.record.ranges import end_open_ranges
 
 _record_function: Any = torch.autograd.profiler.record_function
 
@@ -81,6 +82,7 @@ class ProfilerWindow:
         if self._running:
             self._running = False
             self._restore()
+            end_open_ranges(but=self._range)
             self.profiler.stop_trace()
             if self._range is not None:
                 self._range.__exit__(None, None, None)
@@ -136,43 +138,6 @@ def _variable(name: str, value: str) -> Iterator[None]:
         yield
     finally:
         del os.environ[name]
-
-
-class OpenRanges:
-    """The `record_function` ranges that began under a profiler of ours and have not ended.
-
-    torch (2.13) keeps, in every open range, a pointer into the profiler that saw it begin. If that
-    profiler has stopped and another one runs when the range ends, torch writes through the pointer
-    into freed memory. A range that ends while no profiler runs is safe.
-    """
-
-    def __init__(self) -> None:
-        self._open: set[int] = set()
-        self.is_recording = False  # whether ranges that begin now matter
-        self._restore = self._watch()
-
-    @property
-    def are_left(self) -> bool:
-        return bool(self._open)
-
-    def close(self) -> None:
-        undo(self._restore)
-
-    def _watch(self) -> list[Callable[[], None]]:
-        begin, end = _record_function.__enter__, _record_function.__exit__
-
-        @functools.wraps(begin)
-        def enter(region: Any) -> Any:
-            if self.is_recording:
-                self._open.add(id(region))
-            return begin(region)
-
-        @functools.wraps(end)
-        def exit(region: Any, *error: Any) -> Any:
-            self._open.discard(id(region))
-            return end(region, *error)
-
-        return [replace(_record_function, "__enter__", enter), replace(_record_function, "__exit__", exit)]
 
 
 _LAST_BYTES = 64  # of a trace, which show whether it is whole

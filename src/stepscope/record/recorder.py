@@ -232,7 +232,7 @@ class Recorder:
         if self._state is State.HELD:
             if self._main and self._is_sure():
                 self._complete(self._main)
-        elif self._state is not State.OBSERVING or self._hooks.must_wait:
+        elif self._state is not State.OBSERVING:
             return
         elif done >= warmup:
             self._open_main(done)

@@ -24,7 +24,9 @@ from stepscope.record.optimizer_names import OptimizerNames, updated_modules
 from stepscope.record.optimizers import OptimizerWatch
 from stepscope.record.options import RecordOptions
 from stepscope.record.part_timer import PartTimer
-from stepscope.record.profiler_window import OpenRanges, ProfilerWindow
+from stepscope.record.patch import undo
+from stepscope.record.profiler_window import ProfilerWindow
+from stepscope.record.ranges import watch_open_ranges
 from stepscope.record.recording import Recording
 from stepscope.record.samples.loop_samples import LoopSamples
 from stepscope.record.step_detector import Kind, StepBoundary, StepDetector, StepMarks
@@ -85,7 +87,7 @@ class TorchHooks:
     def attach(self) -> None:
         """Put in what describes recorded steps, and ranges around module calls."""
         self.memory = MemoryRecorder(self.registry) if self._options.memory else None
-        self._open_ranges = OpenRanges()
+        self._unwatch_ranges = watch_open_ranges()
         self._loaders = LoaderWatch()
         self._compiled = InductorGraphs(self.registry, self.ranges)
         self.ranges.install()
@@ -100,7 +102,7 @@ class TorchHooks:
             self.memory.detach()
 
     def _detach_from_recording(self) -> None:
-        self._open_ranges.close()
+        undo(self._unwatch_ranges)
         self._loaders.remove()
         self._creations.remove()
         self._compiled.remove()
@@ -131,11 +133,6 @@ class TorchHooks:
     def may_train(self) -> bool:
         """Whether an optimizer exists that has not stepped yet, as far as can be seen."""
         return self._optimizers.has_seen_one and not self._optimizers.traced_one
-
-    @property
-    def must_wait(self) -> bool:
-        """Whether ranges are open that another profiler must not see the end of."""
-        return self._open_ranges.are_left
 
     @contextmanager
     def own_work(self) -> Iterator[None]:
@@ -171,7 +168,6 @@ class TorchHooks:
             self.memory.start()
         budget = MemoryBudget(self._options.recorder_memory, early)
         window = ProfilerWindow(self._options, first, boundary, on_other_profiler, self.registry.has_scripted)
-        self._open_ranges.is_recording = True
         self.stop_timing()
         if self._clock:
             self._clock.mark_activities(True)
@@ -196,7 +192,6 @@ class TorchHooks:
             self.ranges.remove()
         if self._clock:
             self._clock.mark_activities(False)
-        self._open_ranges.is_recording = False
         if self._timer and self._times and (times := self._times.describe()):
             own = {"page_fault_ns": page_fault_ns(), "changes": self._timer.changes()}
             recording.times = times | own | {"each": self._times.describe_each()}

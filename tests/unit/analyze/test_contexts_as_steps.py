@@ -105,6 +105,71 @@ def sampled(reasons: dict[str, int]) -> ContextTree:
     return checked(ContextTree(nodes, metrics))
 
 
+def tree_of(rows: list[dict[str, Any]], call_ns: dict[int, list[int]], **metrics: SampleStats) -> ContextTree:
+    """A tree of rows (parent, kind, name, and file, line, via where they matter) with times of calls."""
+    columns = {name: [row.get(name, "") for row in rows] for name in ("kind", "name", "file")}
+    parent, line = [row["parent"] for row in rows], [row.get("line", -1) for row in rows]
+    via = [row.get("via", "call") for row in rows]
+    nodes = Table(CONTEXTS, {**columns, "via": via, "parent": parent, "line": line})
+    at = np.repeat(list(call_ns), [len(times) for times in call_ns.values()])
+    times = SampleStats.of(at, np.concatenate([*call_ns.values()]), len(rows))
+    return checked(ContextTree(nodes, {"call_ns": times, **metrics}))
+
+
+def test_compilation_is_no_part_of_the_calls_around_it() -> None:
+    rows: list[dict[str, Any]] = [
+        {"parent": -1, "kind": "root", "name": "all"},
+        {"parent": 0, "kind": "python", "name": "step", "file": "train.py", "line": 7},
+        {"parent": 1, "kind": "operator", "name": "CompiledFunction"},
+        {"parent": 2, "kind": "operator", "name": "CompiledFunctionBackward", "via": "backward"},
+        {"parent": 3, "kind": "annotation", "name": "compilation of f"},
+        {"parent": 4, "kind": "annotation", "name": "lowering of f"},
+        {"parent": 1, "kind": "operator", "name": "Optimizer.step#SGD.step"},
+    ]
+    ms = 10**6
+    calls = {2: [ms] * 10, 3: [5002 * ms] + [2 * ms] * 9, 4: [5000 * ms], 5: [3000 * ms], 6: [ms] * 10}
+    context = RuleContext(with_contexts(Trace({}), tree_of(rows, calls)))
+    assert context.measures.step_ms == pytest.approx(1 + 2 + 1)
+    assert not [one for one in apply_rules(context, RULES) if one.rule == "forward_backward"]
+
+
+def test_a_kernel_stalls_over_all_contexts_that_launch_it() -> None:
+    """Its parts are below 10 % of the device time each, and CPU times of sampling mean nothing."""
+    rows: list[dict[str, Any]] = [{"parent": -1, "kind": "root", "name": "all"}]
+    device, stalls = {}, {}
+    for layer in range(12):
+        call = len(rows)
+        rows += [
+            {"parent": 0, "kind": "python", "name": "forward", "file": "net.py", "line": 10 + layer},
+            {
+                "parent": call,
+                "kind": "python",
+                "name": "conv",
+                "file": "torch/nn/modules/conv.py",
+                "line": 548,
+            },
+            {"parent": call + 1, "kind": "operator", "name": "aten::conv2d"},
+            {"parent": call + 2, "kind": "kernel", "name": "wgrad", "via": "launch"},
+            {"parent": call + 3, "kind": "instruction", "name": "selected"},
+            {"parent": call + 3, "kind": "instruction", "name": "long_scoreboard"},
+        ]
+        device[call + 3] = 1000 * (1 + layer)
+        stalls[call + 4], stalls[call + 5] = 40, 60
+    size = len(rows)
+
+    def values(of: dict[int, int]) -> SampleStats:
+        return SampleStats.of(np.array(list(of)), np.array(list(of.values())), size)
+
+    launching = {row: [10**9] for row in range(size) if rows[row]["kind"] == "operator"}
+    tree = tree_of(rows, launching, device_ns=values(device), stalls=values(stalls))
+    (finding,) = findings(tree)
+    assert finding.rule == "stall_reasons"
+    assert "wgrad stalls mainly on long_scoreboard: long_scoreboard 60%" in finding.what
+    assert finding.gain.ms == pytest.approx(0.6 * 0.078)
+    assert {place.file for place in finding.evidence} == {"net.py"}
+    assert finding.step_ms == pytest.approx(0.078)
+
+
 def compiled_again(file: str) -> Trace:
     """A function of JAX, defined in a file or else JAX's own, that is compiled three times."""
     rows: list[dict[str, Any]] = [

@@ -1288,7 +1288,7 @@ export interface Difference {
   /** How sure the change of the step is. */
   evidence: "certain" | "likely" | "none";
   /** How many steps of one side lie beyond all of the other, and of how many. */
-  apart: [number, number];
+  apart: number[];
   /** The use of time that changed most in the direction of the step, beyond noise. */
   cause: ComparedRow | null;
   parts: ComparedParts;

@@ -6,8 +6,10 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.base.arrays import Rows
 from stepscope.base.kernel_names import short_kernel
 from stepscope.facts.contexts import ContextTree
+from stepscope.trace.table import Text
 
 HOT = 0.10  # of the device time
 LEAST = 0.30  # of the samples of a kernel
@@ -53,49 +55,67 @@ ADVICE = (
 def stall_reasons(context: RuleContext) -> Iterator[Finding]:
     """Stall reasons of hot kernels, from samples of their instructions.
 
-    Silent without such samples (`stepscope run --contexts --stalls` records them if the device and
-    the driver allow it), for kernels below 10 % of the device time, and if the most frequent reason
-    makes up less than 30 % of the samples of a kernel or is no stall (`selected`).
+    A kernel counts over all contexts that launch it. Silent without such samples (`stepscope run
+    --contexts --stalls` records them if the device and the driver allow it), for kernels below 10 %
+    of the device time, and if the most frequent reason makes up less than 30 % of the samples of a
+    kernel or is no stall (`selected`).
 
     Source: DEEPCONTEXT section 4.3, "Fine-grained Stall Analysis"; section 6.7.
     """
     tree = context.contexts
     if tree is None or not tree.has("stalls") or not tree.has("device_ns"):
         return
-    time = tree.own("device_ns").sum
-    for kernel in np.flatnonzero(time >= HOT * time.sum()).tolist():
-        reasons = _reasons(tree, kernel)
+    for kernel, nodes, part_ns in _hot_kernels(tree):
+        reasons = _reasons(tree, nodes)
         reason, share = next(iter(reasons.items()), ("", 0.0))
         if share < LEAST or reason in BUSY:
             continue
         shares = ", ".join(f"{name} {part:.0%}" for name, part in list(reasons.items())[:TOP])
-        bound = float(time[kernel]) / 1e6 / context.step_count * share
+        bound = part_ns / 1e6 / context.step_count * share
         yield context.finding_in_tree(
-            f"{short_kernel(tree.label(kernel), 50)} stalls mainly on {reason}: {shares} of its samples.",
+            f"{short_kernel(kernel, 50)} stalls mainly on {reason}: {shares} of its samples.",
             next(text for part, text in ADVICE if part in reason.lower()),
-            np.append(_hottest(tree, kernel, reason), kernel),
+            np.append(_hottest(tree, nodes, reason), _longest(tree, nodes)),
             context.gains.bound(bound, "at most the stalled share of its time"),
         )
 
 
-def _reasons(tree: ContextTree, kernel: int) -> dict[str, float]:
+def _hot_kernels(tree: ContextTree) -> Iterator[tuple[str, Rows, float]]:
+    """Names, nodes and device time (ns) of kernels with enough of the device time, longest first."""
+    time = tree.own("device_ns").sum
+    nodes = np.flatnonzero(time > 0)
+    labels = Text.of(tree.label(node) for node in nodes.tolist())
+    total = np.bincount(labels.codes, time[nodes], len(labels.values))
+    for code in np.argsort(-total, kind="stable").tolist():
+        if total[code] < HOT * time.sum():
+            return
+        yield labels.values[code], nodes[labels.codes == code], float(total[code])
+
+
+def _longest(tree: ContextTree, nodes: Rows) -> Rows:
+    """The contexts in which a kernel takes longest."""
+    return nodes[np.argsort(-tree.own("device_ns").sum[nodes], kind="stable")[:TOP]]
+
+
+def _reasons(tree: ContextTree, nodes: Rows) -> dict[str, float]:
     stalls = tree.inclusive("stalls").sum
     total: dict[str, float] = {}
-    for node in _sampled(tree, kernel):
+    for node in _sampled(tree, nodes):
         total[tree.label(node)] = total.get(tree.label(node), 0.0) + float(stalls[node])
     whole = sum(total.values())
-    return {name: total[name] / whole for name in sorted(total, key=lambda one: -total[one])}
+    return {name: total[name] / whole for name in sorted(total, key=lambda name: -total[name])}
 
 
-def _hottest(tree: ContextTree, kernel: int, reason: str) -> np.ndarray:
+def _hottest(tree: ContextTree, nodes: Rows, reason: str) -> Rows:
     """The contexts with most samples of a reason in a kernel: instructions, or the reason."""
-    below = [tree.subtree(node) for node in _sampled(tree, kernel) if tree.label(node) == reason]
-    nodes = np.concatenate(below)
-    stalls = tree.own("stalls").sum[nodes]
+    below = [tree.subtree(node) for node in _sampled(tree, nodes) if tree.label(node) == reason]
+    inside = np.concatenate(below)
+    stalls = tree.own("stalls").sum[inside]
     most = np.argsort(-stalls, kind="stable")[:TOP]
-    return nodes[most[stalls[most] > 0]]
+    return inside[most[stalls[most] > 0]]
 
 
-def _sampled(tree: ContextTree, kernel: int) -> list[int]:
+def _sampled(tree: ContextTree, nodes: Rows) -> list[int]:
+    """The reasons below a kernel's contexts."""
     stalls = tree.inclusive("stalls").sum
-    return [node for node in tree.children(kernel).tolist() if stalls[node] > 0]
+    return [below for node in nodes.tolist() for below in tree.children(node).tolist() if stalls[below] > 0]

@@ -102,7 +102,7 @@ class Difference(msgspec.Struct):
     on_device: bool
     step: ComparedRow
     evidence: Evidence
-    apart: tuple[int, int]
+    apart: list[int]
     cause: ComparedRow | None
     parts: ComparedParts
 
@@ -150,7 +150,7 @@ def _answer(view: TraceView, found: RunComparison, before: Trace) -> Difference:
         on_device=found.before.on_device,
         step=_row(found.step),
         evidence=found.evidence,
-        apart=found.apart,
+        apart=list(found.apart),
         cause=_row(found.cause) if found.cause else None,
         parts=ComparedParts(
             time_use=[_row(row) for row in parts["time use"]],

@@ -108,7 +108,7 @@ def findings(view: TraceView, query: Query) -> Findings:
         step_ms=context.measures.step_ms,
         steady_ms=context.measures.steady_ms,
         leaves_out_a_step=context.search.excludes_warm_up,
-        rules=len(analyze.RULES),
+        rules=len(view.rules),
         findings=[_finding(view, number, finding) for number, finding in enumerate(results)],
     )
 
@@ -146,7 +146,7 @@ def _found(view: TraceView, query: Query) -> tuple[analyze.RuleContext, Sequence
 
 def _find(view: TraceView, rank: int | None) -> tuple[analyze.RuleContext, Sequence[analyze.Finding]]:
     context = analyze.RuleContext(view.trace, rank)
-    return context, analyze.apply_rules(context, analyze.RULES)
+    return context, analyze.apply_rules(context, view.rules)
 
 
 def _finding(view: TraceView, number: int, finding: analyze.Finding) -> Finding:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from stepscope.analyze.rule import Rule
 from stepscope.errors import ServeError, StepscopeError
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.routes import answer
@@ -71,9 +72,16 @@ class TraceFile:
     """A file, or a folder of ranks, from its name to an opened trace."""
 
     def __init__(
-        self, id: str, path: Path, as_recorded: bool = False, closed: bool = False, step_range: str = ""
+        self,
+        id: str,
+        path: Path,
+        as_recorded: bool = False,
+        closed: bool = False,
+        step_range: str = "",
+        rules: Sequence[Rule] = (),
     ) -> None:
         self.id, self.path, self._as_recorded, self._step_range = id, path, as_recorded, step_range
+        self._rules = rules
         self.state: State = "closed" if closed else "loading"
         self.progress, self.message = 0.0, "waiting"
         self._view: TraceView | None = None
@@ -92,7 +100,7 @@ class TraceFile:
                     step_range=self._step_range,
                 )
                 self.message = "building the timeline"
-                self._view = _warmed(TraceView(trace, other))
+                self._view = _warmed(TraceView(trace, other, rules=self._rules))
         except StepscopeError as error:
             self._fail(str(error))
         except Exception as error:
@@ -150,6 +158,7 @@ class Workbench:
         job: the page's answer about the job that the files are of; they are then read when somebody
             asks for them.
         step_range: the name of the ranges that are steps.
+        rules: custom rules for the findings.
 
     Raises:
         ServeError: if one does not exist.
@@ -161,6 +170,7 @@ class Workbench:
         as_recorded: bool = False,
         job: JobAnswer | None = None,
         step_range: str = "",
+        rules: Sequence[Rule] = (),
     ) -> None:
         for path in paths:
             if not path.exists():
@@ -168,7 +178,7 @@ class Workbench:
         names = trace_ids([path.resolve().name for path in paths])
         self.job = job
         self.files = {
-            id: TraceFile(id, path, as_recorded, job is not None, step_range)
+            id: TraceFile(id, path, as_recorded, job is not None, step_range, rules)
             for id, path in zip(names, paths, strict=True)
         }
         self._model: Path | None = None

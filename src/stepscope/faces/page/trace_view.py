@@ -6,7 +6,7 @@ Only source files that the trace names are read.
 from __future__ import annotations
 
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from stepscope.analyze import RULES, Rule
 from stepscope.errors import ServeError
 from stepscope.faces.page.requests import Query
 from stepscope.facts.summary.selected_steps import SelectedSteps
@@ -156,21 +157,27 @@ class TraceView:
         other: returns another open trace by its id.
         source_root: the folder that source files may be read from; by default those that the trace
             names may be.
+        rules: custom rules for the findings.
 
     Attributes:
         trace, other, source_root: as given.
+        rules: the built-in rules, then the custom ones.
         timeline: the trace's timeline.
         job: the ranks of the job compared; None for a single one.
         start: path of the step to open first, empty if the trace has no step.
     """
 
     def __init__(
-        self, trace: Trace, other: Callable[[str], Trace] = no_other_trace, source_root: Path | None = None
+        self,
+        trace: Trace,
+        other: Callable[[str], Trace] = no_other_trace,
+        source_root: Path | None = None,
+        rules: Sequence[Rule] = (),
     ) -> None:
         self.trace, self.other, self.job = trace, other, report_of_trace(trace)
         rank = findings_of(self.job).slowest_rank if self.job else None
         self.timeline = Timeline(trace, rank=rank)
-        self.source_root = source_root
+        self.source_root, self.rules = source_root, [*RULES, *rules]
         self.start = self.timeline.start()
         self._cache: dict[tuple[Any, ...], Any] = {}
         self._computing: dict[tuple[Any, ...], RLock] = {}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stepscope.faces.terminal.options import takes_rules
 from stepscope.faces.terminal.output import echo_json, terminal
 from stepscope.faces.terminal.source import Source, takes_file
 
@@ -31,14 +32,7 @@ _PACKAGES = (
     type=click.Choice(_LEVELS),
     help="Exit with code 1 on a finding of this level or worse.",
 )
-@click.option(
-    "--rules",
-    "files",
-    metavar="FILE",
-    multiple=True,
-    type=click.Path(exists=True, dir_okay=False),
-    help="Python file with custom rules (it is executed).",
-)
+@takes_rules
 @click.option("--rank", type=int, help="Process rank; by default the slowest.")
 @click.option("--all", "every", is_flag=True, help="Show all findings, not only the first five.")
 @click.option(
@@ -48,7 +42,7 @@ def analyze(
     file: Source,
     as_json: bool,
     fail_on: str | None,
-    files: tuple[str, ...],
+    rules: tuple[str, ...],
     rank: int | None,
     every: bool,
     device: str | None,
@@ -57,7 +51,7 @@ def analyze(
     file, many = file.focused()
     job = many.report if many else None
     analysis = (
-        _analyzed(file, rank, files, device, job) if files or device else analysis_of_file(file, rank, job)
+        _analyzed(file, rank, rules, device, job) if rules or device else analysis_of_file(file, rank, job)
     )
     if as_json:
         echo_json(analysis.to_json())

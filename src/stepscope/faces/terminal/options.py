@@ -29,6 +29,16 @@ def chooses_step_range(command: Command) -> Command:
     )(command)
 
 
+def takes_rules(command: Command) -> Command:
+    return click.option(
+        "--rules",
+        metavar="FILE",
+        multiple=True,
+        type=NamedPath(exists=True, dir_okay=False),
+        help="Python file with custom rules (it is executed).",
+    )(command)
+
+
 def at_least_one(name: str, default: int | None, help: str, **rest: Any) -> Callable[[Command], Command]:
     """An option that takes a whole number from 1 on."""
     rest = {"show_default": default is not None, **rest}

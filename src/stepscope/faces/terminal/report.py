@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepscope.faces.terminal.memory import show_memory
-from stepscope.faces.terminal.options import NamedPath, OutputFile
+from stepscope.faces.terminal.options import NamedPath, OutputFile, takes_rules
 from stepscope.faces.terminal.output import echo_json, progress_bar, terminal, write_text
 from stepscope.faces.terminal.source import OnlyMemory, Source, takes_file
 
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     type=NamedPath(exists=True),
     help="With --html: include the comparison with this trace; may be repeated.",
 )
+@takes_rules
 @click.option("--step", type=int, help="Show one step; the default is the mean over all.")
 @click.option("--rank", type=int, help="Show one rank; the default is all, with details of one.")
 @click.option(
@@ -70,6 +71,7 @@ def report(
     source_root: Path | None,
     whatifs: tuple[str, ...],
     compared: tuple[str, ...],
+    rules: tuple[str, ...],
     step: int | None,
     rank: int | None,
     depth: int,
@@ -82,10 +84,12 @@ def report(
     file, many = file.focused()
     if html is not None:
         others = [replace(file, path=path).open(memory=True) for path in compared]
-        _write_html(file.open(memory=True), html, rank, step, source_root, whatifs, others)
+        _write_html(file.open(memory=True), html, rank, step, source_root, whatifs, others, rules)
         return
     if compared:
         raise click.UsageError("--compare needs --html; otherwise use: stepscope diff")
+    if rules:
+        raise click.UsageError("--rules needs --html; otherwise use: stepscope analyze --rules")
     try:
         summaries, job = report_of_file(file, rank, step)
     except OnlyMemory as only:
@@ -172,15 +176,18 @@ def _write_html(
     source_root: Path | None,
     whatifs: Sequence[str] = (),
     compared: Sequence[Trace] = (),
+    rules: Sequence[str] = (),
 ) -> None:
     """Write the page with the data of one step of a trace, and of that step on the other ranks."""
+    from stepscope.analyze import load_rules
     from stepscope.faces.page.export_answers import report_of
     from stepscope.faces.page.single_file import project_files, single_file
     from stepscope.faces.page.trace_view import TraceView
     from stepscope.facts.summary.numbers import plural
 
     others = _others(trace, compared)
-    view = TraceView(trace, lambda id: others[id].trace, source_root)
+    custom = [rule for path in rules for rule in load_rules(path)]
+    view = TraceView(trace, lambda id: others[id].trace, source_root, custom)
     files = project_files(view)
     if files:
         count = plural(len(files), "source file")

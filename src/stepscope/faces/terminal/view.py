@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.faces.terminal.options import NamedPath, chooses_step_range, keeps_recorded_times
+from stepscope.faces.terminal.options import NamedPath, chooses_step_range, keeps_recorded_times, takes_rules
 
 if TYPE_CHECKING:
     from stepscope.models.ranks.job import ManyRanks
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--model", metavar="JSON", type=NamedPath(path_type=Path), help="Model tree, for traces without modules."
 )
+@takes_rules
 @keeps_recorded_times
 @chooses_step_range
 @click.option("--no-cache", is_flag=True, help="Do not use the cache.")
@@ -32,6 +33,7 @@ def view(
     port: int | None,
     no_browser: bool,
     model: Path | None,
+    rules: tuple[str, ...],
     as_recorded: bool,
     step_range: str,
     no_cache: bool,
@@ -42,6 +44,7 @@ def view(
     to stop. For a folder of more than 16 ranks, the page compares the ranks by their sketches, and
     reads the trace of a rank when you open it.
     """
+    from stepscope.analyze import load_rules
     from stepscope.faces.page import bundle
     from stepscope.faces.page.open_files import Workbench
     from stepscope.faces.page.server import serve
@@ -54,7 +57,9 @@ def view(
         serve(workbench, port, not no_browser, model, not no_cache)
         return
     bundle.page()
-    serve(Workbench(files, as_recorded, step_range=step_range), port, not no_browser, model, not no_cache)
+    custom = [rule for path in rules for rule in load_rules(path)]
+    workbench = Workbench(files, as_recorded, step_range=step_range, rules=custom)
+    serve(workbench, port, not no_browser, model, not no_cache)
 
 
 def _many(files: tuple[Path, ...], cache: bool) -> ManyRanks | None:

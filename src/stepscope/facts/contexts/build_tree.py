@@ -12,6 +12,7 @@ from stepscope.errors import TraceError
 from stepscope.facts.contexts.call_paths import Paths, agreed, levels, merge_paths
 from stepscope.facts.contexts.event_forest import Forest, build_forest
 from stepscope.facts.contexts.frames import LEFT_OUT
+from stepscope.facts.contexts.launch_metrics import launch_metrics
 from stepscope.facts.contexts.metrics import SampleStats
 from stepscope.facts.contexts.prune import without_import_machinery, without_unused
 from stepscope.facts.contexts.recorded_tree import recorded_contexts, with_contexts
@@ -137,6 +138,9 @@ def _metrics(
         calls, pieces = np.unique(of_call[kept], return_counts=True)
         yield "launches", SampleStats.of(node[calls], pieces, size)
         yield ("launch_delay_ns", SampleStats.of(node[of_work[kept]], launches["delay_ns"][kept], size))
+    kernels = device[events.text("category").mask("kernel")[device]]
+    for name, rows, samples in launch_metrics(trace, kernels):
+        yield name, SampleStats.of(node[rows], samples, size)
     yield from _memory(trace, forest, node, size, wanted)
 
 

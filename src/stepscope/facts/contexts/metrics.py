@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from stepscope.base.arrays import Counts, Floats, IntArray, Mask
 
+LAUNCH_METRICS = ("blocks", "threads", "registers", "shared_bytes", "occupancy")  # of each kernel's launch
 STATISTICS = ("count", "sum", "min", "max", "squares")
 
 
@@ -46,6 +47,11 @@ METRICS = {
         Metric("sampled_real_ns", "ns", "time since the thread's previous sample"),
         Metric("stalls", "", "samples of an instruction, by stall reason of its warp"),
         Metric("latency_stalls", "", "stall samples in whose cycle nothing was issued"),
+        Metric("blocks", "", "thread blocks of a kernel's launch"),
+        Metric("threads", "", "threads of a kernel's launch: its parallelism"),
+        Metric("registers", "", "registers of each thread of a kernel"),
+        Metric("shared_bytes", "B", "shared memory of each block of a kernel"),
+        Metric("occupancy", "", "estimated achieved occupancy of a kernel, 0 to 1"),
     )
 }
 

@@ -12,6 +12,7 @@ import numpy as np
 from stepscope.base.arrays import Array, Floats, Ids
 from stepscope.base.kernel_names import short_kernel
 from stepscope.errors import TraceError
+from stepscope.facts.contexts.metrics import LAUNCH_METRICS
 from stepscope.facts.contexts.tree import ContextTree
 
 # name: (metric, statistic, meaning)
@@ -64,6 +65,8 @@ def measure(tree: ContextTree, name: str) -> Measure:
         TraceError: if the tree has no such metric.
     """
     metric, statistic, meaning = MEASURES.get(name, (name, "sum", name))
+    if metric in LAUNCH_METRICS and metric in tree.metrics:
+        raise TraceError(f"{name} does not add up over launches; its statistics: contexts --json")
     if metric not in tree.metrics:
         available = ", ".join(measures(tree)) or "none"
         source = tree.source or "the tree"
@@ -80,9 +83,9 @@ def measure(tree: ContextTree, name: str) -> Measure:
 
 
 def measures(tree: ContextTree) -> list[str]:
-    """The names of the measures that the tree has samples of, the standard ones first."""
+    """The names of the measures that the tree has samples of and that add up, the standard ones first."""
     standard = [name for name, (metric, _, _) in MEASURES.items() if tree.has(metric)]
-    covered = {metric for metric, _, _ in MEASURES.values()} | {"call_ns"}
+    covered = {"call_ns", *LAUNCH_METRICS, *(metric for metric, _, _ in MEASURES.values())}
     return standard + [name for name in tree.metrics if name not in covered and tree.has(name)]
 
 

@@ -7,12 +7,13 @@ one. monitor.h is the same for tools in C++.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepscope.errors import CaptureError
 from stepscope.record.contexts import native_build as build
@@ -30,6 +31,7 @@ class Domain(Enum):
     COMPILATION = 1
     MEMORY = 2
     DEVICE = 3
+    TENSORS = 4  # operators with their inputs and outputs; operators are slower while this is watched
 
 
 class Phase(Enum):
@@ -42,17 +44,38 @@ class Phase(Enum):
     ACTIVITY = 4
 
 
+class TensorFacts(NamedTuple):
+    """A tensor that an operator gets or returns, without its values."""
+
+    dtype: str  # as PyTorch's C++ names it: Float, BFloat16, Long
+    shape: tuple[int, ...]
+    device: str
+    bytes: int
+
+
 @dataclass(frozen=True)
 class MonitorEvent:
     """An event that a callback receives."""
 
     domain: Domain
     phase: Phase
-    name: str  # of the operator, the compilation, the memory's device, or the kernel
+    name: str  # of the operator, the compilation, the memory's device, the driver's call or the kernel
     address: int  # of memory
     bytes: int  # of memory
     nanoseconds: int  # duration of a device activity
     context: int  # that launched a device activity, for `call_path`; else the operator's
+    details: str = ""  # JSON of `tensors` and `arguments`
+
+    @property
+    def tensors(self) -> tuple[TensorFacts | None, ...]:
+        """Inputs at BEGIN and outputs at END of an operator in TENSORS; None for what is no tensor."""
+        values = json.loads(self.details) if self.domain is Domain.TENSORS else []
+        return tuple(value and TensorFacts(value[0], tuple(value[1]), *value[2:]) for value in values)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Known arguments of a call of the driver at BEGIN in DEVICE: of launches and copies."""
+        return dict(json.loads(self.details)) if self.domain is Domain.DEVICE and self.details else {}
 
 
 @dataclass(frozen=True)

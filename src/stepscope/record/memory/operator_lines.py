@@ -13,8 +13,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from stepscope.record.call_sites import is_internal
-from stepscope.record.module_ranges import Range
 from stepscope.record.patch import replace
+from stepscope.record.ranges import Range
 
 LINES_PREFIX = "stepscope.lines: "
 _DEEPEST = 64  # frames that a label names

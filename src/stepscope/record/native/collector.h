@@ -20,7 +20,8 @@ namespace stepscope {
 
 enum class Metric : uint32_t {
   time, device, allocated, freed, sampled_cpu, sampled_real, cycles, instructions, cache_misses,
-  page_faults, stalls, latency_stalls, thread_cpu, count
+  page_faults, stalls, latency_stalls, thread_cpu, blocks, threads,
+  registers, shared, count
 };
 
 struct Options {

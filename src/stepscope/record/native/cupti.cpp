@@ -112,12 +112,20 @@ std::string copy_name(uint8_t copy, uint8_t source, uint8_t target) {
          memory_name(source) + " -> " + memory_name(target) + ")";
 }
 
+uint64_t product(const int32_t (&size)[3]) {
+  return uint64_t(size[0]) * uint64_t(size[1]) * uint64_t(size[2]);
+}
+
 void take(const uint8_t* record) {
   uint32_t kind;
   memcpy(&kind, record, sizeof kind);
   if (kind == kKernel || kind == kConcurrentKernel) {
     auto* kernel = reinterpret_cast<const KernelRecord*>(record);
-    work_done(kernel->number, readable_kernel(kernel->name), "kernel", kernel->begin, kernel->end);
+    Launch launch = {product(kernel->grid), product(kernel->grid) * product(kernel->block),
+                     kernel->registers,
+                     uint64_t(kernel->static_shared) + uint64_t(kernel->dynamic_shared)};
+    work_done(kernel->number, readable_kernel(kernel->name), "kernel", kernel->begin, kernel->end,
+              &launch);
   } else if (kind == kMemcpy) {
     auto* copy = reinterpret_cast<const CopyRecord*>(record);
     work_done(copy->number, copy_name(copy->copy, copy->source, copy->target), "memcpy",
@@ -146,15 +154,64 @@ void on_complete(void*, uint32_t, uint8_t* buffer, size_t, size_t valid) {
   free(buffer);
 }
 
+// Arguments of calls, by generated_cuda_runtime_api_meta.h and generated_cuda_meta.h.
+struct RuntimeLaunch {
+  const void* function;
+  uint32_t grid[3], block[3];
+  void** values;
+  size_t shared;
+  const void* stream;
+};
+struct DriverLaunch {
+  const void* function;
+  uint32_t grid[3], block[3], shared;
+  const void* stream;
+};
+struct RuntimeCopy {
+  const void *to, *from;
+  size_t bytes;
+  int32_t kind;
+};
+
+std::string launch_text(const uint32_t* grid, const uint32_t* block, size_t shared,
+                        const void* stream) {
+  char text[256];
+  snprintf(text, sizeof text,
+           "{\"grid\":[%u,%u,%u],\"block\":[%u,%u,%u],\"shared_bytes\":%zu,\"stream\":%zu}", grid[0],
+           grid[1], grid[2], block[0], block[1], block[2], shared, size_t(stream));
+  return text;
+}
+
+// The arguments of launches and copies as JSON; empty for other calls.
+std::string arguments_of(const char* function, const void* parameters) {
+  if (!parameters) return "";
+  std::string name = function;
+  if (!name.rfind("cudaLaunchKernel", 0) && name.rfind("cudaLaunchKernelEx", 0)) {
+    auto* launch = static_cast<const RuntimeLaunch*>(parameters);
+    return launch_text(launch->grid, launch->block, launch->shared, launch->stream);
+  }
+  if (!name.rfind("cuLaunchKernel", 0) && name.rfind("cuLaunchKernelEx", 0)) {
+    auto* launch = static_cast<const DriverLaunch*>(parameters);
+    return launch_text(launch->grid, launch->block, launch->shared, launch->stream);
+  }
+  if (!name.rfind("cudaMemcpyAsync", 0) || name == "cudaMemcpy" || !name.rfind("cudaMemcpy_", 0)) {
+    auto* copy = static_cast<const RuntimeCopy*>(parameters);
+    const char* kinds[] = {"HtoH", "HtoD", "DtoH", "DtoD", "by address"};
+    return "{\"bytes\":" + std::to_string(copy->bytes) + ",\"kind\":\"" +
+           (copy->kind >= 0 && copy->kind < 5 ? kinds[copy->kind] : "unknown") + "\"}";
+  }
+  return "";
+}
+
 void on_call(void*, uint32_t domain, uint32_t, const void* argument) {
   if (domain == kResource) return leave_context(*static_cast<void* const*>(argument));
   auto* data = static_cast<const CallData*>(argument);
   if (data->site == 0) {
-    call_begins(data->function, data->number);
+    call_begins(data->function, data->number, &arguments_of, data->parameters);
     sample_context(data->context);
   } else {
     fetch_samples(data->context);
-    call_ends(data->number);
+    call_ends(data->function);
   }
 }
 

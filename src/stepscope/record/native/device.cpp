@@ -117,27 +117,37 @@ Instructions& instructions() {
   return *all;
 }
 
+// Tell watchers of the device about a call; their time is not the call's.
+void emit_call(Phase phase, const char* function, const std::string& details) {
+  OwnTime own;
+  emit({Domain::device, phase, function, 0, 0, 0, kRoot, details.c_str()});
+}
+
 void add_reason(std::string& all, const Vendor& vendor, const std::string& why) {
   if (!why.empty()) all += std::string(all.empty() ? "" : "; ") + vendor.name + ": " + why;
 }
 
 }  // namespace
 
-void call_begins(const char* function, uint64_t number) {
+void call_begins(const char* function, uint64_t number, Arguments arguments, const void* parameters) {
   if (calls.depth++ == 0) {
     Operator op{function, Kind::runtime};
     begin(&calls.entry, op, nullptr);
+    if (is_watched(Domain::device))
+      emit_call(Phase::begin, function, arguments ? arguments(function, parameters) : "");
   }
   if (Thread* thread = this_thread())
     if (Slot* slot = current_slot(thread)) launches().put(number, slot->node);
 }
 
-void call_ends(uint64_t) {
-  if (calls.depth > 0 && --calls.depth == 0) end(&calls.entry);
+void call_ends(const char* function) {
+  if (calls.depth == 0 || --calls.depth > 0) return;
+  if (is_watched(Domain::device)) emit_call(Phase::end, function, "");
+  end(&calls.entry);
 }
 
 void work_done(uint64_t number, const std::string& name, const char* type, uint64_t begin_ns,
-               uint64_t end_ns) {
+               uint64_t end_ns, const Launch* launched) {
   Collector* collector = active.load();
   if (!collector) return;
   NodeId launch = launches().find(number);
@@ -150,6 +160,12 @@ void work_done(uint64_t number, const std::string& name, const char* type, uint6
   KeyId key = collector->keys.find(Kind::kernel, name, "", 0, type);
   NodeId node = collector->tree.child(launch, key, dropped);
   collector->add(node, Metric::device, end_ns - begin_ns);
+  if (launched) {
+    collector->add(node, Metric::blocks, launched->blocks);
+    collector->add(node, Metric::threads, launched->threads);
+    collector->add(node, Metric::registers, launched->registers);
+    collector->add(node, Metric::shared, launched->shared_bytes);
+  }
   emit({Domain::device, Phase::activity, name.c_str(), 0, 0, int64_t(end_ns - begin_ns), node});
 }
 

@@ -13,14 +13,23 @@ struct Collector;
 
 // -- called by the vendors' adapters
 
-// A driver call begins in this thread; `number` is the correlation number of its work.
-void call_begins(const char* function, uint64_t number);
-void call_ends(uint64_t number);
+// A driver call begins in this thread; `number` is the correlation number of its work, `arguments`
+// writes those that are known as JSON, and is called only if somebody watches.
+using Arguments = std::string (*)(const char* function, const void* parameters);
+void call_begins(const char* function, uint64_t number, Arguments arguments = nullptr,
+                 const void* parameters = nullptr);
+void call_ends(const char* function);
 
+// How a kernel was launched.
+struct Launch {
+  uint64_t blocks, threads;  // in all
+  uint64_t registers;        // of a thread
+  uint64_t shared_bytes;     // of a block
+};
 // Work that was launched with `number` ran from `begin_ns` to `end_ns`, by the device's clock.
-// `type` is kernel, memcpy or memset.
+// `type` is kernel, memcpy or memset; `launch` is a kernel's, where the vendor tells it.
 void work_done(uint64_t number, const std::string& name, const char* type, uint64_t begin_ns,
-               uint64_t end_ns);
+               uint64_t end_ns, const Launch* launch = nullptr);
 
 // The demangled name of a kernel.
 std::string readable_kernel(const char* symbol);

@@ -294,6 +294,13 @@ PyObject* memory(PyObject*, PyObject* arguments) {
 
 // -- the shim, for tools and adapters in Python
 
+// Operators report their tensors only while somebody watches them.
+void follow_tensors() {
+#if defined(STEPSCOPE_PYTORCH)
+  is_watched(Domain::tensors) ? attach_tensors() : detach_tensors();
+#endif
+}
+
 void call_python(const MonitorEvent& event, void* function) {
   if (!Py_IsInitialized()) return;
   PyGILState_STATE state = PyGILState_Ensure();
@@ -304,9 +311,10 @@ void call_python(const MonitorEvent& event, void* function) {
   if (thread && !was_busy) thread->interrupted = innermost();
   if (thread) thread->is_busy = true;
   PyObject* done = PyObject_CallFunction(
-      static_cast<PyObject*>(function), "IIsKLLI", unsigned(event.domain), unsigned(event.phase),
+      static_cast<PyObject*>(function), "IIsKLLIs", unsigned(event.domain), unsigned(event.phase),
       event.name, static_cast<unsigned long long>(event.address), static_cast<long long>(event.bytes),
-      static_cast<long long>(event.nanoseconds), event.context);
+      static_cast<long long>(event.nanoseconds), event.context,
+      event.details);
   if (!done) PyErr_WriteUnraisable(static_cast<PyObject*>(function));
   Py_XDECREF(done);
   if (thread) thread->is_busy = was_busy;
@@ -320,13 +328,16 @@ PyObject* watch(PyObject*, PyObject* arguments) {
   if (!PyArg_ParseTuple(arguments, "IO", &domain, &function)) return nullptr;
   if (domain >= unsigned(Domain::count)) return PyErr_Format(PyExc_ValueError, "no such domain");
   Py_INCREF(function);  // never released: a callback may be running in another thread when it is unwatched
-  return PyLong_FromLong(stepscope::watch(Domain(domain), call_python, function));
+  int number = stepscope::watch(Domain(domain), call_python, function);
+  follow_tensors();
+  return PyLong_FromLong(number);
 }
 
 PyObject* unwatch(PyObject*, PyObject* arguments) {
   int number;
   if (!PyArg_ParseTuple(arguments, "i", &number)) return nullptr;
   stepscope::unwatch(number);
+  follow_tensors();
   Py_RETURN_NONE;
 }
 

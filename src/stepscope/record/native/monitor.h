@@ -14,7 +14,7 @@
 #pragma GCC visibility push(default)  // a tool links with the extension
 namespace stepscope {
 
-enum class Domain : uint32_t { op, compilation, memory, device, count };
+enum class Domain : uint32_t { op, compilation, memory, device, tensors, count };
 enum class Phase : uint32_t { begin, end, allocate, release, activity };
 
 struct MonitorEvent {
@@ -25,6 +25,7 @@ struct MonitorEvent {
   int64_t bytes = 0;      // memory events
   int64_t nanoseconds = 0;  // duration of a device activity
   NodeId context = kRoot;   // of a device activity, its launching context; else use `call_path`
+  const char* details = "";  // JSON: tensors of an operator, or arguments of a call of the driver
 };
 
 using Callback = void (*)(const MonitorEvent&, void* argument);

@@ -3,7 +3,9 @@
 #include <c10/core/Allocator.h>
 
 #include "collector.h"
+#include "device.h"
 #include "memory.h"
+#include "monitor.h"
 #include "pytorch.h"
 
 namespace stepscope {
@@ -67,6 +69,48 @@ void on_end(const at::RecordFunction&, at::ObserverContext* context) {
   if (context) end(&static_cast<Context*>(context)->entry);
 }
 
+// -- inputs and outputs, as JSON: [[dtype, [size, …], device, bytes], …]; null where none is a tensor
+
+void add_tensor(std::string& text, const at::Tensor& tensor) {
+  if (text.size() > 1) text += ',';
+  auto* data = tensor.unsafeGetTensorImpl();
+  if (!tensor.defined() || tensor.is_nested() || data->has_symbolic_sizes_strides()) {
+    text += "null";
+    return;
+  }
+  text += std::string("[\"") + c10::toString(tensor.scalar_type()) + "\",[";
+  for (int64_t axis = 0; axis < tensor.dim(); axis++)
+    text += (axis ? "," : "") + std::to_string(tensor.size(axis));
+  text += "],\"" + tensor.device().str() + "\"," +
+          std::to_string(tensor.numel() * int64_t(tensor.element_size())) + "]";
+}
+
+template <class Values>
+std::string tensors_text(const Values& values) {
+  std::string text = "[";
+  for (const c10::IValue& value : values) {
+    if (value.isTensor()) add_tensor(text, value.toTensor());
+    else if (value.isTensorList())
+      for (const at::Tensor& tensor : value.toTensorList().vec()) add_tensor(text, tensor);
+    else text += text.size() > 1 ? ",null" : "null";
+  }
+  return text + "]";
+}
+
+void emit_tensors(Phase phase, const at::RecordFunction& function, const std::string& text) {
+  OwnTime own;
+  emit({Domain::tensors, phase, function.name(), 0, 0, 0, kRoot, text.c_str()});
+}
+
+std::unique_ptr<at::ObserverContext> inputs_of(const at::RecordFunction& function) {
+  if (is_watched(Domain::tensors)) emit_tensors(Phase::begin, function, tensors_text(function.inputs()));
+  return nullptr;
+}
+
+void outputs_of(const at::RecordFunction& function, at::ObserverContext*) {
+  if (is_watched(Domain::tensors)) emit_tensors(Phase::end, function, tensors_text(function.outputs()));
+}
+
 // Wraps the CPU allocator. Its allocations stay valid after it is removed.
 struct Watching : c10::Allocator {
   c10::Allocator* before = nullptr;
@@ -95,6 +139,7 @@ Watching& watching() {
 }
 
 at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
+at::CallbackHandle handle_of_tensors = at::INVALID_CALLBACK_HANDLE;
 
 }  // namespace
 
@@ -110,6 +155,20 @@ void detach_pytorch() {
   if (handle == at::INVALID_CALLBACK_HANDLE) return;
   at::removeCallback(handle);
   handle = at::INVALID_CALLBACK_HANDLE;
+}
+
+void attach_tensors() {
+  if (handle_of_tensors != at::INVALID_CALLBACK_HANDLE) return;
+  handle_of_tensors = at::addGlobalCallback(at::RecordFunctionCallback(&inputs_of, &outputs_of)
+                                                .needsInputs(true)
+                                                .needsOutputs(true)
+                                                .scopes({at::RecordScope::FUNCTION}));
+}
+
+void detach_tensors() {
+  if (handle_of_tensors == at::INVALID_CALLBACK_HANDLE) return;
+  at::removeCallback(handle_of_tensors);
+  handle_of_tensors = at::INVALID_CALLBACK_HANDLE;
 }
 
 const char* watch_memory() {

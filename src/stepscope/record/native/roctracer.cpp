@@ -56,7 +56,7 @@ void* pool = nullptr;
 void on_call(uint32_t domain, uint32_t call, const void* argument, void*) {
   auto* data = static_cast<const CallData*>(argument);
   if (data->phase == 0) call_begins(roctracer.call_name(domain, call, 0), data->number);
-  else call_ends(data->number);
+  else call_ends(roctracer.call_name(domain, call, 0));
 }
 
 void on_buffer(const char* begin, const char* end, void*) {

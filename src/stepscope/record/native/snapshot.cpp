@@ -27,6 +27,10 @@ const MetricForm kForms[] = {
     {"stalls", "samples", "exclusive", "samples of an instruction, by the state of its warp"},
     {"latency_stalls", "samples", "exclusive", "stall samples in whose cycle nothing was issued"},
     {"thread_cpu_ns", "ns", "exclusive", "CPU time of the calling thread, without waiting"},
+    {"blocks", "1", "exclusive", "thread blocks of a launch"},
+    {"threads", "1", "exclusive", "threads of a launch"},
+    {"registers", "1", "exclusive", "registers of a thread of a launch"},
+    {"shared_bytes", "bytes", "exclusive", "shared memory of a block of a launch"},
 };
 const char* kKinds[] = {"root",    "thread", "python", "module", "operator", "annotation",
                         "runtime", "native", "kernel", "instruction"};

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from stepscope.analyze import RULES
+from stepscope.analyze import RULES, load_rules
+from stepscope.faces.page.requests import Query
+from stepscope.faces.page.routes import answer
+from stepscope.faces.page.trace_view import TraceView
 from stepscope.faces.terminal.commands import stepscope
+from stepscope.facts.load import open as open_trace
 
 # Two steps that wait for data for half of their time; times in us.
 _LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -90,11 +94,17 @@ def test_rules_of_the_users_own_run_when_they_are_named(trace: str, tmp_path: Pa
         "RULES = [Rule(products)]\n"
     )
     assert "Products." in run(trace, "--rules", str(rules)).output
+    page = TraceView(open_trace(trace), rules=load_rules(rules))
+    shown = answer(page, "findings", Query({}))
+    assert shown.rules == len(RULES) + 1
+    assert "Products." in [finding.what for finding in shown.findings]
     assert run(trace, "--rules", str(tmp_path / "none.py")).exit_code == 2
     rules.write_text("RULES = 1")
-    done = run(trace, "--rules", str(rules))
-    assert done.exit_code == 2
-    assert done.output.strip().count("\n") == 0
+    for command in (["analyze"], ["view", "--no-browser"], ["report", "--html", str(tmp_path / "page.html")]):
+        done = CliRunner().invoke(stepscope, [*command, trace, "--rules", str(rules)])
+        assert done.exit_code == 2
+        assert done.output.strip().count("\n") == 0
+    assert not (tmp_path / "page.html").exists()
 
 
 def test_findings_are_asked_for_in_sql(trace: str) -> None:

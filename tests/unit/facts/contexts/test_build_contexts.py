@@ -6,7 +6,8 @@ from oracles.context_tree import checked
 
 from stepscope.errors import TraceError
 from stepscope.facts.annotate import annotate
-from stepscope.facts.contexts import ContextTree, build_contexts
+from stepscope.facts.contexts import ContextTree, build_contexts, measure
+from stepscope.facts.contexts.node_values import measures
 from stepscope.testing import drawn_trace
 
 STEPS = """
@@ -260,3 +261,23 @@ def test_compiled_kernels_are_below_the_modules_that_they_name() -> None:
         "        MLP.Dense_0 0x 0 of 4",
         "          fusion 1x 4 of 4",
     ]
+
+
+def test_launches_are_described_at_the_kernel_and_above_it() -> None:
+    sizes = "grid=[6,2,1] block=[128,1,1] registers_per_thread={} shared_memory=1024"
+    first = f"corr=1 {sizes.format(40)} est._achieved_occupancy_%=25\n    stream"
+    text = STEPS.replace("corr=1\n    stream", first)
+    tree = tree_of(text.replace("corr=3\n    stream", f"corr=3 {sizes.format(80)}\n    stream"))
+    node = [tree.label(node) for node in range(len(tree))].index("sgemm")
+    stats = {name: tree.own(name) for name in ("blocks", "threads", "registers", "shared_bytes", "occupancy")}
+    assert {name: (int(s.count[node]), float(s.mean[node])) for name, s in stats.items()} == {
+        "blocks": (2, 12),
+        "threads": (2, 1536),
+        "registers": (2, 60),
+        "shared_bytes": (2, 1024),
+        "occupancy": (1, 0.25),
+    }
+    assert tree.inclusive("registers").max[0] == 80
+    assert not set(stats) & set(measures(tree))
+    with pytest.raises(TraceError, match="registers does not add up over launches"):
+        measure(tree, "registers")
