@@ -86,8 +86,6 @@ def _calls(job: Job, rank: int) -> Calls:
                 [4 * one["Out msg nelems"] for one in arguments],
                 0,
                 0,
-                0,
-                0,
             )
         )
     )

@@ -15,7 +15,9 @@ from stepscope.errors import RuleError, StepscopeError
 from stepscope.facts.annotate.steps.missing_work import notes_on_missing, work_is_missing
 from stepscope.facts.annotate.steps.step_table import capture_notes, coverage_note
 from stepscope.facts.summary.facts import StepTimes
+from stepscope.facts.summary.job_findings import JobFindings
 from stepscope.facts.summary.verdict import certain_share
+from stepscope.models.ranks.job import findings_of
 from stepscope.models.whatif.prediction import MOST_TASKS
 from stepscope.trace.recorded_steps import core_share, load_warning
 
@@ -43,6 +45,8 @@ class Heading(msgspec.Struct, frozen=True):
         work_is_missing: whether device work is missing in the file, so that only findings about
             recorded work count.
         step_ms, steady_ms: mean length of a step as recorded, and without one-off costs and delays.
+        rank: the analyzed rank.
+        job: what all ranks show together; None for a single one.
     """
 
     source: str
@@ -56,6 +60,8 @@ class Heading(msgspec.Struct, frozen=True):
     work_is_missing: bool = False
     step_ms: float = 0.0
     steady_ms: float = 0.0
+    rank: int = 0
+    job: JobFindings | None = None
 
 
 class Analysis(msgspec.Struct, frozen=True):
@@ -72,7 +78,8 @@ class Analysis(msgspec.Struct, frozen=True):
     together: Gain | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        job = {"job": self.heading.job, "rank": self.heading.rank} if self.heading.job else {}
+        return job | {
             "steps": msgspec.to_builtins(self.heading.steps),
             "findings": [one.to_json() for one in self.findings],
             "notes": list(self.heading.notes),
@@ -102,6 +109,8 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
         bool(work_is_missing(context.trace, context.rank)),
         context.measures.step_ms,
         context.measures.steady_ms,
+        context.rank,
+        findings_of(context.job) if context.job else None,
     )
     together = context.gains.combined([one.main.gain for one in group_findings(findings)[:MOST_GROUPS]])
     return Analysis(heading, findings, together)

@@ -39,7 +39,8 @@ class EventSearch:
     Args:
         trace: an annotated trace. If it holds a calling-context tree and no events, the tree is
             converted to a trace of one step.
-        rank: the rank; by default the one whose devices work longest.
+        rank: the rank.
+        first: the rank where none is asked for; by default the one whose devices work longest.
 
     Attributes:
         trace: without a first step that warms up.
@@ -54,12 +55,13 @@ class EventSearch:
         context_trace: the tree converted to a trace, or None.
     """
 
-    def __init__(self, trace: Trace, rank: int | None = None) -> None:
+    def __init__(self, trace: Trace, rank: int | None = None, first: int | None = None) -> None:
         self.contexts = build_contexts(trace) if len(trace["contexts"]) else None
         self.context_trace = _converted(trace, self.contexts)
         if self.context_trace:
             trace = self.context_trace.trace
         self.requested_rank = rank
+        rank = first if rank is None else rank
         self.rank = _busiest(trace) if rank is None else rank
         recorded_steps = trace["steps"]
         self.recorded = trace = trace if self.context_trace else without_delays(trace)

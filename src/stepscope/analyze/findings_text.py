@@ -35,7 +35,9 @@ def print_findings(console: Console, analysis: Analysis, every: bool = False) ->
 
 
 def _head(findings: Sequence[Finding], heading: Heading) -> Text:
-    text = Text.assemble((heading.source.rpartition("/")[2], "bold"))
+    job = f"{heading.job.headline}\n" if heading.job else ""
+    text = Text(job, "bold yellow").append(heading.source.rpartition("/")[2], "bold")
+    text.append(f" · rank {heading.rank}" if heading.job else "", "bold")
     text.append(f"   {plural(len(findings), 'finding')} · {plural(heading.rules, 'rule')}", "dim")
     if findings:
         step = f"{ms(heading.step_ms)} ms"

@@ -15,12 +15,9 @@ from stepscope.analyze.measures import Measures
 from stepscope.analyze.number_origin import patch_of_origin
 from stepscope.analyze.source_places import PlaceFinder, is_users_frame
 from stepscope.base.arrays import Rows
-from stepscope.facts.annotate.steps.step_table import ranks_with_steps
 from stepscope.facts.contexts import ContextTree
 from stepscope.facts.summary.numbers import rounded
-from stepscope.models.ranks import JobReport, job_report, sketch_of
-from stepscope.models.ranks.sketch import short_ranks
-from stepscope.trace.concat import one_rank
+from stepscope.models.ranks.job import JobReport, findings_of, report_of_trace
 from stepscope.trace.frame_name import FrameName
 from stepscope.trace.trace import Trace
 
@@ -52,10 +49,11 @@ class RuleContext:
         trace: an annotated trace; of several ranks for rules that compare them. If it holds a
             calling-context tree and no events, rules search the tree: order and idle time are then
             unknown.
-        rank: the rank to analyze; by default the one whose devices work longest.
+        rank: the rank to analyze; by default the one that `stepscope ranks` names.
         job: all ranks of the job compared, if the trace holds only one of them.
 
     Attributes:
+        job: the ranks of the job compared, as `stepscope ranks` does; None for a single one.
         trace, events, steps, rank, step_count, contexts, context_trace: see `EventSearch`.
 
     Raises:
@@ -63,8 +61,9 @@ class RuleContext:
     """
 
     def __init__(self, trace: Trace, rank: int | None = None, job: JobReport | None = None) -> None:
-        self._job = job
-        self.search = search = EventSearch(trace, rank)
+        self.job = job or report_of_trace(trace)
+        first = findings_of(self.job).slowest_rank if self.job and job is None else None
+        self.search = search = EventSearch(trace, rank, first)
         self.measures = Measures(search)
         self.gains = Gains(search, self.measures)
         self.trace, self.events, self.steps = search.trace, search.events, search.steps
@@ -84,18 +83,6 @@ class RuleContext:
     def eager(self) -> EagerCalls:
         """The operators that the training loop calls, with all that each costs on a CPU."""
         return EagerCalls(self.search)
-
-    @cached_property
-    def job(self) -> JobReport | None:
-        """The ranks of the job compared, as `stepscope ranks` does; None for a single one."""
-        if self._job is not None:
-            return self._job
-        ranks = [] if self.context_trace else ranks_with_steps(self.trace)
-        if len(ranks) < 2:
-            return None
-        sketches = [sketch_of(one_rank(self.trace, rank)) for rank in ranks]
-        short = short_ranks(sketches)
-        return job_report([one for one in sketches if one.rank not in short])
 
     @property
     def is_jax(self) -> bool:

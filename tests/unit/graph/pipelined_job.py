@@ -27,6 +27,7 @@ class Pass(NamedTuple):
     chunk: int = 0
 
 
+_NEUTRAL = {"forward": "tn", "backward": "nt", "weights": "nn"}  # how kernels name their layouts
 _STREAMS = {"forward": (RECV_FORWARD, SEND_FORWARD), "backward": (RECV_BACKWARD, SEND_BACKWARD)}
 
 
@@ -41,6 +42,7 @@ class Op:
         after: work that it waits for, on other streams.
         peers: the other sides of a transfer.
         arguments: of the event.
+        number: the pass that it computes.
     """
 
     rank: int
@@ -50,6 +52,7 @@ class Op:
     after: list[Op] = field(default_factory=list)
     peers: list[Op] = field(default_factory=list)
     arguments: dict[str, Any] = field(default_factory=dict)
+    number: Pass | None = None
     start_us: float = 0.0
     end_us: float = 0.0
 
@@ -64,6 +67,7 @@ class Job:
         chunks: parts of the model on each rank, of neighboring ranks in turn; of several, passes
             are interleaved as Megatron does it, and there are a multiple of `stages` batches.
         zero_bubble: the gradients of the weights are computed later, where a rank would idle.
+        evidence: what shows the passes: the `names` of kernels, `ranges`, or nothing (`none`).
         transfer_us: time of a send, given both ranks.
         kernels: kernels per pass, given the stage.
     """
@@ -78,6 +82,7 @@ class Job:
     reduce_us: float = 500.0
     chunks: int = 1
     zero_bubble: bool = False
+    evidence: str = "names"
 
     def run(self) -> tuple[list[list[list[Op]]], list[list[float]]]:
         """The work of each step and rank in the order of its launches, and when steps begin, us."""
@@ -104,7 +109,13 @@ class Job:
             events = [
                 event
                 for number, ranks in enumerate(steps)
-                for event in _events(ranks[rank], number, begins[number][rank], begins[number + 1][rank])
+                for event in _events(
+                    ranks[rank],
+                    number,
+                    begins[number][rank],
+                    begins[number + 1][rank],
+                    self.evidence == "ranges",
+                )
             ]
             trace = {
                 "traceEvents": events,
@@ -149,7 +160,8 @@ class Job:
         count = self.kernels(rank % self.stages)
         length = self.compute_us(rank, one.batch) * self._factor(one.way) / self.chunks
         for kernel in range(count):
-            ops.append(Op(rank, COMPUTE, f"{one.way}_gemm_{kernel}", length / count, received))
+            name = f"{_NEUTRAL.get(one.way) if self.evidence != 'names' else one.way}_gemm_{kernel}"
+            ops.append(Op(rank, COMPUTE, name, length / count, received, number=one))
             received = []
         if streams and after is not None:
             send = _transfer(rank, streams[1], "send", self.transfer_us(rank, after[0]), after[0], _last(ops))
@@ -264,7 +276,7 @@ def _schedule(ranks: list[list[Op]], begin_us: list[float]) -> None:
                 free[op.stream] = end
 
 
-def _events(ops: list[Op], step: int, begin: float, end: float) -> Iterator[dict[str, Any]]:
+def _events(ops: list[Op], step: int, begin: float, end: float, ranges: bool) -> Iterator[dict[str, Any]]:
     def event(category: str, name: str, thread: int, start: float, length: float, **arguments: Any):
         return {
             "ph": "X",
@@ -298,6 +310,9 @@ def _events(ops: list[Op], step: int, begin: float, end: float) -> Iterator[dict
                 **place(op.stream),
             )
         yield event("cuda_runtime", "cudaLaunchKernel", 1000, at, _CALL_US, correlation=corr)
+        if ranges and op.number:
+            way = "forward" if op.number.way == "forward" else "backward"
+            yield event("user_annotation", way, 1000, at - 0.2, _CALL_US + 0.4)
         yield event(
             "kernel",
             op.name,

@@ -69,14 +69,16 @@ export interface JobLateness {
 
 /** A part of the job that is out of balance. */
 export interface Share {
-  /** `worker`, `machine`, `pipeline stage`, `data-parallel rank`, `operation` or `micro-batches`. */
+  /** One of `worker`, `micro-batches`, `operation`, `machine`, `pipeline stage` and `data-parallel rank`. */
   part: string;
   /** The rank, the number or the name; empty for micro-batches. */
   which: string;
   /** The step if only this part is left as it was. */
   step_ms: number;
-  /** Of the slowdown; parts overlap, so shares need not add up to one. */
+  /** Of the slowdown, if only this part is left as it was; parts overlap, so shares need not add up to one. */
   share: number;
+  /** Of the slowdown, if only this part is in balance; less where others are as slow. */
+  resolved: number;
 }
 
 /** A job against the same job in balance. */
@@ -85,7 +87,7 @@ export interface Slowdown {
   replayed_ms: number;
   /** The step with all work and all transfers in balance. */
   balanced_ms: number;
-  /** The parts, the largest share first. */
+  /** The parts, first those that explain most and whose balance resolves most. */
   shares: Share[];
 }
 

@@ -289,9 +289,31 @@ export interface Facts {
   warnings: Warning[];
 }
 
+/** Slow ranks or a slow link in one sentence; times in ms per step. */
+export interface JobFinding {
+  sentence: string;
+  ranks: number[];
+  stage: string;
+  cost_ms: number;
+}
+
+/** What the sketches of a job's ranks show. */
+export interface JobFindings {
+  /** How many are compared. */
+  ranks: number;
+  /** The length of a step. */
+  step_ms: number;
+  /** The rank to look at first: of the slow ones, or of all, the one waited for. */
+  slowest_rank: number;
+  /** By cost, the most expensive first. */
+  findings: JobFinding[];
+  /** One for each finding, with what it costs, or that there is none. */
+  sentences: string[];
+}
+
 /** The facts of one rank, and what the page needs to begin. */
 export interface Overview {
-  /** Path of the step to open first: the slowest of the rank whose steps take longest. */
+  /** Path of the step to open first: the slowest of the rank that the job is judged by. */
   start: string;
   rank: number;
   /** All ranks; the facts are of `rank` alone. */
@@ -305,6 +327,8 @@ export interface Overview {
   why: string;
   /** Of this rank. */
   warnings: Warning[];
+  /** What all ranks show together, null for a single one. */
+  job: JobFindings | null;
 }
 
 /** A thread, a stream, or (for steps) a rank. */
@@ -1261,8 +1285,10 @@ export interface Difference {
   on_device: boolean;
   /** Whole steps. */
   step: ComparedRow;
-  /** Steps of the trace on screen that are slower (or faster, as `step` changed) than all of the other. */
-  beyond: number;
+  /** How sure the change of the step is. */
+  evidence: "certain" | "likely" | "none";
+  /** How many steps of one side lie beyond all of the other, and of how many. */
+  apart: number[];
   /** The use of time that changed most in the direction of the step, beyond noise. */
   cause: ComparedRow | null;
   parts: ComparedParts;

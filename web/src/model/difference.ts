@@ -22,7 +22,7 @@ export function changeShare({ before, after, ratio }: ComparedRow): string {
 }
 
 /** What the comparison found, in a sentence. */
-export function sentence({ step, beyond, cause, before, after }: Difference): string {
+export function sentence({ step, evidence, apart, cause, before, after }: Difference): string {
   const times = `${milliseconds(step.before?.median_ms ?? 0)} → ${milliseconds(step.after?.median_ms ?? 0)}`;
   const ratio = step.ratio ?? 1;
   const factor =
@@ -37,10 +37,8 @@ export function sentence({ step, beyond, cause, before, after }: Difference): st
     return `The step takes the same time: ${times}${most}.`;
   }
   const mostly = cause ? `, mostly ${partName(cause)} (${change(cause.change_ms)})` : "";
-  if (step.verdict === "unclear" && beyond > after.steps / 2) {
-    const which = ratio >= 1 ? "slower" : "faster";
-    return `Not certain: the step ${factor} (${times})${mostly}; ${beyond} of ${after.steps} steps are ${which} than all of the other side, the rest are not.`;
-  }
+  if (evidence === "likely")
+    return `Likely: the step ${factor} (${times})${mostly}; ${apart[0]} of ${apart[1]} steps are beyond all of the other side.`;
   if (step.verdict === "unclear")
     return `Within noise: the step ${factor} (${times})${mostly}, but its times overlap.`;
   if (step.verdict === "one_step") {

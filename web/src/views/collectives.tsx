@@ -96,6 +96,7 @@ function sentence({ rank, total_ms, exposed_ms, step_ms }: Collectives): string 
 /** The ranks from the latest to the one that waits longest; one click shows a rank. */
 function Arrivals({ store, value }: { store: Store; value: Collectives }): JSX.Element | null {
   const { arrivals, step_ms } = value;
+  const job = store.facts.value.value?.job;
   const [latest, first] = [arrivals[0], arrivals.at(-1)];
   if (!latest || !first || arrivals.length < 2) return null;
   const notable = latest.late_ms > LEAST_LATE * step_ms;
@@ -104,13 +105,11 @@ function Arrivals({ store, value }: { store: Store; value: Collectives }): JSX.E
   return (
     <div class="pane-line arrivals">
       <span>
+        {job && <strong>{job.sentences[0]} </strong>}
         {notable ? (
           <>
-            <strong>
-              Rank {latest.rank} arrives latest: {milliseconds(latest.late_ms)} per step after the
-              median rank.
-            </strong>{" "}
-            Rank {first.rank} waits longest.
+            Rank {latest.rank} arrives latest: {milliseconds(latest.late_ms)} per step after the
+            median rank. Rank {first.rank} waits longest.
           </>
         ) : (
           "No rank arrives much later than the others."

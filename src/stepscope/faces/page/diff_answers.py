@@ -16,6 +16,7 @@ from stepscope.facts.annotate.steps.step_table import ranks_with_steps, require_
 from stepscope.facts.summary.selected_steps import SelectedSteps
 from stepscope.facts.timeline.operation_labels import distinct_short_names, short_name
 from stepscope.models.diff import Row, RunComparison, Side, compare
+from stepscope.models.diff.compare import Evidence
 from stepscope.models.diff.step_samples import MeasuredRun
 from stepscope.models.whatif.whatif_pane import Rectangles, SimulatedThread, merged_intervals
 from stepscope.trace.schema import DEVICE_WORK, STAGES
@@ -91,8 +92,8 @@ class Difference(msgspec.Struct):
         after: the trace on screen.
         on_device: whether modules and operators are compared by device work, else by CPU time.
         step: whole steps.
-        beyond: steps of the trace on screen that are slower (or faster, as `step` changed) than all
-            of the other.
+        evidence: how sure the change of the step is.
+        apart: how many steps of one side lie beyond all of the other, and of how many.
         cause: the use of time that changed most in the direction of the step, beyond noise.
     """
 
@@ -100,7 +101,8 @@ class Difference(msgspec.Struct):
     after: ComparedRun
     on_device: bool
     step: ComparedRow
-    beyond: int
+    evidence: Evidence
+    apart: list[int]
     cause: ComparedRow | None
     parts: ComparedParts
 
@@ -147,7 +149,8 @@ def _answer(view: TraceView, found: RunComparison, before: Trace) -> Difference:
         after=_run(found.after, view.trace),
         on_device=found.before.on_device,
         step=_row(found.step),
-        beyond=found.beyond,
+        evidence=found.evidence,
+        apart=list(found.apart),
         cause=_row(found.cause) if found.cause else None,
         parts=ComparedParts(
             time_use=[_row(row) for row in parts["time use"]],

@@ -84,7 +84,7 @@ def report_of(view: TraceView, rank: int | None, step: int | None, sources: Sequ
 
     Args:
         view: the trace.
-        rank: by default the one whose steps take longest.
+        rank: by default the one that the job is judged by.
         step: by default the rank's slowest.
         sources: the files whose text is included.
 

@@ -100,7 +100,7 @@ def findings(view: TraceView, query: Query) -> Findings:
     """Findings of one rank, the worst first; the first request runs the analyzer.
 
     Query:
-        rank: by default the rank whose steps take longest, with gains simulated for all ranks.
+        rank: by default the rank that the job is judged by, with gains simulated for all ranks.
     """
     context, results = _found(view, query)
     return Findings(

@@ -10,10 +10,9 @@ import numpy as np
 from stepscope.base.arrays import Floats
 from stepscope.faces.page.bundle import data_element, page_in_one
 from stepscope.faces.page.requests import filled
-from stepscope.models.ranks.job import Job, JobReport
+from stepscope.models.ranks.job import Job, JobReport, findings_of
 from stepscope.models.ranks.map_ranks import RankResult
 from stepscope.models.ranks.process_groups import GroupRow, Lateness, lateness, pipeline_places
-from stepscope.models.ranks.ranks_text import verdict
 from stepscope.models.ranks.replay_whatifs import Slowdown
 from stepscope.models.ranks.sketch import JobTable
 
@@ -140,7 +139,7 @@ def job_answer(name: str, job: Job, report: JobReport, results: Sequence[RankRes
         JobAnswer,
         report,
         name=name,
-        verdict=verdict(report),
+        verdict=findings_of(report).verdict,
         steps=table.steps,
         stages=table.stages,
         ranks=ranks,

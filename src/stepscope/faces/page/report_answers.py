@@ -15,6 +15,7 @@ from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.annotate.steps.step_table import step_lengths
 from stepscope.facts.roofline import rates_of
 from stepscope.facts.summary.facts import Facts, KernelStatistics, ModuleNode, Summary, Warning, busiest_ms
+from stepscope.facts.summary.job_findings import JobFindings
 from stepscope.facts.summary.kernels import kernel_statistics
 from stepscope.facts.summary.report_facts import summarize, warnings_of
 from stepscope.facts.timeline.operation import StepId
@@ -26,6 +27,7 @@ from stepscope.models.ranks.collective_table import (
     collective_table,
     has_collectives,
 )
+from stepscope.models.ranks.job import findings_of
 
 _CONFIGURATION = {
     "grid": "grid",
@@ -78,12 +80,13 @@ class Overview(msgspec.Struct):
     """The facts of one rank, and what the page needs to begin.
 
     Attributes:
-        start: path of the step to open first: the slowest of the rank whose steps take longest.
+        start: path of the step to open first: the slowest of the rank that the job is judged by.
         ranks: all ranks; the facts are of `rank` alone.
         steps: of all ranks.
         facts: null if no step was recorded.
         why: why there are no facts, else empty.
         warnings: of this rank.
+        job: what all ranks show together, null for a single one.
     """
 
     start: str
@@ -94,6 +97,7 @@ class Overview(msgspec.Struct):
     facts: Facts | None
     why: str
     warnings: list[Warning]
+    job: JobFindings | None
 
 
 def overview(view: TraceView, query: Query) -> Overview:
@@ -123,6 +127,7 @@ def overview(view: TraceView, query: Query) -> Overview:
         facts=facts,
         why=why,
         warnings=warnings_of(trace, rank),
+        job=findings_of(view.job) if view.job else None,
     )
 
 

@@ -25,6 +25,7 @@ from stepscope.facts.timeline.operation import StepId
 from stepscope.facts.timeline.operation_labels import distinct_short_names, short_name
 from stepscope.facts.timeline.source_lines import LineCost, frame_place, line_costs
 from stepscope.models.memory.memory_comparison import holds_memory
+from stepscope.models.ranks.job import findings_of, report_of_trace
 from stepscope.trace.trace import Trace
 
 _MAX_BYTES = 2_000_000  # of a source file; chosen: longer ones are hardly written by people
@@ -162,6 +163,7 @@ class TraceView:
         trace, other, source_root: as given.
         rules: the built-in rules, then the custom ones.
         timeline: the trace's timeline.
+        job: the ranks of the job compared; None for a single one.
         start: path of the step to open first, empty if the trace has no step.
     """
 
@@ -172,7 +174,9 @@ class TraceView:
         source_root: Path | None = None,
         rules: Sequence[Rule] = (),
     ) -> None:
-        self.trace, self.other, self.timeline = trace, other, Timeline(trace)
+        self.trace, self.other, self.job = trace, other, report_of_trace(trace)
+        rank = findings_of(self.job).slowest_rank if self.job else None
+        self.timeline = Timeline(trace, rank=rank)
         self.source_root, self.rules = source_root, [*RULES, *rules]
         self.start = self.timeline.start()
         self._cache: dict[tuple[Any, ...], Any] = {}

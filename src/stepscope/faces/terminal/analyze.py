@@ -33,7 +33,7 @@ _PACKAGES = (
     help="Exit with code 1 on a finding of this level or worse.",
 )
 @takes_rules
-@click.option("--rank", type=int, help="Process rank; by default the one that computes longest.")
+@click.option("--rank", type=int, help="Process rank; by default the slowest.")
 @click.option("--all", "every", is_flag=True, help="Show all findings, not only the first five.")
 @click.option(
     "--device", metavar="NAME", help="The device, if the file does not name it (H100, A100, MI300X, …)."

@@ -133,22 +133,11 @@ def report_of_file(
 def _summarize(trace: Trace, rank: int | None, step: int | None) -> tuple[list[Summary], JobFindings | None]:
     from stepscope.facts.annotate.steps.step_table import ranks_with_steps
     from stepscope.facts.summary.report_facts import summarize
+    from stepscope.models.ranks.job import findings_of, report_of_trace
 
     ranks = ranks_with_steps(trace) if rank is None else (rank,)
-    return [summarize(trace, number, step) for number in ranks], _compared(trace, ranks)
-
-
-def _compared(trace: Trace, ranks: Sequence[int]) -> JobFindings | None:
-    if len(ranks) < 2:
-        return None
-    from stepscope.models.ranks import job_report, sketch_of
-    from stepscope.models.ranks.job import findings_of
-    from stepscope.models.ranks.sketch import short_ranks
-    from stepscope.trace.concat import one_rank
-
-    sketches = [sketch_of(one_rank(trace, rank)) for rank in ranks]
-    short = short_ranks(sketches)
-    return findings_of(job_report([sketch for sketch in sketches if sketch.rank not in short]))
+    job = report_of_trace(trace) if rank is None else None
+    return [summarize(trace, number, step) for number in ranks], findings_of(job) if job else None
 
 
 def _print(summaries: list[Summary], job: JobFindings | None, folder: str, detailed: str, depth: int) -> None:

@@ -14,6 +14,7 @@ from stepscope.faces.terminal.source import Source, many_ranks, takes_file
 from stepscope.facts.summary.numbers import size
 
 if TYPE_CHECKING:
+    from stepscope.facts.summary.job_findings import JobFindings
     from stepscope.graph import Graph
     from stepscope.models.ranks.job import ManyRanks
     from stepscope.models.ranks.replay import Replay
@@ -80,6 +81,8 @@ def whatif(
 
     For example: amp, bandwidth:factor=2, scale:select=stage=backward+kind=gemm,factor=0.5.
     """
+    from stepscope.models.ranks.job import findings_of, report_of_trace
+
     many = many_ranks(Path(file.path), file.cache) if rank is None else None
     whole_job = many and not try_all and not files and fits is None and step is None
     if many and whole_job and all(text.partition(":")[0] in _OF_JOB for text in changes):
@@ -92,7 +95,9 @@ def whatif(
     elif fits is not None:
         _show_fits(_graph(file, step, rank, device), fits, as_json)
     else:
-        _show_prediction(_graph(file, step, rank, device), changes, files, as_json)
+        graph = _graph(file, step, rank, device)
+        report = many.report if many else report_of_trace(graph.trace) if rank is None else None
+        _show_prediction(graph, findings_of(report) if report else None, changes, files, as_json)
 
 
 def _graph(file: Source, step: int | None, rank: int | None, device: str | None) -> Graph:
@@ -144,14 +149,22 @@ def _show_fits(graph: Graph, capacity: str, as_json: bool) -> None:
     show_answer(facts, _fit_lines(fits, usable), as_json)
 
 
-def _show_prediction(graph: Graph, changes: Sequence[str], files: Sequence[str], as_json: bool) -> None:
+def _show_prediction(
+    graph: Graph, job: JobFindings | None, changes: Sequence[str], files: Sequence[str], as_json: bool
+) -> None:
+    from msgspec import to_builtins
+
     from stepscope.models.whatif import CHANGES, load_changes, parse_request, predict
 
     known = dict(CHANGES)
     for path in files:
         known |= load_changes(path, known)
     prediction = predict(graph, [parse_request(text, known) for text in changes])
-    show_answer(prediction, _prediction_lines(prediction), as_json)
+    show_answer(
+        prediction if job is None else to_builtins(prediction) | {"job": job},
+        [*([job.headline, ""] if job else []), *_prediction_lines(prediction)],
+        as_json,
+    )
 
 
 def _predict_job(many: ManyRanks, changes: Sequence[str], as_json: bool) -> None:
@@ -162,6 +175,7 @@ def _predict_job(many: ManyRanks, changes: Sequence[str], as_json: bool) -> None
     measured = float(many.job.table.length.mean())
     before, after = many.job.replay.step_ms, replay.step_ms
     facts = {
+        "job": many.findings,
         "ranks": many.report.ranks,
         "changes": list(changes),
         "measured_step_ms": measured,
@@ -236,6 +250,8 @@ def _fit_lines(fits: Sequence[Fit], usable: int) -> Iterator[str]:
 def _job_lines(facts: Mapping[str, Any]) -> list[str]:
     """A prediction for all ranks of a job, as `--json` has it."""
     return [
+        facts["job"].headline,
+        "",
         f"measured   {facts['measured_step_ms']:10.3f} ms per step",
         f"replayed   {facts['replayed_step_ms']:10.3f} ms, {facts['replay_error']:+.2%}",
         f"predicted  {facts['predicted_step_ms']:10.3f} ms, {facts['speedup']:.2f}x  "

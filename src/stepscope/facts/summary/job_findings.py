@@ -1,4 +1,4 @@
-"""What a report on one rank says of the whole job: the slow ranks, and where to look first."""
+"""The one answer about a job: which ranks are slow, why, at what cost, and where to look first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stepscope.facts.summary.numbers import ms, plural
 if TYPE_CHECKING:
     from rich.console import Console
 
-NONE_IS_SLOW = "no rank is slower than the others beyond noise."
+NONE_IS_SLOW = "No rank is slower than the others beyond noise"
 _MOST = 3  # findings above a report; `stepscope ranks` has all
 
 
@@ -31,26 +31,34 @@ class JobFindings(msgspec.Struct, frozen=True):
     Attributes:
         ranks: how many are compared.
         step_ms: the length of a step.
-        slowest_rank: the rank to look at first.
+        slowest_rank: the rank to look at first: of the slow ones, or of all, the one waited for.
         findings: by cost, the most expensive first.
+        sentences: one for each finding, with what it costs, or that there is none.
     """
 
     ranks: int
     step_ms: float
     slowest_rank: int
     findings: tuple[JobFinding, ...]
+    sentences: tuple[str, ...]
+
+    @property
+    def verdict(self) -> str:
+        """The culprit first: who, where, why, and at what cost."""
+        return self.sentences[0]
+
+    @property
+    def headline(self) -> str:
+        """The verdict, then how many ranks were compared and how long a step takes."""
+        return f"{self.verdict} {plural(self.ranks, 'rank')} compared, {ms(self.step_ms)} ms per step."
 
 
 def print_findings(console: Console, job: JobFindings, folder: str) -> None:
     """Print which ranks of a job are slow, above the report on one of them."""
     from rich.text import Text
 
-    head = f"{plural(job.ranks, 'rank')} compared: "
-    if not job.findings:
-        console.print(Text(f"{head}{NONE_IS_SLOW}", "bold"), soft_wrap=True)
-    for finding in job.findings[:_MOST]:
-        cost = f" It costs the job {ms(finding.cost_ms)} ms per step."
-        console.print(Text(f"{head}{finding.sentence}{cost}", "bold yellow"), soft_wrap=True)
-        head = ""
+    style = "bold yellow" if job.findings else "bold"
+    for sentence in (job.headline, *job.sentences[1:_MOST]):
+        console.print(Text(sentence, style), soft_wrap=True)
     advice = f"All ranks, their communication and the page: stepscope ranks {shlex.quote(folder)}"
     console.print(Text(f"{advice}\n", "dim"), soft_wrap=True)

@@ -39,11 +39,11 @@ class Opened:
     events: int
 
 
-def open_trace(contents: Contents, every: bool) -> Level:
-    """The level of the steps: of the rank whose steps take longest, or of all."""
+def open_trace(contents: Contents, every: bool, rank: int | None = None) -> Level:
+    """The level of the steps: of a rank, by default of the one whose steps take longest, or of all."""
     operations, costs = find_steps(contents.index)
     ranks = np.array([StepId.of(one.id).rank for one in operations], np.int64)
-    resources = ranks_of_steps(ranks, costs, every)
+    resources = ranks_of_steps(ranks, costs, every, rank)
     shown = np.isin(ranks, [one.id for one in resources if one.shown])
     chosen = np.flatnonzero(shown)
     costs, hidden = costs.take(chosen), int(costs.events[~shown].sum())

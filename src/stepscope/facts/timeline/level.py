@@ -233,10 +233,10 @@ def kinds_of_tracks(index: Index) -> list[str]:
     return [(kind or "") if on else "cpu" for kind, on in zip(table.text("kind"), on_device, strict=True)]
 
 
-def ranks_of_steps(ranks: Ids, costs: Costs, every: bool) -> list[ResourceRow]:
-    """The ranks of a trace; the one whose steps take longest is shown, or all."""
+def ranks_of_steps(ranks: Ids, costs: Costs, every: bool, first: int | None = None) -> list[ResourceRow]:
+    """The ranks of a trace; the first is shown, by default that whose steps take longest, or all."""
     total = {int(rank): int(costs.runtime_ns[ranks == rank].sum()) for rank in np.unique(ranks)}
-    longest = max(total, key=lambda rank: total[rank], default=0)
+    longest = first if first in total else max(total, key=lambda rank: total[rank], default=0)
     return [
         ResourceRow(rank, "rank", f"rank {rank}", None, rank, busy, every or rank == longest)
         for rank, busy in total.items()

@@ -113,6 +113,7 @@ class Timeline:
     Args:
         trace: an annotated trace.
         tiny: share of its parent's runtime below which an operation is tiny.
+        rank: the rank that is shown first; by default the one whose steps take longest.
 
     Example:
         >>> timeline = Timeline(stepscope.open("train.stepscope"))  # doctest: +SKIP
@@ -120,8 +121,8 @@ class Timeline:
         ['data_loading', 'forward', 'loss', 'backward', 'optimizer']
     """
 
-    def __init__(self, trace: Trace, tiny: float = TINY) -> None:
-        self.trace, self.tiny = trace, tiny
+    def __init__(self, trace: Trace, tiny: float = TINY, rank: int | None = None) -> None:
+        self.trace, self.tiny, self._rank = trace, tiny, rank
         self.contents = Contents(trace)
         self.index = self.contents.index
         self._kept = KeptBySize[tuple[Path, bool], Level](_KEPT_OPERATIONS, len)
@@ -214,7 +215,7 @@ class Timeline:
         return list(whole.openings)
 
     def start(self) -> str:
-        """The path to begin with: the slowest step of the rank whose steps take longest.
+        """The path to begin with: the slowest step of the rank that is shown first.
 
         One that warms up is not meant.
         """
@@ -306,7 +307,7 @@ class Timeline:
             return level
         with self._turn:
             if (level := self._known((path, every))) is None:
-                level = self._inside(path, every) if path else open_trace(self.contents, every)
+                level = self._inside(path, every) if path else open_trace(self.contents, every, self._rank)
                 self._kept.set((path, every), level)
         return level
 

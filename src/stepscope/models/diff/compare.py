@@ -3,20 +3,21 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Floats
 from stepscope.facts.annotate.steps.step_table import ranks_with_steps
-from stepscope.models.diff.significance import differs
+from stepscope.models.diff.significance import differs, ratio_interval, steps_apart
 from stepscope.models.diff.step_samples import Key, MeasuredRun, Sample, has_device, measure_run
 from stepscope.trace.recorded_steps import QUIET
 from stepscope.trace.trace import Trace
 
 VERDICTS = ("slower", "faster", "unclear", "one_step", "same", "new", "gone")
 SIGNIFICANT = ("slower", "faster", "new", "gone")
+Evidence = Literal["certain", "likely", "none"]
 _MS = 1e-6  # of a nanosecond
 
 
@@ -77,11 +78,21 @@ class RunComparison:
         return [row for row in rows if row.verdict in SIGNIFICANT]
 
     @property
-    def beyond(self) -> int:
-        """Steps of the second run that are slower, or faster, than all of the first: as `step`."""
-        before, after = self.before.step_ns, self.after.step_ns
-        slower = self.step.change_ms > 0
-        return int((after > before.max()).sum() if slower else (after < before.min()).sum())
+    def apart(self) -> tuple[int, int]:
+        """How many steps of one side lie beyond all of the other, and of how many."""
+        return steps_apart(self.before.step_ns, self.after.step_ns)
+
+    @property
+    def evidence(self) -> Evidence:
+        """How sure the change of the step is: `certain`, `likely`, or `none`."""
+        if self.step.verdict in SIGNIFICANT:
+            return "certain" if differs(self.before.step_ns, self.after.step_ns) else "likely"
+        return "none"
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The least and the most ratio of the step, at 95 % each; None if a side has only one step."""
+        return ratio_interval(self.before.step_ns, self.after.step_ns)
 
     @property
     def cause(self) -> Row | None:
@@ -96,6 +107,7 @@ class RunComparison:
             "after": _run_json(self.after),
             "differing": {name: list(pair) for name, pair in self.differing.items()},
             "step": self.step,
+            "evidence": {"level": self.evidence, "ratio": self.interval, "steps_apart": self.apart},
             "device_work": self.device_work,
             **{name.replace(" ", "_"): rows for name, rows in self.parts.items()},
         }
@@ -128,7 +140,7 @@ def compare(
     return RunComparison(
         first,
         second,
-        _row(("step",), (first.step_ns, second.step_ns), (None, None), shares),
+        _row(("step",), (first.step_ns, second.step_ns), (None, None), shares, likely=True),
         {name: _rows(first.parts[name], second.parts[name], shares) for name in first.parts},
     )
 
@@ -150,10 +162,10 @@ Both = tuple[Floats | None, Floats | None]
 """Values of a part in the steps before and after; None where it has none."""
 
 
-def _row(key: Key, times: Both, calls: Both, core_shares: Sequence[float]) -> Row:
+def _row(key: Key, times: Both, calls: Both, core_shares: Sequence[float], likely: bool = False) -> Row:
     side_a, side_b = map(_side, times, calls)
     was, is_ = side_a.median_ms if side_a else 0.0, side_b.median_ms if side_b else 0.0
-    verdict = _verdict(*times, is_ - was)
+    verdict = _verdict(*times, is_ - was, likely)
     longer, share = max(zip((was, is_), core_shares, strict=True))
     # The longer side may be as short as the other but for its wait for a core.
     waits = share < QUIET and share * longer <= min(was, is_)
@@ -169,7 +181,8 @@ def _side(times: Floats | None, counts: Floats | None) -> Side | None:
     return Side(middle, low, high, None if counts is None else float(np.median(counts)))
 
 
-def _verdict(before: Floats | None, after: Floats | None, change_ms: float) -> str:
+def _verdict(before: Floats | None, after: Floats | None, change_ms: float, likely: bool) -> str:
+    """What changed beyond noise; of few rows, such as the step alone, also what only likely did."""
     if before is None or not before.any():
         return "new"
     if after is None or not after.any():
@@ -179,6 +192,9 @@ def _verdict(before: Floats | None, after: Floats | None, change_ms: float) -> s
     certain = differs(before, after)
     if certain is None:
         return "one_step"
+    if likely and not certain:
+        low, high = ratio_interval(before, after) or (0.0, 0.0)
+        certain = low > 1 if change_ms > 0 else 0 < high < 1
     if not certain or not change_ms:
         return "unclear"
     # The sign comes from the medians shown: a single slow step can pull the mean.
@@ -236,7 +252,7 @@ def explain(comparison: RunComparison) -> str:
         'B takes 12% less time: device work fell by 31% (mostly convolution); the step stays …'
     """
     reasons = "; ".join(_reasons(comparison))
-    between = "; " if comparison.step.verdict in ("unclear", "one_step", "same") else ": "
+    between = ": " if comparison.evidence == "certain" else "; "
     return f"{_step(comparison)}{between if reasons else ''}{reasons}."
 
 
@@ -248,19 +264,13 @@ def _step(comparison: RunComparison) -> str:
         alone = "A" if len(comparison.before.steps) == 1 else "B"
         return f"B takes {times}, but {alone} has only one step, so this may be noise"
     if row.verdict == "unclear":
-        return f"B takes {times}, {_doubt(comparison)}"
+        loaded = comparison.before.load or comparison.after.load
+        doubt = "other processes on the machine may have caused" if loaded else "is within noise"
+        return f"B takes {times}, which {doubt}"
+    if comparison.evidence == "likely":
+        apart, steps = comparison.apart
+        return f"B takes {times}, likely" + (f": {apart} of {steps} steps" if 2 * apart > steps else "")
     return "B takes as long as A" if row.verdict == "same" else f"B takes {times}"
-
-
-def _doubt(comparison: RunComparison) -> str:
-    """Few steps may leave a change uncertain that most of them show: that is no noise."""
-    if comparison.before.load or comparison.after.load:
-        return "which other processes on the machine may have caused"
-    beyond, steps = comparison.beyond, len(comparison.after.steps)
-    if beyond <= steps / 2:
-        return "which is within noise"
-    which = "slower" if comparison.step.change_ms > 0 else "faster"
-    return f"which is not certain, although {beyond} of its {steps} steps are {which} than all of A"
 
 
 def _reasons(comparison: RunComparison) -> Iterator[str]:

@@ -11,6 +11,8 @@ H. B. Mann and D. R. Whitney, On a test of whether one of two random variables i
 larger than the other, Annals of Mathematical Statistics 18 (1947).
 """
 
+from math import exp
+
 import numpy as np
 
 from stepscope.base.arrays import Floats
@@ -19,6 +21,8 @@ from stepscope.base.students_t import student
 _LEAST_STEPS = 2  # a single one shows no variance
 _TRIMMED = 0.2  # of the steps, on each side
 _LEVEL, _Z99 = 0.01, 2.576  # of the tests, and the quantile of the normal distribution for it
+_CONFIDENCE = 0.95  # of the interval of very few steps
+_ONE_SIDED, _Z95 = 20, 1.645  # one case of so many is outside of an end of the interval, and its quantile
 _MANY_PAIRS = 400  # from which the ranks are distributed normally enough
 
 
@@ -39,13 +43,64 @@ def differs(before: Floats, after: Floats) -> bool | None:
     return _trimmed_means_differ(before, after) or _ranks_differ(before, after)
 
 
+def steps_apart(before: Floats, after: Floats) -> tuple[int, int]:
+    """How many steps of one side lie beyond all of the other, and of how many, in either order.
+
+    Example:
+        >>> steps_apart(np.array([10.0, 11.0, 15.0]), np.array([14.0, 15.5, 16.0]))
+        (2, 3)
+    """
+    shorter, longer = sorted((before, after), key=lambda values: float(np.median(values)))
+    sides = (longer > shorter.max(), shorter < longer.min())
+    side = max(sides, key=lambda beyond: beyond.mean())
+    return int(side.sum()), len(side)
+
+
+def ratio_interval(before: Floats, after: Floats) -> tuple[float, float] | None:
+    """How many times as long the steps after take: at least and at most, each at 95 % confidence.
+
+    The ratios that the Mann-Whitney test does not exclude; of very few steps, those of Welch's test.
+    In the other order it is the inverse.
+
+    Returns:
+        None if either side has fewer than two steps.
+
+    Example:
+        >>> ratio_interval(np.array([10.0, 10.0, 10.0]), np.array([12.0, 13.0, 14.0]))
+        (1.2, 1.4)
+    """
+    if min(len(before), len(after)) < _LEAST_STEPS:
+        return None
+    before, after = np.maximum(before, 1), np.maximum(after, 1)
+    ratios = np.sort((after[:, None] / before[None, :]).ravel())
+    outside = _rare_wins(len(before), len(after))
+    if outside:
+        return float(ratios[outside - 1]), float(ratios[-outside])
+    change, error, freedom = _trimmed_change(np.log(before), np.log(after))
+    reach = student(freedom, _CONFIDENCE) * error
+    return exp(change - reach), exp(change + reach)
+
+
+def _rare_wins(count_a: int, count_b: int) -> int:
+    """How many numbers of won pairs, from 0 on, come by chance in one case of twenty together."""
+    pairs = count_a * count_b
+    if pairs > _MANY_PAIRS:
+        return int(pairs / 2 - _Z95 * (pairs * (count_a + count_b + 1) / 12) ** 0.5)
+    orderings = _orderings(count_a, count_b)
+    return int((orderings.cumsum() * _ONE_SIDED <= orderings.sum()).sum())
+
+
 def _trimmed_means_differ(before: Floats, after: Floats) -> bool:
+    change, error, freedom = _trimmed_change(before, after)
+    return abs(change) > student(freedom, 1 - _LEVEL) * error
+
+
+def _trimmed_change(before: Floats, after: Floats) -> tuple[float, float, float]:
+    """The difference of the trimmed means, its standard error, and its degrees of freedom."""
     (mean_a, error, free), (mean_b, other_error, other_free) = _trimmed(before), _trimmed(after)
     whole = error + other_error
-    if whole == 0:
-        return mean_a != mean_b
-    freedom = whole**2 / (error**2 / free + other_error**2 / other_free)
-    return bool(abs(mean_a - mean_b) > student(freedom, 1 - _LEVEL) * whole**0.5)
+    freedom = whole**2 / (error**2 / free + other_error**2 / other_free) if whole else 1.0
+    return mean_b - mean_a, whole**0.5, freedom
 
 
 def _trimmed(values: Floats) -> tuple[float, float, int]:

@@ -19,13 +19,14 @@ from stepscope.base.arrays import Ids, Mask, Rows, Times
 from stepscope.facts.annotate.device.collectives import collective_key, is_communication_call
 from stepscope.facts.annotate.device.idle import exposed_communication
 from stepscope.facts.annotate.links.launches import launch_of
+from stepscope.models.ranks.passes import Passes, passes_of
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import COMPUTING, STAGES
 from stepscope.trace.trace import Trace
 
 # What bounds a sketch, which is to have 100 kB at most.
-_MOST_CALLS = 1200  # calls: 12 columns of each, packed
+_MOST_CALLS = 1200  # calls: 10 columns of each, packed
 _MOST_KINDS = 100  # distinct kinds; further ones lose their process group
 _MOST_PLACES = 100  # distinct places; calls at further ones are at the first
 _LETTERS = 60  # of a name of a kind, a group or a kernel
@@ -34,6 +35,7 @@ _ROUNDING_NS = 100  # of starts and durations: work that begins so much before a
 _QUEUED_NS = 10_000  # a call that begins so soon after another of its stream had queued
 _WAKING_NS = 100_000  # the thread that waited may go on before the call's end is noted
 _PEER = {"send": "Dst Rank", "recv": "Src Rank"}
+_PAIRS = tuple(_PEER)
 _NAMING = ("Collective name", "Process Group Name")
 
 
@@ -62,6 +64,7 @@ class Calls(msgspec.Struct, frozen=True):
         places: what ranks do: `stage: module: kernel`.
         begin_ns: when the first step begins, on the clock of this machine.
         own_ns: for each step the rank's progress during it.
+        passes: of a rank that sends or receives what it computes, packed; see `passes`.
     """
 
     kinds: list[CallKind] = []
@@ -69,6 +72,7 @@ class Calls(msgspec.Struct, frozen=True):
     begin_ns: int = 0
     own_ns: list[int] = []
     packed: bytes = b""
+    passes: bytes = b""
 
     def columns(self) -> CallColumns:
         """The columns, unpacked."""
@@ -90,6 +94,7 @@ class Calls(msgspec.Struct, frozen=True):
             kinds=[self.kinds[row] for row in kinds.tolist()],
             places=[self.places[row] for row in places.tolist()],
             packed=kept._replace(kind=kind, place=place).pack() if len(rows) else b"",
+            passes=Passes.unpack(self.passes).of_steps(kept.step).pack(),
         )
 
 
@@ -103,8 +108,6 @@ class CallColumns(NamedTuple):
         sent, received: bytes, -1 if unknown.
         place: index into `places`: the work before the call.
         stream: calls of the same stream come one after the other.
-        even_arrival_ns, even_waited_ns: `arrival_ns` and `waited_ns` if each kernel took the mean
-            of its name in the step; of jobs without `send` and `recv` 0.
     """
 
     kind: Ids
@@ -117,8 +120,6 @@ class CallColumns(NamedTuple):
     received: Ids
     place: Ids
     stream: Ids
-    even_arrival_ns: Times
-    even_waited_ns: Times
 
     def take(self, rows: Ids | Rows) -> CallColumns:
         """Some of the calls."""
@@ -193,11 +194,14 @@ def calls_of(
     kinds, kind, sent, received = _kinds(trace, rows, timeline.named)
     places, place = _places(trace, rows, work)
     stream, duration = events["track"][rows].astype(np.int64), events["duration_ns"][rows]
-    even = _even_arrivals(trace, timeline, work, arrival, waited, kinds)
     columns = CallColumns(
-        kind, step, start - begins[0], duration, arrival, waited, sent, received, place, stream, *even
+        kind, step, start - begins[0], duration, arrival, waited, sent, received, place, stream
     )
-    return Calls(kinds, places, clock_ns + int(begins[0]), own.tolist(), columns.pack())
+    passes = b""
+    if any(one.kind.endswith(_PAIRS) for one in kinds):
+        marks = np.concatenate([timeline.ready[calls], timeline.resumed[calls]])
+        passes = passes_of(trace, begins, ends, work, marks, timeline.waits).of_steps(step).pack()
+    return Calls(kinds, places, clock_ns + int(begins[0]), own.tolist(), columns.pack(), passes)
 
 
 def _thinned(step: Ids, steps: int) -> Ids:
@@ -309,9 +313,11 @@ def _ready(trace: Trace, rows: Ids, work: Ids, start: Times, end: Times) -> Time
 def _waiting_since(trace: Trace, work: Ids, following: Ids, has_next: Mask, end: Times) -> Times:
     """When the CPU has launched the next work, or waits for the call: later the rank only waits."""
     events = trace.events
-    since = np.where(has_next, np.iinfo(np.int64).max, 0)
+    caller = launch_of(trace)[work]
+    # Where no launch is recorded, nothing but a call can be what idle time before other work waits for.
+    since = np.where(has_next & (caller >= 0).any(), np.iinfo(np.int64).max, 0)
     if len(work):
-        caller = launch_of(trace)[work[following]]
+        caller = caller[following]
         since = np.where(has_next & (caller >= 0), events["start_ns"][caller], since)
     sync = np.flatnonzero(events.text("name").where(lambda name: "Synchronize" in name))
     sync = sync[np.argsort(events["start_ns"][sync], kind="stable")]
@@ -319,29 +325,6 @@ def _waiting_since(trace: Trace, work: Ids, following: Ids, has_next: Mask, end:
     begin = np.append(events["start_ns"][sync], 0)[place]
     until = np.append(events["start_ns"][sync] + events["duration_ns"][sync], 0)[place]
     return np.asarray(np.where((place >= 0) & (until >= end), np.minimum(since, begin), since))
-
-
-def _even_arrivals(
-    trace: Trace, timeline: CallTimeline, work: Ids, arrival: Times, waited: Times, kinds: list[CallKind]
-) -> tuple[Times, Times]:
-    """Progress at arrivals and waits if each kernel took the mean of its name in its step."""
-    if not any(kind.peer >= 0 for kind in kinds):
-        return np.zeros_like(arrival), np.zeros_like(waited)
-    events, calls = trace.events, timeline.kept
-    duration = events["duration_ns"][work].astype(np.float64)
-    labels = np.stack([events["step"][work], events["name"][work]])
-    _, group = np.unique(labels, axis=1, return_inverse=True)
-    group = group.ravel()
-    mean = np.bincount(group, duration) / np.maximum(np.bincount(group), 1)
-    end = events["start_ns"][work] + events["duration_ns"][work]
-    order = np.argsort(end, kind="stable")
-    longer = np.append(0.0, np.cumsum((mean[group] - duration)[order]))
-
-    def moved(times: Times, progress: Times) -> Times:
-        shift = longer[np.searchsorted(end[order], times, side="right")]
-        return np.asarray(progress + np.rint(shift), np.int64)
-
-    return moved(timeline.ready[calls], arrival), moved(timeline.resumed[calls], waited)
 
 
 def named_calls(trace: Trace, rows: Ids) -> list[tuple[str, Mapping[str, Any]]]:

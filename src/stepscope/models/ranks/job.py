@@ -12,7 +12,9 @@ import msgspec
 import numpy as np
 
 from stepscope.errors import IngestError
-from stepscope.facts.summary.job_findings import JobFinding, JobFindings
+from stepscope.facts.annotate.steps.step_table import ranks_with_steps
+from stepscope.facts.summary.job_findings import NONE_IS_SLOW, JobFinding, JobFindings
+from stepscope.facts.summary.numbers import ms, percent
 from stepscope.models.ranks.collectives import Matched, match_calls
 from stepscope.models.ranks.map_ranks import RankResult, sketch_files
 from stepscope.models.ranks.pipeline import Pipeline, pipeline_of, slow_of_pipelines
@@ -34,11 +36,15 @@ from stepscope.models.ranks.replay_whatifs import (
     whatifs,
     with_costs,
 )
-from stepscope.models.ranks.sketch import JobTable, Sketch, job_table
+from stepscope.models.ranks.sketch import JobTable, Sketch, job_table, short_ranks, sketch_of
 from stepscope.models.ranks.stragglers import Straggler, find_stragglers
 from stepscope.read.rank_folder import named_rank, trace_files
+from stepscope.trace.concat import one_rank
+from stepscope.trace.trace import Trace
 
 MOST_JOINED = 16  # ranks of a folder that are joined into one trace
+_LONGER = 1.05  # times as long as the usual step: then it is said
+_NOTABLE = 0.05  # of the step: a rank that waits by so much less than the others is waited for
 
 
 class RankRow(msgspec.Struct, frozen=True):
@@ -186,12 +192,56 @@ def _rows(table: JobTable) -> tuple[RankRow, ...]:
     )
 
 
+def report_of_trace(trace: Trace) -> JobReport | None:
+    """Compare the ranks of one trace, of which each has enough steps; None for fewer than two."""
+    ranks = ranks_with_steps(trace) if len(trace.events) else ()
+    if len(ranks) < 2:
+        return None
+    sketches = [sketch_of(one_rank(trace, rank)) for rank in ranks]
+    short = short_ranks(sketches)
+    return job_report([sketch for sketch in sketches if sketch.rank not in short])
+
+
 def findings_of(report: JobReport) -> JobFindings:
-    """The findings of a job, and the rank to look at first: a slow one, or that works longest."""
+    """What every command says about the job first, and the rank that it shows in detail."""
     findings = tuple(JobFinding(one.sentence, one.ranks, one.stage, one.cost_ms) for one in report.stragglers)
-    longest = max(report.rows, key=lambda row: row.own_ms).rank
-    first = report.slow_ranks[0].ranks[0] if report.slow_ranks else longest
-    return JobFindings(report.ranks, report.step_ms, first, findings)
+    culprits = report.stragglers[0].ranks if report.stragglers else ()
+    rows = [row for row in report.rows if row.rank in culprits] or report.rows
+    first = min(rows, key=lambda row: (row.waiting_ms, -row.own_ms))
+    sentences = tuple(f"{one.sentence} It {cost(one.cost_ms, report)}." for one in report.stragglers)
+    return JobFindings(
+        report.ranks, report.step_ms, first.rank, findings, sentences or (_no_finding(report, first),)
+    )
+
+
+def cost(cost_ms: float, report: JobReport) -> str:
+    """What a finding costs, and if it is not all, what all imbalance does."""
+    if not cost_ms:
+        return "costs nothing as long as others are slower"
+    text = f"costs the job {ms(cost_ms)} ms per step, {_share(cost_ms, report)}"
+    lost = report.slowdown
+    if lost is None or lost.lost_ms <= cost_ms:
+        return text
+    return f"{text}; all imbalance {ms(lost.lost_ms)} ms, {percent(lost.lost_ms / lost.replayed_ms)}"
+
+
+def _share(cost_ms: float, report: JobReport) -> str:
+    """The cost as a share of the step that was replayed: a mean, which rare steps make longer."""
+    mean_ms = max(report.replayed_ms or report.step_ms, cost_ms, 1e-9)
+    is_rare = mean_ms > _LONGER * report.step_ms
+    return f"{percent(cost_ms / mean_ms)} of the {f'mean step, {ms(mean_ms)} ms' if is_rare else 'step'}"
+
+
+def _no_finding(report: JobReport, waited_for: RankRow) -> str:
+    if report.ranks == 1:
+        return "One rank: there is none to compare it with."
+    usual = float(np.median([row.waiting_ms for row in report.rows]))
+    if usual - waited_for.waiting_ms < _NOTABLE * report.step_ms:
+        return f"{NONE_IS_SLOW}."
+    return (
+        f"{NONE_IS_SLOW}; rank {waited_for.rank} waits least, {ms(waited_for.waiting_ms)} ms per step, "
+        f"the median rank {ms(usual)} ms."
+    )
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepscope.facts.summary.job_findings import NONE_IS_SLOW
 from stepscope.facts.summary.numbers import ms, percent, plural, size
-from stepscope.models.ranks.job import JobReport, RankRow
+from stepscope.models.ranks.job import JobReport, RankRow, cost, findings_of
 from stepscope.models.ranks.map_ranks import RankResult
 from stepscope.models.ranks.process_groups import GroupRow
 from stepscope.models.ranks.stragglers import stage_in_words
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 # Rows of each part; chosen: together they fit on one screen.
-_LONGER = 1.05  # times as long as the usual step: then it is said
 _MOST_STRAGGLERS = 3  # findings, two lines each
 _MOST_ERRORS = 5  # files that cannot be read
 _MOST_SHARES = 4  # parts of the imbalance, in one sentence
@@ -35,15 +33,13 @@ def print_job(console: Console, report: JobReport, failed: Sequence[RankResult])
         console.print(Text(f"! {result.error}"), soft_wrap=True)
     if len(failed) > _MOST_ERRORS:
         console.print(f"! and {len(failed) - _MOST_ERRORS} more files that cannot be read")
-    head = f"{plural(report.ranks, 'rank')} · {plural(report.steps, 'step')}"
-    console.print(Text(head, "bold"))
-    console.print()
+    _print_stragglers(console, report)
+    head = f"\n{plural(report.ranks, 'rank')} · {plural(report.steps, 'step')}"
     console.print(
-        Text(f"Step {ms(report.step_ms)} ms", "bold"),
+        Text(f"{head} · {ms(report.step_ms)} ms per step", "bold"),
         f"  own work {ms(report.work_ms)} ms on the median rank, "
         f"{ms(report.slowest_ms)} ms on the slowest of each step",
     )
-    _print_stragglers(console, report)
     if report.pipeline:  # its stages wait for each other, whatever their ranks do
         console.print(Text(f"▶ {report.pipeline.sentence}", "bold yellow"), soft_wrap=True)
         if report.pipeline.advice:
@@ -58,24 +54,13 @@ def _print_stragglers(console: Console, report: JobReport) -> None:
     from rich.text import Text
 
     if not report.stragglers:
-        console.print(Text(f"▶ {verdict(report)}", "bold yellow"), soft_wrap=True)
+        console.print(Text(f"▶ {findings_of(report).verdict}", "bold yellow"), soft_wrap=True)
     for one in report.stragglers[:_MOST_STRAGGLERS]:
-        cost = f"  costs the job {ms(one.cost_ms)} ms per step, {_share(one.cost_ms, report)}"
         console.print(Text(f"▶ {one.sentence}", "bold yellow"), soft_wrap=True)
-        console.print(Text(cost, "dim"))
+        console.print(Text(f"  {cost(one.cost_ms, report)}", "dim"), soft_wrap=True)
     if len(report.stragglers) > _MOST_STRAGGLERS:
         more = len(report.stragglers) - _MOST_STRAGGLERS
         console.print(Text(f"  … {more} more (--json has all)", "dim"))
-
-
-def verdict(report: JobReport) -> str:
-    """The most expensive straggler, or that there is none."""
-    if report.ranks == 1:
-        return "One rank: there is none to compare it with."
-    if not report.stragglers:
-        return NONE_IS_SLOW.capitalize()
-    first = report.stragglers[0]
-    return f"{first.sentence.rstrip('.')}: {_share(first.cost_ms, report)}."
 
 
 def _print_slowdown(console: Console, report: JobReport) -> None:
@@ -88,8 +73,8 @@ def _print_slowdown(console: Console, report: JobReport) -> None:
     )
     console.print(
         f"\nImbalance makes the step {lost.ratio:.2f} times as long (simulated: "
-        f"{ms(lost.replayed_ms)} ms, in balance {ms(lost.balanced_ms)} ms). Each part alone "
-        f"explains: {parts}",
+        f"{ms(lost.replayed_ms)} ms, in balance {ms(lost.balanced_ms)} ms), which costs "
+        f"{percent(lost.lost_ms / lost.replayed_ms)} of it. Each part alone explains: {parts}",
         soft_wrap=True,
     )
 
@@ -101,13 +86,6 @@ def _print_whatifs(console: Console, report: JobReport) -> None:
     )
     if answers:
         console.print(f"What if: {answers}", soft_wrap=True)
-
-
-def _share(cost_ms: float, report: JobReport) -> str:
-    """The cost as a share of the step that was replayed: a mean, which rare steps make longer."""
-    mean_ms = max(report.replayed_ms or report.step_ms, cost_ms, 1e-9)
-    is_rare = mean_ms > _LONGER * report.step_ms
-    return f"{percent(cost_ms / mean_ms)} of the {f'mean step, {ms(mean_ms)} ms' if is_rare else 'step'}"
 
 
 @dataclass(frozen=True)

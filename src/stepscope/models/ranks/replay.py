@@ -17,6 +17,7 @@ from stepscope.base.arrays import Floats, Ids
 from stepscope.base.compiled.library import function
 from stepscope.models.ranks.calls import CallColumns
 from stepscope.models.ranks.collectives import GroupKey, Matched
+from stepscope.models.ranks.passes import JobPasses, Passes, job_passes
 from stepscope.models.ranks.sketch import JobTable, Sketch
 from stepscope.models.ranks.slow_groups import usual
 from stepscope.trace.row_order import inverse
@@ -35,8 +36,9 @@ class Replay:
         rank, step: of each mark (an arrival, a wait, or the end of a step), shape (marks,); marks
             of a rank are consecutive, in order of its progress.
         own: the rank's own work before each mark, shape (marks,).
-        even: the same with the micro-batches of pipelines in balance, shape (marks,).
+        passes: the same by kind, and in balance; None for a job without pipelines.
         transfer: of each meeting once all have arrived, shape (meetings,).
+        own_transfer: of each call, where sides of a meeting differ, shape (calls,).
         weights: how many steps of the job each replayed one is an example of, shape (steps,).
     """
 
@@ -45,10 +47,11 @@ class Replay:
     rank: Ids
     step: Ids
     own: Floats
-    even: Floats
+    passes: JobPasses | None
     graph: ReplayGraph
     transfer: Floats
     weights: Floats
+    own_transfer: Floats | None = None
 
     def scaled(self, factor: Floats) -> Replay:
         """With each rank's own work in each step scaled; `factor` has shape (ranks, steps)."""
@@ -129,7 +132,9 @@ class Replay:
     @cached_property
     def times(self) -> Floats:
         """When each rank comes to each mark, shape (marks,)."""
-        return self.graph.times(self.begin, self.own, self.transfer)[: len(self.rank)]
+        by_call = np.append(self.transfer, 0.0)[self.matched.meeting]
+        transfer = by_call if self.own_transfer is None else self.own_transfer
+        return self.graph.times(self.begin, self.own, transfer)[: len(self.rank)]
 
 
 def build_replay(table: JobTable, matched: Matched, alike: Ids | None = None) -> Replay:
@@ -162,19 +167,22 @@ def _replay(table: JobTable, matched: Matched, own_ns: Floats, alike: Ids) -> Re
     step = np.concatenate([columns.step, columns.step, np.tile(kept, ranks)])
     ends = own_ns[:, kept].ravel()
     progress = np.concatenate([columns.arrival_ns, columns.waited_ns, ends])
-    even = np.concatenate([columns.even_arrival_ns, columns.even_waited_ns, ends])
     kind = np.repeat([0, 1, 2], [len(calls), len(calls), len(ends)])
     order = np.lexsort((kind, progress, step, rank))
     place = inverse(order)
     rank, step = rank[order], step[order]
-    own = _between(progress[order], rank, step)
+    progress = progress[order].astype(np.float64)
+    passes = None
+    if matched.sends.any():
+        of_ranks = [Passes.unpack(one.calls.passes) for one in table.sketches]
+        passes = job_passes(of_ranks, table.places, rank, step, progress)
     return Replay(
         matched,
         _begin_times(table.sketches, matched),
         rank,
         step,
-        own,
-        _between(even[order], rank, step) if columns.even_waited_ns.any() else own,
+        _between(progress, rank, step),
+        passes,
         ReplayGraph.of(matched, rank, place[: len(calls)], place[len(calls) : 2 * len(calls)]),
         matched.transfer_ns.astype(np.float64),
         weights,
@@ -208,7 +216,7 @@ def _ends_of_steps(own_ns: Floats) -> Matched:
     ranks, steps = own_ns.shape
     rank, step = np.repeat(np.arange(ranks), steps), np.tile(np.arange(steps), ranks)
     zero, end = np.zeros(ranks * steps, np.int64), own_ns.ravel().astype(np.int64)
-    columns = CallColumns(zero, step, end, zero, end, end, zero - 1, zero - 1, zero, zero, zero, zero)
+    columns = CallColumns(zero, step, end, zero, end, end, zero - 1, zero - 1, zero, zero)
     return Matched([GroupKey("barrier", "", "")], rank, zero, zero, step, columns, zero > 0)
 
 
@@ -265,7 +273,7 @@ class ReplayGraph:
         first: of each node its first edge, then the number of edges, shape (nodes + 1,).
         target: the node that each edge leads to, shape (edges,).
         own: the mark before whose own work an edge takes its time, or -1, shape (edges,).
-        transfer: the meeting from whose transfer an edge takes its time, or -1, shape (edges,).
+        transfer: the call from whose transfer an edge takes its time, or -1, shape (edges,).
         begins: the first mark of each rank, shape (ranks,).
     """
 
@@ -291,7 +299,7 @@ class ReplayGraph:
         return cls(first, target[order], own[order], transfer[order], begins)
 
     def times(self, begin: Floats, own: Floats, transfer: Floats) -> Floats:
-        """When each node is reached, ns, shape (nodes,); nan in a circle."""
+        """When each node is reached, ns, shape (nodes,); nan in a circle; `transfer`: of each call."""
         ready = np.zeros(len(self.first) - 1)
         ready[self.begins] = begin + own[self.begins]
         delay = np.append(own, 0.0)[self.own] + np.append(transfer, 0.0)[self.transfer]
@@ -299,7 +307,7 @@ class ReplayGraph:
 
 
 def _edges(matched: Matched, rank: Ids, arrives: Ids, waits: Ids) -> tuple[Ids, Ids, Ids, Ids]:
-    """Source, target, and the mark or the meeting whose time an edge takes."""
+    """Source, target, and the mark or the call whose time an edge takes."""
     arrival, meeting = len(rank), len(rank) + len(arrives)
     marks = np.arange(1, len(rank))
     chain = marks[rank[1:] == rank[:-1]]
@@ -312,8 +320,8 @@ def _edges(matched: Matched, rank: Ids, arrives: Ids, waits: Ids) -> tuple[Ids, 
         (chain - 1, chain, chain, np.full(len(chain), -1)),
         (arrives[met], arrival + met, none, none),
         (arrival + met, meeting + number, none, none),
-        (meeting + number, waits[met], none, number),
-        (meeting + earlier, arrival + after, nothing, earlier),
+        (meeting + number, waits[met], none, met),
+        (meeting + earlier, arrival + after, nothing, before),
     ]
     source, target, *times = (np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True))
     return source, target, times[0], times[1]

@@ -8,6 +8,7 @@ Work is balanced to the mean, transfers to the median.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,9 +16,10 @@ import numpy as np
 from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.facts.annotate.ranks import usual_of_peers
 from stepscope.models.ranks.collectives import bus_bandwidth
+from stepscope.models.ranks.passes import KINDS, JobPasses
 from stepscope.models.ranks.process_groups import pipeline_places
 from stepscope.models.ranks.replay import Replay
-from stepscope.models.ranks.sketch import JobTable
+from stepscope.models.ranks.sketch import UNSTAGED, JobTable
 from stepscope.models.ranks.stragglers import SlowRanks, Straggler
 
 _MOST_REPLAYS = 12  # findings whose cost is replayed; each takes as long as the report
@@ -26,6 +28,8 @@ _MOST_OF_A_KIND = 3  # parts of a kind, each a replay
 _LEAST_SHARE = 0.01  # of the slowdown: smaller parts are left out
 _NOTABLE = 0.002  # of the step: a stage that differs by less between ranks is in balance
 _CERTAIN = 0.02  # of the balanced step: of less, shares say nothing; the error of the replay
+_PARTS = ("worker", "micro-batches", "operation", "machine", "pipeline stage", "data-parallel rank")
+_COARSE = 2.5  # fifths of the slowdown: parts that explain and resolve as many count as alike
 _NOT_COMPUTING = ("host", "data_loading")
 
 
@@ -33,17 +37,20 @@ class Share(msgspec.Struct, frozen=True):
     """A part of the job that is out of balance.
 
     Attributes:
-        part: `worker`, `machine`, `pipeline stage`, `data-parallel rank`, `operation` or
-            `micro-batches`.
+        part: one of `worker`, `micro-batches`, `operation`, `machine`, `pipeline stage` and
+            `data-parallel rank`.
         which: the rank, the number or the name; empty for micro-batches.
         step_ms: the step if only this part is left as it was.
-        share: of the slowdown; parts overlap, so shares need not add up to one.
+        share: of the slowdown, if only this part is left as it was; parts overlap, so shares need
+            not add up to one.
+        resolved: of the slowdown, if only this part is in balance; less where others are as slow.
     """
 
     part: str
     which: str
     step_ms: float
     share: float
+    resolved: float
 
 
 class Slowdown(msgspec.Struct, frozen=True):
@@ -52,7 +59,7 @@ class Slowdown(msgspec.Struct, frozen=True):
     Attributes:
         replayed_ms: the step as replayed.
         balanced_ms: the step with all work and all transfers in balance.
-        shares: the parts, the largest share first.
+        shares: the parts, first those that explain most and whose balance resolves most.
     """
 
     replayed_ms: float
@@ -63,6 +70,11 @@ class Slowdown(msgspec.Struct, frozen=True):
     def ratio(self) -> float:
         """How many times as long the step takes as in balance."""
         return self.replayed_ms / self.balanced_ms if self.balanced_ms else 1.0
+
+    @property
+    def lost_ms(self) -> float:
+        """What imbalance costs per step."""
+        return self.replayed_ms - self.balanced_ms
 
 
 def with_costs(
@@ -76,7 +88,7 @@ def with_costs(
     largest = sorted(without, key=lambda pair: -sum(pair[0].stages.values()))
     measured = replay.step_ms
     costs = [
-        msgspec.structs.replace(one, cost_ms=measured - changed().step_ms)
+        msgspec.structs.replace(one, cost_ms=max(measured - changed().step_ms, 0.0))
         for one, changed in largest[:_MOST_REPLAYS]
     ]
     ordered = sorted(costs, key=lambda one: (-one.cost_ms, -one.excess_ms))
@@ -156,65 +168,141 @@ def _meetings(keys: list[bool], one: Straggler, table: JobTable, replay: Replay)
     return np.asarray(np.array(keys, np.bool_)[matched.key[call]] & (step >= first) & (step <= last))
 
 
+class _Part(NamedTuple):
+    """A part, the step if only it is left as it was, and the step if only it is in balance."""
+
+    part: str
+    which: str
+    alone_ms: float
+    without_ms: float | None = None
+
+    def share_of(self, measured: float, ideal: float) -> Share:
+        share = (self.alone_ms - ideal) / (measured - ideal)
+        resolved = share if self.without_ms is None else (measured - self.without_ms) / (measured - ideal)
+        return Share(self.part, self.which, self.alone_ms, share, resolved)
+
+
 @dataclass(frozen=True)
 class _Balanced:
-    """What a replay is balanced to.
+    """A job of which all ranks do the same, in balance: each part of a step takes the mean of the ranks.
 
     Attributes:
         own: each rank's own work, ms, shape (ranks, steps).
         transfer: in balance, ns, shape (meetings,).
     """
 
-    own: Floats
+    table: JobTable
     original: Replay
+    own: Floats
     transfer: Floats
 
-    def step_ms(
-        self, extra: Floats | None = None, own: Floats | None = None, slow: Mask | None = None
-    ) -> float:
-        """The balanced step, but for `extra` work, other micro-batches, or `slow` meetings."""
+    def step_ms(self, extra: Floats | None = None, slow: Mask | None = None) -> float:
+        """The balanced step, but for `extra` work, ms, or `slow` meetings."""
         transfer = self.transfer
         if slow is not None:
             transfer = np.where(slow, self.original.transfer, transfer)
-        replay = replace(self.original, own=self.original.even if own is None else own)
         more = np.zeros_like(self.own) if extra is None else extra
-        return replace(replay.in_balance(more), transfer=transfer).step_ms
+        return replace(self.original.in_balance(more), transfer=transfer).step_ms
+
+    def parts(self) -> Iterator[_Part]:
+        """Each part that may be out of balance."""
+        table, extra = self.table, self.own - self.own.mean(axis=0, keepdims=True)
+        for part, names, number in _ranks_by_part(table, self.original):
+            for value in _most_uneven(extra.sum(axis=1), number):
+                only = np.where((number == value)[:, None], extra, 0)
+                yield _Part(part, names.get(value, str(value)), self.step_ms(only))
+        work = table.work - table.work.mean(axis=0, keepdims=True)
+        for row, stage in enumerate(table.stages):
+            if np.abs(work[:, row]).max(initial=0) > _NOTABLE * table.step_ms:
+                yield _Part("operation", stage, self.step_ms(work[:, row]))
+        matched = self.original.matched
+        for kind, calls in _uneven_kinds(self.original, self.transfer):
+            yield _Part("operation", kind, self.step_ms(slow=calls[matched.first]))
+
+
+@dataclass(frozen=True)
+class _BalancedPipelines:
+    """Pipelines in balance: each operation takes the mean of its type, each transfer the median.
+
+    Attributes:
+        transfer: in balance, ns, shape (meetings,).
+    """
+
+    table: JobTable
+    original: Replay
+    passes: JobPasses
+    transfer: Floats
+
+    def step_ms(self) -> float:
+        """The balanced step."""
+        return self._step_ms(np.False_, np.False_)
+
+    def _step_ms(self, work: Mask | np.bool_, calls: Mask | np.bool_) -> float:
+        """The balanced step, but for some work, of (kinds, marks), and the transfers of some calls."""
+        meeting = self.original.matched.meeting
+        measured, even = (np.append(times, 0.0)[meeting] for times in (self.original.transfer, self.transfer))
+        own = np.where(work, self.passes.own, self.passes.ideal).sum(axis=0)
+        return replace(self.original, own=own, own_transfer=np.where(calls, measured, even)).step_ms
+
+    def _part(self, part: str, which: str, work: Mask | np.bool_, calls: Mask | np.bool_) -> _Part:
+        return _Part(part, which, self._step_ms(work, calls), self._step_ms(~work, ~calls))
+
+    def parts(self) -> Iterator[_Part]:
+        """Each part that may be out of balance."""
+        replay, passes, matched = self.original, self.passes, self.original.matched
+        extra, ranks = passes.own - passes.ideal, len(self.table.sketches)
+        longer = np.append(replay.transfer - self.transfer, 0.0)[matched.meeting]
+        excess: Floats = np.bincount(replay.rank, extra.sum(axis=0), ranks).astype(np.float64)
+        excess += np.bincount(matched.rank, longer, ranks)
+        for part, names, number in _ranks_by_part(self.table, replay):
+            for value in _most_uneven(excess, number):
+                rows = number == value
+                yield self._part(part, names.get(value, str(value)), rows[replay.rank], rows[matched.rank])
+        for row, kind in enumerate(KINDS):
+            if np.abs(extra[row]).sum() > 1e6 * _NOTABLE * self.table.step_ms:
+                name = UNSTAGED if kind == "other" and UNSTAGED in self.table.stages else kind
+                yield self._part("operation", name, np.arange(len(KINDS))[:, None] == row, np.False_)
+        for kind, calls in _uneven_kinds(replay, self.transfer):
+            yield self._part("operation", kind, np.False_, calls)
+        varying, alike = (
+            replace(self, passes=passes._replace(own=own, ideal=ideal))
+            for own, ideal in ((passes.level, passes.ideal), (passes.own, passes.even))
+        )
+        yield _Part(
+            "micro-batches", "", varying._step_ms(np.True_, np.False_), alike._step_ms(np.False_, np.True_)
+        )
 
 
 def slowdown(table: JobTable, replay: Replay) -> Slowdown:
     """Compare a job with itself in balance."""
     replay = replace(replay, begin=np.zeros(len(replay.begin)))  # all at once
-    balanced = _Balanced(replay.own_ms(len(table.steps)), replay, _even_transfers(replay))
+    transfer = _even_transfers(replay)
+    balanced: _Balanced | _BalancedPipelines
+    if replay.passes:
+        balanced = _BalancedPipelines(table, replay, replay.passes, transfer)
+    else:
+        balanced = _Balanced(table, replay, replay.own_ms(len(table.steps)), transfer)
     measured, ideal = replay.step_ms, balanced.step_ms()
     lost = measured - ideal
     if lost < _CERTAIN * ideal:
         return Slowdown(measured, ideal, ())
-    shares = [
-        Share(part, which, step_ms, (step_ms - ideal) / lost)
-        for part, which, step_ms in _parts(table, balanced)
-    ]
+    shares = [one.share_of(measured, ideal) for one in balanced.parts()]
     kept = [one for one in shares if one.share >= _LEAST_SHARE]
-    return Slowdown(measured, ideal, tuple(sorted(kept, key=lambda one: -one.share)))
+    return Slowdown(measured, ideal, tuple(sorted(kept, key=_by_weight)))
 
 
-def _parts(table: JobTable, balanced: _Balanced) -> Iterator[tuple[str, str, float]]:
-    """Part, which, and the step if only it is left as it was."""
-    extra = balanced.own - balanced.own.mean(axis=0, keepdims=True)
-    for part, names, number in _ranks_by_part(table, balanced.original):
-        for value in _most_uneven(extra.sum(axis=1), number):
-            only = np.where((number == value)[:, None], extra, 0)
-            yield part, names.get(value, str(value)), balanced.step_ms(only)
-    work = table.work - table.work.mean(axis=0, keepdims=True)
-    for row, stage in enumerate(table.stages):
-        if np.abs(work[:, row]).max(initial=0) > _NOTABLE * table.step_ms:
-            yield "operation", stage, balanced.step_ms(work[:, row])
-    matched = balanced.original.matched
-    kinds = np.array([key.kind for key in matched.keys])[matched.key[matched.first]]
-    uneven = np.abs(balanced.transfer - balanced.original.transfer) > 1
-    for kind in np.unique(kinds[uneven]).tolist():
-        yield "operation", str(kind), balanced.step_ms(slow=kinds == kind)
-    if not np.array_equal(balanced.original.even, balanced.original.own):
-        yield "micro-batches", "", balanced.step_ms(own=balanced.original.own)
+def _by_weight(one: Share) -> tuple[float, int, float]:
+    """What explains most and resolves most first; of what does so alike the smallest part."""
+    return -round(_COARSE * (one.share + one.resolved)), _PARTS.index(one.part), -one.share
+
+
+def _uneven_kinds(replay: Replay, even: Floats) -> Iterator[tuple[str, Mask]]:
+    """The kinds of communication whose transfers are not even, and which calls are of each."""
+    matched = replay.matched
+    kinds = np.array([key.kind for key in matched.keys])[matched.key]
+    uneven = np.abs(even - replay.transfer) > 1
+    for kind in np.unique(kinds[matched.first[uneven]]).tolist():
+        yield str(kind), np.asarray(kinds == kind)
 
 
 def _ranks_by_part(table: JobTable, replay: Replay) -> Iterator[tuple[str, dict[int, str], Ids]]:
@@ -238,7 +326,10 @@ def _most_uneven(excess: Floats, group: Ids) -> list[int]:
 
 
 def _even_transfers(replay: Replay) -> Floats:
-    """The median transfer of meetings of the same kind, size and bytes, in the same turn."""
+    """The median transfer of meetings of the same kind, size and bytes, in the same turn.
+
+    What pipelines send counts as alike in each direction, however long its micro-batch.
+    """
     matched = replay.matched
     if not matched.count:
         return replay.transfer
@@ -246,7 +337,9 @@ def _even_transfers(replay: Replay) -> Floats:
     kinds = {kind: row for row, kind in enumerate(sorted({key.kind for key in matched.keys}))}
     kind = np.array([kinds[key.kind] for key in matched.keys])[matched.key[call]]
     turn = np.where(matched.bytes >= 0, 0, matched.nth[call])
-    labels = np.stack([kind, matched.sizes, matched.bytes, turn])
+    way = np.array([np.sign(key.pair[1] - key.pair[0]) for key in matched.keys])[matched.key[call]]
+    size, turn = np.where(way, 0, matched.bytes), np.where(way, 0, turn)
+    labels = np.stack([kind, matched.sizes, size, turn, way])
     _, group = np.unique(labels, axis=1, return_inverse=True)
     order = np.argsort(group.ravel(), kind="stable")
     ends = np.cumsum(np.bincount(group.ravel()))

@@ -33,8 +33,10 @@ from stepscope.trace.recorded_steps import core_share
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.trace import Trace, allocated_peaks, clock_of
 
-VERSION = 14  # of the format: kept sketches of another one are made again
+VERSION = 15  # of the format: kept sketches of another one are made again
 UNKNOWN_RANK = -1
+UNSTAGED = "compute"  # work of a job whose stages nothing shows: then it is not outside of them
+_UNSTAGED = {"other", "host", "data_loading", "transfer"}  # all that work without known stages has
 _MOST_STEPS = 200  # chosen: what recurs shows in so many, and they fit into `_MOST_BYTES`
 _MOST_BYTES = 100_000  # bytes: 1,024 ranks then fit in 100 MB
 
@@ -262,8 +264,8 @@ class JobTable:
 
     @cached_property
     def step_ms(self) -> float:
-        """The median length of a step."""
-        return float(np.median(self.length))
+        """The mean length of a step on the ranks, the median over the steps."""
+        return float(np.median(self.length.mean(axis=0)))
 
     @cached_property
     def own_ms(self) -> Floats:
@@ -314,8 +316,9 @@ def job_table(sketches: Sequence[Sketch]) -> JobTable:
         steps = sketches[0].steps[:count]
     present = {stage for one in sketches for stage in one.work}
     stages = [stage for stage in (*STAGES, "host") if stage in present]
+    names = [UNSTAGED if stage == "other" and present <= _UNSTAGED else stage for stage in stages]
     pairs = list(zip(sketches, places, strict=True))
     none = [0.0] * max(len(one.steps) for one in sketches)
     work = [[np.array(one.work.get(stage, none))[place] for stage in stages] for one, place in pairs]
     length = np.array([np.array(one.length)[place] for one, place in pairs])
-    return JobTable(sketches, steps, places, stages, np.array(work), length)
+    return JobTable(sketches, steps, places, names, np.array(work), length)

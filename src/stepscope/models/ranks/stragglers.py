@@ -8,7 +8,7 @@ import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.models.ranks.causes import OF_STAGE, cause_of_stages, machine_or
-from stepscope.models.ranks.sketch import JobTable
+from stepscope.models.ranks.sketch import UNSTAGED, JobTable
 from stepscope.models.ranks.slow_groups import HALF, LEAST_Z, Excess, SlowGroup, slow_groups, spread, usual
 
 _NOTABLE = 0.005  # of the step: a further stage of a straggler is named, at least
@@ -24,6 +24,7 @@ _STAGE_WORDS = {
     "zero_grad": "zero grad",
     "host": "host-bound time",
     "other": "time outside of the stages",
+    UNSTAGED: "computation",
 }
 
 

@@ -142,8 +142,8 @@ def test_collectives_of_several_ranks_are_there_by_rank() -> None:
     assert "arrivals" not in written(job)["answers"]
     job = ranks_of_a_job(100, 140, more="main | {at} {end} | gloo:all_reduce\n")
     answers = written(job)["answers"]
-    assert answers["arrivals"] == ask(job, "arrivals", rank=1)
-    assert answers["arrivals?step=2"] == ask(job, "arrivals", rank=1, step=2)
+    assert answers["arrivals"] == ask(job, "arrivals", rank=0)
+    assert answers["arrivals?step=2"] == ask(job, "arrivals", rank=0, step=2)
     assert [row["last_rank"] for row in answers["arrivals"]["rows"]] == [0]
 
 

@@ -34,6 +34,8 @@ def files(tmp_path: Path) -> dict[str, str]:
         "slow": write(tmp_path / "slow.json", [1500, 1515, 1485, 1500]),
         "noisy": write(tmp_path / "noisy.json", [900, 2400, 1000, 1900]),
         "single": write(tmp_path / "single.json", [1500]),
+        "even": write(tmp_path / "even.json", [1000, 1010, 990, 1002, 1005, 1650]),
+        "likely": write(tmp_path / "likely.json", [1400, 1430, 1380, 1420, 1390, 1410]),
     }
 
 
@@ -105,6 +107,8 @@ def test_json_has_the_same_facts(files: dict[str, str]) -> None:
         (("fast", "slow"), "60", 0, "passed: step time changed by +50.0% (--fail-above 60)"),
         (("slow", "fast"), "0", 0, "passed: step time changed by -33.3%"),
         (("fast", "noisy"), "10", 0, "within step-to-step noise; record more steps"),
+        (("even", "likely"), "10", 1, "failed: step time changed by +40.0%"),
+        (("even", "likely"), "39", 0, "cannot tell: step time changed by +40.0%"),
         (("fast", "single"), "10", 1, "one side has only one step, so this may be noise"),
     ],
 )

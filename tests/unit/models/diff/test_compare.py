@@ -7,8 +7,8 @@ import pytest
 
 from stepscope.errors import TraceError
 from stepscope.facts.annotate import annotate
-from stepscope.models.diff import Row, RunComparison, compare
-from stepscope.models.diff.significance import differs
+from stepscope.models.diff import Row, RunComparison, compare, explain
+from stepscope.models.diff.significance import differs, ratio_interval
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 
@@ -81,12 +81,26 @@ def test_a_change_within_what_the_steps_vary_by_is_unclear() -> None:
     assert compare(run(60, 100, 70), run(65, 110, 66)).step.verdict == "unclear"
 
 
-def test_steps_beyond_all_of_the_other_side_are_counted_in_the_direction_of_the_change() -> None:
-    """Of 60 to 70 µs before, with one step as slow as before, and the other way around."""
-    slow, fast = run(60, 64, 70, 66, 62, 68), run(40, 44, 70, 42, 46, 41)
-    assert compare(slow, fast).beyond == 5
-    assert compare(fast, slow).beyond == 0
-    assert compare(run(60, 100, 70), run(65, 110, 66)).beyond == 0
+def test_a_large_change_is_likely_although_one_of_six_steps_overlaps() -> None:
+    """From 66 µs on average to 43, with one step as slow as before, and the same in the other order."""
+    slow, fast = run(60, 90, 70, 50, 62, 100), run(40, 44, 75, 30, 46, 41)
+    there, back = compare(slow, fast), compare(fast, slow)
+    assert [(one.step.verdict, one.evidence, one.apart) for one in (there, back)] == [
+        ("faster", "likely", (5, 6)),
+        ("slower", "likely", (5, 6)),
+    ]
+    assert there.interval
+    assert back.interval == pytest.approx([1 / there.interval[1], 1 / there.interval[0]])
+    assert back.interval[0] > 1.2
+    assert "more time, likely: 5 of 6 steps" in explain(back)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 8, 25])
+def test_the_interval_holds_the_true_ratio_in_nine_cases_of_ten(count: int) -> None:
+    dice = np.random.default_rng(count)
+    draws = ((dice.lognormal(5, 0.1, count), 1.4 * dice.lognormal(5, 0.1, count)) for _ in range(500))
+    ends = [ratio_interval(*draw) or (0.0, 0.0) for draw in draws]
+    assert np.mean([low <= 1.4 <= high for low, high in ends]) > 0.88
 
 
 def test_of_one_step_nothing_is_told() -> None:

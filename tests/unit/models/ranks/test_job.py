@@ -10,7 +10,7 @@ import pytest
 
 from stepscope.facts.annotate import annotate
 from stepscope.models.ranks import Sketch, job_report, sketch_of
-from stepscope.models.ranks.ranks_text import verdict
+from stepscope.models.ranks.job import findings_of
 from stepscope.testing import drawn_trace
 from stepscope.trace.concat import of_rank
 
@@ -189,7 +189,7 @@ def test_a_rank_that_waits_longest_is_never_the_straggler() -> None:
 
     report = job_report(job(2, fault=plant))
     assert [one.ranks for one in report.stragglers] == [(2,)]
-    assert verdict(report).startswith("Rank 2: backward 50% longer in every step")
+    assert findings_of(report).verdict.startswith("Rank 2: backward 50% longer in every step")
 
 
 def test_ranks_with_other_step_numbers_are_compared_by_position() -> None:

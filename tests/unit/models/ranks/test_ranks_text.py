@@ -52,7 +52,7 @@ REPORT = JobReport(
     ),
     stragglers=(SLOW,),
     groups=(GROUP,),
-    slowdown=Slowdown(250.0, 200.0, (Share("operation", "host", 240.0, 0.8),)),
+    slowdown=Slowdown(250.0, 200.0, (Share("operation", "host", 240.0, 0.8, 0.8),)),
 )
 
 

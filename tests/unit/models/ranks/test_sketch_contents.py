@@ -141,8 +141,6 @@ def test_the_largest_sketch_is_below_100_kb(seed: int) -> None:
         received=dice.integers(0, 10**8, calls),
         place=dice.integers(0, 100, calls),
         stream=dice.integers(0, 8, calls),
-        even_arrival_ns=dice.integers(0, 10**9, calls),
-        even_waited_ns=dice.integers(0, 10**9, calls),
     )
     kinds = [CallKind("allreduce", name(row)[:60], name(row)[:60], 8) for row in range(100)]
     packed = Calls(kinds, [name(row) for row in range(100)], 10**18, [10**9] * steps, columns.pack())

@@ -7,10 +7,11 @@ const SHOW_PLACE = "Show the line, or its boxes in the flame graph";
 
 /** What bounds the step, and the finding that would gain most: where it is, and to try it. */
 export function Headline({ store }: { store: Store }): JSX.Element | null {
-  const facts = store.facts.value.value?.facts;
+  const { facts, job } = store.facts.value.value ?? {};
   if (!facts) return null;
   return (
     <section class="headline" aria-label="Verdict">
+      {job && <p class="verdict">{job.sentences[0]}</p>}
       <p class="verdict">{facts.verdict.sentence}</p>
       {store.levels.value.value && <FirstFinding store={store} />}
     </section>

@@ -21,7 +21,7 @@ from stepscope.facts.annotate.steps.steps import main_track
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit, passed_down
 from stepscope.trace.row_order import stable_order
-from stepscope.trace.schema import INFERENCE_STAGES, STAGES
+from stepscope.trace.schema import COMPUTING, INFERENCE_STAGES, STAGES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -41,6 +41,8 @@ _INSIDE = {
 }
 _OTHER_THREAD_SHARE = 0.5  # of its time: a thread of autograd runs little but backward
 _INSIDE_BACKWARD = 0.9  # of a thread's launches, while the training loop's thread is in backward
+_NAMED_SHARE = 0.5  # of device time, at least: single kernels such as softmax_backward name no pass
+_OF_WEIGHTS = re.compile(r"(?i)(?<![a-z])(weights?|[dw]grad)(?![a-z])")  # gradients in a pass of their own
 _AUTOGRAD_THREAD = re.compile(r"^(.* )?pt_autograd_\d+( |$)")  # as PyTorch names it
 
 
@@ -188,5 +190,26 @@ def _through_launches(trace: Trace, stage: Codes8, recompute: Mask, by_scope: Co
     stage[linked] = stage[caller[linked]]
     stage = np.where(linked | on_host(trace), stage, _by_device_ranges(trace)).astype(np.int8)
     stage = np.where(by_scope >= 0, by_scope, stage).astype(np.int8)
+    stage = _by_kernel_names(trace, stage)
     recompute[linked] |= recompute[caller[linked]]
     return trace.with_events(stage=Text(stage, STAGES), recompute=recompute.astype(np.int8))
+
+
+def _by_kernel_names(trace: Trace, stage: Codes8) -> Codes8:
+    """Where nothing else shows the passes, the stage that kernels are named after, if most are."""
+    events, passes = trace.events, (CODE["forward"], CODE["backward"])
+    if np.isin(stage, passes).any():
+        return stage
+    category = events.text("category")
+    rows = np.flatnonzero(category.mask(*COMPUTING) & ~on_host(trace) & (events["step"] >= 0))
+    ranges = Text(np.zeros(len(rows), np.int8), ["annotation"])
+    name = events.text("name").take(rows)
+    named = stage_of_names(name, ranges).codes
+    named = np.where((named < 0) & name.where(lambda text: bool(_OF_WEIGHTS.search(text))), passes[1], named)
+    is_pass = np.isin(named, passes)
+    duration = events["duration_ns"][rows]
+    if duration[is_pass].sum() <= _NAMED_SHARE * duration.sum():
+        return stage
+    result = stage.copy()
+    result[rows[named >= 0]] = named[named >= 0]
+    return result

@@ -1,0 +1,72 @@
+"""Every command and the page judge a job alike: step, culprit, cause and gain, the culprit first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from test_balanced_pipelines import FAULTS, generated
+
+from stepscope.faces.page.report_answers import overview
+from stepscope.faces.page.requests import Query
+from stepscope.faces.page.trace_view import TraceView
+from stepscope.faces.terminal.commands import stepscope
+from stepscope.facts import load
+
+COMMANDS = ("report", "analyze", "whatif")
+
+
+def call(command: str, folder: Path, *options: str) -> str:
+    result = CliRunner().invoke(stepscope, [command, str(folder), *options], catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.stdout
+
+
+def judged(folder: Path) -> dict[str, Any]:
+    """What all commands and the page say about the job, after it was compared."""
+    answers = {command: json.loads(call(command, folder, "--json")) for command in COMMANDS}
+    view = TraceView(load.open(folder))
+    page = overview(view, Query({}))
+    job = answers["report"]["job"]
+    assert (
+        answers["analyze"]["job"]
+        == answers["whatif"]["job"]
+        == job
+        == json.loads(msgspec.json.encode(page.job))
+    )
+    assert answers["analyze"]["rank"] == page.rank == job["slowest_rank"]
+    compared = json.loads(call("ranks", folder, "--json"))
+    assert compared["step_ms"] == pytest.approx(job["step_ms"])
+    first = [(one["sentence"], one["stage"], one["cost_ms"]) for one in compared["stragglers"]]
+    assert [(one["sentence"], one["stage"], one["cost_ms"]) for one in job["findings"]] == first
+    return job
+
+
+def test_every_command_begins_with_the_culprit(tmp_path: Path) -> None:
+    folder = generated(0).write(tmp_path / "job")
+    verdict = judged(folder)["sentences"][0]
+    for command in COMMANDS:
+        assert " ".join(call(command, folder).split()).startswith(verdict)
+    assert call("ranks", folder).startswith(f"▶ {verdict.partition(' It costs')[0]}")
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(number, marks=[pytest.mark.full] * (number > 20)) for number in range(0, 180, 9)]
+)
+def test_generated_jobs_are_judged_alike(number: int, tmp_path: Path) -> None:
+    job = generated(number)
+    answer = judged(job.write(tmp_path / "job"))
+    if FAULTS[number % 5] == "worker":
+        ranks = range(job.replicas * job.stages)
+        assert answer["slowest_rank"] == max(
+            ranks, key=lambda rank: sum(job.compute_us(rank, batch) for batch in range(job.batches))
+        )
+
+
+def test_shared_folders_are_judged_alike(traces: Path) -> None:
+    job = judged(traces / "dlrm_8rank_v100")
+    assert (job["step_ms"], job["slowest_rank"]) == (pytest.approx(15.77, abs=0.01), 7)
