@@ -13,7 +13,7 @@ from stepscope.analyze.finding import Finding, Gain, Patch, Place, patch_of
 from stepscope.analyze.gains import Gains, glob
 from stepscope.analyze.measures import Measures
 from stepscope.analyze.number_origin import patch_of_origin
-from stepscope.analyze.source_places import PlaceFinder, is_users_frame
+from stepscope.analyze.source_places import PlaceFinder
 from stepscope.base.arrays import Rows
 from stepscope.facts.annotate.steps.step_table import ranks_with_steps
 from stepscope.facts.contexts import ContextTree
@@ -21,7 +21,7 @@ from stepscope.facts.summary.numbers import rounded
 from stepscope.models.ranks import JobReport, job_report, sketch_of
 from stepscope.models.ranks.sketch import short_ranks
 from stepscope.trace.concat import one_rank
-from stepscope.trace.frame_name import FrameName
+from stepscope.trace.frame_name import FrameName, is_users_frame
 from stepscope.trace.trace import Trace
 
 __all__ = ["RuleContext", "glob"]
