@@ -13,12 +13,12 @@ from stepscope.analyze.finding import Finding, Gain, Patch, Place, patch_of
 from stepscope.analyze.gains import Gains, glob
 from stepscope.analyze.measures import Measures
 from stepscope.analyze.number_origin import patch_of_origin
-from stepscope.analyze.source_places import PlaceFinder, is_users_frame
+from stepscope.analyze.source_places import PlaceFinder
 from stepscope.base.arrays import Rows
 from stepscope.facts.contexts import ContextTree
 from stepscope.facts.summary.numbers import rounded
 from stepscope.models.ranks.job import JobReport, findings_of, report_of_trace
-from stepscope.trace.frame_name import FrameName
+from stepscope.trace.frame_name import FrameName, is_users_frame
 from stepscope.trace.trace import Trace
 
 __all__ = ["RuleContext", "glob"]

@@ -5,11 +5,9 @@ library, such as a layer of Flax, has the user's line that called the library. A
 that runs outside `jax.jit` is a program of one operation, with the line at which it first ran."""
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +21,7 @@ from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.annotate.range_names import MODULE_RANGE, has_lines, parse_lines
 from stepscope.read.recorded.samples_json import CATEGORY, IN_LOOP
 from stepscope.trace.arguments import parse
-from stepscope.trace.frame_name import FrameName
+from stepscope.trace.frame_name import LIBRARY, FrameName, is_users_frame
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit
 from stepscope.trace.row_order import begins_run
@@ -45,15 +43,20 @@ class CompiledSources:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._compiled = trace.metadata.framework in _FRAMEWORKS
+        self._captured = not self._compiled and len(trace["origins"]) > 0  # in CUDA graphs
 
     def line(self, event: int) -> CompiledLine:
         """The line of a compiled operation, or of the program whose call an event is in."""
         if not self._compiled:
-            return CompiledLine()
+            return (self._captured and self._of_users[self._frame[event]]) or CompiledLine()
         own = _line(self._trace.event_arguments(event).get("source"))
         if not is_users(own.file):
             own = self._of_users[self._frame[event]] or own
         return own if own.file else self._programs.get(self.program(event), CompiledLine())
+
+    def captured_at(self, rows: IntArray) -> Ids:
+        """The frame in which work of a CUDA graph was captured, -1 for other work."""
+        return self._frame[rows] if self._captured else np.full(len(rows), -1)
 
     def program(self, event: int) -> str:
         """The compiled function whose call an event is part of, empty if none."""
@@ -143,7 +146,6 @@ def _line(source: object) -> CompiledLine:
     return CompiledLine(file, int(number)) if number.isascii() and number.isdigit() else CompiledLine()
 
 
-_LIBRARY = re.compile(r"(^|/)(torch|torchvision|stepscope|site-packages|dist-packages|lib/python3)/")
 # What frameworks call internally, in words.
 _INTERNAL = tuple(
     (re.compile(pattern), words)
@@ -180,7 +182,8 @@ class PlaceFinder:
         events = self._trace.events
         frame = self._frame[rows]
         code = np.where(frame >= 0, events["name"][frame], -1)
-        keys = self._name[rows], events["stage"][rows], events["module"][rows], code
+        captured = self._compiled.captured_at(rows)
+        keys = self._name[rows], events["stage"][rows], events["module"][rows], code, captured
         order = np.lexsort(keys[::-1])
         begins = np.any([begins_run(key[order]) for key in keys], axis=0)
         number, firsts = np.cumsum(begins) - 1, np.flatnonzero(begins)
@@ -248,7 +251,7 @@ class PlaceFinder:
         modules = self._trace["modules"]
         for file, line in (("call_file", "call_line"), ("file", "line")):
             path, number = modules.text(file)[module], int(modules[line][module])
-            if path and number >= 0 and not _LIBRARY.search(path):
+            if path and number >= 0 and not LIBRARY.search(path):
                 return path, number, ""
         return "", None, ""
 
@@ -307,17 +310,6 @@ def what_is_called(name: str) -> str:
         return name.removesuffix(f" ({activity[3]}:{activity[4]})")
     frame = FrameName.of(name)
     return frame.function if frame and is_users_frame(name) else name
-
-
-def is_users_frame(name: str) -> bool:
-    """Whether a Python frame belongs neither to torch nor to Python itself."""
-    frame = FrameName.of(name)
-    if frame is None or _LIBRARY.search(frame.file):
-        return False
-    if not frame.file.endswith(".py") and not frame.file.startswith("<ipython-"):
-        return False
-    top = PurePosixPath(frame.file).parts[0].removesuffix(".py")
-    return not top.startswith("<frozen") and top not in sys.stdlib_module_names
 
 
 _MODULE_FILES = re.compile(r"(^|/)torch/nn/modules/\w+\.py$")

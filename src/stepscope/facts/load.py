@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 Model = Mapping[str, Any] | None
+Captures = Mapping[str, Any] | None  # of CUDA graphs, as a property of a trace
 # Those that make a trace of a file.
 _PACKAGES = ("base", "read", "trace", "facts/annotate", "facts/correct", "facts/contexts")
 _SOURCES = (".py", ".cpp", ".h", ".json")
@@ -35,6 +36,7 @@ def open(
     model: str | os.PathLike[str] | None = None,
     as_recorded: bool = False,
     step_range: str = "",
+    graph_capture: str | os.PathLike[str] | None = None,
     executor: Executor | None = None,
     progress: Progress = lambda done, total: None,
     cache: bool = True,
@@ -48,6 +50,7 @@ def open(
             removed where it is known (`Metadata.recording_cost`).
         step_range: the name of the ranges that are steps, with or without a number; by default the
             recorder's marks count, or names in use.
+        graph_capture: a trace that shows the capture of the CUDA graphs that the file replays.
         executor: reads the files of a folder; by default processes on this machine.
         progress: called with the bytes read so far and the total.
         cache: whether to use and update the trace cache.
@@ -65,10 +68,12 @@ def open(
     if not os.fspath(path):
         raise IngestError("the path is empty; give a file or folder")
     source, tree = Path(path), _read_model(model)
+    captures = _read_captures(Path(graph_capture), cache) if graph_capture else None
+    how: dict[str, Any] = {"as_recorded": as_recorded, "step_range": step_range, "captures": captures}
     if source.is_dir():
-        return _open_folder(source, tree, as_recorded, step_range, executor, progress, cache)
-    key = _trace_key(source, tree, as_recorded, step_range) if cache else None
-    return _cached(source, key) or open_file(source, tree, cache, progress, as_recorded, step_range)
+        return _open_folder(source, tree, how, executor, progress, cache)
+    key = _trace_key(source, tree, *how.values()) if cache else None
+    return _cached(source, key) or open_file(source, tree, cache, progress, **how)
 
 
 def open_file(
@@ -78,16 +83,19 @@ def open_file(
     progress: Progress = lambda done, total: None,
     as_recorded: bool = False,
     step_range: str = "",
+    captures: Captures = None,
 ) -> Trace:
-    """Read and annotate one file; depends on the file alone, so any process can run it."""
+    """Read and annotate one file; depends on it and `captures` alone, so any process can run it."""
     from stepscope.read import read
 
-    key = _trace_key(path, model, as_recorded, step_range) if cache else None
+    key = _trace_key(path, model, as_recorded, step_range, captures) if cache else None
     trace = _with_chosen_steps(read(path, _byte_counter([path], progress)), step_range)
+    if captures:
+        trace = trace.with_metadata(properties={**trace.metadata.properties, **captures})
     trace = _annotated(trace, model, as_recorded)
     if trace.metadata.capture and len(trace["contexts"]):
         trace = _with_windows(trace, path)
-    if key and key == _trace_key(path, model, as_recorded, step_range):  # else it changed while it was read
+    if key and key == _trace_key(path, model, as_recorded, step_range, captures):  # else it changed
         trace_cache.keep(key, trace)
     return trace
 
@@ -103,6 +111,20 @@ def _with_chosen_steps(trace: Trace, step_range: str) -> Trace:
         known = ", ".join(map(repr, longest_ranges(trace))) or "none"
         raise IngestError(f"no range is called {step_range!r}; the longest ranges of the file: {known}")
     return chosen
+
+
+def _read_captures(path: Path, cache: bool) -> Captures:
+    """The property of a trace that has what another one shows of captured CUDA graphs.
+
+    Raises IngestError if that shows none.
+    """
+    from stepscope.facts.annotate.links.captured_graphs import recorded_captures, with_captures
+
+    captured = open(path, cache=cache)
+    if (captures := recorded_captures(captured)).graphs:
+        return with_captures(captured.with_metadata(properties={}), captures).metadata.properties
+    hint = "give a trace that was recorded while the graph was captured"
+    raise IngestError(f"{path} shows no capture of a CUDA graph; {hint}")
 
 
 def _annotated(trace: Trace, model: Model, as_recorded: bool) -> Trace:
@@ -187,8 +209,8 @@ def _key(path: Path, options: tuple[Any, ...], packages: Iterable[str]) -> trace
         return None  # reading the file will report the error
 
 
-def _trace_key(path: Path, model: Model, as_recorded: bool, step_range: str) -> trace_cache.Key | None:
-    return _key(path, (model, as_recorded, step_range), _PACKAGES)
+def _trace_key(path: Path, model: Model, *how: bool | str | Captures) -> trace_cache.Key | None:
+    return _key(path, (model, *how), _PACKAGES)
 
 
 @lru_cache
@@ -212,8 +234,7 @@ def _code(packages: tuple[str, ...]) -> bytes:
 def _open_folder(
     folder: Path,
     model: Model,
-    as_recorded: bool,
-    step_range: str,
+    how: dict[str, Any],
     executor: Executor | None,
     progress: Progress,
     cache: bool,
@@ -222,12 +243,12 @@ def _open_folder(
     from stepscope.read.rank_folder import trace_files
 
     files, warnings = trace_files(folder)
-    keys = {file: _trace_key(file, model, as_recorded, step_range) if cache else None for file in files}
+    keys = {file: _trace_key(file, model, *how.values()) if cache else None for file in files}
     found = {file: trace for file, key in keys.items() if (trace := _cached(file, key))}
     uncached = [file for file in files if file not in found]
     sizes = {file: file.stat().st_size for file in uncached}
     add = _byte_counter(uncached, progress)
-    work = partial(open_file, model=model, cache=cache, as_recorded=as_recorded, step_range=step_range)
+    work = partial(open_file, model=model, cache=cache, **how)
     results = on_each(sizes, work, executor, lambda file, _: add(sizes[file]))
     failed = [error for error in results.values() if isinstance(error, IngestError)]
     warnings += _unreadable(failed)

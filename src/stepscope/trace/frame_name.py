@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
+LIBRARY = re.compile(  # or code that Inductor generated
+    r"(^|/)(torch|torchvision|triton|torchinductor_[^/]*|stepscope|site-packages|dist-packages|lib/python3)/"
+)
 _FRAME = re.compile(r"^(.*)\((\d{1,9})\): (.*)$")  # a longer number is not a line
 
 
@@ -28,3 +33,14 @@ class FrameName(NamedTuple):
         """The frame of an event's name, None for other names."""
         match = _FRAME.match(name)
         return cls(match[1], int(match[2]), match[3]) if match else None
+
+
+def is_users_frame(name: str) -> bool:
+    """Whether an event is a Python frame of neither torch, nor its compilers, nor Python itself."""
+    frame = FrameName.of(name)
+    if frame is None or LIBRARY.search(frame.file):
+        return False
+    if not frame.file.endswith(".py") and not frame.file.startswith("<ipython-"):
+        return False
+    top = PurePosixPath(frame.file).parts[0].removesuffix(".py")
+    return not top.startswith("<frozen") and top not in sys.stdlib_module_names

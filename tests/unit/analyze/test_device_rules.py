@@ -285,6 +285,19 @@ def test_slow_launches_of_a_runtime_without_graphs_can_be_tried_too() -> None:
     assert "CUDA graphs" not in finding.advice
 
 
+def test_a_program_that_replays_graphs_is_not_advised_to_use_them() -> None:
+    text = lines("main | 0 1000 | ProfilerStep#0", launches(10, "volta_gemm", 10, 5, 90))
+    eager, replaying = (
+        found("cpu_latency", text),
+        found("cpu_latency", text.replace("LaunchKernel", "GraphLaunch")),
+    )
+    assert eager is not None
+    assert replaying is not None
+    assert "reduce-overhead" in eager.advice
+    assert "reduce-overhead" not in replaying.advice
+    assert "more of the step in its CUDA graphs" in replaying.advice
+
+
 def test_a_copy_from_pageable_memory_costs_what_the_device_waits_for_its_call() -> None:
     finding = found(
         "pageable_copies",

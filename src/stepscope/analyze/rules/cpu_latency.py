@@ -19,6 +19,7 @@ from stepscope.analyze.python_stalls import (
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
 from stepscope.base.arrays import Rows
+from stepscope.facts.annotate.links.launches import is_graph_launch
 from stepscope.facts.summary.numbers import rounded
 from stepscope.facts.summary.text_tables import stage_words
 from stepscope.trace.intervals import Intervals
@@ -29,11 +30,10 @@ CAUSE = "launches"
 EXPLAINS = ("host", "launch")
 _TAIL = "keep Python out of the inner loop."
 # In training, and where nothing trains: without an optimizer, and with requests for samples.
+_COMPILE = "torch.compile (mode='reduce-overhead' replays CUDA graphs)"
 OF_GRAPHS = (
-    "Launch fewer, larger kernels: torch.compile (mode='reduce-overhead' replays CUDA graphs), a "
-    f"larger batch, a fused optimizer; {_TAIL}",
-    "Launch fewer, larger kernels: torch.compile (mode='reduce-overhead' replays CUDA graphs), more "
-    f"samples at once; {_TAIL}",
+    f"Launch fewer, larger kernels: {_COMPILE}, a larger batch, a fused optimizer; {_TAIL}",
+    f"Launch fewer, larger kernels: {_COMPILE}, more samples at once; {_TAIL}",
 )
 OF_OTHER_DEVICES = (
     f"Launch fewer, larger kernels: torch.compile, a larger batch, a fused optimizer; {_TAIL}",
@@ -142,7 +142,10 @@ def _stage(context: RuleContext, gaps: Intervals) -> str:
 
 def _advice(context: RuleContext, graphs: bool) -> str:
     training, inference = OF_GRAPHS if graphs else OF_OTHER_DEVICES
-    if graphs and context.serves:
+    if context.trace.events.text("name").where(is_graph_launch).any():
+        more = "more of the step in its CUDA graphs"
+        training, inference = (text.replace(_COMPILE, more) for text in OF_GRAPHS)
+    elif graphs and context.serves:
         inference = OF_SERVERS
     return context.by_framework(training, jax=JAX, inference=inference)
 

@@ -70,7 +70,7 @@ def _knowledge(file: Source, rank: int | None) -> Knowledge:
     from stepscope.faces.terminal.whatif import ranking_of_file
 
     focused, many = file.focused()
-    once = _ReadOnce(focused.path, file.model, file.as_recorded, file.cache, focused.rank, file.step_range)
+    once = _ReadOnce(**vars(file) | {"path": focused.path, "rank": focused.rank})
     try:
         summaries, job = report_of_file(once, rank, None)
     except OnlyMemory as only:

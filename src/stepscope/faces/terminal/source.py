@@ -49,6 +49,7 @@ class Source:
     Attributes:
         rank: which to open of a folder of many ranks; None for the command's choice.
         step_range: the name of the ranges that are steps; empty for those that the file marks.
+        graph_capture: a trace of the capture of the CUDA graphs that it replays.
     """
 
     path: str
@@ -57,6 +58,7 @@ class Source:
     cache: bool
     rank: int | None = None
     step_range: str = ""
+    graph_capture: str | None = None
 
     def open(self, *, memory: bool = False) -> Trace:
         """The annotated trace, with a progress bar while it is read.
@@ -105,6 +107,7 @@ class Source:
                 model=self.model,
                 as_recorded=self.as_recorded,
                 step_range=self.step_range,
+                graph_capture=self.graph_capture,
                 cache=self.cache,
                 progress=progress,
             )
@@ -145,6 +148,12 @@ def takes_file(command: Command) -> Command:
     )
     @keeps_recorded_times
     @chooses_step_range
+    @click.option(
+        "--graph-capture",
+        metavar="TRACE",
+        type=NamedPath(exists=True, dir_okay=False),
+        help="Trace of the capture of the CUDA graphs that FILE replays.",
+    )
     @click.option("--no-cache", is_flag=True, help="Do not use the cache.")
     @wraps(command)
     def with_file(
@@ -157,7 +166,8 @@ def takes_file(command: Command) -> Command:
         # It begins before NumPy is loaded, whose threads otherwise have arenas of their own, which
         # later threads would take over; these return memory all the same.
         click.get_current_context().find_root().with_resource(freed_memory_kept())
-        source = Source(file, model, as_recorded, not no_cache, rest.get("rank"), step_range)
+        capture = rest.pop("graph_capture")
+        source = Source(file, model, as_recorded, not no_cache, rest.get("rank"), step_range, capture)
         return command(file=source, **rest)
 
     return with_file  # type: ignore[return-value]

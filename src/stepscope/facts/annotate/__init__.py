@@ -12,6 +12,8 @@ from stepscope.facts.annotate.device.idle import find_idle
 from stepscope.facts.annotate.device.kernel_kinds import classify_kernels
 from stepscope.facts.annotate.jax.device_runs import link_programs
 from stepscope.facts.annotate.links.backward import link_backward
+from stepscope.facts.annotate.links.captured_graphs import captures_of, recorded_captures, with_captures
+from stepscope.facts.annotate.links.graph_replays import link_replays, replayed
 from stepscope.facts.annotate.links.launches import link_launches
 from stepscope.facts.annotate.modules.modules import attribute_modules
 from stepscope.facts.annotate.stages.stage_runs import find_runs
@@ -36,7 +38,13 @@ def annotate(trace: Trace, model: Mapping[str, Any] | None = None) -> Trace:
     """
     if model is not None and not trace.metadata.model:
         trace = trace.with_metadata(model=model)
-    return _by_name_and_by_time(_with_stages(trace)) if len(trace.events) else trace
+    if not len(trace.events):
+        return trace
+    annotated = _by_name_and_by_time(link_replays(_with_stages(trace)))
+    if captures_of(trace).graphs or not replayed(annotated).any():
+        return annotated
+    captures = recorded_captures(annotated)  # only annotated events show the modules of captures
+    return annotate(with_captures(trace, captures)) if captures.graphs else annotated
 
 
 def find_stages(trace: Trace) -> Trace:

@@ -192,6 +192,22 @@ def test_a_graph_that_lost_some_of_its_kernels_leaves_its_step_out() -> None:
     assert us(trace, "steps", "step", "device_busy_ns") == [(0, 600), (3, 600)]
 
 
+def test_graphs_launched_in_another_order_lost_nothing() -> None:
+    """Each step launches a graph of three kernels and one of one; step 1 the second first."""
+    lines = []
+    for step in range(4):
+        begin = 1000 * step
+        lines.append(f"main | {begin} {begin + 990} | ProfilerStep#{step}")
+        for number, kernels in enumerate((1, 3) if step == 1 else (3, 1)):
+            at, call = begin + 10 + 400 * number, 2 * step + number
+            lines.append(f"main | {at} {at + 10} | cudaGraphLaunch | corr={call}")
+            for kernel in range(kernels):
+                lines.append(f"stream 7 | {at + 20 + 50 * kernel} {at + 70 + 50 * kernel} | k | corr={call}")
+    assert "work_missing" not in {
+        row["code"] for row in annotate(drawn_trace("\n".join(lines)))["warnings"].rows()
+    }
+
+
 def test_notes_of_a_recorder_withhold_the_verdict_where_launches_do_not_show_which() -> None:
     trace = drawn_trace("""
         main     | 0  100 | ProfilerStep#1

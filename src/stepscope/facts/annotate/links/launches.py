@@ -245,7 +245,8 @@ def _message(events: Table, what: str, rows: Ids32, where: str) -> str:
 
 # -- work without a correlation id: by external id, or by order in time
 
-_EXTERNAL_ID = re.compile(rb'"external id"\s*:\s*"?(\d+)', re.IGNORECASE)
+_EXTERNAL_ID = re.compile(rb'"external id"\s*:\s*"?(\d{1,20})', re.IGNORECASE)
+_LARGEST = 2**63 - 1  # of an int64
 _COPY = re.compile(r"mem_?cpy|memory_?copy|mem_?buffer_?copy|dma", re.IGNORECASE)
 _SET = re.compile(r"mem_?set|buffer_?fill", re.IGNORECASE)
 _LAUNCH = re.compile(r"launch", re.IGNORECASE)
@@ -266,11 +267,11 @@ def by_external_id(trace: Trace, device: Ids32) -> Ids32:
 
     Source: `args."External id"` in the trace-event output of libkineto.
     """
-    wanted = _external_ids(trace, device)
+    wanted = recorded_ids(trace, device, _EXTERNAL_ID)
     if not (wanted >= 0).any():
         return np.full(len(device), -1, np.int32)
     operators = np.flatnonzero(trace.events.text("category").mask("cpu_op") & on_host(trace))
-    ids = _external_ids(trace, operators)
+    ids = recorded_ids(trace, operators, _EXTERNAL_ID)
     order = np.argsort(ids, kind="stable")
     return _through_calls(trace, device, _look_up(ids[order], operators[order], wanted))
 
@@ -291,9 +292,9 @@ def by_order(trace: Trace, device: Ids32, caller: Ids32) -> Ids32:
     events = trace.events
     result = np.full(len(device), -1, np.int32)
     candidates = _uncorrelated(trace, device) & (caller < 0)
-    calls, call_kind = _launch_calls(trace)
+    calls, call_kind = launch_calls(trace)
     unused = ~np.isin(calls, caller)
-    kind = _kind_of_work(events.text("category"), device)
+    kind = kind_of_work(events.text("category"), device)
     for code in (_KERNEL, _MEMCPY, _MEMSET):
         work = np.flatnonzero(candidates & (kind == code))
         free = calls[unused & (call_kind == code)]
@@ -326,23 +327,23 @@ def is_graph_launch(name: str) -> bool:
     return _GRAPH_LAUNCH.match(name) is not None
 
 
-def _external_ids(trace: Trace, rows: Ids32 | Ids) -> Ids:
-    """The external id among the arguments of each event, -1 without one."""
+def recorded_ids(trace: Trace, rows: Ids32 | Ids, pattern: re.Pattern[bytes]) -> Ids:
+    """The number that a pattern finds among the arguments of each event, -1 without one."""
     source = trace.events["source"][rows].astype(np.int64)
     order = np.argsort(source, kind="stable")
     result = np.full(len(rows), -1, np.int64)
     texts = trace.arguments.texts(source[order]) if len(rows) else []
-    result[order] = [int(m[1]) if (m := _EXTERNAL_ID.search(text)) else -1 for text in texts]
+    result[order] = [int(m[1]) & _LARGEST if (m := pattern.search(text)) else -1 for text in texts]
     return result
 
 
 def _through_calls(trace: Trace, device: Ids32, operator: Ids32) -> Ids32:
     """Replace an operator by the launch calls inside it, if they are as many as its work."""
     events = trace.events
-    calls, call_kind = _launch_calls(trace)
+    calls, call_kind = launch_calls(trace)
     is_operator = events.text("category").mask("cpu_op")
     inside = inherit(events["parent"], np.where(is_operator, events["id"], -1))[calls]
-    kind = _kind_of_work(events.text("category"), device)
+    kind = kind_of_work(events.text("category"), device)
     work_key = np.where(operator >= 0, operator.astype(np.int64) * 3 + kind, -1)
     call_key = np.where((inside >= 0) & (call_kind >= 0), inside.astype(np.int64) * 3 + call_kind, -2)
     keys, position = np.unique(np.concatenate([work_key, call_key]), return_inverse=True)
@@ -358,7 +359,7 @@ def _through_calls(trace: Trace, device: Ids32, operator: Ids32) -> Ids32:
     return result
 
 
-def _launch_calls(trace: Trace) -> tuple[Ids, Codes8]:
+def launch_calls(trace: Trace) -> tuple[Ids, Codes8]:
     """The outermost runtime calls that launch device work, and the kind of work."""
     events = trace.events
     runtime = events.text("category").mask("runtime")
@@ -377,7 +378,7 @@ def _kind_of_call(name: str) -> int:
     return _KERNEL if _LAUNCH.search(name) else _NO_LAUNCH
 
 
-def _kind_of_work(category: Text, device: Ids32) -> Codes8:
+def kind_of_work(category: Text, device: Ids32) -> Codes8:
     kind = np.full(len(device), _KERNEL, np.int8)
     kind[category.mask("memcpy")[device]] = _MEMCPY
     kind[category.mask("memset")[device]] = _MEMSET

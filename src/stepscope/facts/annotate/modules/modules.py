@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from stepscope.base.arrays import Ids, Ids32, Mask, Rows
 from stepscope.facts.annotate.jax.modules import from_functions, from_scopes, from_stacks, with_evaluation
 from stepscope.facts.annotate.jax.parameters import parameter_sizes, sizes_by_use, with_updates
+from stepscope.facts.annotate.links.graph_replays import replayed_modules
 from stepscope.facts.annotate.links.launches import launch_of, on_host
 from stepscope.facts.annotate.module_evidence import Evidence, Module, tree_modules
 from stepscope.facts.annotate.modules.costs import module_table
@@ -36,7 +38,10 @@ def attribute_modules(trace: Trace) -> Trace:
     to the module of its scope, or of the stack in which it was traced; one of the optimizer to that
     whose parameters it updates.
     """
-    evidence = from_ranges(trace) or from_frames(trace) or _of_compiled(trace) or from_tree(trace)
+    evidence = from_ranges(trace) or from_frames(trace)
+    rows, paths, classes = replayed_modules(trace)
+    evidence = evidence or (None if len(rows) else _of_compiled(trace)) or from_tree(trace)
+    evidence = _with_captured(trace, evidence, rows, paths, classes) if any(paths) else evidence
     if evidence is None:
         return trace
     call_of, calls = evidence.call_of, np.zeros(len(evidence.modules), np.int64)
@@ -47,9 +52,30 @@ def attribute_modules(trace: Trace) -> Trace:
         call_of = np.where(compiled.module >= 0, compiled.module, call_of)
         calls = calls + compiled.calls
         trace = trace.with_table(compiled.shares).with_warnings(compiled.warnings())
-    trace = trace.with_events(module=call_of if evidence.own else _by_call(trace, call_of))
+    module = call_of if evidence.own else _by_call(trace, call_of)
+    captured = evidence.call_of[rows]
+    module[rows] = np.where(captured >= 0, captured, module[rows])
+    trace = trace.with_events(module=module)
     table = module_table(trace, evidence)
     return trace.with_table(table.with_columns(calls=table["calls"] + calls))
+
+
+def _with_captured(
+    trace: Trace, evidence: Evidence | None, rows: Ids, paths: list[str], classes: Mapping[str, str]
+) -> Evidence:
+    """The modules of a trace, and those in which work of CUDA graphs (`rows`) was captured."""
+    evidence = evidence or Evidence("captured", [], np.full(len(trace.events), -1, np.int32))
+    modules, call_of = list(evidence.modules), evidence.call_of.copy()
+    number = {module.path: place for place, module in enumerate(modules)}
+    around = {part for path in set(paths) - {""} for part in accumulate(path.split("."), "{}.{}".format)}
+    for path in sorted(around - set(number)):
+        above, _, name = path.rpartition(".")
+        number[path] = len(modules)
+        modules.append(Module(path, name, classes.get(path, ""), number.get(above, -1)))
+    call_of[rows] = [number.get(path, -1) for path in paths]
+    added = np.zeros(len(modules) - len(evidence.modules), np.int64)
+    calls = None if evidence.calls is None else np.append(evidence.calls, added)
+    return replace(evidence, modules=modules, call_of=call_of, calls=calls)
 
 
 def _of_compiled(trace: Trace) -> Evidence | None:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.base.arrays import Ids, IntArray, Mask, Rows
+from stepscope.facts.annotate.links.captured_graphs import capture_of
 from stepscope.facts.annotate.links.launches import (
     device_work,
     is_graph_launch,
@@ -27,8 +28,6 @@ from stepscope.trace.row_order import begins_run
 from stepscope.trace.trace import Trace
 
 _KERNEL_LAUNCH = re.compile(r"^(cu|cuda|hip)(?!\w*Cooperative)\w*Launch\w*Kernel")
-_BEGIN_CAPTURE = re.compile(r"^(cu|cuda|hip)StreamBeginCapture")
-_END_CAPTURE = re.compile(r"^(cu|cuda|hip)StreamEndCapture")
 _SYNCHRONIZE = re.compile(r"^(cudaDevice|hipDevice|cudaThread|cuCtx)Synchronize")
 _ASYNC_COPY = re.compile(r"^(cu|cuda|hip)Memcpy\w*Async")
 _MOSTLY = 0.5  # of the calls of a copy's name: where so many have work, all should
@@ -67,7 +66,7 @@ def launch_calls(trace: Trace) -> LaunchCalls:
     starts_work &= events.text("category").mask("runtime")
     rows = np.flatnonzero(outermost(events["parent"], starts_work))
     works = _works(trace, rows)
-    missing = (works == 0) & ~_captured(trace, rows)
+    missing = (works == 0) & (capture_of(trace)[rows] < 0)
     if _unlinked_count(trace) >= missing.sum():
         missing[:] = False  # it is there, without a link to its launch
     if missing.any():
@@ -99,29 +98,12 @@ def _numbered(rows: Rows, count: int) -> IntArray:
     return number
 
 
-def _captured(trace: Trace, rows: Rows) -> Mask:
-    """Whether each call is in the capture of a stream: after more begins than ends.
-
-    An end without a begin is of a capture that the recording began in.
-    """
-    events = trace.events
-    names = events.text("name")
-    begins, ends = (
-        names.where(lambda name, pattern=pattern: bool(pattern.match(name)))  # type: ignore[misc]
-        for pattern in (_BEGIN_CAPTURE, _END_CAPTURE)
-    )
-    change = begins.astype(np.int64) - ends
-    open_captures = np.cumsum(change)
-    open_captures -= min(int(open_captures.min(initial=0)), 0)
-    return np.asarray(open_captures[rows] > 0)
-
-
 def _copies(trace: Trace) -> Rows:
     """Asynchronous copies without work, where most copies by the same call have some."""
     events = trace.events
     names = events.text("name")
     rows = np.flatnonzero(names.where(lambda name: bool(_ASYNC_COPY.match(name))))
-    rows = rows[~_captured(trace, rows)]
+    rows = rows[capture_of(trace)[rows] < 0]
     has = _works(trace, rows) > 0
     code = events["name"][rows]
     of_name, with_work = np.bincount(code), np.bincount(code, has)
@@ -152,7 +134,8 @@ def _pending(trace: Trace, rows: Rows, missing: Mask) -> Mask:
 def with_partial_graphs(calls: LaunchCalls, step: IntArray) -> LaunchCalls:
     """The calls, where launches of graphs that lost a part of their work count as missing.
 
-    The same launch in most steps has more pieces of work.
+    The same launch in most steps has more pieces of work, and no other launch has so few: steps may
+    launch several graphs in any order.
 
     Args:
         step: index of the step of each event, or -1, shape (events,).
@@ -168,7 +151,7 @@ def with_partial_graphs(calls: LaunchCalls, step: IntArray) -> LaunchCalls:
     whole = works.max(axis=0)
     mostly = (works == whole).mean(axis=0) >= _MOSTLY
     missing = calls.missing.copy()
-    missing[alike] |= ((works < whole) & mostly).ravel()
+    missing[alike] |= ((works < whole) & mostly & ~np.isin(works, whole)).ravel()
     return calls._replace(missing=missing)
 
 
