@@ -81,14 +81,27 @@ def open_file(
 ) -> Trace:
     """Read and annotate one file; depends on the file alone, so any process can run it."""
     from stepscope.read import read
+    from stepscope.trace.portable import REDACTED
 
     key = _trace_key(path, model, as_recorded, step_range) if cache else None
-    trace = _with_chosen_steps(read(path, _byte_counter([path], progress)), step_range)
-    trace = _annotated(trace, model, as_recorded)
+    trace = read(path, _byte_counter([path], progress))
+    if trace.metadata.properties.get(REDACTED):
+        refused = {"--as-recorded": as_recorded, "--step-range": step_range, "--model": model}
+        return _as_redacted(trace, [option for option, value in refused.items() if value])
+    trace = _annotated(_with_chosen_steps(trace, step_range), model, as_recorded)
     if trace.metadata.capture and len(trace["contexts"]):
         trace = _with_windows(trace, path)
     if key and key == _trace_key(path, model, as_recorded, step_range):  # else it changed while it was read
         trace_cache.keep(key, trace)
+    return trace
+
+
+def _as_redacted(trace: Trace, options: list[str]) -> Trace:
+    """A redacted trace as it is: its facts were derived from names that it no longer has."""
+    if options:
+        raise IngestError(
+            f"{trace.metadata.source} is redacted; give {options[0]} to stepscope redact instead"
+        )
     return trace
 
 
