@@ -176,9 +176,7 @@ class Trace:
 
     def to_pandas(self, table: str) -> pandas.DataFrame:
         """One table as a pandas DataFrame, null as NA (needs pandas installed)."""
-        from stepscope.trace.query import arrow_table
-
-        return arrow_table(self[table]).to_pandas()
+        return self[table].to_pandas()
 
 
 def clock_of(metadata: Metadata) -> int:
