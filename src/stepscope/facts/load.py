@@ -62,6 +62,9 @@ def open(
         >>> trace = stepscope.open("train.stepscope")  # doctest: +SKIP
         >>> trace.query("select step, end_ns - start_ns from steps")  # doctest: +SKIP
     """
+    from stepscope.trace.trace import Trace
+
+    Trace.picture = _picture
     if not os.fspath(path):
         raise IngestError("the path is empty; give a file or folder")
     source, tree = Path(path), _read_model(model)
@@ -306,3 +309,14 @@ def _without_earlier_cycles(traces: Mapping[Path, Trace]) -> tuple[dict[Path, Tr
         f"give it alone: {shown(earlier)}"
     )
     return kept, [("earlier_cycle", message, len(earlier))] if earlier else []
+
+
+def _picture(trace: Trace) -> str | None:
+    """The report of a trace with steps, as notebooks show it."""
+    from stepscope.facts.annotate.steps.step_table import ranks_with_steps
+    from stepscope.facts.summary.report_facts import summarize
+    from stepscope.facts.summary.report_text import picture
+
+    if not len(trace["steps"]):
+        return None
+    return picture([summarize(trace, rank) for rank in ranks_with_steps(trace)])

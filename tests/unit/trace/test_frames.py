@@ -30,7 +30,11 @@ def test_numbers_are_not_copied() -> None:
 
 
 def test_libraries_read_it_through_the_interface_of_arrow() -> None:
-    assert pa.RecordBatchReader.from_stream(EVENTS).read_all()["duration_ns"].to_pylist() == [9000, 1000, 5000]
+    assert pa.RecordBatchReader.from_stream(EVENTS).read_all()["duration_ns"].to_pylist() == [
+        9000,
+        1000,
+        5000,
+    ]
 
 
 def test_an_empty_table_has_its_columns() -> None:
