@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from stepscope.base.arrays import Mask
 from stepscope.trace.arguments import ArgumentBlock, Arguments, parse
 from stepscope.trace.declaration import DEVICE_WORK
 from stepscope.trace.portable import REDACTED
@@ -28,6 +25,7 @@ REVEALED = (
 _PATHS = {"modules.path", "modules.name", "storages.path", "contexts.module", "evidence.module"}
 _FILES = {"modules.file", "modules.call_file", "frames.file", "stacks.file"}
 _FILES |= {"storages.file", "contexts.file", "evidence.file"}
+_RANGES = ("annotation", "python")  # whose names are the user's, also where they look like operators
 _FREE = ("capture", "model", "properties", "recording_cost")  # fields of the metadata with any texts
 _DEVICE_KINDS = ("kernel", "memcpy", "memset", "communication")  # of contexts
 
@@ -51,24 +49,20 @@ def _table(table: Table, words: Words) -> Table:
 def _column(table: Table, column: str, words: Words) -> Text:
     name, text = f"{table.schema.name}.{column}", table.text(column).compact()
     if name == "events.name":
-        return _names(text, table.text("category").mask(*DEVICE_WORK), words)
+        return _names(text, table.text("category"), DEVICE_WORK, words)
     if name == "contexts.name":
-        return _names(text, table.text("kind").mask(*_DEVICE_KINDS), words)
+        return _names(text, table.text("kind"), _DEVICE_KINDS, words)
     change = words.module_path if name in _PATHS else words.file if name in _FILES else words.text
     change = words.class_name if name == "modules.class" else change
-    return text.map(partial(_changed, change))
+    return text.map(change)
 
 
-def _changed(change: Callable[[str], str], value: str) -> str:
-    return change(value) if value else value
-
-
-def _names(names: Text, of_device: Mask, words: Words) -> Text:
-    """Names of device work as they are, others replaced: both may have the same name."""
-    codes = np.where(of_device, names.codes.astype(np.int64) + len(names.values), names.codes)
-    both = Text(np.where(names.codes < 0, -1, codes), [*map(words.event, names.values), *names.values])
-    used = both.compact()
-    return used.map(str)
+def _names(names: Text, kinds: Text, of_device: tuple[str, ...], words: Words) -> Text:
+    """Names of device work as they are, of ranges and others replaced: all may have the same name."""
+    how = np.where(kinds.mask(*of_device), 2, kinds.mask(*_RANGES))
+    values = [*map(words.event, names.values), *map(words.range, names.values), *names.values]
+    codes = np.where(names.codes < 0, -1, names.codes + how * len(names.values))
+    return Text(codes, values).compact().map(str)
 
 
 def _metadata(metadata: Metadata, words: Words) -> Metadata:

@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,11 @@ from stepscope.base.typed_data import decode
 _ANALYSIS = ("base", "record", "read", "trace", "facts", "graph", "models", "analyze")
 _LITERAL = re.compile(r'"([^"\n]*)"')
 _DOCSTRING = re.compile(r'"""[\s\S]*?"""')
-_SENTENCE = re.compile(
-    r"(?:^| )(?:a|an|and|are|as|by|for|in|is|it|its|no|not|of|on|or|that|the|to|with)(?:$| )"
-)
+_SENTENCE = re.compile(r"(?:^| )(?:a|an|and|are|as|by|for|in|is|its?|not?|of|on|or|that|the|to|with)(?:$| )")
 _WORD = re.compile(r"\w*[^\W\d]\w*")
-_ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b")  # of a machine
+_ADDRESS = re.compile(  # of a machine: IPv4, IPv6 or MAC, UUID
+    r"\b(?:\d{1,3}(?:\.\d{1,3}){3}|(?:[\da-fA-F]{1,4}:){4,7}[\da-fA-F]{1,4}|[\da-fA-F]{8}(?:-[\da-fA-F]{4,12}){4})\b"
+)
 _HEX = re.compile(r"0x[0-9a-fA-F]+")
 _NUMBERED = re.compile(r"(.*?)(\d*(?:_\d+)*)", re.DOTALL)
 _EXPONENT = re.compile(r"\d+[eE]\d*")  # of 1.5e-05
@@ -86,30 +87,33 @@ class Words:
 
     def event(self, name: str) -> str:
         """The name of an event on the CPU: calls of libraries and operators of any package are kept."""
+        return name if _OPERATOR.fullmatch(name) or _CALL.fullmatch(name) else self.range(name)
+
+    def range(self, name: str) -> str:
+        """The name of a range: frames of public packages are kept."""
         if (frame := _FRAME.fullmatch(name)) and frame[1].partition("/")[0] in _PUBLIC:
             return name if self.file(frame[1]) == frame[1] else self.text(name)
         head, mark, path = name.partition("stepscope.module: ")
-        if mark and not head:
-            return mark + self.module_path(path)
-        return name if _OPERATOR.fullmatch(name) or _CALL.fullmatch(name) else self.text(name)
+        return mark + self.module_path(path) if mark and not head else self.text(name)
 
     def value(self, value: Any, key: str = "") -> Any:
         """Plain data with its texts replaced, and its keys."""
         if isinstance(value, str):
             return self._rule(key)(value)
         if isinstance(value, dict):
-            named = key in _BY_NAME  # of optimizers; what they list are paths of modules
-            settings = key in _SETTINGS
-            of_device = key == "devices"
-            return {
-                str(k) if settings else self.text(str(k)): v
-                if of_device and k in _DEVICE_NAMES
-                else self.value(v, "path" if named else str(k))
-                for k, v in value.items()
-            }
+            return dict(self._item(key, str(name), item) for name, item in value.items())
         if isinstance(value, (list, tuple)):
             return [self.value(item, key) for item in value]
         return value
+
+    def _item(self, key: str, name: str, value: Any) -> tuple[str, Any]:
+        """An item of a dictionary under `key`."""
+        if key == "devices" and name in _DEVICE_NAMES:
+            return name, value
+        of_modules = key == "updated_modules"  # by optimizer
+        return name if key in _SETTINGS else self.text(name), self.value(
+            value, "path" if of_modules else name
+        )
 
     def _rule(self, key: str) -> Callable[[str], str]:
         if key in _OF_MODULES:
@@ -118,11 +122,7 @@ class Words:
 
     def _text(self, text: str) -> str:
         """Any text: paths as paths, other words unless the analysis knows them."""
-        parts, end = [], 0
-        for match in _PATH.finditer(text):
-            parts += [self._words(text[end : match.start()]), self._path(match[0])]
-            end = match.end()
-        return "".join([*parts, self._words(text[end:])])
+        return _mapped(_PATH, text, self._path, self._words)
 
     def _path(self, path: str) -> str:
         return self._words(path) if _XLA.match(path) else self.file(path)
@@ -144,24 +144,21 @@ class Words:
         return self.module_path(_ADDRESS.sub(self._address, stem)) + (ending[0] if ending else "")
 
     def _address(self, match: re.Match[str]) -> str:
-        return self._private(f"address {match[0]}")
+        return self._private(f"address {match[0]} ")  # ends in no number, which would stay
 
     def _words(self, text: str) -> str:
-        parts, end = [], 0
-        for match in _DOTTED.finditer(text):
-            if match[0].partition(".")[0] in _PUBLIC:
-                parts += [self._plain(text[end : match.start()]), match[0]]
-                end = match.end()
-        return "".join([*parts, self._plain(text[end:])])
+        return _mapped(_DOTTED, text, self._dotted, self._plain)
+
+    def _dotted(self, name: str) -> str:
+        return name if name.partition(".")[0] in _PUBLIC else self._plain(name)
 
     def _plain(self, text: str) -> str:
         return _WORD.sub(lambda match: self._word(match[0]), _ADDRESS.sub(self._address, text))
 
     def _word(self, word: str) -> str:
-        stem, _ = _stem(word)
-        if _is_known(word) or _is_known(stem) or any(kept.fullmatch(word) for kept in _KEPT):
+        if _is_known(word) or _is_known(_stem(word)[0]) or any(kept.fullmatch(word) for kept in _KEPT):
             return word
-        if stem.startswith("jit_"):  # what JAX calls the program of a function
+        if word.startswith("jit_"):  # what JAX calls the program of a function
             return "jit_" + self._word(word[4:])
         return self._private(word)
 
@@ -180,7 +177,15 @@ _KEPT = (_BACKWARD, _HEX, _EXPONENT, _SIZES, _TRITON)
 _OF_MODULES = {"path", "module", "base", "modules", "root"}
 _SETTINGS = {"allocator_settings", "options"}  # names of PyTorch and of the recorder
 _DEVICE_NAMES = {"name", "device_vendor", "gcnArchName"}  # by which data sheets are found
-_BY_NAME = {"updated_modules"}
+
+
+def _mapped(
+    pattern: re.Pattern[str], text: str, inside: Callable[[str], str], outside: Callable[[str], str]
+) -> str:
+    """The text with what matches mapped in one way, and what is between in another."""
+    ends = [0, *(end for match in pattern.finditer(text) for end in match.span()), len(text)]
+    parts = [text[start:end] for start, end in pairwise(ends)]
+    return "".join([outside(part) if row % 2 == 0 else inside(part) for row, part in enumerate(parts)])
 
 
 def _stem(word: str) -> tuple[str, str]:
@@ -196,9 +201,7 @@ def _public_from(parts: list[str]) -> int:
         if library or (part in _INSTALLED and package in _PUBLIC):
             return row + 2
     relative = "".join(parts)
-    if _BY_NAME_ALONE.match(relative) or relative in _standard_files():
-        return 0
-    return len(parts)
+    return 0 if _BY_NAME_ALONE.match(relative) or relative in _standard_files() else len(parts)
 
 
 @cache
@@ -219,12 +222,7 @@ def _is_known(word: str) -> bool:
 @cache
 def _vocabulary() -> frozenset[str]:
     """The words in the texts of stepscope's own analysis, without those of documentation and sentences."""
-    here = Path(__file__).parents[1]
-    sources = (file for name in _ANALYSIS for file in (here / name).rglob("*.py"))
-    texts = (text for file in sources for text in _literals(file.read_text("utf-8")))
-    return frozenset(word for text in texts for word in _WORD.findall(text))
-
-
-def _literals(source: str) -> list[str]:
-    literals = _LITERAL.findall(_DOCSTRING.sub("", source))
-    return [text for text in literals if not _SENTENCE.search(text)]
+    folders = (Path(__file__).parents[1] / name for name in _ANALYSIS)
+    sources = (file.read_text("utf-8") for folder in folders for file in folder.rglob("*.py"))
+    texts = (text for source in sources for text in _LITERAL.findall(_DOCSTRING.sub("", source)))
+    return frozenset(word for text in texts if not _SENTENCE.search(text) for word in _WORD.findall(text))

@@ -23,6 +23,8 @@ STEP = annotate(
         main     | 10  20 | aten::mm         | seq=1
         main     | 12  14 | cudaLaunchKernel | corr=7
         main     | 50  60 | acme_data
+        main     | 62  70 | acme::sort   | cat=cpu_op
+        main     | 72  80 | acme::phase  | cat=annotation
         stream 7 | 30  50 | acme_kernel      | corr=7
     """)
 )
@@ -42,7 +44,8 @@ def test_kernels_and_operators_keep_their_names_and_ranges_lose_them() -> None:
     names = list(redacted(STEP, KEY).events.text("name"))
     assert names[:3] == ["ProfilerStep#0", "aten::mm", "cudaLaunchKernel"]
     assert "acme_kernel" in names
-    assert "acme_data" not in names
+    assert "acme::sort" in names
+    assert not {"acme_data", "acme::phase"} & {*names}
 
 
 @pytest.mark.parametrize(
@@ -101,6 +104,14 @@ def test_where_a_package_is_installed_is_replaced() -> None:
 def test_what_identifies_is_replaced(secret: str) -> None:
     replaced = WORDS.text(secret).lower()
     assert not [word for word in ("alice", "acme", "churn", "10.1.2", "アクメ") if word in replaced]
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["10.1.2.3", "52:54:00:12:34:56", "2001:db8:0:0:1:2:3:4", "5f8e1a2b-1234-4567-8901-123456789012"],
+)
+def test_no_number_of_an_address_is_left(address: str) -> None:
+    assert not [digit for digit in "0123456789" if digit in WORDS.text(f"at {address}")]
 
 
 def test_the_key_decides_the_names() -> None:

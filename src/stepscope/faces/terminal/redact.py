@@ -8,7 +8,7 @@ import secrets
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -43,12 +43,8 @@ def redact(file: Source, out: str, key: str | None) -> None:
     stepscope redact trace.json.gz shared.stepscope
     """
     secret = Path(key).read_bytes() if key else own_key()
-    folder = Path(file.path)
-    if folder.is_dir():
-        written = _redact_folder(file, Path(out), secret)
-    else:
-        written = [_redact_file(file, Path(out), secret)]
-    _say(written)
+    write = _redact_folder if Path(file.path).is_dir() else _redact_file
+    _say(write(file, Path(out), secret))
 
 
 def own_key() -> bytes:
@@ -65,7 +61,7 @@ def own_key() -> bytes:
     return path.read_bytes()
 
 
-def _redact_file(file: Source, out: Path, key: bytes) -> Path:
+def _redact_file(file: Source, out: Path, key: bytes) -> list[Path]:
     from stepscope.trace.redact import redacted
 
     if out.suffix != ".stepscope":
@@ -73,7 +69,7 @@ def _redact_file(file: Source, out: Path, key: bytes) -> Path:
     if out.exists() and out.samefile(file.path):
         raise click.UsageError(f"{out} is the file to redact; give another name")
     _write(redacted(file.open(memory=True), key), out)
-    return out
+    return [out]
 
 
 def _redact_folder(file: Source, out: Path, key: bytes) -> list[Path]:
@@ -99,12 +95,7 @@ def _write(trace: Trace, out: Path) -> None:
     from stepscope.read.recorded.capture_file import TABLES
     from stepscope.trace.portable import to_bytes
 
-    manifest: dict[str, Any] = {
-        "format": "stepscope capture",
-        "version": 1,
-        "outcome": "complete",
-        "message": "redacted",
-    }
+    manifest = {"format": "stepscope capture", "version": 1, "outcome": "complete", "message": "redacted"}
     work = unfinished(out)
     with zipfile.ZipFile(work, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in (("manifest.json", json.dumps(manifest)), (TABLES, to_bytes(trace))):
