@@ -28,6 +28,7 @@ __all__ = [
 # Loaded when first asked for: a training script that records must not load the analysis.
 _HOMES = {
     "Trace": "stepscope.trace.trace",
+    "load_ipython_extension": "stepscope.faces.notebook",
     "open": "stepscope.facts.load",
     "profile": "stepscope.record",
     "record_contexts": "stepscope.record",

@@ -177,6 +177,15 @@ def check_commands(data: bytes) -> None:
             run_command(name, *files, *more)
 
 
+def check_tables(data: bytes) -> None:
+    """Two of the commands on a redacted capture."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("manifest.json", (CORPUS / "manifest/plain.json").read_bytes())
+        archive.writestr("tables.msgpack", data)
+    check_commands(file.getvalue())
+
+
 def run_command(*arguments: str) -> None:
     """Run a command in this process; it ends as the command line lets it end."""
     from stepscope.faces.terminal.commands import stepscope
@@ -327,6 +336,7 @@ _RECORDED = ("read/recorded",)
 TARGETS: dict[str, Target] = {
     "file": Target(check_file, (mutate_json,), "file", _CHROME),
     "manifest": Target(check_member("manifest.json"), (mutate_json,), "manifest", _RECORDED),
+    "tables": Target(check_tables, (mutate_bytes,), "tables", ("trace/portable.py",)),
     "contexts": Target(check_member("contexts.json"), (mutate_json,), "contexts", _RECORDED),
     "samples": Target(check_member("samples.json"), (mutate_json,), "samples", _RECORDED),
     "compiled": Target(check_member("compiled.json"), (mutate_json,), "compiled", _RECORDED),

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md"])
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "SUPPORT.md"])
 def test_links_lead_to_files(name: str) -> None:
     links = re.findall(r"\]\(([^)#]+)", (ROOT / name).read_text())
     files = [link for link in links if "://" not in link and not link.startswith("mailto:")]

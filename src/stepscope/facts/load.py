@@ -65,6 +65,9 @@ def open(
         >>> trace = stepscope.open("train.stepscope")  # doctest: +SKIP
         >>> trace.query("select step, end_ns - start_ns from steps")  # doctest: +SKIP
     """
+    from stepscope.trace.trace import Trace
+
+    Trace.picture = _picture
     if not os.fspath(path):
         raise IngestError("the path is empty; give a file or folder")
     source, tree = Path(path), _read_model(model)
@@ -87,9 +90,15 @@ def open_file(
 ) -> Trace:
     """Read and annotate one file; depends on it and `captures` alone, so any process can run it."""
     from stepscope.read import read
+    from stepscope.trace.portable import REDACTED
 
     key = _trace_key(path, model, as_recorded, step_range, captures) if cache else None
-    trace = _with_chosen_steps(read(path, _byte_counter([path], progress)), step_range)
+    trace = read(path, _byte_counter([path], progress))
+    if trace.metadata.properties.get(REDACTED):
+        refused: dict[str, object] = {"--as-recorded": as_recorded, "--step-range": step_range}
+        refused |= {"--model": model, "--graph-capture": captures}
+        return _as_redacted(trace, [option for option, value in refused.items() if value])
+    trace = _with_chosen_steps(trace, step_range)
     if captures:
         trace = trace.with_metadata(properties={**trace.metadata.properties, **captures})
     trace = _annotated(trace, model, as_recorded)
@@ -97,6 +106,15 @@ def open_file(
         trace = _with_windows(trace, path)
     if key and key == _trace_key(path, model, as_recorded, step_range, captures):  # else it changed
         trace_cache.keep(key, trace)
+    return trace
+
+
+def _as_redacted(trace: Trace, options: list[str]) -> Trace:
+    """A redacted trace as it is: its facts were derived from names that it no longer has."""
+    if options:
+        raise IngestError(
+            f"{trace.metadata.source} is redacted; give {options[0]} to stepscope redact instead"
+        )
     return trace
 
 
@@ -314,3 +332,14 @@ def _without_earlier_cycles(traces: Mapping[Path, Trace]) -> tuple[dict[Path, Tr
         f"give it alone: {shown(earlier)}"
     )
     return kept, [("earlier_cycle", message, len(earlier))] if earlier else []
+
+
+def _picture(trace: Trace) -> str | None:
+    """The report of a trace with steps, as notebooks show it."""
+    from stepscope.facts.annotate.steps.step_table import ranks_with_steps
+    from stepscope.facts.summary.report_facts import summarize
+    from stepscope.facts.summary.report_text import picture
+
+    if not len(trace["steps"]):
+        return None
+    return picture([summarize(trace, rank) for rank in ranks_with_steps(trace)])

@@ -63,7 +63,8 @@ def read(path: Path, progress: Progress = lambda size: None) -> Trace:
         raise IngestError(f"{path}: {error}") from error
     except OSError as error:
         raise IngestError(f"{path}: {_reason(error)}") from error
-    return trace.with_metadata(source=str(path), format=reader.name)
+    # A redacted file says what it was made from.
+    return trace.with_metadata(source=str(path), format=trace.metadata.format or reader.name)
 
 
 def is_trace(path: Path) -> bool:

@@ -14,9 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from stepscope.errors import QueryError
-from stepscope.trace.arguments import arrow_bytes, arrow_numbers, arrow_text
-from stepscope.trace.declaration import Column
-from stepscope.trace.table import Table
+from stepscope.trace.arguments import arrow_bytes, arrow_numbers
 from stepscope.trace.trace import Trace
 
 ARGUMENTS = "arguments"
@@ -54,20 +52,6 @@ _NO_FILES = {
 }
 _FEW_ROWS = 1 << 14  # of a table that is given to a query though it may not need it
 _READING = ("SELECT", "EXPLAIN", "MULTI")  # DuckDB splits PIVOT into MULTI
-
-
-def arrow_table(table: Table) -> pa.Table:
-    """A table as Arrow, with null as null and text as dictionaries."""
-    arrays = {column.name: _arrow_column(table, column) for column in table.schema.columns}
-    return pa.table(arrays)
-
-
-def _arrow_column(table: Table, column: Column) -> pa.Array:
-    if column.kind == "text":
-        text = table.text(column.name)
-        return arrow_text(text.codes, text.values)
-    values = table[column.name]
-    return arrow_numbers(values, values == -1 if column.nullable else None)
 
 
 @dataclass(frozen=True)
@@ -108,7 +92,7 @@ def tables_for(trace: Trace, connection: Any, sql: str) -> dict[str, pa.Table]:
     full = with_derived_tables(trace, names)
     wanted = {name for name in full.tables if name in names} or set(full.tables)
     tables = {
-        name: arrow_table(table)
+        name: table.to_arrow()
         for name, table in full.tables.items()
         if name in wanted or len(table) <= _FEW_ROWS
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +15,11 @@ from stepscope.trace.columns import constant, taken
 from stepscope.trace.declaration import Column, Schema
 from stepscope.trace.sets import chosen_rows, distinct, one_of
 from stepscope.trace.spill import spilled
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
 
 _DTYPES: dict[str, type[np.generic]] = {
     "i8": np.int8,
@@ -237,6 +242,35 @@ class Table:
         """Each row as a dict with None for null, for small tables and tests."""
         lists = {column.name: self._plain(column.name) for column in self.schema.columns}
         return (dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True))
+
+    def to_arrow(self) -> pyarrow.Table:
+        """The table as Arrow, with null as null and text as dictionaries; numbers are not copied."""
+        import pyarrow
+
+        return pyarrow.table({column.name: self._arrow(column) for column in self.schema.columns})
+
+    def _arrow(self, column: Column) -> pyarrow.Array:
+        from stepscope.trace.arguments import arrow_numbers, arrow_text
+
+        if column.kind == "text":
+            text = self.text(column.name)
+            return arrow_text(text.codes, text.values)
+        values = self[column.name]
+        return arrow_numbers(values, values == -1 if column.nullable else None)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """For every library that reads Arrow's interface, such as `polars.DataFrame(table)`."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The table as a pandas DataFrame, null as NA (needs pandas installed)."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        """The table as a polars DataFrame (needs polars installed)."""
+        import polars
+
+        return polars.DataFrame(self)
 
     def _plain(self, name: str) -> list[Any]:
         column = self.schema.column(name)

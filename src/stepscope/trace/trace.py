@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -88,6 +88,8 @@ class Trace:
         >>> trace["steps"]["end_ns"] - trace["steps"]["start_ns"]  # doctest: +SKIP
     """
 
+    picture: ClassVar[Callable[[Trace], str | None]] = lambda trace: None  # by those who make reports
+
     def __init__(
         self,
         tables: Mapping[str, Table],
@@ -102,6 +104,10 @@ class Trace:
         """For prompts and notebooks: `<Trace train.stepscope: events 1234, steps 3>`."""
         rows = [f"{name} {len(table)}" for name, table in self._tables.items() if len(table)]
         return f"<Trace {self.metadata.source or '(drawn)'}: {', '.join(rows) or 'empty'}>"
+
+    def _repr_html_(self) -> str | None:
+        """For notebooks: the report as a picture; None, for the text above, without steps."""
+        return self.picture()
 
     def __getitem__(self, name: str) -> Table:
         """The table `name`; raises TraceError if it does not exist."""
@@ -176,9 +182,7 @@ class Trace:
 
     def to_pandas(self, table: str) -> pandas.DataFrame:
         """One table as a pandas DataFrame, null as NA (needs pandas installed)."""
-        from stepscope.trace.query import arrow_table
-
-        return arrow_table(self[table]).to_pandas()
+        return self[table].to_pandas()
 
 
 def clock_of(metadata: Metadata) -> int:

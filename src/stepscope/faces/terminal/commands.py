@@ -67,7 +67,11 @@ GROUPS = {
         "batch": "Predict throughput and memory by batch size.",
         "lsp": "Start the language server for editors.",
     },
-    "Data": {"query": "Run SQL on the tables of a trace.", "cache": "Show or clear cached data."},
+    "Data": {
+        "query": "Run SQL on the tables of a trace.",
+        "redact": "Replace what identifies you, to share a trace.",
+        "cache": "Show or clear cached data.",
+    },
 }
 COMMANDS = [name for group in GROUPS.values() for name in group]
 

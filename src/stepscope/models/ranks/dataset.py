@@ -12,7 +12,6 @@ from stepscope.base.unfinished_files import unfinished
 from stepscope.errors import IngestError
 from stepscope.models.ranks.files import RankFile
 from stepscope.models.ranks.sketch import UNKNOWN_RANK, VERSION, Sketch
-from stepscope.trace.query import arrow_table
 from stepscope.trace.trace import Trace
 
 _SKETCHES = "**/rank=*/sketch-*.msgpack"
@@ -65,7 +64,7 @@ def keep_tables(dataset: Path, file: RankFile, rank: int, trace: Trace) -> None:
 
     names = sorted(trace.tables, key=lambda name: name == _LAST_TABLE)
     for name in names:
-        table = arrow_table(trace[name])
+        table = trace[name].to_arrow()
         if len(table) or name == _LAST_TABLE:
             rows = table.drop_columns(["rank"]) if "rank" in table.column_names else table
             _write(

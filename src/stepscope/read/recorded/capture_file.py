@@ -15,7 +15,7 @@ from typing import Annotated, Any, BinaryIO, Literal, cast
 from msgspec import Meta, Struct
 
 from stepscope.base.typed_data import convert, decode
-from stepscope.errors import IngestError
+from stepscope.errors import IngestError, TraceError
 from stepscope.read.byte_stream import Progress
 from stepscope.read.chrome.trace_events import read_trace_events
 from stepscope.read.memory_snapshot.memory_snapshot import with_snapshot
@@ -26,12 +26,14 @@ from stepscope.read.recorded.samples_json import with_samples
 from stepscope.read.shared import AGAIN, MOST_RANKS, checked, parse_json
 from stepscope.read.xplane.xplane import LONGEST_BYTES, read_xplane
 from stepscope.trace.concat import of_rank
+from stepscope.trace.portable import from_bytes
 from stepscope.trace.trace import Metadata, Trace, WarningRow
 
 VERSION = 1
 _MANIFEST, _MODULES, _CONTEXTS = "manifest.json", "modules.json", "contexts.json"
 _COMPILED, _MEMORY, _SNAPSHOT = "compiled.json", "memory.json", "snapshot.pickle"
 _SAMPLES = "samples.json"
+TABLES = "tables.msgpack"  # of `stepscope redact`, in place of all but the manifest
 _TRACES = {"trace.json": read_trace_events, "trace.xplane.pb": read_xplane}
 _LIMITS = {
     _MANIFEST: 16 << 20,
@@ -41,6 +43,7 @@ _LIMITS = {
     _SAMPLES: 64 << 20,
     _MEMORY: 4 << 30,
     _SNAPSHOT: 4 << 30,
+    TABLES: 64 << 30,
     "trace.json": 64 << 30,
     "trace.xplane.pb": LONGEST_BYTES,
 }
@@ -250,6 +253,8 @@ def _content(archive: zipfile.ZipFile, member: str | zipfile.ZipInfo) -> bytes:
 def _read(archive: zipfile.ZipFile, progress: Progress) -> Trace:
     recorded, manifest = _manifest(_content(archive, _MANIFEST))
     members = archive.namelist()
+    if TABLES in members:
+        return _stored(_content(archive, TABLES))
     model = parse_model(_content(archive, _MODULES)) if _MODULES in members else {}
     trace = _recording(archive, progress)
     metadata = _metadata(trace.metadata, recorded, manifest, model)
@@ -268,6 +273,18 @@ def _read(archive: zipfile.ZipFile, progress: Progress) -> Trace:
         trace = trace.with_table(recorded_contexts.contexts).with_table(recorded_contexts.metrics)
         trace = trace.with_warnings(recorded_contexts.warnings)
     return trace.with_warnings(_warnings(manifest, members))
+
+
+def _stored(content: bytes) -> Trace:
+    """The tables that `stepscope redact` wrote, whose manifest is one of a capture, if any."""
+    try:
+        trace = from_bytes(content)
+    except TraceError as error:
+        raise IngestError(str(error)) from error
+    with checked(TABLES):
+        if trace.metadata.capture:
+            convert(dict(trace.metadata.capture), Manifest)
+    return trace
 
 
 def _warnings(manifest: Manifest, members: list[str]) -> list[tuple[str, str, int]]:

@@ -1,0 +1,143 @@
+"""Whether the steps of a script are slower at the head of a branch than at its base.
+
+    python action/compare_steps.py --base FOLDER --head FOLDER [--limit 2] [--pairs 20] train.py --epochs 1
+
+Both versions run in turns on one machine until the interval of their ratio decides: above the limit
+the head is slower (exit code 1), below it is not. What no pair decides is neither: `cannot tell`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+LEAST_PAIRS = 5  # below, the spread between runs is not known
+CONFIDENCE = 0.995  # of the interval, as it is looked at after every pair
+_SENTENCES = {
+    "slower": "The step is slower",
+    "not slower": "The step is not slower",
+    "cannot tell": "Cannot tell whether the step is slower",
+}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A verdict, and the change of the step time with its interval, percent."""
+
+    verdict: str
+    change: float
+    least: float
+    most: float
+
+
+def decide(pairs: list[tuple[float, float]], limit: float) -> Decision:
+    """Decide from step times of base and head; `limit` is the change that is accepted, percent.
+
+    Example:
+        >>> decide([(100, 110), (99, 110), (101, 110), (100, 109), (100, 111)], 2).verdict
+        'slower'
+    """
+    logs = [math.log(head / base) for base, head in pairs]
+    mean, count = statistics.fmean(logs), len(logs)
+    if count < LEAST_PAIRS:
+        return Decision("cannot tell", _percent(mean), -100.0, math.inf)
+    reach = _student(count - 1) * statistics.stdev(logs) / math.sqrt(count)
+    least, most = _percent(mean - reach), _percent(mean + reach)
+    verdict = "slower" if least > limit else "not slower" if most < limit else "cannot tell"
+    return Decision(verdict, _percent(mean), least, most)
+
+
+def _percent(log: float) -> float:
+    return (math.exp(log) - 1) * 100
+
+
+def _student(freedom: int) -> float:
+    """The quantile of Student's t (Abramowitz and Stegun, 26.7.5), 1 % too small at 4 degrees."""
+    z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / freedom ** (power + 1) for power, term in enumerate(terms))
+
+
+def step_ms(capture: Path) -> float:
+    """The median step of a run, of those that were not recorded if there are as many."""
+    with zipfile.ZipFile(capture) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+    timed = [manifest.get(name) or {"count": 0} for name in ("unrecorded_steps", "recorded_steps")]
+    best = max(timed, key=lambda steps: steps["count"])
+    if not best["count"]:
+        sys.exit(f"{capture} has no timed step: {manifest.get('message')}")
+    return float(best["median_ns"]) / 1e6
+
+
+def run_once(folder: Path, capture: Path, script: list[str]) -> float:
+    """Record the script in one version, and return its step time, ms."""
+    command = [sys.executable, "-m", "stepscope", "run", "--overwrite", "-o", str(capture.resolve()), *script]
+    subprocess.run(command, cwd=folder, check=True)
+    return step_ms(capture)
+
+
+def compare(folders: tuple[Path, Path], out: Path, script: list[str], limit: float, most: int) -> int:
+    """Run pairs until they decide; the order within a pair alternates, as machines warm up."""
+    pairs: list[tuple[float, float]] = []
+    decision = Decision("cannot tell", 0.0, -100.0, math.inf)
+    while len(pairs) < most and decision.verdict == "cannot tell":
+        times = {}
+        for side in (0, 1) if len(pairs) % 2 == 0 else (1, 0):
+            times[side] = run_once(folders[side], out / f"{('base', 'head')[side]}.stepscope", script)
+        pairs.append((times[0], times[1]))
+        decision = decide(pairs, limit)
+    _write(out, decision, pairs, limit)
+    return int(decision.verdict == "slower")
+
+
+def _write(out: Path, decision: Decision, pairs: list[tuple[float, float]], limit: float) -> None:
+    (out / "comment.md").write_text(comment(decision, pairs, limit), "utf-8")
+    summary = {"verdict": decision.verdict, "limit": limit, "base_ms": [], "head_ms": []}
+    summary["base_ms"], summary["head_ms"] = map(list, zip(*pairs, strict=True))
+    (out / "steps.json").write_text(json.dumps(summary), "utf-8")
+    if output := os.environ.get("GITHUB_OUTPUT"):
+        with Path(output).open("a") as file:
+            file.write(f"verdict={decision.verdict}\n")
+
+
+def comment(decision: Decision, pairs: list[tuple[float, float]], limit: float) -> str:
+    """The verdict in Markdown, with a row for each version."""
+    rows = [
+        f"| {name} | {statistics.median(times):.2f} | {min(times):.2f} | {max(times):.2f} |"
+        for name, times in zip(("base", "head"), zip(*pairs, strict=True), strict=True)
+    ]
+    interval = f"{decision.least:+.1f} to {decision.most:+.1f} %, {CONFIDENCE * 100:.1f} % interval"
+    known = f"{decision.change:+.1f} % ({interval})" if len(pairs) >= LEAST_PAIRS else "too few pairs"
+    head = f"**{_SENTENCES[decision.verdict]}**: {known}, {len(pairs)} pairs, limit {limit:g} %."
+    return "\n".join([head, "", "| step, ms | median | least | most |", "|---|---:|---:|---:|", *rows, ""])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--base", type=Path, required=True)
+    parser.add_argument("--head", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("stepscope-steps"))
+    parser.add_argument("--limit", type=float, default=2.0, help="accepted change, percent")
+    parser.add_argument("--pairs", type=int, default=20, help="most pairs of runs")
+    parser.add_argument("script", nargs=argparse.REMAINDER, help="the script and its arguments")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    folders = (options.base, options.head)
+    return compare(folders, options.out, options.script, options.limit, options.pairs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
