@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from stepscope.base.plugins import plugins
 from stepscope.errors import IngestError
-from stepscope.read.byte_stream import Progress, decompressed_head, utf16_of
+from stepscope.read.byte_stream import Progress, check_holes, decompressed_head, utf16_of
 from stepscope.read.chrome.trace_events import read_trace_events
 from stepscope.read.memory_snapshot.memory_snapshot import is_snapshot, read_snapshot
 from stepscope.read.memory_timeline import is_memory_timeline, read_memory_timeline
@@ -58,6 +58,7 @@ def read(path: Path, progress: Progress = lambda size: None) -> Trace:
     try:
         with path.open("rb") as file:
             reader, compressed = _reader(file)
+            check_holes(file)
             trace = reader.read(file, compressed, progress)
     except IngestError as error:
         raise IngestError(f"{path}: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 import tempfile
 import zlib
 from collections.abc import Callable, Generator, Iterator
@@ -24,6 +25,7 @@ GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 CHUNK_BYTES = 4 << 20  # decompressed
 _READ_BYTES = 1 << 18  # compressed, at a time
 _SMALL_BYTES, MOST_EXPANSION = 128 << 20, 200  # recordings shrink to a fifth or a fiftieth
+_BLOCK_BYTES = 512  # of `st_blocks`, in POSIX
 Warn = Callable[[str, str], None]
 Progress = Callable[[int], None]
 
@@ -199,10 +201,28 @@ def _inflate(file: BinaryIO, warn: Warn, progress: Progress) -> Iterator[bytes]:
 
 
 def _check_expansion(packed: int, unpacked: int) -> None:
-    if unpacked > max(_SMALL_BYTES, MOST_EXPANSION * packed):
+    if _is_expanded(packed, unpacked):
         raise IngestError(
             f"the compressed data expand more than {MOST_EXPANSION}-fold, as no recording does; "
             "not reading them"
+        )
+
+
+def _is_expanded(packed: int, unpacked: int) -> bool:
+    return unpacked > max(_SMALL_BYTES, MOST_EXPANSION * packed)
+
+
+def check_holes(file: BinaryIO) -> None:
+    """Raise IngestError for a file that is large and occupies next to nothing on its disk.
+
+    A file of which the file system states no blocks at all, as some in networks do, passes.
+    """
+    state = os.fstat(file.fileno())
+    stored = getattr(state, "st_blocks", 0) * _BLOCK_BYTES
+    if stored and _is_expanded(stored, state.st_size):
+        raise IngestError(
+            f"{state.st_size >> 20:,} MiB of which {stored >> 10:,} KiB were written, and the rest is a "
+            "hole; copy the file again"
         )
 
 

@@ -89,6 +89,8 @@ class Text:
             few = len(self.codes) < _FEW_ROWS
             used = set(self.codes.tolist()) if few else distinct(self.codes).tolist()
             return one_of(self.codes, [c for c in used if c >= 0 and test(self.values[c])])
+        if self._is_kept(test):
+            return self.passing(test)[self.codes]
         return chosen_rows(
             self.codes, [code for code, value in enumerate(self.values) if test(value)], len(self.values)
         )
@@ -102,9 +104,13 @@ class Text:
             return mask
         passed = map(bool, map(test, self.values))
         mask = np.fromiter(chain(passed, [False]), np.bool_, len(self.values) + 1)
-        if len(self.values) > _FEW_ROWS and isinstance(test, FunctionType) and "<" not in test.__qualname__:
+        if self._is_kept(test):
             self._passing[test] = mask
         return mask
+
+    def _is_kept(self, test: Callable[[str], bool]) -> bool:
+        is_of_module = isinstance(test, FunctionType) and "<" not in test.__qualname__
+        return is_of_module and len(self.values) > _FEW_ROWS
 
     def mask(self, *wanted: str) -> Mask:
         """Rows whose value is one of `wanted`."""

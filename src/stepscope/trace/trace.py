@@ -205,7 +205,7 @@ def with_times(table: Table, moved: Callable[[Times], Times]) -> Table:
 def allocated_peaks(memory: Table, rank: int) -> dict[str, int]:
     """The peak of each device in the table `memory`, bytes; empty where no change was recorded."""
     counted = memory.take((memory["rank"] == rank) & (memory["allocated_bytes"] >= 0))
-    device = counted.text("device")
-    return {
-        name: int(counted["allocated_bytes"][device.mask(name)].max()) for name in device.compact().values
-    }
+    device = counted.text("device").compact()
+    peaks = np.full(len(device.values) + 1, -1)  # the last is of rows without a device
+    np.maximum.at(peaks, device.codes, counted["allocated_bytes"])
+    return dict(zip(device.values, peaks.tolist(), strict=False))

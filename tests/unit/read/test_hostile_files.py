@@ -18,6 +18,8 @@ import pytest
 
 from stepscope.errors import IngestError
 from stepscope.read import read
+from stepscope.read.chrome import compiled_decoder
+from stepscope.read.chrome.compiled_decoder import decode_chunk
 from stepscope.read.memory_snapshot.safe_pickle import load
 
 ROUNDS = 20  # of each family; the full tier runs ten times as many
@@ -217,6 +219,45 @@ def test_zeros_that_were_compressed_are_not_unpacked(name: str, tmp_path: Path) 
 def test_a_list_of_millions_of_tiny_values_is_no_trace(begin: bytes, event: bytes, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_bytes(begin + (event + b",") * 1_000_000 + event + (b"]}" if b"{" in begin else b"]"))
+    assert outcome(path)
+
+
+@pytest.mark.parametrize("form", ["nn.Module: M_{}", "{}", "kernel<{}>(int)", "a{}b{}c{}d{}", "{:016d}"])
+def test_names_that_count_up_are_decoded_at_once(form: str) -> None:
+    names = (form.format(*[number] * 4) for number in range(98_950, 123_080))
+    text = ",".join(f'{{"ph":"X","pid":1,"tid":1,"ts":1,"dur":1,"name":"{name}"}}' for name in names)
+    chunk = decode_chunk(text.encode(), len(text))
+    assert chunk is not None
+    assert len(chunk.names) == chunk.size == 24_130
+
+
+def test_names_whose_hashes_collide_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = compiled_decoder._decoded
+    monkeypatch.setattr(
+        compiled_decoder,
+        "_decoded",
+        lambda text, size, rows: decoded(text, size, rows) if rows == 1 else None,
+    )
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps([{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}] * 2))
+    assert "collide" in outcome(path)
+
+
+HEADS = {
+    "json": b"[",
+    "timeline.json": b"[[1,2],[",
+    "pickle": HEAD,
+    "pb": b"\n\x0a/host:CPU",
+    "zip": b"PK\3\4",
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_file_of_three_gigabytes_that_are_a_hole_is_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{name}"
+    with path.open("wb") as file:
+        file.write(HEADS[name])
+        file.truncate(3 << 30)
     assert outcome(path)
 
 

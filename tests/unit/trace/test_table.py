@@ -29,6 +29,22 @@ def test_text_tests_and_maps_like_plain_strings(values: list[str | None]) -> Non
     assert list(mapped) == [None if value in ("b", None) else "x" for value in values]
 
 
+tested: list[str] = []
+
+
+def is_even(value: str) -> bool:
+    tested.append(value)
+    return int(value) % 2 == 0
+
+
+def test_a_test_of_many_values_is_made_once() -> None:
+    text = Text.of([str(number) for number in range(10_000)] + [None])
+    expected = [number % 2 == 0 for number in range(10_000)] + [False]
+    assert text.where(is_even).tolist() == expected
+    assert text.take(np.arange(10_001)).where(is_even).tolist() == expected
+    assert len(tested) == 10_000
+
+
 def test_text_drops_values_that_no_row_has() -> None:
     text = Text.of(["a", "b", None, "c"]).take([3, 2])
     assert text.compact().values == ["c"]

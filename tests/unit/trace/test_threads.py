@@ -64,6 +64,8 @@ def test_results_are_in_order_and_an_error_is_raised() -> None:
     assert parallel.in_threads(lambda number: number * 2, numbers, 1 << 20) == [
         number * 2 for number in numbers
     ]
+    many = range(10_000)
+    assert parallel.in_threads(lambda number: number * 2, many, 1 << 20) == [number * 2 for number in many]
     with pytest.raises(ZeroDivisionError):
         parallel.in_threads(lambda number: 1 // number, numbers, 1 << 20)
 

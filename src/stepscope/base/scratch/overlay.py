@@ -3,6 +3,7 @@
 import ctypes
 import os
 import re
+import struct
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,11 @@ from stepscope.base.scratch.write_protection import system_call
 
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000  # flags of unshare(2) and mount(2)
 _MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
+# Capabilities that lead past an overlay: sys_module, sys_rawio, sys_ptrace (to `/proc/1/root`), sys_admin
+# (umount, setns) and mknod.
+_PAST_OVERLAYS = (16, 17, 19, 21, 27)
+_CAPABILITY_VERSION = 0x20080522  # of capset(2): two words of 32 bits for each set
+_PR_CAPBSET_DROP = 24  # of prctl(2)
 _OCTAL = re.compile(r"\\(\d{3})")  # how mountinfo writes spaces
 
 
@@ -52,6 +58,19 @@ def join_overlay(process: int) -> None:
                 system_call("setns", "setns", fd, flag)
             finally:
                 os.close(fd)
+
+
+def stay_in_overlay() -> None:
+    """From now on neither this process nor what it starts can leave the overlays, root included."""
+    header, sets = struct.pack("=Ii", _CAPABILITY_VERSION, 0), ctypes.create_string_buffer(24)
+    system_call("capget", "capget", header, sets)
+    words = list(struct.unpack("=6I", sets.raw))  # effective, permitted, inheritable; of 0-31, of 32-63
+    for capability in _PAST_OVERLAYS:
+        if words[1] & 1 << capability:
+            system_call("prctl", "prctl", _PR_CAPBSET_DROP, capability, 0, 0, 0)
+    given_up = sum(1 << capability for capability in _PAST_OVERLAYS)
+    words[:3] = [word & ~given_up for word in words[:3]]
+    system_call("capset", "capset", header, struct.pack("=6I", *words))
 
 
 def try_changes(roots: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
-from stepscope.base.scratch.overlay import enter_overlay, join_overlay
+from stepscope.base.scratch.overlay import enter_overlay, join_overlay, stay_in_overlay
 from stepscope.base.scratch.project import (
     copy_roots,
     is_in,
@@ -22,6 +22,7 @@ from stepscope.base.scratch.project import (
     measure_copy,
     outermost,
     project_of,
+    repositories_of,
 )
 from stepscope.base.scratch.write_protection import WriteWatch, can_protect, protect
 from stepscope.errors import ScratchError
@@ -31,10 +32,10 @@ _SOURCES = str(Path(__file__).parents[3])
 _PYTHON = (sys.executable, "-I", "-B", "-c")
 _IN_OVERLAY = (
     "import sys; sys.path.insert(0, {sources!r}); "
-    "from stepscope.base.scratch.overlay import enter_overlay, try_changes; "
+    "from stepscope.base.scratch.overlay import enter_overlay, stay_in_overlay, try_changes; "
     "enter_overlay({roots!r}, {store!r}, {kept!r}); {action}"
 )
-_TRY = "try_changes({roots!r})"
+_TRY = "try_changes({roots!r}); stay_in_overlay()"
 _HOLD = "print('ready', flush=True); sys.stdin.read()"
 _PROBE_S = 20.0  # for a process to start on a busy machine
 
@@ -45,9 +46,9 @@ class Scratch:
 
     method: str  # `overlay`, `copy`, or `in place` for no protection
     # The folders that belong to the script, as real paths: its project, the working folder, and for
-    # overlays the folders that links lead to.
+    # overlays the folders that links lead to, and their Git repository.
     roots: tuple[str, ...] = ()
-    linked: tuple[str, ...] = ()  # outside the roots, where links lead to; write-protected beside a copy
+    linked: tuple[str, ...] = ()  # outside the roots, the same; write-protected beside a copy
     kept: tuple[str, ...] = ()  # in the roots; stay as they are, such as the user's cache
     store: str = ""  # where the temporary data of each run goes; in none of the roots
     holder: int = 0  # a process that has the overlays already, to be joined; 0 for none
@@ -65,11 +66,22 @@ class Scratch:
     def sentence(self) -> str:
         """What it means for the user, for a message before the first run."""
         where = " and ".join(self.roots[:3])
+        elsewhere = "elsewhere its changes are real, and those of C++ code and other programs are not listed"
         if self.method == OVERLAY:
-            return f"in a scratch view of {where}: it changes nothing there"
+            return f"in a scratch view of {where}: it changes nothing there; {elsewhere}"
+        if self.method == COPY and not self.is_unguarded:
+            return f"in a temporary copy of {where}: it changes nothing there; {elsewhere}"
         if self.method == COPY:
-            return f"in a temporary copy of {where}: it changes nothing there"
+            return (
+                f"in a temporary copy of {where}: this system cannot keep C++ code and other programs from "
+                f"changing the original by its absolute path; {elsewhere}"
+            )
         return "in place: whatever it writes or deletes is real, at each run"
+
+    @property
+    def is_unguarded(self) -> bool:
+        """Whether only Python's own functions are kept from changing the project: worth a question."""
+        return self.method == COPY and not can_protect()
 
     def new_store(self) -> tempfile.TemporaryDirectory[str]:
         """A folder for the temporary data of one run; the caller removes it."""
@@ -95,7 +107,7 @@ def plan_scratch(script: str, folder: str, *, in_place: bool = False, method: st
     method = method or os.environ.get("STEPSCOPE_SCRATCH")
     folders = [project_of(script), os.path.realpath(folder)]
     roots = outermost(each for each in folders if "site-packages" not in each and each != os.sep)
-    linked = tuple(sorted(linked_folders(roots)))
+    linked = tuple(sorted(linked_folders(roots) | _outside(repositories_of(roots), roots)))
     home_cache = str(Path.home().resolve() / ".cache")
     kept = (home_cache,) if any(is_in(home_cache, root) for root in roots) else ()
     everything = outermost([*roots, *linked])
@@ -121,6 +133,10 @@ def overlay_works(scratch: Scratch) -> bool:
         except (OSError, subprocess.TimeoutExpired):
             return False
         return run.returncode == 0
+
+
+def _outside(folders: Iterable[str], roots: Sequence[str]) -> set[str]:
+    return {folder for folder in folders if not any(is_in(folder, root) for root in roots)}
 
 
 def _command(scratch: Scratch, store: str, kept: Iterable[str], action: str) -> list[str]:
@@ -204,6 +220,8 @@ def enter(scratch: Scratch, store: str, kept: Sequence[str] = ()) -> WriteWatch:
         elif scratch.method == COPY:
             denied = [*scratch.roots, *scratch.linked]
             _enter_copy(scratch, store, kept, denied)
+        if scratch.method == OVERLAY:
+            stay_in_overlay()
     except OSError as error:
         raise ScratchError(
             f"cannot run the script in a scratch view: {error}; use --in-place to run it in the "

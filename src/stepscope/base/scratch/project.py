@@ -30,6 +30,32 @@ def project_of(script: str) -> str:
     return str(folder)
 
 
+def repositories_of(roots: Iterable[str]) -> set[str]:
+    """Folders that hold the Git repositories of the roots: a linked worktree's lies elsewhere."""
+    folders = set()
+    for root in roots:
+        for candidate in (Path(root), *Path(root).parents):
+            mark = candidate / ".git"
+            if mark.is_file():
+                folders |= _linked_repository(mark)
+            elif mark.is_dir():
+                folders.add(os.path.realpath(mark))
+            if os.path.lexists(mark):
+                break
+    return folders
+
+
+def _linked_repository(mark: Path) -> set[str]:
+    """Where a `.git` file leads: the folder of a worktree or submodule, and the one that it shares."""
+    try:
+        folder = mark.parent / mark.read_text("utf-8", "surrogateescape").removeprefix("gitdir:").strip()
+        shared = folder / "commondir"
+        common = folder / shared.read_text("utf-8", "surrogateescape").strip() if shared.exists() else folder
+    except (OSError, ValueError):
+        return set()
+    return {os.path.realpath(path) for path in (folder, common) if path.is_dir()}
+
+
 def outermost(folders: Iterable[str]) -> tuple[str, ...]:
     """Folders that lie in none of the others."""
     unique = sorted(set(folders))

@@ -1,10 +1,11 @@
 """Denying a process every change of some folders, and seeing what else it changes."""
 
 import ctypes
+import mmap
 import os
 import struct
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from stepscope.base.scratch.project import is_in
@@ -15,23 +16,24 @@ _PR_SET_NO_NEW_PRIVS = 38  # of prctl(2)
 # Rights of Landlock: write_file, remove_dir, remove_file, make_char … make_sym, refer, truncate.
 _WRITE_FILE, _REFER, _TRUNCATE = 1 << 1, 1 << 13, 1 << 14
 _FOLDER_RIGHTS = sum(1 << bit for bit in range(4, 13))
-# Events of `sys.addaudithook`: which arguments are paths that change.
-_CHANGING = {
-    "os.remove": (0,),
-    "os.rename": (0, 1),
-    "os.rmdir": (0,),
-    "os.mkdir": (0,),
-    "os.truncate": (0,),
-    "os.symlink": (1,),
-    "os.link": (1,),
-    "os.chmod": (0,),
-    "os.chown": (0,),
-    "os.utime": (0,),
-    "os.setxattr": (0,),
-    "os.removexattr": (0,),
-    "shutil.rmtree": (0,),
-    "sqlite3.connect": (0,),
+# Events of `sys.addaudithook`: which arguments are paths that change, and what each is relative to.
+_CHANGING: dict[str, dict[int, int | None]] = {
+    "os.remove": {0: 1},
+    "os.rename": {0: 2, 1: 3},
+    "os.rmdir": {0: 1},
+    "os.mkdir": {0: 2},
+    "os.truncate": {0: None},
+    "os.symlink": {1: 2},
+    "os.link": {1: 3},
+    "os.chmod": {0: 2},
+    "os.chown": {0: 3},
+    "os.utime": {0: 3},
+    "os.setxattr": {0: None},
+    "os.removexattr": {0: None},
+    "shutil.rmtree": {0: 1},
+    "sqlite3.connect": {0: None},
 }
+_NAMES, _NAME_BYTES = 256, 1024  # paths that forked children can report, and the longest of each
 _IN_A_COPY = "Permission denied: the script runs in a copy of this project; --in-place lets it write here"
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
@@ -119,14 +121,22 @@ class WriteWatch:
 
     def __init__(self, denied: Sequence[str] = (), ignored: Sequence[str] = ()) -> None:
         self._paths: dict[str, None] = {}
+        self._shared = mmap.mmap(-1, _NAMES * _NAME_BYTES)  # with children that fork, and no descriptor
         self._denied, self._ignored = denied, ignored
         self._active = True
         sys.addaudithook(self._heard)
 
     def stop(self) -> list[str]:
-        """Look no more; the files that were changed."""
+        """Look no more; the files that were changed, here and in forked children."""
         self._active = False
-        return list(self._paths)
+        return list(dict.fromkeys([*self._paths, *self._reported()]))
+
+    def _reported(self) -> Iterator[str]:
+        for start in range(0, len(self._shared), _NAME_BYTES):
+            name = self._shared[start : start + _NAME_BYTES].rstrip(b"\0")
+            if not name:
+                return
+            yield os.fsdecode(name)
 
     def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self._active and (event == "open" or event in _CHANGING):
@@ -138,23 +148,44 @@ class WriteWatch:
         if any(is_in(real, folder) for folder in self._denied):
             raise PermissionError(13, _IN_A_COPY, path)
         if not any(is_in(real, folder) for folder in self._ignored) and "__pycache__" not in real:
+            if real not in self._paths:
+                self._report(os.fsencode(real)[:_NAME_BYTES])
             self._paths.setdefault(real)
+
+    def _report(self, name: bytes) -> None:
+        for start in range(0, len(self._shared), _NAME_BYTES):
+            if not self._shared[start]:
+                self._shared[start : start + len(name)] = name
+                return
 
 
 def _changed_paths(event: str, arguments: tuple[Any, ...]) -> list[str]:
     if event == "open":
         path, _, flags = arguments
         return _as_path(path) if isinstance(flags, int) and flags & _WRITING else []
-    places = _CHANGING[event]
-    return [path for place in places if place < len(arguments) for path in _as_path(arguments[place])]
+    return [
+        path
+        for place, base in _CHANGING[event].items()
+        if place < len(arguments)
+        for path in _as_path(arguments[place], _argument(arguments, base))
+    ]
 
 
-def _as_path(value: Any) -> list[str]:
-    """The path, where it is one: events also have numbers of open files and `:memory:`."""
+def _argument(arguments: tuple[Any, ...], place: int | None) -> Any:
+    return arguments[place] if place is not None and place < len(arguments) else None
+
+
+def _as_path(value: Any, folder: Any = None) -> list[str]:
+    """The path, where it is one: events also have numbers of open files and `:memory:`.
+
+    `folder` is the descriptor of what a relative path is relative to, if not the working folder.
+    """
     to_text: Callable[[Any], Any] = os.fsdecode
     if not isinstance(value, str | bytes | os.PathLike):
         return []
     text = to_text(value)
+    if isinstance(folder, int) and folder >= 0:
+        text = os.path.join(f"/proc/self/fd/{folder}", text)
     return [] if not text or text.startswith((":", "file:")) else [text]
 
 

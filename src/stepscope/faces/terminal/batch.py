@@ -13,6 +13,7 @@ from stepscope.faces.terminal.options import (
     OutputFile,
     ScriptPath,
     above_zero,
+    ask_before_running,
     at_least_one,
 )
 from stepscope.faces.terminal.output import echo_json, show_answer, write_text
@@ -164,6 +165,7 @@ def _with_scratch(opened: Entry, in_place: bool) -> Entry:
     click.echo(f"found {opened.site.sentence}", err=True)
     name = Path(opened.path).name
     click.echo(f"running {name} several times, a few steps each, {scratch.sentence}", err=True)
+    ask_before_running(scratch)
     return replace(opened, scratch=scratch)
 
 

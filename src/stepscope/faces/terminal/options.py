@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from stepscope.base.scratch import Scratch
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _RECORDING = re.compile(r"\.(stepscope|json|pb|sqlite|nsys-rep|pickle)(\.gz|\.zst)?$")
@@ -49,6 +53,14 @@ def above_zero(name: str, default: float, help: str) -> Callable[[Command], Comm
     """An option that takes a finite number above 0."""
     kind = FiniteRange(min=0, min_open=True)
     return click.option(name, type=kind, default=default, show_default=True, help=help)
+
+
+def ask_before_running(scratch: Scratch) -> None:
+    """Ask whether to run a script that this system cannot keep from changing its project."""
+    if scratch.is_unguarded and sys.stdin.isatty():
+        where = " and ".join(scratch.roots)
+        guarded = f"this system cannot keep C++ code and programs of the script from changing {where}"
+        click.confirm(f"{guarded}; run it?", abort=True, err=True)
 
 
 def refuse_two_answers(options: Mapping[str, Any]) -> None:

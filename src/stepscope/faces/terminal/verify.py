@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.faces.terminal.options import MeasuringCommand, ScriptPath, at_least_one
+from stepscope.faces.terminal.options import MeasuringCommand, ScriptPath, ask_before_running, at_least_one
 from stepscope.faces.terminal.output import show_answer
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def verify(
     so nothing in the project changes. The script's output goes to stderr.
     """
     from stepscope.models.verify import TrialPlan, verify_change
+    from stepscope.models.verify.trials import script_scratch
     from stepscope.models.verify.verify import parse_specs
     from stepscope.record.script_runner import Program
 
@@ -76,7 +77,10 @@ def verify(
         click.echo(f"stepscope: {text}", err=True)
 
     specs = parse_specs(change)
-    comparison = verify_change(Program(script, arguments, as_module), specs, TrialPlan(**plan), show, say)
+    program = Program(script, arguments, as_module)
+    program.check()
+    ask_before_running(script_scratch(program, plan["in_place"]))
+    comparison = verify_change(program, specs, TrialPlan(**plan), show, say)
     show_answer(comparison.to_json(), _lines(comparison), as_json)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -64,6 +65,7 @@ _OF_FOLDER = ("other_file", "other_run", "merged_file", "unreadable_file", "rank
 _PHASES = ("forward", "backward")
 _NO_COUNT = "–"
 _LEAST_PLACE, _MOST_PLACES = 0.005, 5
+_MOST_DEVICES = 32  # whose memory is stated: as many as fit a screen, and machines have
 _LEAST_PART = 0.001  # of the step: what a percentage with one decimal shows
 _MUCH = 0.05  # of the step, in `other`
 
@@ -328,8 +330,10 @@ class Report:
         if summary.parameters is not None:
             bytes_ = size(summary.parameter_bytes or 0)
             facts.append(f"The model has {count(summary.parameters)} parameters ({bytes_}).")
-        for device, peak in summary.peak_memory_bytes.items():
+        for device, peak in islice(summary.peak_memory_bytes.items(), _MOST_DEVICES):
             facts.append(f"Peak memory on {device}: {size(peak)}.")
+        if (others := len(summary.peak_memory_bytes) - _MOST_DEVICES) > 0:
+            facts.append(f"{others:,} more devices have memory.")
         text = Text("".join(f"\n{fact}" for fact in facts))
         steps = summary.steps
         if steps.max_ms > _UNEVEN * steps.min_ms > 0:

@@ -114,7 +114,9 @@ def _group_sites(
     try:
         return _Finder(facts, path, settings).groups()
     except RecursionError as error:
-        raise BatchError(f"{path} passes its batch size through too many calls to follow", path) from error
+        raise BatchError(
+            f"{path} passes its batch size through too many calls or places to follow", path
+        ) from error
 
 
 class _Finder:

@@ -38,6 +38,8 @@ _EVALUATE = frozenset(
     )
 )
 _SHORT = {"bs", "bsz", "batchsize", "minibatch", "microbatch", "batchsz"}
+_MOST_VISITS = 500_000  # of definitions and calls in one file: half a second
+_VISITS_OF_ORIGIN = 20  # what its caller does with one number takes as long
 _WRAPPERS = ("int", "max", "min", "abs", "round")
 _GETTERS = ("get", "pop", "getattr", "getenv")
 _PARAMETERS = ("parameter", "provider")
@@ -85,8 +87,14 @@ class NumberOrigin:
     option: str | None = None
 
 
+class TooManyPlacesError(RecursionError):
+    """A number may come from more places than can be looked at while somebody types."""
+
+
 class Resolver:
     """Follows expressions within one file, to numbers from `least`.
+
+    Methods raise RecursionError for files in which that takes more than a second.
 
     Attributes:
         missing: keys that the file reads but does not define: perhaps settings in another file.
@@ -100,6 +108,7 @@ class Resolver:
         for definition in facts.definitions:
             self._by_name.setdefault(definition.name, []).append(definition)
         self._known: dict[int, list[NumberOrigin]] = {}
+        self._left = _MOST_VISITS
 
     def follow(self, node: ast.expr, at: Definition) -> list[NumberOrigin]:
         """The numbers that `node` may come from, each once.
@@ -108,7 +117,14 @@ class Resolver:
             at: what it is the value of; a number written right here defines that.
         """
         found = (_through(at, origin) for origin in self._follow(node, at))
-        return list({id(origin.node): origin for origin in found}.values())
+        origins = list({id(origin.node): origin for origin in found}.values())
+        self._visit(_VISITS_OF_ORIGIN * len(origins))
+        return origins
+
+    def _visit(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise TooManyPlacesError
 
     def _follow(self, node: ast.expr | None, at: Definition) -> Iterator[NumberOrigin]:
         if node is None:
@@ -137,7 +153,9 @@ class Resolver:
         return self._known[key]
 
     def _defined(self, name: str, kinds: Collection[str]) -> list[Definition]:
-        return [definition for definition in self._by_name.get(name, ()) if definition.kind in kinds]
+        definitions = self._by_name.get(name, ())
+        self._visit(len(definitions))
+        return [definition for definition in definitions if definition.kind in kinds]
 
     def _name(self, name: str, at: Definition) -> Iterator[NumberOrigin]:
         """The innermost scope that defines the name counts, as in Python."""
@@ -152,8 +170,10 @@ class Resolver:
     def _parameter(self, definition: Definition) -> Iterator[NumberOrigin]:
         """The values that callers in this file pass, and the default if one of them passes none."""
         scope = definition.scope
+        self._visit(len(self.facts.calls))
         called = scope[-2] if scope[-1] == "__init__" and len(scope) > 1 else scope[-1]
         passed = [(self._passed(call, definition), call) for call in self.facts.calls if call.name == called]
+        self._visit(_VISITS_OF_ORIGIN * len(passed))
         for value, call in passed:
             here = Definition("argument", definition.name, call.scope, value)
             yield from self._follow(value, here)

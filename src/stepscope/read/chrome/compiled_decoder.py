@@ -15,6 +15,7 @@ import numpy as np
 
 from stepscope.base.arrays import Array, Codes32, Floats, IntArray, Octets, Times
 from stepscope.base.compiled.library import function
+from stepscope.errors import IngestError
 from stepscope.read.chrome.chunk import (
     FIELDS,
     NO_IDENTITY,
@@ -100,11 +101,14 @@ def is_event(text: bytes) -> bool:
 
 
 def decode_events(texts: list[bytes]) -> Chunk:
-    """The columns of some events, of which each `is_event`."""
+    """The columns of some events, of which each `is_event`.
+
+    Raises IngestError where they are odd together: somebody chose names whose hashes collide.
+    """
     joined = b",".join(texts)
-    decoded = _decoded(joined, len(joined), len(texts))
-    assert decoded
-    return decoded.chunk()
+    if decoded := _decoded(joined, len(joined), len(texts)):
+        return decoded.chunk()
+    raise IngestError("the names of the events collide, as those of no recording do")
 
 
 def _decoded(text: bytes, size: int, rows: int) -> _Decoded | None:

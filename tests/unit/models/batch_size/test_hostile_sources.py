@@ -55,6 +55,26 @@ def test_python_that_nobody_wrote_by_hand_is_refused(line: str) -> None:
     assert seconds_of_cpu(search) < 1
 
 
+LOADER = "DataLoader(self.d, batch_size=self.b)"
+MANY = {
+    "attributes": f"class A:\n    b = 4\n    def f(self):\n        return {LOADER}\n" * 3000,
+    "parameters": "def f(b=4):\n    return DataLoader(d, batch_size=b)\nf(b=4)\n" * 4000,
+    "arguments": f"C(b=4, c=C(b=8)); {LOADER}\n" * 4000,
+    "entries": "c = dict(b=4); DataLoader(d, batch_size=c['b'])\n" * 4000,
+    "getters": "c = dict(b=4); DataLoader(d, batch_size=c.get('b', 8))\n" * 4000,
+    "sums": "class A:\n    b = 4 + c.b\n" * 3000 + f"{LOADER}\n" * 3000,
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_loaders_whose_number_may_come_from_thousands_of_places_are_refused(name: str) -> None:
+    def search() -> None:
+        with pytest.raises(BatchError, match="too many calls or places"):
+            find_site(MANY[name], "train.py")
+
+    assert seconds_of_cpu(search) < 2
+
+
 def test_thousands_of_candidates_are_found_at_once_and_not_all_listed() -> None:
     text = "DataLoader(data, batch_size=4)\n" * 5000
     with pytest.raises(BatchError) as error:

@@ -17,6 +17,13 @@ inline std::uint64_t mixed(std::uint64_t hash, std::uint64_t word) {
     return hash ^ (hash >> 32);
 }
 
+// All bits depend on all (the last step of MurmurHash3): names that count up lie in few slots without.
+inline std::uint64_t spread(std::uint64_t hash) {
+    hash = (hash ^ (hash >> 33)) * 0xFF51AFD7ED558CCD;
+    hash = (hash ^ (hash >> 33)) * 0xC4CEB9FE1A85EC53;
+    return hash ^ (hash >> 33);
+}
+
 // The end of a text, or all of a short one, is taken as words that may overlap.
 inline std::uint64_t mixed(std::uint64_t hash, Span text) {
     std::size_t size = text.size();
@@ -40,7 +47,7 @@ class Interner {
 public:
     std::int64_t code(const Value& value) {
         if (values_.size() * 2 >= slots_.size()) grow();
-        std::uint64_t hash = value.hash();
+        std::uint64_t hash = spread(value.hash());
         std::size_t slot = hash & (slots_.size() - 1);
         for (std::size_t probe = 0; slots_[slot] >= 0; ++probe) {
             auto code = std::size_t(slots_[slot]);
