@@ -12,6 +12,7 @@ from stepscope.errors import IngestError
 from stepscope.faces.terminal.options import NamedPath, OutputFile
 from stepscope.faces.terminal.output import echo_json, terminal, write_text
 from stepscope.faces.terminal.source import with_rank_progress
+from stepscope.faces.terminal.watched import show_watched, watched_files
 
 if TYPE_CHECKING:
     from stepscope.faces.page.open_files import Workbench
@@ -64,6 +65,9 @@ def ranks(
         raise click.UsageError(f"{'--port' if port else '--no-browser'} needs --view")
     if tables and dataset is None:
         raise click.UsageError("--tables needs -o FOLDER, where it keeps them")
+    if watched := [file for source in sources for file in watched_files(source)]:
+        show_watched(watched, as_json)
+        return
     from stepscope.models.ranks.job import ManyRanks
     from stepscope.models.ranks.ranks_text import print_job
 
