@@ -153,6 +153,13 @@ def test_checkpointing_costs_more_the_more_is_saved():
     assert float(call) > float(each) > 0
 
 
+def test_watching_is_compared_with_plain_training():
+    said = run_warm("watch_cost.py", "--ms", "2", "--pairs", "3")
+    ms, ratio = re.match(r"([\d.]+) ms a step: watched over plain ([\d.]+) \(", said).groups()
+    assert float(ms) > 0
+    assert float(ratio) > 0
+
+
 def test_the_answers_of_the_pane_are_timed(generated):
     said = run("whatif_pane.py", generated)
     assert "every change tried in" in said

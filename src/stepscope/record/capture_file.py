@@ -105,13 +105,13 @@ def _remove(temporary: Path) -> None:
             left.unlink(missing_ok=True)
 
 
-def check_target(path: Path) -> None:
+def check_target(path: Path, is_ours: Callable[[Path], bool] | None = None) -> None:
     """Refuse a target that cannot or must not be written, before the run starts.
 
     Raises CaptureError if the folder is missing or read-only, or the file is not an earlier capture.
     """
     # A device such as /dev/zero has no end to look at.
-    if path.exists() and not (path.is_file() and is_capture(path)):
+    if path.exists() and not (path.is_file() and (is_ours or is_capture)(path)):
         raise CaptureError(
             f"cannot write the capture to {path}: the file exists and is not a capture; "
             "choose another file with -o"

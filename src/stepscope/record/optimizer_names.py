@@ -99,6 +99,9 @@ class OptimizerOrder:
             numbered = self._known[id(optimizer)] = weakref.ref(optimizer), self.last
         return numbered[1]
 
+    def living(self) -> list[Any]:
+        return [optimizer for held, _ in self._known.values() if (optimizer := held()) is not None]
+
 
 NOT_UPDATED = ""
 

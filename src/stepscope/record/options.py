@@ -45,14 +45,14 @@ class Rank:
         return rank if 0 <= rank.rank < rank.world_size else cls()
 
 
-def target_path(output: str | Path | None, name: str, rank: Rank) -> Path:
-    """The absolute path of the capture file, `output` or one named after the script, in this folder.
+def target_path(output: str | Path | None, name: str, rank: Rank, suffix: str = SUFFIX) -> Path:
+    """The absolute path of the file, `output` or one named after the script, in this folder.
 
     Of several ranks, each writes its own file into a folder.
     """
-    path = Path(output or name + SUFFIX).absolute()
+    path = Path(output or name + suffix).absolute()
     if rank.world_size > 1:
-        return path.with_name(path.name.removesuffix(SUFFIX)) / f"rank{rank.rank}{SUFFIX}"
+        return path.with_name(path.name.removesuffix(suffix)) / f"rank{rank.rank}{suffix}"
     return path
 
 

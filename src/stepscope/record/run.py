@@ -4,7 +4,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeAlias
 
+from stepscope.base import watch_format
 from stepscope.record import fork_warnings
 from stepscope.record import process_exit as exits
 from stepscope.record.capture_file import check_target
@@ -19,14 +21,16 @@ from stepscope.record.run_shares.run_shares import RunClock
 from stepscope.record.script_runner import ModuleMissing, Program
 from stepscope.record.session import Ending, Session
 from stepscope.record.unreplaced import OwnBuiltins
+from stepscope.record.watch.watch_session import WatchSession
 
+AnySession: TypeAlias = Session | ContextSession | WatchSession
 _LAUNCHERS = {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
 
 
 def run_program(
     program: Program,  # the script or module
-    # What to record of a few training steps, or what to collect of the whole run.
-    options: RecordOptions | ContextOptions,
+    # What to record of a few training steps, or what to collect of the whole run; None to watch it.
+    options: RecordOptions | ContextOptions | None,
     output: str | None,  # the file to write; None for one named after the program
     overwrite: bool = False,  # replace an earlier capture instead of keeping it under another name
     ranks: str = "all",  # which ranks of a job to record, see `chosen_ranks`; others run as without stepscope
@@ -48,7 +52,7 @@ def run_program(
         run.children = ChildProcesses(plan, run.detach)
     program.check()
     if session:
-        check_target(session.path)
+        check_target(session.path, watch_format.is_watched_run if isinstance(session, WatchSession) else None)
     exits.prepare()
     fork_warnings.watch()
     run.attach()
@@ -69,7 +73,7 @@ def run_program(
 class _RecordedRun:
     """A session, if this rank is recorded, and what is said of it at the end, by one rank (`reports`)."""
 
-    def __init__(self, session: Session | ContextSession | None, reports: bool) -> None:
+    def __init__(self, session: AnySession | None, reports: bool) -> None:
         self.session = session
         self.children: ChildProcesses | None = None
         self._reports = reports
@@ -87,7 +91,7 @@ class _RecordedRun:
     def detach(self) -> None:
         for watch in self._watches:
             watch.remove()
-        if isinstance(self.session, Session):
+        if isinstance(self.session, Session | WatchSession):
             self.session.detach()
 
     def finish_after(self, error: BaseException) -> object:
@@ -106,8 +110,8 @@ class _RecordedRun:
         return code
 
     def _explain(self, error: BaseException) -> None:
-        """Say what an out-of-memory error is about, where `--memory` was asked for."""
-        if isinstance(self.session, Session) and not self.session.is_forked:
+        """Say what an out-of-memory error is about, of a watched run, or where `--memory` was asked for."""
+        if isinstance(self.session, Session | WatchSession) and not self.session.is_forked:
             with suppress(Exception):
                 failed = find_out_of_memory(error)
                 text = self.session.run_out_of_memory(failed) if failed else None
@@ -123,7 +127,7 @@ class _RecordedRun:
         with OwnBuiltins():
             self._write_and_tell(self.session, ending)
 
-    def _write_and_tell(self, session: Session | ContextSession, ending: Ending) -> None:
+    def _write_and_tell(self, session: AnySession, ending: Ending) -> None:
         try:
             children = self.children.captures() if self.children else []
             if isinstance(session, Session):
@@ -147,17 +151,22 @@ def _unload(package: str) -> None:
 
 
 def _session(
-    program: Program, options: RecordOptions | ContextOptions, output: str | None, overwrite: bool
-) -> Session | ContextSession:
+    program: Program, options: RecordOptions | ContextOptions | None, output: str | None, overwrite: bool
+) -> AnySession:
     run = Run(program.command, options if isinstance(options, RecordOptions) else RecordOptions())
+    if options is None:
+        name = program.name + ("-watch" if run.rank.world_size > 1 else "")
+        return WatchSession(run, target_path(output, name, run.rank, watch_format.SUFFIX))
     path = target_path(output, program.name, run.rank)
     if isinstance(options, RecordOptions):
         return Session(run, path, overwrite, RunClock(options.step_every))
     return ContextSession(run, path, options, overwrite)
 
 
-def _closing_lines(session: Session | ContextSession, reports: bool) -> Iterator[str]:
-    if session.failure:
+def _closing_lines(session: AnySession, reports: bool) -> Iterator[str]:
+    if isinstance(session, WatchSession):
+        yield from session.closing_lines() if reports or session.failure else ()
+    elif session.failure:
         yield session.failure
     elif session.result and reports:
         file = _relative(session.path.parent if session.run.rank.world_size > 1 else session.path)

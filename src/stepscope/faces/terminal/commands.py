@@ -42,7 +42,12 @@ def call(command: Callable[..., Any], *args: Any, **options: Any) -> None:
 
 # What each command does, said here so that `stepscope --help` loads none of them.
 GROUPS = {
-    "Record": {"run": "Run a training script and record a few of its steps."},
+    "Record": {
+        "run": "Run a training script and record a few of its steps.",
+        "watch": "Run a training script and watch all of its steps.",
+        "status": "Show what watched runs do now.",
+        "record": "Record a few steps of a watched run now.",
+    },
     "What is slow?": {
         "report": "Show where the time of a training step goes.",
         "view": "Open traces in the browser.",
@@ -102,7 +107,7 @@ class Commands(click.Group):
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             args = _report_or_hint(args)
         command = super().resolve_command(ctx, args)
-        if command[0] != "run":  # there the script prints, not stepscope
+        if command[0] not in ("run", "watch"):  # there the script prints, not stepscope
             _print_anything()
         return command
 
@@ -144,7 +149,7 @@ class Commands(click.Group):
         except (click.exceptions.Exit, click.Abort, click.ClickException):
             raise
         except Exception as error:
-            if ctx.invoked_subcommand == "run":
+            if ctx.invoked_subcommand in ("run", "watch"):
                 raise  # an error of the user's script
             _flush()
             from stepscope.faces.terminal.crash_report import crash_message

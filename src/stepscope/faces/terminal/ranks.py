@@ -13,6 +13,7 @@ from stepscope.faces.terminal.hang_text import dump_files, show_hang
 from stepscope.faces.terminal.options import NamedPath, OutputFile
 from stepscope.faces.terminal.output import echo_json, terminal, write_text
 from stepscope.faces.terminal.source import with_rank_progress
+from stepscope.faces.terminal.watched import show_watched, watched_files
 
 if TYPE_CHECKING:
     from stepscope.faces.page.open_files import Workbench
@@ -72,6 +73,9 @@ def ranks(
         if view or page or dataset:
             raise click.UsageError("dumps of the flight recorder have no page and no sketches; use --json")
         show_hang(dumps, as_json)
+        return
+    if watched := [file for source in sources for file in watched_files(source)]:
+        show_watched(watched, as_json)
         return
     from stepscope.models.ranks.job import ManyRanks
     from stepscope.models.ranks.ranks_text import print_job

@@ -17,6 +17,7 @@ from stepscope.faces.terminal.memory import show_memory
 from stepscope.faces.terminal.options import NamedPath, OutputFile, takes_rules
 from stepscope.faces.terminal.output import echo_json, progress_bar, terminal, write_text
 from stepscope.faces.terminal.source import OnlyMemory, Source, takes_file
+from stepscope.faces.terminal.watched import show_watched, watched_files
 
 if TYPE_CHECKING:
     from stepscope.faces.page.trace_view import TraceView
@@ -81,6 +82,11 @@ def report(
     For a memory snapshot or timeline, show what fills the memory, as `stepscope memory` does.
     """
     folder = file.path
+    if watched := watched_files(folder):
+        if svg or html:
+            raise click.UsageError("a watched run has no --svg and no --html")
+        show_watched(watched, as_json)
+        return
     file, many = file.focused()
     if html is not None:
         others = [replace(file, path=path).open(memory=True) for path in compared]

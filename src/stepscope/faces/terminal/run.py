@@ -116,11 +116,15 @@ def run(
     elif native or sample or sample_real or perf or stalls:
         raise click.UsageError("--native, --sample, --sample-real, --perf and --stalls need --contexts")
     program = Program(script, arguments, as_module)
-    raise Deferred(lambda: _run(program, what, output, overwrite, ranks))
+    raise Deferred(lambda: run_or_exit(program, what, output, overwrite, ranks))
 
 
-def _run(
-    program: Program, options: RecordOptions | ContextOptions, output: str | None, overwrite: bool, ranks: str
+def run_or_exit(
+    program: Program,
+    options: RecordOptions | ContextOptions | None,
+    output: str | None,
+    overwrite: bool,
+    ranks: str,
 ) -> None:
     try:
         run_program(program, options, output, overwrite, ranks)

@@ -32,8 +32,13 @@ class _Compiled(NamedTuple):
 class CompilationCounter:
     """Counts the programs that XLA compiles, until closed: they show that warm-up is not over."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        on_compiled: Callable[[float], None] = lambda seconds: None,  # called after each compilation
+    ) -> None:
         self.count = 0
+        self._on_compiled = on_compiled
         self._clock, self._begun = clock, clock()
         self._functions: dict[str, _Compiled] = {}
         self._is_closed = False
@@ -65,6 +70,7 @@ class CompilationCounter:
         if event != _COMPILED or self._is_closed:
             return
         self.count += 1
+        self._on_compiled(duration)
         if name := _compiling(sys._getframe(1)):
             compiled = self._functions.get(name, _Compiled())
             self._functions[name] = _Compiled(compiled.times + 1, compiled.seconds + duration)

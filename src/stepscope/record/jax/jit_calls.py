@@ -94,17 +94,28 @@ class JitCallWatch:
             self._on_call(call)
 
 
+_hooks: list[tuple[Callable[..., None], Any]] = []  # those of open watches, with their states
+
+
 def _install_hook(hook: Callable[..., None]) -> tuple[Callable[[], Any], Callable[[], None]]:
     """Set JAX's hook after each call.
 
-    Returns functions that give the program's own hook, if it has one, and that remove ours.
+    Returns functions that give the hook before it, the program's if it has one, and that remove ours.
     """
     try:
         state: Any = api._post_hook_state
         ours = type(state)("stepscope", None, include_in_jit_key=False)
         ours.set_global(hook)
         api.jax_jit.set_post_hook_state(ours)
-        return lambda: state.value, lambda: api.jax_jit.set_post_hook_state(state)
+        before = _hooks[-1] if _hooks else None
+        _hooks.append((hook, ours))
+
+        def remove() -> None:
+            if (hook, ours) in _hooks:
+                _hooks.remove((hook, ours))
+                api.jax_jit.set_post_hook_state(_hooks[-1][1] if _hooks else state)
+
+        return lambda: before[0] if before else state.value, remove
     except (AttributeError, TypeError):
         raise CaptureError(f"JAX {jax.__version__} has no hook for calls") from None
 

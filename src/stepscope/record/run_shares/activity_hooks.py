@@ -69,6 +69,7 @@ class ActivityHooks:
         # Open blocks without gradients and their ranges, outermost first.
         self._blocks: list[tuple[Activity | None, Any]] = []
         self._order, self._optimizers = OptimizerOrder(), dict[int, SteppingOptimizer]()
+        self.optimizers = self._order.living  # those that have stepped
         self._switching = False
         self.workers = WorkerWatch(log.now)
         self._restore = [

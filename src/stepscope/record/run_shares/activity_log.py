@@ -255,6 +255,7 @@ class ActivityLog:
             activity.own_ns += now - self._since
             if activity.file:
                 activity.lengths.add(now - self._since)
+            self.spent(activity, now - self._since)
             self._last, self._last_end, self._open = activity, now, None
 
     def begin_nested(self, activity: Activity) -> None:
@@ -271,8 +272,15 @@ class ActivityLog:
         elif self._open and self._open.kind != "saving" and self._nested_since:
             spent = self.now() - self._nested_since
             activity.own_ns += spent
+            self.spent(activity, spent)
             self._since += spent
             self._nested_since = 0
+
+    def spent(self, activity: Activity, spent_ns: int) -> None:
+        """An activity has ended, or a part of it."""
+
+    def prepared(self, activity: Activity, spent_ns: int, loading_ns: int) -> None:
+        """An activity begins, and was prepared so long; that includes waiting for DataLoaders."""
 
     # -- training
 
@@ -423,6 +431,7 @@ class ActivityLog:
         lengths.add(ready - self._last_end)
         if self._ready_since is not None:
             activity.own_ns += now - ready
+            self.prepared(activity, now - ready, self._loading_ns + self._starting_ns)
             activity.loading_ns += self._loading_ns
             activity.starting_ns += self._starting_ns
             self._ready_since, self._evaluating = None, None

@@ -61,6 +61,20 @@ def test_programs_with_effects_are_not_seen_without_their_class(monkeypatch: pyt
     assert seen == ["double", "double"]  # the first call compiles
 
 
+def test_a_watch_goes_on_while_and_after_another_one_is_open() -> None:
+    seen: list[str] = []
+    doubled = jax.jit(lambda x: 2 * x)
+    doubled(jnp.ones(3))
+    first = jit_calls.JitCallWatch(lambda call: seen.append("first"))
+    second = jit_calls.JitCallWatch(lambda call: seen.append("second"))
+    doubled(jnp.ones(3))
+    second.close()
+    doubled(jnp.ones(3))
+    first.close()
+    doubled(jnp.ones(3))
+    assert seen == ["first", "second", "first"]
+
+
 def test_a_listener_that_jax_cannot_forget_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in compilation_counter._UNREGISTER:
         monkeypatch.delattr(private_monitoring, name, raising=False)

@@ -1,0 +1,37 @@
+"""The layout of the file of a watched run, which its writer (`record.watch`) and reader share.
+
+The file has a constant size of 19 MB, of which the disk holds what is written. A ring keeps the
+newest steps, one more row the means over all. What is no number is JSON, in two slots that are
+written in turns. A row is written before the counter that includes it, and a slot says the CRC of
+its bytes: a process that is killed leaves a readable file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+MAGIC = b"stepscope watch 1\n"
+SUFFIX = ".watch"
+COUNTERS, COUNTERS_AT = "<2q", 32  # steps so far, and when that was written, in ns
+TOTALS_AT = 128  # a row with the means over all steps
+TEXT, TEXT_BYTES = "<qII", 65_536  # number, bytes and CRC-32 of JSON
+TEXTS_AT = 4_096, 4_096 + TEXT_BYTES
+WHOLE = ("step", "count", "begin_ns", "wall_ns")  # first of `count` steps; wall time of all of them
+# In ms: parts of a step on the training thread, then what overlaps them.
+PARTS = ("input", "backward", "optimizer", "evaluation", "checkpoint")
+TIMES = (*PARTS, "collective", "gc", "compile", "cpu", "queued")
+FIELDS = WHOLE + TIMES
+ROW = f"<4q{len(TIMES)}f"
+ROW_BYTES = 8 * len(WHOLE) + 4 * len(TIMES)
+STEPS_AT = TEXTS_AT[1] + TEXT_BYTES
+KEPT_STEPS = 262_144  # 15 hours of steps of 200 ms; step n is in row n modulo this
+FILE_BYTES = STEPS_AT + KEPT_STEPS * ROW_BYTES
+
+
+def is_watched_run(path: str | Path) -> bool:
+    """Whether a file is one of a watched run."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False

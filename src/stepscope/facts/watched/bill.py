@@ -1,0 +1,171 @@
+"""The bill of a watched run: what it lost time to, and its slow steps with their causes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import PurePath
+
+import msgspec
+import numpy as np
+
+from stepscope.base.arrays import Array, Floats
+from stepscope.facts.watched.slow_steps import FEWEST, slow_parts
+from stepscope.read.watched_run import Place, RunFacts, WatchedRun
+
+_HALF = 0.5  # of what steps were longer by: a cause that explains less is not named
+_MOSTLY = 0.8  # of the steps; chosen: of four equal ranks each is the last in a quarter
+# Measured parts of steps that are losses, the more specific first; evaluation and checkpoints by line.
+CAUSES = {
+    "compile": "compilation",
+    "gc": "garbage collection",
+    "queued": "others had the core of the training thread",
+    "collective": "waiting in collectives",
+    "input": "waiting for data",
+}
+_EXPLANATIONS = {**CAUSES, "cpu": "more work of the training thread", "backward": "longer backward passes"}
+_BY_LINE = {"evaluation": "evaluation", "checkpoint": "checkpoints"}
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """Time that a run lost to one cause; losses of different causes may overlap."""
+
+    cause: str
+    lost_s: float
+    share: float  # of the run
+    where: str
+
+
+class SlowSteps(msgspec.Struct, frozen=True):
+    """Steps from `first` to `last` that took unusually long."""
+
+    first: int
+    last: int
+    count: int
+    ratio: float  # of the usual step
+    lost_s: float
+    cause: str
+    cause_ms: float  # a step, more than in other steps; 0 where the cause is not known
+
+
+class SlowRank(msgspec.Struct, frozen=True):
+    """The rank that is the last in steps `first` to `last`, by so many ms a step over the median rank."""
+
+    rank: int
+    first: int
+    last: int
+    lost_ms: float
+
+
+class Bill(msgspec.Struct, frozen=True):
+    """One run."""
+
+    facts: RunFacts
+    steps: int
+    run_s: float  # from the start of the program to the last write of the file
+    usual_ms: float  # the median of steps without their evaluation and checkpoints
+    step_ms_over_time: list[float]  # means in tenths of the latest 262,144 steps
+    losses: list[Loss]  # largest first
+    slow: list[SlowSteps]  # of the latest 262,144 steps, the slowest first
+
+
+def bill_of(run: WatchedRun) -> Bill:
+    """What a run lost time to; also of one that has just begun."""
+    slow, usual_ms = slow_steps(run)
+    run_s = 1e-9 * (run.updated_unix_ns - run.facts.created_unix_ns)
+    tenths = [part for part in np.array_split(run.steps, 10) if len(part)]
+    return Bill(
+        run.facts,
+        int(run.totals["count"]),
+        run_s,
+        usual_ms,
+        [1e-6 * float(part["wall_ns"].mean()) for part in tenths],
+        _losses(run, run_s),
+        slow,
+    )
+
+
+def own_ms(steps: Array) -> Floats:
+    """Steps without evaluation and checkpoints, ms."""
+    own: Floats = 1e-6 * steps["wall_ns"] - steps["evaluation"] - steps["checkpoint"]
+    return own
+
+
+def _losses(run: WatchedRun, run_s: float) -> list[Loss]:
+    facts, totals, count = run.facts, run.totals, int(run.totals["count"])
+    start_s = 1e-9 * (facts.begun_unix_ns + int(totals["begin_ns"]) - facts.created_unix_ns)
+    compiled = [place for place in facts.places if place.kind == "compile"]
+    most = _at(max(compiled, key=lambda place: place.total_ns)) if compiled else ""
+    found = [("start, with the first step", start_s if count else 0.0, "")]
+    for field, cause in CAUSES.items():
+        found.append((cause, 1e-3 * float(totals[field]) * count, most if field == "compile" else ""))
+    for place in facts.places:
+        if place.kind in _BY_LINE:
+            where = f"{_at(place)}, {place.count} times"
+            found.append((_BY_LINE[place.kind], 1e-9 * place.total_ns, where))
+    losses = [Loss(cause, lost, lost / run_s, where) for cause, lost, where in found if lost > 0]
+    return sorted(losses, key=lambda loss: -loss.lost_s)
+
+
+def slow_steps(run: WatchedRun) -> tuple[list[SlowSteps], float]:
+    """Unusually long steps: stretches, and single ones by cause; and the usual length, ms."""
+    steps, parts = run.steps, slow_parts(own_ms(run.steps))
+    is_slow = parts.single.copy()
+    for first, last in parts.stretches:
+        is_slow[first : last + 1] = True
+    normal = steps[~is_slow]
+    if not is_slow.any() or not len(normal):
+        return [], parts.usual
+    usual = {field: float(np.median(normal[field])) for field in _EXPLANATIONS}
+    singles = steps[parts.single]
+    causes = np.array([_cause(step, usual, parts.usual)[0] for step in singles.reshape(-1, 1)], dtype=str)
+    groups = [steps[first : last + 1] for first, last in parts.stretches]
+    groups += [singles[causes == cause] for cause in sorted(set(causes))]
+    described = [_describe(rows, usual, parts.usual) for rows in groups]
+    return sorted(described, key=lambda slow: -slow.lost_s), parts.usual
+
+
+def _cause(slow: Array, usual: dict[str, float], usual_ms: float) -> tuple[str, float]:
+    """What explains most of what steps took longer, and how many ms a step of it."""
+    excess = float(own_ms(slow).mean()) - usual_ms
+    for field, cause in _EXPLANATIONS.items():
+        more = float(slow[field].mean()) - usual[field]
+        if more >= _HALF * excess:
+            return cause, more
+    return "the training thread waited, for what is not known", 0.0
+
+
+def _describe(rows: Array, usual: dict[str, float], usual_ms: float) -> SlowSteps:
+    longer = own_ms(rows) - usual_ms
+    return SlowSteps(
+        int(rows["step"][0]),
+        int(rows["step"][-1]),
+        len(rows),
+        1 + float(longer.mean()) / usual_ms,
+        1e-3 * float(longer.sum()),
+        *_cause(rows, usual, usual_ms),
+    )
+
+
+def _at(place: Place) -> str:
+    return f"{place.function} at {PurePath(place.file).name}:{place.line}" if place.file else ""
+
+
+def slow_rank(runs: Sequence[WatchedRun]) -> SlowRank | None:
+    """The rank that is the last in most steps, of all or of a stretch; None if there is none.
+
+    All ranks take equally long, as others wait for the slowest: a rank's own time is outside of
+    backward passes and collectives. Where devices do the work the CPU waits anywhere: not judged.
+    """
+    common = reduce(np.intersect1d, (run.steps["step"] for run in runs))
+    if len(runs) < 2 or len(common) < FEWEST or any(run.facts.on_device for run in runs):
+        return None
+    steps = [run.steps[np.isin(run.steps["step"], common)] for run in runs]
+    own = np.array([own_ms(rows) - rows["backward"] - rows["collective"] for rows in steps])
+    excess, last, found = own - np.median(own, axis=0), own.argmax(axis=0), []
+    for at, run in enumerate(runs):
+        for first, end in [(0, len(common) - 1), *slow_parts(excess[at]).stretches]:
+            if np.mean(last[first : end + 1] == at) >= _MOSTLY:
+                lost_ms = float(excess[at, first : end + 1].mean())
+                found.append(SlowRank(run.facts.rank, int(common[first]), int(common[end]), lost_ms))
+    return max(found, key=lambda slow: slow.lost_ms * (slow.last - slow.first + 1), default=None)

@@ -1,0 +1,91 @@
+"""Reads the file of a watched run (`base.watch_format`), also while the run writes it."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from stepscope.base import watch_format as layout
+from stepscope.base.arrays import Array
+from stepscope.errors import IngestError
+
+_ROW = np.dtype([(name, "<i8") for name in layout.WHOLE] + [(name, "<f4") for name in layout.TIMES])
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A line of the program, and how often and how long it ran after the first step."""
+
+    kind: str  # `evaluation`, `checkpoint` or `compile`
+    function: str
+    file: str
+    line: int
+    count: int
+    total_ns: int
+
+
+class RunFacts(msgspec.Struct, frozen=True):
+    """Who was watched, how it ended, and at which lines it was."""
+
+    begun_unix_ns: int  # zero of the times of steps
+    created_unix_ns: int  # the start of the program
+    command: str = ""
+    rank: int = 0
+    outcome: str = ""  # empty while the run goes on, or if it was killed
+    on_device: bool = False  # whether a device does the work
+    out_of_memory: str = ""  # the failed allocation and what held the memory
+    places: list[Place] = []
+
+
+@dataclass(frozen=True)
+class WatchedRun:
+    """Structured arrays with `watch_format.FIELDS`, in order of steps; times in ns and ms."""
+
+    facts: RunFacts
+    updated_unix_ns: int  # when the file was last written
+    totals: Array  # one row with the means over all steps
+    steps: Array  # the latest
+
+
+def read_watched_run(path: str | Path) -> WatchedRun:
+    """Read the file as far as it was written.
+
+    Raises:
+        IngestError: it is none, or damaged.
+
+    Example:
+        >>> read_watched_run("missing.watch")
+        Traceback (most recent call last):
+        ...
+        stepscope.errors.IngestError: cannot read missing.watch: No such file or directory
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise IngestError(f"cannot read {path}: {error.strerror}") from None
+    if not data.startswith(layout.MAGIC):
+        raise IngestError(f"{path} is not the file of a watched run")
+    data = data.ljust(layout.FILE_BYTES, b"\0")  # a copy may end early
+    count, updated = struct.unpack_from(layout.COUNTERS, data, layout.COUNTERS_AT)
+    try:
+        facts = msgspec.json.decode(max(_texts(data))[1], type=RunFacts)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise IngestError(f"{path} is damaged: {error}") from None
+    numbers = np.arange(max(count - layout.KEPT_STEPS, 0), max(count, 0))
+    rows = np.frombuffer(data, _ROW, layout.KEPT_STEPS, layout.STEPS_AT)[numbers % layout.KEPT_STEPS]
+    rows = rows[(rows["step"] == numbers) & (rows["wall_ns"] > 0)]  # others were being written
+    return WatchedRun(facts, updated, np.frombuffer(data, _ROW, 1, layout.TOTALS_AT)[0], rows)
+
+
+def _texts(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The JSON in both slots, by number; empty for one that was being written."""
+    for offset in layout.TEXTS_AT:
+        number, size, checksum = struct.unpack_from(layout.TEXT, data, offset)
+        begin = offset + struct.calcsize(layout.TEXT)
+        text = data[begin : begin + min(size, layout.TEXT_BYTES)]
+        yield (number, text) if zlib.crc32(text) == checksum else (0, b"")

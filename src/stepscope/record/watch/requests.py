@@ -1,0 +1,117 @@
+"""How `stepscope status` and `stepscope record` find and ask the watched runs of this machine.
+
+Files in a folder that only the user may enter: `PID.watch` names the file of a run, and
+`PID.record` exists while steps are asked for or recorded, with how many. The run looks there ten
+times a second: it needs neither a thread nor a socket, and nothing in a request is executed.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from stepscope.errors import StepscopeError
+from stepscope.record.unreplaced import os
+
+MOST_STEPS = 1000
+
+
+def _folder() -> Path:
+    """The user's own folder; refused if somebody else made it, or others may enter."""
+    if not hasattr(os, "getuid"):
+        raise StepscopeError("Windows has no requests to watched runs")
+    user = os.getuid()
+    folder = Path(os.environ.get("STEPSCOPE_REQUESTS") or f"/tmp/stepscope-{user}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    about = folder.lstat()
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != user or about.st_mode & 0o077:
+        raise StepscopeError(f"cannot use {folder}: it is not a folder of this user alone")
+    return folder
+
+
+class Requests:
+    """The requests to this process, until closed."""
+
+    def __init__(self, watch_file: Path) -> None:
+        self._pid, self._folder = os.getpid(), _folder()
+        self._request = self._folder / f"{self._pid}.record"
+        self._request.unlink(missing_ok=True)  # to an earlier process of this number
+        self._write("watch", {"file": str(watch_file)})
+
+    def wanted(self) -> int:
+        """How many steps are to be recorded; 0 if none are."""
+        try:
+            text = self._request.read_bytes()
+        except OSError:
+            return 0
+        return min(int(text), MOST_STEPS) if text.isdigit() else 0
+
+    def answer(self, facts: Mapping[str, Any]) -> None:
+        """Say what became of the request; the next one may come."""
+        self._write("recorded", facts)
+        self._request.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        for path in self._folder.glob(f"{self._pid}.*") if os.getpid() == self._pid else ():
+            path.unlink(missing_ok=True)
+
+    def _write(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """At once, for those that read."""
+        path = self._folder / f"{self._pid}.new"
+        path.write_text(json.dumps(facts))
+        path.replace(path.with_suffix(f".{kind}"))
+
+
+def watched_runs() -> dict[int, Path]:
+    """The file of each watched run of this user, by process; what is left of killed ones is removed."""
+    runs = {}
+    for path in sorted(_folder().glob("*.*")):
+        with suppress(OSError, ValueError):
+            if not _is_alive(int(path.stem)):
+                path.unlink()
+            elif path.suffix == ".watch":
+                runs[int(path.stem)] = Path(json.loads(path.read_text())["file"])
+    return runs
+
+
+def watch_file_of(pid: int) -> Path:
+    """The file of a watched run; refused if there is none, or it is somebody else's."""
+    if path := watched_runs().get(pid):
+        return path
+    try:
+        why = "is not watched; start it with: stepscope watch SCRIPT" if _is_alive(pid) else "does not exist"
+    except PermissionError:
+        why = "belongs to another user"
+    raise StepscopeError(f"process {pid} {why}")
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether there is such a process; PermissionError is raised for those of other users."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
+
+
+def ask_to_record(pid: int, steps: int) -> None:
+    """Ask a watched run to record its next steps; refused while it records."""
+    watch_file_of(pid)
+    try:
+        with (_folder() / f"{pid}.record").open("x") as file:
+            file.write(str(steps))
+    except FileExistsError:
+        raise StepscopeError(f"process {pid} is recording already") from None
+
+
+def recorded(pid: int) -> dict[str, Any] | None:
+    """What became of the request; None while it is recording. Refused if the process has ended."""
+    watch_file_of(pid)
+    if (_folder() / f"{pid}.record").exists():
+        return None
+    facts: dict[str, Any] = json.loads((_folder() / f"{pid}.recorded").read_text())
+    return facts

@@ -1,0 +1,120 @@
+"""Makes a vector of each step from what the hooks of the run's shares note (`ActivityHooks`).
+
+Hooks note events with their time; every 100 ms the events are counted, step by step. Evaluation and
+checkpoints lie between two optimizer steps: a step's wall time includes them, and its vector says
+how much they took. What is called an evaluation is decided as for the shares (`Activity.stage`).
+The first step is part of the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from stepscope.record.run_shares.activity_log import Activity, ActivityLog
+from stepscope.record.step_detector import StepDetector
+from stepscope.record.watch.clocks import Clocks, Sums
+from stepscope.record.watch.watch_file import Vector
+
+_PARTS = INPUT, BACKWARD, OPTIMIZER, EVALUATION, CHECKPOINT = range(5)
+_PART_OF_KIND = {"backward": BACKWARD, "optimizer": OPTIMIZER}
+_PART_OF_STAGE = {"evaluation": EVALUATION, "rollout": EVALUATION, "checkpointing": CHECKPOINT}
+_KINDS = {EVALUATION: "evaluation", CHECKPOINT: "checkpoint"}
+_MOST_PLACES = 100  # the file has room for them
+_MS = 1e-6  # of a ns
+Line = tuple[str, str, str, int]  # kind, function, file, line
+
+
+class StepLog(ActivityLog):
+    """Counts events into steps and calls `on_step(vector)`, with fields as in `watch_format.FIELDS`."""
+
+    def __init__(
+        self,
+        on_step: Callable[[Vector], None],
+        on_counted: Callable[[], None],
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        super().__init__()
+        self.clocks = Clocks(self._compiled)
+        self.detector = StepDetector()
+        self.places: dict[Line, dict[str, Any]] = {}  # with fields as in `read.watched_run.Place`
+        self.steps = 0
+        self.before_backward: Callable[[], None] = lambda: None  # called where no hook of torch is running
+        self._on_step, self._on_counted, self._on_failure = on_step, on_counted, on_failure
+        self._spent = [0] * len(_PARTS)
+        self._began_ns: int | None = None  # the step that runs; None before the first has ended
+        self._before = self.clocks.read()
+
+    def note(self, method: Callable[[Any], object], argument: Any) -> None:
+        """As the shares' log, with the clocks where a step may end."""
+        if method == self.begin_backward:
+            self.before_backward()
+        if method == self.end_step:
+            argument = argument, self.clocks.read()
+        super().note(method, argument)
+
+    def count_noted(self) -> None:
+        """Count what was noted; the program goes on, whatever fails."""
+        try:
+            super().count_noted()
+            self._on_counted()
+        except Exception as error:
+            self._on_failure(error)
+
+    def spent(self, activity: Activity, spent_ns: int) -> None:
+        """An activity has ended, or a part of it."""
+        self._add(activity, spent_ns, 1)
+
+    def prepared(self, activity: Activity, spent_ns: int, loading_ns: int) -> None:
+        """An activity begins; what it was prepared for is no part of a step if it is none itself."""
+        if _PART_OF_STAGE.get(activity.stage) == EVALUATION:
+            self._add(activity, spent_ns, 0)
+        else:
+            self._spent[INPUT] += loading_ns
+
+    def _add(self, activity: Activity, spent_ns: int, count: int) -> None:
+        part = _PART_OF_KIND.get(activity.kind, _PART_OF_STAGE.get(activity.stage))
+        if part is not None and self._began_ns is not None:
+            self._spent[part] += spent_ns
+            if kind := _KINDS.get(part):
+                self._add_at(((kind, activity.function, activity.file, activity.line), spent_ns, count))
+
+    def _compiled(self, frame: FrameType | None, spent_ns: int) -> None:
+        name, file = (frame.f_code.co_name, frame.f_code.co_filename) if frame else ("", "")
+        super().note(self._add_at, (("compile", name, file, frame.f_lineno if frame else 0), spent_ns, 1))
+
+    def _add_at(self, spent: tuple[Line, int, int]) -> None:
+        line, spent_ns, count = spent
+        if self._began_ns is None or (line not in self.places and len(self.places) >= _MOST_PLACES):
+            return
+        kind, function, file, number = line
+        about = {"kind": kind, "function": function, "file": str(Path(file).absolute()), "line": number}
+        place = self.places.setdefault(line, {**about, "count": 0, "total_ns": 0})
+        place["count"] += count
+        place["total_ns"] += spent_ns
+
+    def end_step(self, ended: Any) -> None:
+        """An optimizer has stepped, and the clocks then."""
+        optimizer, sums = ended
+        super().end_step(optimizer)
+        if self.detector.advance(optimizer):
+            self._end_now(sums)
+
+    def end_jax_step(self) -> None:
+        """A compiled function of the program has returned that ends a step."""
+        super().note(self._end_now, self.clocks.read())
+
+    def _end_now(self, sums: Sums) -> None:
+        now = self.now()
+        began, self._began_ns = self._began_ns, now
+        if began is not None:
+            self._on_step(self._vector(began, now, sums))
+            self.steps += 1
+        self._before, self._spent = sums, [0] * len(_PARTS)
+
+    def _vector(self, began: int, now: int, sums: Sums) -> Vector:
+        times = (after - before for after, before in zip(sums, self._before, strict=True))
+        ms = (max(spent, 0) * _MS for spent in (*self._spent, *times))
+        return self.steps, 1, began - self.begun_ns, now - began, *ms

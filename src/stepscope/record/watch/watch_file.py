@@ -1,0 +1,90 @@
+"""Writes the file of a watched run: rows of steps, and facts as JSON.
+
+Nothing of it may disturb training: what cannot be written is said at the end. The file is written
+with `pwrite`, as a mapped page that the disk has no room for would end the process.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stepscope.base import watch_format as layout
+from stepscope.errors import CaptureError
+from stepscope.record.unreplaced import os, time
+
+Vector = tuple[Any, ...]  # fields as in `watch_format.FIELDS`
+_ROW = struct.Struct(layout.ROW)
+_TEXT = struct.Struct(layout.TEXT)
+
+
+class WatchFile:
+    """The file of one process; `failure` says why it is no longer written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.failure = path, ""
+        self._pending: list[tuple[int, bytes]] = []
+        self._sums = [0.0] * len(layout.FIELDS)
+        self._steps = self._texts = self._first_ns = 0
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)  # who reads the earlier file goes on reading that
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+            os.truncate(self._file, layout.FILE_BYTES)
+            os.pwrite(self._file, layout.MAGIC, 0)
+        except OSError as error:
+            raise CaptureError(f"cannot write {path}: {error.strerror}") from None
+        self._identity = _identity(os.fstat(self._file))
+
+    def add_step(self, step: Vector) -> None:
+        """Keep a step."""
+        offset = layout.STEPS_AT + self._steps % layout.KEPT_STEPS * layout.ROW_BYTES
+        self._pending.append((offset, _ROW.pack(*step)))
+        self._sums = [total + value for total, value in zip(self._sums, step, strict=True)]
+        self._first_ns = self._first_ns if self._steps else step[2]
+        self._steps += 1
+
+    def put_text(self, facts: Mapping[str, Any]) -> None:
+        """Replace what is no number; where it is too long, places are left out."""
+        left = dict(facts)
+        while len(data := json.dumps(left).encode()) > layout.TEXT_BYTES - _TEXT.size:
+            left["places"] = left["places"][: len(left["places"]) // 2]
+        self._texts += 1
+        head = _TEXT.pack(self._texts, len(data), zlib.crc32(data))
+        self._pending.append((layout.TEXTS_AT[self._texts % 2], head + data))
+
+    def flush(self) -> None:
+        """Hand everything to the system; a row goes before the counter that includes it."""
+        pending, self._pending = self._pending, []
+        if self.failure:
+            return
+        _, count, _, wall_ns, *sums = self._sums
+        means = (total / max(count, 1) for total in sums)
+        pending.append((layout.TOTALS_AT, _ROW.pack(0, self._steps, self._first_ns, int(wall_ns), *means)))
+        pending.append((layout.COUNTERS_AT, struct.pack(layout.COUNTERS, self._steps, time.time_ns())))
+        try:
+            if _identity(os.fstat(self._file)) != self._identity:
+                raise OSError(0, "the program closed its file")  # the number may be another file's now
+            for offset, data in pending:
+                os.pwrite(self._file, data, offset)
+        except OSError as error:
+            self.failure = f"{self.path} ends at step {self._steps}: {error.strerror}"
+
+    def close(self) -> None:
+        """Flush, and see whether the file is still where it was made."""
+        self.flush()
+        try:
+            if not self.failure and _identity(self.path.stat()) != self._identity:
+                self.failure = f"{self.path} was replaced by another file during the run"
+        except OSError as error:
+            self.failure = f"{self.path} is gone: {error.strerror}"
+        if not self.failure:
+            os.close(self._file)
+
+
+def _identity(status: Any) -> tuple[int, int]:
+    return status.st_dev, status.st_ino

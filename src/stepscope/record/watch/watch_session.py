@@ -1,0 +1,220 @@
+"""A watched run: a short vector of each step from the import of a framework to the end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stepscope.base.watch_format import SUFFIX
+from stepscope.errors import CaptureError
+from stepscope.record.manifest import Run
+from stepscope.record.memory.out_of_memory import AllocationFailure, size
+from stepscope.record.options import RecordOptions
+from stepscope.record.recording import call_in_forked_children
+from stepscope.record.session import Ending, Session
+from stepscope.record.unreplaced import os, time
+from stepscope.record.watch.clocks import Clocks, works_on_device
+from stepscope.record.watch.requests import Requests
+from stepscope.record.watch.step_log import StepLog
+from stepscope.record.watch.watch_file import WatchFile
+
+if TYPE_CHECKING:
+    from stepscope.record.jax.jit_calls import JitCall
+
+_FLUSH_NS = 100_000_000  # what a kill may lose
+_WARMUP = 2  # steps before those that `stepscope record` records
+
+
+class WatchSession:
+    """Watches the run in this process; the program goes on, whatever fails here."""
+
+    def __init__(self, run: Run, path: Path) -> None:
+        self.run, self.path = run, path
+        self.failure: str | None = None
+        self._file: WatchFile | None = None
+        self._log: StepLog | None = None
+        self._detach: list[Callable[[], object]] = []
+        self._optimizers: Callable[[], list[Any]] = list
+        self._facts: dict[str, Any] = {}
+        self._flush_after_ns = 0
+        self._requests: Requests | None = None
+        self._wanted = 0  # steps that `stepscope record` asked for
+        self._recording: Session | None = None
+        self._ended = False
+        self._pid = os.getpid()
+
+    @property
+    def is_forked(self) -> bool:
+        return os.getpid() != self._pid
+
+    def attach(self) -> None:
+        """Watch PyTorch, which has been imported."""
+        with self._noting():
+            from stepscope.record.run_shares.activity_hooks import ActivityHooks
+            from stepscope.record.torch_internals import hide_methods
+
+            log = self._begin()
+            hide_methods(StepLog, Clocks)
+            log.clocks.follow_torch()
+            log.before_backward = lambda: self._record_if_wanted(is_torch=True)
+            hooks = ActivityHooks(log)
+            self._optimizers = hooks.optimizers
+            self._detach.append(hooks.detach)
+
+    def attach_jax(self) -> None:
+        """Watch JAX, which has been imported."""
+        with self._noting():
+            from stepscope.record.jax.compilation_counter import CompilationCounter
+            from stepscope.record.jax.jax_step_detector import JaxStepDetector
+            from stepscope.record.jax.jit_calls import JitCallWatch
+
+            log, detector = self._begin(), JaxStepDetector()
+
+            def returned(call: JitCall) -> None:
+                with self._noting():
+                    if detector.advance(call.name, call.inputs, call.outputs) and not log.has_trained:
+                        log.end_jax_step()
+                        self._record_if_wanted(is_torch=False)
+
+            def compiled(seconds: float) -> None:
+                log.clocks.add_compilation(sys._getframe(2), round(1e9 * seconds))
+
+            self._detach += [JitCallWatch(returned).close, CompilationCounter(on_compiled=compiled).close]
+
+    def _begin(self) -> StepLog:
+        """The log of both frameworks."""
+        if self._log is None:
+            self._file = WatchFile(self.path)
+            self._log = StepLog(self._file.add_step, self._flush_now_and_then, self._fail)
+            self._facts = {
+                "begun_unix_ns": time.time_ns(),
+                "created_unix_ns": self.run.created_unix_ns,
+                "rank": self.run.rank.rank,
+                "command": " ".join(self.run.command)[:2000],
+            }
+            with suppress(Exception):  # it is watched all the same, without `status` and `record`
+                self._requests = Requests(self.path)
+                self._detach.append(self._requests.close)
+            self._detach.append(self._log.clocks.detach)
+            call_in_forked_children(self.detach)
+            self._put_text()
+            self._file.flush()
+        return self._log
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Where no hook of the framework is being called."""
+        try:
+            yield
+        except Exception as error:
+            self._fail(error)
+            self.detach()
+
+    def _fail(self, error: Exception) -> None:
+        text = str(error) if isinstance(error, CaptureError) else f"{type(error).__name__}: {error}"
+        self.failure = self.failure or text
+        if self._log:
+            self._log.before_backward = self.detach  # torch must not lose a hook while it calls them
+
+    def detach(self) -> None:
+        """Leave the frameworks as they were."""
+        while self._detach:
+            with suppress(Exception):
+                self._detach.pop()()
+
+    def _flush_now_and_then(self) -> None:
+        now = time.perf_counter_ns()
+        if now > self._flush_after_ns and self._file and not self._ended:
+            self._flush_after_ns = now + _FLUSH_NS
+            self._put_text()
+            self._file.flush()
+            if self._requests and not self._recording:
+                self._wanted = self._requests.wanted()
+
+    def _put_text(self) -> None:
+        if self._file and self._log:
+            places = list(self._log.places.values())
+            self._file.put_text({**self._facts, "on_device": works_on_device(), "places": places})
+
+    def finish(self, ending: Ending) -> None:
+        """Write the end of the file; a forked child leaves it alone."""
+        if self._ended or self.is_forked:
+            return
+        if self._recording:
+            with suppress(Exception):
+                self._recording.finish(ending)
+        if self._log and self._file and not self.failure:
+            self._log.count_noted()
+            self._facts["outcome"] = ending.outcome
+            self._put_text()
+            self._file.close()
+            self.failure = self._file.failure or None
+        self._ended = True
+        self.detach()
+
+    def run_out_of_memory(self, failed: AllocationFailure) -> str:
+        """Note what held the memory as an allocation failed; that in words."""
+        where = f" at {failed.file}:{failed.line}" if failed.file else ""
+        asked = f": {size(failed.requested_bytes)} requested" if failed.requested_bytes else ""
+        text = self._facts["out_of_memory"] = f"{failed.device}{asked}{where}"
+        with suppress(Exception):
+            held = held_bytes(failed.device, self._optimizers()).items()
+            kinds = ", ".join(f"{kind} {size(amount)}" for kind, amount in held if amount)
+            text = self._facts["out_of_memory"] = f"{text}; held: {kinds or 'not known'}"
+        return f"out of memory on {text}"
+
+    def closing_lines(self) -> Iterator[str]:
+        if self.failure:
+            yield f"the watch failed: {self.failure}"
+        elif self._log is None:
+            yield "nothing was watched: the run imported neither torch nor JAX"
+        else:
+            path = os.path.relpath(self.path.parent if self.run.rank.world_size > 1 else self.path)
+            yield f"watched {self._log.steps:,} steps; wrote {path}"
+            yield f"next: stepscope report {path}"
+
+    # -- recordings on demand: on the thread that trains, where no hook of the framework is being called
+
+    def _record_if_wanted(self, *, is_torch: bool) -> None:
+        with self._noting():
+            session = self._recording
+            if session and self._requests and (session.result or session.failure):
+                session.finish(Ending())  # leaves the framework as it was
+                self._recording = None
+                steps = session.result.steps_recorded if session.result else ()
+                message = session.failure or f"recorded {len(steps)} steps"
+                self._requests.answer({"message": message, "file": str(session.path)})
+            elif self._wanted and self._log:
+                self._begin_recording(self._log.steps, is_torch)
+
+    def _begin_recording(self, step: int, is_torch: bool) -> None:
+        name = f"{self.path.name.removesuffix(SUFFIX)}-step{step + 1}.stepscope"
+        run = Run(self.run.command, RecordOptions(warmup=_WARMUP, steps=self._wanted), rank=self.run.rank)
+        self._recording, self._wanted = Session(run, self.path.with_name(name)), 0
+        if is_torch:
+            self._recording.attach(only_training=True)
+        else:
+            self._recording.attach_jax()
+
+
+def held_bytes(device: str, optimizers: list[Any]) -> dict[str, int]:
+    """Bytes by kind of what these optimizers train on a device."""
+    held, seen = dict.fromkeys(("weights", "gradients", "optimizer state"), 0), set[int]()
+    torch: Any = sys.modules["torch"]
+
+    def add(kind: str, tensor: Any) -> None:
+        if isinstance(tensor, torch.Tensor) and str(tensor.device) == device:
+            storage = tensor.untyped_storage()
+            held[kind] += 0 if storage.data_ptr() in seen else storage.nbytes()
+            seen.add(storage.data_ptr())
+
+    for optimizer in optimizers:
+        for weight in (weight for group in optimizer.param_groups for weight in group["params"]):
+            add("weights", weight)
+            add("gradients", weight.grad)
+        for tensor in (tensor for state in optimizer.state.values() for tensor in state.values()):
+            add("optimizer state", tensor)
+    return held

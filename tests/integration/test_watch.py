@@ -1,0 +1,155 @@
+"""`stepscope watch` on real scripts, in forks of a process that has torch imported."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from warm_python import JAX, WarmRun, run_warm
+
+from stepscope.facts.watched.bill import bill_of
+from stepscope.read.watched_run import read_watched_run
+from stepscope.record.watch.requests import ask_to_record, recorded, watched_runs
+
+WATCH = [sys.executable, "-c", "from stepscope.faces.terminal.watch import watch; watch()"]
+LONGEST_S = 60
+Answer = TypeVar("Answer")
+
+TRAINING = """
+import gc, os, random, signal, sys, threading, time, torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+gc.freeze()
+def train(steps, pause=0.0):
+    for _ in range(steps):
+        loss = model(torch.randn(2, 4)).square().sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        time.sleep(pause)
+def about():
+    loss = float(model.weight.detach().sum())
+    print(loss, torch.rand(1).item(), random.getstate()[0], [t.name for t in threading.enumerate()])
+    print([signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)], sys.excepthook)
+    print(sys.argv, __name__, sys.gettrace(), sys.getprofile(), threading.active_count(), flush=True)
+"""
+ENDS = {
+    "returns": "",
+    "exits": "sys.exit(3)",
+    "fails": "raise ValueError('wrong')",
+    "is killed": "train(20, 0.02); os.kill(os.getpid(), 9)",
+}
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    monkeypatch.setenv("STEPSCOPE_REQUESTS", str(tmp_path / "requests"))
+
+    def write(text: str) -> Path:
+        (tmp_path / "train.py").write_text(text)
+        return tmp_path
+
+    return write
+
+
+def until(ask: Callable[[], Answer | None]) -> Answer:
+    end = time.monotonic() + LONGEST_S
+    while (answer := ask()) is None:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return answer
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_program_does_not_notice(script: Callable[[str], Path], end: str) -> None:
+    folder = script(f"{TRAINING}train(50)\nabout()\n{ENDS[end]}")
+    plain = run_warm([sys.executable, "train.py", "--lr", "1"], folder)
+    watched = run_warm([*WATCH, "train.py", "--lr", "1"], folder)
+    assert (watched.returncode, watched.stdout) == (plain.returncode, plain.stdout)
+    own = "".join(line for line in watched.stderr.splitlines(True) if not line.startswith("stepscope: "))
+    assert own.splitlines()[-1:] == plain.stderr.splitlines()[-1:]
+    run = read_watched_run(folder / "train.watch")
+    assert len(run.steps) >= 49  # without the first
+    assert run.facts.outcome == ("raised" if end == "fails" else "" if end == "is killed" else "ended")
+    assert list((folder / "requests").glob("*.record*")) == []
+
+
+def test_steps_are_recorded_on_demand(script: Callable[[str], Path]) -> None:
+    folder = script(f"{TRAINING}while not os.path.exists('stop'): train(1, 0.005)\nabout()")
+    running = WarmRun([*WATCH, "train.py"], folder)
+    pid = until(lambda: next(iter(watched_runs()), None))
+    until(lambda: len(read_watched_run(watched_runs()[pid]).steps) or None)
+    ask_to_record(pid, 2)
+    answer: dict[str, Any] = until(lambda: recorded(pid))
+    (folder / "stop").touch()
+    done = running.wait()
+    assert done.returncode == 0, done.stderr
+    assert "['MainThread']" in done.stdout
+    assert answer["message"] == "recorded 2 steps"
+    assert Path(answer["file"]).parent == folder
+    assert Path(answer["file"]).is_file()
+    assert watched_runs() == {}
+
+
+def test_slow_steps_and_losses_of_a_script(script: Callable[[str], Path]) -> None:
+    folder = script(
+        TRAINING
+        + """
+class Data(torch.utils.data.Dataset):
+    def __len__(self): return 200
+    def __getitem__(self, index):
+        time.sleep(0.05 if 100 <= index < 120 else 0.001)
+        return index
+for number, _ in enumerate(torch.utils.data.DataLoader(Data())):
+    train(1)
+    if number % 50 == 49:
+        torch.save(model.state_dict(), "checkpoint.pt")
+raise MemoryError("DefaultCPUAllocator: not enough memory: you tried to allocate 4096 bytes")
+"""
+    )
+    done = run_warm([*WATCH, "train.py"], folder)
+    assert done.returncode == 1
+    assert "stepscope: out of memory on cpu" in done.stderr
+    bill = bill_of(read_watched_run(folder / "train.watch"))
+    slow = next(slow for slow in bill.slow if slow.first <= 110 <= slow.last)
+    assert (slow.first, slow.last) == (pytest.approx(99, abs=3), pytest.approx(118, abs=3))
+    assert slow.cause == "waiting for data"
+    assert slow.cause_ms == pytest.approx(49, rel=0.5)
+    losses = {loss.cause: loss for loss in bill.losses}
+    assert losses["checkpoints"].where == "<module> at train.py:28, 4 times"
+    assert losses["waiting for data"].lost_s >= 0.05 * 20
+    assert "held: weights 80 bytes" in bill.facts.out_of_memory
+
+
+def test_steps_of_jax(script: Callable[[str], Path]) -> None:
+    folder = script(
+        """
+import jax, jax.numpy as jnp
+@jax.jit
+def step(weights, batch):
+    return weights - 0.1 * jax.grad(lambda w: jnp.mean((batch @ w) ** 2))(weights)
+weights = jnp.ones((4, 4))
+for number in range(60):
+    weights = step(weights, jnp.ones((2 if number < 40 else 3, 4)))
+print(float(weights.sum()))
+"""
+    )
+    done = run_warm([*WATCH, "train.py"], folder, modules=JAX)
+    assert done.returncode == 0, done.stderr
+    run = read_watched_run(folder / "train.watch")
+    assert 50 <= len(run.steps) < 60
+    compiled = [place.line for place in run.facts.places if place.kind == "compile" and place.line]
+    assert 8 in compiled
+
+
+def test_a_file_of_somebody_else_is_not_overwritten(script: Callable[[str], Path]) -> None:
+    folder = script("print('ran')")
+    (folder / "train.watch").write_text("mine")
+    done = run_warm([*WATCH, "train.py"], folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (folder / "train.watch").read_text() == "mine"

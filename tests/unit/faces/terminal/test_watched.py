@@ -1,0 +1,119 @@
+"""What `stepscope` prints of watched runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from stepscope.base import watch_format as layout
+from stepscope.faces.terminal.commands import stepscope
+from stepscope.faces.terminal.watched import duration
+from stepscope.record.unreplaced import time
+from stepscope.record.watch.requests import Requests
+from stepscope.record.watch.watch_file import WatchFile
+
+S = 1_000_000_000
+PLACE = {
+    "kind": "checkpoint",
+    "function": "save",
+    "file": "/x/train.py",
+    "line": 30,
+    "count": 2,
+    "total_ns": 3 * S,
+}
+
+
+def call(*arguments: str | Path) -> tuple[int, str]:
+    """Exit code and output."""
+    result = CliRunner().invoke(stepscope, [str(argument) for argument in arguments])
+    return result.exit_code, result.output
+
+
+@pytest.fixture
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A hundred steps of 20 ms; ten of them wait 30 ms longer for data."""
+    at_ns = 0
+    file = WatchFile(tmp_path / "train.watch")
+    for number in range(100):
+        waits = 30.0 if 60 <= number < 70 else 0.0
+        wall_ns = 20_000_000 + (number % 7) * 10_000 + round(waits * 1e6)
+        times = {"input": 1 + waits, "backward": 9.0, "cpu": 19.0}
+        file.add_step((number, 1, at_ns, wall_ns, *(times.get(name, 0.0) for name in layout.TIMES)))
+        at_ns += wall_ns
+    monkeypatch.setattr(time, "time_ns", lambda: 5 * S + at_ns)
+    about = {"created_unix_ns": S, "begun_unix_ns": 5 * S, "command": "train.py --lr 1", "places": [PLACE]}
+    file.put_text(
+        {**about, "outcome": "raised", "out_of_memory": "cuda:0 at train.py:9; held: weights 2.00 GiB"}
+    )
+    file.flush()
+    return file.path
+
+
+def test_the_bill(watched: Path) -> None:
+    code, out = call(watched)
+    assert code == 0
+    assert out.splitlines() == [
+        "train.py --lr 1: 100 steps in 6.3 s; raised",
+        "out of memory on cuda:0 at train.py:9; held: weights 2.00 GiB",
+        "a usual step takes 20.03 ms; mean ms of each tenth: "
+        "20.02 20.03 20.03 20.03 20.03 20.03 50.04 20.02 20.03 20.03",
+        "time lost (causes may overlap):",
+        "          4 s   63.5%  start, with the first step",
+        "          3 s   47.6%  checkpoints, save at train.py:30, 2 times",
+        "        0.4 s    6.3%  waiting for data",
+        "steps 60 to 69 took 2.5 times the usual: waiting for data +30 ms",
+    ]
+
+
+def test_the_bill_as_json(watched: Path) -> None:
+    code, out = call("report", watched, "--json")
+    (bill,) = json.loads(out)["ranks"]
+    assert code == 0
+    assert bill["losses"][0]["cause"] == "start, with the first step"
+    assert [(slow["first"], slow["last"]) for slow in bill["slow"]] == [(60, 69)]
+
+
+def test_a_folder_of_ranks(watched: Path) -> None:
+    (watched.parent / "rank1.watch").write_bytes(watched.read_bytes())
+    for words in (["ranks", watched.parent], [watched.parent]):
+        code, out = call(*words)
+        assert code == 0
+        assert out.count("rank 0: train.py --lr 1: 100 steps") == 2
+
+
+def test_a_picture_of_a_watched_run_is_refused(watched: Path) -> None:
+    code, out = call("report", watched, "--svg", watched.parent / "x.svg")
+    assert code == 2
+    assert "a watched run has no --svg" in out
+
+
+def test_other_commands_refuse_a_watched_run_in_one_line(watched: Path) -> None:
+    code, out = call("analyze", watched)
+    assert code == 2
+    assert len(out.splitlines()) == 1
+
+
+def test_the_status_of_a_watched_run(watched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEPSCOPE_REQUESTS", str(tmp_path / "requests"))
+    assert "no watched run on this machine" in call("status")[1]
+    Requests(watched)
+    code, out = call("status")
+    assert code == 0
+    assert out.startswith(f"{os.getpid()}: step 99 ended ")
+    assert "the last 100 steps took 23.03 ms, at most 50.06 ms, 17% waiting for data" in out
+    assert call("status", str(os.getpid()))[1].partition("; the last")[2] == out.partition("; the last")[2]
+
+
+@pytest.mark.parametrize("command", ["status", "record"])
+def test_a_process_that_does_not_exist(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEPSCOPE_REQUESTS", str(tmp_path / "requests"))
+    assert call(command, "999999999") == (2, "Error: process 999999999 does not exist\n")
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.0123, "0.0123 s"), (59, "59 s"), (90, "1.5 min")])
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -1,0 +1,129 @@
+"""The bill of drawn runs: losses, slow steps with their causes, and the slow rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepscope.base import watch_format as layout
+from stepscope.facts.watched.bill import bill_of, slow_rank
+from stepscope.read.watched_run import WatchedRun, read_watched_run
+from stepscope.record.watch.watch_file import WatchFile
+
+S = 1_000_000_000
+START_S = 4
+STEPS = 1000
+PLACES = [
+    {
+        "kind": "checkpoint",
+        "function": "save",
+        "file": "/run/train.py",
+        "line": 30,
+        "count": 2,
+        "total_ns": 3 * S,
+    },
+    {"kind": "compile", "function": "main", "file": "/run/train.py", "line": 7, "count": 1, "total_ns": S},
+]
+
+
+def drawn_run(
+    path: Path, more: dict[int, dict[str, float]] | None = None, seed: int = 0, **facts: Any
+) -> WatchedRun:
+    """1,000 steps of about 20 ms from second 4 on; `more` adds ms to some, and to their parts."""
+    rng, file, at_ns = np.random.default_rng(seed), WatchFile(path), 0
+    for number in range(STEPS):
+        times = {"backward": 8.0, "cpu": 15.0, "input": float(rng.uniform(1, 2))}
+        wall = 18 + times["input"] + float(rng.normal(0, 0.3))
+        for name, ms in (more or {}).get(number, {}).items():
+            wall += ms
+            if name in layout.TIMES:
+                times[name] = times.get(name, 0) + ms
+        row = [number, 1, at_ns, round(wall * 1e6), *(times.get(name, 0.0) for name in layout.TIMES)]
+        file.add_step(tuple(row))
+        at_ns += round(wall * 1e6)
+    file.put_text({"created_unix_ns": S, "begun_unix_ns": (1 + START_S) * S, "places": [], **facts})
+    file.flush()
+    return read_watched_run(path)
+
+
+@pytest.mark.parametrize(
+    ("part", "cause"),
+    [
+        ("input", "waiting for data"),
+        ("gc", "garbage collection"),
+        ("compile", "compilation"),
+        ("queued", "others had the core of the training thread"),
+        ("collective", "waiting in collectives"),
+        ("cpu", "more work of the training thread"),
+        ("backward", "longer backward passes"),
+        ("sleep", "the training thread waited, for what is not known"),
+    ],
+)
+def test_slow_steps_have_their_cause(tmp_path: Path, part: str, cause: str) -> None:
+    run = drawn_run(tmp_path / "run.watch", {number: {part: 20.0} for number in range(400, 430)})
+    (slow,) = bill_of(run).slow
+    assert (slow.first, slow.last, slow.count, slow.cause) == (400, 429, 30, cause)
+    assert slow.ratio == pytest.approx(2, rel=0.05)
+    assert slow.lost_s == pytest.approx(0.6, rel=0.05)
+    assert slow.cause_ms == pytest.approx(0 if part == "sleep" else 20, abs=1)
+
+
+def test_single_slow_steps_are_summed_by_cause(tmp_path: Path) -> None:
+    more = {100: {"gc": 50.0}, 300: {"input": 60.0}, 700: {"gc": 50.0}}
+    slow = bill_of(drawn_run(tmp_path / "run.watch", more)).slow
+    assert [(steps.first, steps.last, steps.count, steps.cause) for steps in slow] == [
+        (100, 700, 2, "garbage collection"),
+        (300, 300, 1, "waiting for data"),
+    ]
+
+
+def test_evaluation_and_checkpoints_make_no_step_slow(tmp_path: Path) -> None:
+    more = {number: {"evaluation": 500.0, "checkpoint": 90.0} for number in range(99, STEPS, 100)}
+    assert bill_of(drawn_run(tmp_path / "run.watch", more)).slow == []
+
+
+def test_the_bill_names_each_loss_by_its_line(tmp_path: Path) -> None:
+    run = drawn_run(tmp_path / "run.watch", {500: {"compile": 1000.0}}, places=PLACES)
+    losses = {loss.cause: (round(loss.lost_s, 1), loss.where) for loss in bill_of(run).losses}
+    assert losses == {
+        "start, with the first step": (4.0, ""),
+        "checkpoints": (3.0, "save at train.py:30, 2 times"),
+        "waiting for data": (1.5, ""),
+        "compilation": (1.0, "main at train.py:7"),
+    }
+
+
+def test_a_run_that_has_just_begun_has_a_bill(tmp_path: Path) -> None:
+    file = WatchFile(tmp_path / "run.watch")
+    file.put_text({"created_unix_ns": S, "begun_unix_ns": 2 * S})
+    file.flush()
+    bill = bill_of(read_watched_run(file.path))
+    assert (bill.steps, bill.losses, bill.slow) == (0, [], [])
+
+
+def job(tmp_path: Path, slow_from: int | None, **facts: Any) -> list[WatchedRun]:
+    """Four ranks; the others wait for rank 2 in their backward passes."""
+    runs = []
+    for rank in range(4):
+        part = "sleep" if rank == 2 else "backward"
+        more = {} if slow_from is None else {number: {part: 9.0} for number in range(slow_from, STEPS)}
+        runs.append(drawn_run(tmp_path / f"rank{rank}.watch", more, seed=rank, rank=rank, **facts))
+    return runs
+
+
+@pytest.mark.parametrize("slow_from", [0, 600])
+def test_the_rank_that_others_wait_for_is_named_with_its_steps(tmp_path: Path, slow_from: int) -> None:
+    slow = slow_rank(job(tmp_path, slow_from))
+    assert slow is not None
+    assert (slow.rank, slow.last) == (2, STEPS - 1)
+    assert slow.first == pytest.approx(slow_from, abs=3)
+    assert slow.lost_ms == pytest.approx(9, abs=0.5)
+
+
+def test_equal_ranks_one_rank_and_ranks_on_devices_have_none(tmp_path: Path) -> None:
+    assert slow_rank(job(tmp_path, None)) is None
+    assert slow_rank(job(tmp_path, 0)[2:3]) is None
+    assert slow_rank(job(tmp_path, 0, on_device=True)) is None

@@ -1,0 +1,185 @@
+"""Vectors of steps, of what torch reports, with a clock that only the test advances."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from stepscope.base.watch_format import FIELDS
+from stepscope.record.run_shares.activity_hooks import ActivityHooks
+from stepscope.record.unreplaced import time
+from stepscope.record.watch.step_log import StepLog
+from stepscope.record.watch.watch_file import Vector
+
+
+class Watched:
+    """A log of what torch does, and the steps of it."""
+
+    def __init__(self) -> None:
+        self.ns = 0
+        self.vectors: list[Vector] = []
+        self.failures: list[Exception] = []
+        self.log = StepLog(self.vectors.append, lambda: None, self.failures.append)
+        self.hooks = ActivityHooks(self.log)
+
+    def ms(self, length: float) -> None:
+        self.ns += round(length * 1e6)
+
+    def close(self) -> None:
+        self.hooks.detach()
+        self.log.clocks.detach()
+
+    def steps(self, *names: str) -> list[tuple[float, ...]]:
+        """These fields of each step, times in ms."""
+        self.log.count_noted()
+        assert self.failures == []
+        rows = [dict(zip(FIELDS, vector, strict=True)) for vector in self.vectors]
+        return [tuple(row[n] / 1e6 if n.endswith("_ns") else round(row[n], 6) for n in names) for row in rows]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    watched: Watched | None = None
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: watched.ns if watched else 0)
+    watched = Watched()
+    yield watched
+    watched.close()
+
+
+class Training:
+    """A pass takes 3 ms forwards and 5 backwards."""
+
+    def __init__(self, run: Watched) -> None:
+        self.run = run
+        self.weight = nn.Parameter(torch.ones(2))
+        self.optimizer = torch.optim.SGD([self.weight], lr=0.1)
+        self.weight.register_hook(lambda gradient: run.ms(5))  # type: ignore[no-untyped-call]
+
+    def __call__(self) -> None:
+        self.run.ms(3)
+        self.weight.sum().backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+
+
+class Batches(Dataset[int]):
+    """Each takes 2 ms."""
+
+    def __init__(self, run: Watched) -> None:
+        self.run = run
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        self.run.ms(2)
+        return index
+
+
+def test_the_first_step_is_part_of_the_start(run: Watched) -> None:
+    train = Training(run)
+    run.ms(100)
+    for _ in range(3):
+        train()
+    assert run.steps("step", "begin_ns", "wall_ns", "backward") == [(0, 108, 8, 5), (1, 116, 8, 5)]
+
+
+def test_waiting_for_a_data_loader_is_part_of_its_step(run: Watched) -> None:
+    train = Training(run)
+    for _ in DataLoader(Batches(run), batch_size=1):
+        train()
+    assert run.steps("wall_ns", "input", "backward") == [(10, 2, 5)] * 3
+
+
+def test_evaluation_and_checkpoints_have_their_line(run: Watched, tmp_path: Path) -> None:
+    train = Training(run)
+    model = nn.Linear(1, 1)
+
+    def validate() -> None:
+        model.eval()
+        with torch.no_grad():
+            run.ms(40)
+        model.train()
+
+    class Slow:
+        def __reduce__(self) -> tuple[type, tuple[()]]:
+            run.ms(7)
+            return list, ()
+
+    for _ in range(4):
+        train()
+        validate()
+        torch.save(Slow(), tmp_path / "checkpoint.pt")
+    assert run.steps("wall_ns", "evaluation", "checkpoint") == [(55, 40, 7)] * 3
+    places = [(p["kind"], p["function"], p["count"], p["total_ns"] / 1e6) for p in run.log.places.values()]
+    assert places == [
+        ("evaluation", "validate", 4, 160),
+        ("checkpoint", test_evaluation_and_checkpoints_have_their_line.__name__, 4, 28),
+    ]
+
+
+def test_two_optimizers_make_one_step(run: Watched) -> None:
+    first, second = Training(run), Training(run)
+    for _ in range(6):
+        first()
+        second()
+    walls = run.steps("wall_ns")
+    assert walls[1:] == [(16,)] * len(walls[1:])
+    assert len(walls) >= 4
+
+
+def test_garbage_collection_counts_in_its_step(run: Watched) -> None:
+    train = Training(run)
+
+    def slowly(phase: str, about: dict[str, int]) -> None:
+        run.ms(4 if phase == "start" else 0)
+
+    gc.disable()
+    gc.callbacks.append(slowly)  # after ours: what it takes is inside
+    try:
+        for number in range(4):
+            train()
+            if number == 1:
+                gc.collect()
+    finally:
+        gc.callbacks.remove(slowly)
+        gc.enable()
+    assert run.steps("gc", "wall_ns") == [(0, 8), (4, 12), (0, 8)]
+
+
+def test_a_compilation_counts_in_its_step_with_its_line(run: Watched) -> None:
+    train = Training(run)
+    for number in range(3):
+        train()
+        if number == 1:
+            run.ms(50)
+            run.log.clocks.add_compilation(sys._getframe(), 50_000_000)
+    assert run.steps("compile") == [(0,), (50,)]
+    (place,) = run.log.places.values()
+    assert (place["kind"], place["file"], place["total_ns"]) == ("compile", __file__, 50_000_000)
+
+
+def test_a_failure_inside_does_not_reach_the_program(run: Watched) -> None:
+    train = Training(run)
+    run.log._on_step = lambda vector: 1 / 0  # type: ignore[assignment]
+    for _ in range(30):
+        train()
+        run.ms(100)
+    assert {type(error) for error in run.failures} == {ZeroDivisionError}
+
+
+def test_afterwards_nothing_is_left_behind() -> None:
+    callbacks, engine = list(gc.callbacks), torch.autograd.Variable._execution_engine
+    backward = torch.autograd.backward
+    watched = Watched()
+    assert gc.callbacks != callbacks
+    watched.close()
+    assert gc.callbacks == callbacks
+    assert torch.autograd.backward is backward
+    assert torch.autograd.Variable._execution_engine is engine

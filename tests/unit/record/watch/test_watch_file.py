@@ -1,0 +1,138 @@
+"""The file of a watched run: what is written is read, also while it is written and after a kill."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepscope.base import watch_format as layout
+from stepscope.errors import CaptureError, IngestError
+from stepscope.read.watched_run import read_watched_run
+from stepscope.record.watch.watch_file import Vector, WatchFile
+
+FACTS = {"begun_unix_ns": 5, "created_unix_ns": 1, "command": "train.py", "rank": 3, "places": []}
+
+
+def step(number: int, wall_ms: float = 10, **ms: float) -> Vector:
+    times = (ms.get(name, 0.0) for name in layout.TIMES)
+    return number, 1, number * 10_000_000, round(wall_ms * 1e6), *times
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> WatchFile:
+    made = WatchFile(tmp_path / "train.watch")
+    made.put_text(FACTS)
+    made.flush()
+    return made
+
+
+def test_steps_their_means_and_facts_are_read_before_the_end(file: WatchFile) -> None:
+    file.add_step(step(0, 10, input=2.5))
+    file.add_step(step(1, 30, input=7.5, gc=1))
+    file.flush()
+    run = read_watched_run(file.path)
+    assert run.steps["step"].tolist() == [0, 1]
+    assert run.steps["wall_ns"].tolist() == [10_000_000, 30_000_000]
+    assert run.steps["input"].tolist() == [2.5, 7.5]
+    assert [run.totals[name].item() for name in ("count", "wall_ns", "input")] == [2, 40_000_000, 5]
+    assert (run.facts.command, run.facts.rank, run.facts.outcome) == ("train.py", 3, "")
+
+
+def test_the_size_is_constant_and_the_newest_steps_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "KEPT_STEPS", 8)
+    monkeypatch.setattr(layout, "FILE_BYTES", layout.STEPS_AT + 8 * layout.ROW_BYTES)
+    file = WatchFile(tmp_path / "long.watch")
+    file.put_text(FACTS)
+    for number in range(20):
+        file.add_step(step(number))
+        file.flush()
+    run = read_watched_run(file.path)
+    assert run.steps["step"].tolist() == [*range(12, 20)]
+    assert run.totals["count"] == 20
+    assert file.path.stat().st_size == layout.FILE_BYTES
+
+
+def test_a_million_steps_are_at_most_20_MB() -> None:
+    assert layout.FILE_BYTES <= 20e6
+
+
+def test_after_a_kill_what_was_flushed_is_read(file: WatchFile) -> None:
+    file.add_step(step(0))
+    file.flush()
+    file.add_step(step(1))
+    assert read_watched_run(file.path).steps["step"].tolist() == [0]
+
+
+def test_facts_that_were_being_written_are_taken_from_before(file: WatchFile) -> None:
+    file.put_text({**FACTS, "command": "newer"})
+    file.flush()
+    assert read_watched_run(file.path).facts.command == "newer"
+    with file.path.open("r+b") as damaged:
+        damaged.seek(layout.TEXTS_AT[0] + 20)
+        damaged.write(b"\0\0\0\0")
+    assert read_watched_run(file.path).facts.command == "train.py"
+
+
+@pytest.mark.parametrize("size", [0, 10, 200, layout.TEXTS_AT[0] + 50])
+def test_a_copy_that_ends_before_the_facts_is_refused(file: WatchFile, size: int) -> None:
+    short = file.path.with_name("short.watch")
+    short.write_bytes(file.path.read_bytes()[:size])
+    with pytest.raises(IngestError, match=r"short\.watch is (damaged|not the file of a watched run)"):
+        read_watched_run(short)
+
+
+def test_a_copy_that_ends_within_the_steps_has_those_before(file: WatchFile) -> None:
+    for number in range(3):
+        file.add_step(step(number))
+    file.flush()
+    short = file.path.with_name("short.watch")
+    short.write_bytes(file.path.read_bytes()[: layout.STEPS_AT + 2 * layout.ROW_BYTES])
+    assert read_watched_run(short).steps["step"].tolist() == [0, 1]
+
+
+def test_facts_that_are_too_long_lose_places(file: WatchFile) -> None:
+    place = {"kind": "evaluation", "function": "f", "file": "x" * 3000, "line": 1, "count": 1, "total_ns": 1}
+    file.put_text({**FACTS, "places": [place] * 100})
+    file.flush()
+    assert 1 < len(read_watched_run(file.path).facts.places) < 100
+
+
+def test_a_removed_file_is_said_at_the_end(file: WatchFile) -> None:
+    file.path.unlink()
+    file.add_step(step(0))
+    file.close()
+    assert "is gone" in file.failure
+
+
+def test_a_full_disk_is_said_at_the_end(file: WatchFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("stepscope.record.watch.watch_file.os.pwrite", full)
+    for number in range(3):
+        file.add_step(step(number))
+        file.flush()
+    file.close()
+    assert file.failure == f"{file.path} ends at step 1: No space left on device"
+
+
+def test_a_file_of_the_program_with_the_same_number_is_left_alone(file: WatchFile, tmp_path: Path) -> None:
+    number = file._file
+    with (tmp_path / "theirs").open("wb") as theirs:
+        os.dup2(theirs.fileno(), number)
+        file.add_step(step(0))
+        file.close()
+        os.close(number)
+    assert (tmp_path / "theirs").read_bytes() == b""
+    assert "the program closed its file" in file.failure
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CaptureError, match="cannot write"):
+        WatchFile(tmp_path / "file" / "train.watch")
