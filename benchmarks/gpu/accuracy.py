@@ -21,6 +21,7 @@ from benchmarks.gpu.results import read_results
 
 Json = dict[str, Any]
 PAGE = ROOT / "docs" / "evidence" / "accuracy.md"
+_MOST_OF_CAP = 0.85  # as far as `stepscope batch` goes on its own
 BEGIN, END = "<!-- benchmarks.gpu.accuracy: begin -->\n", "<!-- benchmarks.gpu.accuracy: end -->\n"
 NOTHING = "Nothing has been measured on a GPU yet (gpu_evidence.md).\n"
 
@@ -176,6 +177,38 @@ _ERRORS: tuple[Callable[[Sizes], tuple[float, ...]], ...] = (
 )
 
 
+def _fits(device: Path) -> str:
+    """What the allocator holds, and the largest size that fits under the cap."""
+    apart = {one.model: one for one in batch_sizes(device, _MOST_OF_CAP)}
+    found = list(batch_sizes(device))
+    rows = [
+        [
+            one.model,
+            _mean_max(one.reserved, 1),
+            f"{one.fits}, {one.fails or 'none'}",
+            *(_largest(each) for each in (one, apart[one.model])),
+        ]
+        for one in found
+    ]
+    if not rows:
+        return ""
+    errors = [error for one in found for error in one.reserved]
+    shares = [f"{sum(one.right for one in some)} of {len(found)} right" for some in (found, apart.values())]
+    rows.append(["all", _mean_max(errors, 1), "", *shares])
+    head = ["model", "reserved memory error, mean / greatest", "fits, fails", "largest", "from 85 %"]
+    return _told(
+        "Reserved memory of the sizes predicted above, and the largest size under the cap of 64 GiB "
+        "with its range: from the same five sizes, which reach the edge, and from five whose tensors "
+        "take at most 85 % of the cap.",
+        table(head, rows),
+    )
+
+
+def _largest(one: Sizes) -> str:
+    low, high = one.range
+    return f"{one.largest} ({low} to {high})" + ("" if one.right else ", wrong")
+
+
 def _sizes_row(one: Sizes) -> list[str]:
     named = (", ".join(map(str, sizes)) for sizes in (one.fitted, one.predicted))
     covered = f"{sum(one.covered)} of {len(one.covered)}"
@@ -211,7 +244,7 @@ def _tool(name: str, cost: Mapping[str, Any]) -> str:
 # -- Markdown
 
 
-_SECTIONS = (_annotation, _stages, _jax, _memory, _replays, _changes, _batch_sizes, _overheads)
+_SECTIONS = (_annotation, _stages, _jax, _memory, _replays, _changes, _batch_sizes, _fits, _overheads)
 
 
 def _told(sentence: str, rows: str) -> str:

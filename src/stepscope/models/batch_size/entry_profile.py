@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypedDict
 
 from stepscope.models.batch_size.fit import (
@@ -17,6 +18,7 @@ from stepscope.models.batch_size.fit import (
     time_warnings,
 )
 from stepscope.models.batch_size.measurement import BatchPoint
+from stepscope.models.batch_size.reserve import Reserve
 from stepscope.record.batch_size.request import DeviceFacts
 
 _KNEE = 0.9  # of the limit of throughput: a suggestion reaches it
@@ -30,6 +32,7 @@ class BatchPrediction(TypedDict, total=False):
     Attributes:
         extrapolated: whether it is outside the batch sizes that were measured.
         throughput: samples a second; None if no time was measured.
+        reserved: what a caching allocator holds at the peak of `bytes`, on a device.
         memory: the peak by kind, where there is a breakdown.
     """
 
@@ -41,6 +44,8 @@ class BatchPrediction(TypedDict, total=False):
     throughput_range: list[float | None]
     bytes: int
     bytes_range: list[int]
+    reserved: int
+    reserved_range: list[int]
     memory: dict[str, int]
 
 
@@ -108,7 +113,16 @@ class Profile:
                 "bytes": round(max(self.memory.at(batch), 0.0)),
                 "bytes_range": [round(low), round(high)],
             }
+            if self.reserve.counts:
+                least, most = self.reserve.range(batch)
+                result["reserved"] = round(result["bytes"] * self.reserve.at(batch))
+                result["reserved_range"] = [round(low * least), round(high * most)]
         return result
+
+    @cached_property
+    def reserve(self) -> Reserve:
+        """What the allocator of the device that was measured on holds beyond what tensors take."""
+        return Reserve.of(self.points, counts=self.device.get("type", "cpu") != "cpu")
 
     def batch_for_throughput(self, throughput: float) -> int | None:
         """The smallest batch size that reaches a throughput; None where none does."""
@@ -116,13 +130,20 @@ class Profile:
             return None
         return self.time.first_with(throughput / self.samples_per_batch / 1e3)
 
-    def batch_for_bytes(self, capacity: float) -> int | None:
-        """The largest batch size whose peak is within `capacity`; None where none is."""
-        memory = self.memory
-        if memory is None or memory.at(1) > capacity:
+    def batch_for_bytes(
+        self, capacity: float, ratio: Callable[[int], float] | None = None, host: int = 0
+    ) -> int | None:
+        """The largest batch size whose step runs within `capacity`; None where none does.
+
+        Args:
+            ratio: reserved over allocated bytes by batch size; by default of the device measured on.
+            host: of the peak, bytes that stay elsewhere.
+        """
+        memory, full = self.memory, ratio or self.reserve.when_full
+        if memory is None:
             return None
-        beyond = _first(lambda batch: memory.at(batch) > capacity)
-        return _LARGEST if beyond is None else beyond - 1
+        beyond = _first(lambda batch: (memory.at(batch) - host) * full(batch) > capacity)
+        return _LARGEST if beyond is None else beyond - 1 or None
 
     def largest_fitting(self, capacity: float | None) -> int | None:
         """The largest batch size that memory allows, as far as a limit is known."""

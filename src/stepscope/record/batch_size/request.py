@@ -100,6 +100,7 @@ class RunFacts(TypedDict, total=False):
     samples: list[int]  # of the same steps
     input_elements: tuple[int, int]  # the least and the most of all steps
     bytes: int  # the peak
+    reserved_bytes: int | None  # the most that the allocator held; None if unknown
     exact: bool  # whether all allocations were counted
     memory: dict[str, int]  # the peak by kind, where it is known
     modules: list[dict[str, Any]]  # the estimated peak by module: `path`, `bytes` and bytes by kind
