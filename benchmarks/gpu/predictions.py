@@ -248,10 +248,10 @@ def batch_sizes(device: Path, most: float = 1.0) -> Iterator[Sizes]:
         mine = [one for key, one in found.items() if key.startswith(f"{model}/")]
         points = sorted(map(_point, mine), key=lambda point: point.batch)
         if len(points) > WANTED:
-            yield _sizes(model, points, most * CAP_BYTES, _failed(device, model))
+            yield _sizes(model, points, most * CAP_BYTES, first_failed(device, model))
 
 
-def _failed(device: Path, model: str) -> int | None:
+def first_failed(device: Path, model: str) -> int | None:
     """The smallest size that ran out of memory."""
     found = read_results(device / "batch_sizes.json")["measurements"].items()
     keys = [key for key, one in found if one["outcome"] == "out of memory" and key.startswith(f"{model}/")]
@@ -279,8 +279,8 @@ def _chosen(model: str, points: list[BatchPoint]) -> list[BatchPoint]:
 def _sizes(model: str, points: list[BatchPoint], most: float, failed: int | None) -> Sizes:
     fitted = _chosen(model, [point for point in points if point.bytes <= most])
     profile = make_profile(fitted, device={"type": "cuda"})
-    reserve = profile.reserve
-    ends = [lambda size, end=end: reserve.range(size)[end] for end in (1, 0)]
+    memory, reserve = profile.memory.at, profile.reserve
+    ends = [lambda size, end=end: memory(size) * reserve.range(size)[end] for end in (1, 0)]
     others = [one for one in points if one not in fitted]
     pairs = [(profile.predict(point.batch), point) for point in others]
     return Sizes(

@@ -122,7 +122,8 @@ class Profile:
     @cached_property
     def reserve(self) -> Reserve:
         """What the allocator of the device that was measured on holds beyond what tensors take."""
-        return Reserve.of(self.points, counts=self.device.get("type", "cpu") != "cpu")
+        is_replayed = self.time is None  # where nothing ran
+        return Reserve.of(self.points, self.device.get("type", "cpu") != "cpu", is_replayed)
 
     def batch_for_throughput(self, throughput: float) -> int | None:
         """The smallest batch size that reaches a throughput; None where none does."""
@@ -130,19 +131,17 @@ class Profile:
             return None
         return self.time.first_with(throughput / self.samples_per_batch / 1e3)
 
-    def batch_for_bytes(
-        self, capacity: float, ratio: Callable[[int], float] | None = None, host: int = 0
-    ) -> int | None:
+    def batch_for_bytes(self, capacity: float, needs: Callable[[int], float] | None = None) -> int | None:
         """The largest batch size whose step runs within `capacity`; None where none does.
 
         Args:
-            ratio: reserved over allocated bytes by batch size; by default of the device measured on.
-            host: of the peak, bytes that stay elsewhere.
+            needs: bytes by batch size; by default what the device that was measured on has to reserve.
         """
-        memory, full = self.memory, ratio or self.reserve.when_full
+        memory, full = self.memory, self.reserve.when_full
         if memory is None:
             return None
-        beyond = _first(lambda batch: (memory.at(batch) - host) * full(batch) > capacity)
+        needed = needs or (lambda batch: memory.at(batch) * full(batch))
+        beyond = _first(lambda batch: needed(batch) > capacity)
         return _LARGEST if beyond is None else beyond - 1 or None
 
     def largest_fitting(self, capacity: float | None) -> int | None:

@@ -2,7 +2,7 @@
 that a page or an editor shows of it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -72,13 +72,10 @@ class Result:
             `batch_range` is of the largest that fits. The throughput is that of the device that was
             measured on.
         """
-        host, reserve = self.host_bytes, self.reserve
-
-        def largest(ratio: Callable[[int], float]) -> int | None:
-            return self.profile.batch_for_bytes(capacity.usable_bytes, ratio, host)
-
-        batch = largest(reserve.when_full)
-        ends = [largest(lambda size: reserve.range(size)[1]), largest(lambda size: reserve.range(size)[0])]
+        host, limit, largest = self.host_bytes, capacity.usable_bytes, self.profile.batch_for_bytes
+        batch = largest(limit, lambda size: self._on_device(size) * self.reserve.when_full(size))
+        ends = [largest(limit, lambda size: self.reserved_range(size)[1])]
+        ends += [largest(limit, lambda size: self.reserved_range(size)[0])]
         predicted: BatchPrediction = self.profile.predict(batch) if batch else {}
         sizes = [predicted.get("bytes"), *predicted.get("bytes_range", (None, None))]
         on_device = [max(size - host, 0) if size is not None else None for size in sizes]
@@ -95,6 +92,16 @@ class Result:
             "throughput": predicted.get("throughput"),
             "throughput_range": predicted.get("throughput_range"),
         }
+
+    def _on_device(self, batch: int) -> float:
+        """Bytes in use at the peak."""
+        return max(self.profile.memory.at(batch) - self.host_bytes, 0.0) if self.profile.memory else 0.0
+
+    def reserved_range(self, batch: int) -> tuple[float, float]:
+        """The least and the most bytes that PyTorch's allocator may need on a device."""
+        memory, (least, most) = self.profile.memory, self.reserve.range(batch)
+        low, high = memory.range(batch) if memory else (0.0, 0.0)
+        return max(low - self.host_bytes, 0.0) * least, max(high - self.host_bytes, 0.0) * most
 
     @property
     def reserve(self) -> Reserve:

@@ -33,6 +33,7 @@ class Reserve:
         batches, ratios: as measured, by batch size; empty if not.
         needed: the least that runs, over the allocated peak, by the replay of recorded allocations.
         counts: whether an allocator that caches is used; elsewhere every ratio is 1.
+        least: whether the ratios are of the least that runs already, as of a replay.
 
     Example:
         >>> reserve = Reserve((8, 32, 128), (1.1, 1.2, 1.05))
@@ -44,14 +45,15 @@ class Reserve:
     ratios: tuple[float, ...] = ()
     needed: float | None = None
     counts: bool = True
+    least: bool = False
 
     @classmethod
-    def of(cls, points: Sequence[BatchPoint], counts: bool) -> Reserve:
+    def of(cls, points: Sequence[BatchPoint], counts: bool, least: bool = False) -> Reserve:
         """As the points have it."""
         measured = sorted(points, key=lambda point: point.batch)
         known = [point for point in measured if point.reserved and point.bytes]
         ratios = tuple(max(point.reserved / point.bytes, 1.0) for point in known)
-        return cls(tuple(point.batch for point in known), ratios, counts=counts)
+        return cls(tuple(point.batch for point in known), ratios, counts=counts, least=least)
 
     def at(self, batch: float) -> float:
         """Where the device has room."""
@@ -65,7 +67,9 @@ class Reserve:
         """Where the device has none left: the least with which the step runs."""
         if self.needed is not None and self.counts:
             return self.needed
-        return min(self.at(batch), statistics.median(self.ratios)) if self.batches else self.at(batch)
+        if self.least or not self.batches:
+            return self.at(batch)
+        return min(self.at(batch), statistics.median(self.ratios))
 
     def range(self, batch: float) -> tuple[float, float]:
         """Where the ratio is expected."""

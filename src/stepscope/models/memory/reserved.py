@@ -8,7 +8,7 @@ step before left behind: an allocation of equal size that outlives it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -20,6 +20,7 @@ from stepscope.models.memory.lifetimes import Lifetimes
 CYCLES = 4  # of the recorded steps; chosen: reserved memory settles in two to three
 MOST_REPLAYED = 50_000  # allocations of all cycles; chosen: replayed in a tenth of a second
 _MB = 1 << 20  # bytes
+History = Sequence[tuple[int, int]]
 
 
 class Reserved(msgspec.Struct, frozen=True):
@@ -39,11 +40,16 @@ class Reserved(msgspec.Struct, frozen=True):
 
 def reserved(life: Lifetimes, settings: AllocatorSettings | None = None, cycles: int = CYCLES) -> Reserved:
     """What the steps, so often repeated, reserve, and the least memory in which they run."""
-    free = replay(_changes(life, cycles), settings)
+    return replayed([*_changes(life, cycles)], settings)
+
+
+def replayed(history: History, settings: AllocatorSettings | None = None) -> Reserved:
+    """The same for allocations and releases in order of time, as `replay` takes them."""
+    free = replay(history, settings)
     low, high = free.peak_allocated, free.peak_reserved
     while high - low > max(_MB, low >> 8):
         middle = (low + high) // 2
-        low, high = (low, middle) if runs_in(life, middle, settings, cycles) else (middle, high)
+        low, high = (low, middle) if _runs(history, middle, settings) else (middle, high)
     return Reserved(free.peak_reserved, free.peak_allocated, high)
 
 
@@ -52,12 +58,14 @@ def reserved_bytes(life: Lifetimes) -> int:
     return replay(_changes(life)).peak_reserved
 
 
-def runs_in(
-    life: Lifetimes, capacity: int, settings: AllocatorSettings | None = None, cycles: int = CYCLES
-) -> bool:
+def runs_in(life: Lifetimes, capacity: int) -> bool:
     """Whether the steps run where an allocator may reserve so many bytes."""
+    return _runs([*_changes(life)], capacity)
+
+
+def _runs(history: History, capacity: int, settings: AllocatorSettings | None = None) -> bool:
     try:
-        replay(_changes(life, cycles), settings, capacity)
+        replay(history, settings, capacity)
     except OutOfMemory:
         return False
     return True
