@@ -27,7 +27,6 @@ from stepscope.models.batch_size.worker_process import Worker
 _SCRIPT = """import sys
 sys.path.insert(0, {root!r})
 import torch
-from benchmarks.gpu.index import table
 from benchmarks.gpu.models import MODELS
 batch_size = 4
 spec = MODELS[{model!r}]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
+
+import torch
+import torch.nn.functional as F
 
 from stepscope.record.batch_size.as_gpu import OnCpu, _attention_of_one_kernel, _dropout
 
@@ -15,6 +18,15 @@ def test_tensors_stay_on_the_cpu() -> None:
         sent = [torch.ones(2).cuda(), torch.ones(2).to("cuda"), torch.ones(2).to(torch.device("cuda"))]
         pinned = torch.ones(2, pin_memory=True).pin_memory()
     assert {tensor.device.type for tensor in (made, *sent, pinned)} == {"cpu"}
+
+
+def test_autocast_keeps_in_fp32_what_it_keeps_on_a_gpu() -> None:
+    x = torch.ones(2, 4)
+    with OnCpu(), torch.autocast("cpu", dtype=torch.bfloat16):
+        half = x @ torch.ones(4, 4)
+        kept = (half.pow(2), F.softmax(half, -1), F.layer_norm(half, (4,)), half**2)
+    assert half.dtype == torch.bfloat16
+    assert {tensor.dtype for tensor in kept} == {torch.float32}
 
 
 def test_dropout_keeps_a_mask_of_bytes_and_attention_no_scores() -> None:

@@ -11,31 +11,25 @@ from stepscope.faces.terminal.options import MeasuringCommand, ScriptPath, above
 from stepscope.faces.terminal.output import show_answer
 
 if TYPE_CHECKING:
-    from stepscope.facts.roofline.rates import Capacity
-    from stepscope.models.batch_size import Result, Session
-    from stepscope.models.batch_size.entry import Entry
+    from stepscope.models.batch_size import Result
 
 _WORDS = {"yes": "fits", "no": "does not fit", "unsure": "may fit"}
 
 
 class FitsCommand(MeasuringCommand):
-    """Takes `--on` after the script, too, unless the script has such an option."""
+    """Takes `--on` right after the script, too, unless the script has such an option."""
 
     def _split(self, args: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
         ours, positionals, rest = super()._split(args)
-        if positionals and rest[:1] == ["--on"] and not mentions(positionals[-1], "--on"):
-            return [*ours, *rest[:2]], positionals, rest[2:]
-        return ours, positionals, rest
+        count = 2 if positionals and rest[:1] == ["--on"] and not mentions(positionals[-1], "--on") else 0
+        return ours + rest[:count], positionals, rest[count:]
 
 
 @click.command(cls=FitsCommand, context_settings={"allow_interspersed_args": False})
-@click.option("--on", "devices", metavar="H100,24GB,…", required=True, help="GPUs, or sizes of their memory.")
-@click.option(
-    "--site", "choice", metavar="LINE", help="Which of several batch sizes: LINE, FILE:LINE or a name."
-)
+@click.option("--on", "devices", metavar="H100,24GB,…", required=True, help="GPUs, or sizes of memory.")
+@click.option("--site", "choice", metavar="LINE", help="Which of several batch sizes, as in batch.")
 @above_zero("--timeout", 600.0, "Seconds before a run times out.")
 @click.option("--python", metavar="PATH", help="Python interpreter that runs the script.")
-@click.option("--in-place", is_flag=True, help="Run in the project itself: what the script writes is real.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("entry", type=ScriptPath())
 @click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED)
@@ -46,7 +40,6 @@ def fits(
     choice: str | None,
     timeout: float,
     python: str | None,
-    in_place: bool,
     as_json: bool,
 ) -> None:
     """Predict whether a training script fits a GPU that is not here, and the largest batch size.
@@ -62,25 +55,12 @@ def fits(
 
     capacities = [find_capacity(name.strip()) for name in devices.split(",")]
     opened = open_entry(entry, arguments, choice=choice)
-    with step_progress() as tell, Session(python, tell, in_place) as session:
-        result = _memory(session, opened, capacities, timeout)
+    with step_progress() as tell, Session(python, tell) as session:
+        result = session.memory_on_gpu(opened, capacities, timeout)
     found = [{**result.fits(one), "now": own_size(result, one)} for one in capacities]
     notes = result.profile.warnings
     facts = {"entry": result.entry.path, "site": opened.site.to_json(), "fits": found, "warnings": notes}
     show_answer(facts, _lines(result, found), as_json)
-
-
-def _memory(session: Session, opened: Entry, capacities: Sequence[Capacity], timeout: float) -> Result:
-    from dataclasses import replace
-
-    from stepscope.errors import BatchError
-    from stepscope.models.batch_size import QUICK
-
-    try:
-        return session.estimate_on_gpu(opened, capacities, timeout)
-    except BatchError as error:
-        click.echo(f"! {error}; it is run on this machine instead", err=True)
-    return session.profile_entry(opened, replace(QUICK, breakdown=True, estimate=False, timeout_s=timeout))
 
 
 def _lines(result: Result, found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -88,14 +68,11 @@ def _lines(result: Result, found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
     for fit in found:
         now = fit["now"]
-        low, high = now["reserved_range"]
-        yield (
-            f"{fit['name']}: batch size {now['batch']:,} {_WORDS[now['fits']]}: {size(now['bytes'])} in use, "
-            f"{size(low)} to {size(high)} reserved of {size(fit['usable_bytes'])}"
-        )
-        yield "  " + _largest(result, fit)
-    for note in result.profile.warnings:
-        yield f"! {note}"
+        low, high = map(size, now["reserved_range"])
+        yield f"{fit['name']}: batch size {now['batch']:,} {_WORDS[now['fits']]}"
+        yield f"  {size(now['bytes'])} in use, {low} to {high} reserved of {size(fit['usable_bytes'])}"
+        yield f"  {_largest(result, fit)}"
+    yield from (f"! {note}" for note in result.profile.warnings)
 
 
 def _largest(result: Result, fit: Mapping[str, Any]) -> str:

@@ -22,7 +22,6 @@ from stepscope.facts.annotate.range_names import Line
 from stepscope.models.batch_size.peak_memory import KINDS, Footprint, find_footprint
 from stepscope.models.batch_size.step_costs import Cost, find_costs
 from stepscope.models.memory.recorded_allocations import AllocationRecord
-from stepscope.models.memory.reserved import reserved
 from stepscope.read import read
 from stepscope.read.recorded.members_json import KeptStorage, kept_storages
 from stepscope.trace.schema import STAGES
@@ -126,8 +125,6 @@ class StepBreakdown(msgspec.Struct, frozen=True):
             inputs, temporaries, untracked.
         tree: the step, its modules as the model nests them, and their operators.
         lines: what each source line costs, the most expensive first.
-        needed: the least that PyTorch's allocator has to reserve for the recorded steps, over the
-            peak; None where no allocation was recorded.
     """
 
     batch: int
@@ -137,7 +134,6 @@ class StepBreakdown(msgspec.Struct, frozen=True):
     memory: dict[str, int]
     tree: CostNode
     lines: list[LineBreakdown]
-    needed: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As `stepscope batch --json` has it."""
@@ -179,15 +175,7 @@ def read_breakdown(capture: Path, batch: int, step_ms: float) -> StepBreakdown |
         memory,
         cost_tree(trace, attribution, costs, footprint, step_ms),
         line_costs(attribution, costs, footprint, trace, storages),
-        _needed(footprint),
     )
-
-
-def _needed(footprint: Footprint) -> float | None:
-    if footprint.memory is None:
-        return None
-    replayed = reserved(footprint.memory.lifetimes)
-    return replayed.needed_bytes / max(replayed.allocated_bytes, 1)
 
 
 def _length_ms(trace: Trace, step: int) -> float:

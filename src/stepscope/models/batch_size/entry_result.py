@@ -106,10 +106,9 @@ class Result:
     @property
     def reserve(self) -> Reserve:
         """What PyTorch's allocator holds beyond what tensors take, on a device of any size."""
-        measured = self.profile.reserve
         if self.program_memory:
-            return Reserve(needed=_XLA_RESERVES)
-        return replace(measured, counts=True, needed=self.breakdown.needed if self.breakdown else None)
+            return Reserve((1,), (_XLA_RESERVES,), least=True)
+        return replace(self.profile.reserve, counts=True)
 
     @property
     def host_bytes(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from stepscope.errors import BatchError
 from stepscope.facts.roofline.rates import Capacity
@@ -19,17 +19,15 @@ from stepscope.models.batch_size.entry_profile import Profile
 from stepscope.models.batch_size.entry_result import Result
 from stepscope.models.batch_size.fit import fit_peaks
 from stepscope.models.batch_size.measurement import BatchPoint
-from stepscope.models.memory.reserved import replayed
+from stepscope.models.memory.reserved import reserved
 from stepscope.record.batch_size.request import RunFacts
 
 # Of cuBLAS, for the threads of forward and backward: PyTorch's default on an H100; before, 8 MiB each.
 _WORKSPACES = ((-1, 32 << 20), (-2, 32 << 20))
 _ERROR = 0.05  # of memory in use: more than the largest of eight models on an H200, 3.8 %
-SIZES = 2  # that are estimated first, and at the edge of each device at most
+_IN_16_BITS = 0.12  # the same under autocast, of seven models: an LSTM, which stays in FP32 here
 _MOST_TIMES = 64  # the script's own batch size; chosen: its data may not have more samples
-_MISS = 0.25  # of the prediction: a size that is so far off had fewer samples
-
-Verdict = Literal["yes", "no", "unsure"]
+_MISS = 0.25  # of the prediction: with so much less memory, a step had fewer samples
 
 
 def gpu_memory(entry: Entry, capacities: Sequence[Capacity], estimated: Callable[[int], RunFacts]) -> Result:
@@ -42,36 +40,36 @@ def gpu_memory(entry: Entry, capacities: Sequence[Capacity], estimated: Callable
         BatchError: if the script does not run on fake tensors, with the reason.
     """
     own = entry.batch
-    points = {size: estimated_point(size, estimated(size)) for size in (own, 2 * own)}
-    notes: list[str] = []
+    first, notes = estimated(own), list[str]()
+    error = _IN_16_BITS if first["autocast"] else _ERROR
+    points = {own: estimated_point(own, first), 2 * own: estimated_point(2 * own, estimated(2 * own))}
     for capacity in capacities:
-        for _ in range(SIZES):
-            result = _result(entry, points, notes)
-            edge = min(result.fits(capacity)["batch"] or 1, _MOST_TIMES * own)
-            if edge in points or notes:
-                break
-            try:
-                point = estimated_point(edge, estimated(edge))
-            except BatchError as error:
-                notes.append(f"larger batch sizes are extrapolated: {error}")
-                break
-            if abs(point.bytes / result.profile.predict(edge)["bytes"] - 1) > _MISS:
-                notes.append(f"a step at batch size {edge:,} has fewer samples: its data may end before")
-                break
+        result = _result(entry, points, notes, error)
+        edge = min(result.fits(capacity)["batch"] or 1, _MOST_TIMES * own)
+        if edge in points or notes:
+            continue
+        try:
+            point = estimated_point(edge, estimated(edge))
+        except BatchError as failure:
+            notes.append(f"larger batch sizes are extrapolated: {failure}")
+            continue
+        if point.bytes < (1 - _MISS) * result.profile.predict(edge)["bytes"]:
+            notes.append(f"a step at batch size {edge:,} has fewer samples: its data may end before")
+        else:
             points[edge] = point
-    return _result(entry, points, notes)
+    return _result(entry, points, notes, error)
 
 
-def _result(entry: Entry, points: dict[int, BatchPoint], notes: list[str]) -> Result:
+def _result(entry: Entry, points: dict[int, BatchPoint], notes: list[str], error: float) -> Result:
     ordered = tuple(points[size] for size in sorted(points))
     sizes, peaks = [point.batch for point in ordered], [float(point.bytes) for point in ordered]
-    memory = replace(fit_peaks(sizes, peaks), own_error=_ERROR)
+    memory = replace(fit_peaks(sizes, peaks), own_error=error)
     return Result(entry, Profile(ordered, None, memory, None, {"type": "cuda"}, tuple(notes)))
 
 
 def estimated_point(batch: int, facts: RunFacts) -> BatchPoint:
     """What an estimate's allocations take, and the least that PyTorch's allocator reserves for them."""
-    found = replayed([*_WORKSPACES, *((key, size) for key, size in facts["history"])])
+    found = reserved([*_WORKSPACES, *((key, size) for key, size in facts["history"])])
     return BatchPoint(batch, 0.0, found.allocated_bytes, reserved=found.needed_bytes)
 
 
@@ -79,6 +77,6 @@ def own_size(result: Result, capacity: Capacity) -> dict[str, Any]:
     """The step at the script's own batch size, and whether it fits."""
     batch, usable = result.entry.batch, capacity.usable_bytes
     low, high = result.reserved_range(batch)
-    fits: Verdict = "yes" if high <= usable else "no" if low > usable else "unsure"
+    fits = "yes" if high <= usable else "no" if low > usable else "unsure"
     used = result.profile.predict(batch)["bytes"] - result.host_bytes
     return {"batch": batch, "bytes": used, "reserved_range": [round(low), round(high)], "fits": fits}

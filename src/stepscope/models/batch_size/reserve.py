@@ -2,8 +2,7 @@
 
 Reserved over allocated was measured at each batch size. Between two sizes the ratio is interpolated
 over the logarithm of the size. A full device returns segments that are not in use before an
-allocation fails, so there the least of the ratio at that size and the median of all counts; where
-allocations were recorded, what their replay needs (`models/memory/reserved.py`).
+allocation fails, so there the least of the ratio at that size and the median of all counts.
 
 Free constants: none but those of devices that were not measured, `UNMEASURED`, and the width of the
 range. On an H200 reserved memory of 47 sizes that were not fitted is off by 6.4 % on average.
@@ -31,9 +30,8 @@ class Reserve:
 
     Attributes:
         batches, ratios: as measured, by batch size; empty if not.
-        needed: the least that runs, over the allocated peak, by the replay of recorded allocations.
         counts: whether an allocator that caches is used; elsewhere every ratio is 1.
-        least: whether the ratios are of the least that runs already, as of a replay.
+        least: whether the ratios are of the least that runs already, as a replay finds it.
 
     Example:
         >>> reserve = Reserve((8, 32, 128), (1.1, 1.2, 1.05))
@@ -43,7 +41,6 @@ class Reserve:
 
     batches: tuple[int, ...] = ()
     ratios: tuple[float, ...] = ()
-    needed: float | None = None
     counts: bool = True
     least: bool = False
 
@@ -60,13 +57,11 @@ class Reserve:
         if not self.counts:
             return 1.0
         if not self.batches:
-            return self.needed or UNMEASURED[0]
+            return UNMEASURED[0]
         return float(np.interp(log(batch), np.log(self.batches), self.ratios))
 
     def when_full(self, batch: float) -> float:
         """Where the device has none left: the least with which the step runs."""
-        if self.needed is not None and self.counts:
-            return self.needed
         if self.least or not self.batches:
             return self.at(batch)
         return min(self.at(batch), statistics.median(self.ratios))
@@ -76,7 +71,7 @@ class Reserve:
         if not self.counts:
             return 1.0, 1.0
         if not self.batches:
-            return min(UNMEASURED[1], self.at(batch)), max(UNMEASURED[2], self.at(batch))
+            return UNMEASURED[1:]
         place = int(np.searchsorted(self.batches, batch))
         near = [*self.ratios[max(place - 1, 0) : place + 1], self.when_full(batch)]
         return max(min(near) - _WIDER, 1.0), max(near) + _WIDER

@@ -14,7 +14,6 @@ from stepscope.models.memory.memory_facts import ACTIVE, Growth, MemoryFacts, Me
 from stepscope.models.memory.owners import KINDS
 from stepscope.models.memory.recorded_allocations import AllocationRecord
 from stepscope.models.memory.recorded_memory import recorded_devices
-from stepscope.models.memory.reserved import CYCLES, MOST_REPLAYED, Reserved, allocator_settings, reserved
 from stepscope.models.memory.segments import find_fragmentation
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
@@ -70,20 +69,7 @@ def _device_facts(history: MemoryHistory, most: int) -> MemoryFacts:
         out_of_memory=_failures(history),
         settings=dict(trace.metadata.properties.get("allocator_settings") or {}),
         has_lifetimes=life is not None,
-        replayed=_replayed(history),
     )
-
-
-def _replayed(history: MemoryHistory) -> Reserved | None:
-    """Steps of a capture repeat; the history of a snapshot is as long as it is. In what was reserved
-    the steps did run."""
-    life, settings = history.life, history.trace.metadata.properties.get("allocator_settings") or {}
-    if life is None or history.device == "cpu" or not 0 < len(life) <= MOST_REPLAYED:
-        return None
-    cycles = CYCLES if len(history.trace["memory"]) else 1
-    replayed = reserved(life, allocator_settings(settings), cycles)
-    held = history.reserved[1].max(initial=0) or replayed.needed_bytes
-    return structs.replace(replayed, needed_bytes=min(replayed.needed_bytes, int(held)))
 
 
 def _entries(history: MemoryHistory) -> int:

@@ -8,7 +8,6 @@ import numpy as np
 
 from stepscope.base.arrays import Codes, Counts, Ids
 from stepscope.models.memory.owners import KINDS
-from stepscope.models.memory.reserved import Reserved
 from stepscope.models.memory.segments import Fragmentation
 
 # What forward makes and what is computed from it: what checkpointing and smaller batches reduce.
@@ -73,8 +72,6 @@ class MemoryFacts(msgspec.Struct, frozen=True):
         unassigned_before_bytes: what of that was allocated before the history.
         update_line: the line that calls the optimizer; empty where unknown.
         has_lifetimes: whether it is known which release ends which allocation.
-        replayed: what PyTorch's allocator reserves for the history; None on a CPU, without
-            lifetimes, and where there are too many of them.
     """
 
     source: str
@@ -99,7 +96,6 @@ class MemoryFacts(msgspec.Struct, frozen=True):
     unassigned_before_bytes: int = 0
     update_line: str = ""
     has_lifetimes: bool = True
-    replayed: Reserved | None = None
 
 
 def shares(size: Counts, group: Codes | Ids, names: Sequence[str]) -> tuple[MemoryShare, ...]:

@@ -26,8 +26,6 @@ def print_memory(console: Console, facts: MemoryFacts) -> None:
     console.print()
     most = facts.reserved_peak_bytes
     reserved = "" if most is None else f"  {size(most)} reserved at most"
-    if facts.replayed:
-        reserved += f"  runs in {size(facts.replayed.needed_bytes)} by simulation of the allocator"
     console.print(Text(f"Peak {size(facts.peak_bytes)} allocated", "bold"), reserved)
     console.print(Text(f"▶ {verdict(facts, findings)}", "bold yellow"), soft_wrap=True)
     if facts.has_lifetimes or len(facts.kinds) > 1:

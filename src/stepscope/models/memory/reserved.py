@@ -8,17 +8,17 @@ step before left behind: an allocation of equal size that outlives it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Mask
-from stepscope.models.memory.caching_allocator import AllocatorSettings, OutOfMemory, replay
+from stepscope.models.memory.caching_allocator import OutOfMemory, replay
 from stepscope.models.memory.lifetimes import Lifetimes
 
-CYCLES = 4  # of the recorded steps; chosen: reserved memory settles in two to three
-MOST_REPLAYED = 50_000  # allocations of all cycles; chosen: replayed in a tenth of a second
+_CYCLES = 4  # of the recorded steps; chosen: reserved memory settles in two to three
+_MOST = 50_000  # allocations of all cycles; chosen: replayed in a tenth of a second
 _MB = 1 << 20  # bytes
 History = Sequence[tuple[int, int]]
 
@@ -38,72 +38,53 @@ class Reserved(msgspec.Struct, frozen=True):
     needed_bytes: int
 
 
-def reserved(life: Lifetimes, settings: AllocatorSettings | None = None, cycles: int = CYCLES) -> Reserved:
-    """What the steps, so often repeated, reserve, and the least memory in which they run."""
-    return replayed([*_changes(life, cycles)], settings)
-
-
-def replayed(history: History, settings: AllocatorSettings | None = None) -> Reserved:
-    """The same for allocations and releases in order of time, as `replay` takes them."""
-    free = replay(history, settings)
+def reserved(history: History) -> Reserved:
+    """What allocations and releases, as `replay` takes them, reserve, and the least that they need."""
+    free = replay(history)
     low, high = free.peak_allocated, free.peak_reserved
     while high - low > max(_MB, low >> 8):
         middle = (low + high) // 2
-        low, high = (low, middle) if _runs(history, middle, settings) else (middle, high)
+        low, high = (low, middle) if runs_in(history, middle) else (middle, high)
     return Reserved(free.peak_reserved, free.peak_allocated, high)
 
 
-def reserved_bytes(life: Lifetimes) -> int:
-    """The most that is reserved on a device with room for all of it."""
-    return replay(_changes(life)).peak_reserved
-
-
-def runs_in(life: Lifetimes, capacity: int) -> bool:
-    """Whether the steps run where an allocator may reserve so many bytes."""
-    return _runs([*_changes(life)], capacity)
-
-
-def _runs(history: History, capacity: int, settings: AllocatorSettings | None = None) -> bool:
+def runs_in(history: History, capacity: int) -> bool:
+    """Whether they succeed where an allocator may reserve so many bytes."""
     try:
-        replay(history, settings, capacity)
+        replay(history, capacity=capacity)
     except OutOfMemory:
         return False
     return True
 
 
-def allocator_settings(recorded: Mapping[str, object]) -> AllocatorSettings:
-    """The settings that change what is reserved, as a memory snapshot has them."""
-    limit = recorded.get("max_split_size")
-    is_limited = isinstance(limit, int) and 0 < limit < 1 << 60  # bytes: without one, the largest number
-    return AllocatorSettings(limit if is_limited else None, bool(recorded.get("expandable_segments")))  # type: ignore[arg-type]
+def repeated(life: Lifetimes) -> History:
+    """Allocations and releases of the steps, some times: keys and sizes, -1 for a release."""
+    return [*_changes(life, max(1, min(_CYCLES, _MOST // max(len(life), 1))))]
 
 
-def _changes(life: Lifetimes, most: int = CYCLES) -> Iterator[tuple[int, int]]:
-    """Allocations and releases of the repeated steps: keys and sizes, -1 for a release."""
+def _changes(life: Lifetimes, cycles: int) -> Iterator[tuple[int, int]]:
     count, size = len(life), life.bytes.tolist()
     before, after = np.isneginf(life.start), np.isposinf(life.end)
     stays = np.flatnonzero(before & after)
     yield from ((int(row), size[row]) for row in stays[np.argsort(-life.bytes[stays], kind="stable")])
     left_by, made_again = _left_behind(life, before, after)
-    moments = list(_moments(life, before))
-    for cycle in range(1, 1 + max(1, min(most, MOST_REPLAYED // max(count, 1)))):
+    moments = _moments(life, before)
+    for base in range(count, (1 + cycles) * count, count):
         for row, begins in moments:
-            if not begins:
-                key = (cycle - 1) * count + left_by.get(row, row) if before[row] else cycle * count + row
-                yield key, -1
-                continue
-            if row in made_again:
-                yield (cycle - 1) * count + row, -1
-            yield cycle * count + row, size[row]
+            if begins:
+                if row in made_again:
+                    yield base - count + row, -1
+                yield base + row, size[row]
+            else:
+                yield base - count + left_by.get(row, row) if before[row] else base + row, -1
 
 
-def _moments(life: Lifetimes, before: Mask) -> Iterator[tuple[int, bool]]:
+def _moments(life: Lifetimes, before: Mask) -> list[tuple[int, bool]]:
     """Rows in order of time, and whether each begins then; releases come first at one moment."""
     begin, end = np.flatnonzero(~before), np.flatnonzero(np.isfinite(life.end))
-    rows = np.concatenate([end, begin])
-    order = np.lexsort((np.arange(len(rows)) >= len(end), np.concatenate([life.end[end], life.start[begin]])))
-    begins = np.arange(len(rows)) >= len(end)
-    yield from zip(rows[order].tolist(), begins[order].tolist(), strict=True)
+    rows, begins = np.concatenate([end, begin]), np.arange(len(end) + len(begin)) >= len(end)
+    order = np.lexsort((begins, np.concatenate([life.end[end], life.start[begin]])))
+    return list(zip(rows[order].tolist(), begins[order].tolist(), strict=True))
 
 
 def _left_behind(life: Lifetimes, before: Mask, after: Mask) -> tuple[dict[int, int], set[int]]:

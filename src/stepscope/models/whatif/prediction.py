@@ -27,9 +27,10 @@ from stepscope.graph import (
     without_unexplained_delays,
 )
 from stepscope.graph.critical_path import BusySides
+from stepscope.models.memory.caching_allocator import replay
 from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.models.memory.recorded_memory import RecordedMemory, recorded_memory
-from stepscope.models.memory.reserved import reserved_bytes
+from stepscope.models.memory.reserved import repeated
 from stepscope.models.whatif.anchor import anchored, host_ms, mean_ms, step_ms, unwatched_ms
 from stepscope.models.whatif.change import Request
 from stepscope.models.whatif.full_queue import waited_for_room, with_free_cpu
@@ -387,5 +388,5 @@ def predict_memory(memory: RecordedMemory, requests: Sequence[Request]) -> Memor
         predicted_bytes=changed.peak()[0],
         error=None if None in errors else max((error or 0.0 for error in errors), default=0.0),
         unknown=tuple(str(request) for request in requests if request.change.memory is None),
-        reserved_bytes=None if memory.recording.device == "cpu" else reserved_bytes(changed),
+        reserved_bytes=None if memory.recording.device == "cpu" else replay(repeated(changed)).peak_reserved,
     )

@@ -12,7 +12,7 @@ from stepscope.errors import ChangeError, NotMeasured, StepscopeError
 from stepscope.facts.roofline.rates import Capacity
 from stepscope.graph import Graph, build_graph, build_ranks
 from stepscope.models.memory.recorded_memory import RecordedMemory
-from stepscope.models.memory.reserved import runs_in
+from stepscope.models.memory.reserved import repeated, runs_in
 from stepscope.models.whatif import CHANGES, Prediction, Request, parse_request
 from stepscope.models.whatif.change import Change
 from stepscope.models.whatif.prediction import (
@@ -167,7 +167,7 @@ def _runs(memory: RecordedMemory, requests: list[Request], error: float, limit: 
     life, most = changed_lifetimes(memory, requests), int(limit.limit_bytes / (1 + error))
     if limit.is_size and memory.recording.device == "cpu":
         return life.peak()[0] <= most
-    return runs_in(life, most)
+    return runs_in(repeated(life), most)
 
 
 def _checkpoints(memory: RecordedMemory) -> list[list[Request]]:

@@ -13,6 +13,26 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
+# Source: PyTorch, docs/source/amp.md, "CUDA Ops that can autocast to float32": those of the CPU are fewer.
+_FP32 = [
+    "__pow__",
+    "binary_cross_entropy_with_logits",
+    "cross_entropy",
+    "exp",
+    "group_norm",
+    "layer_norm",
+    "log",
+    "log_softmax",
+    "mse_loss",
+    "nll_loss",
+    "norm",
+    "pow",
+    "softmax",
+    "sum",
+]
+_IN_FP32 = {getattr(owner, name, None) for owner in (torch, F, torch.Tensor) for name in _FP32} - {None}
+autocasts: list[str] = []  # that began, by the device that was asked for
+_autocast: Any = torch.autocast.__init__
 _attention: Any = F.scaled_dot_product_attention
 _CHOICE = "_default_to_fused_or_foreach"  # of each optimizer's module, by the device of its weights
 _ON_GPU = (torch.Tensor.cuda, torch.Tensor.pin_memory)
@@ -23,6 +43,8 @@ def keep_as_gpu() -> None:
     functional: Any = F
     functional.dropout = torch.dropout = _dropout  # type: ignore[assignment]
     functional.scaled_dot_product_attention = _attention_of_one_kernel
+    autocast: Any = torch.autocast
+    autocast.__init__ = _autocast_on_cpu
     cuda: Any = torch.cuda
     cuda.synchronize = cuda.set_device = lambda *_: None
     optimizers: list[Any] = [each for name, each in sys.modules.items() if name.startswith("torch.optim.")]
@@ -32,14 +54,26 @@ def keep_as_gpu() -> None:
 
 
 class OnCpu(TorchFunctionMode):
-    """Leaves on the CPU what a script sends to a GPU."""
+    """Leaves on the CPU what a script sends to a GPU; autocast keeps in FP32 what it keeps there."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Part of torch's protocol."""
         if func in _ON_GPU:
             return args[0]
+        if func in _IN_FP32 and torch.is_autocast_enabled("cpu"):
+            args = [_in_fp32(value) for value in args]
         named = {name: _on_cpu(value) for name, value in (kwargs or {}).items() if name != "pin_memory"}
         return func(*map(_on_cpu, args), **named)
+
+
+def _autocast_on_cpu(self: Any, device_type: str = "cuda", *args: Any, **others: Any) -> None:
+    autocasts.append(device_type)
+    _autocast(self, "cpu", *args, **others)
+
+
+def _in_fp32(value: Any) -> Any:
+    is_half = isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16)
+    return value.float() if is_half else value
 
 
 def _on_cpu(value: Any) -> Any:

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import optimizer as torch_optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from stepscope.record.batch_size.as_gpu import OnCpu, keep_as_gpu
+from stepscope.record.batch_size.as_gpu import OnCpu, autocasts, keep_as_gpu
 from stepscope.record.batch_size.kernel_workspace import OneDnnLstm, with_workspace, workspace
 from stepscope.record.batch_size.request import Request
 from stepscope.record.batch_size.torch_steps import WHY_NO_STEPS, tensors_in, watch_optimizers
@@ -183,6 +183,7 @@ class Estimate:
             "memory": {kind: sum(module[kind] for module in modules) for kind in _KINDS},
             "modules": modules,
             "history": self._ledger.history if self._request.as_gpu else [],
+            "autocast": bool(autocasts),
             "torch": str(torch.__version__),
         }
 

@@ -18,8 +18,9 @@ MB = 1 << 20
 class Script:
     """1,000 MB of weights and 100 MB a sample; 64 MB are those of cuBLAS."""
 
-    def __init__(self, batch: int = 8, samples: int = 1 << 20, fails_from: int = 1 << 30) -> None:
-        self.batch, self.samples, self.fails_from = batch, samples, fails_from
+    def __init__(self, samples: int = 1 << 20, fails_from: int = 1 << 30, autocast: bool = False) -> None:
+        self.batch, self.autocast = 8, autocast
+        self.samples, self.fails_from = samples, fails_from
         self.asked: list[int] = []
 
     def estimated(self, batch: int) -> Any:
@@ -32,7 +33,7 @@ class Script:
             *((1 + n, 100 * MB) for n in range(made)),
             *((1 + n, -1) for n in range(made)),
         ]
-        return {"history": history}
+        return {"history": history, "autocast": self.autocast}
 
     def on(self, *capacities: str) -> Result:
         entry: Any = SimpleNamespace(batch=self.batch)
@@ -47,9 +48,13 @@ def test_memory_is_estimated_at_the_edge_of_each_device() -> None:
     assert script.asked == [8, 16, 146, 228]
 
 
-def test_the_range_holds_5_percent_of_memory_and_of_what_is_reserved() -> None:
-    low, high = Script().on("16GiB").fits(find_capacity("16GiB"))["batch_range"]
-    assert (low, high) == (pytest.approx(132, abs=1), pytest.approx(154, abs=1))
+@pytest.mark.parametrize(("autocast", "least", "most"), [(False, 132, 154), (True, 123, 167)])
+def test_the_range_holds_5_percent_of_what_is_reserved_and_the_error_of_memory(
+    autocast: bool, least: int, most: int
+) -> None:
+    """5 %, and 12 % in 16 bits."""
+    low, high = Script(autocast=autocast).on("16GiB").fits(find_capacity("16GiB"))["batch_range"]
+    assert (low, high) == (pytest.approx(least, abs=1), pytest.approx(most, abs=1))
 
 
 @pytest.mark.parametrize(("capacity", "fits"), [("3GiB", "yes"), ("2600MiB", "unsure"), ("2GiB", "no")])

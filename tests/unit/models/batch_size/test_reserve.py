@@ -42,4 +42,3 @@ def test_a_cpu_reserves_nothing_and_a_device_not_measured_has_the_range_of_other
     assert on_cpu.batch_for_bytes(80 * GB) == 80
     assert "reserved" not in on_cpu.predict(8)
     assert Reserve().range(8) == UNMEASURED[1:]
-    assert Reserve(needed=1.3).when_full(8) == 1.3
