@@ -14,23 +14,12 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 # Source: PyTorch, docs/source/amp.md, "CUDA Ops that can autocast to float32": those of the CPU are fewer.
-_FP32 = [
-    "__pow__",
-    "binary_cross_entropy_with_logits",
-    "cross_entropy",
-    "exp",
-    "group_norm",
-    "layer_norm",
-    "log",
-    "log_softmax",
-    "mse_loss",
-    "nll_loss",
-    "norm",
-    "pow",
-    "softmax",
-    "sum",
-]
-_IN_FP32 = {getattr(owner, name, None) for owner in (torch, F, torch.Tensor) for name in _FP32} - {None}
+_FP32 = (
+    "__pow__ binary_cross_entropy_with_logits cross_entropy exp group_norm layer_norm log log_softmax "
+    "mse_loss nll_loss norm pow softmax sum"
+)
+_OWNERS = (torch, F, torch.Tensor)
+_IN_FP32 = {getattr(owner, name, None) for owner in _OWNERS for name in _FP32.split()} - {None}
 autocasts: list[str] = []  # that began, by the device that was asked for
 _autocast: Any = torch.autocast.__init__
 _attention: Any = F.scaled_dot_product_attention
@@ -41,7 +30,7 @@ _ON_GPU = (torch.Tensor.cuda, torch.Tensor.pin_memory)
 def keep_as_gpu() -> None:
     """From now on this process calls what keeps as much as the kernels of a GPU do."""
     functional: Any = F
-    functional.dropout = torch.dropout = _dropout  # type: ignore[assignment]
+    functional.dropout = _dropout
     functional.scaled_dot_product_attention = _attention_of_one_kernel
     autocast: Any = torch.autocast
     autocast.__init__ = _autocast_on_cpu
@@ -72,8 +61,7 @@ def _autocast_on_cpu(self: Any, device_type: str = "cuda", *args: Any, **others:
 
 
 def _in_fp32(value: Any) -> Any:
-    is_half = isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16)
-    return value.float() if is_half else value
+    return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
 def _on_cpu(value: Any) -> Any:
@@ -81,10 +69,8 @@ def _on_cpu(value: Any) -> Any:
     return torch.device("cpu") if device.partition(":")[0] == "cuda" else value
 
 
-def _dropout(
-    input: Any, p: float = 0.5, training: bool = True, inplace: bool = False, train: bool = True
-) -> Any:
-    if not (training and train and p):
+def _dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    if not (training and p):
         return input
     result = torch.native_dropout(input, p, True)[0]
     return input.copy_(result) if inplace else result
