@@ -178,35 +178,21 @@ _ERRORS: tuple[Callable[[Sizes], tuple[float, ...]], ...] = (
 
 
 def _fits(device: Path) -> str:
-    """What the allocator holds, and the largest size that fits under the cap."""
-    apart = {one.model: one for one in batch_sizes(device, _MOST_OF_CAP)}
+    """What the allocator holds, and how often the largest size that fits under the cap is right."""
     found = list(batch_sizes(device))
-    rows = [
-        [
-            one.model,
-            _mean_max(one.reserved, 1),
-            f"{one.fits}, {one.fails or 'none'}",
-            *(_largest(each) for each in (one, apart[one.model])),
-        ]
-        for one in found
-    ]
-    if not rows:
+    if not found:
         return ""
     errors = [error for one in found for error in one.reserved]
-    shares = [f"{sum(one.right for one in some)} of {len(found)} right" for some in (found, apart.values())]
-    rows.append(["all", _mean_max(errors, 1), "", *shares])
-    head = ["model", "reserved memory error, mean / greatest", "fits, fails", "largest", "from 85 %"]
+    rows = [
+        f"{sum(one.right for one in some)} of {len(found)}"
+        for some in (found, batch_sizes(device, _MOST_OF_CAP))
+    ]
+    head = ["reserved memory error, mean / greatest", "largest size right", "from 85 %"]
     return _told(
-        "Reserved memory of the sizes predicted above, and the largest size under the cap of 64 GiB "
-        "with its range: from the same five sizes, which reach the edge, and from five whose tensors "
-        "take at most 85 % of the cap.",
-        table(head, rows),
+        "Reserved memory, and the largest size under a cap of 64 GiB: from the same five sizes, and from "
+        "five whose tensors take at most 85 % of it.",
+        table(head, [[_mean_max(errors, 1), *rows]]),
     )
-
-
-def _largest(one: Sizes) -> str:
-    low, high = one.range
-    return f"{one.largest} ({low} to {high})" + ("" if one.right else ", wrong")
 
 
 def _sizes_row(one: Sizes) -> list[str]:
