@@ -21,6 +21,7 @@ from benchmarks.gpu.results import read_results
 
 Json = dict[str, Any]
 PAGE = ROOT / "docs" / "evidence" / "accuracy.md"
+_MOST_OF_CAP = 0.85  # as far as `stepscope batch` goes on its own
 BEGIN, END = "<!-- benchmarks.gpu.accuracy: begin -->\n", "<!-- benchmarks.gpu.accuracy: end -->\n"
 NOTHING = "Nothing has been measured on a GPU yet (gpu_evidence.md).\n"
 
@@ -176,6 +177,24 @@ _ERRORS: tuple[Callable[[Sizes], tuple[float, ...]], ...] = (
 )
 
 
+def _fits(device: Path) -> str:
+    """What the allocator holds, and how often the largest size that fits under the cap is right."""
+    found = list(batch_sizes(device))
+    if not found:
+        return ""
+    errors = [error for one in found for error in one.reserved]
+    rows = [
+        f"{sum(one.right for one in some)} of {len(found)}"
+        for some in (found, batch_sizes(device, _MOST_OF_CAP))
+    ]
+    head = ["reserved memory error, mean / greatest", "largest size right", "from 85 %"]
+    return _told(
+        "Reserved memory, and the largest size under a cap of 64 GiB: from the same five sizes, and from "
+        "five whose tensors take at most 85 % of it.",
+        table(head, [[_mean_max(errors, 1), *rows]]),
+    )
+
+
 def _sizes_row(one: Sizes) -> list[str]:
     named = (", ".join(map(str, sizes)) for sizes in (one.fitted, one.predicted))
     covered = f"{sum(one.covered)} of {len(one.covered)}"
@@ -211,7 +230,7 @@ def _tool(name: str, cost: Mapping[str, Any]) -> str:
 # -- Markdown
 
 
-_SECTIONS = (_annotation, _stages, _jax, _memory, _replays, _changes, _batch_sizes, _overheads)
+_SECTIONS = (_annotation, _stages, _jax, _memory, _replays, _changes, _batch_sizes, _fits, _overheads)
 
 
 def _told(sentence: str, rows: str) -> str:

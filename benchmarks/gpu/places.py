@@ -10,3 +10,4 @@ RESULTS = Path(__file__).parent / "results"
 WHEELS = Path(__file__).parent / "wheels"
 SITE = WHEELS / "site"
 COMMIT = WHEELS / "COMMIT"
+CAP_BYTES = 64 * 2**30  # of PyTorch, so that the edge of memory is near and that of a common card

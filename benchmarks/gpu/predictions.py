@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.models import MODELS
+from benchmarks.gpu.places import CAP_BYTES
 from benchmarks.gpu.results import MEASURED, read_results
 
 import stepscope
@@ -210,7 +211,13 @@ def measured(device: Path, part: str) -> Mapping[str, Json]:
 
 @dataclass(frozen=True)
 class Sizes:
-    """One model over the batch size: relative errors on the sizes that the fit has not seen."""
+    """One model over the batch size: relative errors on the sizes that the fit has not seen.
+
+    Attributes:
+        reserved: errors of what the allocator holds.
+        largest, range: the largest size that is predicted to fit under the cap, and its range.
+        fits, fails: the largest that was measured to fit, and the smallest that did not.
+    """
 
     model: str
     fitted: tuple[int, ...]
@@ -218,24 +225,46 @@ class Sizes:
     throughput: tuple[float, ...]
     memory: tuple[float, ...]
     covered: tuple[bool, ...]
+    reserved: tuple[float, ...]
+    largest: int | None
+    range: tuple[int | None, ...]
+    fits: int
+    fails: int | None
+
+    @property
+    def right(self) -> bool:
+        """Whether the largest size that fits lies where measurements have it."""
+        return self.fits <= (self.largest or 0) < (self.fails or 1 << 60)
 
 
-def batch_sizes(device: Path) -> Iterator[Sizes]:
-    """`stepscope batch` with the sizes that were measured, where there are more than five."""
+def batch_sizes(device: Path, most: float = 1.0) -> Iterator[Sizes]:
+    """`stepscope batch` with the sizes that were measured, where there are more than five.
+
+    Args:
+        most: share of the cap that tensors of a size to fit may take.
+    """
     found = measured(device, "batch_sizes")
     for model in MODELS:
         mine = [one for key, one in found.items() if key.startswith(f"{model}/")]
         points = sorted(map(_point, mine), key=lambda point: point.batch)
         if len(points) > WANTED:
-            yield _sizes(model, points)
+            yield _sizes(model, points, most * CAP_BYTES, first_failed(device, model))
+
+
+def first_failed(device: Path, model: str) -> int | None:
+    """The smallest size that ran out of memory."""
+    found = read_results(device / "batch_sizes.json")["measurements"].items()
+    keys = [key for key, one in found if one["outcome"] == "out of memory" and key.startswith(f"{model}/")]
+    return min((int(key.partition("/")[2]) for key in keys), default=None)
 
 
 def _point(one: Json) -> BatchPoint:
     memory = one.get("peak_allocated_bytes", 0)
-    return BatchPoint(one["samples"], one["step_ms"]["median"], memory)
+    reserved = one.get("peak_reserved_bytes", 0)
+    return BatchPoint(one["samples"], one["step_ms"]["median"], memory, reserved=reserved)
 
 
-def _sizes(model: str, points: list[BatchPoint]) -> Sizes:
+def _chosen(model: str, points: list[BatchPoint]) -> list[BatchPoint]:
     """Both ends and the usual size, then where time or memory is least certain."""
     own = min(points, key=lambda point: abs(log(point.batch / MODELS[model].batch_size)))
     fitted = sorted({points[0], own, points[-1]}, key=lambda point: point.batch)
@@ -244,7 +273,14 @@ def _sizes(model: str, points: list[BatchPoint]) -> Sizes:
         if chosen is None:
             break
         fitted = [point for point in points if point in fitted or point.batch == chosen]
-    profile = make_profile(fitted)
+    return fitted
+
+
+def _sizes(model: str, points: list[BatchPoint], most: float, failed: int | None) -> Sizes:
+    fitted = _chosen(model, [point for point in points if point.bytes <= most])
+    profile = make_profile(fitted, device={"type": "cuda"})
+    memory, reserve = profile.memory.at, profile.reserve
+    ends = [lambda size, end=end: memory(size) * reserve.range(size)[end] for end in (1, 0)]
     others = [one for one in points if one not in fitted]
     pairs = [(profile.predict(point.batch), point) for point in others]
     return Sizes(
@@ -254,6 +290,11 @@ def _sizes(model: str, points: list[BatchPoint]) -> Sizes:
         tuple(abs(one["throughput"] / point.throughput - 1) for one, point in pairs),
         tuple(abs(one["bytes"] / point.bytes - 1) for one, point in pairs if point.bytes),
         tuple(low <= value <= high for low, value, high in _ranges(pairs)),
+        tuple(abs(one["reserved"] / point.reserved - 1) for one, point in pairs if point.reserved),
+        profile.batch_for_bytes(CAP_BYTES),
+        tuple(profile.batch_for_bytes(CAP_BYTES, end) for end in ends),
+        points[-1].batch,
+        failed,
     )
 
 

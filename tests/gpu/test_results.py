@@ -114,6 +114,15 @@ def test_batch_sizes_are_predicted_from_five_of_them(path):
     assert statistics.mean(covered) >= 0.85
 
 
+@pytest.mark.parametrize("path", each("*/batch_sizes.json"))
+def test_what_the_allocator_reserves_and_what_fits_are_predicted(path):
+    """From five sizes, of which the tensors take all of the memory that is there, or 85 %."""
+    reserved = [error for one in batch_sizes(path.parent) for error in one.reserved]
+    assert statistics.mean(reserved) <= 0.07
+    for most in (1.0, 0.85):
+        assert sum(one.right for one in batch_sizes(path.parent, most)) >= 7
+
+
 @pytest.mark.parametrize("path", each("*/captures/*.plain.stepscope"))
 def test_steps_that_the_device_limits_are_as_long_as_those_that_nothing_watched(path):
     steps = stepscope.open(path)["steps"]

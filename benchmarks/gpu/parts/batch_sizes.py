@@ -14,11 +14,11 @@ import torch
 from benchmarks.gpu.case import Case
 from benchmarks.gpu.models import MODELS
 from benchmarks.gpu.parts import Json, Measurement
+from benchmarks.gpu.places import CAP_BYTES
 from benchmarks.gpu.setting import Setting
 from benchmarks.gpu.timing import Effort
 from benchmarks.gpu.truth import truth
 
-CAP_BYTES = 64 * 2**30
 _AT_LEAST = 9
 _CLOSE = 1.15
 _EFFORT = Effort(warmup=3, least=5, most=30, seconds=1.5)

@@ -184,8 +184,8 @@ class Answers:
         from stepscope.models.whatif.ranking import find_fits
 
         limit = find_capacity(capacity)
-        usable = limit.bytes if limit.is_size else limit.usable_bytes
-        return {"limit_bytes": usable, "fits": find_fits(self._pane(file, None, None).graph, usable)}
+        fits = find_fits(self._pane(file, None, None).graph, limit)
+        return {"limit_bytes": limit.limit_bytes, "fits": fits}
 
     def diff(self, before: str, after: str, rank: int | None = None) -> Any:
         """Compare the steps of two recordings; `verdict` says what is within step-to-step noise."""

@@ -176,7 +176,9 @@ def _add_fit(text: Text, profile: Profile, fit: Mapping[str, Any]) -> None:
         text.append(f"\n  What fits {fit['name']} is not known: ", "yellow")
         text.append(f"the models say {fit['batch']:,}, but {why}.", "yellow")
         return
-    text.append(f"\n  {fit['batch']} fits {fit['name']}, {_bytes_in_range(fit)}")
+    low, high = fit["batch_range"]
+    within = f" ({low or 0:,} to {high:,})" if high and low != high else ""
+    text.append(f"\n  {fit['batch']:,}{within} fits {fit['name']}, {_bytes_in_range(fit)} in use")
     room = fit["capacity_bytes"] - fit["usable_bytes"]
     text.append(f"   {size(room)} left for the device's context", "dim")
     if fit["host_bytes"]:

@@ -70,6 +70,7 @@ GROUPS = {
     "What fills the memory?": {"memory": "Show what fills and fragments device memory."},
     "Which batch size?": {
         "batch": "Predict throughput and memory by batch size.",
+        "fits": "Predict whether a script fits a GPU that is not here.",
         "lsp": "Start the language server for editors.",
     },
     "Data": {

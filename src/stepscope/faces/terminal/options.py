@@ -176,9 +176,8 @@ class MeasuringCommand(ScriptCommand):
 
     def check_arguments(self, script: str, arguments: Sequence[str]) -> None:
         """Say on stderr which of stepscope's options follow a script that does not mention them."""
-        text = _text_of(script) or ""
         for name in dict.fromkeys(word.partition("=")[0] for word in arguments):
-            if name in self._own_options() and not _mentions(text, name):
+            if name in self._own_options() and not mentions(script, name):
                 click.echo(
                     f"! {name} comes after {script}, so the script gets it; "
                     "put stepscope's options before the script",
@@ -186,10 +185,10 @@ class MeasuringCommand(ScriptCommand):
                 )
 
 
-def _mentions(text: str, option: str) -> bool:
+def mentions(script: str, option: str) -> bool:
     """Whether a script has the option's name, as a word or with `_` for `-`."""
     word = option.lstrip("-").replace("-", "[-_]")
-    return re.search(rf"\b{word}\b", text) is not None
+    return re.search(rf"\b{word}\b", _text_of(script) or "") is not None
 
 
 def _text_of(script: str) -> str | None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stepscope.models.ranks.replay import Replay
     from stepscope.models.whatif import Prediction
     from stepscope.models.whatif.change import Change
+    from stepscope.models.whatif.prediction import MemoryPrediction
     from stepscope.models.whatif.ranking import Fit, Ranking
 
 _OF_JOB = ("no_straggler", "bandwidth")  # changes whose effect sketches show
@@ -143,10 +144,9 @@ def _show_fits(graph: Graph, capacity: str, as_json: bool) -> None:
     from stepscope.models.whatif.ranking import find_fits
 
     limit = find_capacity(capacity)
-    usable = limit.bytes if limit.is_size else limit.usable_bytes
-    fits = find_fits(graph, usable)
-    facts = {"limit_bytes": usable, "fits": fits}
-    show_answer(facts, _fit_lines(fits, usable), as_json)
+    fits = find_fits(graph, limit)
+    facts = {"limit_bytes": limit.limit_bytes, "fits": fits}
+    show_answer(facts, _fit_lines(fits, limit.limit_bytes), as_json)
 
 
 def _show_prediction(
@@ -236,15 +236,20 @@ def _fit_lines(fits: Sequence[Fit], usable: int) -> Iterator[str]:
         yield f"nothing that was tried makes the step fit into {size(usable)}"
         return
     if not fits[0].changes:
-        peak = size(fits[0].memory.measured_bytes)
+        peak = _with_reserved(fits[0].memory)
         yield f"the step fits into {size(usable)} as it is: {peak} at the peak"
         return
     for fit in fits:
         cost = f"{fit.cost:+8.1%}" if fit.cost is not None else f"{'?':>8}"
-        peak = size(fit.memory.predicted_bytes)
+        peak = _with_reserved(fit.memory)
         yield f"{cost} time per sample  {peak:>10} at the peak  {' '.join(fit.changes)}"
         if fit.why_no_time:
             yield f"{'':10}{fit.why_no_time}"
+
+
+def _with_reserved(memory: MemoryPrediction) -> str:
+    held = memory.reserved_bytes
+    return size(memory.predicted_bytes) + (f" ({size(held)} reserved)" if held else "")
 
 
 def _job_lines(facts: Mapping[str, Any]) -> list[str]:
@@ -323,7 +328,7 @@ def _memory_lines(answer: Prediction) -> list[str]:
     if memory is None:
         return []
     error = "error not measured" if memory.error is None else f"error up to {memory.error:.0%}"
-    after = f" to {size(memory.predicted_bytes)} ({error})" if answer.changes else ""
+    after = f" to {_with_reserved(memory)} ({error})" if answer.changes else ""
     unknown = f"; effect not known: {', '.join(memory.unknown)}" if memory.unknown else ""
     return [f"peak       {size(memory.measured_bytes)} on {memory.device}{after}{unknown}"]
 

@@ -129,7 +129,6 @@ _POWER = {"k": 1, "m": 2, "g": 3, "t": 4}
 _GIB = 1 << 30  # bytes
 _MOST_TIMES = 2  # what a device's name says may be so many times what is listed: A100 80GB
 _CONTEXT_BYTES = 700_000_000  # of a CUDA context with the libraries that PyTorch loads
-_FRAGMENTATION = 0.02  # of a device's memory
 _SYSTEM_SHARE = 0.1  # of main memory, for everything else that runs
 
 
@@ -149,13 +148,17 @@ class Capacity:
 
     @property
     def usable_bytes(self) -> int:
-        """Bytes available for tensors: without the device's context and fragmentation."""
-        context = min(_CONTEXT_BYTES, self.bytes // 4)
-        return round((1 - _FRAGMENTATION) * self.bytes) - context
+        """Bytes that an allocator may reserve: without the device's context."""
+        return self.bytes - min(_CONTEXT_BYTES, self.bytes // 4)
+
+    @property
+    def limit_bytes(self) -> int:
+        """The same; of a plain size all of it, as whoever gives one knows what is left."""
+        return self.bytes if self.is_size else self.usable_bytes
 
 
 def usable_bytes(device: Mapping[str, Any]) -> int | None:
-    """Bytes for tensors on the device that was measured on; None if its memory is unknown."""
+    """Bytes that may be reserved on the device that was measured on; None if its memory is unknown."""
     total = int(device.get("memory_bytes") or 0)
     if not total:
         return None

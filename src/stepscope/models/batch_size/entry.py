@@ -66,6 +66,7 @@ class Entry:
         effort: Effort | None = None,
         capture: str | None = None,
         estimate: bool = False,
+        as_gpu: bool = False,
         timeout_s: float = 600.0,
     ) -> Request:
         """The request to measure a batch size; the user's files are not written."""
@@ -83,6 +84,7 @@ class Entry:
             encodings={path: self.sources[path].encoding for path in files},
             capture=capture,
             estimate=estimate,
+            as_gpu=as_gpu,
             effort=effort or Effort(),
             timeout_s=timeout_s,
             scratch=self.scratch.to_json() if self.scratch else None,

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypedDict
 
 from stepscope.models.batch_size.fit import (
@@ -17,6 +18,7 @@ from stepscope.models.batch_size.fit import (
     time_warnings,
 )
 from stepscope.models.batch_size.measurement import BatchPoint
+from stepscope.models.batch_size.reserve import Reserve
 from stepscope.record.batch_size.request import DeviceFacts
 
 _KNEE = 0.9  # of the limit of throughput: a suggestion reaches it
@@ -30,6 +32,7 @@ class BatchPrediction(TypedDict, total=False):
     Attributes:
         extrapolated: whether it is outside the batch sizes that were measured.
         throughput: samples a second; None if no time was measured.
+        reserved: what a caching allocator holds at the peak of `bytes`, on a device.
         memory: the peak by kind, where there is a breakdown.
     """
 
@@ -41,6 +44,8 @@ class BatchPrediction(TypedDict, total=False):
     throughput_range: list[float | None]
     bytes: int
     bytes_range: list[int]
+    reserved: int
+    reserved_range: list[int]
     memory: dict[str, int]
 
 
@@ -108,7 +113,17 @@ class Profile:
                 "bytes": round(max(self.memory.at(batch), 0.0)),
                 "bytes_range": [round(low), round(high)],
             }
+            if self.reserve.counts:
+                least, most = self.reserve.range(batch)
+                result["reserved"] = round(result["bytes"] * self.reserve.at(batch))
+                result["reserved_range"] = [round(low * least), round(high * most)]
         return result
+
+    @cached_property
+    def reserve(self) -> Reserve:
+        """What the allocator of the device that was measured on holds beyond what tensors take."""
+        is_replayed = self.time is None  # where nothing ran
+        return Reserve.of(self.points, self.device.get("type", "cpu") != "cpu", is_replayed)
 
     def batch_for_throughput(self, throughput: float) -> int | None:
         """The smallest batch size that reaches a throughput; None where none does."""
@@ -116,13 +131,18 @@ class Profile:
             return None
         return self.time.first_with(throughput / self.samples_per_batch / 1e3)
 
-    def batch_for_bytes(self, capacity: float) -> int | None:
-        """The largest batch size whose peak is within `capacity`; None where none is."""
-        memory = self.memory
-        if memory is None or memory.at(1) > capacity:
+    def batch_for_bytes(self, capacity: float, needs: Callable[[int], float] | None = None) -> int | None:
+        """The largest batch size whose step runs within `capacity`; None where none does.
+
+        Args:
+            needs: bytes by batch size; by default what the device that was measured on has to reserve.
+        """
+        memory, full = self.memory, self.reserve.when_full
+        if memory is None:
             return None
-        beyond = _first(lambda batch: memory.at(batch) > capacity)
-        return _LARGEST if beyond is None else beyond - 1
+        needed = needs or (lambda batch: memory.at(batch) * full(batch))
+        beyond = _first(lambda batch: needed(batch) > capacity)
+        return _LARGEST if beyond is None else beyond - 1 or None
 
     def largest_fitting(self, capacity: float | None) -> int | None:
         """The largest batch size that memory allows, as far as a limit is known."""

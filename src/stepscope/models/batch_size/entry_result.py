@@ -3,7 +3,7 @@ that a page or an editor shows of it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,11 @@ from stepscope.models.batch_size.breakdown import StepBreakdown
 from stepscope.models.batch_size.entry import Entry
 from stepscope.models.batch_size.entry_profile import BatchPrediction, Profile, suggestions
 from stepscope.models.batch_size.measure_entry import MemoryEstimate
+from stepscope.models.batch_size.reserve import Reserve
 from stepscope.models.batch_size.site import Edit, edit_site
 
 _CHOICES = 256  # of a curve: a pixel or two each
+_XLA_RESERVES = 1.02  # of what is in use; chosen: XLA assigns one block to all temporaries of a program
 BEYOND = 4  # times the largest batch size measured; further than that no line may be trusted
 
 
@@ -61,15 +63,19 @@ class Result:
     def fits(self, capacity: Capacity) -> dict[str, Any]:
         """The largest batch size whose peak is within a capacity.
 
-        Room is left for the device's context and fragmentation. What a run on a CPU holds without
-        its being part of the model or the step, such as the data set, stays in host memory.
+        Room is left for the device's context, and for what the allocator reserves beyond what
+        tensors take. What a run on a CPU holds without its being part of the model or the step, such
+        as the data set, stays in host memory.
 
         Returns:
-            What `stepscope batch --fits --json` has; batch is None if not even one sample fits. The
-            throughput is that of the device that was measured on.
+            What `stepscope batch --fits --json` has; batch is None if not even one sample fits, and
+            `batch_range` is of the largest that fits. The throughput is that of the device that was
+            measured on.
         """
-        host = self.host_bytes
-        batch = self.profile.batch_for_bytes(capacity.usable_bytes + host)
+        host, limit, largest = self.host_bytes, capacity.usable_bytes, self.profile.batch_for_bytes
+        batch = largest(limit, lambda size: self._on_device(size) * self.reserve.when_full(size))
+        ends = [largest(limit, lambda size: self.reserved_range(size)[1])]
+        ends += [largest(limit, lambda size: self.reserved_range(size)[0])]
         predicted: BatchPrediction = self.profile.predict(batch) if batch else {}
         sizes = [predicted.get("bytes"), *predicted.get("bytes_range", (None, None))]
         on_device = [max(size - host, 0) if size is not None else None for size in sizes]
@@ -79,12 +85,30 @@ class Result:
             "usable_bytes": capacity.usable_bytes,
             "host_bytes": host,
             "batch": batch,
+            "batch_range": ends,
             "extrapolated": predicted.get("extrapolated"),
             "bytes": on_device[0],
             "bytes_range": on_device[1:],
             "throughput": predicted.get("throughput"),
             "throughput_range": predicted.get("throughput_range"),
         }
+
+    def _on_device(self, batch: int) -> float:
+        """Bytes in use at the peak."""
+        return max(self.profile.memory.at(batch) - self.host_bytes, 0.0) if self.profile.memory else 0.0
+
+    def reserved_range(self, batch: int) -> tuple[float, float]:
+        """The least and the most bytes that PyTorch's allocator may need on a device."""
+        memory, (least, most) = self.profile.memory, self.reserve.range(batch)
+        low, high = memory.range(batch) if memory else (0.0, 0.0)
+        return max(low - self.host_bytes, 0.0) * least, max(high - self.host_bytes, 0.0) * most
+
+    @property
+    def reserve(self) -> Reserve:
+        """What PyTorch's allocator holds beyond what tensors take, on a device of any size."""
+        if self.program_memory:
+            return Reserve((1,), (_XLA_RESERVES,), least=True)
+        return replace(self.profile.reserve, counts=True)
 
     @property
     def host_bytes(self) -> int:

@@ -70,7 +70,7 @@ def estimate(
     """Estimate the peak at some batch sizes; raises BatchError if the script cannot run on fake
     tensors; says why."""
     unique = dict.fromkeys(batches)
-    facts = {batch: _estimate_at(worker, entry, batch, timeout_s) for batch in unique}
+    facts = {batch: estimate_at(worker, entry, batch, timeout_s) for batch in unique}
     sizes = {batch: int(estimated["bytes"]) for batch, estimated in facts.items()}
     first = facts[batches[0]]
     model = fit_peaks(list(sizes), list(sizes.values())) if len(sizes) > 1 else None
@@ -78,8 +78,10 @@ def estimate(
     return MemoryEstimate(batches[0], sizes, first["memory"], first["modules"], model, error)
 
 
-def _estimate_at(worker: Worker, entry: Entry, batch: int, timeout_s: float) -> RunFacts:
-    facts = worker.run(entry.request(batch, estimate=True, timeout_s=timeout_s)).facts
+def estimate_at(worker: Worker, entry: Entry, batch: int, timeout_s: float, as_gpu: bool = False) -> RunFacts:
+    """The estimate at one batch size; raises BatchError as `estimate`."""
+    request = entry.request(batch, estimate=True, as_gpu=as_gpu, timeout_s=timeout_s)
+    facts = worker.run(request).facts
     if facts["outcome"] == "estimated":
         return facts
     error: RunError = facts.get("error", {})

@@ -50,6 +50,7 @@ class BatchPoint:
         held_back: whether models are tested on it before it joins them.
         samples: samples per step as observed; None if unknown, then the batch size counts.
         watts: mean power by the hardware's counters; None if there are none.
+        reserved: the most bytes that a caching allocator held for it; 0 if unknown.
     """
 
     batch: int
@@ -60,6 +61,7 @@ class BatchPoint:
     held_back: bool = False
     samples: float | None = None
     watts: float | None = None
+    reserved: int = 0
 
     @property
     def joules(self) -> float | None:
@@ -95,6 +97,7 @@ def combine(rounds: Sequence[MeasuredBatch], held_back: bool = False) -> BatchPo
         held_back,
         rounds[0].samples,
         statistics.median(powers) if powers else None,
+        max(measured.facts.get("reserved_bytes") or 0 for measured in rounds),
     )
 
 

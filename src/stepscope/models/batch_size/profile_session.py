@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from stepscope.base.scratch import plan_scratch
+from stepscope.errors import BatchError
+from stepscope.facts.roofline.rates import Capacity
 from stepscope.models.batch_size.entry import Entry, open_entry
 from stepscope.models.batch_size.entry_profile import make_profile
 from stepscope.models.batch_size.entry_result import Result
-from stepscope.models.batch_size.measure_entry import EntryMeasuring
+from stepscope.models.batch_size.gpu_memory import gpu_memory
+from stepscope.models.batch_size.measure_entry import EntryMeasuring, estimate_at
 from stepscope.models.batch_size.site import SiteChoice
-from stepscope.models.batch_size.sweep import NothingFits, Plan, Progress, sweep
-from stepscope.models.batch_size.worker_process import Worker
+from stepscope.models.batch_size.sweep import QUICK, NothingFits, Plan, Progress, sweep
+from stepscope.models.batch_size.worker_process import Cancelled, Worker
+from stepscope.record.batch_size.request import RunFacts
 
 
 class Session:
@@ -107,6 +112,23 @@ class Session:
         return Result(
             entry, profile, breakdown, estimated, run.capture, run.captured_batch, run.program_memory
         )
+
+    def memory_on_gpu(self, entry: Entry, capacities: Sequence[Capacity], timeout_s: float) -> Result:
+        """Memory as on GPUs that are not there (`gpu_memory`); the entry is run where that fails."""
+        worker, done = self._worker(entry.preload), itertools.count()
+
+        def estimated(batch: int) -> RunFacts:
+            self._progress(f"memory at batch size {batch:,}", next(done), 2 + len(capacities))
+            return estimate_at(worker, entry, batch, timeout_s, as_gpu=True)
+
+        try:
+            return gpu_memory(entry, capacities, estimated)
+        except Cancelled:
+            raise
+        except BatchError as error:
+            run = self.profile_entry(entry, replace(QUICK, breakdown=True, timeout_s=timeout_s))
+            notes = (f"the script was run on this machine: {error}", *run.profile.warnings)
+            return replace(run, profile=replace(run.profile, warnings=notes))
 
     def _worker(self, preload: str) -> Worker:
         if preload not in self._workers:

@@ -283,6 +283,7 @@ def calibrate(trace: Trace, *, afresh: bool = False) -> Calibration:
         ChangeError: if torch cannot be loaded, or its version differs from the trace's.
     """
     kept = None if afresh else find_calibration(trace.metadata)
+    kept = kept if kept and kept.casts and kept.copies else None  # of operators alone: not whole
     known = None if kept is None or kept.is_disturbed else kept
     wanted = _worth_measuring(trace)
     missing = [call for call in wanted if known is None or call.signature not in known.operators]

@@ -78,7 +78,7 @@ class DeviceRow(msgspec.Struct):
 
     Attributes:
         watts: power limit by its data sheet; null if unknown.
-        usable_bytes: memory for tensors.
+        usable_bytes: memory that an allocator may reserve.
         instance: the one whose price counts; null if no price is known.
         predictions: by batch size.
         ranks: by number of ranks; empty if not asked for.

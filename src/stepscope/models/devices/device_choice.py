@@ -102,7 +102,7 @@ class Target:
 
     @property
     def usable_bytes(self) -> int:
-        """Bytes for tensors: without the device's context and fragmentation."""
+        """Bytes that an allocator may reserve: without the device's context."""
         return Capacity(self.name, self.rates["memory"] * _GIB).usable_bytes
 
 

@@ -211,7 +211,7 @@ class Projection:
             ms,
             ms.inverse(1e3 * samples),
             memory,
-            _fit(memory, target.usable_bytes),
+            _fit(memory, target.usable_bytes, self.result.reserve.range(batch)),
             ms.times(watts / 1e3 / samples) if watts else None,
             ms.times(self.wanted.samples / samples / _MS_PER_HOUR),
             self._usd(target, ms, samples),
@@ -255,9 +255,9 @@ class Projection:
         return RankPrediction(ranks, ms, ms.inverse(1e3 * samples), 1 / slower, usd)
 
 
-def _fit(memory: RangedValue | None, usable: int) -> Fit:
+def _fit(memory: RangedValue | None, usable: int, reserve: tuple[float, float]) -> Fit:
     if memory is None:
         return "unknown"
-    if memory.high <= usable:
+    if memory.high * reserve[1] <= usable:
         return "yes"
-    return "no" if memory.low > usable else "unsure"
+    return "no" if memory.low * reserve[0] > usable else "unsure"

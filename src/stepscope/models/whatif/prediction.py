@@ -27,7 +27,10 @@ from stepscope.graph import (
     without_unexplained_delays,
 )
 from stepscope.graph.critical_path import BusySides
+from stepscope.models.memory.caching_allocator import replay
+from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.models.memory.recorded_memory import RecordedMemory, recorded_memory
+from stepscope.models.memory.reserved import repeated
 from stepscope.models.whatif.anchor import anchored, host_ms, mean_ms, step_ms, unwatched_ms
 from stepscope.models.whatif.change import Request
 from stepscope.models.whatif.full_queue import waited_for_room, with_free_cpu
@@ -344,6 +347,7 @@ class MemoryPrediction(msgspec.Struct, frozen=True):
         predicted_bytes: the peak of the changed lifetimes.
         error: how far such predictions were from measurements, relative; None where none was made.
         unknown: changes whose effect on memory is not known; it counts as none.
+        reserved_bytes: what PyTorch's allocator reserves for it; None on a CPU.
     """
 
     device: str
@@ -351,11 +355,7 @@ class MemoryPrediction(msgspec.Struct, frozen=True):
     predicted_bytes: int
     error: float | None
     unknown: tuple[str, ...] = ()
-
-    @property
-    def most_bytes(self) -> int:
-        """The prediction and its error."""
-        return round(self.predicted_bytes * (1 + (self.error or 0.0)))
+    reserved_bytes: int | None = None
 
 
 def recorded(trace: Trace) -> RecordedMemory | None:
@@ -366,21 +366,27 @@ def recorded(trace: Trace) -> RecordedMemory | None:
         return None
 
 
-def predict_memory(memory: RecordedMemory, requests: Sequence[Request]) -> MemoryPrediction:
-    """The peak with the changes, applied in this order; raises ChangeError if the effect of one on
-    these steps cannot be predicted, with the reason."""
-    changed = memory
+def changed_lifetimes(memory: RecordedMemory, requests: Sequence[Request]) -> Lifetimes:
+    """The allocations with the changes, applied in this order; raises ChangeError if the effect of
+    one on these steps cannot be predicted, with the reason."""
     for request in requests:
         change = request.change.memory
         if change is not None:
             taken = inspect.signature(change).parameters
             values = {name: value for name, value in request.values.items() if name in taken}
-            changed = change(changed, **values)
+            memory = change(memory, **values)
+    return memory.lifetimes
+
+
+def predict_memory(memory: RecordedMemory, requests: Sequence[Request]) -> MemoryPrediction:
+    """The peak with the changes; raises ChangeError as `changed_lifetimes`."""
+    changed = changed_lifetimes(memory, requests)
     errors = [request.change.memory_error for request in requests if request.change.memory]
     return MemoryPrediction(
         device=memory.recording.device,
         measured_bytes=memory.lifetimes.peak()[0],
-        predicted_bytes=changed.lifetimes.peak()[0],
+        predicted_bytes=changed.peak()[0],
         error=None if None in errors else max((error or 0.0 for error in errors), default=0.0),
         unknown=tuple(str(request) for request in requests if request.change.memory is None),
+        reserved_bytes=None if memory.recording.device == "cpu" else replay(repeated(changed)).peak_reserved,
     )

@@ -9,11 +9,19 @@ import numpy as np
 
 from stepscope.base.parallel import in_threads
 from stepscope.errors import ChangeError, NotMeasured, StepscopeError
+from stepscope.facts.roofline.rates import Capacity
 from stepscope.graph import Graph, build_graph, build_ranks
 from stepscope.models.memory.recorded_memory import RecordedMemory
+from stepscope.models.memory.reserved import repeated, runs_in
 from stepscope.models.whatif import CHANGES, Prediction, Request, parse_request
 from stepscope.models.whatif.change import Change
-from stepscope.models.whatif.prediction import MOST_TASKS, Baseline, MemoryPrediction, predict_memory
+from stepscope.models.whatif.prediction import (
+    MOST_TASKS,
+    Baseline,
+    MemoryPrediction,
+    changed_lifetimes,
+    predict_memory,
+)
 from stepscope.trace.trace import Trace
 
 
@@ -84,8 +92,8 @@ class Fit(msgspec.Struct, frozen=True):
 Fitting = tuple[list[Request], MemoryPrediction]
 
 
-def find_fits(graph: Graph, limit_bytes: int) -> list[Fit]:
-    """Changes whose predicted peak, with its error, is at most a limit; the cheapest first.
+def find_fits(graph: Graph, capacity: Capacity) -> list[Fit]:
+    """Changes with whose predicted allocations, with their error, the step runs; the cheapest first.
 
     Each change alone and each two together are tried: 16 bits, an optimizer without state, fewer
     samples, and checkpointing of as few as possible of the modules that are alike.
@@ -99,9 +107,9 @@ def find_fits(graph: Graph, limit_bytes: int) -> list[Fit]:
         raise ChangeError(
             "--fits needs the allocations of one rank; record them with: stepscope run --memory SCRIPT"
         )
-    if memory.lifetimes.peak()[0] <= limit_bytes:
+    if _runs(memory, [], 0.0, capacity):
         return [Fit((), predict_memory(memory, []), baseline.steady_ms, 0.0)]
-    fitting = [*_fitting(baseline, _checkpoints(memory), limit_bytes)]
+    fitting = [*_fitting(baseline, _checkpoints(memory), capacity)]
     sets = [set(map(str, requests)) for requests, _ in fitting]
     needed = [not any(fewer < own for fewer in sets) for own in sets]  # none does more than another one
     fits = [_priced(baseline, *answer) for answer in compress(fitting, needed)]
@@ -109,7 +117,7 @@ def find_fits(graph: Graph, limit_bytes: int) -> list[Fit]:
     return fits[:_MOST]
 
 
-def _fitting(baseline: Baseline, checkpoints: list[list[Request]], limit: int) -> Iterator[Fitting]:
+def _fitting(baseline: Baseline, checkpoints: list[list[Request]], limit: Capacity) -> Iterator[Fitting]:
     """Single changes that fit, and pairs of which neither fits alone."""
     groups = [[_request("amp")], [_request("stateless_optimizer")], *checkpoints]
     short: list[list[Request]] = []
@@ -135,7 +143,7 @@ def _request(text: str) -> Request:
 
 
 def _smallest(
-    baseline: Baseline, before: Sequence[Request], group: Sequence[Request], limit: int
+    baseline: Baseline, before: Sequence[Request], group: Sequence[Request], limit: Capacity
 ) -> tuple[Fitting | None, MemoryPrediction | None]:
     """The fewest changes of a group, after others, that fit; and the last that was predicted.
 
@@ -146,11 +154,20 @@ def _smallest(
         count = (low + high) // 2
         requests = [*before, *group[:count]]
         answer = baseline.predict_memory(requests)
-        if answer is not None and answer.most_bytes <= limit:
+        memory = baseline.memory
+        if answer and memory and _runs(memory, requests, answer.error or 0.0, limit):
             best, high = (requests, answer), count - 1
         else:
             low = count + 1
     return best, answer
+
+
+def _runs(memory: RecordedMemory, requests: list[Request], error: float, limit: Capacity) -> bool:
+    """Whether the step runs in the memory, through PyTorch's allocator where that is a GPU's."""
+    life, most = changed_lifetimes(memory, requests), int(limit.limit_bytes / (1 + error))
+    if limit.is_size and memory.recording.device == "cpu":
+        return life.peak()[0] <= most
+    return runs_in(repeated(life), most)
 
 
 def _checkpoints(memory: RecordedMemory) -> list[list[Request]]:

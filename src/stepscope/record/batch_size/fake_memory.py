@@ -1,7 +1,8 @@
 """Memory of a training step without computing it, on fake tensors.
 
 On the CPU device only: with a fake `cuda` and no GPU, torch's backward ends the process. What a
-GPU's kernels would choose otherwise (attention, cuDNN workspaces) is therefore not in it.
+GPU's kernels would choose otherwise (cuDNN's workspaces) is therefore not in it; what is known of
+them is in `as_gpu`.
 """
 
 import weakref
@@ -15,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import optimizer as torch_optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from stepscope.record.batch_size.as_gpu import OnCpu, autocasts, keep_as_gpu
 from stepscope.record.batch_size.kernel_workspace import OneDnnLstm, with_workspace, workspace
 from stepscope.record.batch_size.request import Request
 from stepscope.record.batch_size.torch_steps import WHY_NO_STEPS, tensors_in, watch_optimizers
@@ -48,9 +50,11 @@ class StorageEntry:
 class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes every storage that operators return until it is freed, with phase and module (`where`)."""
 
-    def __init__(self, where: Callable[[], tuple[str, str]]) -> None:
+    def __init__(self, where: Callable[[], tuple[str, str]], as_gpu: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._where = where
+        self._as_gpu = as_gpu
+        self.history: list[tuple[int, int]] = []  # a storage and its bytes, -1 where it is freed
         self._alive: dict[int, StorageEntry] = {}
         self._watchers: dict[int, Any] = {}
         self._wanted: int | None = None
@@ -71,8 +75,9 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is _SCALAR:
             return _some_value(args[0])
         result = func(*args, **(kwargs or {}))
-        result = with_workspace(func, args, result)
-        self._use(workspace(func, args, result))
+        result = with_workspace(func, args, result, self._as_gpu)
+        if not self._as_gpu:
+            self._use(workspace(func, args, result))
         for tensor in tensors_in(result):
             self.note(tensor)
         return result
@@ -90,6 +95,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         phase, module = self._where()
         self._alive[key] = StorageEntry(key, size, phase, module)
         self._watchers[key] = weakref.ref(storage, lambda _: self._freed(key))
+        self.history.append((key, size))
         self.total += size
         self._hold(self.total)
 
@@ -108,6 +114,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._watchers.pop(key, None)
         entry = self._alive.pop(key, None)
         if entry is not None:
+            self.history.append((key, -1))
             self.total -= entry.bytes
 
 
@@ -134,7 +141,7 @@ class Estimate:
         self._optimizers: dict[int, Any] = {}
         self._stepping = False
         self._owners: dict[StorageEntry, tuple[str, str]] = {}
-        self._ledger = Ledger(self._where)
+        self._ledger = Ledger(self._where, request.as_gpu)
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         self.count = 0
         self._start()
@@ -146,7 +153,10 @@ class Estimate:
         torch_optimizer.register_optimizer_step_pre_hook(partial(self._set_stepping, True))
         torch_optimizer.register_optimizer_step_post_hook(partial(self._set_stepping, False))
         self._ranges.install()
-        modes: tuple[Any, ...] = (self._fake, self._ledger, OneDnnLstm())
+        modes: list[Any] = [self._fake, self._ledger, OneDnnLstm()]
+        if self._request.as_gpu:
+            modes.append(OnCpu())
+            keep_as_gpu()
         for mode in modes:
             mode.__enter__()
         _teach_fake_tensors()
@@ -172,6 +182,8 @@ class Estimate:
             "bytes": self._ledger.peak,
             "memory": {kind: sum(module[kind] for module in modules) for kind in _KINDS},
             "modules": modules,
+            "history": self._ledger.history if self._request.as_gpu else [],
+            "autocast": bool(autocasts),
             "torch": str(torch.__version__),
         }
 

@@ -36,6 +36,7 @@ class Request:
     encodings: Mapping[str, str] = field(default_factory=dict)
     capture: str | None = None  # a capture of the memory steps to write, for breakdowns
     estimate: bool = False  # run without computing, on fake tensors, to estimate memory alone
+    as_gpu: bool = False  # estimate memory as on a GPU, as far as a CPU shows it
     effort: Effort = field(default_factory=Effort)
     timeout_s: float = 600.0  # seconds after which it is given up as hung
     # How the project is protected from the script (`Scratch.to_json`); None for not.
@@ -100,7 +101,10 @@ class RunFacts(TypedDict, total=False):
     samples: list[int]  # of the same steps
     input_elements: tuple[int, int]  # the least and the most of all steps
     bytes: int  # the peak
+    reserved_bytes: int | None  # the most that the allocator held; None if unknown
     exact: bool  # whether all allocations were counted
     memory: dict[str, int]  # the peak by kind, where it is known
     modules: list[dict[str, Any]]  # the estimated peak by module: `path`, `bytes` and bytes by kind
+    history: list[tuple[int, int]]  # of an estimate as on a GPU: a storage and its bytes, or -1
+    autocast: bool  # whether an estimate as on a GPU used torch.autocast
     outside_writes: list[str]  # files outside the project that the script changed

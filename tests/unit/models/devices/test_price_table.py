@@ -44,7 +44,7 @@ def test_devices_and_instances_can_be_asked_for() -> None:
 
 def test_a_device_leaves_room_for_its_context() -> None:
     (l4,) = parse_targets("L4", read_prices())
-    assert l4.usable_bytes == round(0.98 * 24 * 2**30) - 700_000_000
+    assert l4.usable_bytes == 24 * 2**30 - 700_000_000
 
 
 def test_data_sheets_have_memory_and_power() -> None:

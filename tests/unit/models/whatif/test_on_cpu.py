@@ -14,6 +14,7 @@ from stepscope.models.calibration import Calibration, Machine, find_operators
 from stepscope.models.calibration.calibration import keep_calibration
 from stepscope.models.whatif import CHANGES, parse_request, predict
 from stepscope.models.whatif.cpu.updates import step_ns
+from stepscope.models.whatif.ranking import rank_changes
 
 ON_CPU: dict[str, Any] = {"framework_version": "2.13.0", "capture": {"threads": 1, "cpu_count": 2}}
 PRODUCT = (
@@ -90,6 +91,13 @@ def test_amp_takes_the_calibrated_ratio_and_adds_casts(half: float, faster: bool
 def test_amp_refuses_a_calibration_of_other_operators() -> None:
     calibrate(operators={"other": [1.0, 0.5]}, casts=[[1, 1, 1], [FLAT, 1, 1]])
     assert "lacks most of these operators" in refusal(graph_of(STEP, **ON_CPU), "amp")
+
+
+def test_a_calibration_without_casts_is_none_for_amp_and_all_changes_are_still_ranked() -> None:
+    calibrate(operators={product_signature(): [40.0, 20.0]})
+    graph = graph_of(STEP, **ON_CPU)
+    assert "there is no calibration of casts for" in refusal(graph, "amp")
+    assert "amp" in rank_changes(graph).unmeasured
 
 
 def test_the_answer_says_which_calibration_was_used() -> None:

@@ -27,7 +27,7 @@ def amp_on_cpu(graph: Graph, estimate: str = "typical") -> Graph:
     This may well be slower: a CPU without 16-bit instructions loses. An operator that could not be
     measured keeps its time; in the low and high estimate it loses or gains most of all.
     """
-    calibration = needed_calibration(graph, "amp")
+    calibration = needed_calibration(graph, "amp", "casts")
     autocast = _autocast(graph, calibration)
     if not autocast.half.any():
         raise ChangeError(
@@ -46,7 +46,7 @@ def amp_on_cpu(graph: Graph, estimate: str = "typical") -> Graph:
 
 def autocast_assumptions(graph: Graph) -> tuple[str, ...]:
     """What has to hold: where the times come from, and the share of the work that they cover."""
-    calibration = needed_calibration(graph, "amp")
+    calibration = needed_calibration(graph, "amp", "casts")
     autocast = _autocast(graph, calibration)
     share, others = autocast.known_share(graph), autocast.unmeasured(graph)
     which = f" ({', '.join(others)})" if others else ""

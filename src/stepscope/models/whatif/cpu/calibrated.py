@@ -45,8 +45,8 @@ def on_cpu(graph: Graph) -> bool:
     return not graph.on_device.any()
 
 
-def needed_calibration(graph: Graph, change: str) -> Calibration:
-    """The calibration for a graph's trace."""
+def needed_calibration(graph: Graph, change: str, *tables: CalibrationTable) -> Calibration:
+    """The calibration for a graph's trace; raises NotMeasured if there is none with these tables."""
     metadata = graph.trace.metadata
     if metadata.framework not in ("", "pytorch"):
         raise ChangeError(
@@ -54,11 +54,12 @@ def needed_calibration(graph: Graph, change: str) -> Calibration:
             f"from {metadata.framework}"
         )
     calibration = find_calibration(metadata)
-    if calibration is None:
+    missing = [table for table in tables if calibration and not getattr(calibration, table)]
+    if calibration is None or missing:
         raise NotMeasured(
-            f"{change}: on a CPU this depends on the machine, and there is no calibration for "
-            f"{Machine.of(metadata)}; run `stepscope calibrate FILE` on the machine that recorded "
-            "the trace"
+            f"{change}: on a CPU this depends on the machine, and there is no calibration "
+            f"{f'of {missing[0]} ' if missing else ''}for {Machine.of(metadata)}; run `stepscope "
+            "calibrate FILE` on the machine that recorded the trace"
         )
     return calibration
 
