@@ -15,14 +15,14 @@ SUFFIX = ".watch"
 COUNTERS, COUNTERS_AT = "<2q", 32  # steps so far, and when that was written, in ns
 TOTALS_AT = 128  # a row with the means over all steps
 TEXT, TEXT_BYTES = "<qII", 65_536  # number, bytes and CRC-32 of JSON
-TEXTS_AT = 4_096, 4_096 + TEXT_BYTES
+TEXTS_AT = 4_096, 4_096 + TEXT_BYTES  # bytes: a page after the row of means, and the slot after that
 WHOLE = ("step", "count", "begin_ns", "wall_ns")  # first of `count` steps; wall time of all of them
 # In ms: parts of a step on the training thread, then what overlaps them.
 PARTS = ("input", "backward", "optimizer", "evaluation", "checkpoint")
 TIMES = (*PARTS, "collective", "gc", "compile", "cpu", "queued")
 FIELDS = WHOLE + TIMES
 ROW = f"<4q{len(TIMES)}f"
-ROW_BYTES = 8 * len(WHOLE) + 4 * len(TIMES)
+ROW_BYTES = 8 * len(WHOLE) + 4 * len(TIMES)  # of `ROW`: 64-bit integers, 32-bit floats
 STEPS_AT = TEXTS_AT[1] + TEXT_BYTES
 KEPT_STEPS = 262_144  # 15 hours of steps of 200 ms; step n is in row n modulo this
 FILE_BYTES = STEPS_AT + KEPT_STEPS * ROW_BYTES

@@ -32,7 +32,7 @@ _SAMPLE_BYTES, _SAMPLES = 1 << 14, 8  # of a file's content: 128 KiB, whatever i
 _ABANDONED_S = 3600  # an hour: writing an entry takes less
 # Looking at all entries each time one is kept would make the cost of many files quadratic: a process
 # looks again once it has kept this share of their number, or of the room that was left.
-_SHARE_BETWEEN_LOOKS = 8
+_SHARE_BETWEEN_LOOKS = 8  # an eighth; chosen: the limit may be exceeded by that share of the room left
 _left: dict[Path, tuple[int, int]] = {}  # entries and bytes to keep before the next look, by folder
 _TEXT = "text"
 _CHECKSUM_BYTES = 4  # of a CRC-32

@@ -14,9 +14,9 @@ from stepscope.base.scratch.write_protection import system_call
 
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000  # flags of unshare(2) and mount(2)
 _MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
-# Capabilities that lead past an overlay: sys_module, sys_rawio, sys_ptrace (to `/proc/1/root`), sys_admin
-# (umount, setns) and mknod.
-_PAST_OVERLAYS = (16, 17, 19, 21, 27)
+# What leads past an overlay: sys_module, sys_rawio, sys_ptrace (to `/proc/1/root`), sys_admin (umount,
+# setns) and mknod.
+_PAST_OVERLAYS = (16, 17, 19, 21, 27)  # numbers of capabilities in linux/capability.h
 _CAPABILITY_VERSION = 0x20080522  # of capset(2): two words of 32 bits for each set
 _PR_CAPBSET_DROP = 24  # of prctl(2)
 _OCTAL = re.compile(r"\\(\d{3})")  # how mountinfo writes spaces

@@ -17,7 +17,7 @@ from typing import Any
 from stepscope.errors import StepscopeError
 from stepscope.record.unreplaced import os
 
-MOST_STEPS = 1000
+MOST_STEPS = 1_000  # in one request; chosen: the profiler keeps their events in memory
 
 
 def _folder() -> Path:

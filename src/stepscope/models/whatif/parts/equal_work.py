@@ -18,8 +18,7 @@ from stepscope.models.kernels.operators import tensors
 from stepscope.models.whatif.parts.kernel_times import in_half, in_tf32
 from stepscope.models.whatif.parts.step_work import StepWork, step_work
 
-# Chosen: on an H200 convolutions of equal work differ by less, up to 2.3 times, through their shape.
-FAR_SLOWER = 2.5
+FAR_SLOWER = 2.5  # times; chosen: on an H200 convolutions of equal work differ by up to 2.3 by shape
 _EQUAL = 0.05  # of operations; chosen
 _FEWER_BYTES = 0.5  # chosen: a convolution that moves more may take longer for that
 
