@@ -86,7 +86,7 @@ class Analysis(msgspec.Struct, frozen=True):
         }
 
 
-class Group(msgspec.Struct, frozen=True):
+class FindingGroup(msgspec.Struct, frozen=True):
     """A finding, and those that share its cause and give back less, by gain."""
 
     main: Finding
@@ -160,13 +160,13 @@ def _found(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:
     return [one for findings in each for one in findings]
 
 
-def group_findings(findings: Sequence[Finding]) -> list[Group]:
+def group_findings(findings: Sequence[Finding]) -> list[FindingGroup]:
     """Findings with those of the same cause, or of the same events, under the first of them."""
-    groups: list[Group] = []
+    groups: list[FindingGroup] = []
     for finding in findings:
         place = next((at for at, one in enumerate(groups) if _related(one.main, finding)), None)
         if place is None:
-            groups.append(Group(finding))
+            groups.append(FindingGroup(finding))
         else:
             group = groups[place]
             groups[place] = replace(group, related=(*group.related, finding))

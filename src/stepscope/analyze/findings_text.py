@@ -4,13 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
-from rich.console import Console, RenderableType
-from rich.console import Group as RichGroup
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.analyze.analysis import MOST_GROUPS, Analysis, Group, Heading, group_findings
+from stepscope.analyze.analysis import MOST_GROUPS, Analysis, FindingGroup, Heading, group_findings
 from stepscope.analyze.finding import Finding, Gain, Patch, Place
 from stepscope.analyze.source_places import plain_name
 from stepscope.base.kernel_names import short_kernel
@@ -31,7 +30,7 @@ def print_findings(console: Console, analysis: Analysis, every: bool = False) ->
     parts = [_head(findings, heading), *_groups(shown, every, heading.unit)]
     tail = _tail(groups, shown, analysis.together, heading)
     hint = () if heading.without_lines else _hint(findings)
-    console.print(RichGroup(*parts, *tail, *hint), highlight=False)
+    console.print(Group(*parts, *tail, *hint), highlight=False)
 
 
 def _head(findings: Sequence[Finding], heading: Heading) -> Text:
@@ -63,7 +62,7 @@ def _device(steps: StepTimes | None) -> str:
     return f" · device busy {ms(steps.device_busy_ms)} ms, idle {ms(steps.device_idle_ms)} ms"
 
 
-def _groups(groups: Sequence[Group], every: bool, unit: str) -> Iterator[RenderableType]:
+def _groups(groups: Sequence[FindingGroup], every: bool, unit: str) -> Iterator[RenderableType]:
     for group in groups:
         main = group.main
         table = Table.grid(padding=(0, 1))
@@ -72,7 +71,7 @@ def _groups(groups: Sequence[Group], every: bool, unit: str) -> Iterator[Rendera
         related: list[RenderableType] = [_related(one) for one in group.related]
         if every:
             related = [part for one in group.related for part in (Text(), *_finding(one, unit))]
-        body = RichGroup(*_finding(main, unit), *related)
+        body = Group(*_finding(main, unit), *related)
         table.add_row(Text(main.severity, _STYLE[main.severity]), body)
         yield Padding(table, (1, 0, 0, 0))
 
@@ -84,7 +83,7 @@ def _related(finding: Finding) -> Text:
 
 
 def _tail(
-    groups: Sequence[Group], shown: Sequence[Group], combined: Gain | None, heading: Heading
+    groups: Sequence[FindingGroup], shown: Sequence[FindingGroup], combined: Gain | None, heading: Heading
 ) -> Iterator[Text]:
     if not groups and heading.work_is_missing:
         yield Text("\nWithout all device work no finding is certain.", "dim")

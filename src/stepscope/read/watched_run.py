@@ -18,7 +18,7 @@ from stepscope.errors import IngestError
 _ROW = np.dtype([(name, "<i8") for name in layout.WHOLE] + [(name, "<f4") for name in layout.TIMES])
 
 
-class Place(msgspec.Struct, frozen=True):
+class WatchedPlace(msgspec.Struct, frozen=True):
     """A line of the program, and how often and how long it ran after the first step."""
 
     kind: str  # `evaluation`, `checkpoint` or `compile`
@@ -29,7 +29,7 @@ class Place(msgspec.Struct, frozen=True):
     total_ns: int
 
 
-class RunFacts(msgspec.Struct, frozen=True):
+class WatchedRunFacts(msgspec.Struct, frozen=True):
     """Who was watched, how it ended, and at which lines it was."""
 
     begun_unix_ns: int  # zero of the times of steps
@@ -39,14 +39,14 @@ class RunFacts(msgspec.Struct, frozen=True):
     outcome: str = ""  # empty while the run goes on, or if it was killed
     on_device: bool = False  # whether a device does the work
     out_of_memory: str = ""  # the failed allocation and what held the memory
-    places: list[Place] = []
+    places: list[WatchedPlace] = []
 
 
 @dataclass(frozen=True)
 class WatchedRun:
     """Structured arrays with `watch_format.FIELDS`, in order of steps; times in ns and ms."""
 
-    facts: RunFacts
+    facts: WatchedRunFacts
     updated_unix_ns: int  # when the file was last written
     totals: Array  # one row with the means over all steps
     steps: Array  # the latest
@@ -73,7 +73,7 @@ def read_watched_run(path: str | Path) -> WatchedRun:
     data = data.ljust(layout.FILE_BYTES, b"\0")  # a copy may end early
     count, updated = struct.unpack_from(layout.COUNTERS, data, layout.COUNTERS_AT)
     try:
-        facts = msgspec.json.decode(max(_texts(data))[1], type=RunFacts)
+        facts = msgspec.json.decode(max(_texts(data))[1], type=WatchedRunFacts)
     except (msgspec.DecodeError, ValueError) as error:
         raise IngestError(f"{path} is damaged: {error}") from None
     numbers = np.arange(max(count - layout.KEPT_STEPS, 0), max(count, 0))

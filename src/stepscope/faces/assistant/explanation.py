@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from stepscope.analyze.analysis import Analysis, Group, group_findings
+from stepscope.analyze.analysis import Analysis, FindingGroup, group_findings
 from stepscope.analyze.finding import Place
 from stepscope.analyze.findings_text import gain_text, places_by_line
 from stepscope.base.kernel_names import short_kernel
@@ -130,7 +130,7 @@ def _stages(summary: Summary) -> Iterator[str]:
         yield from _lines("\n".join(run_lines(summary.run)))
 
 
-def _finding(group: Group, unit: str) -> str:
+def _finding(group: FindingGroup, unit: str) -> str:
     """What is slow, what to do, where, what it would save, and what else has the same cause."""
     main = group.main
     places = places_by_line(main.evidence)

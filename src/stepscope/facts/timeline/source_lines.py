@@ -134,7 +134,7 @@ def line_costs(index: Index, chosen: Mask) -> list[LineCost]:
     return [*_of_modules(index, chosen), *_of_frames(index, chosen)]
 
 
-class _Costs:
+class _LineCosts:
     """Times by line, added up from pairs of a line and an event."""
 
     def __init__(self, index: Index, chosen: Mask, lines: int) -> None:
@@ -199,7 +199,7 @@ class _ModuleLines:
     def __init__(self, index: Index, chosen: Mask, called: dict[SourcePlace, list[int]]) -> None:
         known = chosen & (index.events["module"] >= 0)
         self._index, self._backward = index, _is_backward(index)
-        self._costs = _Costs(index, chosen, len(called))
+        self._costs = _LineCosts(index, chosen, len(called))
         self._host = np.flatnonzero(known & ~index.on_device)
         self._work = np.intersect1d(_computing(index, chosen), np.flatnonzero(known))
         parents = index.trace["modules"]["parent"]
@@ -265,14 +265,14 @@ def _of_frames(index: Index, chosen: Mask) -> Iterator[LineCost]:
     within_step = index.is_frame & (index.events["step"] >= 0)
     line = np.where(within_step, codes[names.codes], -1)
     calls = np.bincount(line[line >= 0], minlength=len(places)).tolist()
-    columns = list(_frame_columns(index, chosen, line, _Costs(index, chosen, len(places))))
+    columns = list(_frame_columns(index, chosen, line, _LineCosts(index, chosen, len(places))))
     for number_of_line, place in enumerate(places):
         if calls[number_of_line]:
             times = (column[number_of_line] for column in columns)
             yield LineCost(place, [], calls[number_of_line], *times)
 
 
-def _frame_columns(index: Index, chosen: Mask, line: Ids, costs: _Costs) -> Iterator[list[int]]:
+def _frame_columns(index: Index, chosen: Mask, line: Ids, costs: _LineCosts) -> Iterator[list[int]]:
     """A column for each time of `LineCost`, in its order."""
     host, work = np.flatnonzero(chosen & ~index.on_device), _computing(index, chosen)
     work, line = work[index.launch[work] >= 0], _without_recursion(index, line)

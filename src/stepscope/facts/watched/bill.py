@@ -11,7 +11,7 @@ import numpy as np
 
 from stepscope.base.arrays import Array, Floats
 from stepscope.facts.watched.slow_steps import FEWEST, slow_parts
-from stepscope.read.watched_run import Place, RunFacts, WatchedRun
+from stepscope.read.watched_run import WatchedPlace, WatchedRun, WatchedRunFacts
 
 _HALF = 0.5  # of what steps were longer by: a cause that explains less is not named
 _MOSTLY = 0.8  # of the steps; chosen: of four equal ranks each is the last in a quarter
@@ -36,7 +36,7 @@ class Loss(msgspec.Struct, frozen=True):
     where: str
 
 
-class SlowSteps(msgspec.Struct, frozen=True):
+class UnusualSteps(msgspec.Struct, frozen=True):
     """Steps from `first` to `last` that took unusually long."""
 
     first: int
@@ -60,13 +60,13 @@ class SlowRank(msgspec.Struct, frozen=True):
 class Bill(msgspec.Struct, frozen=True):
     """One run."""
 
-    facts: RunFacts
+    facts: WatchedRunFacts
     steps: int
     run_s: float  # from the start of the program to the last write of the file
     usual_ms: float  # the median of steps without their evaluation and checkpoints
     step_ms_over_time: list[float]  # means in tenths of the latest 262,144 steps
     losses: list[Loss]  # largest first
-    slow: list[SlowSteps]  # of the latest 262,144 steps, the slowest first
+    slow: list[UnusualSteps]  # of the latest 262,144 steps, the slowest first
 
 
 def bill_of(run: WatchedRun) -> Bill:
@@ -107,7 +107,7 @@ def _losses(run: WatchedRun, run_s: float) -> list[Loss]:
     return sorted(losses, key=lambda loss: -loss.lost_s)
 
 
-def slow_steps(run: WatchedRun) -> tuple[list[SlowSteps], float]:
+def slow_steps(run: WatchedRun) -> tuple[list[UnusualSteps], float]:
     """Unusually long steps: stretches, and single ones by cause; and the usual length, ms."""
     steps, parts = run.steps, slow_parts(own_ms(run.steps))
     is_slow = parts.single.copy()
@@ -135,9 +135,9 @@ def _cause(slow: Array, usual: dict[str, float], usual_ms: float) -> tuple[str, 
     return "the training thread waited, for what is not known", 0.0
 
 
-def _describe(rows: Array, usual: dict[str, float], usual_ms: float) -> SlowSteps:
+def _describe(rows: Array, usual: dict[str, float], usual_ms: float) -> UnusualSteps:
     longer = own_ms(rows) - usual_ms
-    return SlowSteps(
+    return UnusualSteps(
         int(rows["step"][0]),
         int(rows["step"][-1]),
         len(rows),
@@ -147,7 +147,7 @@ def _describe(rows: Array, usual: dict[str, float], usual_ms: float) -> SlowStep
     )
 
 
-def _at(place: Place) -> str:
+def _at(place: WatchedPlace) -> str:
     return f"{place.function} at {PurePath(place.file).name}:{place.line}" if place.file else ""
 
 

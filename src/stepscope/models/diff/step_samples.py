@@ -89,7 +89,7 @@ def measure_run(trace: Trace, rank: int | None = None, on_device: bool | None = 
     steps = trace["steps"].take(trace["steps"]["rank"] == rank)
     if not len(steps):
         raise TraceError(f"{trace.metadata.source}: {no_such_rank(trace, rank)}")
-    work = _Work.of(trace, rank, steps, on_device)
+    work = _StepWork.of(trace, rank, steps, on_device)
     return MeasuredRun(
         source=trace.metadata.source,
         rank=rank,
@@ -127,7 +127,7 @@ def _facts(trace: Trace) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class _Work:
+class _StepWork:
     """The measured events: device work, or operators with their self time."""
 
     rows: Ids
@@ -137,7 +137,7 @@ class _Work:
     on_device: bool
 
     @classmethod
-    def of(cls, trace: Trace, rank: int, steps: Table, on_device: bool | None) -> _Work:
+    def of(cls, trace: Trace, rank: int, steps: Table, on_device: bool | None) -> _StepWork:
         events = trace.events
         on_device = has_device(trace) if on_device is None else on_device
         of_rank = (trace["tracks"]["rank"] == rank)[events["track"]] & (events["step"] >= 0)
@@ -189,7 +189,7 @@ def _stages(trace: Trace, rank: int, steps: Table) -> Sample:
     return Sample({key: value for key, value in times.items() if value.any()})
 
 
-def _operators(trace: Trace, work: _Work) -> Sample:
+def _operators(trace: Trace, work: _StepWork) -> Sample:
     """Work by the operator that launches it; on the CPU by the operator itself."""
     names = trace.events.text("name")
     if not work.on_device:
@@ -208,7 +208,7 @@ def _launching_operator(trace: Trace) -> Ids:
     return caller
 
 
-def _modules(trace: Trace, work: _Work) -> Sample:
+def _modules(trace: Trace, work: _StepWork) -> Sample:
     """Work of each module, its children included."""
     modules = trace["modules"]
     if not len(modules):

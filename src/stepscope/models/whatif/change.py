@@ -18,7 +18,7 @@ import msgspec
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.models.memory.recorded_memory import RecordedMemory
-from stepscope.models.whatif.cpu.calibrated import OnCpu, on_cpu
+from stepscope.models.whatif.cpu.calibrated import CpuPrediction, on_cpu
 
 GROUPS = (
     "Compute",
@@ -128,7 +128,7 @@ class Change:
     high: Mapping[str, Any] = field(default_factory=dict)
     error: float = 0.0
     error_source: str = ""
-    on_cpu: OnCpu | None = None
+    on_cpu: CpuPrediction | None = None
     ranked: bool = True
     one_rank: bool = False
     application: Application | None = None

@@ -20,7 +20,7 @@ Sums = tuple[int, int, int, int, int]
 _DEEPEST = 200  # callers of a compiler that are looked at, until one is the program's
 
 
-class Clocks:
+class StepClocks:
     """Reads `Sums` on the thread that makes it; `compiled` gets the line and ns of each compilation."""
 
     def __init__(self, compiled: Callable[[FrameType | None, int], None]) -> None:

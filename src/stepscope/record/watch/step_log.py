@@ -15,7 +15,7 @@ from typing import Any
 
 from stepscope.record.run_shares.activity_log import Activity, ActivityLog
 from stepscope.record.step_detector import StepDetector
-from stepscope.record.watch.clocks import Clocks, Sums
+from stepscope.record.watch.clocks import StepClocks, Sums
 from stepscope.record.watch.watch_file import Vector
 
 _PARTS = INPUT, BACKWARD, OPTIMIZER, EVALUATION, CHECKPOINT = range(5)
@@ -37,9 +37,9 @@ class StepLog(ActivityLog):
         on_failure: Callable[[Exception], None],
     ) -> None:
         super().__init__()
-        self.clocks = Clocks(self._compiled)
+        self.clocks = StepClocks(self._compiled)
         self.detector = StepDetector()
-        self.places: dict[Line, dict[str, Any]] = {}  # with fields as in `read.watched_run.Place`
+        self.places: dict[Line, dict[str, Any]] = {}  # with fields as in `read.watched_run.WatchedPlace`
         self.steps = 0
         self.before_backward: Callable[[], None] = lambda: None  # called where no hook of torch is running
         self._on_step, self._on_counted, self._on_failure = on_step, on_counted, on_failure

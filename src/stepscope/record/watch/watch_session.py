@@ -16,7 +16,7 @@ from stepscope.record.options import RecordOptions
 from stepscope.record.recording import call_in_forked_children
 from stepscope.record.session import Ending, Session
 from stepscope.record.unreplaced import os, time
-from stepscope.record.watch.clocks import Clocks, works_on_device
+from stepscope.record.watch.clocks import StepClocks, works_on_device
 from stepscope.record.watch.requests import Requests
 from stepscope.record.watch.step_log import StepLog
 from stepscope.record.watch.watch_file import WatchFile
@@ -57,7 +57,7 @@ class WatchSession:
             from stepscope.record.torch_internals import hide_methods
 
             log = self._begin()
-            hide_methods(StepLog, Clocks)
+            hide_methods(StepLog, StepClocks)
             log.clocks.follow_torch()
             log.before_backward = lambda: self._record_if_wanted(is_torch=True)
             hooks = ActivityHooks(log)

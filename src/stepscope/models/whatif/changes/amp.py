@@ -8,7 +8,7 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale
 from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.cpu.autocast import amp_on_cpu, autocast_assumptions
-from stepscope.models.whatif.cpu.calibrated import OnCpu, on_cpu
+from stepscope.models.whatif.cpu.calibrated import CpuPrediction, on_cpu
 from stepscope.models.whatif.parts.autocast_flow import data_table
 from stepscope.models.whatif.parts.gpu_precision import autocast_on_gpu, precise_gpu
 from stepscope.models.whatif.parts.kernel_times import (
@@ -93,7 +93,7 @@ CHANGE = Change(
     high={"estimate": "high"},
     error=0.13,
     error_source="DAYDREAM 6.2",
-    on_cpu=OnCpu("operators timed on this machine", autocast_assumptions),
+    on_cpu=CpuPrediction("operators timed on this machine", autocast_assumptions),
     application=Application(
         "`torch.autocast` to bfloat16 around each outermost module call: the model's, and losses "
         "that are modules"

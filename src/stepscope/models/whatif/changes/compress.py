@@ -6,7 +6,7 @@ from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.models.whatif.change import Application, Change
-from stepscope.models.whatif.cpu.calibrated import FLOAT_BYTES, OnCpu, calibrated, copy_rate, on_cpu
+from stepscope.models.whatif.cpu.calibrated import FLOAT_BYTES, CpuPrediction, calibrated, copy_rate, on_cpu
 from stepscope.models.whatif.parts.gradients import converted
 from stepscope.models.whatif.parts.kernel_times import bytes_per_ns, in_half
 from stepscope.models.whatif.parts.network import all_reduces, refuse_unsized
@@ -59,7 +59,7 @@ CHANGE = Change(
     compress,
     group="Distributed training",
     basis="half the measured transfer, plus casts at memory bandwidth",
-    on_cpu=OnCpu(),
+    on_cpu=CpuPrediction(),
     assumptions=(
         "all-reduces are bandwidth-bound, and adding in 16 bits is no slower",
         "casts overlap computation and move bytes as fast as this step's elementwise work; on a "

@@ -7,7 +7,7 @@ from stepscope.errors import ChangeError
 from stepscope.facts.roofline.formulas import call_of
 from stepscope.graph import Graph, scale, select, simulate
 from stepscope.models.whatif.change import Application, Change
-from stepscope.models.whatif.cpu.calibrated import OnCpu, calibrated, on_cpu
+from stepscope.models.whatif.cpu.calibrated import CpuPrediction, calibrated, on_cpu
 
 _WORKERS = "_MultiProcessingDataLoaderIter"
 
@@ -87,7 +87,7 @@ CHANGE = Change(
     dataloader,
     group="Data loading",
     basis="an upper bound: loading costs nothing; with workers=N, N processes share the loading",
-    on_cpu=OnCpu(),
+    on_cpu=CpuPrediction(),
     assumptions=(
         "batches are ready in time, and loading slows nothing else down; with a number of workers, "
         "they share the cores with the training loop",

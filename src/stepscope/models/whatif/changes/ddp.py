@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from stepscope.graph import Graph
 from stepscope.models.whatif.change import OURS, Application, Change
-from stepscope.models.whatif.cpu.calibrated import OnCpu
+from stepscope.models.whatif.cpu.calibrated import CpuPrediction
 from stepscope.models.whatif.parts.gradients import (
     MIB,
     buckets_of,
@@ -46,7 +46,7 @@ CHANGE = Change(
     ddp,
     group="Distributed training",
     basis="a cost model of the network that you describe",
-    on_cpu=OnCpu(),
+    on_cpu=CpuPrediction(),
     assumptions=(
         "buckets as torch.distributed forms them after the first step, idle links, and workers "
         "that are ready at the same time",

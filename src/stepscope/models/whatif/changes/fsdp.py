@@ -7,7 +7,7 @@ from typing import Any
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.models.whatif.change import OURS, Application, Change
-from stepscope.models.whatif.cpu.calibrated import OnCpu, on_cpu
+from stepscope.models.whatif.cpu.calibrated import CpuPrediction, on_cpu
 from stepscope.models.whatif.cpu.updates import SHARDING_ASSUMPTIONS_ON_CPU
 from stepscope.models.whatif.parts.network import Network
 from stepscope.models.whatif.parts.sharding import SHARDING_ASSUMPTIONS, fully_sharded, with_sharded_units
@@ -53,7 +53,7 @@ CHANGE = Change(
     assumptions=SHARDING_ASSUMPTIONS,
     error=0.17,
     error_source=OURS,
-    on_cpu=OnCpu(assumptions=lambda graph: SHARDING_ASSUMPTIONS_ON_CPU),
+    on_cpu=CpuPrediction(assumptions=lambda graph: SHARDING_ASSUMPTIONS_ON_CPU),
     ranked=False,
     one_rank=True,
     application=Application(

@@ -9,7 +9,7 @@ from stepscope.errors import ChangeError
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.graph import Graph, remove, select
 from stepscope.models.whatif.change import Application, Change
-from stepscope.models.whatif.cpu.calibrated import OnCpu, on_cpu
+from stepscope.models.whatif.cpu.calibrated import CpuPrediction, on_cpu
 from stepscope.models.whatif.cpu.updates import fused_assumptions, fused_on_cpu
 from stepscope.models.whatif.parts.layers import FUSIBLE, fusible_steps, optimizer_class
 from stepscope.trace.nesting import inherit
@@ -129,7 +129,7 @@ CHANGE = Change(
     assumptions=("the fused kernel moves its bytes as fast as the kernels it replaces",),
     error=0.13,
     error_source="DAYDREAM 6.3",
-    on_cpu=OnCpu("fused steps timed on this machine", fused_assumptions),
+    on_cpu=CpuPrediction("fused steps timed on this machine", fused_assumptions),
     one_rank=True,
     application=Application("Adam, AdamW, SGD and Adagrad get `fused=True` and `foreach=None`"),
 )

@@ -6,7 +6,7 @@ from stepscope.base.arrays import Floats, Ids, Times
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, Simulation, insert, numbers_after, simulate
 from stepscope.models.whatif.change import Change
-from stepscope.models.whatif.cpu.calibrated import OnCpu, calibrated, on_cpu
+from stepscope.models.whatif.cpu.calibrated import CpuPrediction, calibrated, on_cpu
 from stepscope.models.whatif.parts.network import blocks_its_caller
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.row_order import ends_run
@@ -114,7 +114,7 @@ CHANGE = Change(
     shared_cores,
     group="Distributed training",
     basis="threads per core",
-    on_cpu=OnCpu(),
+    on_cpu=CpuPrediction(),
     assumptions=(
         "work is divided evenly among the cores and would use as many cores as it has threads; "
         "collectives take the CPU time that they took alone, and share a core evenly with what "

@@ -9,7 +9,7 @@ import numpy as np
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links
 from stepscope.models.whatif.change import Application, Change
-from stepscope.models.whatif.cpu.calibrated import OnCpu, on_cpu
+from stepscope.models.whatif.cpu.calibrated import CpuPrediction, on_cpu
 from stepscope.models.whatif.parts.gradients import MIB, Gradients, after_backward, buckets_of, find_gradients
 from stepscope.models.whatif.parts.layers import add_channel, begins_next, last_updates
 from stepscope.models.whatif.parts.network import Network, append_collectives, refuse_communication
@@ -100,7 +100,7 @@ CHANGE = Change(
     assumptions=SHARDING_ASSUMPTIONS,
     error=0.10,
     error_source="DAYDREAM 6.5",
-    on_cpu=OnCpu(assumptions=lambda graph: ZERO_ASSUMPTIONS_ON_CPU),
+    on_cpu=CpuPrediction(assumptions=lambda graph: ZERO_ASSUMPTIONS_ON_CPU),
     ranked=False,
     one_rank=True,
     application=Application(

@@ -22,7 +22,7 @@ CalibrationTable = Literal["casts", "copies", "sparse_gradients", "reducing", "l
 
 
 @dataclass(frozen=True)
-class OnCpu:
+class CpuPrediction:
     """How a change is predicted where the CPU does the work, with times of the calibration.
 
     Attributes:

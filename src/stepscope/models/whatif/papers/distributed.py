@@ -8,7 +8,7 @@ from stepscope.base.arrays import Floats, Ids
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, add_thread
 from stepscope.models.whatif.change import OURS, Change
-from stepscope.models.whatif.cpu.calibrated import FLOAT_BYTES, OnCpu, calibrated, copy_rate, on_cpu
+from stepscope.models.whatif.cpu.calibrated import FLOAT_BYTES, CpuPrediction, calibrated, copy_rate, on_cpu
 from stepscope.models.whatif.parts.gradients import Gradients, converted, find_gradients
 from stepscope.models.whatif.parts.kernel_times import bytes_per_ns
 from stepscope.models.whatif.parts.layers import add_channel, begins_next
@@ -271,7 +271,7 @@ DGC = Change(
         "on a CPU compressing is not concurrent, and takes what was calibrated with a hundredth sent",
         "the weight update takes as long as before, though momentum is no longer its own",
     ),
-    on_cpu=OnCpu(),
+    on_cpu=CpuPrediction(),
     error=0.24,
     error_source=OURS,
 )
