@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 from warm_python import JAX, WarmRun, run_warm
 
-from stepscope.facts.watched.bill import bill_of
+from stepscope.facts.watched import bill_of
 from stepscope.read.watched_run import read_watched_run
 from stepscope.record.watch.requests import ask_to_record, recorded, watched_runs
 

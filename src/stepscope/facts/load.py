@@ -136,7 +136,7 @@ def _read_captures(path: Path, cache: bool) -> Captures:
 
     Raises IngestError if that shows none.
     """
-    from stepscope.facts.annotate.links.captured_graphs import recorded_captures, with_captures
+    from stepscope.facts.annotate.links.cuda_graphs import recorded_captures, with_captures
 
     captured = open(path, cache=cache)
     if (captures := recorded_captures(captured)).graphs:

@@ -8,7 +8,7 @@ import pytest
 from queued_loop import QueuedLoop
 
 from stepscope.graph import build_graph
-from stepscope.models.whatif.full_queue import waited_for_room
+from stepscope.models.whatif.anchor import waited_for_room
 
 
 @pytest.mark.parametrize("recorded", [1, 3])

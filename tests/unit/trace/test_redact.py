@@ -11,8 +11,7 @@ from stepscope.errors import TraceError
 from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 from stepscope.trace.portable import from_bytes, to_bytes
-from stepscope.trace.redact import redacted
-from stepscope.trace.redacted_words import Words
+from stepscope.trace.redact import Words, redacted
 from stepscope.trace.trace import Trace
 
 KEY = b"a key of tests"

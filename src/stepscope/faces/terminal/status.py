@@ -24,7 +24,7 @@ def status(pids: Sequence[int]) -> None:
 
 
 def _line(file: Path) -> str:
-    from stepscope.facts.watched.bill import CAUSES
+    from stepscope.facts.watched import CAUSES
     from stepscope.read.watched_run import read_watched_run
 
     run = read_watched_run(file)

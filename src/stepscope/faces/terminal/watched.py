@@ -12,7 +12,7 @@ from stepscope.base.watch_format import SUFFIX, is_watched_run
 from stepscope.faces.terminal.output import echo_json
 
 if TYPE_CHECKING:
-    from stepscope.facts.watched.bill import Bill
+    from stepscope.facts.watched import Bill
 
 _MOST = 8  # rows of each part
 
@@ -27,7 +27,7 @@ def watched_files(path: str) -> list[Path]:
 
 def show_watched(files: Sequence[Path], as_json: bool) -> None:
     """Print the bill of each run, and which rank of a job is slow."""
-    from stepscope.facts.watched.bill import bill_of, slow_rank
+    from stepscope.facts.watched import bill_of, slow_rank
     from stepscope.read.watched_run import read_watched_run
 
     runs = sorted(map(read_watched_run, files), key=lambda run: run.facts.rank)

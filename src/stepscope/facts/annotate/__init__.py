@@ -12,8 +12,13 @@ from stepscope.facts.annotate.device.idle import find_idle
 from stepscope.facts.annotate.device.kernel_kinds import classify_kernels
 from stepscope.facts.annotate.jax.device_runs import link_programs
 from stepscope.facts.annotate.links.backward import link_backward
-from stepscope.facts.annotate.links.captured_graphs import captures_of, recorded_captures, with_captures
-from stepscope.facts.annotate.links.graph_replays import link_replays, replayed
+from stepscope.facts.annotate.links.cuda_graphs import (
+    captures_of,
+    link_replays,
+    recorded_captures,
+    replayed,
+    with_captures,
+)
 from stepscope.facts.annotate.links.launches import link_launches
 from stepscope.facts.annotate.modules.modules import attribute_modules
 from stepscope.facts.annotate.stages.stage_runs import find_runs

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from stepscope.base.arrays import Ids, Mask, Times
+from stepscope.base.arrays import Floats, Ids, Mask, Times
 from stepscope.errors import TraceError
 from stepscope.facts.contexts.call_paths import Paths, agreed, levels, merge_paths
 from stepscope.facts.contexts.event_forest import Forest, build_forest
 from stepscope.facts.contexts.frames import LEFT_OUT
-from stepscope.facts.contexts.launch_metrics import launch_metrics
-from stepscope.facts.contexts.metrics import SampleStats
+from stepscope.facts.contexts.metrics import LAUNCH_METRICS, SampleStats
 from stepscope.facts.contexts.prune import without_import_machinery, without_unused
 from stepscope.facts.contexts.recorded_tree import recorded_contexts, with_contexts
 from stepscope.facts.contexts.tree import ContextTree, Note
@@ -233,3 +233,51 @@ def _ended_before(group: Times, end: Times) -> Times:
     before: Times = np.roll(reach, 1)
     before[fresh] = -_FAR
     return before
+
+
+_Size = tuple[float, float, float]
+
+
+class _Launch(msgspec.Struct):
+    """The launch configuration in a kernel's arguments, as Kineto names it."""
+
+    grid: _Size | None = None
+    block: _Size | None = None
+    registers: float | None = msgspec.field(default=None, name="registers per thread")
+    shared_bytes: float | None = msgspec.field(default=None, name="shared memory")
+    occupancy: float | None = msgspec.field(default=None, name="est. achieved occupancy %")
+
+    def values(self) -> tuple[float | None, ...]:
+        """The values in the order of `LAUNCH_METRICS`."""
+        blocks = None if self.grid is None else float(np.prod(self.grid))
+        threads = None if blocks is None or self.block is None else blocks * float(np.prod(self.block))
+        occupancy = None if self.occupancy is None else self.occupancy / 100
+        return blocks, threads, self.registers, self.shared_bytes, occupancy
+
+
+_DECODER = msgspec.json.Decoder(_Launch)
+
+
+def launch_metrics(trace: Trace, kernels: Ids) -> Iterator[tuple[str, Ids, Floats]]:
+    """The metrics of launches that a trace recorded.
+
+    Args:
+        kernels: events.id, int64, shape (kernels,).
+
+    Yields:
+        Name of a metric, the kernels that have it, and its values, both of shape (known,).
+    """
+    source = trace.events["source"][kernels]
+    order = np.argsort(source, kind="stable")
+    table = np.array([_values(text) for text in trace.arguments.texts(source[order])], np.float64)
+    for name, values in zip(LAUNCH_METRICS, table.reshape(-1, len(LAUNCH_METRICS)).T, strict=True):
+        known = np.isfinite(values)
+        if known.any():
+            yield name, kernels[order[known]], values[known]
+
+
+def _values(text: bytes) -> tuple[float | None, ...]:
+    try:
+        return _DECODER.decode(text).values()
+    except msgspec.DecodeError:  # another recorder's arguments, of the same names
+        return (None,) * len(LAUNCH_METRICS)

@@ -31,9 +31,16 @@ from stepscope.models.memory.caching_allocator import replay
 from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.models.memory.recorded_memory import RecordedMemory, recorded_memory
 from stepscope.models.memory.reserved import repeated
-from stepscope.models.whatif.anchor import anchored, host_ms, mean_ms, step_ms, unwatched_ms
+from stepscope.models.whatif.anchor import (
+    anchored,
+    host_ms,
+    mean_ms,
+    step_ms,
+    unwatched_ms,
+    waited_for_room,
+    with_free_cpu,
+)
 from stepscope.models.whatif.change import Request
-from stepscope.models.whatif.full_queue import waited_for_room, with_free_cpu
 from stepscope.trace.recorded_steps import load_warning
 from stepscope.trace.trace import Trace
 

@@ -16,9 +16,8 @@ from stepscope.record.options import RecordOptions
 from stepscope.record.recording import call_in_forked_children
 from stepscope.record.session import Ending, Session
 from stepscope.record.unreplaced import os, time
-from stepscope.record.watch.clocks import StepClocks, works_on_device
 from stepscope.record.watch.requests import Requests
-from stepscope.record.watch.step_log import StepLog
+from stepscope.record.watch.step_log import StepClocks, StepLog, works_on_device
 from stepscope.record.watch.watch_file import WatchFile
 
 if TYPE_CHECKING:

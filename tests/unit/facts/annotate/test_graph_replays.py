@@ -14,7 +14,7 @@ from stepscope.analyze.source_places import PlaceFinder
 from stepscope.errors import IngestError
 from stepscope.faces.terminal.commands import stepscope as stepscope_command
 from stepscope.facts.annotate import annotate
-from stepscope.facts.annotate.links.graph_replays import replayed
+from stepscope.facts.annotate.links.cuda_graphs import replayed
 from stepscope.facts.contexts import build_contexts
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stepscope.base import watch_format as layout
-from stepscope.facts.watched.bill import bill_of, slow_rank
+from stepscope.facts.watched import bill_of, slow_rank
 from stepscope.read.watched_run import WatchedRun, read_watched_run
 from stepscope.record.watch.watch_file import WatchFile
 

@@ -14,7 +14,7 @@ import numpy as np
 from stepscope.base.arrays import Ids, Ids32, Mask, Rows
 from stepscope.facts.annotate.jax.modules import from_functions, from_scopes, from_stacks, with_evaluation
 from stepscope.facts.annotate.jax.parameters import parameter_sizes, sizes_by_use, with_updates
-from stepscope.facts.annotate.links.graph_replays import replayed_modules
+from stepscope.facts.annotate.links.cuda_graphs import replayed_modules
 from stepscope.facts.annotate.links.launches import launch_of, on_host
 from stepscope.facts.annotate.module_evidence import Evidence, Module, tree_modules
 from stepscope.facts.annotate.modules.costs import module_table

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.base.arrays import Ids, IntArray, Mask, Rows
-from stepscope.facts.annotate.links.captured_graphs import capture_of
+from stepscope.facts.annotate.links.cuda_graphs import capture_of
 from stepscope.facts.annotate.links.launches import (
     device_work,
     is_graph_launch,
