@@ -13,7 +13,7 @@ from stepscope.errors import IngestError
 from stepscope.faces.terminal.options import NamedPath, OutputFile
 from stepscope.faces.terminal.output import echo_json, terminal, write_text
 from stepscope.faces.terminal.source import with_rank_progress
-from stepscope.faces.terminal.watched import show_watched, watched_files
+from stepscope.faces.terminal.status import show_watched, watched_files
 
 if TYPE_CHECKING:
     from stepscope.faces.page.open_files import Workbench

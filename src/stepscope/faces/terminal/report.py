@@ -17,7 +17,7 @@ from stepscope.faces.terminal.memory import show_memory
 from stepscope.faces.terminal.options import NamedPath, OutputFile, takes_rules
 from stepscope.faces.terminal.output import echo_json, progress_bar, terminal, write_text
 from stepscope.faces.terminal.source import OnlyMemory, Source, takes_file
-from stepscope.faces.terminal.watched import show_watched, watched_files
+from stepscope.faces.terminal.status import show_watched, watched_files
 
 if TYPE_CHECKING:
     from stepscope.faces.page.trace_view import TraceView

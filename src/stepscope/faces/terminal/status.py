@@ -1,15 +1,23 @@
-"""`stepscope status`: what watched runs do now."""
+"""`stepscope status`: what watched runs do now; and the bill of runs, which `stepscope FILE` shows."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from stepscope.base.watch_format import SUFFIX, is_watched_run
 from stepscope.errors import StepscopeError
+from stepscope.faces.terminal.output import echo_json
 from stepscope.record.watch.requests import watch_file_of, watched_runs
+
+if TYPE_CHECKING:
+    from stepscope.facts.watched import Bill
+
+_MOST = 8  # rows of each part of a bill
 
 
 @click.command()
@@ -42,3 +50,52 @@ def _line(file: Path) -> str:
         f"step {int(latest['step'][-1]):,} ended {since_s:.3g} s ago; the last {len(latest):,} steps "
         f"took {wall.mean():.4g} ms, at most {wall.max():.4g} ms{named}"
     )
+
+
+def watched_files(path: str) -> list[Path]:
+    """The file of a watched run, or those of each rank in a folder; none for anything else."""
+    if not (Path(path).is_dir() or path.endswith(SUFFIX)):
+        return []
+    files = Path(path).glob(f"*{SUFFIX}") if Path(path).is_dir() else [Path(path)]
+    return sorted(filter(is_watched_run, files))
+
+
+def show_watched(files: Sequence[Path], as_json: bool) -> None:
+    """Print the bill of each run, and which rank of a job is slow."""
+    from stepscope.facts.watched import bill_of, slow_rank
+    from stepscope.read.watched_run import read_watched_run
+
+    runs = sorted(map(read_watched_run, files), key=lambda run: run.facts.rank)
+    bills, slow = [bill_of(run) for run in runs], slow_rank(runs)
+    if as_json:
+        echo_json({"ranks": bills, "slow_rank": slow})
+        return
+    if slow:
+        more = f"{slow.lost_ms:.3g} ms a step more than the median rank"
+        click.echo(f"rank {slow.rank} is the last in steps {slow.first:,} to {slow.last:,}: {more}")
+    for bill in bills:
+        click.echo(f"{f'rank {bill.facts.rank}: ' if len(bills) > 1 else ''}" + "\n".join(_bill_lines(bill)))
+
+
+def _bill_lines(bill: Bill) -> Iterator[str]:
+    outcome = bill.facts.outcome or "goes on, or was killed"
+    yield f"{bill.facts.command}: {bill.steps:,} steps in {duration(bill.run_s)}; {outcome}"
+    if bill.facts.out_of_memory:
+        yield f"out of memory on {bill.facts.out_of_memory}"
+    if bill.steps:
+        over_time = " ".join(f"{ms:.4g}" for ms in bill.step_ms_over_time)
+        yield f"a usual step takes {bill.usual_ms:.4g} ms; mean ms of each tenth: {over_time}"
+        yield "time lost (causes may overlap):"
+    for loss in bill.losses[:_MOST]:
+        where = f", {loss.where}" if loss.where else ""
+        yield f"  {duration(loss.lost_s):>11}  {loss.share:6.1%}  {loss.cause}{where}"
+    for slow in bill.slow[:_MOST]:
+        steps = f"steps {slow.first:,} to {slow.last:,}" if slow.count > 1 else f"step {slow.first:,}"
+        some = f" ({slow.count:,} of them)" if slow.count < slow.last - slow.first + 1 else ""
+        more = f" +{slow.cause_ms:.3g} ms" if slow.cause_ms else ""
+        yield f"{steps}{some} took {slow.ratio:.3g} times the usual: {slow.cause}{more}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds or minutes, as in '1.23 s' and '71.2 min'."""
+    return f"{seconds:.3g} s" if seconds < 60 else f"{seconds / 60:.3g} min"

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from stepscope.base import watch_format as layout
 from stepscope.faces.terminal.commands import stepscope
-from stepscope.faces.terminal.watched import duration
+from stepscope.faces.terminal.status import duration
 from stepscope.record.unreplaced import time
 from stepscope.record.watch.requests import Requests
 from stepscope.record.watch.watch_file import WatchFile
