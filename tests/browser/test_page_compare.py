@@ -161,7 +161,7 @@ def test_a_file_compares_another_trace_as_the_server_does(
 
 def test_a_file_of_one_rank_says_what_compares(workbench: Workbench, file_of_one_rank: str) -> None:
     workbench.open(file_of_one_rank, "#pane=compare")
-    said = workbench.page.locator('.pane[data-pane="compare"]').inner_text()
+    said = workbench.page.locator('[data-missing="compare"]').inner_text()
     assert "stepscope view A B" in said
     assert "stepscope diff A B" in said
     assert "--compare A" in said
