@@ -17,7 +17,7 @@ _SIDES = ("before", "after")
 @pytest.fixture
 def ranks(workbench: Workbench, several_url: str) -> Workbench:
     """Two ranks of a job."""
-    workbench.open(several_url, "#trace=dlrm_8rank_v100&pane=compare")
+    workbench.open(several_url, "#trace=dlrm_8rank_v100&path=s10.1&pane=compare")
     ranks = workbench.page.get_by_label("Compare with")
     ranks.select_option(label="another rank of this trace")
     workbench.page.get_by_label("Rank to compare with").select_option("7")
