@@ -24,8 +24,8 @@ from stepscope.facts.annotate import annotate
 from stepscope.facts.roofline import rates_of
 from stepscope.graph import Graph, build_graph, select
 from stepscope.models.devices.device_work import EFFICIENCY, offload
+from stepscope.models.whatif.changes.faster_gpu import kernels_on_ns
 from stepscope.models.whatif.parts.kernel_times import FIXED_NS, Rates, device_of, times_ns, work_of_tasks
-from stepscope.models.whatif.parts.other_gpu import kernels_on_ns
 from stepscope.read import read
 
 PAIRS = (

@@ -39,7 +39,7 @@ performance.mark = (name, about) => {
 _FRAMES = """
 ([seconds, resize]) => new Promise(done => {
   const begin = performance.now(), frames = [];
-  const left = document.querySelector('.left'), full = left.clientWidth;
+  const left = document.querySelector('.main'), full = left.clientWidth;
   const step = now => {
     frames.push(now);
     if (resize) left.style.width = `${full * (0.8 + 0.2 * Math.cos((now - begin) / 300))}px`;

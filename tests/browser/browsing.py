@@ -47,6 +47,14 @@ async ([trace, path, id, side, every]) => {
 }
 """
 
+# What is above or below the visible part of the timeline comes into its middle.
+_SCROLL = """
+y => {
+  const stack = document.querySelector(".stack"), box = stack.getBoundingClientRect();
+  if (y < box.top + 10 || y > box.bottom - 10) stack.scrollTop += y - (box.top + box.bottom) / 2;
+}
+"""
+
 
 class Workbench:
     """One page in a browser of its own, with the requests that it makes watched.
@@ -151,6 +159,7 @@ class Workbench:
         level = path.rpartition("/")[0]
         shown = self.page.locator(f'.level[data-level="{level}"] .level-rows')
         shown.scroll_into_view_if_needed()
+        self.page.evaluate(_SCROLL, self.bar(path, side)["y"])
         where = self.bar(path, side)
         self.clicks += 1
         self.page.mouse.click(where["x"], where["y"])

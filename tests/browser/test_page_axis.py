@@ -27,7 +27,10 @@ def rest(workbench: Workbench) -> None:
 
 
 def bars(workbench: Workbench, track: str) -> dict[str, float]:
-    return workbench.page.locator(f'[data-track="{track}"] .track-bars').bounding_box()
+    """Where a track is, scrolled into sight."""
+    bars = workbench.page.locator(f'[data-track="{track}"] .track-bars')
+    bars.scroll_into_view_if_needed()
+    return bars.bounding_box()
 
 
 def track_of(workbench: Workbench, kind: str) -> Any:

@@ -17,7 +17,7 @@ _SIDES = ("before", "after")
 @pytest.fixture
 def ranks(workbench: Workbench, several_url: str) -> Workbench:
     """Two ranks of a job."""
-    workbench.open(several_url, "#trace=dlrm_8rank_v100&pane=compare")
+    workbench.open(several_url, "#trace=dlrm_8rank_v100&path=s10.1&pane=compare")
     ranks = workbench.page.get_by_label("Compare with")
     ranks.select_option(label="another rank of this trace")
     workbench.page.get_by_label("Rank to compare with").select_option("7")
@@ -161,7 +161,7 @@ def test_a_file_compares_another_trace_as_the_server_does(
 
 def test_a_file_of_one_rank_says_what_compares(workbench: Workbench, file_of_one_rank: str) -> None:
     workbench.open(file_of_one_rank, "#pane=compare")
-    said = workbench.page.locator('.pane[data-pane="compare"]').inner_text()
+    said = workbench.page.locator('[data-missing="compare"]').inner_text()
     assert "stepscope view A B" in said
     assert "stepscope diff A B" in said
     assert "--compare A" in said

@@ -166,8 +166,8 @@ def test_hostile_names_are_text(workbench: Workbench, home: Path, tmp_path: Path
         look_around(workbench)
         workbench.page.goto(out.as_uri())  # while there still is who answers the page before it
     look_around(workbench)
-    workbench.pane("sql")
-    assert "stepscope view" in workbench.page.locator(".pane .nothing").inner_text()
+    workbench.pane("missing")
+    assert "stepscope view" in workbench.page.locator('[data-missing="sql"]').inner_text()
 
 
 def look_around(workbench: Workbench) -> None:

@@ -93,11 +93,42 @@ def test_the_overview_says_what_bounds_each_stage_and_why_the_device_is_idle(res
     assert parts == pytest.approx(device["window_ms"])
 
 
-def test_a_step_of_the_overview_and_its_own_figures(resnet: Workbench) -> None:
-    resnet.page.get_by_role("button", name="6", exact=True).click()
+def test_a_step_of_the_strip_and_its_own_figures(resnet: Workbench) -> None:
+    box = resnet.page.locator(".step-strip canvas").bounding_box()
+    assert box is not None
+    resnet.page.mouse.click(box["x"] + box["width"] * 2.5 / 6, box["y"] + 3)  # the third of six steps
+    resnet.until("location.hash.includes('path=s7.0')")
+    resnet.page.get_by_role("button", name="Previous step").click()
     resnet.until("location.hash.includes('path=s6.0')")
     resnet.page.get_by_text("This step only", exact=True).click()
     resnet.page.locator(".numbers").get_by_text("Step 6").wait_for()
+    resnet.page.locator("h1").first.click()
+    resnet.page.keyboard.press("]")
+    resnet.page.locator(".numbers").get_by_text("Step 7").wait_for()
+
+
+def test_choosing_a_slice_moves_nothing_of_the_timeline(resnet: Workbench) -> None:
+    places = """() => [".axis-head", ".stack", ".track canvas", ".drawer", ".tabs"].map(one =>
+        Object.values(document.querySelector(one).getBoundingClientRect().toJSON()).slice(0, 4)
+    )"""
+    canvas = resnet.page.locator(".track canvas").first
+    before = resnet.page.evaluate(places)
+    canvas.click(position={"x": 200, "y": 22})
+    resnet.page.locator(".details h2").wait_for()
+    after = resnet.page.evaluate(places)
+    assert after[:4] == before[:4]
+    assert after[4][1] == before[4][1]  # the details stand next to the tabs
+
+
+def test_the_axis_is_on_screen_whatever_is_open(resnet: Workbench) -> None:
+    for width, height in ((1440, 900), (390, 844)):
+        resnet.page.set_viewport_size({"width": width, "height": height})
+        for tab in resnet.page.get_by_role("tab").all():
+            tab.click()
+            box = resnet.page.locator(".ruler").bounding_box()
+            assert box is not None
+            assert 0 < box["y"] < height - 200
+            assert resnet.page.evaluate("document.documentElement.scrollHeight") <= height
 
 
 def test_a_module_is_shown_everywhere(resnet: Workbench) -> None:
@@ -294,6 +325,6 @@ def test_the_keys_are_listed(resnet: Workbench) -> None:
     assert "asTable" not in resnet.said
     resnet.page.keyboard.press("Escape")
     resnet.page.get_by_role("dialog", name="Keys").wait_for(state="hidden")
-    tabs = [one.get_attribute("id") or "" for one in resnet.page.get_by_role("tab").all()]
-    resnet.page.keyboard.press(str(tabs.index("tab-kernels") + 1))
-    resnet.page.locator('.pane[data-pane="kernels"]').wait_for()
+    tabs = [one.get_attribute("id") or "" for one in resnet.page.locator(".tab .lead").all()]
+    resnet.page.keyboard.press(str(tabs.index("tab-modules") + 1))
+    resnet.page.locator('.pane[data-pane="modules"]').wait_for()

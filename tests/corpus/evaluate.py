@@ -51,7 +51,7 @@ def _text(finding: Finding) -> str:
 
 
 def table(outcomes: Iterable[Outcome]) -> str:
-    """A Markdown table by rule: planted, found, cause and place right, alarms on clean steps."""
+    """Markdown by rule: planted, found, cause and place right, alarms on clean steps."""
     planted, found, shown, alarms = (defaultdict[str, int](int) for _ in range(4))
     for one in outcomes:
         for rule in one.alarms if not one.case.rules else ():
@@ -61,15 +61,17 @@ def table(outcomes: Iterable[Outcome]) -> str:
             planted[rule] += 1
             found[rule] += bool(one.meant)
             shown[rule] += one.shown
+    names = [rule.name for rule in RULES]
+    silent = [f"`{name}`" for name in names if not planted[name] and not alarms[name]]
     rows = [
-        f"| `{rule.name}` | {planted[rule.name] or '–'} | {found[rule.name] or '–'} | "
-        f"{shown[rule.name] or '–'} | {alarms[rule.name]} |"
-        for rule in RULES
+        f"| `{name}` | {planted[name]} | {found[name]} | {shown[name]} | {alarms[name]} |"
+        for name in names
+        if planted[name] or alarms[name]
     ]
     total = [sum(one.values()) for one in (planted, found, shown, alarms)]
     rows.append(f"| all | {total[0]} | {total[1]} | {total[2]} | {total[3]} |")
     head = "| rule | planted | found | cause and place | false alarms |\n|---|---|---|---|---|\n"
-    return head + "\n".join(rows)
+    return head + "\n".join(rows) + f"\n\nNot planted, and without a false alarm: {', '.join(silent)}."
 
 
 def evaluated() -> list[Outcome]:

@@ -7,6 +7,7 @@ import {
   milliseconds,
   percent,
   plural,
+  moment,
   tick,
 } from "../src/base/format";
 
@@ -41,6 +42,14 @@ describe("a share keeps a digit where it is small", () => {
     [0.396, "40 %"],
     [1, "100 %"],
   ])("%d is %s", (share, text) => expect(plain(percent(share))).toBe(text));
+});
+
+it("shows moments with the digits that the zoom tells apart", () => {
+  expect(plain(moment(94_053_400, 10))).toBe("94.05340 ms");
+  expect(plain(moment(94_053_400, 10, 1000))).toBe("94 053.40 µs");
+  expect(plain(moment(94_053_400, 1e6))).toBe("94.1 ms");
+  expect(plain(moment(0, 1e6, 5e6))).toBe("0.00 ms");
+  expect(plain(moment(1_234_567_890, 0.2))).toBe("1.234567890 s");
 });
 
 it("tells the ticks of an axis in the unit of their distance, so that no two read alike", () => {

@@ -228,10 +228,18 @@ def slow_parts(lengths: Floats) -> SlowParts:
             slow[first:end] = True  # too many for independent steps
     outlying = np.zeros(len(rest), bool)
     outlying[~slow] = rest[~slow] > tail_limit(rest[~slow])
-    long = [(int(first), int(end) - 1) for first, end in _runs(slow | outlying) if end - first >= _SHORTEST]
+    runs = [(int(first), int(end)) for first, end in _runs(slow | outlying) if end - first >= _SHORTEST]
+    long = [_without_usual_ends(lengths, usual, *run) for run in runs]
     for first, last in long:
         outlying[first : last + 1] = False
     return SlowParts(usual, long, outlying)
+
+
+def _without_usual_ends(lengths: Floats, usual: float, first: int, end: int) -> tuple[int, int]:
+    """A stretch from its first to its last step that is nearer to its median than to the usual."""
+    steps = lengths[first:end]
+    nearer = np.flatnonzero(steps > (usual + np.median(steps)) / 2)
+    return (first + int(nearer[0]), first + int(nearer[-1])) if len(nearer) else (first, end - 1)
 
 
 def tail_limit(excess: Floats) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 
 from stepscope.base import watch_format as layout
 from stepscope.base.arrays import Array
+from stepscope.base.typed_data import decode
 from stepscope.errors import IngestError
 
 _ROW = np.dtype([(name, "<i8") for name in layout.WHOLE] + [(name, "<f4") for name in layout.TIMES])
@@ -73,7 +74,7 @@ def read_watched_run(path: str | Path) -> WatchedRun:
     data = data.ljust(layout.FILE_BYTES, b"\0")  # a copy may end early
     count, updated = struct.unpack_from(layout.COUNTERS, data, layout.COUNTERS_AT)
     try:
-        facts = msgspec.json.decode(max(_texts(data))[1], type=WatchedRunFacts)
+        facts = decode(max(_texts(data))[1], WatchedRunFacts)
     except (msgspec.DecodeError, ValueError) as error:
         raise IngestError(f"{path} is damaged: {error}") from None
     numbers = np.arange(max(count - layout.KEPT_STEPS, 0), max(count, 0))

@@ -73,6 +73,18 @@ def test_select_by_kind_name_operator_and_side(graph: Graph) -> None:
     assert names(graph, long) == ["sgemm"]
 
 
+def test_select_by_a_range_of_the_user() -> None:
+    graph = graph_of("""
+        main     |  0 100 | ProfilerStep#0
+        main     | 10  30 | my region        | cat=annotation
+        main     | 12  20 | cudaLaunchKernel | corr=7
+        main     | 40  42 | cudaLaunchKernel | corr=8
+        stream 7 | 20  60 | sgemm            | corr=7
+        stream 7 | 60  70 | relu             | corr=8
+    """)
+    assert names(graph, select(graph, operator="my region", on_device=True)) == ["sgemm"]
+
+
 def test_select_by_module() -> None:
     graph = graph_of("""
         main     |  0 100 | ProfilerStep#0

@@ -1379,6 +1379,8 @@ export interface MemoryPrediction {
   error: number | null;
   /** Changes whose effect on memory is not known; it counts as none. */
   unknown: string[];
+  /** What PyTorch's allocator reserves for it; None on a CPU. */
+  reserved_bytes: number | null;
 }
 
 /** The effect of some changes on the step; times are means per step, ms. */

@@ -38,6 +38,21 @@ export function tick(ns: number, step: number): string {
   return ns === 0 ? "0" : `${grouped(ns / scale)}${SPACE}${unit}`;
 }
 
+/**
+ * A moment with the digits that tell `apart` ns, at least as many as a duration has.
+ *
+ * @param like a time in whose unit it is, such as the distance of ticks.
+ */
+export function moment(ns: number, apart: number, like = ns): string {
+  const [scale, unit] = UNITS.find(([one]) => Math.abs(like) >= one * 0.999) ?? [1, "ns"];
+  const usual = Math.ceil(2 - Math.log10(Math.max(Math.abs(ns) / scale, 1)));
+  const digits = Math.ceil(Math.log10(scale / Math.max(apart, 1)) - 1e-9);
+  const shown = Math.min(Math.max(usual, digits, 0), Math.round(Math.log10(scale)));
+  const [whole, part] = (Math.abs(ns) / scale).toFixed(shown).split(".");
+  const text = grouped(Number(whole)) + (part ? `.${part}` : "");
+  return `${ns < 0 ? "−" : ""}${text}${SPACE}${unit}`;
+}
+
 /** A time in milliseconds, as in the tables of means a step; nothing for none. */
 export function milliseconds(ms: number): string {
   return ms === 0 ? "–" : duration(ms * 1e6);

@@ -46,9 +46,16 @@ export function drawTrack(canvas: HTMLCanvasElement, scene: TrackScene): void {
   slices.forEach((slice) => drawSlice(context, scene, slice));
   const labeled = slices.filter((slice) => slice.size >= LABEL_PX);
   const isCovered = coverOf(scene, slices);
-  labeled.forEach((slice) => drawLabel(context, scene, slice, isCovered));
+  const taken = new Map<number, Taken>();
+  for (const slice of labeled.sort((a, b) => b.size - a.size)) {
+    const row = taken.get(slice.top) ?? [];
+    taken.set(slice.top, row);
+    drawLabel(context, scene, slice, isCovered, row);
+  }
 }
 
+/** Where labels of one row stand: slices that cross share a row, and the longest has its label. */
+type Taken = [from: number, to: number][];
 type Cover = (depth: number, from: number, to: number) => boolean;
 
 /** Whether a deeper slice is drawn over a part of a line, which happens on closed tracks alone. */
@@ -166,6 +173,7 @@ function drawLabel(
   scene: TrackScene,
   slice: Drawn,
   isCovered: Cover,
+  taken: Taken,
 ): void {
   const { line, i, from, top, size, tile, depth } = slice;
   const idle = scene.kind === "idle";
@@ -174,6 +182,8 @@ function drawLabel(
   const text = fittingName(own, size - 2 * PAD, scene.measure);
   const end = from + PAD + scene.measure(text);
   if (!text || isCovered(depth, from + PAD, end)) return;
+  if (taken.some(([left, right]) => from + PAD < right && left < end)) return;
+  taken.push([from + PAD, end]);
   if (idle) {
     context.fillStyle = scene.palette.rowBackground;
     context.fillRect(from + PAD - 2, top + 1, scene.measure(text) + 4, DRAWN_PX - 2);

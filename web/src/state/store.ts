@@ -55,8 +55,6 @@ export class Store {
   readonly partners: ReadonlySignal<Loaded<Partner[]>>;
   /** Rises whenever the view says what of the time axis is visible. */
   readonly placed: Signal<number> = signal(0);
-  /** Rises whenever somebody asks for a pane, also for the one that is shown. */
-  readonly paneAsked: Signal<number> = signal(0);
   /** How often somebody went elsewhere: what was asked for before that leads nowhere any more. */
   private moves = 0;
 
@@ -160,7 +158,6 @@ export class Store {
   set(change: Partial<View>): void {
     if ("path" in change || "chosen" in change || "subject" in change) this.moves++;
     this.view.value = { ...this.view.value, ...change };
-    if ("pane" in change && !("trace" in change)) this.paneAsked.value = this.paneAsked.peek() + 1;
     if ("window" in change) this.placed.value = this.placed.peek() + 1;
   }
 

@@ -97,29 +97,15 @@ export const compare: Pane = {
   id: "compare",
   title: "Compare",
   hint: "What became slower or faster than in another open trace or rank, and what is only noise",
-  View: ({ store }) =>
-    othersOf(store).length ? (
-      <div class="pane-column compare">
-        <Tools store={store} value={differenceOf(store).value.value} />
-        <WithAnswer answer={differenceOf(store)} waiting="Comparing…">
-          {(value) => <Comparison store={store} value={value} />}
-        </WithAnswer>
-      </div>
-    ) : (
-      <Alone />
-    ),
+  View: ({ store }) => (
+    <div class="pane-column compare">
+      <Tools store={store} value={differenceOf(store).value.value} />
+      <WithAnswer answer={differenceOf(store)} waiting="Comparing…">
+        {(value) => <Comparison store={store} value={value} />}
+      </WithAnswer>
+    </div>
+  ),
 };
-
-/** What to run instead, in a file with one rank of one trace. */
-function Alone(): JSX.Element {
-  return (
-    <p class="nothing">
-      This file holds one rank of one trace, so there is nothing to compare here.{" "}
-      <code>stepscope report B --html OUT --compare A</code> writes a file with what changed from A
-      to B; <code>stepscope view A B</code> shows it, and <code>stepscope diff A B</code> prints it.
-    </p>
-  );
-}
 
 const PARTS: [keyof ComparedParts, string][] = [
   ["time_use", "Time use"],

@@ -1,6 +1,7 @@
 import type { ComponentChildren, JSX } from "preact";
 import type { Details, EventLink } from "../api/types";
-import { bytes, count, duration, grouped, percent, sideName, words } from "../base/format";
+import { bytes, count, duration, grouped, moment, percent, sideName, words } from "../base/format";
+import { parent } from "../base/path";
 import { noteChosen } from "../state/notes";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
@@ -44,6 +45,17 @@ function Whole({ store, value }: Part): JSX.Element {
           <span>
             bound by <Bound by={value.bound_by} />
           </span>
+        )}
+        {!store.place.value && parent(value.path) !== "" && (
+          <button
+            type="button"
+            class="chip"
+            data-action="open"
+            title="Show the level that lists it (Enter)"
+            onClick={() => store.open(parent(value.path), value.path)}
+          >
+            Open its level
+          </button>
         )}
         <button
           type="button"
@@ -118,7 +130,11 @@ function Facts({ store, value }: Part): JSX.Element {
           <EventButton store={store} link={value.backward} />
         </Pair>
       )}
-      {value.start_ns !== null && <Pair name="start">{duration(value.start_ns)}</Pair>}
+      {value.start_ns !== null && (
+        <Pair name="start">
+          {moment(value.start_ns, Math.max(value.cpu_ns, value.device_ns) / 10)}
+        </Pair>
+      )}
       <Pair name="raw events">{grouped(value.events)}</Pair>
     </Pairs>
   );

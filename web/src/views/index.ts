@@ -5,6 +5,7 @@ import { findings } from "./findings";
 import { flame } from "./flame";
 import { kernels } from "./kernels/pane";
 import { memory } from "./memory/pane";
+import { absentOf, missing } from "./missing";
 import { modules } from "./modules";
 import { notes, notesOf } from "./notes";
 import { overview } from "./overview";
@@ -14,29 +15,45 @@ import { search } from "./search";
 import { source } from "./source";
 import { whatif } from "./whatif/pane";
 
-/** The panes below the timeline, by their order on screen. */
-const PANES: Pane[] = [overview, findings, whatif, flame, modules, kernels, source];
-
 /** The same for steps without a device, whose work is that of operators. */
-const PANES_WITHOUT_DEVICE = PANES.map((one) =>
-  one === kernels ? { ...one, title: "Operators", hint: "Operators by name" } : one,
-);
+const OPERATORS: Pane = { ...kernels, title: "Operators", hint: "Operators by name" };
 
-/** Those that tell something of collected contexts without steps. */
-const PANES_OF_CONTEXTS: Pane[] = [flame, findings, source];
+/**
+ * The five tabs of the drawer, each with its sections; the first section is the tab itself.
+ *
+ * What the file does not have is left out: `missing` says what, and how to get it.
+ */
+export function tabsOf(store: Store): Pane[][] {
+  const { has, facts } = store.overview.value.value ?? {};
+  const absent = new Set(absentOf(store).map((one) => one.id));
+  const there = (panes: Pane[]): Pane[] => panes.filter((one) => !absent.has(one.id));
+  if (store.stepless.value) {
+    const tabs = has?.contexts ? [[flame, source], [findings]] : [];
+    return [...tabs, has?.memory ? [memory] : [], there([query])].filter((one) => one.length);
+  }
+  const first = [
+    ...[findings, overview, whatif],
+    ...(othersOf(store).length ? [compare] : []),
+    ...(has?.communication ? [collectives] : []),
+    ...(store.view.value.text ? [search] : []),
+    ...(notesOf(store).length ? [notes] : []),
+  ];
+  const work = facts?.kernels_are === "operators" ? OPERATORS : kernels;
+  const tabs = [first, [modules, work], [flame, source], has?.memory ? [memory] : [], [query]];
+  return [...tabs.map(there), absent.size ? [missing] : []].filter((one) => one.length);
+}
 
-/** The panes that are shown: the first nine have the keys 1 to 9. */
+/** Every section that is there, by its order on screen. */
 export function panesOf(store: Store): Pane[] {
-  const { has } = store.overview.value.value ?? {};
-  const recorded = has?.memory ? [memory] : [];
-  if (store.stepless.value)
-    return has?.contexts ? [...PANES_OF_CONTEXTS, ...recorded, query] : [...recorded, query];
-  const work = store.overview.value.value?.facts?.kernels_are;
-  const panes = work === "operators" ? PANES_WITHOUT_DEVICE : PANES;
-  const communicates = has?.communication ? [collectives] : [];
-  // A file says what to run where it has nothing to compare; a server is started with both traces.
-  const compared = othersOf(store).length || !store.host.live ? [compare] : [];
-  const searched = store.view.value.text ? [search] : [];
-  const noted = notesOf(store).length ? [notes] : [];
-  return [...panes, ...communicates, ...recorded, ...compared, query, ...searched, ...noted];
+  return tabsOf(store).flat();
+}
+
+/** The section that is shown: the one asked for, or why the file does not have it, or the overview. */
+export function shownPane(store: Store): Pane {
+  const { pane } = store.view.value;
+  const panes = panesOf(store);
+  const asked = panes.find((one) => one.id === pane);
+  const absent = absentOf(store).some((one) => one.id === pane);
+  const usual = panes.find((one) => one === overview) ?? panes[0]!;
+  return asked ?? (absent ? missing : usual);
 }

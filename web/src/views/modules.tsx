@@ -51,7 +51,6 @@ function Tree({ store, value }: { store: Store; value: Modules }): JSX.Element {
   const views = useMemo(() => viewsOf(value.tree, unfolded.value), [value, unfolded.value]);
   // What holds many modules, such as a stage, marks them but opens nothing.
   const first = marked.size <= FEW ? [...marked][0] : undefined;
-  if (!value.tree.length) return <NoModules />;
   return (
     <div class="pane-column">
       <SlowestLayers store={store} tree={value.tree} shows={shows} />
@@ -293,14 +292,5 @@ function Copies({ node, onUnfold }: { node: ModuleNode; onUnfold: () => void }):
     >
       ×{node.count} · {milliseconds(least)} – {milliseconds(most)}
     </button>
-  );
-}
-
-function NoModules(): JSX.Element {
-  return (
-    <p class="nothing">
-      This trace has no modules. Record with <code>stepscope run</code>, or give the model's tree:{" "}
-      <code>--model model.json</code>.
-    </p>
   );
 }

@@ -4,9 +4,7 @@ import type {
   Efficiency,
   Facts,
   Iterations,
-  Overview,
   StagePlace,
-  StepRow,
   Update,
   Warning,
 } from "../api/types";
@@ -14,7 +12,6 @@ import { causeName, CAUSES } from "../base/causes";
 import {
   bytes,
   count,
-  duration,
   grouped,
   milliseconds,
   operationRate,
@@ -47,18 +44,17 @@ export const overview: Pane = {
   hint: "What bounds the step, its stages, and why the device is idle",
   View: ({ store }) => (
     <WithAnswer answer={store.facts}>
-      {(value) => value.facts && <Whole store={store} value={value} facts={value.facts} />}
+      {(value) => value.facts && <Whole store={store} facts={value.facts} />}
     </WithAnswer>
   ),
 };
 
-function Whole(props: { store: Store; value: Overview; facts: Facts }): JSX.Element {
-  const { store, value, facts } = props;
+function Whole(props: { store: Store; facts: Facts }): JSX.Element {
+  const { store, facts } = props;
   return (
     <div class="overview">
       <section aria-label="Steps">
         <Numbers facts={facts} />
-        <Steps store={store} value={value} />
       </section>
       <Stages store={store} facts={facts} />
       <section aria-label="Device">
@@ -151,45 +147,6 @@ function deviceTitle({ device, name }: Device): string {
   return name ? `${kind} ${device}: ${name}` : `${kind} ${device}`;
 }
 
-/** The length of a step, and what its busiest device does in it. */
-function stepTitle(one: StepRow): string {
-  const device = `device busy ${duration(one.device_busy_ns)}, idle ${duration(one.device_idle_ns)}`;
-  const works = one.device_busy_ns + one.device_idle_ns > 0;
-  return `step ${one.step}: ${duration(one.runtime_ns)}${works ? `, ${device}` : ""}`;
-}
-
-/** Every step of the rank as a bar that opens it. */
-function Steps({ store, value }: { store: Store; value: Overview }): JSX.Element {
-  const mine = value.steps.filter((one) => one.rank === value.rank);
-  const most = Math.max(...mine.map((one) => one.runtime_ns), 1);
-  const path = store.view.value.path ?? "";
-  if (mine.length < 2) return <></>;
-  return (
-    <div class="steps" role="group" aria-label="Steps">
-      {mine.map((one) => (
-        <button
-          key={one.id}
-          type="button"
-          class="step-bar"
-          aria-pressed={path.split("/")[0] === one.id}
-          title={stepTitle(one)}
-          onClick={() => store.open(one.id)}
-        >
-          <span class="step-room" aria-hidden="true">
-            <span class="step-cpu" style={{ height: `${(one.runtime_ns / most) * 100}%` }}>
-              <span
-                class="step-device"
-                style={{ height: `${(one.device_busy_ns / Math.max(one.runtime_ns, 1)) * 100}%` }}
-              />
-            </span>
-          </span>
-          <span>{one.step}</span>
-        </button>
-      ))}
-    </div>
-  );
-}
-
 function Stages({ store, facts }: { store: Store; facts: Facts }): JSX.Element {
   if (!facts.stages.length)
     return (
@@ -209,8 +166,12 @@ function Stages({ store, facts }: { store: Store; facts: Facts }): JSX.Element {
         <thead>
           <tr>
             <th scope="col">stage</th>
-            <th scope="col" class="number">
-              CPU
+            <th
+              scope="col"
+              class="number"
+              title="Time that the training loop's thread spends in it"
+            >
+              wall
             </th>
             {device && (
               <th scope="col" class="number">
@@ -387,9 +348,9 @@ export function openStage(store: Store, stage: string): void {
     return spot(longest.path);
   });
 }
-/** Parts that are no stages are shades, dark to light; the last one is for all the rest. */
+/** Parts that are no stages are shades, dark to light, then patterns; the last is for all the rest. */
 function partColor(place: number): string {
-  return `c-part-${Math.min(place, 4)}`;
+  return `c-part-${Math.min(place, 7)}`;
 }
 
 function Device({ device }: { device: Device }): JSX.Element {

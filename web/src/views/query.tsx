@@ -33,15 +33,7 @@ export const query: Pane = {
   id: "sql",
   title: "SQL",
   hint: "Queries over the tables of the trace",
-  View: ({ store }) =>
-    store.host.live ? (
-      <Live store={store} />
-    ) : (
-      <p class="nothing">
-        SQL needs the live page: run <code>stepscope view FILE</code>, or{" "}
-        <code>stepscope query FILE "SQL"</code>.
-      </p>
-    ),
+  View: ({ store }) => <Live store={store} />,
 };
 
 /** A table that has rows in this trace. */

@@ -47,8 +47,8 @@ interface CostColumn {
 }
 
 const COLUMNS: readonly CostColumn[] = [
-  { key: "cpu_ms", title: "CPU", hint: "time in which the line, or anything it calls, runs" },
-  { key: "own_cpu_ms", title: "own", hint: "CPU time that belongs to no deeper line" },
+  { key: "cpu_ms", title: "wall", hint: "time in which the line, or anything it calls, runs" },
+  { key: "own_cpu_ms", title: "own", hint: "wall time that belongs to no deeper line" },
   { key: "device_ms", title: "device", hint: "device busy time of what the line launches" },
   {
     key: "own_device_ms",
@@ -58,7 +58,7 @@ const COLUMNS: readonly CostColumn[] = [
   {
     key: "backward_cpu_ms",
     title: "its backward",
-    hint: "CPU time of the backward of this line; it runs where backward is called, and counts there",
+    hint: "wall time of the backward of this line; it runs where backward is called, and counts there",
   },
   {
     key: "backward_device_ms",
@@ -105,14 +105,6 @@ export const source: Pane = {
 
 function Files({ store, value }: { store: Store; value: Sources }): JSX.Element {
   const { files, per } = value;
-  if (!files.length) {
-    return (
-      <p class="nothing">
-        This trace names no source lines. <code>stepscope run</code> records where modules are
-        called.
-      </p>
-    );
-  }
   return (
     <div class="pane-column">
       <div class="pane-tools source-tools">
@@ -124,7 +116,7 @@ function Files({ store, value }: { store: Store; value: Sources }): JSX.Element 
           >
             {files.map((one) => (
               <option key={one.file} value={one.file}>
-                {one.file}: CPU {milliseconds(one.cpu_ms)}
+                {one.file}: wall {milliseconds(one.cpu_ms)}
                 {one.device_ms ? `, device ${milliseconds(one.device_ms)}` : ""}
                 {one.readable ? "" : ", no source text"}
               </option>

@@ -2,32 +2,34 @@ import type { JSX } from "preact";
 import { useRef } from "preact/hooks";
 
 const STEPS: Record<string, number> = {
-  ArrowUp: -0.04,
-  ArrowLeft: -0.04,
-  ArrowDown: 0.04,
-  ArrowRight: 0.04,
+  ArrowUp: 0.04,
+  ArrowLeft: 0.04,
+  ArrowDown: -0.04,
+  ArrowRight: -0.04,
 };
 
-/** A line below an element that scrolls: dragged, or moved with the arrow keys, it limits its height. */
+/** A line above an element at the window's foot: dragged, or moved with the arrow keys, it sets its height. */
 export function Splitter(props: {
   label: string;
-  /** The element whose height is limited. */
-  above: () => Element;
-  /** The limit as a share of the window's height, 0 to 1. */
+  /** The element whose height is set. */
+  below: () => Element;
+  /** The height as a share of the window's, 0 to 1. */
   share: number;
+  /** The share that a double click goes back to. */
+  usual: number;
   onMove: (share: number) => void;
 }): JSX.Element {
-  const { label, above, share, onMove } = props;
+  const { label, below, share, usual, onMove } = props;
   const line = useRef<HTMLDivElement>(null);
-  /** How far below the element's end the pointer took the line, px. */
-  const below = useRef(0);
+  /** How far above the element's start the pointer took the line, px. */
+  const above = useRef(0);
   const grab = (event: PointerEvent): void => {
     line.current!.setPointerCapture(event.pointerId);
-    below.current = event.clientY - above().getBoundingClientRect().bottom;
+    above.current = below().getBoundingClientRect().top - event.clientY;
   };
   const move = (event: PointerEvent): void => {
     if (!line.current!.hasPointerCapture(event.pointerId)) return;
-    const height = event.clientY - below.current - above().getBoundingClientRect().top;
+    const height = below().getBoundingClientRect().bottom - event.clientY - above.current;
     onMove(bounded(height / innerHeight));
   };
   const press = (event: KeyboardEvent): void => {
@@ -35,9 +37,7 @@ export function Splitter(props: {
     if (step === undefined) return;
     event.preventDefault();
     event.stopPropagation();
-    // What is shorter than its limit shrinks from its own height on.
-    const shown = above().getBoundingClientRect().height / innerHeight;
-    onMove(bounded((step < 0 ? Math.min(shown, share) : share) + step));
+    onMove(bounded(share + step));
   };
   return (
     <div
@@ -51,11 +51,11 @@ export function Splitter(props: {
       onPointerDown={grab}
       onPointerMove={move}
       onKeyDown={press}
-      onDblClick={() => onMove(0.5)}
+      onDblClick={() => onMove(usual)}
     />
   );
 }
 
 function bounded(share: number): number {
-  return Math.min(Math.max(share, 0.12), 0.88);
+  return Math.min(Math.max(share, 0.12), 0.7);
 }

@@ -55,11 +55,11 @@ ADVICE = (
 def stall_reasons(context: RuleContext) -> Iterator[Finding]:
     """Stall reasons of hot kernels, from samples of their instructions.
 
-    A kernel counts over all contexts that launch it.
-
     Silent without such samples (`stepscope run --contexts --stalls` records them if the device and
     the driver allow it), for kernels below 10 % of the device time, and if the most frequent reason
     makes up less than 30 % of the samples of a kernel or is no stall (`selected`).
+
+    A kernel counts over all contexts that launch it.
 
     Source: DEEPCONTEXT section 4.3, "Fine-grained Stall Analysis"; section 6.7.
     """

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from stepscope.errors import IngestError
+from stepscope.faces.terminal.hang_text import dump_files, show_hang
 from stepscope.faces.terminal.options import NamedPath, OutputFile
 from stepscope.faces.terminal.output import echo_json, terminal, write_text
 from stepscope.faces.terminal.source import with_rank_progress
@@ -17,12 +17,8 @@ from stepscope.faces.terminal.status import show_watched, watched_files
 
 if TYPE_CHECKING:
     from stepscope.faces.page.open_files import Workbench
-    from stepscope.models.ranks.hangs import HangReport
     from stepscope.models.ranks.job import ManyRanks
     from stepscope.models.ranks.map_ranks import RankResult
-
-_MOST_ROWS = 20  # of alike ranks; with the sentence they fill one screen
-_MOST_OTHERS = 5  # calls that wait, too
 
 
 @click.command()
@@ -162,58 +158,3 @@ def name_of(sources: Sequence[str | Path]) -> str:
     """
     first = Path(sources[0]).resolve().name
     return f"{first} and {len(sources) - 1} more" if len(sources) > 1 else first
-
-
-def dump_files(sources: Sequence[str]) -> list[Path]:
-    """The flight recorder's dumps of a job; none if most of its files are traces."""
-    from stepscope.models.ranks.files import is_url
-    from stepscope.read import is_trace
-    from stepscope.read.flight_recorder import is_dump
-
-    local = [source for source in sources if not is_url(source)]
-    roots = [Path(path) for source in local for path in ([source] if Path(source).exists() else glob(source))]  # noqa: PTH207
-    below = {path for root in roots for path in (root.rglob("*") if root.is_dir() else [root])}
-    files = sorted(path for path in below if path.is_file() and path.name[:1] != ".")
-    dumps = [path for path in files if is_dump(path)]
-    return dumps if dumps and len(dumps) >= sum(map(is_trace, set(files) - set(dumps))) else []
-
-
-def show_hang(files: Sequence[Path], as_json: bool) -> None:
-    """Print what the dumps say; raises IngestError if none can be read."""
-    from stepscope.base.parallel import on_each
-    from stepscope.models.ranks.hangs import hang_of
-    from stepscope.read.flight_recorder import read_dump
-
-    results = on_each({path: path.stat().st_size for path in files}, read_dump, None, lambda *_: None)
-    errors = [str(result) for result in results.values() if isinstance(result, IngestError)]
-    dumps = [result for result in results.values() if not isinstance(result, IngestError)]
-    if not dumps:
-        raise IngestError(errors[0])
-    # Of several dumps of a rank one with stacks, the one written last.
-    dumps.sort(key=lambda dump: (len(dump.places) > 1, dump.written_ns))
-    latest = {dump.rank: dump for dump in dumps}
-    report = hang_of([latest[rank] for rank in sorted(latest)])
-    for error in errors:
-        click.echo(f"! {error}", err=True)
-    echo_json(report) if as_json else _print_hang(report)
-
-
-def _print_hang(report: HangReport) -> None:
-    from rich.text import Text
-
-    from stepscope.facts.summary.numbers import plural
-    from stepscope.facts.summary.text_tables import plain_table
-    from stepscope.models.ranks.hangs import in_runs
-
-    console = terminal()
-    console.print(Text(f"Dumps of {plural(report.ranks, 'rank')}\n", "bold"))
-    console.print(Text(f"▶ {report.sentence}", "bold yellow"), soft_wrap=True)
-    for blocked in report.blocked[1 : 1 + _MOST_OTHERS]:
-        console.print(Text(f"  also: {blocked.sentence}", "dim"), soft_wrap=True)
-    table = plain_table("Where the ranks stand", "ranks~", "state", "call~", "at~")
-    for stand in report.stands[:_MOST_ROWS]:
-        ranks = in_runs(stand.ranks).partition(" ")[2]
-        table.add_row(ranks, stand.state, Text(stand.call), Text(stand.place))
-    console.print(table)
-    if len(report.stands) > _MOST_ROWS:
-        console.print("… and more (--json has all)", style="dim")

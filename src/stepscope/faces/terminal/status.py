@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from stepscope.facts.watched import Bill
 
 _MOST = 8  # rows of each part of a bill
+_LEAST = 0.0005  # of the run, which 0.1 % shows
 
 
 @click.command()
@@ -83,10 +84,10 @@ def _bill_lines(bill: Bill) -> Iterator[str]:
     if bill.facts.out_of_memory:
         yield f"out of memory on {bill.facts.out_of_memory}"
     if bill.steps:
-        over_time = " ".join(f"{ms:.4g}" for ms in bill.step_ms_over_time)
-        yield f"a usual step takes {bill.usual_ms:.4g} ms; mean ms of each tenth: {over_time}"
+        over_time = " ".join(f"{ms:.3g}" for ms in bill.step_ms_over_time)
+        yield f"a usual step takes {bill.usual_ms:.3g} ms; mean ms of each tenth: {over_time}"
         yield "time lost (causes may overlap):"
-    for loss in bill.losses[:_MOST]:
+    for loss in [loss for loss in bill.losses if loss.share >= _LEAST][:_MOST]:
         where = f", {loss.where}" if loss.where else ""
         yield f"  {duration(loss.lost_s):>11}  {loss.share:6.1%}  {loss.cause}{where}"
     for slow in bill.slow[:_MOST]:

@@ -362,8 +362,13 @@ def _in_parts(operations: Sequence[Opened]) -> Iterator[list[Opened]]:
 
 
 def _openable(level: Level) -> Iterator[Opened]:
-    for number in np.flatnonzero(level.costs.events > 1).tolist():
-        yield _opened(level, number, (*level.path, level.operations[number].id))
+    costs = level.costs
+    numbers = np.flatnonzero(costs.events > 1)
+    columns = (costs.start_ns, costs.end_ns, costs.runtime_ns, costs.events)
+    rows = zip(numbers.tolist(), *(column[numbers].tolist() for column in columns), strict=True)
+    for number, start, end, runtime, events in rows:
+        operation = level.operations[number]
+        yield Opened((*level.path, operation.id), operation, start, end, runtime, events)
 
 
 def _opened(above: Level, number: int, path: Path) -> Opened:

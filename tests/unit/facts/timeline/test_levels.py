@@ -349,6 +349,19 @@ def test_pieces_that_count_their_steps_alike_are_one_step() -> None:
     assert len(timeline.level("s1.0")) == 2
 
 
+def test_a_range_of_the_user_is_an_operation_with_its_own_level() -> None:
+    timeline = drawn("""
+        main | 0 100 | ProfilerStep#1
+        main | 0 100 | ## forward ##
+        main | 5  55 | my section | cat=annotation
+        main | 6  26 | aten::mm
+        main | 30 50 | aten::add
+        main | 60 95 | aten::relu
+    """)
+    assert names(opened(timeline, "step 1", "forward")) == ["my section", "aten::relu"]
+    assert names(opened(timeline, "step 1", "forward", "my section")) == ["aten::mm", "aten::add"]
+
+
 def test_an_event_across_stages_is_passed_if_it_holds_others_else_stands_beside_them() -> None:
     level = opened(
         drawn("""

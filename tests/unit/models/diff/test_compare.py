@@ -130,6 +130,15 @@ def test_what_else_differs_is_told() -> None:
     assert compare(SLOW, other).differing == {"device": ("", "V100"), "ranks": ("1", "2")}
 
 
+def test_a_run_of_another_framework_is_compared_by_stages_and_modules() -> None:
+    found = compare(SLOW, run(60, 61, 62, 59, framework="jax", framework_version="0.10"))
+    assert found.differing == {"framework": ("", "jax 0.10")}
+    for part, key in (("stages", ("forward", "device")), ("modules", ("net",))):
+        one = row(found, part, *key)
+        assert one.before
+        assert one.after
+
+
 def test_a_rank_without_steps_is_refused() -> None:
     with pytest.raises(TraceError, match="there is no rank 3; the trace has 0"):
         compare(SLOW, FAST, rank=3)

@@ -339,7 +339,7 @@ def test_a_call_that_timed_out_says_so(tmp_path: Path) -> None:
 
 def test_the_command_prints_the_sentence_and_where_ranks_are(tmp_path: Path) -> None:
     job(8, REDUCE, but={2: []}).write(tmp_path / "dumps")
-    result = CliRunner().invoke(stepscope, ["ranks", str(tmp_path / "dumps")])
+    result = CliRunner(env={"COLUMNS": "160"}).invoke(stepscope, ["ranks", str(tmp_path / "dumps")])
     assert result.exit_code == 0, result.output
     assert "▶ Rank 2 has not called all_reduce #5 (8 Float) of default_pg" in result.output
     assert "0-1, 3-7   waits   all_reduce #5 (8 Float) of default_pg" in result.output

@@ -11,10 +11,23 @@ export function Headline({ store }: { store: Store }): JSX.Element | null {
   if (!facts) return null;
   return (
     <section class="headline" aria-label="Verdict">
-      {job && <p class="verdict">{job.sentences[0]}</p>}
-      <p class="verdict">{facts.verdict.sentence}</p>
+      <Verdict sentence={facts.verdict.sentence} job={job?.sentences[0]} />
       {store.levels.value.value && <FirstFinding store={store} />}
     </section>
+  );
+}
+
+/** What bounds the job or the step stands out; the rest follows as far as there is room. */
+function Verdict(props: { sentence: string; job: string | undefined }): JSX.Element {
+  const { sentence, job } = props;
+  const colon = job ? 0 : sentence.indexOf(": ") + 1;
+  const first = job ?? (colon ? sentence.slice(0, colon) : sentence);
+  const rest = job ? ` ${sentence}` : colon ? sentence.slice(colon) : "";
+  return (
+    <p class="verdict" title={first + rest}>
+      {first}
+      <span class="dim">{rest}</span>
+    </p>
   );
 }
 
@@ -26,10 +39,14 @@ export function FirstFinding({ store }: { store: Store }): JSX.Element | null {
   const more = value.findings.length - 1;
   return (
     <p class={`first-finding severity-${first.severity}`}>
-      <span>
-        <span class="severity">{first.severity}</span> {first.what}{" "}
-        {first.gain_ms > 0 && <b>could save {gainText(value, first)}</b>}
+      <span title={first.what}>
+        <span class="severity">{first.severity}</span> {first.what}
       </span>
+      {first.gain_ms > 0 && (
+        <b class="gain" title={`could save ${gainText(value, first)}`}>
+          could save {gainText(value, first)}
+        </b>
+      )}
       <span class="headline-actions">
         <button
           type="button"

@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { TERMS } from "../../base/glossary";
 import type { Store } from "../../state/store";
 import { FactList } from "../../widgets/fact_list";
-import { panesOf } from "../index";
+import { tabsOf } from "../index";
 
 const KEYS: [string, string][] = [
   ["← →", "previous, next operation in the level"],
@@ -14,6 +14,7 @@ const KEYS: [string, string][] = [
   ["f 0", "zoom to what is selected, to the whole level"],
   ["drag", "select an area for its statistics; with Shift, move the axis"],
   ["Ctrl wheel", "zoom the axis"],
+  ["[ ]", "previous, next step"],
   ["Enter", "open the selected operation"],
   ["Esc", "close the area, then the lowest level"],
   ["Backspace", "close the lowest level"],
@@ -38,8 +39,7 @@ export function Help({ store }: { store: Store }): JSX.Element {
     dialog.current?.showModal();
     dialog.current?.scrollTo(0, 0); // a low window would begin at the button that has the focus
   }, [shown]);
-  const first = panesOf(store).slice(0, 9);
-  const panes = first.map((one, i): [string, string] => [String(i + 1), one.title]);
+  const panes = tabsOf(store).map((tab, i): [string, string] => [String(i + 1), tab[0]!.title]);
   return (
     <dialog
       ref={dialog}

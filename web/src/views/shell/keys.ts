@@ -1,6 +1,6 @@
 import type { Store } from "../../state/store";
 import { toggleTheme } from "../../state/theme";
-import { panesOf } from "../index";
+import { tabsOf } from "../index";
 import { openInPerfetto } from "../raw_events";
 import { noteChosen, noteMoment } from "../../state/notes";
 import { axisOf } from "../../state/axis";
@@ -8,6 +8,7 @@ import { spanOf } from "../../model/level";
 import { PAN_STEP, panBy, ZOOM_STEP, zoomBy } from "../timeline/gestures";
 import { pointerTime } from "../timeline/scene";
 import { walk } from "../timeline/keys";
+import { walkSteps } from "../timeline/step_strip";
 import { SEARCH_BOX } from "./search";
 
 /** Keys that work wherever nothing is being typed. */
@@ -39,6 +40,8 @@ const ACTIONS: Record<string, (store: Store) => void> = {
   a: (store) => panBy(axisOf(store), -PAN_STEP),
   d: (store) => panBy(axisOf(store), PAN_STEP),
   f: (store) => fit(store),
+  "[": (store) => walkSteps(store, -1),
+  "]": (store) => walkSteps(store, 1),
   "0": (store) => axisOf(store).showAll(),
   m: (store) => store.set({ oneStep: !store.view.value.oneStep }),
   t: (store) => store.set({ asTable: !store.view.value.asTable }),
@@ -70,7 +73,7 @@ function fit(store: Store): void {
 }
 
 function paneKey(store: Store, key: string): (() => void) | undefined {
-  const pane = panesOf(store)[Number(key) - 1];
+  const pane = tabsOf(store)[Number(key) - 1]?.[0];
   return pane && (() => store.set({ pane: pane.id }));
 }
 

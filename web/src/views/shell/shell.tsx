@@ -6,7 +6,7 @@ import type { Store } from "../../state/store";
 import { ErrorLine } from "../../widgets/answer";
 import { Splitter } from "../../widgets/splitter";
 import { Tabs } from "../../widgets/tabs";
-import { panesOf } from "../index";
+import { shownPane, tabsOf } from "../index";
 import { Warnings } from "../overview";
 import { hasSide, Side } from "../side";
 import { Timeline } from "../timeline/timeline";
@@ -18,7 +18,7 @@ import { Waiting } from "./waiting";
 
 const NOTICE_MS = 6000;
 
-/** The whole page: the timeline, the panes below it, and the details of what is chosen beside both. */
+/** The whole page. */
 export function Shell({ store }: { store: Store }): JSX.Element {
   useEffect(() => {
     const press = (event: KeyboardEvent): void => pressed(store, event);
@@ -46,10 +46,31 @@ function Body({ store }: { store: Store }): JSX.Element {
       </main>
     );
   if (value && store.stepless.value) return <WithoutSteps store={store} value={value} />;
+  return <Workbench store={store} />;
+}
+
+/** At first the drawer takes this share of the window's height. */
+const DRAWER = 0.4;
+
+/** Three zones of fixed size: what bounds the step and the axis, the timeline, and the drawer. */
+function Workbench({ store }: { store: Store }): JSX.Element {
+  const share = useSignal(DRAWER);
+  const drawer = useRef<HTMLDivElement>(null);
   return (
-    <main class={`main ${hasSide(store) ? "with-side" : ""}`}>
-      <Left store={store} />
-      {hasSide(store) && <Side store={store} />}
+    <main class="main" style={{ "--drawer": `${share.value * 100}vh` }}>
+      <Headline store={store} />
+      <Timeline store={store} />
+      <Splitter
+        label="Height of the drawer"
+        below={() => drawer.current!}
+        share={share.value}
+        usual={DRAWER}
+        onMove={(to) => (share.value = to)}
+      />
+      <div class={`drawer ${hasSide(store) ? "with-side" : ""}`} ref={drawer}>
+        <Dock store={store} />
+        {hasSide(store) && <Side store={store} />}
+      </div>
     </main>
   );
 }
@@ -88,39 +109,17 @@ function WithoutSteps({ store, value }: { store: Store; value: Overview }): JSX.
   );
 }
 
-function Left({ store }: { store: Store }): JSX.Element {
-  const share = useSignal(0.58);
-  const left = useRef<HTMLDivElement>(null);
-  return (
-    <div class="left" ref={left} style={{ "--timeline-share": `${share.value * 100}vh` }}>
-      <Headline store={store} />
-      <Timeline store={store} />
-      <Splitter
-        label="Height of the timeline"
-        above={() => left.current!.querySelector(".stack, .level-tables")!}
-        share={share.value}
-        onMove={(to) => (share.value = to)}
-      />
-      <Dock store={store} />
-    </div>
-  );
-}
-
-/** The panes; another one comes fully into sight, which hits of a search do not while one types. */
+/** The tabs of the drawer, and the section that is open. */
 function Dock({ store }: { store: Store }): JSX.Element {
-  const panes = panesOf(store);
-  const pane = panes.find((one) => one.id === store.view.value.pane) ?? panes[0]!;
-  const dock = useRef<HTMLElement>(null);
-  const shown = useRef(pane.id);
-  const asked = store.paneAsked.value;
-  useEffect(() => {
-    const first = pane.id === shown.current && asked === 0;
-    if (!first && pane.id !== "search") dock.current!.scrollIntoView({ block: "nearest" });
-    shown.current = pane.id;
-  }, [pane.id, asked]);
+  const pane = shownPane(store);
   return (
-    <section class="dock" aria-label="Panes" ref={dock}>
-      <Tabs tabs={panes} chosen={pane.id} panel="pane" onChoose={(id) => store.set({ pane: id })} />
+    <section class="dock" aria-label="Panes">
+      <Tabs
+        tabs={tabsOf(store)}
+        chosen={pane.id}
+        panel="pane"
+        onChoose={(id) => store.set({ pane: id })}
+      />
       <div
         id="pane"
         class="pane"

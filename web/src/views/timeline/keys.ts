@@ -43,8 +43,9 @@ const ACTIONS: Record<string, (store: Store) => void> = {
     if (parent(chosen)) store.choose(parent(chosen));
   },
   Enter: (store) => {
-    const place = store.place.value;
+    const [place, { chosen }] = [store.place.value, store.view.value];
     if (place) activate(store, place.level, place.index);
+    else if (chosen) store.open(parent(chosen), chosen);
   },
   Escape: (store) => store.up(),
   Backspace: (store) => store.up(),

@@ -9,6 +9,7 @@ import { shortNameOf, sideOf } from "../../model/tracks";
 import { CanvasRenderer } from "../../render/canvas2d";
 import type { Scene } from "../../render/renderer";
 import type { Store } from "../../state/store";
+import { openedIn } from "./lines";
 import { gutter, hover } from "./scene";
 
 /** How far a pointer may miss a thin bar, px. */
@@ -32,7 +33,7 @@ export function LevelView(props: LevelProps): JSX.Element {
   const overlay = useRef<HTMLCanvasElement>(null);
   const renderer = useRef<CanvasRenderer | null>(null);
   const place = store.place.value;
-  const chosen = place?.level === level ? place.index : -1;
+  const chosen = place ? (place.level === level ? place.index : -1) : holderIn(level, store);
   const { width, height, strip } = scene.layout;
 
   useLayoutEffect(() => {
@@ -81,6 +82,7 @@ export function LevelView(props: LevelProps): JSX.Element {
           }}
           onPointerDown={(event) => askAhead(store, level, meet(event))}
           onClick={(event) => {
+            if (event.detail > 1) return; // of a double click, whose first opened what it met
             const found = meet(event);
             if (found) activate(store, level, found.operation);
           }}
@@ -95,6 +97,13 @@ export function LevelView(props: LevelProps): JSX.Element {
       </div>
     </div>
   );
+}
+
+/** The operation of the lowest level that holds the chosen one, where no level lists that itself. */
+function holderIn(level: Level, store: Store): number {
+  const { chosen, path } = store.view.value;
+  if (level.path !== path || !chosen || chosen === path) return -1;
+  return openedIn(level, chosen);
 }
 
 /** What the pointer rests on, or presses, is asked for before it is clicked. */

@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { useRef } from "preact/hooks";
-import { duration, tick } from "../../base/format";
+import { duration, moment, tick } from "../../base/format";
 import { ticks, zoomed, type Span } from "../../model/span";
 import type { AxisState } from "../../state/axis";
 import { gutter, pointerTime } from "./scene";
@@ -53,7 +53,7 @@ export function Ruler({ axis, width }: { axis: AxisState; width: number }): JSX.
         </div>
         {pointer !== null && (
           <span class="ruler-pointer" style={{ left: `${(pointer - window.from) * scale}px` }}>
-            {duration(pointer)}
+            {moment(pointer, 1 / scale, step)}
           </span>
         )}
       </div>

@@ -24,6 +24,7 @@ import { deviceChip, LevelView } from "./level";
 import { Arrows, arrowsOf, launchArrows, openedIn, type Arrow, type Shown } from "./lines";
 import { NoteLane, NoteLines } from "./note_lane";
 import { OverviewStrip } from "./overview_strip";
+import { StepStrip } from "./step_strip";
 import { Ruler } from "./ruler";
 import { gutter, gutterFor, made, pixelRatio, type Made } from "./scene";
 import { LevelTables } from "./table";
@@ -44,7 +45,7 @@ export function Timeline({ store }: { store: Store }): JSX.Element {
       <TimelineTools store={store} />
       {error && <ErrorLine text={error} />}
       {error && !value && <GoToTrace store={store} />}
-      {store.view.value.asTable ? <LevelTables store={store} /> : <Stack store={store} />}
+      <Stack store={store} />
       <p class="unseen" role="status" aria-live="polite">
         {place ? sentence(place.level, place.index) : ""}
       </p>
@@ -77,7 +78,8 @@ function Stack({ store }: { store: Store }): JSX.Element {
   const gestures = useGestures(store, axis, width.value);
   const about = axis.about.value.value;
   const [place, partners] = [store.place.value, store.partners.value.value];
-  const details = place ? store.details.value.value : null;
+  const { chosen, asTable } = store.view.value;
+  const details = chosen ? store.details.value.value : null;
   const rank = stepOf(store.view.value.path ?? "")?.rank ?? store.overview.value.value?.rank ?? 0;
   const { every } = store.view.value;
   const [pinned, folded, arrived] = [axis.pinned.value, axis.folded.value, axis.arrived.value];
@@ -89,6 +91,7 @@ function Stack({ store }: { store: Store }): JSX.Element {
   useLayoutEffect(() => followSize(frame.current!, width, labels), [labels.join()]);
   useLayoutEffect(() => {
     const draw = (): void => {
+      if (asTable) return;
       const shown = place ? measure(frame.current!, scenes, levels) : [];
       const between = place ? arrowsOf(place, partners ?? [], shown) : [];
       const launches = launchArrows(frame.current!, axis, launchesOf(details), width.value);
@@ -102,6 +105,7 @@ function Stack({ store }: { store: Store }): JSX.Element {
     <>
       {about && width.value > 0 && (
         <div class="axis-head">
+          <StepStrip store={store} width={width.value} palette={palette} />
           <OverviewStrip
             axis={axis}
             width={width.value}
@@ -112,8 +116,9 @@ function Stack({ store }: { store: Store }): JSX.Element {
           <NoteLane store={store} axis={axis} width={width.value} />
         </div>
       )}
+      {asTable && <LevelTables store={store} />}
       <div
-        class="stack"
+        class={asTable ? "stack behind" : "stack"}
         ref={frame}
         tabIndex={0}
         role="group"
@@ -123,7 +128,7 @@ function Stack({ store }: { store: Store }): JSX.Element {
         onKeyDown={(event) => walk(store, event)}
         {...gestures}
       >
-        <div class="stack-inner">
+        <div class="stack-inner" hidden={asTable}>
           {scenes.map((scene, depth) => (
             <LevelView
               key={depth < scenes.length - 1 ? depth : LOWEST}

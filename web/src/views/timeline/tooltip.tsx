@@ -1,7 +1,7 @@
 import type { JSX, Ref } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { causeName } from "../../base/causes";
-import { duration, percent, plural, sideName, words } from "../../base/format";
+import { duration, moment, percent, plural, sideName, words } from "../../base/format";
 import { busyShare, type Level, type Operation } from "../../model/level";
 import type { Store } from "../../state/store";
 import { axisOf } from "../../state/axis";
@@ -42,7 +42,7 @@ function SliceTip(props: HoveredSlice & { store: Store; box: Ref<HTMLDivElement>
   const idle = track.kind === "idle";
   const rows: [string, string][] = [
     [idle ? "idle" : "duration", duration(hit.end - hit.start)],
-    ["start", duration(hit.start)],
+    ["start", moment(hit.start, (hit.end - hit.start) / 10)],
     ["on", track.name === "idle" ? `device ${track.device}` : track.name],
   ];
   if (stage) rows.push(["stage", words(stage)]);

@@ -2,7 +2,7 @@ import type { JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { TrackRow } from "../../api/types";
 import { plural } from "../../base/format";
-import { rounded, type Span } from "../../model/span";
+import type { Span } from "../../model/span";
 import { sliceAt, type SliceHit } from "../../model/tiles";
 import { foldedAtFirst, shortNameOf, sideOf } from "../../model/tracks";
 import { textMeasure } from "../../render/canvas2d";
@@ -10,7 +10,7 @@ import { FONT_SMALL } from "../../render/fitted";
 import type { Palette } from "../../render/palette";
 import { drawTrack, LINE_PX } from "../../render/tracks";
 import type { AxisState } from "../../state/axis";
-import { spot, type Store } from "../../state/store";
+import type { Store } from "../../state/store";
 import { gutter, hovered } from "./scene";
 
 const SLACK_PX = 3;
@@ -66,7 +66,7 @@ export function TrackView(props: TrackProps): JSX.Element {
         onPointerLeave={() => (hovered.value = null)}
         onClick={(event) => {
           const found = hit(event);
-          if (found && found.event >= 0) choose(props.store, axis, found.event);
+          if (found && found.event >= 0) choose(props.store, found.event);
         }}
         onDblClick={(event) => {
           const found = hit(event);
@@ -133,13 +133,12 @@ function roomy({ start, end }: SliceHit): Span {
   return { from: start - rim, to: end + rim };
 }
 
-/** Chooses the operation that holds an event; the axis stays where it is. */
-function choose(store: Store, axis: AxisState, event: number): void {
-  const window = rounded(axis.window.peek());
+/** Chooses the operation that holds an event; nothing of the timeline moves. */
+function choose(store: Store, event: number): void {
   void store.goWhere(async (client) => {
     const place = await client.placeOf(event);
     if (!place.path) throw new Error("This slice is outside all steps.");
-    return { ...spot(place.level, place.path), window };
+    return { chosen: place.path, subject: null, file: "", area: null };
   });
 }
 

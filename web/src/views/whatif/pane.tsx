@@ -76,12 +76,7 @@ export const whatif: Pane = {
   id: "whatif",
   title: "What-if",
   hint: "Predict how changes would affect step time",
-  View: ({ store }) =>
-    store.host.live || store.host.whatIfs.length ? (
-      <Panel store={store} />
-    ) : (
-      <NeedsServer store={store} />
-    ),
+  View: ({ store }) => <Panel store={store} />,
 };
 
 const TITLES: Titles = {
@@ -165,19 +160,5 @@ function Ranks({ store }: { store: Store }): JSX.Element | null {
         <option value="one">rank {store.scope.value?.rank} alone</option>
       </select>
     </label>
-  );
-}
-
-function NeedsServer({ store }: { store: Store }): JSX.Element {
-  const changes = store.view.value.changes.join(" ") || "CHANGE…";
-  return (
-    <div class="nothing">
-      <p>This file holds no what-ifs.</p>
-      <p>
-        Open the trace with <code>stepscope view FILE</code>, ask with{" "}
-        <code>stepscope whatif FILE {changes}</code>, or include them:{" "}
-        <code>stepscope report FILE --html OUT --whatif "{changes}"</code>.
-      </p>
-    </div>
   );
 }

@@ -1,0 +1,103 @@
+import type { StepGrid } from "../model/steps";
+import { duration } from "../base/format";
+import { fitted, FONT_SMALL } from "./fitted";
+import type { Palette } from "./palette";
+import { drawnBy } from "./redraw";
+
+/** A single rank's steps are bars so tall, px; each of several ranks has a line of its own. */
+export const BARS_PX = 24;
+const RANK_PX = 6;
+const MOST_PX = 48;
+/** The shortest step is still seen. */
+const LEAST = 0.12;
+
+export function stripHeight({ ranks }: StepGrid): number {
+  return ranks.length < 2 ? BARS_PX : Math.min(ranks.length * RANK_PX, MOST_PX);
+}
+
+interface Bar {
+  left: number;
+  across: number;
+  bottom: number;
+  high: number;
+}
+
+interface StripScene {
+  grid: StepGrid;
+  width: number;
+  palette: Palette;
+  /** Path of the step that is open. */
+  open: string;
+  measure: (text: string) => number;
+}
+
+/** Steps side by side: the taller, or of several ranks the darker, the longer. */
+export function drawSteps(canvas: HTMLCanvasElement, scene: StripScene): void {
+  drawnBy(canvas, (other) => drawSteps(other, scene));
+  const { grid, width, palette, open } = scene;
+  const height = stripHeight(grid);
+  const context = fitted(canvas, width, height, { alpha: false });
+  context.fillStyle = palette.background;
+  context.fillRect(0, 0, width, height);
+  context.font = FONT_SMALL;
+  context.textBaseline = "middle";
+  const [wide, tall] = [width / Math.max(grid.numbers.length, 1), height / grid.ranks.length];
+  const gap = wide > 4 ? 1 : 0;
+  for (const { row, column, step } of grid.cells) {
+    const share = step.runtime_ns / grid.longest;
+    const [left, top, across] = [column * wide, row * tall, Math.max(wide - gap, 0.7)];
+    context.fillStyle = palette.none.heat[heatOf(grid, share)]!;
+    if (grid.ranks.length > 1) context.fillRect(left, top, across, Math.max(tall - 1, 1));
+    else {
+      const high = Math.max(share, LEAST) * (height - 2);
+      context.fillRect(left, height - high, across, high);
+      drawBusy(context, scene, step, { left, across, bottom: height, high });
+      drawNumber(context, scene, step, { left, across, bottom: height, high });
+    }
+    if (step.id === open) drawOpen(context, palette, [left, top, across, tall]);
+  }
+}
+
+/** How long the device works in a step, darker inside its bar. */
+function drawBusy(
+  context: CanvasRenderingContext2D,
+  { palette }: StripScene,
+  step: StepGrid["cells"][number]["step"],
+  bar: Bar,
+): void {
+  if (!step.device_busy_ns) return;
+  const high = bar.high * Math.min(step.device_busy_ns / Math.max(step.runtime_ns, 1), 1);
+  context.fillStyle = palette.dim;
+  context.fillRect(bar.left, bar.bottom - high, bar.across, high);
+}
+
+/** The number of a step, and how long it takes, where there is room. */
+function drawNumber(
+  context: CanvasRenderingContext2D,
+  { palette, measure }: StripScene,
+  step: StepGrid["cells"][number]["step"],
+  bar: Bar,
+): void {
+  const text = `${step.step} · ${duration(step.runtime_ns)}`;
+  const size = measure(text) + 8;
+  if (size > bar.across - 4) return;
+  context.fillStyle = palette.background;
+  context.fillRect(bar.left + 3, bar.bottom - 17, size, 14);
+  context.fillStyle = palette.text;
+  context.fillText(text, bar.left + 7, bar.bottom - 9.5);
+}
+
+function drawOpen(
+  context: CanvasRenderingContext2D,
+  palette: Palette,
+  [left, top, across, tall]: [number, number, number, number],
+): void {
+  context.strokeStyle = palette.accent;
+  context.lineWidth = 2;
+  const high = Math.max(tall, 3);
+  context.strokeRect(left + 1, top + 1, Math.max(across - 2, 1), Math.max(high - 2, 1));
+}
+
+function heatOf({ ranks }: StepGrid, share: number): number {
+  return ranks.length > 1 ? Math.round(share ** 2 * 15) : 6;
+}
