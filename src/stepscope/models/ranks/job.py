@@ -97,11 +97,6 @@ class JobReport(msgspec.Struct, frozen=True):
     whatifs: dict[str, float] = {}
     pipeline: Pipeline | None = None
 
-    @property
-    def slow_ranks(self) -> tuple[Straggler, ...]:
-        """The stragglers that are ranks, not links."""
-        return tuple(one for one in self.stragglers if not one.groups)
-
     def to_json(self) -> dict[str, Any]:
         """All facts, with a sentence for each straggler and the ratio of the slowdown."""
         facts: dict[str, Any] = msgspec.to_builtins(self)

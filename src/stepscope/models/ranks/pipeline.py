@@ -59,13 +59,10 @@ class Pipeline(msgspec.Struct, frozen=True):
         return self.micro_batches * max(1, -(-wanted // self.micro_batches))
 
     @property
-    def saved_by_more_ms(self) -> float:
-        return self.step_ms(self.micro_batches) - self.step_ms(self.advised)
-
-    @property
-    def saved_by_even_ms(self) -> float:
-        """What stages of the same length save with as many micro-batches as there are."""
-        return self.step_ms(self.micro_batches) - self.step_ms(self.micro_batches, even=True)
+    def saved_ms(self) -> tuple[float, float]:
+        """What the advised micro-batches save, and what stages of the same length do with those there are."""
+        step_ms = self.step_ms(self.micro_batches)
+        return step_ms - self.step_ms(self.advised), step_ms - self.step_ms(self.micro_batches, even=True)
 
     @property
     def sentence(self) -> str:
@@ -74,7 +71,9 @@ class Pipeline(msgspec.Struct, frozen=True):
         count = "1 micro-batch" if one else f"{self.micro_batches} micro-batches"
         text = f"Pipeline of {len(self.stage_ms)} stages, {count} per step: each stage waits "
         text += f"{self.bubble:.0%} of the step for the others (bubble)"
-        if (ratio := self.unevenness) < _UNEVEN:
+        mean = float(np.mean(self.stage_ms))
+        ratio = max(self.stage_ms) / mean if mean else 1.0
+        if ratio < _UNEVEN:
             return f"{text}."
         number = int(np.argmax(self.stage_ms))
         return f"{text}; the stages are uneven, stage {number} works {ratio:.2g} times the mean."
@@ -85,20 +84,15 @@ class Pipeline(msgspec.Struct, frozen=True):
         if not self.is_plain:
             return ""
         parts = []
-        if self.saved_by_more_ms >= _NOTABLE * self.step_ms(self.micro_batches):
+        (more, even), least = self.saved_ms, _NOTABLE * self.step_ms(self.micro_batches)
+        if more >= least:
             parts.append(
                 f"Split the batch into more micro-batches: n_microbatches={self.advised} saves at most "
-                f"{ms(self.saved_by_more_ms)} ms per step, if small ones compute as fast"
+                f"{ms(more)} ms per step, if small ones compute as fast."
             )
-        if self.saved_by_even_ms >= _NOTABLE * self.step_ms(self.micro_batches):
-            parts.append(f"Move layers to the other stages: even ones save {ms(self.saved_by_even_ms)} ms")
-        return "".join(f"{part}. " for part in parts).rstrip()
-
-    @property
-    def unevenness(self) -> float:
-        """The longest stage over the mean."""
-        mean = float(np.mean(self.stage_ms))
-        return max(self.stage_ms) / mean if mean else 1.0
+        if even >= least:
+            parts.append(f"Move layers to the other stages: even ones save {ms(even)} ms.")
+        return " ".join(parts)
 
 
 def pipeline_of(table: JobTable, matched: Matched, places: dict[str, Ids]) -> Pipeline | None:
