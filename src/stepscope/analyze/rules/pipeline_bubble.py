@@ -20,6 +20,6 @@ def pipeline_bubble(context: RuleContext) -> Iterator[Finding]:
     rows = context.search.find(category="communication", on_device=context.measures.has_device)
     if pipeline is None or not pipeline.advice or not len(rows):
         return
-    saved = max(pipeline.saved_ms)
+    saved = max(pipeline.saved_by_more_ms, pipeline.saved_by_even_ms)
     if not context.measures.is_small(saved):
         yield context.finding(pipeline.sentence, pipeline.advice, rows, context.gains.bound(saved, WHY))

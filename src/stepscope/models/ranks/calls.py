@@ -35,7 +35,7 @@ _ROUNDING_NS = 100  # of starts and durations: work that begins so much before a
 _QUEUED_NS = 10_000  # a call that begins so soon after another of its stream had queued
 _WAKING_NS = 100_000  # the thread that waited may go on before the call's end is noted
 _PEER = {"send": "Dst Rank", "recv": "Src Rank"}
-_PAIRS = tuple(_PEER)
+PAIRS = tuple(_PEER)
 _NAMING = ("Collective name", "Process Group Name")
 
 
@@ -198,7 +198,7 @@ def calls_of(
         kind, step, start - begins[0], duration, arrival, waited, sent, received, place, stream
     )
     passes = b""
-    if any(one.kind.endswith(_PAIRS) for one in kinds):
+    if any(one.kind.endswith(PAIRS) for one in kinds):
         marks = np.concatenate([timeline.ready[calls], timeline.resumed[calls]])
         passes = passes_of(trace, begins, ends, work, marks, timeline.waits).of_steps(step).pack()
     return Calls(kinds, places, clock_ns + int(begins[0]), own.tolist(), columns.pack(), passes)

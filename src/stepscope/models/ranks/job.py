@@ -17,8 +17,7 @@ from stepscope.facts.summary.job_findings import NONE_IS_SLOW, JobFinding, JobFi
 from stepscope.facts.summary.numbers import ms, percent
 from stepscope.models.ranks.collectives import Matched, match_calls
 from stepscope.models.ranks.map_ranks import RankResult, sketch_files
-from stepscope.models.ranks.pipeline import Pipeline, pipeline_of, slow_of_pipelines
-from stepscope.models.ranks.pipeline_peers import with_peers
+from stepscope.models.ranks.pipeline import Pipeline, pipeline_of, slow_of_pipelines, with_peers
 from stepscope.models.ranks.process_groups import (
     GroupRow,
     Shape,
