@@ -76,9 +76,7 @@ class Calls(msgspec.Struct, frozen=True):
 
     def columns(self) -> CallColumns:
         """The columns, unpacked."""
-        if not self.packed:
-            return CallColumns(*(np.zeros(0, np.int64) for _ in CallColumns._fields))
-        table = np.frombuffer(zlib.decompress(self.packed), "<i8")
+        table = np.frombuffer(zlib.decompress(self.packed), "<i8") if self.packed else np.zeros(0, np.int64)
         return CallColumns(*table.reshape(len(CallColumns._fields), -1))
 
     def of_every_second_step(self) -> Calls:
@@ -156,12 +154,6 @@ def computing_on_device(trace: Trace) -> Ids:
     return np.flatnonzero(mine & (trace["tracks"]["device"][events["track"]] >= 0))
 
 
-def spans_of(trace: Trace, rows: Ids | Rows) -> Intervals:
-    """When any of some events runs."""
-    start = trace.events["start_ns"][rows]
-    return Intervals(start, start + trace.events["duration_ns"][rows])
-
-
 def waits_of(trace: Trace) -> Intervals:
     """When the training thread only waits for communication; nothing if a device communicates."""
     events = trace.events
@@ -235,8 +227,7 @@ def _thread_moments(
     trace: Trace, rows: Ids, step_ends: Times, idle: Intervals
 ) -> tuple[Intervals, Times, Times]:
     """Without a device: a call is waited for if nothing computes when it ends."""
-    begin = trace.events["start_ns"][rows]
-    end = begin + trace.events["duration_ns"][rows]
+    begin, end = trace.events.spans(rows)
     place = np.searchsorted(idle.ends, end - _WAKING_NS, side="left")
     since = np.append(idle.starts, np.iinfo(np.int64).max)[place]
     return idle, np.maximum(np.where(since < end, end, step_ends), end), begin
@@ -248,8 +239,7 @@ def outermost_calls(trace: Trace) -> Ids:
     mine = events.text("category").mask("communication")
     on_device = mine & (trace["tracks"]["device"][events["track"]] >= 0)
     mine = on_device if on_device.any() else mine
-    rows = np.flatnonzero(mine & ~np.append(mine, False)[events["parent"]])
-    return rows[np.argsort(events["start_ns"][rows], kind="stable")].astype(np.int64)
+    return np.flatnonzero(mine & ~np.append(mine, False)[events["parent"]]).astype(np.int64)
 
 
 def _device_moments(
@@ -257,11 +247,9 @@ def _device_moments(
 ) -> tuple[Intervals, Times, Times]:
     """When each call is waited for: at the end of the step, unless something needs it before."""
     events = trace.events
-    start = events["start_ns"][rows]
-    end = start + events["duration_ns"][rows]
-    work = work[np.argsort(events["start_ns"][work], kind="stable")]
-    begin = events["start_ns"][work]
-    reach = np.maximum.accumulate(begin + events["duration_ns"][work])
+    start, end = events.spans(rows)
+    begin, until = events.spans(work)
+    reach = np.maximum.accumulate(until)
     before = np.searchsorted(begin, end - _ROUNDING_NS, side="left")  # began before the end
     busy_until = np.where(before > 0, np.append(reach, 0)[before - 1], start)
     following = np.minimum(before, max(len(work) - 1, 0))
@@ -304,7 +292,7 @@ def _ready(trace: Trace, rows: Ids, work: Ids, start: Times, end: Times) -> Time
     launched = np.where(caller[rows] >= 0, events["start_ns"][caller[rows]], start)
     linked = work[caller[work] >= 0]
     linked = linked[np.argsort(events["start_ns"][caller[linked]], kind="stable")]
-    ends = np.maximum.accumulate(events["start_ns"][linked] + events["duration_ns"][linked])
+    ends = np.maximum.accumulate(events.spans(linked)[1])
     before = np.searchsorted(events["start_ns"][caller[linked]], launched, side="left")
     needed = np.where(before > 0, np.append(ends, 0)[before - 1], launched)
     return np.asarray(np.where(follows, np.minimum(np.maximum(launched, needed), start), start))
@@ -320,10 +308,9 @@ def _waiting_since(trace: Trace, work: Ids, following: Ids, has_next: Mask, end:
         caller = caller[following]
         since = np.where(has_next & (caller >= 0), events["start_ns"][caller], since)
     sync = np.flatnonzero(events.text("name").where(lambda name: "Synchronize" in name))
-    sync = sync[np.argsort(events["start_ns"][sync], kind="stable")]
-    place = np.searchsorted(events["start_ns"][sync], end, side="right") - 1
-    begin = np.append(events["start_ns"][sync], 0)[place]
-    until = np.append(events["start_ns"][sync] + events["duration_ns"][sync], 0)[place]
+    begins, ends = events.spans(sync)
+    place = np.searchsorted(begins, end, side="right") - 1
+    begin, until = (np.append(times, 0)[place] for times in (begins, ends))
     return np.asarray(np.where((place >= 0) & (until >= end), np.minimum(since, begin), since))
 
 
@@ -421,7 +408,7 @@ def _places(trace: Trace, rows: Ids, work: Ids) -> tuple[list[str], Ids]:
     if not len(work):
         sends = events.text("name").take(rows).where(lambda name: name.endswith("send"))
         return ["", *STAGES], np.where(sends, events["stage"][rows] + 1, 0).astype(np.int64)
-    end = events["start_ns"][work] + events["duration_ns"][work]
+    _, end = events.spans(work)
     order = np.argsort(end, kind="stable")
     last = np.searchsorted(end[order], events["start_ns"][rows], side="right") - 1
     numbers: dict[str, int] = {}

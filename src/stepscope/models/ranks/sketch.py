@@ -24,7 +24,6 @@ from stepscope.models.ranks.calls import (
     calls_timeline,
     computing_on_device,
     outermost_calls,
-    spans_of,
     waits_of,
 )
 from stepscope.models.ranks.kernel_times import kernel_times, module_times, operators, work_ns
@@ -199,10 +198,10 @@ def _cpu_stages(trace: Trace, steps: _Steps, waits: Intervals) -> dict[str, Floa
 def _exposed(trace: Trace, steps: _Steps, waits: Intervals) -> Floats:
     """Communication by step, in ns: of the device where it has any, else while nothing computes."""
     events, rows = trace.events, outermost_calls(trace)
-    if not len(rows) or trace["tracks"]["device"][events["track"][rows[0]]] < 0:
-        kept = trace["steps"].take(np.isin(trace["steps"]["step"], steps.numbers))
-        return waits.within(kept["start_ns"], kept["end_ns"]).astype(np.float64)
-    return steps.sums(steps.places(events["step"][rows]), events["duration_ns"][rows])
+    rows = rows[trace["tracks"]["device"][events["track"][rows]] >= 0]
+    kept = trace["steps"].take(np.isin(trace["steps"]["step"], steps.numbers))
+    waited = waits.within(kept["start_ns"], kept["end_ns"])
+    return waited + steps.sums(steps.places(events["step"][rows]), events["duration_ns"][rows])
 
 
 def _idle(trace: Trace, steps: _Steps) -> dict[str, list[float]]:
@@ -225,9 +224,8 @@ def late_launches(trace: Trace, work: Ids, begins: Times, ends: Times, waits: In
         waits: when the rank waits for others; they and data loading are left out.
     """
     events = trace.events
-    work = work[np.argsort(events["start_ns"][work], kind="stable")]
-    begin, caller = events["start_ns"][work], launch_of(trace)[work]
-    reach = np.maximum.accumulate(begin + events["duration_ns"][work])
+    (begin, end), caller = events.spans(work), launch_of(trace)[work]
+    reach = np.maximum.accumulate(end)
     since = np.concatenate([[min(begins[0], begin[0])], reach])
     until = np.append(begin, max(ends[-1], reach[-1]))
     is_known = np.append(caller >= 0, False)
@@ -236,7 +234,7 @@ def late_launches(trace: Trace, work: Ids, begins: Times, ends: Times, waits: In
     unknown = Intervals(since[~is_known], np.maximum(until, since)[~is_known])
     on_device = (trace["tracks"]["device"] >= 0)[events["track"]]
     communicates = events.text("category").mask("communication") & on_device
-    late = late.minus(unknown.intersect(spans_of(trace, np.flatnonzero(communicates))))
+    late = late.minus(unknown.intersect(Intervals(*events.spans(communicates))))
     return late.minus(waits).minus(data_loading_times(trace))
 
 
