@@ -205,11 +205,8 @@ class _RankCalls:
 
     @classmethod
     def of(cls, sketch: Sketch) -> _RankCalls:
-        ways = [_way(kind) for kind in sketch.calls.kinds]
-        if not any(ways):
-            return cls(sketch, sketch.calls.columns(), np.zeros(0, np.int64), [])
-        columns = sketch.calls.columns()
-        rows = np.flatnonzero(np.array([bool(way) for way in ways])[columns.kind])
+        ways, columns = [_way(kind) for kind in sketch.calls.kinds], sketch.calls.columns()
+        rows = np.flatnonzero(np.array([bool(way) for way in ways], np.bool_)[columns.kind])
         ends = columns.start_ns[rows] + columns.duration_ns[rows]  # one may begin to receive early
         rows = rows[np.lexsort((ends, columns.step[rows]))]
         return cls(sketch, columns, rows, [ways[kind] for kind in columns.kind[rows].tolist()])
