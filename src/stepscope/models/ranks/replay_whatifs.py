@@ -375,7 +375,7 @@ def _without_stragglers(table: JobTable, replay: Replay) -> Replay:
     Peers are of one pipeline stage, else they run the same kernels; if some rank has none of
     these, all ranks are compared. Without a device, all of the training thread's work counts.
     """
-    on_device = any(one.device or one.idle for one in table.sketches)
+    on_device = any(one.has_device for one in table.sketches)
     computing = [not on_device or stage not in _NOT_COMPUTING for stage in table.stages]
     busy = table.work[:, computing].sum(axis=(1, 2))
     kinds = [frozenset((name, count) for name, (count, _) in one.kernels.items()) for one in table.sketches]

@@ -29,10 +29,10 @@ from stepscope.models.ranks.calls import (
 from stepscope.models.ranks.kernel_times import kernel_times, module_times, operators, work_ns
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.recorded_steps import core_share
-from stepscope.trace.schema import IDLE_CAUSES, STAGES
+from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace, allocated_peaks, clock_of
 
-VERSION = 15  # of the format: kept sketches of another one are made again
+VERSION = 16  # of the format: kept sketches of another one are made again
 UNKNOWN_RANK = -1
 UNSTAGED = "compute"  # work of a job whose stages nothing shows: then it is not outside of them
 _UNSTAGED = {"other", "host", "data_loading", "transfer"}  # all that work without known stages has
@@ -44,9 +44,10 @@ class Sketch(msgspec.Struct, frozen=True):
     """What is kept of one rank; times in ms.
 
     Attributes:
-        rank, world_size: of the process.
+        rank: of the process.
         node: name of its machine, empty where unknown.
         device: name of its device, empty without one.
+        has_device: whether a device computes, of which the name may be unknown.
         steps: numbers of the steps, at most 200; a warm-up step is left out.
         work: by stage, for each step, the time in which this rank works itself: its device
             computes, or without a device its training thread does not wait for communication.
@@ -66,15 +67,14 @@ class Sketch(msgspec.Struct, frozen=True):
     """
 
     rank: int
-    world_size: int
     node: str
     device: str
     steps: list[int]
     length: list[float]
     work: dict[str, list[float]]
     waiting: list[float]
-    idle: dict[str, list[float]]
     kernels: dict[str, tuple[float, float]]
+    has_device: bool = False
     calls: Calls = Calls()
     kernel_steps: bytes = b""
     core_share: float | None = None
@@ -106,15 +106,14 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
     kernels = kernel_times(trace, *taken, steps.number)
     sketch = Sketch(
         rank=trace.metadata.ranks[0],
-        world_size=trace.metadata.world_size,
         node=node or machine_of(trace),
         device=_device(trace, computing),
         steps=steps.numbers.tolist(),
         length=_ms(steps.ends - steps.begins),
         work={stage: _ms(values) for stage, values in work.items() if values.any()},
         waiting=_ms(_exposed(trace, steps, waits)),
-        idle=_idle(trace, steps),
         kernels=kernels.kernels,
+        has_device=len(computing) > 0,
         kernel_spread=kernels.spread,
         kernel_steps=kernels.by_step,
         modules=module_times(trace, *taken, steps.number),
@@ -202,14 +201,6 @@ def _exposed(trace: Trace, steps: _Steps, waits: Intervals) -> Floats:
     kept = trace["steps"].take(np.isin(trace["steps"]["step"], steps.numbers))
     waited = waits.within(kept["start_ns"], kept["end_ns"])
     return waited + steps.sums(steps.places(events["step"][rows]), events["duration_ns"][rows])
-
-
-def _idle(trace: Trace, steps: _Steps) -> dict[str, list[float]]:
-    gaps = trace["idle"]
-    place, cause = steps.places(gaps["step"]), gaps.text("cause")
-    length = gaps["end_ns"] - gaps["start_ns"]
-    idle = {name: steps.sums(np.where(cause.mask(name), place, -1), length) for name in IDLE_CAUSES}
-    return {name: _ms(values) for name, values in idle.items() if values.any()}
 
 
 def late_launches(trace: Trace, work: Ids, begins: Times, ends: Times, waits: Intervals) -> Intervals:
