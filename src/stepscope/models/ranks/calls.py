@@ -141,7 +141,7 @@ class CallTimeline(NamedTuple):
     rows: Ids
     step: Ids
     kept: Ids
-    named: Sequence[tuple[str, Mapping[str, Any]]]
+    named: Sequence[tuple[CallKind, Mapping[str, Any]]]
     waits: Intervals
     resumed: Times
     ready: Times
@@ -215,7 +215,7 @@ def calls_timeline(trace: Trace, begins: Times, ends: Times, work: Ids, waits: I
     kept = _thinned(step, len(begins))
     named = named_calls(trace, rows[kept])
     ways = np.full(len(rows), "", "<U8")
-    ways[kept] = [call_kind(*one).kind for one in named]
+    ways[kept] = [kind.kind for kind, _ in named]
     if not len(rows) or trace["tracks"]["device"][events["track"][rows[0]]] < 0:
         moments = _thread_moments(trace, rows, ends[step], waits)
     else:
@@ -314,8 +314,8 @@ def _waiting_since(trace: Trace, work: Ids, following: Ids, has_next: Mask, end:
     return np.asarray(np.where((place >= 0) & (until >= end), np.minimum(since, begin), since))
 
 
-def named_calls(trace: Trace, rows: Ids) -> list[tuple[str, Mapping[str, Any]]]:
-    """The name and the arguments of each call: its own, or those of the call that launched it."""
+def named_calls(trace: Trace, rows: Ids) -> list[tuple[CallKind, Mapping[str, Any]]]:
+    """The kind and the arguments of each call: its own, or those of the call that launched it."""
     events = trace.events
     name = events.text("name")
     library = name.where(is_communication_call)
@@ -323,12 +323,12 @@ def named_calls(trace: Trace, rows: Ids) -> list[tuple[str, Mapping[str, Any]]]:
     around = inherit(events["parent"], np.where(library, events["id"], -1))
     caller = launch_of(trace)[rows]
     calls = around[np.where(caller >= 0, caller, rows)]
-    named: list[tuple[str, Mapping[str, Any]]] = []
+    named: list[tuple[CallKind, Mapping[str, Any]]] = []
     for row, call in zip(rows.tolist(), calls.tolist(), strict=True):
         arguments: Mapping[str, Any] = trace.event_arguments(row)
         if call >= 0 and not any(key in arguments for key in _NAMING):
             arguments = _arguments_around(trace, call) or arguments
-        named.append((str(name[call if call >= 0 else row]), arguments))
+        named.append((_call_kind(str(name[call if call >= 0 else row]), arguments), arguments))
     return named
 
 
@@ -343,8 +343,7 @@ def _arguments_around(trace: Trace, call: int) -> Mapping[str, Any]:
     return {}
 
 
-def call_kind(name: str, arguments: Mapping[str, Any]) -> CallKind:
-    """The kind of a call by its name and arguments."""
+def _call_kind(name: str, arguments: Mapping[str, Any]) -> CallKind:
     kind, group, ranks, size = collective_key(name, arguments)
     peer = arguments.get(_PEER.get(kind, ""))
     return CallKind(
@@ -357,14 +356,13 @@ def call_kind(name: str, arguments: Mapping[str, Any]) -> CallKind:
 
 
 def _kinds(
-    trace: Trace, rows: Ids, named: Sequence[tuple[str, Mapping[str, Any]]]
+    trace: Trace, rows: Ids, named: Sequence[tuple[CallKind, Mapping[str, Any]]]
 ) -> tuple[list[CallKind], Ids, Ids, Ids]:
     """The distinct kinds, and for each call its kind and the bytes sent and received."""
     kinds: dict[CallKind, int] = {}
     columns = np.zeros((3, len(rows)), np.int64)
     sizes = trace.events["bytes"][rows].tolist()
-    for place, ((name, arguments), size) in enumerate(zip(named, sizes, strict=True)):
-        key = call_kind(name, arguments)
+    for place, ((key, arguments), size) in enumerate(zip(named, sizes, strict=True)):
         if key not in kinds and len(kinds) >= _MOST_KINDS:
             key = CallKind(key.kind)
         shares = (_share(arguments, way, size) for way in ("In", "Out"))

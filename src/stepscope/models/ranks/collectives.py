@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, Mask, Rows, Times
-from stepscope.models.ranks.calls import PAIRS, CallColumns, CallKind, call_kind, named_calls, outermost_calls
+from stepscope.models.ranks.calls import PAIRS, CallColumns, CallKind, named_calls, outermost_calls
 from stepscope.models.ranks.sketch import Sketch
 from stepscope.trace.trace import Trace
 
@@ -218,7 +218,7 @@ def match_trace(trace: Trace, steps: Ids) -> tuple[Rows, Matched]:
     rows = outermost_calls(trace)
     rows = np.sort(rows[np.isin(events["step"][rows], steps)])
     keys: dict[GroupKey, int] = {}
-    groups = (GroupKey.of(call_kind(*call)) for call in named_calls(trace, rows))
+    groups = (GroupKey.of(kind) for kind, _ in named_calls(trace, rows))
     key = np.array([keys.setdefault(group, len(keys)) for group in groups], np.int64)
     none, size = np.zeros(len(rows), np.int64), events["bytes"][rows].astype(np.int64)
     columns = CallColumns(*[none] * len(CallColumns._fields))._replace(

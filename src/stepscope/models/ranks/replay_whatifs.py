@@ -207,10 +207,8 @@ class _Balanced:
     def parts(self) -> Iterator[_Part]:
         """Each part that may be out of balance."""
         table, extra = self.table, self.own - self.own.mean(axis=0, keepdims=True)
-        for part, names, number in _ranks_by_part(table, self.original):
-            for value in _most_uneven(extra.sum(axis=1), number):
-                only = np.where((number == value)[:, None], extra, 0)
-                yield _Part(part, names.get(value, str(value)), self.step_ms(only))
+        for part, which, ranks in _uneven_ranks(table, self.original, extra.sum(axis=1)):
+            yield _Part(part, which, self.step_ms(np.where(ranks[:, None], extra, 0)))
         work = table.work - table.work.mean(axis=0, keepdims=True)
         for row, stage in enumerate(table.stages):
             if np.abs(work[:, row]).max(initial=0) > _NOTABLE * table.step_ms:
@@ -254,10 +252,8 @@ class _BalancedPipelines:
         longer = np.append(replay.transfer - self.transfer, 0.0)[matched.meeting]
         excess: Floats = np.bincount(replay.rank, extra.sum(axis=0), ranks).astype(np.float64)
         excess += np.bincount(matched.rank, longer, ranks)
-        for part, names, number in _ranks_by_part(self.table, replay):
-            for value in _most_uneven(excess, number):
-                rows = number == value
-                yield self._part(part, names.get(value, str(value)), rows[replay.rank], rows[matched.rank])
+        for part, which, rows in _uneven_ranks(self.table, replay, excess):
+            yield self._part(part, which, rows[replay.rank], rows[matched.rank])
         for row, kind in enumerate(KINDS):
             if np.abs(extra[row]).sum() > 1e6 * _NOTABLE * self.table.step_ms:
                 name = UNSTAGED if kind == "other" and UNSTAGED in self.table.stages else kind
@@ -318,11 +314,13 @@ def _ranks_by_part(table: JobTable, replay: Replay) -> Iterator[tuple[str, dict[
         yield part, {}, number
 
 
-def _most_uneven(excess: Floats, group: Ids) -> list[int]:
-    """The groups of ranks that are farthest from the mean; -1 is no group."""
-    known = group >= 0
-    total = np.abs(np.bincount(group[known], excess[known])) if known.any() else np.zeros(0)
-    return [int(row) for row in np.argsort(-total, kind="stable")[:_MOST_OF_A_KIND]]
+def _uneven_ranks(table: JobTable, replay: Replay, excess: Floats) -> Iterator[tuple[str, str, Mask]]:
+    """Of each kind the parts that are farthest from the mean: kind, name, and which ranks are of it."""
+    for part, names, number in _ranks_by_part(table, replay):
+        known = number >= 0
+        total = np.abs(np.bincount(number[known], excess[known]))
+        for value in np.argsort(-total, kind="stable")[:_MOST_OF_A_KIND].tolist():
+            yield part, names.get(value, str(value)), number == value
 
 
 def _even_transfers(replay: Replay) -> Floats:

@@ -103,7 +103,6 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
     )
     worked = computing if len(computing) else operators(trace)
     taken = worked, work_ns(trace, worked), steps.places(trace.events["step"][worked])
-    kernels = kernel_times(trace, *taken, steps.number)
     sketch = Sketch(
         rank=trace.metadata.ranks[0],
         node=node or machine_of(trace),
@@ -112,10 +111,8 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
         length=_ms(steps.ends - steps.begins),
         work={stage: _ms(values) for stage, values in work.items() if values.any()},
         waiting=_ms(_exposed(trace, steps, waits)),
-        kernels=kernels.kernels,
+        **kernel_times(trace, *taken, steps.number)._asdict(),
         has_device=len(computing) > 0,
-        kernel_spread=kernels.spread,
-        kernel_steps=kernels.by_step,
         modules=module_times(trace, *taken, steps.number),
         peak_memory=allocated_peaks(trace["memory"], trace.metadata.ranks[0]),
         core_share=core_share(trace.metadata.capture),
@@ -148,16 +145,14 @@ class _Steps(NamedTuple):
         """The position of each step number, -1 where it is none of these."""
         return step_places(self.numbers, step)
 
-    def sums(self, place: Ids, values: Array) -> Floats:
+    def sums(self, place: Ids, values: Array, each: int = 1) -> Floats:
         inside = place >= 0
-        return np.bincount(place[inside], values[inside], self.number).astype(np.float64)
+        return np.bincount(place[inside], values[inside], self.number * each).astype(np.float64)
 
     def by_stage(self, step: Ids, stage: Ids, values: Array) -> dict[str, Floats]:
         place = self.places(step)
         key = np.where((place >= 0) & (stage >= 0), place * len(STAGES) + stage, -1)
-        inside = key >= 0
-        total = np.bincount(key[inside], values[inside], self.number * len(STAGES))
-        table = total.astype(np.float64).reshape(self.number, len(STAGES))
+        table = self.sums(key, values, len(STAGES)).reshape(-1, len(STAGES))
         return {name: table[:, code] for code, name in enumerate(STAGES)}
 
 
