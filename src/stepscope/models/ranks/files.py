@@ -42,18 +42,13 @@ class RankFile:
     @property
     def folder(self) -> str:
         """The path or URL above it."""
-        return self.name.rpartition("/")[0] if self.is_remote else str(Path(self.name).parent)
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether it is named by a URL."""
-        return is_url(self.name)
+        return self.name.rpartition("/")[0] if is_url(self.name) else str(Path(self.name).parent)
 
     @contextmanager
     def on_disk(self) -> Iterator[Path]:
         """The file itself, or a copy as long as the context lasts; raises IngestError if it is not
         there, or cannot be fetched."""
-        if not self.is_remote:
+        if not is_url(self.name):
             path = Path(self.name)
             if not path.exists():
                 raise IngestError(

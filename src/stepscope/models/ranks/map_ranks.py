@@ -28,7 +28,7 @@ from stepscope.models.ranks.dataset import (
     move_tables,
     read_sketches,
 )
-from stepscope.models.ranks.files import RankFile
+from stepscope.models.ranks.files import RankFile, is_url
 from stepscope.models.ranks.sketch import UNKNOWN_RANK, VERSION, Sketch, short_ranks, sketch_of
 from stepscope.version import __version__
 
@@ -86,7 +86,7 @@ def sketch_files(
     all_files = [RankFile.of(one) if isinstance(one, Path) else one for one in files]
     known = _known(all_files, dataset, tables) if dataset else {}
     left = [one for one in all_files if one not in known]
-    folders = {file.folder if file.is_remote else str(Path(file.folder).absolute()) for file in all_files}
+    folders = {file.folder if is_url(file.name) else str(Path(file.folder).absolute()) for file in all_files}
     above = os.path.commonpath(folders) if len(folders) > 1 else ""  # its subfolders are machines
 
     def keep(file: RankFile, result: Sketch | IngestError) -> None:

@@ -99,9 +99,7 @@ def together_ms(
     slow: Sequence[SlowRanks], links: Sequence[Straggler], table: JobTable, replay: Replay
 ) -> float:
     """What the job would gain per step without all findings: each alone may be hidden by others."""
-    if not slow and not links:
-        return 0.0
-    changed = _less_work(slow, table, replay) if slow else replay
+    changed = _less_work(slow, table, replay)
     for link in links:
         changed = _faster_link(link, table, changed)
     return replay.step_ms - changed.step_ms
