@@ -28,14 +28,13 @@ def _sketch(job: Job, rank: int) -> Sketch:
     kernels, kernel_steps = _kernels(job, scale)
     return Sketch(
         rank=rank,
-        world_size=job.ranks,
         node=f"node-{rank // RANKS_PER_NODE}",
         device="V100",
         steps=list(range(job.steps)),
         length=_ms(lengths),
         work={name: _ms(values) for name, values in work.items() if values.any()},
         waiting=_ms((run.end - run.start)[rank].sum(axis=1)),
-        idle={},
+        has_device=True,
         kernels=kernels,
         calls=_calls(job, rank),
         kernel_steps=kernel_steps,

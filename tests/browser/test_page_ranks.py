@@ -33,14 +33,13 @@ def _sketch(rank: int) -> Sketch:
     steps = list(range(20))
     return Sketch(
         rank=rank,
-        world_size=1024,
         node=f"node-{rank // 8}",
         device="V100",
         steps=steps,
         length=[82.0] * len(steps),
         work={name: [ms] * len(steps) for name, ms in work.items()},
         waiting=[82.0 - sum(work.values())] * len(steps),
-        idle={},
+        has_device=True,
         kernels={"gemm": (3.0, factor)},
     )
 

@@ -75,7 +75,6 @@ class RankDump:
     """
 
     rank: int
-    file: str
     written_ns: int
     groups: tuple[Group, ...]
     operations: tuple[Operation, ...]
@@ -158,10 +157,10 @@ def read_dump(path: Path) -> RankDump:
     last, rank = re.search(r"(\d{1,8})(\.\w+)*$", path.name), named_rank(path)
     if rank is None and last is None:
         raise IngestError(f"{path}: the name of a dump ends with its rank, such as nccl_trace_rank_0")
-    return _rank_dump(dump, int(last[1]) if rank is None and last else rank or 0, str(path), written_ns)
+    return _rank_dump(dump, int(last[1]) if rank is None and last else rank or 0, written_ns)
 
 
-def _rank_dump(dump: _Dump, rank: int, file: str, written_ns: int) -> RankDump:
+def _rank_dump(dump: _Dump, rank: int, written_ns: int) -> RankDump:
     groups = {name: Group(name, known.desc, _members(known.ranks)) for name, known in dump.pg_config.items()}
     of_group: dict[str, list[_Entry]] = {}
     for entry in dump.entries:
@@ -182,7 +181,7 @@ def _rank_dump(dump: _Dump, rank: int, file: str, written_ns: int) -> RankDump:
                 rows.append((*row, *parts[-1].state_codes, entry.time_created_ns, entry.timeout_ms))
     rows.sort(key=lambda row: row[COLUMNS.index("created_ns")])
     columns = dict(zip(COLUMNS, np.array(rows, np.int64).reshape(-1, len(COLUMNS)).T, strict=True))
-    return RankDump(rank, file, written_ns, tuple(groups.values()), tuple(operations), tuple(places), columns)
+    return RankDump(rank, written_ns, tuple(groups.values()), tuple(operations), tuple(places), columns)
 
 
 def _collective(parts: list[_Entry]) -> Iterator[_Call]:

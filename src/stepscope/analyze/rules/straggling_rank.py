@@ -27,8 +27,9 @@ def straggling_rank(context: RuleContext) -> Iterator[Finding]:
     Silent for fewer than two ranks in the trace, if they do not communicate, if no rank works
     longer than the others beyond noise, and if the job would gain less than 5 % of the step.
     """
-    found = context.job.slow_ranks if context.job and context.job.groups else ()
-    for _, same in groupby(sorted(found, key=lambda one: one.ranks), lambda one: one.ranks):
+    found = context.job.stragglers if context.job and context.job.groups else ()
+    ranks = sorted((one for one in found if not one.groups), key=lambda one: one.ranks)  # those are no links
+    for _, same in groupby(ranks, lambda one: one.ranks):
         parts = sorted(same, key=lambda one: -one.cost_ms)
         cost = sum(one.cost_ms for one in parts)
         if not context.measures.is_small(cost):

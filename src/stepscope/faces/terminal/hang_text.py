@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,16 +20,13 @@ _MOST_OTHERS = 5  # calls that wait, too
 
 def dump_files(sources: Sequence[str]) -> list[Path]:
     """The flight recorder's dumps of a job; none if most of its files are traces."""
-    from stepscope.models.ranks.files import is_url
+    from stepscope.models.ranks.files import is_url, paths_at
     from stepscope.read import is_trace
     from stepscope.read.flight_recorder import is_dump
 
-    local = [source for source in sources if not is_url(source)]
-    roots = [Path(path) for source in local for path in ([source] if Path(source).exists() else glob(source))]  # noqa: PTH207
-    below = {path for root in roots for path in (root.rglob("*") if root.is_dir() else [root])}
-    files = sorted(path for path in below if path.is_file() and path.name[:1] != ".")
-    dumps = [path for path in files if is_dump(path)]
-    return dumps if dumps and len(dumps) >= sum(map(is_trace, set(files) - set(dumps))) else []
+    files = {path for source in sources if not is_url(source) for path in paths_at(source)}
+    dumps = sorted(filter(is_dump, files))
+    return dumps if dumps and len(dumps) >= sum(map(is_trace, files.difference(dumps))) else []
 
 
 def show_hang(files: Sequence[Path], as_json: bool) -> None:

@@ -35,7 +35,7 @@ _ROUNDING_NS = 100  # of starts and durations: work that begins so much before a
 _QUEUED_NS = 10_000  # a call that begins so soon after another of its stream had queued
 _WAKING_NS = 100_000  # the thread that waited may go on before the call's end is noted
 _PEER = {"send": "Dst Rank", "recv": "Src Rank"}
-_PAIRS = tuple(_PEER)
+PAIRS = tuple(_PEER)
 _NAMING = ("Collective name", "Process Group Name")
 
 
@@ -76,9 +76,7 @@ class Calls(msgspec.Struct, frozen=True):
 
     def columns(self) -> CallColumns:
         """The columns, unpacked."""
-        if not self.packed:
-            return CallColumns(*(np.zeros(0, np.int64) for _ in CallColumns._fields))
-        table = np.frombuffer(zlib.decompress(self.packed), "<i8")
+        table = np.frombuffer(zlib.decompress(self.packed), "<i8") if self.packed else np.zeros(0, np.int64)
         return CallColumns(*table.reshape(len(CallColumns._fields), -1))
 
     def of_every_second_step(self) -> Calls:
@@ -143,7 +141,7 @@ class CallTimeline(NamedTuple):
     rows: Ids
     step: Ids
     kept: Ids
-    named: Sequence[tuple[str, Mapping[str, Any]]]
+    named: Sequence[tuple[CallKind, Mapping[str, Any]]]
     waits: Intervals
     resumed: Times
     ready: Times
@@ -154,12 +152,6 @@ def computing_on_device(trace: Trace) -> Ids:
     events = trace.events
     mine = events.text("category").mask(*COMPUTING)
     return np.flatnonzero(mine & (trace["tracks"]["device"][events["track"]] >= 0))
-
-
-def spans_of(trace: Trace, rows: Ids | Rows) -> Intervals:
-    """When any of some events runs."""
-    start = trace.events["start_ns"][rows]
-    return Intervals(start, start + trace.events["duration_ns"][rows])
 
 
 def waits_of(trace: Trace) -> Intervals:
@@ -198,7 +190,7 @@ def calls_of(
         kind, step, start - begins[0], duration, arrival, waited, sent, received, place, stream
     )
     passes = b""
-    if any(one.kind.endswith(_PAIRS) for one in kinds):
+    if any(one.kind.endswith(PAIRS) for one in kinds):
         marks = np.concatenate([timeline.ready[calls], timeline.resumed[calls]])
         passes = passes_of(trace, begins, ends, work, marks, timeline.waits).of_steps(step).pack()
     return Calls(kinds, places, clock_ns + int(begins[0]), own.tolist(), columns.pack(), passes)
@@ -223,7 +215,7 @@ def calls_timeline(trace: Trace, begins: Times, ends: Times, work: Ids, waits: I
     kept = _thinned(step, len(begins))
     named = named_calls(trace, rows[kept])
     ways = np.full(len(rows), "", "<U8")
-    ways[kept] = [call_kind(*one).kind for one in named]
+    ways[kept] = [kind.kind for kind, _ in named]
     if not len(rows) or trace["tracks"]["device"][events["track"][rows[0]]] < 0:
         moments = _thread_moments(trace, rows, ends[step], waits)
     else:
@@ -235,8 +227,7 @@ def _thread_moments(
     trace: Trace, rows: Ids, step_ends: Times, idle: Intervals
 ) -> tuple[Intervals, Times, Times]:
     """Without a device: a call is waited for if nothing computes when it ends."""
-    begin = trace.events["start_ns"][rows]
-    end = begin + trace.events["duration_ns"][rows]
+    begin, end = trace.events.spans(rows)
     place = np.searchsorted(idle.ends, end - _WAKING_NS, side="left")
     since = np.append(idle.starts, np.iinfo(np.int64).max)[place]
     return idle, np.maximum(np.where(since < end, end, step_ends), end), begin
@@ -248,8 +239,7 @@ def outermost_calls(trace: Trace) -> Ids:
     mine = events.text("category").mask("communication")
     on_device = mine & (trace["tracks"]["device"][events["track"]] >= 0)
     mine = on_device if on_device.any() else mine
-    rows = np.flatnonzero(mine & ~np.append(mine, False)[events["parent"]])
-    return rows[np.argsort(events["start_ns"][rows], kind="stable")].astype(np.int64)
+    return np.flatnonzero(mine & ~np.append(mine, False)[events["parent"]]).astype(np.int64)
 
 
 def _device_moments(
@@ -257,11 +247,9 @@ def _device_moments(
 ) -> tuple[Intervals, Times, Times]:
     """When each call is waited for: at the end of the step, unless something needs it before."""
     events = trace.events
-    start = events["start_ns"][rows]
-    end = start + events["duration_ns"][rows]
-    work = work[np.argsort(events["start_ns"][work], kind="stable")]
-    begin = events["start_ns"][work]
-    reach = np.maximum.accumulate(begin + events["duration_ns"][work])
+    start, end = events.spans(rows)
+    begin, until = events.spans(work)
+    reach = np.maximum.accumulate(until)
     before = np.searchsorted(begin, end - _ROUNDING_NS, side="left")  # began before the end
     busy_until = np.where(before > 0, np.append(reach, 0)[before - 1], start)
     following = np.minimum(before, max(len(work) - 1, 0))
@@ -304,7 +292,7 @@ def _ready(trace: Trace, rows: Ids, work: Ids, start: Times, end: Times) -> Time
     launched = np.where(caller[rows] >= 0, events["start_ns"][caller[rows]], start)
     linked = work[caller[work] >= 0]
     linked = linked[np.argsort(events["start_ns"][caller[linked]], kind="stable")]
-    ends = np.maximum.accumulate(events["start_ns"][linked] + events["duration_ns"][linked])
+    ends = np.maximum.accumulate(events.spans(linked)[1])
     before = np.searchsorted(events["start_ns"][caller[linked]], launched, side="left")
     needed = np.where(before > 0, np.append(ends, 0)[before - 1], launched)
     return np.asarray(np.where(follows, np.minimum(np.maximum(launched, needed), start), start))
@@ -320,15 +308,14 @@ def _waiting_since(trace: Trace, work: Ids, following: Ids, has_next: Mask, end:
         caller = caller[following]
         since = np.where(has_next & (caller >= 0), events["start_ns"][caller], since)
     sync = np.flatnonzero(events.text("name").where(lambda name: "Synchronize" in name))
-    sync = sync[np.argsort(events["start_ns"][sync], kind="stable")]
-    place = np.searchsorted(events["start_ns"][sync], end, side="right") - 1
-    begin = np.append(events["start_ns"][sync], 0)[place]
-    until = np.append(events["start_ns"][sync] + events["duration_ns"][sync], 0)[place]
+    begins, ends = events.spans(sync)
+    place = np.searchsorted(begins, end, side="right") - 1
+    begin, until = (np.append(times, 0)[place] for times in (begins, ends))
     return np.asarray(np.where((place >= 0) & (until >= end), np.minimum(since, begin), since))
 
 
-def named_calls(trace: Trace, rows: Ids) -> list[tuple[str, Mapping[str, Any]]]:
-    """The name and the arguments of each call: its own, or those of the call that launched it."""
+def named_calls(trace: Trace, rows: Ids) -> list[tuple[CallKind, Mapping[str, Any]]]:
+    """The kind and the arguments of each call: its own, or those of the call that launched it."""
     events = trace.events
     name = events.text("name")
     library = name.where(is_communication_call)
@@ -336,12 +323,12 @@ def named_calls(trace: Trace, rows: Ids) -> list[tuple[str, Mapping[str, Any]]]:
     around = inherit(events["parent"], np.where(library, events["id"], -1))
     caller = launch_of(trace)[rows]
     calls = around[np.where(caller >= 0, caller, rows)]
-    named: list[tuple[str, Mapping[str, Any]]] = []
+    named: list[tuple[CallKind, Mapping[str, Any]]] = []
     for row, call in zip(rows.tolist(), calls.tolist(), strict=True):
         arguments: Mapping[str, Any] = trace.event_arguments(row)
         if call >= 0 and not any(key in arguments for key in _NAMING):
             arguments = _arguments_around(trace, call) or arguments
-        named.append((str(name[call if call >= 0 else row]), arguments))
+        named.append((_call_kind(str(name[call if call >= 0 else row]), arguments), arguments))
     return named
 
 
@@ -356,8 +343,7 @@ def _arguments_around(trace: Trace, call: int) -> Mapping[str, Any]:
     return {}
 
 
-def call_kind(name: str, arguments: Mapping[str, Any]) -> CallKind:
-    """The kind of a call by its name and arguments."""
+def _call_kind(name: str, arguments: Mapping[str, Any]) -> CallKind:
     kind, group, ranks, size = collective_key(name, arguments)
     peer = arguments.get(_PEER.get(kind, ""))
     return CallKind(
@@ -370,14 +356,13 @@ def call_kind(name: str, arguments: Mapping[str, Any]) -> CallKind:
 
 
 def _kinds(
-    trace: Trace, rows: Ids, named: Sequence[tuple[str, Mapping[str, Any]]]
+    trace: Trace, rows: Ids, named: Sequence[tuple[CallKind, Mapping[str, Any]]]
 ) -> tuple[list[CallKind], Ids, Ids, Ids]:
     """The distinct kinds, and for each call its kind and the bytes sent and received."""
     kinds: dict[CallKind, int] = {}
     columns = np.zeros((3, len(rows)), np.int64)
     sizes = trace.events["bytes"][rows].tolist()
-    for place, ((name, arguments), size) in enumerate(zip(named, sizes, strict=True)):
-        key = call_kind(name, arguments)
+    for place, ((key, arguments), size) in enumerate(zip(named, sizes, strict=True)):
         if key not in kinds and len(kinds) >= _MOST_KINDS:
             key = CallKind(key.kind)
         shares = (_share(arguments, way, size) for way in ("In", "Out"))
@@ -421,7 +406,7 @@ def _places(trace: Trace, rows: Ids, work: Ids) -> tuple[list[str], Ids]:
     if not len(work):
         sends = events.text("name").take(rows).where(lambda name: name.endswith("send"))
         return ["", *STAGES], np.where(sends, events["stage"][rows] + 1, 0).astype(np.int64)
-    end = events["start_ns"][work] + events["duration_ns"][work]
+    _, end = events.spans(work)
     order = np.argsort(end, kind="stable")
     last = np.searchsorted(end[order], events["start_ns"][rows], side="right") - 1
     numbers: dict[str, int] = {}

@@ -76,7 +76,7 @@ class _Kernels:
 
     def _by_kernels(self, excess_ms: float, ratios: Mapping[str, tuple[float, float]]) -> str:
         first = self._sketches[self._rows[0]]
-        work = "kernel" if first.device or first.idle else "operator"
+        work = "kernel" if first.has_device else "operator"
         longer = self._longer_ms()
         if longer < _EXPLAINED * excess_ms:
             return f"in Python or waiting (no {work} takes longer)"

@@ -8,7 +8,6 @@ import numpy as np
 from stepscope.base.arrays import Ids, Rows
 from stepscope.facts.annotate.device.idle import busy_time
 from stepscope.facts.summary.selected_steps import SelectedSteps
-from stepscope.models.ranks.calls import spans_of
 from stepscope.models.ranks.collectives import Matched, match_trace, wire_factor
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import COMPUTING, STAGES
@@ -164,7 +163,7 @@ def collective_table(trace: Trace, rank: int, step: int | None = None) -> Collec
         rank,
         selected.steps["step"].tolist(),
         selected.length_ns * _MS / selected.count,
-        spans_of(trace, events[mine]).total() * _MS / selected.count,
+        Intervals(*trace.events.spans(events[mine])).total() * _MS / selected.count,
         table.exposed_ns(events[mine]) * _MS / selected.count,
         sorted(arrivals, key=lambda arrival: -arrival.late_ms),
         sorted(rows, key=lambda row: (-row.exposed_ms, -row.total_ms, row.kind)),
@@ -186,7 +185,7 @@ class _Table:
         device = trace["tracks"]["device"][trace.events["track"][events]]
         total = 0
         for number in np.unique(device).tolist():
-            calls = spans_of(trace, events[device == number])
+            calls = Intervals(*trace.events.spans(events[device == number]))
             total += calls.minus(self.computing.get(number, Intervals([], []))).total()
         return total
 
@@ -238,8 +237,7 @@ def _computing(selected: SelectedSteps) -> dict[int, Intervals]:
     work = rank & events.text("category").mask(*COMPUTING) & (device >= 0)
     if work.any():
         return {
-            one: spans_of(trace, np.flatnonzero(work & (device == one)))
-            for one in np.unique(device[work]).tolist()
+            one: Intervals(*events.spans(work & (device == one))) for one in np.unique(device[work]).tolist()
         }
     return {-1: busy_time(trace, selected.rank, selected.steps)}
 

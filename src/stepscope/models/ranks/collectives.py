@@ -15,12 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, Mask, Rows, Times
-from stepscope.models.ranks.calls import CallColumns, CallKind, call_kind, named_calls, outermost_calls
+from stepscope.models.ranks.calls import PAIRS, CallColumns, CallKind, named_calls, outermost_calls
 from stepscope.models.ranks.sketch import Sketch
 from stepscope.trace.trace import Trace
 
 _NO_PAIR = (-1, -1)  # sender and receiver of what is no send
-_PAIRS = ("send", "recv")
 
 
 class GroupKey(NamedTuple):
@@ -42,7 +41,7 @@ class GroupKey(NamedTuple):
     @classmethod
     def of(cls, kind: CallKind, rank: int | None = None) -> GroupKey:
         """The key of a rank's calls; without a rank, a send and its receive stay single."""
-        if kind.kind not in _PAIRS or kind.peer < 0 or rank is None:
+        if kind.kind not in PAIRS or kind.peer < 0 or rank is None:
             return cls(kind.kind, kind.group, kind.ranks, size=kind.size)
         pair = (rank, kind.peer) if kind.kind == "send" else (kind.peer, rank)
         return cls("sendrecv", kind.group, "", pair)
@@ -78,7 +77,7 @@ class Matched:
     def of(cls, keys: list[GroupKey], rank: Ids, key: Ids, columns: CallColumns, sends: Mask) -> Matched:
         """Match the calls of all ranks."""
         nth = _nth(rank, key * 2 + sends, columns)
-        is_alone = np.array([one.kind in _PAIRS for one in keys], np.bool_)  # of unknown peers
+        is_alone = np.array([one.kind in PAIRS for one in keys], np.bool_)  # of unknown peers
         meeting = _meetings(key, nth, columns.step, ~is_alone[key])
         return cls(keys, rank, key, nth, meeting, columns, sends)
 
@@ -219,7 +218,7 @@ def match_trace(trace: Trace, steps: Ids) -> tuple[Rows, Matched]:
     rows = outermost_calls(trace)
     rows = np.sort(rows[np.isin(events["step"][rows], steps)])
     keys: dict[GroupKey, int] = {}
-    groups = (GroupKey.of(call_kind(*call)) for call in named_calls(trace, rows))
+    groups = (GroupKey.of(kind) for kind, _ in named_calls(trace, rows))
     key = np.array([keys.setdefault(group, len(keys)) for group in groups], np.int64)
     none, size = np.zeros(len(rows), np.int64), events["bytes"][rows].astype(np.int64)
     columns = CallColumns(*[none] * len(CallColumns._fields))._replace(

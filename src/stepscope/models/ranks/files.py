@@ -42,18 +42,13 @@ class RankFile:
     @property
     def folder(self) -> str:
         """The path or URL above it."""
-        return self.name.rpartition("/")[0] if self.is_remote else str(Path(self.name).parent)
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether it is named by a URL."""
-        return is_url(self.name)
+        return self.name.rpartition("/")[0] if is_url(self.name) else str(Path(self.name).parent)
 
     @contextmanager
     def on_disk(self) -> Iterator[Path]:
         """The file itself, or a copy as long as the context lasts; raises IngestError if it is not
         there, or cannot be fetched."""
-        if not self.is_remote:
+        if not is_url(self.name):
             path = Path(self.name)
             if not path.exists():
                 raise IngestError(
@@ -95,7 +90,7 @@ def files_at(*sources: str | Path) -> list[RankFile]:
     names = [str(source) for source in sources]
     if len({is_url(name) for name in names}) > 1:
         raise IngestError("URLs and folders of this machine cannot be one job")
-    found = [one for name in names for one in (_of_url(name) if is_url(name) else _of_paths(name))]
+    found = [one for name in names for one in (_of_url(name) if is_url(name) else _of_path(name))]
     files = list({one.name: one for one in found}.values())
     # JAX also writes part of each profile as JSON.
     files = [one for one in files if ".xplane.pb" in one.name] or files
@@ -104,28 +99,23 @@ def files_at(*sources: str | Path) -> list[RankFile]:
     return files
 
 
-def _of_paths(source: str) -> list[RankFile]:
+def paths_at(source: str) -> list[Path]:
+    """The files of a folder with all below, of what a pattern matches, or the file; no hidden ones."""
+    found = [source] if Path(source).exists() else glob(source, recursive=True)  # noqa: PTH207 (may be absolute)
+    below = {path for root in map(Path, found) for path in (root.rglob("*") if root.is_dir() else [root])}
+    return sorted(path for path in below if path.is_file() and path.name[:1] != ".")
+
+
+def _of_path(source: str) -> list[RankFile]:
     """The traces of a folder, of what a pattern matches, or the file itself."""
-    if Path(source).exists() or not _PATTERN.search(source):
-        return _of_path(Path(source))
-    found = glob(source, recursive=True)  # noqa: PTH207 (the pattern may be absolute)
-    paths = [Path(path) for path in sorted(found)]
-    return [one for path in paths for one in (_of_path(path) if path.is_dir() else _of_trace(path))]
-
-
-def _of_path(source: Path) -> list[RankFile]:
-    if source.is_file():
-        return [RankFile.of(source)]
-    if not source.is_dir():
-        raise IngestError(f"{source}: no such folder; expected one with a file per rank")
-    found = sorted(path for path in source.rglob("*") if path.is_file() and path.name[:1] != ".")
-    return [one for path in found for one in _of_trace(path)]
-
-
-def _of_trace(path: Path) -> list[RankFile]:
     from stepscope.read import is_trace
 
-    return [RankFile.of(path)] if is_trace(path) else []
+    path = Path(source)
+    if path.is_file():
+        return [RankFile.of(path)]
+    if not path.is_dir() and (path.exists() or not _PATTERN.search(source)):
+        raise IngestError(f"{path}: no such folder; expected one with a file per rank")
+    return [RankFile.of(one) for one in paths_at(source) if is_trace(one)]
 
 
 def _of_url(source: str) -> list[RankFile]:

@@ -17,8 +17,7 @@ from stepscope.facts.summary.job_findings import NONE_IS_SLOW, JobFinding, JobFi
 from stepscope.facts.summary.numbers import ms, percent
 from stepscope.models.ranks.collectives import Matched, match_calls
 from stepscope.models.ranks.map_ranks import RankResult, sketch_files
-from stepscope.models.ranks.pipeline import Pipeline, pipeline_of, slow_of_pipelines
-from stepscope.models.ranks.pipeline_peers import with_peers
+from stepscope.models.ranks.pipeline import Pipeline, pipeline_of, slow_of_pipelines, with_peers
 from stepscope.models.ranks.process_groups import (
     GroupRow,
     Shape,
@@ -96,11 +95,6 @@ class JobReport(msgspec.Struct, frozen=True):
     together_ms: float = 0.0
     whatifs: dict[str, float] = {}
     pipeline: Pipeline | None = None
-
-    @property
-    def slow_ranks(self) -> tuple[Straggler, ...]:
-        """The stragglers that are ranks, not links."""
-        return tuple(one for one in self.stragglers if not one.groups)
 
     def to_json(self) -> dict[str, Any]:
         """All facts, with a sentence for each straggler and the ratio of the slowdown."""

@@ -26,13 +26,13 @@ class KernelTimes(NamedTuple):
 
     Attributes:
         kernels: how many a step, and the median duration, ms.
-        spread: of each, the durations that 10 and 90 % are below, ms.
-        by_step: the durations of the first of them by step, for `by_step`.
+        kernel_spread: of each, the durations that 10 and 90 % are below, ms.
+        kernel_steps: the durations of the first of them by step, for `by_step`.
     """
 
     kernels: dict[str, tuple[float, float]]
-    spread: list[tuple[float, float]]
-    by_step: bytes
+    kernel_spread: list[tuple[float, float]]
+    kernel_steps: bytes
 
 
 def work_ns(trace: Trace, rows: Ids) -> Floats:

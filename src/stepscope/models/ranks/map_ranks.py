@@ -28,7 +28,7 @@ from stepscope.models.ranks.dataset import (
     move_tables,
     read_sketches,
 )
-from stepscope.models.ranks.files import RankFile
+from stepscope.models.ranks.files import RankFile, is_url
 from stepscope.models.ranks.sketch import UNKNOWN_RANK, VERSION, Sketch, short_ranks, sketch_of
 from stepscope.version import __version__
 
@@ -86,7 +86,7 @@ def sketch_files(
     all_files = [RankFile.of(one) if isinstance(one, Path) else one for one in files]
     known = _known(all_files, dataset, tables) if dataset else {}
     left = [one for one in all_files if one not in known]
-    folders = {file.folder if file.is_remote else str(Path(file.folder).absolute()) for file in all_files}
+    folders = {file.folder if is_url(file.name) else str(Path(file.folder).absolute()) for file in all_files}
     above = os.path.commonpath(folders) if len(folders) > 1 else ""  # its subfolders are machines
 
     def keep(file: RankFile, result: Sketch | IngestError) -> None:
@@ -96,7 +96,7 @@ def sketch_files(
 
     sketch = _cached_sketch if cache else _sketch_file
     made = engine(left, partial(sketch, above, dataset if tables else None), keep) if left else {}
-    failed = {file: str(one) for file, one in made.items() if isinstance(one, IngestError)}
+    failed = {file.name: str(one) for file, one in made.items() if isinstance(one, IngestError)}
     sketches = {  # with the machine that its folder names, as it may be known only now
         file: msgspec.structs.replace(one.sketch, node=_node(above, file) or one.sketch.node)
         for file, one in known.items()
@@ -107,11 +107,8 @@ def sketch_files(
     results = _without_short(numbered([one for one in sketched if one[0] not in earlier]))
     if dataset and tables:
         move_tables(dataset, {one.file: one.sketch.rank for one in results if one.sketch})
-    read = [one for one in results if one.sketch]
-    left_out = [one for one in results if not one.sketch]
-    errors = [RankResult(file.name, None, error) for file, error in failed.items()]
-    errors += [RankResult(name, None, reason) for name, reason in earlier.items()]
-    return [*read, *left_out, *errors]
+    results.sort(key=lambda one: one.sketch is None)
+    return [*results, *(RankResult(name, None, reason) for name, reason in (failed | earlier).items())]
 
 
 def _known(files: Sequence[RankFile], dataset: Path, tables: bool) -> dict[RankFile, Kept]:

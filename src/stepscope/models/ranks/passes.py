@@ -16,6 +16,7 @@ import numpy as np
 from stepscope.base.arrays import Floats, Ids, Times
 from stepscope.facts.annotate.steps.step_table import step_places
 from stepscope.trace.intervals import Intervals
+from stepscope.trace.row_order import begins_run
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
 
@@ -103,10 +104,9 @@ def passes_of(
 
 def _device_work(trace: Trace, computing: Ids) -> _Work:
     events = trace.events
-    rows = computing[np.argsort(events["start_ns"][computing], kind="stable")]
-    kind = np.array([*(_KIND_OF.get(stage, _OTHER) for stage in STAGES), _OTHER])[events["stage"][rows]]
-    name = events.text("name").codes[rows].astype(np.int64)
-    return _Work(np.zeros(len(rows), np.int64), kind, *events.spans(rows), name)
+    kind = np.array([*(_KIND_OF.get(stage, _OTHER) for stage in STAGES), _OTHER])[events["stage"][computing]]
+    name = events.text("name").codes[computing].astype(np.int64)
+    return _Work(np.zeros(len(computing), np.int64), kind, *events.spans(computing), name)
 
 
 def _cpu_work(trace: Trace) -> _Work:
@@ -141,7 +141,12 @@ class JobPasses(NamedTuple):
 
 
 def job_passes(
-    passes: Sequence[Passes], places: Sequence[Sequence[int]], rank: Ids, step: Ids, progress: Floats
+    passes: Sequence[Passes],
+    places: Sequence[Sequence[int]],
+    rank: Ids,
+    step: Ids,
+    progress: Floats,
+    since: Floats,
 ) -> JobPasses | None:
     """Split the own work before each mark by kind; None where no operations are known.
 
@@ -149,11 +154,13 @@ def job_passes(
         passes: of each rank.
         places: for each rank the positions of the job's steps among its own.
         rank, step, progress: of each mark, in order, shape (marks,).
+        since: the progress since the mark before, or since the step began, shape (marks,).
     """
     if not any(len(one.step) for one in passes):
         return None
     steps = int(step.max()) + 1
-    code, first = _numbered(rank * steps + step)
+    fresh = begins_run(rank * steps + step)
+    code, first = np.cumsum(fresh) - 1, np.flatnonzero(fresh)
     joined = [
         np.vstack([np.full(len(one.step), row), step_places(np.array(place), one.step), *one[1:]])
         for row, (one, place) in enumerate(zip(passes, places, strict=True))
@@ -169,16 +176,8 @@ def job_passes(
         rows = np.flatnonzero(kind == number)
         own[number] = _between(begins[rows], length[rows], length[rows], marks, first, scale)
         alike[number] = _between(begins[rows], length[rows], even[rows], marks, first, scale)
-    gaps = np.diff(progress, prepend=0.0)
-    gaps[first] = progress[first]
-    own[_HOST] = alike[_HOST] = np.maximum(gaps - own.sum(axis=0), 0)
+    own[_HOST] = alike[_HOST] = np.maximum(since - own.sum(axis=0), 0)
     return _balanced(own, alike, code)
-
-
-def _numbered(code: Ids) -> tuple[Ids, Ids]:
-    """The number of each run of equal codes, and where each run begins."""
-    fresh = np.diff(code, prepend=-1) != 0
-    return np.cumsum(fresh) - 1, np.flatnonzero(fresh)
 
 
 def _between(begin: Floats, length: Ids, value: Ids, marks: Floats, first: Ids, scale: float) -> Floats:

@@ -20,7 +20,7 @@ from stepscope.models.ranks.collectives import GroupKey, Matched
 from stepscope.models.ranks.passes import JobPasses, Passes, job_passes
 from stepscope.models.ranks.sketch import JobTable, Sketch
 from stepscope.models.ranks.slow_groups import usual
-from stepscope.trace.row_order import inverse
+from stepscope.trace.row_order import begins_run, inverse
 
 _MOST_CALLS = 40_000  # are replayed, in 0.1 s
 _NOTABLE_NS = 50_000  # clocks of a machine agree within that
@@ -172,16 +172,16 @@ def _replay(table: JobTable, matched: Matched, own_ns: Floats, alike: Ids) -> Re
     place = inverse(order)
     rank, step = rank[order], step[order]
     progress = progress[order].astype(np.float64)
-    passes = None
+    own, passes = _between(progress, rank, step), None
     if matched.sends.any():
         of_ranks = [Passes.unpack(one.calls.passes) for one in table.sketches]
-        passes = job_passes(of_ranks, table.places, rank, step, progress)
+        passes = job_passes(of_ranks, table.places, rank, step, progress, own)
     return Replay(
         matched,
         _begin_times(table.sketches, matched),
         rank,
         step,
-        _between(progress, rank, step),
+        own,
         passes,
         ReplayGraph.of(matched, rank, place[: len(calls)], place[len(calls) : 2 * len(calls)]),
         matched.transfer_ns.astype(np.float64),
@@ -191,9 +191,8 @@ def _replay(table: JobTable, matched: Matched, own_ns: Floats, alike: Ids) -> Re
 
 def _between(progress: Floats, rank: Ids, step: Ids) -> Floats:
     """The work before each mark: since the mark before, or since the step began."""
-    fresh = (np.diff(rank, prepend=-1) != 0) | (np.diff(step, prepend=-1) != 0)
-    values = progress.astype(np.float64)
-    return np.asarray(np.maximum(np.where(fresh, values, np.diff(values, prepend=0.0)), 0))
+    fresh = begins_run(rank) | begins_run(step)
+    return np.asarray(np.maximum(np.where(fresh, progress, np.diff(progress, prepend=0.0)), 0))
 
 
 def _replayed_steps(matched: Matched, alike: Ids) -> tuple[Ids, Floats]:
@@ -250,15 +249,12 @@ def _compare(matched: Matched, key: int, end: Ids, ahead: Ids, known: np.ndarray
     """Set the clocks of the ranks of one kind of collective by those already known."""
     rows = np.flatnonzero((matched.key == key) & (matched.meeting >= 0))
     ranks = np.unique(matched.rank[rows])
-    reference = rows[known[matched.rank[rows]]]
-    reference = reference[np.argsort(matched.meeting[reference], kind="stable")]
-    meetings = matched.meeting[reference]
-    first = np.flatnonzero(np.diff(meetings, prepend=-1))
-    when = end[reference[first]] - ahead[matched.rank[reference[first]]]
+    reference = rows[known[matched.rank[rows]]][::-1]  # the first call of a meeting is set last
+    when = np.zeros(matched.count, np.int64)
+    when[matched.meeting[reference]] = end[reference] - ahead[matched.rank[reference]]
     for rank in ranks[~known[ranks]].tolist():
         mine = rows[matched.rank[rows] == rank]
-        place = np.searchsorted(meetings[first], matched.meeting[mine])
-        apart = end[mine] - when[place]
+        apart = end[mine] - when[matched.meeting[mine]]
         middle = int(np.median(apart))
         known[rank] = True
         if len(apart) >= _LEAST_COMMON and abs(middle) >= _NOTABLE_NS:

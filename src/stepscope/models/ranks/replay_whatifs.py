@@ -99,9 +99,7 @@ def together_ms(
     slow: Sequence[SlowRanks], links: Sequence[Straggler], table: JobTable, replay: Replay
 ) -> float:
     """What the job would gain per step without all findings: each alone may be hidden by others."""
-    if not slow and not links:
-        return 0.0
-    changed = _less_work(slow, table, replay) if slow else replay
+    changed = _less_work(slow, table, replay)
     for link in links:
         changed = _faster_link(link, table, changed)
     return replay.step_ms - changed.step_ms
@@ -207,10 +205,8 @@ class _Balanced:
     def parts(self) -> Iterator[_Part]:
         """Each part that may be out of balance."""
         table, extra = self.table, self.own - self.own.mean(axis=0, keepdims=True)
-        for part, names, number in _ranks_by_part(table, self.original):
-            for value in _most_uneven(extra.sum(axis=1), number):
-                only = np.where((number == value)[:, None], extra, 0)
-                yield _Part(part, names.get(value, str(value)), self.step_ms(only))
+        for part, which, ranks in _uneven_ranks(table, self.original, extra.sum(axis=1)):
+            yield _Part(part, which, self.step_ms(np.where(ranks[:, None], extra, 0)))
         work = table.work - table.work.mean(axis=0, keepdims=True)
         for row, stage in enumerate(table.stages):
             if np.abs(work[:, row]).max(initial=0) > _NOTABLE * table.step_ms:
@@ -254,10 +250,8 @@ class _BalancedPipelines:
         longer = np.append(replay.transfer - self.transfer, 0.0)[matched.meeting]
         excess: Floats = np.bincount(replay.rank, extra.sum(axis=0), ranks).astype(np.float64)
         excess += np.bincount(matched.rank, longer, ranks)
-        for part, names, number in _ranks_by_part(self.table, replay):
-            for value in _most_uneven(excess, number):
-                rows = number == value
-                yield self._part(part, names.get(value, str(value)), rows[replay.rank], rows[matched.rank])
+        for part, which, rows in _uneven_ranks(self.table, replay, excess):
+            yield self._part(part, which, rows[replay.rank], rows[matched.rank])
         for row, kind in enumerate(KINDS):
             if np.abs(extra[row]).sum() > 1e6 * _NOTABLE * self.table.step_ms:
                 name = UNSTAGED if kind == "other" and UNSTAGED in self.table.stages else kind
@@ -318,11 +312,13 @@ def _ranks_by_part(table: JobTable, replay: Replay) -> Iterator[tuple[str, dict[
         yield part, {}, number
 
 
-def _most_uneven(excess: Floats, group: Ids) -> list[int]:
-    """The groups of ranks that are farthest from the mean; -1 is no group."""
-    known = group >= 0
-    total = np.abs(np.bincount(group[known], excess[known])) if known.any() else np.zeros(0)
-    return [int(row) for row in np.argsort(-total, kind="stable")[:_MOST_OF_A_KIND]]
+def _uneven_ranks(table: JobTable, replay: Replay, excess: Floats) -> Iterator[tuple[str, str, Mask]]:
+    """Of each kind the parts that are farthest from the mean: kind, name, and which ranks are of it."""
+    for part, names, number in _ranks_by_part(table, replay):
+        known = number >= 0
+        total = np.abs(np.bincount(number[known], excess[known]))
+        for value in np.argsort(-total, kind="stable")[:_MOST_OF_A_KIND].tolist():
+            yield part, names.get(value, str(value)), number == value
 
 
 def _even_transfers(replay: Replay) -> Floats:
@@ -375,7 +371,7 @@ def _without_stragglers(table: JobTable, replay: Replay) -> Replay:
     Peers are of one pipeline stage, else they run the same kernels; if some rank has none of
     these, all ranks are compared. Without a device, all of the training thread's work counts.
     """
-    on_device = any(one.device or one.idle for one in table.sketches)
+    on_device = any(one.has_device for one in table.sketches)
     computing = [not on_device or stage not in _NOT_COMPUTING for stage in table.stages]
     busy = table.work[:, computing].sum(axis=(1, 2))
     kinds = [frozenset((name, count) for name, (count, _) in one.kernels.items()) for one in table.sketches]

@@ -24,16 +24,15 @@ from stepscope.models.ranks.calls import (
     calls_timeline,
     computing_on_device,
     outermost_calls,
-    spans_of,
     waits_of,
 )
 from stepscope.models.ranks.kernel_times import kernel_times, module_times, operators, work_ns
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.recorded_steps import core_share
-from stepscope.trace.schema import IDLE_CAUSES, STAGES
+from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace, allocated_peaks, clock_of
 
-VERSION = 15  # of the format: kept sketches of another one are made again
+VERSION = 16  # of the format: kept sketches of another one are made again
 UNKNOWN_RANK = -1
 UNSTAGED = "compute"  # work of a job whose stages nothing shows: then it is not outside of them
 _UNSTAGED = {"other", "host", "data_loading", "transfer"}  # all that work without known stages has
@@ -45,9 +44,10 @@ class Sketch(msgspec.Struct, frozen=True):
     """What is kept of one rank; times in ms.
 
     Attributes:
-        rank, world_size: of the process.
+        rank: of the process.
         node: name of its machine, empty where unknown.
         device: name of its device, empty without one.
+        has_device: whether a device computes, of which the name may be unknown.
         steps: numbers of the steps, at most 200; a warm-up step is left out.
         work: by stage, for each step, the time in which this rank works itself: its device
             computes, or without a device its training thread does not wait for communication.
@@ -67,15 +67,14 @@ class Sketch(msgspec.Struct, frozen=True):
     """
 
     rank: int
-    world_size: int
     node: str
     device: str
     steps: list[int]
     length: list[float]
     work: dict[str, list[float]]
     waiting: list[float]
-    idle: dict[str, list[float]]
     kernels: dict[str, tuple[float, float]]
+    has_device: bool = False
     calls: Calls = Calls()
     kernel_steps: bytes = b""
     core_share: float | None = None
@@ -104,20 +103,16 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
     )
     worked = computing if len(computing) else operators(trace)
     taken = worked, work_ns(trace, worked), steps.places(trace.events["step"][worked])
-    kernels = kernel_times(trace, *taken, steps.number)
     sketch = Sketch(
         rank=trace.metadata.ranks[0],
-        world_size=trace.metadata.world_size,
         node=node or machine_of(trace),
         device=_device(trace, computing),
         steps=steps.numbers.tolist(),
         length=_ms(steps.ends - steps.begins),
         work={stage: _ms(values) for stage, values in work.items() if values.any()},
         waiting=_ms(_exposed(trace, steps, waits)),
-        idle=_idle(trace, steps),
-        kernels=kernels.kernels,
-        kernel_spread=kernels.spread,
-        kernel_steps=kernels.by_step,
+        **kernel_times(trace, *taken, steps.number)._asdict(),
+        has_device=len(computing) > 0,
         modules=module_times(trace, *taken, steps.number),
         peak_memory=allocated_peaks(trace["memory"], trace.metadata.ranks[0]),
         core_share=core_share(trace.metadata.capture),
@@ -150,16 +145,14 @@ class _Steps(NamedTuple):
         """The position of each step number, -1 where it is none of these."""
         return step_places(self.numbers, step)
 
-    def sums(self, place: Ids, values: Array) -> Floats:
+    def sums(self, place: Ids, values: Array, each: int = 1) -> Floats:
         inside = place >= 0
-        return np.bincount(place[inside], values[inside], self.number).astype(np.float64)
+        return np.bincount(place[inside], values[inside], self.number * each).astype(np.float64)
 
     def by_stage(self, step: Ids, stage: Ids, values: Array) -> dict[str, Floats]:
         place = self.places(step)
         key = np.where((place >= 0) & (stage >= 0), place * len(STAGES) + stage, -1)
-        inside = key >= 0
-        total = np.bincount(key[inside], values[inside], self.number * len(STAGES))
-        table = total.astype(np.float64).reshape(self.number, len(STAGES))
+        table = self.sums(key, values, len(STAGES)).reshape(-1, len(STAGES))
         return {name: table[:, code] for code, name in enumerate(STAGES)}
 
 
@@ -199,18 +192,10 @@ def _cpu_stages(trace: Trace, steps: _Steps, waits: Intervals) -> dict[str, Floa
 def _exposed(trace: Trace, steps: _Steps, waits: Intervals) -> Floats:
     """Communication by step, in ns: of the device where it has any, else while nothing computes."""
     events, rows = trace.events, outermost_calls(trace)
-    if not len(rows) or trace["tracks"]["device"][events["track"][rows[0]]] < 0:
-        kept = trace["steps"].take(np.isin(trace["steps"]["step"], steps.numbers))
-        return waits.within(kept["start_ns"], kept["end_ns"]).astype(np.float64)
-    return steps.sums(steps.places(events["step"][rows]), events["duration_ns"][rows])
-
-
-def _idle(trace: Trace, steps: _Steps) -> dict[str, list[float]]:
-    gaps = trace["idle"]
-    place, cause = steps.places(gaps["step"]), gaps.text("cause")
-    length = gaps["end_ns"] - gaps["start_ns"]
-    idle = {name: steps.sums(np.where(cause.mask(name), place, -1), length) for name in IDLE_CAUSES}
-    return {name: _ms(values) for name, values in idle.items() if values.any()}
+    rows = rows[trace["tracks"]["device"][events["track"][rows]] >= 0]
+    kept = trace["steps"].take(np.isin(trace["steps"]["step"], steps.numbers))
+    waited = waits.within(kept["start_ns"], kept["end_ns"])
+    return waited + steps.sums(steps.places(events["step"][rows]), events["duration_ns"][rows])
 
 
 def late_launches(trace: Trace, work: Ids, begins: Times, ends: Times, waits: Intervals) -> Intervals:
@@ -225,9 +210,8 @@ def late_launches(trace: Trace, work: Ids, begins: Times, ends: Times, waits: In
         waits: when the rank waits for others; they and data loading are left out.
     """
     events = trace.events
-    work = work[np.argsort(events["start_ns"][work], kind="stable")]
-    begin, caller = events["start_ns"][work], launch_of(trace)[work]
-    reach = np.maximum.accumulate(begin + events["duration_ns"][work])
+    (begin, end), caller = events.spans(work), launch_of(trace)[work]
+    reach = np.maximum.accumulate(end)
     since = np.concatenate([[min(begins[0], begin[0])], reach])
     until = np.append(begin, max(ends[-1], reach[-1]))
     is_known = np.append(caller >= 0, False)
@@ -236,7 +220,7 @@ def late_launches(trace: Trace, work: Ids, begins: Times, ends: Times, waits: In
     unknown = Intervals(since[~is_known], np.maximum(until, since)[~is_known])
     on_device = (trace["tracks"]["device"] >= 0)[events["track"]]
     communicates = events.text("category").mask("communication") & on_device
-    late = late.minus(unknown.intersect(spans_of(trace, np.flatnonzero(communicates))))
+    late = late.minus(unknown.intersect(Intervals(*events.spans(communicates))))
     return late.minus(waits).minus(data_loading_times(trace))
 
 

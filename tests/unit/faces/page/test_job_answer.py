@@ -21,14 +21,12 @@ STEPS = 10
 def sketch(rank: int, forward: float) -> Sketch:
     return Sketch(
         rank=rank,
-        world_size=4,
         node=f"node-{rank // 2}",
         device="",
         steps=list(range(STEPS)),
         length=[100.0] * STEPS,
         work={"forward": [forward] * STEPS, "backward": [40.0] * STEPS},
         waiting=[60.0 - forward] * STEPS,
-        idle={},
         kernels={},
     )
 

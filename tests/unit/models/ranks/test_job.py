@@ -41,14 +41,13 @@ def job(
     return [
         Sketch(
             rank=rank,
-            world_size=count,
             node=f"node-{rank // 8}",
             device="A100",
             steps=list(range(steps)),
             length=length,
             work=work[rank],
             waiting=[whole - mine for whole, mine in zip(length, own[rank], strict=True)],
-            idle={},
+            has_device=True,
             kernels=kernels[rank],
         )
         for rank in range(count)
@@ -270,7 +269,7 @@ def test_a_rank_is_slow_where_no_stage_alone_shows_it(seed: int, count: int) -> 
 
 def test_late_batches_count_for_no_straggler_where_no_device_computes() -> None:
     late = job(1, fault=slower([3], "data_loading", 30.0))
-    on_cpus = [msgspec.structs.replace(one, device="") for one in late]
+    on_cpus = [msgspec.structs.replace(one, device="", has_device=False) for one in late]
     healthy = job_report(job(1)).whatifs["no_straggler"]
     assert job_report(on_cpus).whatifs["no_straggler"] == pytest.approx(healthy, rel=0.02)
     assert job_report(late).whatifs["no_straggler"] > healthy + 20

@@ -25,7 +25,7 @@ GROUP = "Collective_name=allreduce Group_size=%d In_msg_nelems=9 Out_msg_nelems=
 def rank(number: int, arrival: int, group: str = "0", size: int = 4) -> Sketch:
     text = STEP.format(arrival=arrival, group=GROUP % (size, group))
     found = sketch_of(annotate(drawn_trace(text)))
-    return msgspec.structs.replace(found, rank=number, world_size=4)
+    return msgspec.structs.replace(found, rank=number)
 
 
 def test_the_rank_with_the_shortest_call_came_last() -> None:

@@ -18,7 +18,7 @@ from stepscope.models.ranks.calls import CallColumns, CallKind, Calls
 from stepscope.models.ranks.dataset_query import query_dataset
 from stepscope.models.ranks.sketch import within_limit
 from stepscope.testing import drawn_trace
-from stepscope.trace.schema import IDLE_CAUSES, STAGES
+from stepscope.trace.schema import STAGES
 
 MB = 1_000_000
 
@@ -146,14 +146,13 @@ def test_the_largest_sketch_is_below_100_kb(seed: int) -> None:
     packed = Calls(kinds, [name(row) for row in range(100)], 10**18, [10**9] * steps, columns.pack())
     sketch = Sketch(
         rank=1,
-        world_size=4096,
         node="node",
         device="device",
         steps=list(range(steps)),
         length=times(),
         work={stage: times() for stage in STAGES},
         waiting=times(),
-        idle={cause: times() for cause in IDLE_CAUSES},
+        has_device=True,
         kernels={name(row): (123.456, 1.234567) for row in range(100)},
         kernel_steps=dice.bytes(24 * steps * 2),
         calls=packed,

@@ -31,12 +31,11 @@ def report(
         [
             Sketch(
                 rank=rank,
-                world_size=RANKS,
                 node=f"node-{rank // 8}",
                 device="A100",
                 steps=list(range(STEPS)),
                 length=length.tolist(),
-                idle={},
+                has_device=True,
                 kernels={},
                 work={name: values[rank].tolist() for name, values in work.items()},
                 waiting=(length - own[rank]).tolist(),
@@ -151,14 +150,12 @@ def test_a_rank_that_other_processes_kept_from_its_core_says_so(share: float | N
     ranks = [
         Sketch(
             rank=rank,
-            world_size=2,
             node="",
             device="",
             steps=[0, 1, 2],
             length=[18.0] * 3,
             work=longer if rank else stage,
             waiting=[1.0] * 3,
-            idle={},
             kernels={},
             core_share=share if rank else 1.0,
         )
@@ -173,14 +170,12 @@ def test_work_that_no_other_rank_has_is_not_that_of_other_processes() -> None:
     ranks = [
         Sketch(
             rank=rank,
-            world_size=2,
             node="",
             device="",
             steps=[0],
             length=[18.0],
             work={},
             waiting=[1.0],
-            idle={},
             kernels={},
             core_share=1.0 - 0.4 * rank,
         )
