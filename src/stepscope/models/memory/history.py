@@ -22,6 +22,7 @@ from stepscope.models.memory.recorded_memory import (
     refuse_several_ranks,
 )
 from stepscope.models.memory.stacked_levels import MemoryChanges, StackedLevels
+from stepscope.trace.sets import distinct_rows
 from stepscope.trace.trace import Trace
 
 
@@ -173,12 +174,10 @@ def _grouped(history: MemoryHistory, rows: Rows, size: Ids) -> list[Living]:
     groupings = (history.groupings.get(by) for by in ("kind", "module", "line"))
     none = np.full(len(rows), -1, np.int64)
     parts = [none if grouping is None else grouping.code[rows] for grouping in groupings]
-    keys, group = np.unique(np.stack(parts), axis=1, return_inverse=True)
-    group = group.ravel()
-    total = np.bincount(group, size, keys.shape[1]).astype(np.int64)
-    count = np.bincount(group, minlength=keys.shape[1])
-    largest = np.zeros(keys.shape[1], np.int64)
+    keys, group = distinct_rows(*parts)
+    total = np.bincount(group, size, len(keys)).astype(np.int64)
+    count = np.bincount(group, minlength=len(keys))
+    largest = np.zeros(len(keys), np.int64)
     np.maximum.at(largest, group, size)
     order = np.argsort(-total, kind="stable").tolist()
-    columns = (*keys, total, count, largest)
-    return [Living(*(int(column[row]) for column in columns)) for row in order]
+    return [Living(*keys[row], int(total[row]), int(count[row]), int(largest[row])) for row in order]

@@ -13,7 +13,7 @@ import numpy as np
 
 from stepscope.base.arrays import Codes8, Counts, Floats, Ids, Mask
 from stepscope.facts.annotate.attribution import Attribution
-from stepscope.models.memory.lifetimes import Lifetimes
+from stepscope.models.memory.lifetimes import Lifetimes, bytes_before
 from stepscope.models.memory.owners import KINDS
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -78,7 +78,7 @@ class AllocationRecord:
             trace=trace,
             device=device,
             attribution=attribution,
-            lifetimes=_lifetimes(table, begin, end, before),
+            lifetimes=_lifetimes(table, begin, release, before.bytes),
             address=np.concatenate([table["address"][begin], kept_before]).astype(np.int64),
             event=np.concatenate([table["event"][begin], nowhere]).astype(np.int64),
             storage=np.concatenate([storage, before.storage]),
@@ -137,13 +137,13 @@ class AllocationRecord:
         return read
 
 
-def _lifetimes(table: Table, begin: Ids, end: Ids, before: _Before) -> Lifetimes:
+def _lifetimes(table: Table, begin: Ids, release: Ids, before: Counts) -> Lifetimes:
     times = np.append(table["time_ns"].astype(np.float64), np.inf)
-    size = np.concatenate([table["bytes"][begin], before.bytes])
+    size = np.concatenate([table["bytes"][begin], before])
     return Lifetimes(
         bytes=size.astype(np.int64),
-        start=np.concatenate([times[begin], np.full(len(before.bytes), -np.inf)]),
-        end=np.concatenate([times[end], before.end]),
+        start=np.concatenate([times[begin], np.full(len(before), -np.inf)]),
+        end=times[release],
         kind=np.full(len(size), KINDS.index("unknown")),
         recorded=np.arange(len(size)),
     )
@@ -169,7 +169,6 @@ class _Before:
     """What was allocated before the recording; the last row is what nothing is known of."""
 
     bytes: Counts
-    end: Floats
     storage: Ids
     release: Ids
 
@@ -182,21 +181,12 @@ class _Before:
         others = released[~np.isin(released, ends)]
         size = [trace["storages"]["bytes"][storages], -table["bytes"][others]]
         release = np.concatenate([ends, others, [-1]]).astype(np.int64)
-        rest = _total_before(table) - int(sum(int(part.sum()) for part in size))
+        rest = bytes_before(table) - int(sum(int(part.sum()) for part in size))
         return cls(
             bytes=np.concatenate([*size, [max(rest, 0)]]).astype(np.int64),
-            end=np.append(table["time_ns"].astype(np.float64), np.inf)[release],
             storage=np.concatenate([storages, np.full(len(others) + 1, -1)]).astype(np.int64),
             release=release,
         )
-
-
-def _total_before(table: Table) -> int:
-    known = np.flatnonzero(table["allocated_bytes"] >= 0)
-    if not len(known):
-        return 0
-    first = known[0]
-    return int(table["allocated_bytes"][first] - table["bytes"][: first + 1].sum())
 
 
 def _storages(trace: Trace, device: str, moment: str) -> Ids:
