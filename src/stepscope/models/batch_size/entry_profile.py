@@ -12,7 +12,6 @@ from stepscope.models.batch_size.fit import (
     check_failed,
     fit_model,
     fit_peaks,
-    hold_back,
     memory_warnings,
     time_tolerance,
     time_warnings,
@@ -238,7 +237,8 @@ def _fitted(points: Sequence[BatchPoint], quantity: str, tolerance: float) -> Mo
     error = None
     if held and len(kept) >= 2:
         trial = _fit(kept, quantity, tolerance)
-        error = max(hold_back(trial, point.batch, getattr(point, quantity)) for point in held)
+        values = [(point.batch, getattr(point, quantity)) for point in held]
+        error = max(abs(trial.at(batch) - value) / value for batch, value in values)
     return replace(_fit(points, quantity, tolerance), own_error=error)
 
 

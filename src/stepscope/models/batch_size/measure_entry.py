@@ -143,11 +143,8 @@ class EntryMeasuring:
         except BatchError as error:
             self.notes.append(f"memory could not be estimated without running: {error}")
             return None
-        first, sizes, measured = (
-            facts[0],
-            [each["bytes"] for each in facts],
-            swept.rounds[batches[0]][0].bytes,
-        )
+        first, sizes = facts[0], [each["bytes"] for each in facts]
+        measured = swept.rounds[batches[0]][0].bytes
         return MemoryEstimate(
             batches[0],
             dict(zip(batches, sizes, strict=True)),

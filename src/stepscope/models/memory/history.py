@@ -165,19 +165,18 @@ def living_at(history: MemoryHistory, count: int) -> list[Living]:
     rows = history.changes.holding(count)
     if history.life is None:
         held = history.changes.held(count)
-        found = [Living(int(row), -1, -1, int(held[row]), 0, 0) for row in rows]
-        return sorted(found, key=lambda living: -living.bytes)
-    return _grouped(history, rows, history.life.bytes[rows])
+        living = [Living(int(row), -1, -1, int(held[row]), 0, 0) for row in rows]
+    else:
+        living = _grouped(history, rows, history.life.bytes[rows])
+    return sorted(living, key=lambda group: -group.bytes)
 
 
 def _grouped(history: MemoryHistory, rows: Rows, size: Ids) -> list[Living]:
     groupings = (history.groupings.get(by) for by in ("kind", "module", "line"))
     none = np.full(len(rows), -1, np.int64)
-    parts = [none if grouping is None else grouping.code[rows] for grouping in groupings]
-    keys, group = distinct_rows(*parts)
-    total = np.bincount(group, size, len(keys)).astype(np.int64)
-    count = np.bincount(group, minlength=len(keys))
+    keys, group = distinct_rows(*(none if each is None else each.code[rows] for each in groupings))
     largest = np.zeros(len(keys), np.int64)
     np.maximum.at(largest, group, size)
-    order = np.argsort(-total, kind="stable").tolist()
-    return [Living(*keys[row], int(total[row]), int(count[row]), int(largest[row])) for row in order]
+    total, count = np.bincount(group, size, len(keys)), np.bincount(group, minlength=len(keys))
+    sizes = zip(keys, total.tolist(), count.tolist(), largest.tolist(), strict=True)
+    return [Living(kind, module, line, int(held), *rest) for (kind, module, line), held, *rest in sizes]

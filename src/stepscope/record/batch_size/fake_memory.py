@@ -178,13 +178,11 @@ class Estimate:
         modules = _by_module(rows)
         return {
             "outcome": "estimated",
-            "batch": self._request.batch,
             "bytes": sum(size for *_, size in rows),
             "memory": {kind: sum(module[kind] for module in modules) for kind in _KINDS},
             "modules": modules,
             "history": [(entry.key, size) for entry, size in self._ledger.history if self._request.as_gpu],
             "autocast": bool(autocasts),
-            "torch": str(torch.__version__),
         }
 
     def optimizer_stepped(self, optimizer: Any) -> None:
