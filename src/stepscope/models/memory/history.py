@@ -112,11 +112,11 @@ def memory_histories(trace: Trace) -> list[MemoryHistory]:
 
 def _of_snapshot(trace: Trace) -> list[MemoryHistory]:
     devices = {*trace["segments"]["device"].tolist(), *trace["memory_events"]["device"].tolist()}
-    owners = find_owners(trace)
-    line, names = snapshot_lines(trace, owners)
+    kind, frame = find_owners(trace)
+    line, names = snapshot_lines(trace, frame)
     found = []
     for device in sorted(devices):
-        life = snapshot_lifetimes(trace, device, owners.kind)
+        life = snapshot_lifetimes(trace, device, kind)
         groupings = {"kind": Grouping(life.kind, list(KINDS)), "line": Grouping(line[life.recorded], names)}
         changes = MemoryChanges.of_lifetimes(life)
         address = trace["allocations"]["address"][life.recorded]

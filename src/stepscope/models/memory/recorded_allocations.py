@@ -69,19 +69,18 @@ class AllocationRecord:
         table = table.take(np.flatnonzero(chosen & (table["bytes"] != 0)))
         begin, end = _paired(table)
         begin, end, old = begin[begin >= 0], end[begin >= 0], end[begin < 0]
-        before = _Before.of(trace, device, table, old)
-        nowhere = np.full(len(before.bytes), -1, np.int64)
-        release = np.concatenate([end, before.release])
+        size, kept, freed = _before(trace, device, table, old)
+        nowhere, release = np.full(len(size), -1, np.int64), np.concatenate([end, freed])
         storage = _kept_at_end(trace, device, table, begin, end)
-        kept_before = np.append(trace["storages"]["address"], -1)[before.storage]
+        kept_before = np.append(trace["storages"]["address"], -1)[kept]
         return cls(
             trace=trace,
             device=device,
             attribution=attribution,
-            lifetimes=_lifetimes(table, begin, release, before.bytes),
+            lifetimes=_lifetimes(table, begin, release, size),
             address=np.concatenate([table["address"][begin], kept_before]).astype(np.int64),
             event=np.concatenate([table["event"][begin], nowhere]).astype(np.int64),
-            storage=np.concatenate([storage, before.storage]),
+            storage=np.concatenate([storage, kept]),
             released_by=np.append(table["event"], -1)[release].astype(np.int64),
         )
 
@@ -164,29 +163,19 @@ def _paired(table: Table) -> tuple[Ids, Ids]:
     return begin.astype(np.int64), end.astype(np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class _Before:
-    """What was allocated before the recording; the last row is what nothing is known of."""
-
-    bytes: Counts
-    storage: Ids
-    release: Ids
-
-    @classmethod
-    def of(cls, trace: Trace, device: str, table: Table, released: Ids) -> _Before:
-        storages = _storages(trace, device, "before")
-        address = trace["storages"]["address"][storages]
-        by_address = {int(table["address"][row]): int(row) for row in released[::-1]}
-        ends = np.array([by_address.get(int(place), -1) for place in address], np.int64)
-        others = released[~np.isin(released, ends)]
-        size = [trace["storages"]["bytes"][storages], -table["bytes"][others]]
-        release = np.concatenate([ends, others, [-1]]).astype(np.int64)
-        rest = bytes_before(table) - int(sum(int(part.sum()) for part in size))
-        return cls(
-            bytes=np.concatenate([*size, [max(rest, 0)]]).astype(np.int64),
-            storage=np.concatenate([storages, np.full(len(others) + 1, -1)]).astype(np.int64),
-            release=release,
-        )
+def _before(trace: Trace, device: str, table: Table, released: Ids) -> tuple[Counts, Ids, Ids]:
+    """Bytes, storages.id and row of release of what was allocated before the recording; the last is
+    what nothing is known of."""
+    storages = _storages(trace, device, "before")
+    address = trace["storages"]["address"][storages]
+    by_address = {int(table["address"][row]): int(row) for row in released[::-1]}
+    ends = np.array([by_address.get(int(place), -1) for place in address], np.int64)
+    others = released[~np.isin(released, ends)]
+    size = np.concatenate([trace["storages"]["bytes"][storages], -table["bytes"][others]])
+    rest = max(bytes_before(table) - int(size.sum()), 0)
+    storage = np.concatenate([storages, np.full(len(others) + 1, -1)]).astype(np.int64)
+    release = np.concatenate([ends, others, [-1]]).astype(np.int64)
+    return np.append(size, rest).astype(np.int64), storage, release
 
 
 def _storages(trace: Trace, device: str, moment: str) -> Ids:
