@@ -6,6 +6,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids, IntArray, Mask
 from stepscope.facts.annotate.attribution import Attribution
+from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.trace.schema import DEVICE_WORK
 from stepscope.trace.sets import distinct_rows
 from stepscope.trace.trace import Trace
@@ -79,9 +80,6 @@ def _main_thread(trace: Trace, step: int) -> Mask:
 
 def _device_time(trace: Trace) -> Ids:
     """The device time that each CPU event launched itself, ns, shape (events,)."""
-    events, launches = trace.events, trace["launches"]
-    result = np.zeros(len(events), np.int64)
-    work = events.text("category").mask(*DEVICE_WORK)[launches["device_event"]]
-    caller, device = launches["cpu_event"][work], launches["device_event"][work]
-    np.add.at(result, caller, events["duration_ns"][device])
-    return result
+    events, caller = trace.events, launch_of(trace)
+    work = events.text("category").mask(*DEVICE_WORK) & (caller >= 0)
+    return np.bincount(caller[work], events["duration_ns"][work], len(events)).astype(np.int64)
