@@ -9,7 +9,7 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
 from stepscope.base.arrays import Ids, Mask, Rows, Times
 from stepscope.facts.annotate.range_names import is_step
-from stepscope.trace.intervals import Intervals
+from stepscope.trace.intervals import Intervals, index_pairs
 from stepscope.trace.nesting import inherit
 
 # What each class of torch.optim does in Python takes microseconds. LBFGS has a Python loop.
@@ -110,9 +110,7 @@ def _by_step(context: RuleContext, gaps: Intervals) -> tuple[Times, Times, Rows]
     begin, finish = context.steps["start_ns"], context.steps["end_ns"]
     first = np.searchsorted(begin, gaps.starts, side="right") - 1
     last = np.searchsorted(begin, gaps.ends, side="left") - 1
-    count = last - first + 1
-    gap = np.repeat(np.arange(len(gaps)), count)
-    step = np.arange(len(gap)) - np.repeat(np.cumsum(count) - count, count) + first[gap]
+    gap, step = index_pairs(first, last + 1)
     start = np.maximum(gaps.starts[gap], begin[step])
     end = np.minimum(gaps.ends[gap], finish[step])
     long = end - start >= LONG_NS

@@ -58,7 +58,7 @@ class Intervals:
         """The intersection with `other`."""
         first = np.searchsorted(other.ends, self.starts, side="right")
         last = np.searchsorted(other.starts, self.ends, side="left")
-        left, right = _pairs(first, np.maximum(last, first))
+        left, right = index_pairs(first, np.maximum(last, first))
         return Intervals(
             np.maximum(self.starts[left], other.starts[right]), np.minimum(self.ends[left], other.ends[right])
         )
@@ -89,7 +89,7 @@ def _merge(starts: Times, ends: Times) -> tuple[Times, Times]:
     return starts[fresh], reach[np.append(np.flatnonzero(fresh)[1:] - 1, len(reach) - 1)]
 
 
-def _pairs(first: Rows, last: Rows) -> tuple[Rows, Rows]:
+def index_pairs(first: Rows, last: Rows) -> tuple[Rows, Rows]:
     """Index pairs (i, j) for every i and every j in [first[i], last[i])."""
     counts = last - first
     left = np.repeat(np.arange(len(first)), counts)

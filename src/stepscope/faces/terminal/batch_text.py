@@ -14,7 +14,6 @@ from rich.text import Text
 from stepscope.facts.roofline.rates import usable_bytes
 from stepscope.facts.summary.numbers import bar, ms, percent, size
 from stepscope.facts.summary.text_tables import WIDE, plain_table
-from stepscope.models.batch_size.fit import check_failed
 from stepscope.models.devices.device_answer import DeviceRow, DevicesAnswer, RangedValue
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ _KINDS = {
     "others": "bright_black",
 }
 _COUNTERS = {"NVML": "the GPU's counter", "RAPL": "the CPU's counter, with all that runs on it"}
-_FITS = {
+FITS = {
     "yes": ("fits", "green"),
     "no": ("does not fit", "red"),
     "unsure": ("may fit", "yellow"),
@@ -159,11 +158,10 @@ def _add_share(text: Text, profile: Profile, batch: int, note: str) -> None:
 
 def _add_unknown_limit(text: Text, profile: Profile) -> None:
     text.append("\n  No batch size is suggested: ", "yellow")
-    if _mispredicted(profile):
+    if profile.mispredicted:
         text.append("the held-back batch size was mispredicted.", "yellow")
     else:
-        largest = _largest(profile)
-        text.append(f"90 % is far beyond {largest}, the largest that was measured.", "yellow")
+        text.append(f"90 % is far beyond {profile.most}, the largest that was measured.", "yellow")
 
 
 def _add_fit(text: Text, profile: Profile, fit: Mapping[str, Any]) -> None:
@@ -171,8 +169,8 @@ def _add_fit(text: Text, profile: Profile, fit: Mapping[str, Any]) -> None:
         text.append(f"\n  Nothing fits {fit['name']}: even one sample takes more.", "yellow")
         return
     if not profile.trusts(fit["batch"]):
-        far = f"it is far from the largest that was measured, {_largest(profile)}"
-        why = "the held-back batch size was mispredicted" if _mispredicted(profile) else far
+        far = f"it is far from the largest that was measured, {profile.most}"
+        why = "the held-back batch size was mispredicted" if profile.mispredicted else far
         text.append(f"\n  What fits {fit['name']} is not known: ", "yellow")
         text.append(f"the models say {fit['batch']:,}, but {why}.", "yellow")
         return
@@ -185,14 +183,6 @@ def _add_fit(text: Text, profile: Profile, fit: Mapping[str, Any]) -> None:
         text.append(f", {size(fit['host_bytes'])} of data stay in host memory", "dim")
     if fit["extrapolated"]:
         text.append(", extrapolated", "yellow")
-
-
-def _mispredicted(profile: Profile) -> bool:
-    return check_failed(profile.time) or check_failed(profile.memory)
-
-
-def _largest(profile: Profile) -> int:
-    return max(point.batch for point in profile.points)
 
 
 def _bytes_in_range(prediction: Mapping[str, Any]) -> str:
@@ -274,7 +264,7 @@ def _step_table(answer: DevicesAnswer, wide: bool) -> Table:
     heads = ("", "batch>", "ms per step>", "samples/s>", "range", *(["memory>"] * wide), "")
     table = plain_table("On other devices, predicted", *heads)
     for name, prediction in _predictions(answer):
-        words, style = _FITS[prediction.fits]
+        words, style = FITS[prediction.fits]
         memory = size(round(prediction.bytes.value)) if prediction.bytes else ""
         table.add_row(
             name,

@@ -13,8 +13,6 @@ from stepscope.faces.terminal.output import show_answer
 if TYPE_CHECKING:
     from stepscope.models.batch_size import Result
 
-_WORDS = {"yes": "fits", "no": "does not fit", "unsure": "may fit"}
-
 
 class FitsCommand(MeasuringCommand):
     """Takes `--on` right after the script, too, unless the script has such an option."""
@@ -64,12 +62,13 @@ def fits(
 
 
 def _lines(result: Result, found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    from stepscope.faces.terminal.batch_text import FITS
     from stepscope.facts.summary.numbers import size
 
     for fit in found:
         now = fit["now"]
         low, high = map(size, now["reserved_range"])
-        yield f"{fit['name']}: batch size {now['batch']:,} {_WORDS[now['fits']]}"
+        yield f"{fit['name']}: batch size {now['batch']:,} {FITS[now['fits']][0]}"
         yield f"  {size(now['bytes'])} in use, {low} to {high} reserved of {size(fit['usable_bytes'])}"
         yield f"  {_largest(result, fit)}"
     yield from (f"! {note}" for note in result.profile.warnings)
@@ -80,5 +79,5 @@ def _largest(result: Result, fit: Mapping[str, Any]) -> str:
         return "even one sample takes more"
     least, most = (f"{end or 0:,}" for end in fit["batch_range"])
     if not result.profile.trusts(fit["batch"]):
-        return f"at least {max(point.batch for point in result.profile.points):,} fits"
+        return f"at least {result.profile.most:,} fits"
     return f"largest batch size: {fit['batch']:,} ({least} to {most})"

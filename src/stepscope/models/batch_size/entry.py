@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any
 
 from stepscope.base.scratch import Scratch
 from stepscope.errors import BatchError
 from stepscope.models.batch_size.find_site import find_site
 from stepscope.models.batch_size.site import Site, SiteChoice, edit_site
 from stepscope.models.batch_size.source_files import EditableText, declared_encoding, read_source
-from stepscope.record.batch_size.request import Effort, Request
+from stepscope.record.batch_size.request import Request
 
 _JAX = re.compile(r"^\s*(?:import|from)\s+(?:jax|flax|equinox|haiku|optax)\b", re.MULTILINE)
 _TORCH = re.compile(r"^\s*(?:import|from)\s+(?:torch|lightning|transformers)\b", re.MULTILINE)
@@ -59,17 +60,12 @@ class Entry:
             return ""
         return "jax" if _JAX.search(text) and not _TORCH.search(text) else "torch"
 
-    def request(
-        self,
-        batch: int,
-        *,
-        effort: Effort | None = None,
-        capture: str | None = None,
-        estimate: bool = False,
-        as_gpu: bool = False,
-        timeout_s: float = 600.0,
-    ) -> Request:
-        """The request to measure a batch size; the user's files are not written."""
+    def request(self, batch: int, **how: Any) -> Request:
+        """The request to measure a batch size; the user's files are not written.
+
+        Args:
+            how: fields of `Request` that say how: `effort`, `capture`, `estimate`, `as_gpu`, `timeout_s`.
+        """
         arguments, files = self._with(batch)
         return Request(
             entry=self.path,
@@ -82,12 +78,8 @@ class Entry:
             folder=self.folder,
             edits={path: f"{self.sources[path].unicode_mark}{text}" for path, text in files.items()},
             encodings={path: self.sources[path].encoding for path in files},
-            capture=capture,
-            estimate=estimate,
-            as_gpu=as_gpu,
-            effort=effort or Effort(),
-            timeout_s=timeout_s,
             scratch=self.scratch.to_json() if self.scratch else None,
+            **how,
         )
 
     def _with(self, batch: int) -> tuple[tuple[str, ...], dict[str, str]]:

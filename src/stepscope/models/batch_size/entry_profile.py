@@ -12,7 +12,6 @@ from stepscope.models.batch_size.fit import (
     check_failed,
     fit_model,
     fit_peaks,
-    hold_back,
     memory_warnings,
     time_tolerance,
     time_warnings,
@@ -90,6 +89,21 @@ class Profile:
         return 1e3 * self.samples_per_batch * max(rates)
 
     @property
+    def least(self) -> int:
+        """The smallest batch size that was measured."""
+        return min(point.batch for point in self.points)
+
+    @property
+    def most(self) -> int:
+        """The largest batch size that was measured."""
+        return max(point.batch for point in self.points)
+
+    @property
+    def mispredicted(self) -> bool:
+        """Whether a model mispredicted the point that was held back."""
+        return check_failed(self.time) or check_failed(self.memory)
+
+    @property
     def fit_error(self) -> float | None:
         """Relative error of the run time predicted for the point held back."""
         return self.time.own_error if self.time else None
@@ -152,16 +166,14 @@ class Profile:
 
     def extrapolates(self, batch: int) -> bool:
         """Whether a batch size is outside the measured range."""
-        measured = [point.batch for point in self.points]
-        return not measured or not min(measured) <= batch <= max(measured)
+        return not self.points or not self.least <= batch <= self.most
 
     def trusts(self, batch: int) -> bool:
         """Whether a prediction may be acted on: at most twice as far as was measured, in either
         direction, and nowhere if a model mispredicted the point that was held back."""
-        measured = [point.batch for point in self.points]
-        if not measured or check_failed(self.time) or check_failed(self.memory):
+        if not self.points or self.mispredicted:
             return False
-        return min(measured) <= REACH * batch and batch <= REACH * max(measured)
+        return self.least <= REACH * batch and batch <= REACH * self.most
 
     def suggestion(self, capacity: float | None = None) -> int | None:
         """The smallest batch size with 90 % of the limit of throughput, or the largest that memory
@@ -210,10 +222,14 @@ def make_profile(
         return Profile(tuple(points), None, None, too_large, device or {}, tuple(notes))
     if len(points) < 3:
         notes.append("only two batch sizes could be measured, so the ranges are not meaningful")
-    time = _fitted(points, "ms", time_tolerance(points))
-    memory = _fitted(points, "bytes", MEMORY_TOLERANCE)
+    time, memory = fit_time(points), _fitted(points, "bytes", MEMORY_TOLERANCE)
     notes += [*time_warnings(time, points), *memory_warnings(memory)]
     return Profile(tuple(points), time, memory, too_large, device or {}, tuple(notes))
+
+
+def fit_time(points: Sequence[BatchPoint]) -> Model:
+    """Run time over the batch size, with the error on what was held back."""
+    return _fitted(points, "ms", time_tolerance(points))
 
 
 def _fitted(points: Sequence[BatchPoint], quantity: str, tolerance: float) -> Model:
@@ -221,7 +237,8 @@ def _fitted(points: Sequence[BatchPoint], quantity: str, tolerance: float) -> Mo
     error = None
     if held and len(kept) >= 2:
         trial = _fit(kept, quantity, tolerance)
-        error = max(hold_back(trial, point.batch, getattr(point, quantity)) for point in held)
+        values = [(point.batch, getattr(point, quantity)) for point in held]
+        error = max(abs(trial.at(batch) - value) / value for batch, value in values)
     return replace(_fit(points, quantity, tolerance), own_error=error)
 
 

@@ -263,11 +263,6 @@ def _runs(x: Floats, y: Floats, tolerance: float) -> list[slice]:
     return [slice(*run) for run in zip(starts, ends, strict=True)]
 
 
-def hold_back(model: Model, batch: float, value: float) -> float:
-    """The relative error of a model on a point that it was not made from."""
-    return abs(model.at(batch) - value) / value
-
-
 def _model(
     pieces: tuple[Piece, ...],
     x: Floats,

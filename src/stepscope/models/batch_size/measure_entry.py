@@ -60,26 +60,9 @@ class MemoryEstimate:
         }
 
 
-def estimate(
-    worker: Worker,
-    entry: Entry,
-    batches: Sequence[int],
-    measured: int | None = None,
-    timeout_s: float = 600.0,
-) -> MemoryEstimate:
-    """Estimate the peak at some batch sizes; raises BatchError if the script cannot run on fake
-    tensors; says why."""
-    unique = dict.fromkeys(batches)
-    facts = {batch: estimate_at(worker, entry, batch, timeout_s) for batch in unique}
-    sizes = {batch: int(estimated["bytes"]) for batch, estimated in facts.items()}
-    first = facts[batches[0]]
-    model = fit_peaks(list(sizes), list(sizes.values())) if len(sizes) > 1 else None
-    error = first["bytes"] / measured - 1 if measured else None
-    return MemoryEstimate(batches[0], sizes, first["memory"], first["modules"], model, error)
-
-
 def estimate_at(worker: Worker, entry: Entry, batch: int, timeout_s: float, as_gpu: bool = False) -> RunFacts:
-    """The estimate at one batch size; raises BatchError as `estimate`."""
+    """Memory at one batch size without computing; raises BatchError if the script cannot run on fake
+    tensors; says why."""
     request = entry.request(batch, estimate=True, as_gpu=as_gpu, timeout_s=timeout_s)
     facts = worker.run(request).facts
     if facts["outcome"] == "estimated":
@@ -152,15 +135,24 @@ class EntryMeasuring:
         if not self.plan.estimate or self.device.get("type") != "cpu" or self._is_jax:
             return None
         progress("memory without computing", len(swept.rounds), len(swept.rounds) + 1)
-        batches = list(swept.rounds)[:POINTS]
-        measured = swept.rounds[batches[0]][0].bytes
+        batches, timeout_s = list(swept.rounds)[:POINTS], self.plan.timeout_s
         try:
-            return estimate(self.worker, self.entry, batches, measured, self.plan.timeout_s)
+            facts = [estimate_at(self.worker, self.entry, batch, timeout_s) for batch in batches]
         except Cancelled:
             raise
         except BatchError as error:
             self.notes.append(f"memory could not be estimated without running: {error}")
             return None
+        first, sizes = facts[0], [each["bytes"] for each in facts]
+        measured = swept.rounds[batches[0]][0].bytes
+        return MemoryEstimate(
+            batches[0],
+            dict(zip(batches, sizes, strict=True)),
+            first["memory"],
+            first["modules"],
+            fit_peaks(batches, sizes) if len(sizes) > 1 else None,
+            first["bytes"] / measured - 1 if measured else None,
+        )
 
     def warnings(self, swept: Sweep) -> list[str]:
         """What the user should know of the measurements."""

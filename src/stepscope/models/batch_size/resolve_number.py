@@ -87,10 +87,6 @@ class NumberOrigin:
     option: str | None = None
 
 
-class TooManyPlacesError(RecursionError):
-    """A number may come from more places than can be looked at while somebody types."""
-
-
 class Resolver:
     """Follows expressions within one file, to numbers from `least`.
 
@@ -124,7 +120,9 @@ class Resolver:
     def _visit(self, count: int) -> None:
         self._left -= count
         if self._left < 0:
-            raise TooManyPlacesError
+            raise RecursionError(
+                "a number may come from more places than can be looked at while somebody types"
+            )
 
     def _follow(self, node: ast.expr | None, at: Definition) -> Iterator[NumberOrigin]:
         if node is None:

@@ -6,7 +6,9 @@ import numpy as np
 
 from stepscope.base.arrays import Ids, IntArray, Mask
 from stepscope.facts.annotate.attribution import Attribution
+from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.trace.schema import DEVICE_WORK
+from stepscope.trace.sets import distinct_rows
 from stepscope.trace.trace import Trace
 
 
@@ -45,9 +47,7 @@ def find_costs(trace: Trace, attribution: Attribution, step: int, scale: float) 
     device_ns = _device_time(trace)
     on_device = bool(device_ns[np.flatnonzero(events["step"] == step)].any())
     names = ("module", "operator", "lines", "stage", "backward")
-    key = np.stack([getattr(attribution, name)[rows] for name in names], axis=1)
-    groups, place = np.unique(key, axis=0, return_inverse=True)
-    place = place.ravel()
+    groups, place = distinct_rows(*(getattr(attribution, name)[rows] for name in names))
 
     def total(values: IntArray) -> list[float]:
         sums = np.bincount(place, values[rows].astype(float), len(groups))
@@ -57,7 +57,7 @@ def find_costs(trace: Trace, attribution: Attribution, step: int, scale: float) 
     own = attribution.root == np.arange(len(events))
     calls = np.bincount(place[own[rows] & ~attribution.backward[rows]], minlength=len(groups))
     times = total(device_ns) if on_device else cpu
-    parts = zip(groups.tolist(), times, cpu, calls.tolist(), strict=True)
+    parts = zip(groups, times, cpu, calls.tolist(), strict=True)
     return [
         Cost(module, operator, lines, stage, bool(backward), ms, cpu_ms, count)
         for (module, operator, lines, stage, backward), ms, cpu_ms, count in parts
@@ -80,9 +80,6 @@ def _main_thread(trace: Trace, step: int) -> Mask:
 
 def _device_time(trace: Trace) -> Ids:
     """The device time that each CPU event launched itself, ns, shape (events,)."""
-    events, launches = trace.events, trace["launches"]
-    result = np.zeros(len(events), np.int64)
-    work = events.text("category").mask(*DEVICE_WORK)[launches["device_event"]]
-    caller, device = launches["cpu_event"][work], launches["device_event"][work]
-    np.add.at(result, caller, events["duration_ns"][device])
-    return result
+    events, caller = trace.events, launch_of(trace)
+    work = events.text("category").mask(*DEVICE_WORK) & (caller >= 0)
+    return np.bincount(caller[work], events["duration_ns"][work], len(events)).astype(np.int64)

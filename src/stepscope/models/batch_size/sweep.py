@@ -18,7 +18,8 @@ from itertools import pairwise
 from math import log
 
 from stepscope.errors import BatchError
-from stepscope.models.batch_size.fit import Model, convex_range, fit_model, hold_back, time_tolerance
+from stepscope.models.batch_size.entry_profile import fit_time
+from stepscope.models.batch_size.fit import convex_range, time_tolerance
 from stepscope.models.batch_size.measurement import BatchPoint, MeasuredBatch, combine
 from stepscope.record.batch_size.request import Effort
 
@@ -178,25 +179,10 @@ def refine(points: Sequence[BatchPoint]) -> int | None:
         >>> refine(points)  # the other kernel begins between 12 and 16
         14
     """
-    model = _time_model(points)
-    if model.linear and not _misses(model, points):
+    model, tolerance = fit_time(points), time_tolerance(points)
+    if model.linear and max(model.residual(), model.own_error or 0.0) <= tolerance:
         return None
     return _between(points)
-
-
-def _time_model(points: Sequence[BatchPoint]) -> Model:
-    return fit_model(
-        [point.batch for point in points], [point.ms for point in points], tolerance=time_tolerance(points)
-    )
-
-
-def _misses(model: Model, points: Sequence[BatchPoint]) -> bool:
-    """Whether the model, or the one without the held-back point, is off by more than noise."""
-    worst = model.residual()
-    for held in (point for point in points if point.held_back):
-        others = _time_model([point for point in points if point is not held])
-        worst = max(worst, hold_back(others, held.batch, held.ms))
-    return worst > time_tolerance(points)
 
 
 def _between(points: Sequence[BatchPoint]) -> int | None:

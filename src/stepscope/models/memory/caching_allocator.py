@@ -45,7 +45,6 @@ class AllocatorSettings:
 class _Block:
     size: int
     small: bool
-    stream: int
     before: int | None = None
     after: int | None = None
     used: bool = True
@@ -75,22 +74,22 @@ class CachingAllocator:
     peak_allocated: int = 0
     retries: int = 0
     _blocks: dict[int, _Block] = field(default_factory=dict)
-    _free: dict[tuple[bool, int], list[tuple[int, int]]] = field(default_factory=dict)
-    _end: dict[tuple[bool, int], int] = field(default_factory=dict)
+    _free: dict[bool, list[tuple[int, int]]] = field(default_factory=dict)
+    _end: dict[bool, int] = field(default_factory=dict)
     _next: int = 0
 
-    def allocate(self, size: int, stream: int = 0) -> int:
+    def allocate(self, size: int) -> int:
         """A block of at least `size` bytes, by its address.
 
         Raises:
             OutOfMemory: if it exceeds the capacity.
         """
         size = max(_BLOCK, -(-size // _BLOCK) * _BLOCK)
-        pool = (size <= _SMALL, stream)
-        address = self._best_fit(pool, size)
+        small = size <= _SMALL
+        address = self._best_fit(small, size)
         if address is None:
-            address = self._grow(pool, size) if self.settings.expandable else self._new_segment(pool, size)
-        self._split(pool, address, size)
+            address = self._grow(small, size) if self.settings.expandable else self._new_segment(small, size)
+        self._split(small, address, size)
         block = self._blocks[address]
         block.used = True
         self.allocated += block.size
@@ -113,25 +112,25 @@ class CachingAllocator:
 
     def release(self) -> None:
         """Return all segments without a block in use, as `torch.cuda.empty_cache()` does."""
-        for pool, blocks in self._free.items():
+        for small, blocks in self._free.items():
             whole = [address for _, address in blocks if self._is_segment(address)]
             for address in whole:
                 self.reserved -= self._blocks[address].size
                 self._take(address)
                 del self._blocks[address]
-                self._end.pop(pool, None)
+                self._end.pop(small, None)
 
     def _is_segment(self, address: int) -> bool:
         block = self._blocks[address]
         return block.before is None and block.after is None
 
-    def _best_fit(self, pool: tuple[bool, int], size: int) -> int | None:
-        blocks = self._free.setdefault(pool, [])
+    def _best_fit(self, small: bool, size: int) -> int | None:
+        blocks = self._free.setdefault(small, [])
         place = bisect_left(blocks, (size, -1))
         if place == len(blocks):
             return None
         found, address = blocks[place]
-        if not pool[0] and self._too_large(found, size):
+        if not small and self._too_large(found, size):
             return None
         blocks.pop(place)
         return address
@@ -143,20 +142,20 @@ class CachingAllocator:
             return False
         return size < limit <= block or (size >= limit and block >= size + _LARGE_SEGMENT)
 
-    def _new_segment(self, pool: tuple[bool, int], size: int) -> int:
-        if pool[0]:
+    def _new_segment(self, small: bool, size: int) -> int:
+        if small:
             room = _SMALL_SEGMENT
         else:
             room = _LARGE_SEGMENT if size < _OWN_SEGMENT else -(-size // _ROUND_SEGMENT) * _ROUND_SEGMENT
         self._reserve(room)
         address, self._next = self._next, self._next + room + _BLOCK  # segments never merge
-        self._blocks[address] = _Block(room, *pool)
+        self._blocks[address] = _Block(room, small)
         return address
 
-    def _grow(self, pool: tuple[bool, int], size: int) -> int:
+    def _grow(self, small: bool, size: int) -> int:
         """The free end of the pool's segment, grown by whole pages."""
-        page = _SMALL_SEGMENT if pool[0] else _LARGE_SEGMENT
-        last = self._end.get(pool)
+        page = _SMALL_SEGMENT if small else _LARGE_SEGMENT
+        last = self._end.get(small)
         free_end = last is not None and not self._blocks[last].used
         missing = size - (self._blocks[last].size if last is not None and free_end else 0)
         room = -(-missing // page) * page
@@ -167,10 +166,10 @@ class CachingAllocator:
             return last
         address = self._next if last is None else last + self._blocks[last].size
         self._next += 1 << 46 if last is None else 0  # a reserved range of addresses for each pool
-        self._blocks[address] = _Block(room, *pool, before=last)
+        self._blocks[address] = _Block(room, small, before=last)
         if last is not None:
             self._blocks[last].after = address
-        self._end[pool] = address
+        self._end[small] = address
         return address
 
     def _reserve(self, room: int) -> None:
@@ -182,22 +181,22 @@ class CachingAllocator:
         self.reserved += room
         self.peak_reserved = max(self.peak_reserved, self.reserved)
 
-    def _split(self, pool: tuple[bool, int], address: int, size: int) -> None:
+    def _split(self, small: bool, address: int, size: int) -> None:
         block = self._blocks[address]
         rest, limit = block.size - size, self.settings.max_split_bytes
-        if pool[0] or self.settings.expandable:
+        if small or self.settings.expandable:
             splits = rest >= _BLOCK
         else:
             splits = rest > _SMALL and (limit is None or size < limit)
         if not splits:
             return
         new = address + size
-        self._blocks[new] = _Block(rest, *pool, before=address, after=block.after, used=False)
+        self._blocks[new] = _Block(rest, small, before=address, after=block.after, used=False)
         if block.after is not None:
             self._blocks[block.after].before = new
         block.after, block.size = new, size
-        if self._end.get(pool) == address:
-            self._end[pool] = new
+        if self._end.get(small) == address:
+            self._end[small] = new
         self._put(new)
 
     def _merge(self, address: int, following: int) -> None:
@@ -206,23 +205,20 @@ class CachingAllocator:
         block.after = gone.after
         if gone.after is not None:
             self._blocks[gone.after].before = address
-        pool = (block.small, block.stream)
-        if self._end.get(pool) == following:
-            self._end[pool] = address
+        if self._end.get(block.small) == following:
+            self._end[block.small] = address
 
     def _put(self, address: int) -> None:
         block = self._blocks[address]
-        insort(self._free.setdefault((block.small, block.stream), []), (block.size, address))
+        insort(self._free.setdefault(block.small, []), (block.size, address))
 
     def _take(self, address: int) -> None:
         block = self._blocks[address]
-        blocks = self._free[block.small, block.stream]
+        blocks = self._free[block.small]
         blocks.pop(bisect_left(blocks, (block.size, address)))
 
 
-def replay(
-    changes: Iterable[tuple[int, int]], settings: AllocatorSettings | None = None, capacity: int | None = None
-) -> CachingAllocator:
+def replay(changes: Iterable[tuple[int, int]], capacity: int | None = None) -> CachingAllocator:
     """The allocator after allocations and releases.
 
     Args:
@@ -236,7 +232,7 @@ def replay(
         >>> replay([(1, 4 << 20), (2, 4 << 20), (1, -1), (3, 4 << 20)]).peak_reserved >> 20
         20
     """
-    allocator = CachingAllocator(settings or AllocatorSettings(), capacity)
+    allocator = CachingAllocator(capacity=capacity)
     addresses: dict[int, int] = {}
     for key, size in changes:
         if size >= 0:

@@ -22,6 +22,7 @@ from stepscope.models.memory.recorded_memory import (
     refuse_several_ranks,
 )
 from stepscope.models.memory.stacked_levels import MemoryChanges, StackedLevels
+from stepscope.trace.sets import distinct_rows
 from stepscope.trace.trace import Trace
 
 
@@ -111,11 +112,11 @@ def memory_histories(trace: Trace) -> list[MemoryHistory]:
 
 def _of_snapshot(trace: Trace) -> list[MemoryHistory]:
     devices = {*trace["segments"]["device"].tolist(), *trace["memory_events"]["device"].tolist()}
-    owners = find_owners(trace)
-    line, names = snapshot_lines(trace, owners)
+    kind, frame = find_owners(trace)
+    line, names = snapshot_lines(trace, frame)
     found = []
     for device in sorted(devices):
-        life = snapshot_lifetimes(trace, device, owners.kind)
+        life = snapshot_lifetimes(trace, device, kind)
         groupings = {"kind": Grouping(life.kind, list(KINDS)), "line": Grouping(line[life.recorded], names)}
         changes = MemoryChanges.of_lifetimes(life)
         address = trace["allocations"]["address"][life.recorded]
@@ -164,21 +165,18 @@ def living_at(history: MemoryHistory, count: int) -> list[Living]:
     rows = history.changes.holding(count)
     if history.life is None:
         held = history.changes.held(count)
-        found = [Living(int(row), -1, -1, int(held[row]), 0, 0) for row in rows]
-        return sorted(found, key=lambda living: -living.bytes)
-    return _grouped(history, rows, history.life.bytes[rows])
+        living = [Living(int(row), -1, -1, int(held[row]), 0, 0) for row in rows]
+    else:
+        living = _grouped(history, rows, history.life.bytes[rows])
+    return sorted(living, key=lambda group: -group.bytes)
 
 
 def _grouped(history: MemoryHistory, rows: Rows, size: Ids) -> list[Living]:
     groupings = (history.groupings.get(by) for by in ("kind", "module", "line"))
     none = np.full(len(rows), -1, np.int64)
-    parts = [none if grouping is None else grouping.code[rows] for grouping in groupings]
-    keys, group = np.unique(np.stack(parts), axis=1, return_inverse=True)
-    group = group.ravel()
-    total = np.bincount(group, size, keys.shape[1]).astype(np.int64)
-    count = np.bincount(group, minlength=keys.shape[1])
-    largest = np.zeros(keys.shape[1], np.int64)
+    keys, group = distinct_rows(*(none if each is None else each.code[rows] for each in groupings))
+    largest = np.zeros(len(keys), np.int64)
     np.maximum.at(largest, group, size)
-    order = np.argsort(-total, kind="stable").tolist()
-    columns = (*keys, total, count, largest)
-    return [Living(*(int(column[row]) for column in columns)) for row in order]
+    total, count = np.bincount(group, size, len(keys)), np.bincount(group, minlength=len(keys))
+    sizes = zip(keys, total.tolist(), count.tolist(), largest.tolist(), strict=True)
+    return [Living(kind, module, line, int(held), *rest) for (kind, module, line), held, *rest in sizes]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from stepscope.base.arrays import Codes, Counts, Floats, Ids, Mask, Times
+from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 TAKES = ("segment_alloc", "segment_map")
@@ -58,19 +59,23 @@ class Lifetimes:
         """The same rows with other columns."""
         return replace(self, **columns)
 
-    def over_time(self) -> tuple[Floats, Counts]:
-        """The bytes in use after each change: times and bytes, the first before any change.
+    def moments(self) -> tuple[Floats, Ids, Mask]:
+        """When allocations begin or end, in order of time: times, rows, and whether they begin then.
 
         Releases come first at one moment, as memory is given back before it is taken again.
         """
-        begins = np.flatnonzero(np.isfinite(self.start))
-        ends = np.flatnonzero(np.isfinite(self.end))
-        times = np.concatenate([self.start[begins], self.end[ends]])
-        changes = np.concatenate([self.bytes[begins], -self.bytes[ends]])
-        order = np.lexsort((changes, times))
+        ends, begins = (np.flatnonzero(np.isfinite(time)) for time in (self.end, self.start))
+        times = np.concatenate([self.end[ends], self.start[begins]])
+        order = np.argsort(times, kind="stable")
+        return times[order], np.concatenate([ends, begins])[order], order >= len(ends)
+
+    def over_time(self) -> tuple[Floats, Counts]:
+        """The bytes in use after each change: times and bytes, the first before any change."""
+        times, rows, begins = self.moments()
+        changes = np.where(begins, self.bytes[rows], -self.bytes[rows])
         before = int(self.bytes[np.isneginf(self.start)].sum())
-        level = before + np.concatenate([[0], np.cumsum(changes[order])]).astype(np.int64)
-        return np.concatenate([[-np.inf], times[order]]), level
+        level = before + np.concatenate([[0], np.cumsum(changes)]).astype(np.int64)
+        return np.concatenate([[-np.inf], times]), level
 
     def peak(self) -> tuple[int, float]:
         """The most bytes in use, and when.
@@ -102,6 +107,12 @@ def snapshot_lifetimes(trace: Trace, device: int, kind: Codes) -> Lifetimes:
         kind=kind[rows],
         recorded=rows,
     )
+
+
+def bytes_before(table: Table) -> int:
+    """What was in use before the changes of a device in table `memory`; 0 if the file does not say."""
+    stated = np.flatnonzero(table["allocated_bytes"] >= 0)[:1]
+    return sum(int(table["allocated_bytes"][row] - table["bytes"][: row + 1].sum()) for row in stated)
 
 
 def reserved_over_time(trace: Trace, device: int) -> tuple[Times, Counts]:

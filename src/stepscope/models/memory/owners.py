@@ -6,11 +6,9 @@ temporary. What was there before the history has no stack; where its sizes are t
 gradients, it is the weights and the optimizer state.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from stepscope.base.arrays import Codes, Ids, Ids32, Mask, Rows, Times
+from stepscope.base.arrays import Codes, Ids, Mask, Rows, Times
 from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.models.memory.stack_roles import (
     ACTIVATIONS,
@@ -26,7 +24,7 @@ from stepscope.models.memory.stack_roles import (
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
-__all__ = ["KINDS", "Owners", "find_owners", "snapshot_lines"]
+__all__ = ["KINDS", "find_owners", "snapshot_lines"]
 
 _SHORT = 16  # changes of the allocator within which a temporary is released
 _ROUNDING = 512  # bytes; PyTorch's allocator rounds sizes up to this
@@ -35,21 +33,13 @@ _LEAST_MATCHED = 0.9  # of the gradients' bytes; chosen: less is a coincidence o
 _MOST_STATES = 3  # tensors of state for each weight: Adam has two, AMSGrad three
 
 
-@dataclass(frozen=True)
-class Owners:
-    """For each allocation who made it.
+def find_owners(trace: Trace) -> tuple[Codes, Ids]:
+    """Who made each allocation of a memory snapshot.
 
-    Attributes:
-        line: stacks.id of the innermost Python frame in the user's code, -1 where unknown, shape (n,).
-        kind: position in `KINDS`, shape (n,).
+    Returns:
+        Position in `KINDS`, shape (n,); stacks.id of the innermost Python frame in the user's code,
+        -1 where unknown, shape (n,).
     """
-
-    line: Ids32
-    kind: Codes
-
-
-def find_owners(trace: Trace) -> Owners:
-    """The owner of each allocation of a memory snapshot."""
     roles, table = find_roles(trace["stacks"]), trace["allocations"]
     stack = table["stack"]
     kind, backward = np.append(roles.role, UNKNOWN)[stack], np.append(roles.backward, False)[stack]
@@ -62,7 +52,7 @@ def find_owners(trace: Trace) -> Owners:
     for device in np.unique(table["device"]).tolist():
         _name_what_was_there(trace, device, kind)
         _name_replaced(table, device, kind)
-    return Owners(np.append(roles.line, -1)[stack].astype(np.int32), kind.astype(np.int64))
+    return kind.astype(np.int64), np.append(roles.line, -1)[stack].astype(np.int64)
 
 
 def _made_by_autograd(table: Table, roles: StackRoles) -> Mask:
@@ -195,11 +185,11 @@ def _rank(values: Times) -> Rows:
     return rank
 
 
-def snapshot_lines(trace: Trace, owners: Owners) -> tuple[Ids, list[str]]:
+def snapshot_lines(trace: Trace, frame: Ids) -> tuple[Ids, list[str]]:
     """Position of each allocation's line, the same for all frames of one line, and the names."""
     stacks = trace["stacks"]
     rows = zip(stacks.text("file"), stacks["line"].tolist(), stacks.text("function"), strict=True)
     names = [f"{file}:{line} {function}" for file, line, function in rows]
     first: dict[str, int] = {}
     places = [first.setdefault(name, row) for row, name in enumerate(names)]
-    return np.array([*places, -1], np.int64)[owners.line], names
+    return np.array([*places, -1], np.int64)[frame], names

@@ -13,7 +13,7 @@ import numpy as np
 
 from stepscope.base.arrays import Codes8, Counts, Floats, Ids, Mask
 from stepscope.facts.annotate.attribution import Attribution
-from stepscope.models.memory.lifetimes import Lifetimes
+from stepscope.models.memory.lifetimes import Lifetimes, bytes_before
 from stepscope.models.memory.owners import KINDS
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -69,19 +69,18 @@ class AllocationRecord:
         table = table.take(np.flatnonzero(chosen & (table["bytes"] != 0)))
         begin, end = _paired(table)
         begin, end, old = begin[begin >= 0], end[begin >= 0], end[begin < 0]
-        before = _Before.of(trace, device, table, old)
-        nowhere = np.full(len(before.bytes), -1, np.int64)
-        release = np.concatenate([end, before.release])
+        size, kept, freed = _before(trace, device, table, old)
+        nowhere, release = np.full(len(size), -1, np.int64), np.concatenate([end, freed])
         storage = _kept_at_end(trace, device, table, begin, end)
-        kept_before = np.append(trace["storages"]["address"], -1)[before.storage]
+        kept_before = np.append(trace["storages"]["address"], -1)[kept]
         return cls(
             trace=trace,
             device=device,
             attribution=attribution,
-            lifetimes=_lifetimes(table, begin, end, before),
+            lifetimes=_lifetimes(table, begin, release, size),
             address=np.concatenate([table["address"][begin], kept_before]).astype(np.int64),
             event=np.concatenate([table["event"][begin], nowhere]).astype(np.int64),
-            storage=np.concatenate([storage, before.storage]),
+            storage=np.concatenate([storage, kept]),
             released_by=np.append(table["event"], -1)[release].astype(np.int64),
         )
 
@@ -137,13 +136,13 @@ class AllocationRecord:
         return read
 
 
-def _lifetimes(table: Table, begin: Ids, end: Ids, before: _Before) -> Lifetimes:
+def _lifetimes(table: Table, begin: Ids, release: Ids, before: Counts) -> Lifetimes:
     times = np.append(table["time_ns"].astype(np.float64), np.inf)
-    size = np.concatenate([table["bytes"][begin], before.bytes])
+    size = np.concatenate([table["bytes"][begin], before])
     return Lifetimes(
         bytes=size.astype(np.int64),
-        start=np.concatenate([times[begin], np.full(len(before.bytes), -np.inf)]),
-        end=np.concatenate([times[end], before.end]),
+        start=np.concatenate([times[begin], np.full(len(before), -np.inf)]),
+        end=times[release],
         kind=np.full(len(size), KINDS.index("unknown")),
         recorded=np.arange(len(size)),
     )
@@ -164,39 +163,19 @@ def _paired(table: Table) -> tuple[Ids, Ids]:
     return begin.astype(np.int64), end.astype(np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class _Before:
-    """What was allocated before the recording; the last row is what nothing is known of."""
-
-    bytes: Counts
-    end: Floats
-    storage: Ids
-    release: Ids
-
-    @classmethod
-    def of(cls, trace: Trace, device: str, table: Table, released: Ids) -> _Before:
-        storages = _storages(trace, device, "before")
-        address = trace["storages"]["address"][storages]
-        by_address = {int(table["address"][row]): int(row) for row in released[::-1]}
-        ends = np.array([by_address.get(int(place), -1) for place in address], np.int64)
-        others = released[~np.isin(released, ends)]
-        size = [trace["storages"]["bytes"][storages], -table["bytes"][others]]
-        release = np.concatenate([ends, others, [-1]]).astype(np.int64)
-        rest = _total_before(table) - int(sum(int(part.sum()) for part in size))
-        return cls(
-            bytes=np.concatenate([*size, [max(rest, 0)]]).astype(np.int64),
-            end=np.append(table["time_ns"].astype(np.float64), np.inf)[release],
-            storage=np.concatenate([storages, np.full(len(others) + 1, -1)]).astype(np.int64),
-            release=release,
-        )
-
-
-def _total_before(table: Table) -> int:
-    known = np.flatnonzero(table["allocated_bytes"] >= 0)
-    if not len(known):
-        return 0
-    first = known[0]
-    return int(table["allocated_bytes"][first] - table["bytes"][: first + 1].sum())
+def _before(trace: Trace, device: str, table: Table, released: Ids) -> tuple[Counts, Ids, Ids]:
+    """Bytes, storages.id and row of release of what was allocated before the recording; the last is
+    what nothing is known of."""
+    storages = _storages(trace, device, "before")
+    address = trace["storages"]["address"][storages]
+    by_address = {int(table["address"][row]): int(row) for row in released[::-1]}
+    ends = np.array([by_address.get(int(place), -1) for place in address], np.int64)
+    others = released[~np.isin(released, ends)]
+    size = np.concatenate([trace["storages"]["bytes"][storages], -table["bytes"][others]])
+    rest = max(bytes_before(table) - int(size.sum()), 0)
+    storage = np.concatenate([storages, np.full(len(others) + 1, -1)]).astype(np.int64)
+    release = np.concatenate([ends, others, [-1]]).astype(np.int64)
+    return np.append(size, rest).astype(np.int64), storage, release
 
 
 def _storages(trace: Trace, device: str, moment: str) -> Ids:

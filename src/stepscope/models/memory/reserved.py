@@ -68,7 +68,8 @@ def _changes(life: Lifetimes, cycles: int) -> Iterator[tuple[int, int]]:
     stays = np.flatnonzero(before & after)
     yield from ((int(row), size[row]) for row in stays[np.argsort(-life.bytes[stays], kind="stable")])
     left_by, made_again = _left_behind(life, before, after)
-    moments = _moments(life, before)
+    _, rows, begin = life.moments()
+    moments = list(zip(rows.tolist(), begin.tolist(), strict=True))
     for base in range(count, (1 + cycles) * count, count):
         for row, begins in moments:
             if begins:
@@ -77,14 +78,6 @@ def _changes(life: Lifetimes, cycles: int) -> Iterator[tuple[int, int]]:
                 yield base + row, size[row]
             else:
                 yield base - count + left_by.get(row, row) if before[row] else base + row, -1
-
-
-def _moments(life: Lifetimes, before: Mask) -> list[tuple[int, bool]]:
-    """Rows in order of time, and whether each begins then; releases come first at one moment."""
-    begin, end = np.flatnonzero(~before), np.flatnonzero(np.isfinite(life.end))
-    rows, begins = np.concatenate([end, begin]), np.arange(len(end) + len(begin)) >= len(end)
-    order = np.lexsort((begins, np.concatenate([life.end[end], life.start[begin]])))
-    return list(zip(rows[order].tolist(), begins[order].tolist(), strict=True))
 
 
 def _left_behind(life: Lifetimes, before: Mask, after: Mask) -> tuple[dict[int, int], set[int]]:

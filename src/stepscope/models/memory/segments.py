@@ -6,6 +6,7 @@ import numpy as np
 from stepscope.base.arrays import Counts, Ids, Mask
 from stepscope.models.memory.history import MemoryHistory
 from stepscope.models.memory.lifetimes import RETURNS, TAKES
+from stepscope.trace.intervals import index_pairs
 from stepscope.trace.trace import Trace
 
 _LISTED = 5  # pinned segments, those with most free memory
@@ -174,8 +175,7 @@ def _parts(address: Ids, size: Counts, start: Ids, length: Counts, kind: Ids, se
     first = np.floor((start - address[segment]) / part[segment]).astype(np.int64)
     last = np.ceil((start + length - address[segment]) / part[segment]).astype(np.int64)
     spans = np.maximum(last - first, 1)
-    block = np.repeat(np.arange(len(start)), spans)
-    number = np.arange(len(block)) - np.repeat(np.cumsum(spans) - spans, spans) + first[block]
+    block, number = index_pairs(first, first + spans)
     number = np.minimum(number, PARTS - 1)
     from_ = address[segment[block]] + number * part[segment[block]]
     covered = np.minimum(start[block] + length[block], from_ + part[segment[block]])

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from stepscope.base.arrays import Codes, Counts, Ids, Ids32, Rows, Times
-from stepscope.models.memory.lifetimes import Lifetimes
+from stepscope.models.memory.lifetimes import Lifetimes, bytes_before
 from stepscope.models.memory.owners import KINDS
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -45,13 +45,10 @@ class MemoryChanges:
     @classmethod
     def of_lifetimes(cls, life: Lifetimes) -> MemoryChanges:
         """Allocations and releases; at one moment releases come first, as in the allocator."""
-        ends, begins = (np.flatnonzero(np.isfinite(time)) for time in (life.end, life.start))
-        time = np.concatenate([life.end[ends], life.start[begins]]).astype(np.int64)
-        order = np.argsort(time, kind="stable")
-        change = np.concatenate([-life.bytes[ends], life.bytes[begins]])
-        owner = np.concatenate([ends, begins]).astype(np.int32)
+        time, owner, begins = life.moments()
+        change = np.where(begins, life.bytes[owner], -life.bytes[owner])
         before = np.where(np.isneginf(life.start), life.bytes, 0)
-        return cls(before, time[order], change[order], owner[order])
+        return cls(before, time.astype(np.int64), change, owner.astype(np.int32))
 
     @classmethod
     def of_kinds(cls, trace: Trace, device: str) -> MemoryChanges:
@@ -100,11 +97,7 @@ def _kinds(table: Table) -> Codes:
 def _held_before(table: Table, kind: Codes, change: Counts) -> Counts:
     lowest = [np.cumsum(change[kind == code]).min(initial=0) for code in range(len(KINDS))]
     before = -np.minimum(np.array(lowest, np.int64), 0)
-    known = np.flatnonzero(table["allocated_bytes"] >= 0)
-    if len(known):
-        first = known[0]
-        total = int(table["allocated_bytes"][first] - change[: first + 1].sum())
-        before[KINDS.index("unknown")] += max(total - int(before.sum()), 0)
+    before[KINDS.index("unknown")] += max(bytes_before(table) - int(before.sum()), 0)
     return before
 
 

@@ -5,11 +5,12 @@ GPU's kernels would choose otherwise (cuDNN's workspaces) is therefore not in it
 them is in `as_gpu`.
 """
 
+import itertools
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -19,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from stepscope.record.batch_size.as_gpu import OnCpu, autocasts, keep_as_gpu
 from stepscope.record.batch_size.kernel_workspace import OneDnnLstm, with_workspace, workspace
 from stepscope.record.batch_size.request import Request
-from stepscope.record.batch_size.torch_steps import WHY_NO_STEPS, tensors_in, watch_optimizers
+from stepscope.record.batch_size.torch_steps import WHY_NO_STEPS, tensors_in
 from stepscope.record.memory.memory_recorder import kept_tensors
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry
@@ -54,21 +55,27 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._where = where
         self._as_gpu = as_gpu
-        self.history: list[tuple[int, int]] = []  # a storage and its bytes, -1 where it is freed
+        self.history: list[tuple[StorageEntry, int]] = []  # its bytes, -1 where it is freed
         self._alive: dict[int, StorageEntry] = {}
         self._watchers: dict[int, Any] = {}
-        self._wanted: int | None = None
-        self._count = 0
-        self.total = 0
-        self.peak = 0
-        self.peak_at = 0
-        self.snapshot: tuple[StorageEntry, ...] = ()
+        self._begun = 0
 
-    def begin_step(self, look_at: int | None = None) -> None:
-        """Look for the peak again; take the snapshot after the allocation number `look_at`."""
-        self._count, self._wanted = 0, look_at
-        self.peak, self.peak_at = self.total, 0
-        self.snapshot = tuple(self._alive.values()) if look_at == 0 else ()
+    def begin_step(self) -> None:
+        """Look for the peak from now on."""
+        self._begun = len(self.history)
+
+    def at_peak(self) -> list[StorageEntry]:
+        """What is held when most is, the first time since the step began."""
+        sizes = [entry.bytes if size >= 0 else -entry.bytes for entry, size in self.history]
+        levels = [*itertools.accumulate(sizes, initial=0)][self._begun :]
+        upto = self._begun + levels.index(max(levels))
+        held: dict[StorageEntry, None] = {}
+        for entry, size in self.history[:upto]:
+            if size >= 0:
+                held[entry] = None
+            else:
+                del held[entry]
+        return list(held)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Part of torch's protocol."""
@@ -85,7 +92,8 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _use(self, size: int) -> None:
         """An operator holds so much until its results are there."""
         if size:
-            self._hold(self.total + size, StorageEntry(0, size, "workspace", self._where()[1]))
+            entry = StorageEntry(0, size, "workspace", self._where()[1])
+            self.history += [(entry, size), (entry, -1)]
 
     def note(self, tensor: Any) -> None:
         storage = tensor.untyped_storage()
@@ -95,17 +103,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         phase, module = self._where()
         self._alive[key] = StorageEntry(key, size, phase, module)
         self._watchers[key] = weakref.ref(storage, lambda _: self._freed(key))
-        self.history.append((key, size))
-        self.total += size
-        self._hold(self.total)
-
-    def _hold(self, size: int, *workspaces: StorageEntry) -> None:
-        """After one more allocation so many bytes are held, with what only an operator holds."""
-        self._count += 1
-        if size > self.peak:
-            self.peak, self.peak_at = size, self._count
-        if self._count == self._wanted:
-            self.snapshot = (*self._alive.values(), *workspaces)
+        self.history.append((self._alive[key], size))
 
     def entry_of(self, tensor: Any) -> StorageEntry | None:
         return self._alive.get(tensor.untyped_storage()._cdata)
@@ -114,8 +112,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._watchers.pop(key, None)
         entry = self._alive.pop(key, None)
         if entry is not None:
-            self.history.append((key, -1))
-            self.total -= entry.bytes
+            self.history.append((entry, -1))
 
 
 def _some_value(tensor: Any) -> Any:
@@ -127,17 +124,17 @@ def _some_value(tensor: Any) -> Any:
 
 
 class Estimate:
-    """Steps on fake tensors: the first makes optimizer state, the second finds the peak, the third
-    lists what is there at that moment."""
+    """Steps on fake tensors: the first makes optimizer state, the second is like all that follow, and
+    what the third holds at its peak is listed."""
 
     why_no_steps = WHY_NO_STEPS
-    detects = True
+    detects = trains = True
 
     def __init__(self, request: Request, finish: Callable[[Json], object]) -> None:
         self._request = request
         self._finish = finish
-        self.registry = ModuleRegistry()
-        self._ranges = ModuleRanges(self.registry)
+        self._registry = ModuleRegistry()
+        self._ranges = ModuleRanges(self._registry)
         self._optimizers: dict[int, Any] = {}
         self._stepping = False
         self._owners: dict[StorageEntry, tuple[str, str]] = {}
@@ -161,30 +158,31 @@ class Estimate:
             mode.__enter__()
         _teach_fake_tensors()
 
+    def begin_iterations(self, model: Any, inputs: Any) -> None:
+        """Iterations of this model follow; whoever makes them calls `ended`."""
+        self.detects = False
+        self._registry.add_root(model, "model")
+
     def ended(self) -> None:
         self.count += 1
         self._note_owners()
-        if self.count == 1:
+        if self.count < 3:
             self._ledger.begin_step()
-        elif self.count == 2:
-            self._ledger.begin_step(look_at=self._ledger.peak_at)
         else:
             self._finish(self.result())
 
     def result(self) -> Json:
         if self.count < 3:
             return {"outcome": "too_short", "steps_seen": self.count}
-        rows = [(*self._judge(entry), entry.bytes) for entry in self._ledger.snapshot]
+        rows = [(*self._judge(entry), entry.bytes) for entry in self._ledger.at_peak()]
         modules = _by_module(rows)
         return {
             "outcome": "estimated",
-            "batch": self._request.batch,
-            "bytes": self._ledger.peak,
+            "bytes": sum(size for *_, size in rows),
             "memory": {kind: sum(module[kind] for module in modules) for kind in _KINDS},
             "modules": modules,
-            "history": self._ledger.history if self._request.as_gpu else [],
+            "history": [(entry.key, size) for entry, size in self._ledger.history if self._request.as_gpu],
             "autocast": bool(autocasts),
-            "torch": str(torch.__version__),
         }
 
     def optimizer_stepped(self, optimizer: Any) -> None:
@@ -206,7 +204,7 @@ class Estimate:
 
     def _note_owners(self) -> None:
         """Kind and module of the storages that training keeps, while they are there."""
-        for row, tensor in kept_tensors(self.registry, self._optimizers.values(), {}):
+        for row, tensor in kept_tensors(self._registry, self._optimizers.values(), {}):
             entry = self._ledger.entry_of(tensor)
             if entry is not None:
                 self._owners.setdefault(entry, (_KIND_OF_STORAGE[row["kind"]], row["path"]))
@@ -214,28 +212,6 @@ class Estimate:
     def _judge(self, entry: StorageEntry) -> tuple[str, str]:
         phase = "activations" if entry.phase == "forward" else "temporaries"
         return self._owners.get(entry, (phase, entry.module))
-
-
-def estimate(request: Request, finish: Callable[[Json], NoReturn]) -> Json:
-    """Run three steps on fake tensors; `finish` ends the process."""
-    if request.providers:
-        _providers(request, finish)
-    from stepscope.record.batch_size.measured_script import run_steps
-
-    return run_steps(request, {"torch": lambda: watch_optimizers(Estimate(request, finish))})
-
-
-def _providers(request: Request, finish: Callable[[Json], NoReturn]) -> NoReturn:
-    from stepscope.record.batch_size.measured_script import prepare
-    from stepscope.record.optimizers import OptimizerWatch
-
-    run = Estimate(request, finish)
-    OptimizerWatch(run.optimizer_stepped)
-    model, _, iterate = prepare(request)
-    run.registry.add_root(model, "model")
-    while True:
-        iterate()
-        run.ended()
 
 
 def _by_module(rows: list[tuple[str, str, int]]) -> list[Json]:

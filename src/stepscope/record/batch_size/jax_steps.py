@@ -15,6 +15,7 @@ import re
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,10 +102,7 @@ class ProgramMemory:
 
 def size_on_device(array: Any) -> int:
     """Bytes of an array on one of the devices that it is on, also after it was donated."""
-    size = array.dtype.itemsize
-    for length in array.sharding.shard_shape(array.shape):
-        size *= length
-    return int(size)
+    return int(array.dtype.itemsize * prod(array.sharding.shard_shape(array.shape)))
 
 
 class RecordedPrograms:
@@ -211,9 +209,7 @@ class JaxSteps(Steps):
     def facts(self) -> Json:
         return {
             "framework": "jax",
-            "version": str(jax.__version__),
             "device": _device(),
-            "threads": None,
             "exact": self._memory.is_exact,
             "memory": self._memory.kinds,
         }

@@ -29,7 +29,7 @@ _backward: Any = torch.ops.aten.mkldnn_rnn_layer_backward.default
 def workspace(func: Any, args: Any, result: Any) -> int:
     """The most bytes, beside its results, that an operator holds at once while it runs."""
     rule = _RULES.get(func)
-    return rule(args, result) if rule else lstm_workspace(func, args)
+    return rule(args, result) if rule else 0
 
 
 def _convolution(args: Any, result: Any) -> int:
@@ -48,6 +48,14 @@ def _convolution_backward(args: Any, result: Any) -> int:
     return max(for_image, to_image + for_weight)
 
 
+def _lstm_workspace(args: Any, _: Any) -> int:
+    """Both weights in another layout, and the gates."""
+    steps, samples, inputs = map(int, args[0].shape)
+    width = int(args[6].shape[-1])
+    gates = samples * _leading(4 * width)
+    return (inputs + width) * _leading(4 * width) * _FLOAT + gates * (steps * _FLOAT + _FLOAT // 2)
+
+
 def _size(tensor: Any) -> int:
     return int(tensor.numel() * tensor.element_size())
 
@@ -59,6 +67,8 @@ def _copied(tensor: Any) -> int:
 _RULES: dict[Any, Callable[[Any, Any], int]] = {
     _aten.convolution.default: _convolution,
     _aten.convolution_backward.default: _convolution_backward,
+    _layer: _lstm_workspace,
+    _backward: _lstm_workspace,
 }
 
 
@@ -132,17 +142,6 @@ def kept_bytes(steps: int, samples: int, inputs: int, width: int) -> int:
         + 2 * _pages(states * _vectors(width))
         + _pages(steps * samples * _leading(width) * _FLOAT)
     )
-
-
-def lstm_workspace(func: Any, args: Any) -> int:
-    """What a layer holds in addition to its results while it runs: both weights in another
-    layout, and its gates."""
-    if func not in (_layer, _backward):
-        return 0
-    steps, samples, inputs = map(int, args[0].shape)
-    width = int(args[6].shape[-1])
-    gates = samples * _leading(4 * width)
-    return (inputs + width) * _leading(4 * width) * _FLOAT + gates * (steps * _FLOAT + _FLOAT // 2)
 
 
 def _vectors(size: int) -> int:

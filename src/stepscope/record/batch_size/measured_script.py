@@ -22,13 +22,19 @@ Makers = Mapping[str, Callable[[], Any]]  # of `Steps`, or of `Estimate`
 _MODULE = "__stepscope_entry__"
 
 
-def run_script(request: Request, finish: Callable[[Json], object]) -> Json:
-    """Run the script; `finish` ends the process, unless the script ends before enough is measured."""
-    return run_steps(request, steps_of_frameworks(request, finish))
+def run_entry(request: Request, finish: Callable[[Json], object]) -> Json:
+    """Run the entry; `finish` ends the process, unless a script ends before enough is measured."""
+    makers = steps_of_frameworks(request, finish)
+    return run_providers(request, makers) if request.providers else run_steps(request, makers)
 
 
 def steps_of_frameworks(request: Request, finish: Callable[[Json], object]) -> Makers:
-    """What makes the measured steps of each framework, by the name of its module."""
+    """What makes the measured steps of each framework, or an estimate, by the name of its module."""
+    if request.estimate:
+        from stepscope.record.batch_size.fake_memory import Estimate
+        from stepscope.record.batch_size.torch_steps import watch_optimizers
+
+        return {"torch": lambda: watch_optimizers(Estimate(request, finish))}
 
     def torch_steps() -> Any:
         from stepscope.record.batch_size.torch_steps import TorchSteps, watch_optimizers
@@ -69,9 +75,9 @@ def watch_imports(makers: Makers) -> list[Any]:
     return made
 
 
-def run_providers(request: Request, finish: Callable[[Json], NoReturn]) -> NoReturn:
-    """Make iterations until enough is measured; `finish` ends the process."""
-    watched = watch_imports(steps_of_frameworks(request, finish))
+def run_providers(request: Request, makers: Makers) -> NoReturn:
+    """Make iterations until enough is measured, which ends the process."""
+    watched = watch_imports(makers)
     model, inputs, iterate = prepare(request)
     for steps in watched:
         steps.begin_iterations(model, inputs)

@@ -141,7 +141,7 @@ class Steps(ABC):
 
     @abstractmethod
     def facts(self) -> Json:
-        """`framework`, `version`, `device`, `threads`, and whether the peak is `exact`."""
+        """`framework`, `device`, and whether the peak is `exact`."""
 
     def clock(self) -> StepClock:
         return StepClock()
@@ -191,15 +191,13 @@ class Steps(ABC):
         long = [(ms, count) for ms, size, count in rows if self._counts.is_long(size)]
         return {
             "outcome": "measured" if lengths else "too_short",
-            "batch": self.request.batch,
             "steps_seen": self.count,
             "steps_ms": [ms for ms, _ in long],
             "samples": [count for _, count in long],
-            "all_steps_ms": lengths,
             "input_elements": list(self._counts.range),
             "bytes": self._peak.bytes,
             "reserved_bytes": self._peak.reserved or None,
-            "power": _reading(self._power),
+            "power": self._power and self._power.reading(),
             **self.facts(),
         }
 
@@ -226,13 +224,6 @@ class Steps(ABC):
             self._finish(self.result())
 
 
-def _reading(power: PowerMeter | None) -> Json | None:
-    try:
-        return power.reading() if power else None
-    except OSError:  # the counter went away
-        return None
-
-
 _LEAST_S = 0.5  # counters are renewed every 20 to 100 ms
 _POWERCAP = Path("/sys/class/powercap")
 _NVML = "libnvidia-ml.so.1"
@@ -249,11 +240,14 @@ class PowerMeter:
         self._before = [read() for read in self._counters]
 
     def reading(self) -> dict[str, Any] | None:
-        """`{"watts", "seconds", "source"}`; None if there are no counters, or too little time."""
+        """`{"watts", "seconds", "source"}`; None if there are no counters any more, or too little time."""
         seconds = time.perf_counter() - self._begun
         if not self._counters or seconds < _LEAST_S:
             return None
-        joules = sum(read() - before for read, before in zip(self._counters, self._before, strict=True))
+        try:
+            joules = sum(read() - before for read, before in zip(self._counters, self._before, strict=True))
+        except OSError:  # the counter went away
+            return None
         return {"watts": joules / seconds, "seconds": seconds, "source": self._source}
 
 

@@ -280,17 +280,9 @@ def _measure(request: Request, finish: Any) -> Json:
             for path, text in request.edits.items()
         }
     )
-    if request.estimate:
-        from stepscope.record.batch_size.fake_memory import estimate
+    from stepscope.record.batch_size.measured_script import run_entry
 
-        return estimate(request, finish)
-    if request.providers:
-        from stepscope.record.batch_size.measured_script import run_providers
-
-        run_providers(request, finish)
-    from stepscope.record.batch_size.measured_script import run_script
-
-    return run_script(request, finish)
+    return run_entry(request, finish)
 
 
 def _redirect(log: str) -> None:
