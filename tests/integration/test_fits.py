@@ -28,6 +28,7 @@ for step in range(40):
     model(x).square().mean().backward()
     optimizer.step()
     torch.cuda.synchronize()
+    torch.save(model.state_dict(), "model.pt")
 """
 JAX = """
 import jax

@@ -147,6 +147,7 @@ class Estimate:
         """From now on nothing computes."""
         _Module._apply = _apply
         _stay_in_this_process()
+        torch.save = lambda *_, **__: None  # no values are there to save
         torch_optimizer.register_optimizer_step_pre_hook(partial(self._set_stepping, True))
         torch_optimizer.register_optimizer_step_post_hook(partial(self._set_stepping, False))
         self._ranges.install()
