@@ -207,7 +207,7 @@ export interface DeviceRow {
   name: string;
   /** Power limit by its data sheet; null if unknown. */
   watts: number | null;
-  /** Memory for tensors. */
+  /** Memory that an allocator may reserve. */
   usable_bytes: number;
   /** The one whose price counts; null if no price is known. */
   instance: CloudInstance | null;

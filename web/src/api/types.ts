@@ -1379,6 +1379,8 @@ export interface MemoryPrediction {
   error: number | null;
   /** Changes whose effect on memory is not known; it counts as none. */
   unknown: string[];
+  /** What PyTorch's allocator reserves for it; None on a CPU. */
+  reserved_bytes: number | null;
 }
 
 /** The effect of some changes on the step; times are means per step, ms. */
@@ -1583,7 +1585,7 @@ export interface Selects {
 
 /** One operation; null if something is not recorded or does not apply. */
 export interface Details {
-  /** Of the operation that it is or lies in. */
+  /** Of the operation. */
   path: string;
   /** Path of the level that lists this operation. */
   level: string;
@@ -1597,7 +1599,7 @@ export interface Details {
   event: number | null;
   /** Of this event. */
   category: string | null;
-  step: number | null;
+  step: number;
   rank: number;
   stage: string | null;
   track: Track | null;
@@ -1610,8 +1612,6 @@ export interface Details {
   self_ns: number;
   /** Device busy time, a union of intervals. */
   device_ns: number;
-  device_start_ns: number | null;
-  device_end_ns: number | null;
   /** CPU time that repeats forward work. */
   recompute_ns: number;
   /** Cpu or device. */

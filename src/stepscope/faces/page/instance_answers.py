@@ -10,10 +10,11 @@ import numpy as np
 from msgspec.structs import asdict
 
 from stepscope.base.arrays import Rows, Times
-from stepscope.faces.page.selection import known, longest_of, step_of
+from stepscope.faces.page.selection import known, longest_of
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.annotate.range_names import MODULE_FRAME, MODULE_RANGE
 from stepscope.facts.timeline import Operation
+from stepscope.facts.timeline.operation import StepId
 from stepscope.trace.arguments import parse
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -103,7 +104,7 @@ class Instances(DurationStatistics, kw_only=True):
 
 def instances_of(view: TraceView, path: str, operation: Operation) -> Instances | None:
     """All runs, calls or events like an operation; None if there are none."""
-    trace, (_, rank) = view.trace, step_of(view, path, operation)
+    trace, rank = view.trace, StepId.of(path).rank
     if operation.kind == "stage":
         stages = trace["stages"]
         runs = stages.text("stage").mask(operation.name) & (stages["rank"] == rank)

@@ -13,10 +13,11 @@ from stepscope.faces.page.instance_answers import Instances, instances_of
 from stepscope.faces.page.pane_answers import Selects, panes_of_each
 from stepscope.faces.page.report_answers import KernelLaunch, kernel_launch
 from stepscope.faces.page.requests import Query
-from stepscope.faces.page.selection import Selection, known, longest_of_each, module_of, selection_of, step_of
+from stepscope.faces.page.selection import Selection, known, longest_of_each, module_of, selected
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.timeline import Operation
 from stepscope.facts.timeline.chosen_events import events_inside
+from stepscope.facts.timeline.operation import StepId
 from stepscope.facts.timeline.operation_costs import Costs
 from stepscope.facts.timeline.source_lines import SourcePlace, frames_around, module_places, nearest_frames
 
@@ -180,7 +181,7 @@ class Details(msgspec.Struct):
     """One operation; null if something is not recorded or does not apply.
 
     Attributes:
-        path: of the operation that it is or lies in.
+        path: of the operation.
         level: path of the level that lists this operation.
         name: shortened.
         full_name: as recorded.
@@ -213,7 +214,7 @@ class Details(msgspec.Struct):
     kind: str
     event: int | None
     category: str | None
-    step: int | None
+    step: int
     rank: int
     stage: str | None
     track: Track | None
@@ -222,8 +223,6 @@ class Details(msgspec.Struct):
     cpu_ns: int
     self_ns: int
     device_ns: int
-    device_start_ns: int | None
-    device_end_ns: int | None
     recompute_ns: int
     bound_by: str
     events: int
@@ -243,11 +242,9 @@ def details(view: TraceView, query: Query) -> Details:
 
     Query:
         path: of the operation.
-        event: id of a raw event, instead of `path`.
     """
-    selection = selection_of(view, query)
-    (path,) = selection.paths
-    columns = detail_columns(view, selection)
+    path = "/".join(filter(None, query.text("path").split("/")))
+    columns = detail_columns(view, selected(view, path))
     facts = {name: column[0] for name, column in columns.items()}
     return Details(path=path, level=path.rpartition("/")[0], **facts)
 
@@ -279,7 +276,7 @@ def _identity(view: TraceView, chosen: Selection, event: Ids) -> dict[str, list[
     operations, events = chosen.operations, view.trace.events
     names, categories = events.text("name"), events.text("category")
     recorded = [None if operation < 0 else operation for operation in event.tolist()]
-    places = [step_of(view, *operation) for operation in zip(chosen.paths, operations, strict=True)]
+    steps = [StepId.of(path) for path in chosen.paths]
     tracks, modules = cache(partial(_track, view)), cache(partial(_module, view))
     return {
         "name": [operation.name for operation in operations],
@@ -290,8 +287,8 @@ def _identity(view: TraceView, chosen: Selection, event: Ids) -> dict[str, list[
         "kind": [operation.kind for operation in operations],
         "event": recorded,
         "category": [None if operation is None else categories[operation] for operation in recorded],
-        "step": [step for step, _ in places],
-        "rank": [rank for _, rank in places],
+        "step": [id.step for id in steps],
+        "rank": [id.rank for id in steps],
         "stage": [_stage(view, operation) for operation in operations],
         "track": [tracks(operation.track) for operation in operations],
         "module": [modules(module_of(view, operation)) for operation in operations],
@@ -333,8 +330,6 @@ def _costs(costs: Costs) -> dict[str, list[Any]]:
         "cpu_ns": costs.cpu_ns.tolist(),
         "self_ns": costs.self_ns.tolist(),
         "device_ns": costs.device_ns.tolist(),
-        "device_start_ns": _known(costs.device_start_ns),
-        "device_end_ns": _known(costs.device_end_ns),
         "recompute_ns": costs.recompute_ns.tolist(),
         "bound_by": ["device" if bound else "cpu" for bound in costs.bound_by_device.tolist()],
         "events": costs.events.tolist(),

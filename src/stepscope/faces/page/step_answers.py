@@ -196,8 +196,7 @@ def step_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> S
 
 
 def details_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> DetailColumns:
-    step = selected(path, *view.timeline.find(path))
-    both = Selection.joined(step, *(opening.every for opening in openings))
+    both = Selection.joined(selected(view, path), *(opening.every for opening in openings))
     columns = detail_columns(view, both, _FEW_ROWS)
     return DetailColumns(path, {name: _column(values) for name, values in columns.items()})
 

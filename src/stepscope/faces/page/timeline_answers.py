@@ -11,7 +11,7 @@ from stepscope.faces.page.level_columns import WireLevel, wire_level
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.timeline.chosen_events import Marks
-from stepscope.facts.timeline.chrome_export import ChromeTrace, chrome_trace
+from stepscope.facts.timeline.chrome_export import ChromeTrace
 from stepscope.facts.timeline.operation import StepId
 
 _MOST = 10_000  # events of a search; chosen: bounds the answer, which counts all
@@ -107,7 +107,9 @@ def path(view: TraceView, query: Query) -> Place:
     Query:
         event: id of the event.
     """
-    return place_of(view, event_of(view, query))
+    event = event_of(view, query)
+    path = view.timeline.path_of(event)
+    return Place(event, path, path.rpartition("/")[0])
 
 
 def trace(view: TraceView, query: Query) -> ChromeTrace:
@@ -118,16 +120,8 @@ def trace(view: TraceView, query: Query) -> ChromeTrace:
 
     Query:
         path: of the operation.
-        event: id of a raw event, instead of `path`.
     """
-    if query.number("event") is None:
-        return view.timeline.chrome_trace(query.text("path"))
-    event = np.array([event_of(view, query)])
-    index = view.timeline.index
-    first, end = index.inside(event)
-    inside = event if index.on_device[event[0]] else index.order[int(first[0]) : int(end[0])]
-    _, work = index.device_work(event)
-    return chrome_trace(index, np.unique(np.concatenate([inside, work])))
+    return view.timeline.chrome_trace(query.text("path"))
 
 
 # -- parts of other answers
@@ -140,12 +134,6 @@ def event_of(view: TraceView, query: Query) -> int:
         count = len(view.trace.events)
         raise ServeError(f"expected an event from 0 to {count - 1}, found {event}", 404)
     return event
-
-
-def place_of(view: TraceView, event: int) -> Place:
-    """The smallest operation that holds an event, and the level that lists it."""
-    path = view.timeline.path_of(event)
-    return Place(event, path, path.rpartition("/")[0])
 
 
 def hits(view: TraceView, query: Query, marks: Marks) -> list[Hits]:

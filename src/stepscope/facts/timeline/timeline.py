@@ -19,7 +19,7 @@ from stepscope.facts.timeline.chosen_events import (
     EventPlaces,
     Marks,
     OperationSearch,
-    events_of,
+    events_inside,
     place_events,
 )
 from stepscope.facts.timeline.chrome_export import ChromeTrace, chrome_trace
@@ -27,7 +27,6 @@ from stepscope.facts.timeline.expand import Opened, Path, open_operations, open_
 from stepscope.facts.timeline.lanes import Contents
 from stepscope.facts.timeline.level import Level, Opening
 from stepscope.facts.timeline.operation import TINY, Operation, StepId
-from stepscope.facts.timeline.operation_costs import Costs, measure
 from stepscope.trace.trace import Trace
 
 Key = TypeVar("Key")
@@ -272,19 +271,7 @@ class Timeline:
     def raw_events(self, path: str) -> Ids:
         """Ids of an operation's raw events, ascending, those on devices included."""
         level, number = self.find(path)
-        return events_of(self.index, level.operations[number])
-
-    def as_operation(self, event: int) -> tuple[Operation, Costs, Ids]:
-        """A raw event as if it were listed: an operation, what it costs, its raw events.
-
-        Events that were opened in place are in no level.
-        """
-        rows, index = np.array([event]), self.index
-        name = self.contents.event_name(event)
-        operation = Operation(f"e{event}", "event", name, rows, -1, int(index.track[event]), event)
-        span = int(index.start[event]), int(index.end[event])
-        costs = measure(index, rows, np.array([0, 1]), span)
-        return operation, costs, events_of(index, operation)
+        return events_inside(self.index, [level.operations[number]])[1]
 
     def chrome_trace(self, path: str) -> ChromeTrace:
         """The raw events of an operation as a Chrome trace, see `chrome_trace`."""

@@ -156,7 +156,7 @@ def test_of_too_many_hits_the_longest_are_listed(trace: TraceView, monkeypatch: 
 
 
 def test_the_raw_events_of_one_event(trace: TraceView) -> None:
-    told = ask(trace, "trace", event=event(trace, "aten::conv2d"))["traceEvents"]
+    told = ask(trace, "trace", path="s1.0/t0/e2")["traceEvents"]
     names = [one["name"] for one in told if one["ph"] == "X"]
     assert names == ["aten::conv2d", "cudaLaunchKernel", "winograd"]
 
@@ -258,7 +258,7 @@ def test_the_instances_of_an_operator_are_all_of_its_name(trace: TraceView) -> N
 
 def test_details_of_a_kernel_tell_its_launch_and_its_stream(trace: TraceView) -> None:
     kernel = event(trace, "winograd")
-    told = ask(trace, "details", event=kernel)
+    told = ask(trace, "details", path=ask(trace, "path", event=kernel)["path"])
     assert told["launch"] == {"event": 3, "name": "cudaLaunchKernel", "delay_ns": 24_000}
     assert told["track"]["stream"] == 7
     assert told["device_work"] == {"count": 0, "rows": []}
@@ -274,15 +274,8 @@ def test_details_of_a_stage_and_of_a_step(trace: TraceView) -> None:
     assert (step["forward"], step["backward"], step["stage"]) == (None, None, None)
 
 
-def test_an_event_that_was_opened_in_place_has_details_too(net: TraceView) -> None:
-    """The root's range gives way to what is inside it, and is in no level."""
-    told = ask(net, "details", event=1)
-    assert (told["event"], told["module"]["class"]) == (1, "Net")
-    assert (told["events"], told["cpu_ns"]) == (5, 50_000)
-
-
 def test_details_of_a_call_lead_to_its_source(net: TraceView) -> None:
-    told = ask(net, "details", event=event(net, "aten::linear"))
+    told = ask(net, "details", path=ask(net, "path", event=event(net, "aten::linear"))["path"])
     assert [(one["file"], one["line"], one["what"]) for one in told["source"]] == [
         ("/p/net.py", 9, "call"),
         ("/p/train.py", 20, "call"),
