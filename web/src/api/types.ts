@@ -383,8 +383,6 @@ export interface OperationColumns {
   event: number[];
   /** Id of the module that it is a call of. */
   module: number[];
-  /** 1 if all of it repeats forward work. */
-  recompute: number[];
   /** Event id of its partner in forward. */
   forward: number[];
   /** Event id of its partner in backward. */
@@ -411,16 +409,12 @@ export interface DeviceColumns {
   resource: number[];
   /** Index into `strings`. */
   name: number[];
-  /** Id of the raw event, if it is exactly one, else -1. */
-  event: number[];
   /** Start of its first device work. */
   start_ns: number[];
   /** End of its last device work. */
   end_ns: number[];
   /** Device busy time between these. */
   busy_ns: number[];
-  /** Number of pieces of device work. */
-  count: number[];
 }
 
 /** One level of the timeline: the operations inside one operation. */

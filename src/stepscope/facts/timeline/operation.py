@@ -49,7 +49,6 @@ class Operation:
         track: the thread or stream that it runs on, -1 for a step.
         event: the event that it is, else -1.
         module: the module that it is a call of, else -1.
-        recompute: whether it is forward work repeated in backward.
         spread: how these differ, of a section.
     """
 
@@ -61,7 +60,6 @@ class Operation:
     track: int = -1
     event: int = -1
     module: int = -1
-    recompute: bool = False
     spread: Spread | None = None
 
     @property

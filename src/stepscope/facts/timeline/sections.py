@@ -245,7 +245,6 @@ def _singles(contents: Contents, lanes: Lanes, chosen: Ids) -> list[Operation]:
         contents.index.track[rows],
         contents.events(lanes)[chosen],
         lanes.module[chosen],
-        contents.recompute[rows] == 1,
     )
     return [
         Operation(
@@ -257,9 +256,8 @@ def _singles(contents: Contents, lanes: Lanes, chosen: Ids) -> list[Operation]:
             track=track,
             event=event,
             module=module,
-            recompute=again,
         )
-        for id, (name, start, end, context, track, event, module, again) in zip(
+        for id, (name, start, end, context, track, event, module) in zip(
             ids, zip(*(column.tolist() for column in columns), strict=True), strict=True
         )
     ]
@@ -281,10 +279,8 @@ def _sections(
         return []
     inside = _SectionContents.of(facts, first, end)
     start, stop = lanes.bounds[first], lanes.bounds[end]
-    of_row, row = ranges(start, stop)
-    again = np.bincount(of_row, contents.recompute[lanes.rows[row]] == 0, len(first)) == 0
     lane = lanes.lane[first]
-    columns = (start, stop, lanes.context[lane], contents.index.track[lanes.rows[start]], again)
+    columns = (start, stop, lanes.context[lane], contents.index.track[lanes.rows[start]])
     kinds, names = inside.kinds(), inside.names(*contents.names(lanes))
     spreads = inside.spreads(contents, lanes)
     return [
@@ -295,10 +291,9 @@ def _sections(
             rows=lanes.rows[start:stop],
             context=context,
             track=track,
-            recompute=again,
             spread=spread,
         )
-        for kind, name, spread, (start, stop, context, track, again) in zip(
+        for kind, name, spread, (start, stop, context, track) in zip(
             kinds, names, spreads, zip(*(column.tolist() for column in columns), strict=True), strict=True
         )
     ]
