@@ -443,15 +443,11 @@ export interface WireLevel {
 
 /** All levels down to one, the steps first; or at most 32 inside the operations of one. */
 export interface Levels {
-  /** As asked for. */
-  path: string;
   levels: WireLevel[];
 }
 
 /** One level. */
 export interface LevelAnswer {
-  /** As asked for. */
-  path: string;
   level: WireLevel;
 }
 
@@ -597,7 +593,6 @@ export interface DeviceShare {
 /** How long a thread is busy in an area. */
 export interface ThreadShare {
   name: string;
-  rank: number;
   busy_ns: number;
 }
 
@@ -755,7 +750,6 @@ export interface ModuleNode {
 
 /** The model tree of one rank. */
 export interface Modules {
-  rank: number;
   /** Numbers of the steps that times are means of. */
   steps: number[];
   /** Their mean length. */
@@ -1438,12 +1432,7 @@ export interface Refused {
 
 /** A thread or a stream. */
 export interface Track {
-  /** Number of the track. */
-  id: number;
-  /** `cpu`, `device` or `communication`. */
-  kind: string;
   name: string;
-  device: number | null;
   stream: number | null;
 }
 
@@ -1470,7 +1459,6 @@ export interface Instance {
   event: number | null;
   /** Null outside all steps. */
   step: number | null;
-  start_ns: number;
   duration_ns: number;
 }
 
@@ -1511,9 +1499,7 @@ export interface WorkRow {
   name: string;
   /** As recorded. */
   full_name: string;
-  device: number | null;
   stream: number | null;
-  start_ns: number;
   duration_ns: number;
   /** Id of the call that launched it. */
   launch: number;
@@ -1655,14 +1641,10 @@ export interface SourceFile {
   file: string;
   /** Whether its text can be read. */
   readable: boolean;
-  /** Whether it belongs to an installed package. */
-  installed: boolean;
   /** CPU time of its costliest line. */
   cpu_ms: number;
   /** Device time of its costliest line. */
   device_ms: number;
-  /** Number of lines with costs. */
-  lines: number;
 }
 
 /** The source files: first those that can be read, the user's before libraries', by cost. */
@@ -1703,8 +1685,6 @@ export interface SourceLine {
 export interface Source {
   /** As recorded. */
   file: string;
-  /** Whether there is a text. */
-  readable: boolean;
   /** Why there is no text, else empty. */
   reason: string;
   /** Null if it cannot be read. */
@@ -1915,8 +1895,6 @@ export interface Column {
 
 /** What is known of the operations at a step's places, with few rows in each table. */
 export interface DetailColumns {
-  /** Of the step. */
-  path: string;
   /** The fields of `Details` but `path` and `level`. */
   columns: Record<string, Column>;
 }

@@ -194,8 +194,8 @@ def _sources(report: Report) -> Iterator[KeyedAnswer]:
     yield "sources", known
     for file in [row.file for row in known.files[:_MAX_FILES]]:
         source = report.ask("source", file=file, **report.scope)
-        if source.readable and file not in report.sources:
-            source = replace(source, readable=False, text=None, reason=_NOT_INCLUDED)
+        if source.text is not None and file not in report.sources:
+            source = replace(source, text=None, reason=_NOT_INCLUDED)
         yield request_key("source", file=file), source
 
 

@@ -61,9 +61,7 @@ class WorkRow(EventLink):
     """
 
     full_name: str
-    device: int | None
     stream: int | None
-    start_ns: int
     duration_ns: int
     launch: int
     delay_ns: int
@@ -122,9 +120,7 @@ def _work_row(view: TraceView, event: int) -> WorkRow:
         link.event,
         link.name,
         full_name=view.trace.events.text("name")[event] or "",
-        device=known(tracks["device"], track),
         stream=known(tracks["stream"], track),
-        start_ns=int(index.start[event]),
         duration_ns=int(index.duration[event]),
         launch=call,
         delay_ns=int(index.start[event] - index.start[call]),
@@ -150,17 +146,9 @@ def link_to(view: TraceView, event: int) -> EventLink:
 
 
 class Track(msgspec.Struct):
-    """A thread or a stream.
+    """A thread or a stream."""
 
-    Attributes:
-        id: number of the track.
-        kind: `cpu`, `device` or `communication`.
-    """
-
-    id: int
-    kind: str
     name: str
-    device: int | None
     stream: int | None
 
 
@@ -307,13 +295,7 @@ def _track(view: TraceView, track: int) -> Track | None:
     if track < 0:
         return None
     table = view.trace["tracks"]
-    return Track(
-        id=track,
-        kind=table.text("kind")[track] or "",
-        name=table.text("name")[track] or "",
-        device=known(table["device"], track),
-        stream=known(table["stream"], track),
-    )
+    return Track(table.text("name")[track] or "", known(table["stream"], track))
 
 
 def _module(view: TraceView, module: int) -> ModuleLink | None:

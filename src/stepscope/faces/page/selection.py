@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, IntArray, Rows, Times
+from stepscope.base.arrays import Ids, IntArray, Times
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.timeline import Level, Operation
 from stepscope.facts.timeline.operation_costs import Costs
@@ -66,11 +66,6 @@ def known(column: IntArray, row: int | None) -> int | None:
     """The value in a row of a nullable column, None if it is null or there is no row."""
     value = -1 if row is None else int(column[row])
     return value if value >= 0 else None
-
-
-def longest_of(rows: Rows, time: Times, most: int) -> Rows:
-    """The rows that take most time, the longest first; of equals the first."""
-    return rows[longest_of_each(np.zeros(len(rows), np.int64), time, most)]
 
 
 def longest_of_each(of: Ids, time: Times, most: int) -> Ids:

@@ -133,11 +133,9 @@ class DetailColumns(msgspec.Struct):
     """What is known of the operations at a step's places, with few rows in each table.
 
     Attributes:
-        path: of the step.
         columns: the fields of `Details` but `path` and `level`.
     """
 
-    path: str
     columns: dict[str, Column]
 
 
@@ -198,7 +196,7 @@ def step_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> S
 def details_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> DetailColumns:
     both = Selection.joined(selected(view, path), *(opening.every for opening in openings))
     columns = detail_columns(view, both, _FEW_ROWS)
-    return DetailColumns(path, {name: _column(values) for name, values in columns.items()})
+    return DetailColumns({name: _column(values) for name, values in columns.items()})
 
 
 def _resources(levels: Sequence[Level]) -> tuple[list[ResourceRow], ResourceColumns, list[int]]:

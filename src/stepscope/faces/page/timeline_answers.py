@@ -18,24 +18,14 @@ _MOST = 10_000  # events of a search; chosen: bounds the answer, which counts al
 
 
 class Levels(msgspec.Struct):
-    """All levels down to one, the steps first; or at most 32 inside the operations of one.
+    """All levels down to one, the steps first; or at most 32 inside the operations of one."""
 
-    Attributes:
-        path: as asked for.
-    """
-
-    path: str
     levels: list[WireLevel]
 
 
 class LevelAnswer(msgspec.Struct):
-    """One level.
+    """One level."""
 
-    Attributes:
-        path: as asked for.
-    """
-
-    path: str
     level: WireLevel
 
 
@@ -72,9 +62,8 @@ def levels(view: TraceView, query: Query) -> Levels:
         path: of the operation; by default the steps alone.
         every: 1 to list all threads and streams.
     """
-    path = query.text("path")
-    shown = view.timeline.levels(path, query.flag("every"))
-    return Levels(path, [wire_level(level, view) for level in shown])
+    shown = view.timeline.levels(query.text("path"), query.flag("every"))
+    return Levels([wire_level(level, view) for level in shown])
 
 
 def level(view: TraceView, query: Query) -> LevelAnswer:
@@ -84,9 +73,7 @@ def level(view: TraceView, query: Query) -> LevelAnswer:
         path: of the operation; by default the steps.
         every: 1 to list all threads and streams.
     """
-    path = query.text("path")
-    opened = view.timeline.level(path, query.flag("every"))
-    return LevelAnswer(path, wire_level(opened, view))
+    return LevelAnswer(wire_level(view.timeline.level(query.text("path"), query.flag("every")), view))
 
 
 def levels_inside(view: TraceView, query: Query) -> Levels:
@@ -96,9 +83,8 @@ def levels_inside(view: TraceView, query: Query) -> Levels:
         path: of the level; by default the steps.
         every: 1 to list all threads and streams.
     """
-    path = query.text("path")
-    inside = view.timeline.inside(path, query.flag("every"))
-    return Levels(path, [wire_level(level, view) for level in inside])
+    inside = view.timeline.inside(query.text("path"), query.flag("every"))
+    return Levels([wire_level(level, view) for level in inside])
 
 
 def path(view: TraceView, query: Query) -> Place:

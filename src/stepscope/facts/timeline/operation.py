@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
 from stepscope.base.arrays import Ids
 from stepscope.errors import TraceError
 
@@ -66,11 +64,6 @@ class Operation:
     def is_section(self) -> bool:
         """Whether it is a group of operations."""
         return self.spread is not None
-
-
-def the_trace() -> Operation:
-    """The operation around all steps, which the first level opens."""
-    return Operation("", "trace", "trace", np.zeros(0, np.int64))
 
 
 class StepId(NamedTuple):

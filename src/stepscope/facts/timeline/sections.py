@@ -79,8 +79,9 @@ def find_sections(operations: SiblingOperations, first: Ids, parent_ns: Times, t
     }
     placed = [replace(one, first=one.first + first[of]) for of in repeats for one in repeats[of]]
     starts = np.flatnonzero(~_joined(operations, begins, placed))
-    is_tiny = _runtime(operations, starts) < tiny * parent_ns[lane[starts]]
-    starts = starts[~_continues(is_tiny) | begins[starts]]
+    units = _summed(operations, starts)
+    is_tiny = np.maximum(units.cpu_ns, units.device_ns) < tiny * parent_ns[lane[starts]]
+    starts = starts[~(is_tiny & np.append(False, is_tiny[:-1])) | begins[starts]]
     whole = (np.bincount(lane[starts], minlength=len(counts)) == 1) & (counts > 1)
     opened = [np.flatnonzero(whole[lane] & (counts <= 2 / tiny)[lane])]
     for one in repeats:
@@ -118,15 +119,6 @@ def _joined(operations: SiblingOperations, begins: Mask, repeats: list[Repeat]) 
         joined[one.first + 1 : one.end] = True
         joined[[one.first]] = joined[one.end : one.end + 1] = False
     return joined
-
-
-def _continues(tiny: Mask) -> Mask:
-    return tiny & np.append(False, tiny[:-1])
-
-
-def _runtime(operations: SiblingOperations, starts: Ids) -> Times:
-    units = _summed(operations, starts)
-    return np.maximum(units.cpu_ns, units.device_ns)
 
 
 def _pieces(operations: SiblingOperations, tiny: float) -> Ids:

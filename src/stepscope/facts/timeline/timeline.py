@@ -182,9 +182,6 @@ class Timeline:
         """
         shown, every = (self.level(path, threads) for threads in (False, True))
         opened = [Opening(shown, every if shown.hides else shown)]
-        if (whole := self._wholes.get(_parts(path))) is not None:
-            yield list(whole.openings)
-            return
         while opened:
             yield opened
             inside = [one for level in opened for one in _openable(level.every)]

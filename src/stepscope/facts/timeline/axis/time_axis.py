@@ -233,7 +233,8 @@ class TimeAxis:
         self.index = index
         self.end_ns = max(int(index.end.max(initial=0)), 1)
         self.tile_ns = BINS << max((self.end_ns - 1) // BINS, 0).bit_length()
-        self.tracks = {track.id: track for track in _in_order(self._all_tracks())}
+        tracks = [*self._recorded_tracks(), *self._stage_tracks(), *self._idle_tracks()]
+        self.tracks = {track.id: track for track in _in_order(tracks)}
         self._slices: dict[str, TrackSlices] = {}
         self._device_time: dict[tuple[int, int], DeviceTime] = {}
         self._lock = RLock()
@@ -302,9 +303,6 @@ class TimeAxis:
             if track.id not in self._slices:
                 self._slices[track.id] = TrackSlices(*self.spans(track), track.depth)
             return self._slices[track.id]
-
-    def _all_tracks(self) -> list[AxisTrack]:
-        return [*self._recorded_tracks(), *self._stage_tracks(), *self._idle_tracks()]
 
     def _recorded_tracks(self) -> list[AxisTrack]:
         index, tracks = self.index, self.index.trace["tracks"]
