@@ -1022,8 +1022,6 @@ export interface Measure {
   /** For `by`. */
   name: string;
   meaning: string;
-  /** Ns, B, or empty for a number. */
-  unit: string;
 }
 
 /** The boxes of a flame graph. */

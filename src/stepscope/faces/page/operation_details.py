@@ -83,8 +83,7 @@ def launch_of(view: TraceView, event: int) -> LaunchLink | None:
     if event < 0 or index.launch[event] < 0:
         return None
     call = int(index.launch[event])
-    link = link_to(view, call)
-    return LaunchLink(link.event, link.name, int(index.start[event] - index.start[call]))
+    return LaunchLink(call, view.short_name(call), int(index.start[event] - index.start[call]))
 
 
 def device_work_of_each(
@@ -115,10 +114,10 @@ def device_work_of_each(
 
 def _work_row(view: TraceView, event: int) -> WorkRow:
     index, tracks = view.timeline.index, view.trace["tracks"]
-    call, track, link = int(index.launch[event]), int(index.track[event]), link_to(view, event)
+    call, track = int(index.launch[event]), int(index.track[event])
     return WorkRow(
-        link.event,
-        link.name,
+        event,
+        view.short_name(event),
         full_name=view.trace.events.text("name")[event] or "",
         stream=known(tracks["stream"], track),
         duration_ns=int(index.duration[event]),
@@ -139,10 +138,6 @@ def kernels_of_each(view: TraceView, of: Ids, raw: Rows, count: int) -> list[Ker
     for operation, kernel in zip(of[only].tolist(), which.tolist(), strict=True):
         result[operation] = launches[kernel]
     return result
-
-
-def link_to(view: TraceView, event: int) -> EventLink:
-    return EventLink(event, view.short_name(event))
 
 
 class Track(msgspec.Struct):
@@ -308,7 +303,7 @@ def _module(view: TraceView, module: int) -> ModuleLink | None:
 def _costs(costs: Costs) -> dict[str, list[Any]]:
     start = np.where(costs.start_ns >= 0, costs.start_ns, costs.device_start_ns)
     return {
-        "start_ns": _known(start),
+        "start_ns": [None if time < 0 else time for time in start.tolist()],
         "cpu_ns": costs.cpu_ns.tolist(),
         "self_ns": costs.self_ns.tolist(),
         "device_ns": costs.device_ns.tolist(),
@@ -318,17 +313,13 @@ def _costs(costs: Costs) -> dict[str, list[Any]]:
     }
 
 
-def _known(column: Ids) -> list[int | None]:
-    return [None if value < 0 else value for value in column.tolist()]
-
-
 def _arguments(view: TraceView, event: Ids) -> list[dict[str, Any]]:
     arguments = iter(view.trace.arguments_of(event[event >= 0]))
     return [next(arguments) if recorded else {} for recorded in (event >= 0).tolist()]
 
 
 def _links(view: TraceView, events: Ids) -> list[EventLink | None]:
-    return [link_to(view, event) if event >= 0 else None for event in events.tolist()]
+    return [EventLink(event, view.short_name(event)) if event >= 0 else None for event in events.tolist()]
 
 
 def _sources(view: TraceView, chosen: Selection) -> list[list[SourcePlace]]:

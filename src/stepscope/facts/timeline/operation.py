@@ -10,7 +10,6 @@ from stepscope.base.arrays import Ids
 from stepscope.errors import TraceError
 
 TINY = 0.05  # of its parent's runtime: an operation that takes less is tiny
-KINDS = ("trace", "step", "stage", "module", "event", "section", "series", "repeat")
 _STEP = re.compile(r"s(\d+)\.(\d+)(?:/|$)")
 
 
@@ -39,8 +38,8 @@ class Operation:
 
     Attributes:
         id: stable for a file, and unique among its siblings.
-        kind: one of `KINDS`. A section holds tiny operations, a series those of one name, a repeat
-            copies of one block or of one pattern.
+        kind: trace, step, stage, module, event, section (of tiny operations), series (of those of
+            one name), or repeat (copies of one block or of one pattern).
         name: short.
         rows: event ids, none inside another, int64; of a step all its events.
         context: the module that its inside lies in, -1 for none.
