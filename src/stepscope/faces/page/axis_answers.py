@@ -78,9 +78,10 @@ def counter(view: TraceView, query: Query) -> CounterTile:
     if id not in axis.counters:
         raise ServeError(f"expected the id of a counter, found {id[:40]!r}", 404)
     zoom, tile = tile_number(axis.deepest, query)
-    runs = axis.counter_tile(axis.counters[id], zoom, tile)
-    start = runs.start_ns - tile * (axis.tile_ns >> zoom)
-    return filled(CounterTile, runs, counter=id, zoom=zoom, tile=tile, start_ns=start.tolist())
+    length = axis.tile_ns >> zoom
+    runs = axis.counters[id].values.tile(tile * length, (tile + 1) * length)
+    start = (runs.start_ns - tile * length).tolist()
+    return filled(CounterTile, runs, counter=id, zoom=zoom, tile=tile, start_ns=start)
 
 
 def tile_number(deepest: int, query: Query) -> tuple[int, int]:

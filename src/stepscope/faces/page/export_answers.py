@@ -92,7 +92,8 @@ def report_of(view: TraceView, rank: int | None, step: int | None, sources: Sequ
         TraceError: if there is no such rank or step.
     """
     name = Path(view.trace.metadata.source).name or "trace"
-    if (view.has_only_contexts or view.has_only_memory) and rank is None and step is None:
+    stepless = (not len(view.trace["steps"]) and len(view.trace["contexts"]) > 0) or view.has_only_memory
+    if stepless and rank is None and step is None:
         return Report(name, view, [], {}, sources)
     require_steps(view.trace)
     level = view.timeline.level("", every=True)

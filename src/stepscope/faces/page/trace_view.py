@@ -188,10 +188,6 @@ class TraceView:
         return StepId.of(self.start).rank if self.start else self.trace.metadata.ranks[0]
 
     @property
-    def has_only_contexts(self) -> bool:
-        return not len(self.trace["steps"]) and len(self.trace["contexts"]) > 0
-
-    @property
     def has_only_memory(self) -> bool:
         return not len(self.trace["steps"]) and holds_memory(self.trace)
 

@@ -346,15 +346,10 @@ def _opens(contents: Contents, events: Ids, operators: Mask) -> Mask:
     index = contents.index
     around = index.surrounds[events] | index.is_call[events]
     inside = index.has_children(events) & ~index.launches_itself[events]
-    works = ~around & _work_themselves(contents, events)
-    return (events < 0) | ((operators | around) & inside & ~works)
-
-
-def _work_themselves(contents: Contents, events: Ids) -> Mask:
-    """Whether most of an operator's time is its own, and it launches nothing."""
-    index = contents.index
     first, end = index.launches_inside(events)
-    return (end == first) & (2 * index.events["self_ns"][events] > index.duration[events])
+    # An operator works itself if most of its time is its own, and it launches nothing.
+    works = ~around & (end == first) & (2 * index.events["self_ns"][events] > index.duration[events])
+    return (events < 0) | ((operators | around) & inside & ~works)
 
 
 def _opened(work: Collapse, lanes: Lanes, wrappers: Ids, held: LaneEvents) -> LaneEvents:

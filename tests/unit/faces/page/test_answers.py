@@ -333,10 +333,7 @@ def test_a_selection_leads_to_its_longest_event_in_the_step_on_screen() -> None:
 
 def test_the_files_that_a_trace_names(net: TraceView) -> None:
     files = ask(net, "sources")["files"]
-    assert [(one["file"], one["readable"]) for one in files] == [
-        ("/p/train.py", False),
-        ("/p/net.py", False),
-    ]
+    assert [(one["file"], one["readable"]) for one in files] == [("/p/train.py", False), ("/p/net.py", False)]
 
 
 def test_files_of_installed_packages_come_after_the_users(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from stepscope.base.arrays import Codes8, Floats, Ids, Rows, Times
 from stepscope.facts.annotate.device.idle import busy_times, cause_names, copy_times
 from stepscope.facts.annotate.links.launches import device_work
-from stepscope.facts.timeline.axis.counters import BINS, Counter, Runs, counters_of
+from stepscope.facts.timeline.axis.counters import BINS, Counter, counters_of
 from stepscope.facts.timeline.event_index import Index
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import depths
@@ -259,11 +259,6 @@ class TimeAxis:
         """The counters of the trace by id: `c` and a number from 0 on."""
         found = counters_of(self.index.trace, lambda rank, device: self.device_time(rank, device).busy)
         return {f"c{number}": counter for number, counter in enumerate(found)}
-
-    def counter_tile(self, counter: Counter, zoom: int, number: int) -> Runs:
-        """What a tile shows of a counter."""
-        length = self.tile_ns >> zoom
-        return counter.values.tile(number * length, (number + 1) * length)
 
     @cached_property
     def causes(self) -> tuple[str, ...]:
