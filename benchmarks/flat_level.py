@@ -75,7 +75,6 @@ def _wire(
         "events": once,
         "event": none,
         "module": none,
-        "recompute": [0] * size,
         "forward": none,
         "backward": none,
         "launch": none,
@@ -90,11 +89,9 @@ def _wire(
         "operation": list(range(size)),
         "resource": device["resource"],
         "name": device["name"],
-        "event": none,
         "start_ns": device["start_ns"],
         "end_ns": device["end_ns"],
         "busy_ns": device["ns"],
-        "count": once,
     }
     return {
         "name": f"{2 * size} bars",

@@ -308,7 +308,7 @@ QUERIES = (
     "diff?against=run&against_rank=0",
     "select?module=0",
     "trace?path=s5.0",
-    "details?event=3",
+    "details?path=s5.0/t1",
 )
 DOCUMENT = "import torch\nmodel = torch.nn.Linear(3, 4)\nbatch_size = 32\n"
 

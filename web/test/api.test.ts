@@ -205,7 +205,9 @@ describe("the single file", () => {
   it("finds where an event is, and its details", async () => {
     for (const place of drawn.places)
       expect(await host.ask("", `path?event=${place.event}`)).toEqual(place);
-    expect(await host.ask("", `details?event=${sgemm!}`)).toMatchObject({ name: "sgemm" });
+    expect(await host.ask("", requestKey("details", { path: placeOf(sgemm!).path }))).toMatchObject(
+      { name: "sgemm" },
+    );
   });
 
   it("has the what-ifs that were asked for, whatever part of them is on screen", async () => {

@@ -73,11 +73,11 @@ export class EmbeddedHost implements Host {
       case "path":
         return this.placeOf(Number(parameters.event));
       case "details":
-        return this.details(parameters);
+        return this.details(parameters.path ?? "");
       case "select":
         return this.select(parameters);
       case "trace":
-        return this.part(parameters.path ?? this.placeOf(Number(parameters.event)).path);
+        return this.part(parameters.path ?? "");
       case "whatif":
         return this.answer(requestKey(name, { changes: parameters.changes }));
       case "outline":
@@ -136,10 +136,7 @@ export class EmbeddedHost implements Host {
     return found;
   }
 
-  private details(parameters: Record<string, string>): unknown {
-    const path = parameters.event
-      ? this.placeOf(Number(parameters.event)).path
-      : (parameters.path ?? "");
+  private details(path: string): unknown {
     const found = this.step(path).details(path);
     if (!found) throw this.missing();
     return found;

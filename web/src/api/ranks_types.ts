@@ -25,8 +25,6 @@ export interface JobFinding {
   ranks: number[];
   /** In which stage; `communication` for a slow link. */
   stage: string;
-  /** First and last step, null if in (nearly) all steps. */
-  steps: [number, number] | null;
   /** What the job would gain per step. */
   cost_ms: number;
 }

@@ -383,8 +383,6 @@ export interface OperationColumns {
   event: number[];
   /** Id of the module that it is a call of. */
   module: number[];
-  /** 1 if all of it repeats forward work. */
-  recompute: number[];
   /** Event id of its partner in forward. */
   forward: number[];
   /** Event id of its partner in backward. */
@@ -411,16 +409,12 @@ export interface DeviceColumns {
   resource: number[];
   /** Index into `strings`. */
   name: number[];
-  /** Id of the raw event, if it is exactly one, else -1. */
-  event: number[];
   /** Start of its first device work. */
   start_ns: number[];
   /** End of its last device work. */
   end_ns: number[];
   /** Device busy time between these. */
   busy_ns: number[];
-  /** Number of pieces of device work. */
-  count: number[];
 }
 
 /** One level of the timeline: the operations inside one operation. */
@@ -449,15 +443,11 @@ export interface WireLevel {
 
 /** All levels down to one, the steps first; or at most 32 inside the operations of one. */
 export interface Levels {
-  /** As asked for. */
-  path: string;
   levels: WireLevel[];
 }
 
 /** One level. */
 export interface LevelAnswer {
-  /** As asked for. */
-  path: string;
   level: WireLevel;
 }
 
@@ -603,7 +593,6 @@ export interface DeviceShare {
 /** How long a thread is busy in an area. */
 export interface ThreadShare {
   name: string;
-  rank: number;
   busy_ns: number;
 }
 
@@ -761,7 +750,6 @@ export interface ModuleNode {
 
 /** The model tree of one rank. */
 export interface Modules {
-  rank: number;
   /** Numbers of the steps that times are means of. */
   steps: number[];
   /** Their mean length. */
@@ -1034,8 +1022,6 @@ export interface Measure {
   /** For `by`. */
   name: string;
   meaning: string;
-  /** Ns, B, or empty for a number. */
-  unit: string;
 }
 
 /** The boxes of a flame graph. */
@@ -1444,12 +1430,7 @@ export interface Refused {
 
 /** A thread or a stream. */
 export interface Track {
-  /** Number of the track. */
-  id: number;
-  /** `cpu`, `device` or `communication`. */
-  kind: string;
   name: string;
-  device: number | null;
   stream: number | null;
 }
 
@@ -1476,7 +1457,6 @@ export interface Instance {
   event: number | null;
   /** Null outside all steps. */
   step: number | null;
-  start_ns: number;
   duration_ns: number;
 }
 
@@ -1517,9 +1497,7 @@ export interface WorkRow {
   name: string;
   /** As recorded. */
   full_name: string;
-  device: number | null;
   stream: number | null;
-  start_ns: number;
   duration_ns: number;
   /** Id of the call that launched it. */
   launch: number;
@@ -1585,7 +1563,7 @@ export interface Selects {
 
 /** One operation; null if something is not recorded or does not apply. */
 export interface Details {
-  /** Of the operation that it is or lies in. */
+  /** Of the operation. */
   path: string;
   /** Path of the level that lists this operation. */
   level: string;
@@ -1599,7 +1577,7 @@ export interface Details {
   event: number | null;
   /** Of this event. */
   category: string | null;
-  step: number | null;
+  step: number;
   rank: number;
   stage: string | null;
   track: Track | null;
@@ -1612,8 +1590,6 @@ export interface Details {
   self_ns: number;
   /** Device busy time, a union of intervals. */
   device_ns: number;
-  device_start_ns: number | null;
-  device_end_ns: number | null;
   /** CPU time that repeats forward work. */
   recompute_ns: number;
   /** Cpu or device. */
@@ -1663,14 +1639,10 @@ export interface SourceFile {
   file: string;
   /** Whether its text can be read. */
   readable: boolean;
-  /** Whether it belongs to an installed package. */
-  installed: boolean;
   /** CPU time of its costliest line. */
   cpu_ms: number;
   /** Device time of its costliest line. */
   device_ms: number;
-  /** Number of lines with costs. */
-  lines: number;
 }
 
 /** The source files: first those that can be read, the user's before libraries', by cost. */
@@ -1711,8 +1683,6 @@ export interface SourceLine {
 export interface Source {
   /** As recorded. */
   file: string;
-  /** Whether there is a text. */
-  readable: boolean;
   /** Why there is no text, else empty. */
   reason: string;
   /** Null if it cannot be read. */
@@ -1923,8 +1893,6 @@ export interface Column {
 
 /** What is known of the operations at a step's places, with few rows in each table. */
 export interface DetailColumns {
-  /** Of the step. */
-  path: string;
   /** The fields of `Details` but `path` and `level`. */
   columns: Record<string, Column>;
 }

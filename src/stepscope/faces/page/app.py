@@ -76,7 +76,9 @@ def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
     perfetto = perfetto_folder()
 
     def list_traces(request: Request) -> Response:
-        return _json(request, open_traces(workbench, perfetto is not None))
+        url = f"{PREFIX}/index.html" if perfetto else None
+        entries = [file.entry() for file in workbench.files.values()]
+        return _json(request, Traces(__version__, url, entries, "/" if workbench.job else None))
 
     def page(request: Request) -> Response:
         return _file(bundle.page("ranks.html" if workbench.job else "index.html").name)
@@ -123,12 +125,6 @@ class Failure(msgspec.Struct):
     """
 
     error: str
-
-
-def open_traces(workbench: Workbench, perfetto: bool) -> Traces:
-    entries = [file.entry() for file in workbench.files.values()]
-    job = "/" if workbench.job else None
-    return Traces(__version__, f"{PREFIX}/index.html" if perfetto else None, entries, job)
 
 
 def _answer(workbench: Workbench, request: Request) -> Response:

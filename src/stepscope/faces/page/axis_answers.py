@@ -10,17 +10,9 @@ from stepscope.errors import ServeError
 from stepscope.faces.page.requests import Query, filled
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.roofline import work_of_pieces
-from stepscope.facts.timeline.axis import (
-    BINS,
-    Area,
-    AreaShare,
-    AxisTrack,
-    Counter,
-    CounterSummary,
-    DeviceShare,
-    TimeAxis,
-    area_of,
-)
+from stepscope.facts.timeline.axis.area import Area, AreaShare, DeviceShare, area_of
+from stepscope.facts.timeline.axis.counters import BINS, Counter, CounterSummary
+from stepscope.facts.timeline.axis.time_axis import AxisTrack, TimeAxis
 from stepscope.trace.schema import STAGES
 from stepscope.trace.sets import Interner
 
@@ -86,9 +78,10 @@ def counter(view: TraceView, query: Query) -> CounterTile:
     if id not in axis.counters:
         raise ServeError(f"expected the id of a counter, found {id[:40]!r}", 404)
     zoom, tile = tile_number(axis.deepest, query)
-    runs = axis.counter_tile(axis.counters[id], zoom, tile)
-    start = runs.start_ns - tile * (axis.tile_ns >> zoom)
-    return filled(CounterTile, runs, counter=id, zoom=zoom, tile=tile, start_ns=start.tolist())
+    length = axis.tile_ns >> zoom
+    runs = axis.counters[id].values.tile(tile * length, (tile + 1) * length)
+    start = (runs.start_ns - tile * length).tolist()
+    return filled(CounterTile, runs, counter=id, zoom=zoom, tile=tile, start_ns=start)
 
 
 def tile_number(deepest: int, query: Query) -> tuple[int, int]:
@@ -97,10 +90,6 @@ def tile_number(deepest: int, query: Query) -> tuple[int, int]:
     if zoom > deepest or tile >= 1 << zoom:
         raise ServeError(f"expected zoom up to {deepest} and tile below 2^zoom", 404)
     return zoom, tile
-
-
-def counter_rows(axis: TimeAxis) -> list[CounterRow]:
-    return [_row(id, counter) for id, counter in axis.counters.items()]
 
 
 def _row(id: str, counter: Counter) -> CounterRow:
@@ -215,7 +204,6 @@ class ThreadShare(msgspec.Struct):
     """How long a thread is busy in an area."""
 
     name: str
-    rank: int
     busy_ns: int
 
 
@@ -267,7 +255,8 @@ def axis(view: TraceView, query: Query) -> Axis:
     """The time axis and its tracks."""
     axis = view.time_axis
     tracks = [_track_row(track) for track in axis.tracks.values()]
-    return filled(Axis, axis, bins=BINS, stages=list(STAGES), tracks=tracks, counters=counter_rows(axis))
+    counters = [_row(id, counter) for id, counter in axis.counters.items()]
+    return filled(Axis, axis, bins=BINS, stages=list(STAGES), tracks=tracks, counters=counters)
 
 
 def slices(view: TraceView, query: Query) -> Slices:
@@ -350,7 +339,7 @@ def _area_answer(
     rate, known = _operation_rate(view, area, end - start)
     paths, stages = [path or "" for path in view.trace["modules"].text("path")] + [""], [*STAGES, ""]
     busy = [(view.time_axis.tracks[id], ns) for id, ns in area.threads.items() if ns > 0]
-    threads = [ThreadShare(track.name, track.rank, ns) for track, ns in busy]
+    threads = [ThreadShare(track.name, ns) for track, ns in busy]
     return AreaAnswer(
         start_ns=start,
         end_ns=end,

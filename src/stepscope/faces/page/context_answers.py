@@ -30,12 +30,10 @@ class Measure(msgspec.Struct):
 
     Attributes:
         name: for `by`.
-        unit: ns, B, or empty for a number.
     """
 
     name: str
     meaning: str
-    unit: str
 
 
 class Flame(FlameGraph, kw_only=True):
@@ -102,7 +100,10 @@ def contexts(view: TraceView, query: Query) -> Flame:
     whole = _tree(view, query)
     most = min(query.number("most") or _MAX_BOXES, _MAX_BOXES)
     graph = flame(tree, by, start=start, most=most, before=before)
-    available = [_measure(whole, name) for name in measures(whole)]
+    available = [
+        Measure(name, MEASURES[name][2] if name in MEASURES else whole.metric(name).meaning)
+        for name in measures(whole)
+    ]
     notes = [note.message for note in whole.notes]
     return filled(Flame, graph, up=up, measures=available, notes=notes)
 
@@ -120,7 +121,7 @@ def context_findings(view: TraceView, query: Query) -> ContextFindings:
     tree, up = _tree(view, query), query.flag("up")
     shown = _trees(view, query, _by(view, query))[0] if up else tree
     answer = ContextFindings([])
-    for one in findings(view, Query({"rank": query.text("rank")})).findings:
+    for one in findings(view, query).findings:
         nodes = _nodes(tree, shown, view, query, one.id, up)
         answer.findings.append(NodeFinding(one.id, one.rule, one.severity, one.what, one.advice, nodes))
     return answer
@@ -130,7 +131,7 @@ def _nodes(
     tree: ContextTree, shown: ContextTree, view: TraceView, query: Query, finding: int, up: bool
 ) -> list[int]:
     """The nodes that show a finding; bottom-up the functions of these nodes."""
-    evidence = _evidence(tree, view, Query({"rank": query.text("rank")}), finding)
+    evidence = _evidence(tree, view, query, finding)
     if not up:
         return evidence
     names = {(tree.label(node), tree.nodes.text("kind")[node]) for node in evidence}
@@ -173,10 +174,3 @@ def _by(view: TraceView, query: Query) -> str:
     by = query.text("by") or default_measure(tree)
     measure(tree, by)  # raises an error if there is none
     return by
-
-
-def _measure(tree: ContextTree, name: str) -> Measure:
-    usual = MEASURES.get(name)
-    metric, statistic, meaning = usual or (name, "sum", tree.metric(name).meaning)
-    unit = tree.metric(metric).unit if statistic == "sum" else ""
-    return Measure(name, meaning, unit)

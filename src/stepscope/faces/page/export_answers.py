@@ -92,7 +92,8 @@ def report_of(view: TraceView, rank: int | None, step: int | None, sources: Sequ
         TraceError: if there is no such rank or step.
     """
     name = Path(view.trace.metadata.source).name or "trace"
-    if (view.has_only_contexts or view.has_only_memory) and rank is None and step is None:
+    stepless = (not len(view.trace["steps"]) and len(view.trace["contexts"]) > 0) or view.has_only_memory
+    if stepless and rank is None and step is None:
         return Report(name, view, [], {}, sources)
     require_steps(view.trace)
     level = view.timeline.level("", every=True)
@@ -194,8 +195,8 @@ def _sources(report: Report) -> Iterator[KeyedAnswer]:
     yield "sources", known
     for file in [row.file for row in known.files[:_MAX_FILES]]:
         source = report.ask("source", file=file, **report.scope)
-        if source.readable and file not in report.sources:
-            source = replace(source, readable=False, text=None, reason=_NOT_INCLUDED)
+        if source.text is not None and file not in report.sources:
+            source = replace(source, text=None, reason=_NOT_INCLUDED)
         yield request_key("source", file=file), source
 
 

@@ -10,10 +10,11 @@ import numpy as np
 from msgspec.structs import asdict
 
 from stepscope.base.arrays import Rows, Times
-from stepscope.faces.page.selection import known, longest_of, step_of
+from stepscope.faces.page.selection import known, longest_of_each
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.annotate.range_names import MODULE_FRAME, MODULE_RANGE
 from stepscope.facts.timeline import Operation
+from stepscope.facts.timeline.operation import StepId
 from stepscope.trace.arguments import parse
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -81,7 +82,6 @@ class Instance(msgspec.Struct):
 
     event: int | None
     step: int | None
-    start_ns: int
     duration_ns: int
 
 
@@ -103,7 +103,7 @@ class Instances(DurationStatistics, kw_only=True):
 
 def instances_of(view: TraceView, path: str, operation: Operation) -> Instances | None:
     """All runs, calls or events like an operation; None if there are none."""
-    trace, (_, rank) = view.trace, step_of(view, path, operation)
+    trace, rank = view.trace, StepId.of(path).rank
     if operation.kind == "stage":
         stages = trace["stages"]
         runs = stages.text("stage").mask(operation.name) & (stages["rank"] == rank)
@@ -139,15 +139,14 @@ def _of_ranges(table: Table, name: str) -> Instances | None:
     side = "device" if on_device.sum() >= on_cpu.sum() else "cpu"
     time = on_device if side == "device" else on_cpu
     order = np.argsort(-time, kind="stable")[:_MAX_ROWS].tolist()
-    steps, start = table["step"], table["start_ns"]
-    rows = [Instance(None, int(steps[row]), int(start[row]), int(time[row])) for row in order]
+    rows = [Instance(None, int(table["step"][row]), int(time[row])) for row in order]
     return Instances(of=name, side=side, **asdict(statistics(time)), shapes=[], rows=rows)
 
 
 def _of_events(view: TraceView, rows: Rows, name: str) -> Instances:
     events, index = view.trace.events, view.timeline.index
     time = events["duration_ns"][rows]
-    longest = longest_of(rows, time, _MAX_SHAPES)
+    longest = rows[longest_of_each(np.zeros(len(rows), np.int64), time, _MAX_SHAPES)]
     return Instances(
         of=name,
         side="device" if index.on_device[rows[0]] else "cpu",
@@ -159,8 +158,7 @@ def _of_events(view: TraceView, rows: Rows, name: str) -> Instances:
 
 def _instance(view: TraceView, event: int) -> Instance:
     events = view.trace.events
-    start, duration = int(events["start_ns"][event]), int(events["duration_ns"][event])
-    return Instance(event, known(events["step"], event), start, duration)
+    return Instance(event, known(events["step"], event), int(events["duration_ns"][event]))
 
 
 def _shapes(view: TraceView, longest: Rows) -> list[Shapes]:

@@ -50,14 +50,12 @@ class JobFinding(msgspec.Struct):
         sentence: who, where, since when, how much, and why.
         ranks: numbers of the ranks.
         stage: in which stage; `communication` for a slow link.
-        steps: first and last step, null if in (nearly) all steps.
         cost_ms: what the job would gain per step.
     """
 
     sentence: str
     ranks: list[int]
     stage: str
-    steps: tuple[int, int] | None
     cost_ms: float
 
 

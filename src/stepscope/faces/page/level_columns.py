@@ -42,7 +42,6 @@ class OperationColumns(msgspec.Struct):
         opens: 0 if nothing is inside (a single event): do not ask for its level.
         event: id of its raw event, if it is exactly one.
         module: id of the module that it is a call of.
-        recompute: 1 if all of it repeats forward work.
         forward: event id of its partner in forward.
         backward: event id of its partner in backward.
         launch: event id of the call that launched it, for device work.
@@ -69,7 +68,6 @@ class OperationColumns(msgspec.Struct):
     opens: list[int]
     event: list[int]
     module: list[int]
-    recompute: list[int]
     forward: list[int]
     backward: list[int]
     launch: list[int]
@@ -87,21 +85,17 @@ class DeviceColumns(msgspec.Struct):
         operation: row of `operations`.
         resource: the stream (`resources.id`).
         name: index into `strings`.
-        event: id of the raw event, if it is exactly one, else -1.
         start_ns: start of its first device work.
         end_ns: end of its last device work.
         busy_ns: device busy time between these.
-        count: number of pieces of device work.
     """
 
     operation: list[int]
     resource: list[int]
     name: list[int]
-    event: list[int]
     start_ns: list[int]
     end_ns: list[int]
     busy_ns: list[int]
-    count: list[int]
 
 
 class WireLevel(msgspec.Struct):
@@ -181,7 +175,6 @@ def operation_columns(levels: Sequence[Level], view: TraceView, strings: Interne
         opens=(costs.events > 1).astype(int).tolist(),
         event=[operation.event for operation in operations],
         module=[operation.module for operation in operations],
-        recompute=[int(operation.recompute) for operation in operations],
         **links,
         **_spreads(operations),
     )
@@ -221,7 +214,7 @@ def device_columns(levels: Sequence[Level], view: TraceView, strings: Interner[s
     parts = [level.costs.parts for level in levels]
     columns = {
         field: np.concatenate([getattr(part, field)[keep] for part, keep in zip(parts, shown, strict=True)])
-        for field in ("operation", "track", "event", "start_ns", "end_ns", "busy_ns", "count")
+        for field in ("operation", "track", "event", "start_ns", "end_ns", "busy_ns")
     }
     sizes = [len(keep) for keep in shown]
     first = np.cumsum([0, *(len(level) for level in levels)])[:-1]
@@ -236,11 +229,9 @@ def device_columns(levels: Sequence[Level], view: TraceView, strings: Interner[s
             view.short_name(event) if event >= 0 else operations[operation].name
             for event, operation in zip(lists["event"], of, strict=True)
         ).tolist(),
-        event=lists["event"],
         start_ns=_since(starts, columns["start_ns"]),
         end_ns=_since(starts, columns["end_ns"]),
         busy_ns=lists["busy_ns"],
-        count=lists["count"],
     )
 
 

@@ -13,10 +13,11 @@ from stepscope.faces.page.instance_answers import Instances, instances_of
 from stepscope.faces.page.pane_answers import Selects, panes_of_each
 from stepscope.faces.page.report_answers import KernelLaunch, kernel_launch
 from stepscope.faces.page.requests import Query
-from stepscope.faces.page.selection import Selection, known, longest_of_each, module_of, selection_of, step_of
+from stepscope.faces.page.selection import Selection, known, longest_of_each, module_of, selected
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.timeline import Operation
 from stepscope.facts.timeline.chosen_events import events_inside
+from stepscope.facts.timeline.operation import StepId
 from stepscope.facts.timeline.operation_costs import Costs
 from stepscope.facts.timeline.source_lines import SourcePlace, frames_around, module_places, nearest_frames
 
@@ -60,9 +61,7 @@ class WorkRow(EventLink):
     """
 
     full_name: str
-    device: int | None
     stream: int | None
-    start_ns: int
     duration_ns: int
     launch: int
     delay_ns: int
@@ -84,8 +83,7 @@ def launch_of(view: TraceView, event: int) -> LaunchLink | None:
     if event < 0 or index.launch[event] < 0:
         return None
     call = int(index.launch[event])
-    link = link_to(view, call)
-    return LaunchLink(link.event, link.name, int(index.start[event] - index.start[call]))
+    return LaunchLink(call, view.short_name(call), int(index.start[event] - index.start[call]))
 
 
 def device_work_of_each(
@@ -116,14 +114,12 @@ def device_work_of_each(
 
 def _work_row(view: TraceView, event: int) -> WorkRow:
     index, tracks = view.timeline.index, view.trace["tracks"]
-    call, track, link = int(index.launch[event]), int(index.track[event]), link_to(view, event)
+    call, track = int(index.launch[event]), int(index.track[event])
     return WorkRow(
-        link.event,
-        link.name,
+        event,
+        view.short_name(event),
         full_name=view.trace.events.text("name")[event] or "",
-        device=known(tracks["device"], track),
         stream=known(tracks["stream"], track),
-        start_ns=int(index.start[event]),
         duration_ns=int(index.duration[event]),
         launch=call,
         delay_ns=int(index.start[event] - index.start[call]),
@@ -144,22 +140,10 @@ def kernels_of_each(view: TraceView, of: Ids, raw: Rows, count: int) -> list[Ker
     return result
 
 
-def link_to(view: TraceView, event: int) -> EventLink:
-    return EventLink(event, view.short_name(event))
-
-
 class Track(msgspec.Struct):
-    """A thread or a stream.
+    """A thread or a stream."""
 
-    Attributes:
-        id: number of the track.
-        kind: `cpu`, `device` or `communication`.
-    """
-
-    id: int
-    kind: str
     name: str
-    device: int | None
     stream: int | None
 
 
@@ -180,7 +164,7 @@ class Details(msgspec.Struct):
     """One operation; null if something is not recorded or does not apply.
 
     Attributes:
-        path: of the operation that it is or lies in.
+        path: of the operation.
         level: path of the level that lists this operation.
         name: shortened.
         full_name: as recorded.
@@ -213,7 +197,7 @@ class Details(msgspec.Struct):
     kind: str
     event: int | None
     category: str | None
-    step: int | None
+    step: int
     rank: int
     stage: str | None
     track: Track | None
@@ -222,8 +206,6 @@ class Details(msgspec.Struct):
     cpu_ns: int
     self_ns: int
     device_ns: int
-    device_start_ns: int | None
-    device_end_ns: int | None
     recompute_ns: int
     bound_by: str
     events: int
@@ -243,11 +225,9 @@ def details(view: TraceView, query: Query) -> Details:
 
     Query:
         path: of the operation.
-        event: id of a raw event, instead of `path`.
     """
-    selection = selection_of(view, query)
-    (path,) = selection.paths
-    columns = detail_columns(view, selection)
+    path = "/".join(filter(None, query.text("path").split("/")))
+    columns = detail_columns(view, selected(view, path))
     facts = {name: column[0] for name, column in columns.items()}
     return Details(path=path, level=path.rpartition("/")[0], **facts)
 
@@ -279,7 +259,7 @@ def _identity(view: TraceView, chosen: Selection, event: Ids) -> dict[str, list[
     operations, events = chosen.operations, view.trace.events
     names, categories = events.text("name"), events.text("category")
     recorded = [None if operation < 0 else operation for operation in event.tolist()]
-    places = [step_of(view, *operation) for operation in zip(chosen.paths, operations, strict=True)]
+    steps = [StepId.of(path) for path in chosen.paths]
     tracks, modules = cache(partial(_track, view)), cache(partial(_module, view))
     return {
         "name": [operation.name for operation in operations],
@@ -290,8 +270,8 @@ def _identity(view: TraceView, chosen: Selection, event: Ids) -> dict[str, list[
         "kind": [operation.kind for operation in operations],
         "event": recorded,
         "category": [None if operation is None else categories[operation] for operation in recorded],
-        "step": [step for step, _ in places],
-        "rank": [rank for _, rank in places],
+        "step": [id.step for id in steps],
+        "rank": [id.rank for id in steps],
         "stage": [_stage(view, operation) for operation in operations],
         "track": [tracks(operation.track) for operation in operations],
         "module": [modules(module_of(view, operation)) for operation in operations],
@@ -310,13 +290,7 @@ def _track(view: TraceView, track: int) -> Track | None:
     if track < 0:
         return None
     table = view.trace["tracks"]
-    return Track(
-        id=track,
-        kind=table.text("kind")[track] or "",
-        name=table.text("name")[track] or "",
-        device=known(table["device"], track),
-        stream=known(table["stream"], track),
-    )
+    return Track(table.text("name")[track] or "", known(table["stream"], track))
 
 
 def _module(view: TraceView, module: int) -> ModuleLink | None:
@@ -329,20 +303,14 @@ def _module(view: TraceView, module: int) -> ModuleLink | None:
 def _costs(costs: Costs) -> dict[str, list[Any]]:
     start = np.where(costs.start_ns >= 0, costs.start_ns, costs.device_start_ns)
     return {
-        "start_ns": _known(start),
+        "start_ns": [None if time < 0 else time for time in start.tolist()],
         "cpu_ns": costs.cpu_ns.tolist(),
         "self_ns": costs.self_ns.tolist(),
         "device_ns": costs.device_ns.tolist(),
-        "device_start_ns": _known(costs.device_start_ns),
-        "device_end_ns": _known(costs.device_end_ns),
         "recompute_ns": costs.recompute_ns.tolist(),
         "bound_by": ["device" if bound else "cpu" for bound in costs.bound_by_device.tolist()],
         "events": costs.events.tolist(),
     }
-
-
-def _known(column: Ids) -> list[int | None]:
-    return [None if value < 0 else value for value in column.tolist()]
 
 
 def _arguments(view: TraceView, event: Ids) -> list[dict[str, Any]]:
@@ -351,7 +319,7 @@ def _arguments(view: TraceView, event: Ids) -> list[dict[str, Any]]:
 
 
 def _links(view: TraceView, events: Ids) -> list[EventLink | None]:
-    return [link_to(view, event) if event >= 0 else None for event in events.tolist()]
+    return [EventLink(event, view.short_name(event)) if event >= 0 else None for event in events.tolist()]
 
 
 def _sources(view: TraceView, chosen: Selection) -> list[list[SourcePlace]]:

@@ -18,6 +18,7 @@ from stepscope.faces.page.selection import longest_of_each
 from stepscope.faces.page.timeline_answers import Hits, Place, event_of, hits, in_step_of
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.timeline.chosen_events import (
+    Marks,
     frames_of_line,
     modules_of_line,
     of_line,
@@ -90,8 +91,8 @@ def select(view: TraceView, query: Query) -> Selected:
     return Selected(
         title=title,
         total=len(rows),
-        target=_target(view, query, rows, heads),
-        levels=hits(view, query, view.timeline.marks(chosen)),
+        target=_target(view, query, heads),
+        levels=hits(view, query, Marks(view.timeline.index, chosen)),
         **asdict(panes),
     )
 
@@ -161,7 +162,7 @@ def _of_line(view: TraceView, file: str, line: int) -> tuple[str, Mask, Rows]:
     return title, chosen, heads if len(heads) else np.flatnonzero(chosen)
 
 
-def _target(view: TraceView, query: Query, rows: Rows, heads: Rows) -> Place | None:
+def _target(view: TraceView, query: Query, heads: Rows) -> Place | None:
     """The longest event that represents a selection, in the step on screen if possible."""
     events = view.trace.events
     heads = heads[events["step"][heads] >= 0]

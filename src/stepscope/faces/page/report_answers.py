@@ -173,7 +173,6 @@ class Modules(msgspec.Struct):
         at_once: how many devices, or threads, do a module's work at once, in the mean; times are sums.
     """
 
-    rank: int
     steps: list[int]
     step_ms: float
     at_once: float
@@ -254,7 +253,6 @@ def modules(view: TraceView, query: Query) -> Modules:
     step_ms, busy_ms, roots = summary.steps.mean_ms, busiest_ms(summary.devices), summary.modules
     at_once = summary.at_once
     return Modules(
-        rank=summary.rank,
         steps=summary.steps.numbers,
         step_ms=step_ms,
         at_once=at_once,

@@ -1,4 +1,4 @@
-"""What a request about one operation names, and the longest of many rows without sorting all."""
+"""Operations that answers are about, and the longest of many rows without sorting all."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, IntArray, Rows, Times
-from stepscope.faces.page.requests import Query
-from stepscope.faces.page.timeline_answers import event_of, place_of
+from stepscope.base.arrays import Ids, IntArray, Times
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.timeline import Level, Operation
-from stepscope.facts.timeline.operation import StepId
 from stepscope.facts.timeline.operation_costs import Costs
 from stepscope.trace.row_order import begins_run
 
@@ -20,10 +17,10 @@ _MANY = 4  # times as many rows as are wanted: cutting off the rest is cheaper t
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Operations of levels, or a raw event that was opened in place.
+    """Operations of levels.
 
     Attributes:
-        paths: of the operation that each is or lies in, empty outside all steps.
+        paths: of each.
         operations: themselves.
         costs: of each alone.
         forward, backward: partner events of each, -1 for none, shape (operations,).
@@ -46,40 +43,16 @@ class Selection:
         )
 
 
-def selection_of(view: TraceView, query: Query) -> Selection:
-    """What `path` or `event` of a request names.
+def selected(view: TraceView, path: str) -> Selection:
+    """The operation with a path.
 
     Raises:
-        TraceError: if no operation has this path.
-        ServeError: if there is no such event.
+        TraceError: if there is none.
     """
-    timeline = view.timeline
-    if query.number("event") is None:
-        path = "/".join(filter(None, query.text("path").split("/")))
-        return selected(path, *timeline.find(path))
-    event = event_of(view, query)
-    path = place_of(view, event).path
-    if path:
-        level, row = timeline.find(path)
-        if level.operations[row].event == event:
-            return selected(path, level, row)
-    operation, costs, _ = timeline.as_operation(event)
-    rows, index = np.array([event]), timeline.index
-    return Selection([path], [operation], costs, index.forward_of(rows), index.backward_of(rows))
-
-
-def selected(path: str, level: Level, row: int) -> Selection:
+    level, row = view.timeline.find(path)
     rows = np.array([row])
     costs = level.costs.take(rows)
     return Selection([path], [level.operations[row]], costs, level.forward[rows], level.backward[rows])
-
-
-def step_of(view: TraceView, path: str, operation: Operation) -> tuple[int | None, int]:
-    """Step and rank: by the path, since a stage may hold no event, else by the event itself."""
-    if path:
-        step, rank = StepId.of(path)
-        return step, rank
-    return None, int(view.timeline.index.rank[operation.rows[0]])
 
 
 def module_of(view: TraceView, operation: Operation) -> int:
@@ -93,11 +66,6 @@ def known(column: IntArray, row: int | None) -> int | None:
     """The value in a row of a nullable column, None if it is null or there is no row."""
     value = -1 if row is None else int(column[row])
     return value if value >= 0 else None
-
-
-def longest_of(rows: Rows, time: Times, most: int) -> Rows:
-    """The rows that take most time, the longest first; of equals the first."""
-    return rows[longest_of_each(np.zeros(len(rows), np.int64), time, most)]
 
 
 def longest_of_each(of: Ids, time: Times, most: int) -> Ids:

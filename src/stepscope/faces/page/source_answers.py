@@ -26,18 +26,14 @@ class SourceFile(msgspec.Struct):
     Attributes:
         file: as recorded.
         readable: whether its text can be read.
-        installed: whether it belongs to an installed package.
         cpu_ms: CPU time of its costliest line.
         device_ms: device time of its costliest line.
-        lines: number of lines with costs.
     """
 
     file: str
     readable: bool
-    installed: bool
     cpu_ms: float
     device_ms: float
-    lines: int
 
 
 class Sources(msgspec.Struct):
@@ -87,7 +83,6 @@ class Source(msgspec.Struct):
 
     Attributes:
         file: as recorded.
-        readable: whether there is a text.
         reason: why there is no text, else empty.
         text: null if it cannot be read.
         changed: whether the file is newer than the recording.
@@ -95,7 +90,6 @@ class Source(msgspec.Struct):
     """
 
     file: str
-    readable: bool
     reason: str
     text: str | None
     changed: bool
@@ -116,7 +110,8 @@ def sources(view: TraceView, query: Query) -> Sources:
     for cost in costs:
         by_file.setdefault(cost.place.file, []).append(cost)
     files = [_file(view, name, lines, steps) for name, lines in by_file.items()]
-    files.sort(key=lambda one: (not one.readable, one.installed, -max(one.cpu_ms, one.device_ms)))
+    installed = view.sources.is_installed
+    files.sort(key=lambda one: (not one.readable, installed(one.file), -max(one.cpu_ms, one.device_ms)))
     return Sources(files, _per(view, query))
 
 
@@ -137,7 +132,6 @@ def source(view: TraceView, query: Query) -> Source:
     lines = [_line(cost, steps, recorded, whole) for cost in costs if cost.place.file == name]
     return Source(
         file=name,
-        readable=text.text is not None,
         reason=text.reason,
         text=text.text,
         changed=text.changed,
@@ -178,10 +172,8 @@ def _file(view: TraceView, name: str, lines: list[LineCost], steps: int) -> Sour
     return SourceFile(
         file=name,
         readable=view.sources.is_readable(name),
-        installed=view.sources.is_installed(name),
         cpu_ms=max(line.cpu_ns for line in lines) * _MS / steps,
         device_ms=max(line.device_ns for line in lines) * _MS / steps,
-        lines=len(lines),
     )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 from msgspec.structs import replace
 
 from stepscope.base.json_text import json_bytes
@@ -22,7 +21,7 @@ from stepscope.faces.page.level_columns import (
 from stepscope.faces.page.operation_details import detail_columns
 from stepscope.faces.page.selection import Selection, selected
 from stepscope.faces.page.trace_view import TraceView
-from stepscope.facts.timeline.chosen_events import events_inside
+from stepscope.facts.timeline.chosen_events import EventPlaces, place_events
 from stepscope.facts.timeline.level import Level, Opening, ResourceRow
 from stepscope.facts.timeline.operation_labels import short_name
 from stepscope.trace.sets import Interner
@@ -134,11 +133,9 @@ class DetailColumns(msgspec.Struct):
     """What is known of the operations at a step's places, with few rows in each table.
 
     Attributes:
-        path: of the step.
         columns: the fields of `Details` but `path` and `level`.
     """
 
-    path: str
     columns: dict[str, Column]
 
 
@@ -157,13 +154,14 @@ def step_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> S
     """A step with some of its levels, those that contain them included."""
     whole = [opening.every for opening in openings]
     levels = [*whole, *(opening.shown for opening in openings if opening.shown is not opening.every)]
-    paths = (inside for level in whole for inside in level.paths)
-    place = {path: 0} | {inside: number for number, inside in enumerate(paths, 1)}
+    rows = view.timeline.raw_events(path)
+    places = place_events(view.timeline.index, path, rows, [openings])
+    place = {inside: number for number, inside in enumerate(places.paths)}
     strings: Interner[str] = Interner()
     tracks, resources, counts = _resources(levels)
     operations = operation_columns(levels, view, strings)
     device = device_columns(levels, view, strings)
-    rows = LevelRows(
+    level_rows = LevelRows(
         opened=[place["/".join(level.path)] for level in levels],
         lists=[
             *(_BOTH if opening.shown is opening.every else _EVERY for opening in openings),
@@ -180,10 +178,10 @@ def step_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> S
         operations=[len(level) for level in levels],
         device=[len(listed_parts(level)) for level in levels],
     )
-    events, names = _events(view, path, whole)
+    events, names = _events(view, places)
     return StepAnswer(
         path=path,
-        levels=rows,
+        levels=level_rows,
         tracks=tracks,
         resources=resources,
         operations=operations,
@@ -196,10 +194,9 @@ def step_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> S
 
 
 def details_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> DetailColumns:
-    step = selected(path, *view.timeline.find(path))
-    both = Selection.joined(step, *(opening.every for opening in openings))
+    both = Selection.joined(selected(view, path), *(opening.every for opening in openings))
     columns = detail_columns(view, both, _FEW_ROWS)
-    return DetailColumns(path, {name: _column(values) for name, values in columns.items()})
+    return DetailColumns({name: _column(values) for name, values in columns.items()})
 
 
 def _resources(levels: Sequence[Level]) -> tuple[list[ResourceRow], ResourceColumns, list[int]]:
@@ -218,19 +215,14 @@ def _resources(levels: Sequence[Level]) -> tuple[list[ResourceRow], ResourceColu
     return list(tracks.values()), columns, counts
 
 
-def _events(view: TraceView, path: str, levels: Sequence[Level]) -> tuple[EventColumns, list[str]]:
-    timeline, events = view.timeline, view.trace.events
-    rows = timeline.raw_events(path)
-    place = np.zeros(len(events), np.int64)
-    operations = [operation for level in levels for operation in level.operations]
-    of, inside = events_inside(timeline.index, operations)
-    place[inside] = of + 1  # those of smaller operations come later
-    text = events.text("name").take(rows).compact()
+def _events(view: TraceView, places: EventPlaces) -> tuple[EventColumns, list[str]]:
+    events = view.trace.events
+    text = events.text("name").take(places.events).compact()
     columns = EventColumns(
-        event=rows.tolist(),
+        event=places.events.tolist(),
         name=text.codes.tolist(),
-        place=place[rows].tolist(),
-        duration_ns=events["duration_ns"][rows].tolist(),
+        place=places.place.tolist(),
+        duration_ns=events["duration_ns"][places.events].tolist(),
     )
     return columns, list(text.values)
 

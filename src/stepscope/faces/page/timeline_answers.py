@@ -11,31 +11,21 @@ from stepscope.faces.page.level_columns import WireLevel, wire_level
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.timeline.chosen_events import Marks
-from stepscope.facts.timeline.chrome_export import ChromeTrace, chrome_trace
+from stepscope.facts.timeline.chrome_export import ChromeTrace
 from stepscope.facts.timeline.operation import StepId
 
 _MOST = 10_000  # events of a search; chosen: bounds the answer, which counts all
 
 
 class Levels(msgspec.Struct):
-    """All levels down to one, the steps first; or at most 32 inside the operations of one.
+    """All levels down to one, the steps first; or at most 32 inside the operations of one."""
 
-    Attributes:
-        path: as asked for.
-    """
-
-    path: str
     levels: list[WireLevel]
 
 
 class LevelAnswer(msgspec.Struct):
-    """One level.
+    """One level."""
 
-    Attributes:
-        path: as asked for.
-    """
-
-    path: str
     level: WireLevel
 
 
@@ -72,9 +62,8 @@ def levels(view: TraceView, query: Query) -> Levels:
         path: of the operation; by default the steps alone.
         every: 1 to list all threads and streams.
     """
-    path = query.text("path")
-    shown = view.timeline.levels(path, query.flag("every"))
-    return Levels(path, [wire_level(level, view) for level in shown])
+    shown = view.timeline.levels(query.text("path"), query.flag("every"))
+    return Levels([wire_level(level, view) for level in shown])
 
 
 def level(view: TraceView, query: Query) -> LevelAnswer:
@@ -84,9 +73,7 @@ def level(view: TraceView, query: Query) -> LevelAnswer:
         path: of the operation; by default the steps.
         every: 1 to list all threads and streams.
     """
-    path = query.text("path")
-    opened = view.timeline.level(path, query.flag("every"))
-    return LevelAnswer(path, wire_level(opened, view))
+    return LevelAnswer(wire_level(view.timeline.level(query.text("path"), query.flag("every")), view))
 
 
 def levels_inside(view: TraceView, query: Query) -> Levels:
@@ -96,9 +83,8 @@ def levels_inside(view: TraceView, query: Query) -> Levels:
         path: of the level; by default the steps.
         every: 1 to list all threads and streams.
     """
-    path = query.text("path")
-    inside = view.timeline.inside(path, query.flag("every"))
-    return Levels(path, [wire_level(level, view) for level in inside])
+    inside = view.timeline.inside(query.text("path"), query.flag("every"))
+    return Levels([wire_level(level, view) for level in inside])
 
 
 def path(view: TraceView, query: Query) -> Place:
@@ -107,7 +93,9 @@ def path(view: TraceView, query: Query) -> Place:
     Query:
         event: id of the event.
     """
-    return place_of(view, event_of(view, query))
+    event = event_of(view, query)
+    path = view.timeline.path_of(event)
+    return Place(event, path, path.rpartition("/")[0])
 
 
 def trace(view: TraceView, query: Query) -> ChromeTrace:
@@ -118,16 +106,8 @@ def trace(view: TraceView, query: Query) -> ChromeTrace:
 
     Query:
         path: of the operation.
-        event: id of a raw event, instead of `path`.
     """
-    if query.number("event") is None:
-        return view.timeline.chrome_trace(query.text("path"))
-    event = np.array([event_of(view, query)])
-    index = view.timeline.index
-    first, end = index.inside(event)
-    inside = event if index.on_device[event[0]] else index.order[int(first[0]) : int(end[0])]
-    _, work = index.device_work(event)
-    return chrome_trace(index, np.unique(np.concatenate([inside, work])))
+    return view.timeline.chrome_trace(query.text("path"))
 
 
 # -- parts of other answers
@@ -140,12 +120,6 @@ def event_of(view: TraceView, query: Query) -> int:
         count = len(view.trace.events)
         raise ServeError(f"expected an event from 0 to {count - 1}, found {event}", 404)
     return event
-
-
-def place_of(view: TraceView, event: int) -> Place:
-    """The smallest operation that holds an event, and the level that lists it."""
-    path = view.timeline.path_of(event)
-    return Place(event, path, path.rpartition("/")[0])
 
 
 def hits(view: TraceView, query: Query, marks: Marks) -> list[Hits]:

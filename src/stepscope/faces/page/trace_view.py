@@ -20,7 +20,7 @@ from stepscope.errors import ServeError
 from stepscope.faces.page.requests import Query
 from stepscope.facts.summary.selected_steps import SelectedSteps
 from stepscope.facts.timeline import Timeline
-from stepscope.facts.timeline.axis import TimeAxis
+from stepscope.facts.timeline.axis.time_axis import TimeAxis
 from stepscope.facts.timeline.operation import StepId
 from stepscope.facts.timeline.operation_labels import distinct_short_names, short_name
 from stepscope.facts.timeline.source_lines import LineCost, frame_place, line_costs
@@ -186,10 +186,6 @@ class TraceView:
     @property
     def rank(self) -> int:
         return StepId.of(self.start).rank if self.start else self.trace.metadata.ranks[0]
-
-    @property
-    def has_only_contexts(self) -> bool:
-        return not len(self.trace["steps"]) and len(self.trace["contexts"]) > 0
 
     @property
     def has_only_memory(self) -> bool:

@@ -97,7 +97,8 @@ def _lines(answer: TrialComparison) -> list[str]:
         f"verdict    {_verdict(answer)}",
         "",
         *(f"applied    {name}: {_facts(facts)}" for name, facts in answer.applied.items()),
-        *_assumptions(answer),
+        *(["", "assumptions"] if answer.prediction else []),
+        *(f"  {text}" for text in (answer.prediction.assumptions if answer.prediction else ())),
     ]
 
 
@@ -147,9 +148,3 @@ def _agreement(answer: TrialComparison) -> str:
 
 def _facts(facts: Any) -> str:
     return ", ".join(f"{key} {value}" for key, value in facts.items())
-
-
-def _assumptions(answer: TrialComparison) -> list[str]:
-    if answer.prediction is None:
-        return []
-    return ["", "assumptions", *(f"  {text}" for text in answer.prediction.assumptions)]

@@ -92,7 +92,9 @@ def whatif(
     if many:
         file = file.slowest(many)
     if try_all:
-        _show_all(ranking_of_file(file, step, rank, device), as_json)
+        ranking = ranking_of_file(file, step, rank, device)
+        facts = {"changes": ranking.gains, "not_applicable": ranking.reasons}
+        show_answer(facts, _ranking_lines(ranking), as_json)
     elif fits is not None:
         _show_fits(_graph(file, step, rank, device), fits, as_json)
     else:
@@ -132,11 +134,6 @@ def _list(as_json: bool) -> None:
     rows = [(one.name, [*one.parameters], one.summary, one.group) for one in CHANGES.values()]
     facts = [dict(zip(keys, row, strict=True)) for row in rows]
     show_answer(facts, _change_lines(CHANGES.values()), as_json)
-
-
-def _show_all(ranking: Ranking, as_json: bool) -> None:
-    facts = {"changes": ranking.gains, "not_applicable": ranking.reasons}
-    show_answer(facts, _ranking_lines(ranking), as_json)
 
 
 def _show_fits(graph: Graph, capacity: str, as_json: bool) -> None:

@@ -82,13 +82,11 @@ class EventPlaces:
         return self.paths[int(self.place[row])]
 
 
-def events_of(index: Index, operation: Operation) -> Ids:
-    """Ids of an operation's raw events, ascending: its own, those inside, and their device work."""
-    return events_inside(index, [operation])[1]
-
-
 def events_inside(index: Index, operations: Sequence[Operation]) -> tuple[Ids, Ids]:
-    """The raw events of operations: which operation's they are, and their ids, both ascending."""
+    """The raw events of operations: which operation's they are, and their ids, both ascending.
+
+    Those of an operation are its own, those inside, and their device work.
+    """
     nothing = np.zeros(0, np.int64)
     rows = np.concatenate([nothing, *(one.rows for one in operations)])
     of = np.repeat(np.arange(len(operations)), [len(one.rows) for one in operations])

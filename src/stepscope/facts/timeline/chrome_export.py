@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from stepscope.base.arrays import Ids
+from stepscope.base.arrays import Ids, Mask
 from stepscope.facts.timeline.event_index import Index
 from stepscope.trace.trace import Trace
 
@@ -162,9 +162,7 @@ def _links(index: Index, events: Ids) -> Iterator[tuple[str, int, int]]:
         yield from _forward_to_backward(index, events, inside)
 
 
-def _forward_to_backward(
-    index: Index, events: Ids, inside: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> Iterator[tuple[str, int, int]]:
+def _forward_to_backward(index: Index, events: Ids, inside: Mask) -> Iterator[tuple[str, int, int]]:
     """From each forward event to its outermost backward event."""
     forward = index.events["forward_event"].astype(np.int64)
     linked = events[forward[events] >= 0]

@@ -9,7 +9,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids
 from stepscope.facts.timeline.event_index import Index, values_at
-from stepscope.facts.timeline.lanes import Collapsed, Contents, collapsed_lanes
+from stepscope.facts.timeline.lanes import Collapse, Contents, Lanes, collapsed_lanes
 from stepscope.facts.timeline.level import (
     Level,
     ResourceRow,
@@ -19,7 +19,7 @@ from stepscope.facts.timeline.level import (
     ranks_of_steps,
     span_ends,
 )
-from stepscope.facts.timeline.operation import Operation, StepId, the_trace
+from stepscope.facts.timeline.operation import Operation, StepId
 from stepscope.facts.timeline.operation_costs import Costs, measure
 from stepscope.facts.timeline.sections import group
 from stepscope.facts.timeline.step_levels import find_stages, find_steps
@@ -48,7 +48,8 @@ def open_trace(contents: Contents, every: bool, rank: int | None = None) -> Leve
     chosen = np.flatnonzero(shown)
     costs, hidden = costs.take(chosen), int(costs.events[~shown].sum())
     start, end = int(costs.start_ns.min(initial=2**62)), int(costs.end_ns.max(initial=0))
-    opened = Opened((), the_trace(), min(start, end), end, 0, len(contents.index.order))
+    around = Operation("", "trace", "trace", _zeros(0))
+    opened = Opened((), around, min(start, end), end, 0, len(contents.index.order))
     listed = _Listed([operations[number] for number in chosen.tolist()], _zeros(len(chosen)))
     return _levels(contents.index, [opened], listed, costs, [resources], hidden=[hidden])[0]
 
@@ -66,7 +67,7 @@ def open_step(contents: Contents, opened: Opened, every: bool, tiny: float) -> L
     unstaged, hidden = inside.grouped(contents, fine, resources, tiny)
     costs = Costs.joined([stages.costs, _costs(index, unstaged, [opened])])
     listed = _Listed(stages.operations + unstaged.operations, _zeros(len(costs.cpu_ns)))
-    passed = [stages.passed + int(inside.collapsed.passed.sum())]
+    passed = [stages.passed + int(inside.collapse.passed.sum())]
     rows = resources.split(1)
     return _levels(index, [opened], listed, costs, rows, passed=passed, hidden=hidden)[0]
 
@@ -114,12 +115,14 @@ class _Inside:
 
     Attributes:
         opened: the operations.
-        collapsed: their lanes.
+        lanes: in them, without wrappers.
+        collapse: what was opened on the way, and passed.
         level_of_lane: which of `opened` each lane is in, ascending, shape (lanes,).
     """
 
     opened: Sequence[Opened]
-    collapsed: Collapsed
+    lanes: Lanes
+    collapse: Collapse
     level_of_lane: Ids
 
     @classmethod
@@ -147,29 +150,28 @@ class _Inside:
         of = level[first]
         opens = np.array([operators and opening.operation.kind != "stage" for opening in opened])[of]
         collapses = np.array([not opening.operation.is_section for opening in opened])[of]
-        return cls(opened, collapsed_lanes(contents, rows, lane, context[of], collapses, opens), of)
+        return cls(opened, *collapsed_lanes(contents, rows, lane, context[of], collapses, opens), of)
 
     @property
     def level(self) -> Ids:
-        return self.level_of_lane[self.collapsed.lanes.lane]
+        return self.level_of_lane[self.lanes.lane]
 
     def tracks(self, index: Index) -> Ids:
-        return index.track[self.collapsed.lanes.first_row]
+        return index.track[self.lanes.first_row]
 
     def costs(self, index: Index) -> Costs:
-        lanes = self.collapsed.lanes
-        return measure(index, lanes.rows, lanes.bounds, _spans(self.opened, self.level))
+        return measure(index, self.lanes.rows, self.lanes.bounds, _spans(self.opened, self.level))
 
     def passed(self) -> Ids:
         """How many raw events of each level are opened in place, or left out."""
         result = _zeros(len(self.opened))
-        np.add.at(result, self.level_of_lane, self.collapsed.passed)
+        np.add.at(result, self.level_of_lane, self.collapse.passed)
         return result
 
     def through(self) -> list[tuple[str, ...]]:
         """Names of the operations of each level that are opened in place."""
         found: list[list[str]] = [[] for _ in self.opened]
-        for lane, names in sorted(self.collapsed.through.items()):
+        for lane, names in sorted(self.collapse.through.items()):
             found[self.level_of_lane[lane]] += names
         return [tuple(names) for names in found]
 
@@ -180,7 +182,7 @@ class _Inside:
 
         A thread that is not shown itself is listed if it launched work on a stream that is.
         """
-        lanes, parts = self.collapsed.lanes, fine.parts
+        lanes, parts = self.lanes, fine.parts
         shown = np.zeros(len(lanes), np.bool_)
         shown[lanes.lane[resources.lists(self.level, self.tracks(contents.index))]] = True
         seen = resources.lists(self.level[parts.operation], parts.track)

@@ -213,7 +213,7 @@ class LaneEvents:
 
 @dataclass(frozen=True, eq=False)
 class Collapse:
-    """How the wrappers of lanes are collapsed, while it is being done.
+    """How the wrappers of lanes are collapsed: what was opened, left out and passed by now.
 
     Attributes:
         contents: of the trace.
@@ -245,25 +245,10 @@ class Collapse:
         return LaneEvents(rows[order], lane[order])
 
 
-@dataclass(frozen=True, eq=False)
-class Collapsed:
-    """Lanes without wrappers.
-
-    Attributes:
-        lanes: the operations that are left.
-        passed: how many raw events of each lane are not in them, shape (lanes,).
-        through: names of the operations of each lane that were opened on the way, by its number.
-    """
-
-    lanes: Lanes
-    passed: Ids
-    through: dict[int, dict[str, None]]
-
-
 def collapsed_lanes(
     contents: Contents, rows: Ids, lane: Ids, context: Ids, collapses: Mask, operators: Mask
-) -> Collapsed:
-    """The lanes of some events, without wrappers.
+) -> tuple[Lanes, Collapse]:
+    """The lanes of some events, without wrappers, and what was opened to get there.
 
     Frames around calls of modules give way to these. So does an operation that fills its lane, and
     the one module that a wrapper calls (checkpointing's, DDP's), if its siblings launch no
@@ -286,7 +271,7 @@ def collapsed_lanes(
         wraps = np.isin(held.lane, lanes.lane[wrapper])
         done.append(_without_tiny_frames(work, held.take(~wraps)))
         held = _without_frames(work, _opened(work, lanes, wrapper, held.take(wraps)))
-    return Collapsed(work.lanes(work.in_order(*done)), work.passed, work.through)
+    return work.lanes(work.in_order(*done)), work
 
 
 def _without_frames(work: Collapse, held: LaneEvents) -> LaneEvents:
@@ -361,15 +346,10 @@ def _opens(contents: Contents, events: Ids, operators: Mask) -> Mask:
     index = contents.index
     around = index.surrounds[events] | index.is_call[events]
     inside = index.has_children(events) & ~index.launches_itself[events]
-    works = ~around & _work_themselves(contents, events)
-    return (events < 0) | ((operators | around) & inside & ~works)
-
-
-def _work_themselves(contents: Contents, events: Ids) -> Mask:
-    """Whether most of an operator's time is its own, and it launches nothing."""
-    index = contents.index
     first, end = index.launches_inside(events)
-    return (end == first) & (2 * index.events["self_ns"][events] > index.duration[events])
+    # An operator works itself if most of its time is its own, and it launches nothing.
+    works = ~around & (end == first) & (2 * index.events["self_ns"][events] > index.duration[events])
+    return (events < 0) | ((operators | around) & inside & ~works)
 
 
 def _opened(work: Collapse, lanes: Lanes, wrappers: Ids, held: LaneEvents) -> LaneEvents:

@@ -6,13 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
 from stepscope.base.arrays import Ids
 from stepscope.errors import TraceError
 
 TINY = 0.05  # of its parent's runtime: an operation that takes less is tiny
-KINDS = ("trace", "step", "stage", "module", "event", "section", "series", "repeat")
 _STEP = re.compile(r"s(\d+)\.(\d+)(?:/|$)")
 
 
@@ -41,15 +38,14 @@ class Operation:
 
     Attributes:
         id: stable for a file, and unique among its siblings.
-        kind: one of `KINDS`. A section holds tiny operations, a series those of one name, a repeat
-            copies of one block or of one pattern.
+        kind: trace, step, stage, module, event, section (of tiny operations), series (of those of
+            one name), or repeat (copies of one block or of one pattern).
         name: short.
         rows: event ids, none inside another, int64; of a step all its events.
         context: the module that its inside lies in, -1 for none.
         track: the thread or stream that it runs on, -1 for a step.
         event: the event that it is, else -1.
         module: the module that it is a call of, else -1.
-        recompute: whether it is forward work repeated in backward.
         spread: how these differ, of a section.
     """
 
@@ -61,18 +57,12 @@ class Operation:
     track: int = -1
     event: int = -1
     module: int = -1
-    recompute: bool = False
     spread: Spread | None = None
 
     @property
     def is_section(self) -> bool:
         """Whether it is a group of operations."""
         return self.spread is not None
-
-
-def the_trace() -> Operation:
-    """The operation around all steps, which the first level opens."""
-    return Operation("", "trace", "trace", np.zeros(0, np.int64))
 
 
 class StepId(NamedTuple):

@@ -25,7 +25,6 @@ class DeviceParts:
         start_ns: start of the first piece of work, shape (parts,).
         end_ns: end of the last, shape (parts,).
         busy_ns: union of them, shape (parts,).
-        count: pieces of work, shape (parts,).
         event: the piece itself where there is only one, else -1, shape (parts,).
     """
 
@@ -34,7 +33,6 @@ class DeviceParts:
     start_ns: Times
     end_ns: Times
     busy_ns: Times
-    count: Ids
     event: Ids
 
 
@@ -176,7 +174,6 @@ def _parts(index: Index, group: Ids, work: Ids) -> DeviceParts:
         start_ns=_extreme(np.minimum, part, start, count),
         end_ns=_extreme(np.maximum, part, end, count),
         busy_ns=grouped_union(part, start, end, count),
-        count=pieces,
         event=np.where(pieces == 1, _extreme(np.maximum, part, work, count), -1),
     )
 

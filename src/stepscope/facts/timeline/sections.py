@@ -79,8 +79,9 @@ def find_sections(operations: SiblingOperations, first: Ids, parent_ns: Times, t
     }
     placed = [replace(one, first=one.first + first[of]) for of in repeats for one in repeats[of]]
     starts = np.flatnonzero(~_joined(operations, begins, placed))
-    is_tiny = _runtime(operations, starts) < tiny * parent_ns[lane[starts]]
-    starts = starts[~_continues(is_tiny) | begins[starts]]
+    units = _summed(operations, starts)
+    is_tiny = np.maximum(units.cpu_ns, units.device_ns) < tiny * parent_ns[lane[starts]]
+    starts = starts[~(is_tiny & np.append(False, is_tiny[:-1])) | begins[starts]]
     whole = (np.bincount(lane[starts], minlength=len(counts)) == 1) & (counts > 1)
     opened = [np.flatnonzero(whole[lane] & (counts <= 2 / tiny)[lane])]
     for one in repeats:
@@ -118,15 +119,6 @@ def _joined(operations: SiblingOperations, begins: Mask, repeats: list[Repeat]) 
         joined[one.first + 1 : one.end] = True
         joined[[one.first]] = joined[one.end : one.end + 1] = False
     return joined
-
-
-def _continues(tiny: Mask) -> Mask:
-    return tiny & np.append(False, tiny[:-1])
-
-
-def _runtime(operations: SiblingOperations, starts: Ids) -> Times:
-    units = _summed(operations, starts)
-    return np.maximum(units.cpu_ns, units.device_ns)
 
 
 def _pieces(operations: SiblingOperations, tiny: float) -> Ids:
@@ -245,7 +237,6 @@ def _singles(contents: Contents, lanes: Lanes, chosen: Ids) -> list[Operation]:
         contents.index.track[rows],
         contents.events(lanes)[chosen],
         lanes.module[chosen],
-        contents.recompute[rows] == 1,
     )
     return [
         Operation(
@@ -257,9 +248,8 @@ def _singles(contents: Contents, lanes: Lanes, chosen: Ids) -> list[Operation]:
             track=track,
             event=event,
             module=module,
-            recompute=again,
         )
-        for id, (name, start, end, context, track, event, module, again) in zip(
+        for id, (name, start, end, context, track, event, module) in zip(
             ids, zip(*(column.tolist() for column in columns), strict=True), strict=True
         )
     ]
@@ -281,10 +271,8 @@ def _sections(
         return []
     inside = _SectionContents.of(facts, first, end)
     start, stop = lanes.bounds[first], lanes.bounds[end]
-    of_row, row = ranges(start, stop)
-    again = np.bincount(of_row, contents.recompute[lanes.rows[row]] == 0, len(first)) == 0
     lane = lanes.lane[first]
-    columns = (start, stop, lanes.context[lane], contents.index.track[lanes.rows[start]], again)
+    columns = (start, stop, lanes.context[lane], contents.index.track[lanes.rows[start]])
     kinds, names = inside.kinds(), inside.names(*contents.names(lanes))
     spreads = inside.spreads(contents, lanes)
     return [
@@ -295,10 +283,9 @@ def _sections(
             rows=lanes.rows[start:stop],
             context=context,
             track=track,
-            recompute=again,
             spread=spread,
         )
-        for kind, name, spread, (start, stop, context, track, again) in zip(
+        for kind, name, spread, (start, stop, context, track) in zip(
             kinds, names, spreads, zip(*(column.tolist() for column in columns), strict=True), strict=True
         )
     ]

@@ -282,7 +282,9 @@ def _frame_columns(index: Index, chosen: Mask, line: Ids, costs: _LineCosts) -> 
     yield costs.total(*_known(nearest[host], host))
     starts = _start_of_backward(index, line, index.launch[work])
     launches = np.concatenate([index.launch[work], starts[starts >= 0]])
-    yield costs.busy(*_enclosing(index, line, launches, np.append(work, work[starts >= 0])))
+    launched = np.append(work, work[starts >= 0])
+    around = [(line[frame], launched[item]) for frame, item in _around(index, line, launches)]
+    yield costs.busy(*_joined(around))
     yield costs.busy(*_known(nearest[index.launch[work]], work))
     yield costs.total(*_of_backward(index, line, host, host))
     yield costs.busy(*_of_backward(index, line, index.launch[work], work))
@@ -292,19 +294,14 @@ def _known(line: Ids, event: Ids) -> tuple[Ids, Ids]:
     return line[line >= 0], event[line >= 0]
 
 
-def _enclosing(index: Index, line: Ids, at: Ids, event: Ids) -> tuple[Ids, Ids]:
-    """The lines of all frames around `at`, the CPU side of each event, and the event for each."""
-    found = [(line[frame], event[item]) for frame, item in _around(index, line, at)]
-    return _joined(found)
-
-
 def _of_backward(index: Index, line: Ids, at: Ids, event: Ids) -> tuple[Ids, Ids]:
     """The lines around the forward of backward events that these lines do not enclose."""
     forward = inherit(index.events["parent"], index.events["forward_event"]).astype(np.int64)
     linked = np.flatnonzero(forward[at] >= 0)
     found = []
     for frame, item in _around(index, line, forward[at[linked]]):
-        apart = ~_runs_during(index, at[linked[item]], frame)
+        time = index.start[at[linked[item]]]
+        apart = (time < index.start[frame]) | (index.end[frame] <= time)
         found.append((line[frame[apart]], event[linked[item[apart]]]))
     return _joined(found)
 
@@ -363,8 +360,3 @@ def _around(index: Index, line: Ids, start: Ids) -> Iterator[tuple[Ids, Ids]]:
             yield at[known], item[known]
         at = index.parent[at]
         at, item = at[at >= 0], item[at >= 0]
-
-
-def _runs_during(index: Index, event: Ids, frame: Ids) -> Mask:
-    time = index.start[event]
-    return (index.start[frame] <= time) & (time < index.end[frame])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, Mask
+from stepscope.base.arrays import Ids
 from stepscope.facts.timeline.event_index import Index, step_keys
 from stepscope.facts.timeline.operation import Operation, StepId
 from stepscope.facts.timeline.operation_costs import Costs, measure
@@ -90,7 +90,7 @@ def find_stages(index: Index, step: int, rank: int) -> Stages:
     top, top_run = np.concatenate([on_host, work]), np.concatenate([host_run, work_run])
     operations, costs = _stage_operations(index, table, runs, top, top_run, track)
     left = rows[placed < 0]
-    spanning = left[~_is_around(index, left)]
+    spanning = left[~index.has_children(left)]
     lone = np.setdiff1d(works[index.launch[works] < 0], work)
     unstaged = np.concatenate([spanning, index.launched_by(np.setdiff1d(left, spanning))[1], lone])
     return Stages(operations, costs, index.in_order(unstaged), len(left) - len(spanning))
@@ -107,7 +107,7 @@ def _placed(index: Index, rows: Ids, table: Table) -> tuple[Ids, int]:
     run = _run_of(index, rows, lasts)
     track = _main_track(index, rows[run >= 0])
     if len(lasting):
-        loose = (run < 0) & (index.track[rows] == track) & ~_is_around(index, rows)
+        loose = (run < 0) & (index.track[rows] == track) & ~index.has_children(rows)
         at = np.searchsorted(lasts["start_ns"], index.start[rows], side="right") - 1
         run = np.where(loose, np.maximum(at, 0), run)
     return np.append(lasting, -1)[run], track
@@ -130,10 +130,6 @@ def _run_of(index: Index, rows: Ids, table: Table) -> Ids:
     latest = table["end_ns"][begins] + index.trace.metadata.tolerance_ns
     fits = (begins >= 0) & (index.end[rows] <= latest)
     return np.where(fits, begins, -1)
-
-
-def _is_around(index: Index, rows: Ids) -> Mask:
-    return index.last[rows] > index.place[rows]
 
 
 def _stage_operations(

@@ -15,19 +15,12 @@ import numpy as np
 from stepscope.base.arrays import Ids, Mask
 from stepscope.errors import TraceError
 from stepscope.facts.annotate.steps.step_table import steady_steps, step_lengths
-from stepscope.facts.timeline.chosen_events import (
-    EventPlaces,
-    Marks,
-    OperationSearch,
-    events_of,
-    place_events,
-)
+from stepscope.facts.timeline.chosen_events import EventPlaces, OperationSearch, events_inside, place_events
 from stepscope.facts.timeline.chrome_export import ChromeTrace, chrome_trace
 from stepscope.facts.timeline.expand import Opened, Path, open_operations, open_step, open_trace
 from stepscope.facts.timeline.lanes import Contents
 from stepscope.facts.timeline.level import Level, Opening
 from stepscope.facts.timeline.operation import TINY, Operation, StepId
-from stepscope.facts.timeline.operation_costs import Costs, measure
 from stepscope.trace.trace import Trace
 
 Key = TypeVar("Key")
@@ -189,9 +182,6 @@ class Timeline:
         """
         shown, every = (self.level(path, threads) for threads in (False, True))
         opened = [Opening(shown, every if shown.hides else shown)]
-        if (whole := self._wholes.get(_parts(path))) is not None:
-            yield list(whole.openings)
-            return
         while opened:
             yield opened
             inside = [one for level in opened for one in _openable(level.every)]
@@ -265,26 +255,10 @@ class Timeline:
         """The events whose name contains a text, to be counted in the operations of any level."""
         return OperationSearch(self.index, text)
 
-    def marks(self, chosen: Mask) -> Marks:
-        """Chosen events, bool, shape (events,), to be counted in the operations of any level."""
-        return Marks(self.index, chosen)
-
     def raw_events(self, path: str) -> Ids:
         """Ids of an operation's raw events, ascending, those on devices included."""
         level, number = self.find(path)
-        return events_of(self.index, level.operations[number])
-
-    def as_operation(self, event: int) -> tuple[Operation, Costs, Ids]:
-        """A raw event as if it were listed: an operation, what it costs, its raw events.
-
-        Events that were opened in place are in no level.
-        """
-        rows, index = np.array([event]), self.index
-        name = self.contents.event_name(event)
-        operation = Operation(f"e{event}", "event", name, rows, -1, int(index.track[event]), event)
-        span = int(index.start[event]), int(index.end[event])
-        costs = measure(index, rows, np.array([0, 1]), span)
-        return operation, costs, events_of(index, operation)
+        return events_inside(self.index, [level.operations[number]])[1]
 
     def chrome_trace(self, path: str) -> ChromeTrace:
         """The raw events of an operation as a Chrome trace, see `chrome_trace`."""
@@ -321,7 +295,7 @@ class Timeline:
 
     def _inside(self, path: Path, every: bool) -> Level:
         above, number = self._find(path)
-        return self._open([_opened(above, number, path)], every)[0]
+        return self._open([*_opened(above, np.array([number]))], every)[0]
 
     def _open(self, inside: Sequence[Opened], every: bool) -> list[Level]:
         if inside[0].operation.kind == "step":
@@ -362,17 +336,13 @@ def _in_parts(operations: Sequence[Opened]) -> Iterator[list[Opened]]:
 
 
 def _openable(level: Level) -> Iterator[Opened]:
+    return _opened(level, np.flatnonzero(level.costs.events > 1))
+
+
+def _opened(level: Level, numbers: Ids) -> Iterator[Opened]:
     costs = level.costs
-    numbers = np.flatnonzero(costs.events > 1)
     columns = (costs.start_ns, costs.end_ns, costs.runtime_ns, costs.events)
     rows = zip(numbers.tolist(), *(column[numbers].tolist() for column in columns), strict=True)
     for number, start, end, runtime, events in rows:
         operation = level.operations[number]
         yield Opened((*level.path, operation.id), operation, start, end, runtime, events)
-
-
-def _opened(above: Level, number: int, path: Path) -> Opened:
-    costs = above.costs
-    start, end = int(costs.start_ns[number]), int(costs.end_ns[number])
-    runtime, events = int(costs.runtime_ns[number]), int(costs.events[number])
-    return Opened(path, above.operations[number], start, end, runtime, events)

@@ -150,7 +150,7 @@ def test_hostile_names_come_as_text(tmp_path: Path, built_page: Path) -> None:
             "levels?path=s1.0",
             "overview",
             "kernels",
-            "details?event=1",
+            "details?path=s1.0",
             "trace?path=s1.0",
             "search?text=alert",
         ):

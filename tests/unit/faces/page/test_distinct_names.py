@@ -31,5 +31,6 @@ def test_tables_and_search_name_kernels_alike() -> None:
     found = ask(view, "search_hits", text="k<float>")
     assert {one["short"] for one in found["names"]} == set(rows)
     events = found["events"]["event"]
-    shown = {ask(view, "details", event=event)["launch"]["event"] for event in events}
+    paths = [ask(view, "path", event=event)["path"] for event in events]
+    shown = {ask(view, "details", path=path)["launch"]["event"] for path in paths}
     assert len(shown) == 2

@@ -7,7 +7,10 @@ import pytest
 from drawings import drawn
 
 from stepscope.base.arrays import Times
-from stepscope.facts.timeline.axis import BINS, TimeAxis, TrackSlices, area_of, time_axis
+from stepscope.facts.timeline.axis import time_axis
+from stepscope.facts.timeline.axis.area import area_of
+from stepscope.facts.timeline.axis.counters import BINS
+from stepscope.facts.timeline.axis.time_axis import TimeAxis, TrackSlices
 
 _STEP = """
     thread 1 | 0 100 | ProfilerStep#1

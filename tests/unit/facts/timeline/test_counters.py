@@ -9,8 +9,8 @@ import pytest
 from drawings import drawn
 
 from stepscope.facts.annotate import annotate
-from stepscope.facts.timeline.axis import BINS, TimeAxis
-from stepscope.facts.timeline.axis.counters import CounterSummary, CounterValues, Runs
+from stepscope.facts.timeline.axis.counters import BINS, CounterSummary, CounterValues, Runs
+from stepscope.facts.timeline.axis.time_axis import TimeAxis
 from stepscope.facts.timeline.event_index import Index
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import COUNTERS, MEMORY

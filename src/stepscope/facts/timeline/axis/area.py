@@ -91,8 +91,9 @@ def area_of(axis: TimeAxis, start: int, end: int, tracks: list[AxisTrack]) -> Ar
     work = rows[on_device] if on_device.any() else rows[~index.surrounds[rows]]
     inside = _time_inside(index, work, start, end, bool(on_device.any()))
     named = index.events.text("name").codes
+    devices = sorted({(track.rank, track.device) for track in tracks if track.device >= 0})
     return Area(
-        [_idle(axis, start, end, rank, device) for rank, device in _devices(tracks)],
+        [_idle(axis, start, end, rank, device) for rank, device in devices],
         threads,
         work,
         inside,
@@ -127,10 +128,6 @@ def _busy(index: Index, track: AxisTrack, start: int, end: int) -> int:
     rows = _touching(index, track, start, end)
     rows = rows[~index.surrounds[rows]]
     return Intervals(index.start[rows], index.end[rows]).clip(start, end).total()
-
-
-def _devices(tracks: list[AxisTrack]) -> list[tuple[int, int]]:
-    return sorted({(track.rank, track.device) for track in tracks if track.device >= 0})
 
 
 def _idle(axis: TimeAxis, start: int, end: int, rank: int, device: int) -> DeviceShare:

@@ -17,7 +17,7 @@ import numpy as np
 from stepscope.base.arrays import Codes8, Floats, Ids, Rows, Times
 from stepscope.facts.annotate.device.idle import busy_times, cause_names, copy_times
 from stepscope.facts.annotate.links.launches import device_work
-from stepscope.facts.timeline.axis.counters import BINS, Counter, Runs, counters_of
+from stepscope.facts.timeline.axis.counters import BINS, Counter, counters_of
 from stepscope.facts.timeline.event_index import Index
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import depths
@@ -233,7 +233,8 @@ class TimeAxis:
         self.index = index
         self.end_ns = max(int(index.end.max(initial=0)), 1)
         self.tile_ns = BINS << max((self.end_ns - 1) // BINS, 0).bit_length()
-        self.tracks = {track.id: track for track in _in_order(self._all_tracks())}
+        tracks = [*self._recorded_tracks(), *self._stage_tracks(), *self._idle_tracks()]
+        self.tracks = {track.id: track for track in _in_order(tracks)}
         self._slices: dict[str, TrackSlices] = {}
         self._device_time: dict[tuple[int, int], DeviceTime] = {}
         self._lock = RLock()
@@ -258,11 +259,6 @@ class TimeAxis:
         """The counters of the trace by id: `c` and a number from 0 on."""
         found = counters_of(self.index.trace, lambda rank, device: self.device_time(rank, device).busy)
         return {f"c{number}": counter for number, counter in enumerate(found)}
-
-    def counter_tile(self, counter: Counter, zoom: int, number: int) -> Runs:
-        """What a tile shows of a counter."""
-        length = self.tile_ns >> zoom
-        return counter.values.tile(number * length, (number + 1) * length)
 
     @cached_property
     def causes(self) -> tuple[str, ...]:
@@ -302,9 +298,6 @@ class TimeAxis:
             if track.id not in self._slices:
                 self._slices[track.id] = TrackSlices(*self.spans(track), track.depth)
             return self._slices[track.id]
-
-    def _all_tracks(self) -> list[AxisTrack]:
-        return [*self._recorded_tracks(), *self._stage_tracks(), *self._idle_tracks()]
 
     def _recorded_tracks(self) -> list[AxisTrack]:
         index, tracks = self.index, self.index.trace["tracks"]
