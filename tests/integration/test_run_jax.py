@@ -518,6 +518,8 @@ warnings.simplefilter("ignore")  # JAX warns of every fork
 train(6)
 child = os.fork()
 if child == 0:
+    import gc
+    gc.freeze()  # JAX's client crashes where it is deleted in a fork, with or without a recorder
     sys.exit(4)
 code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 train(6)
