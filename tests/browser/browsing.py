@@ -132,6 +132,10 @@ class Workbench:
         self.settle()
         self._poll(page or self._page, expression)
 
+    def until_it_fits(self) -> None:
+        """Wait until nothing is wider than the window, whose size may just have changed."""
+        self.until("document.documentElement.scrollWidth <= innerWidth")
+
     def settle(self) -> None:
         """Wait until all that was asked for is on screen."""
         self._poll(self._page, "!('busy' in document.documentElement.dataset)")

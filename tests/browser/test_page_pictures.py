@@ -85,8 +85,7 @@ def show_in(bench: Workbench, theme: str, size: str) -> None:
 
 
 def picture(bench: Workbench, name: str) -> None:
-    overhang = "document.documentElement.scrollWidth - innerWidth"
-    assert bench.page.evaluate(overhang) <= 0
+    bench.until_it_fits()
     bench.picture(name)
 
 

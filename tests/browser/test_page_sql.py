@@ -50,4 +50,4 @@ def test_a_mistake_is_one_line_and_the_pane_fits_a_phone(workbench: Workbench, b
     workbench.page.locator('[aria-label="Example queries"]').select_option("0")
     workbench.click('[data-action="run"]')
     workbench.until("document.querySelector('.query-result')")
-    assert workbench.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    workbench.until_it_fits()
