@@ -141,7 +141,7 @@ class Steps(ABC):
 
     @abstractmethod
     def facts(self) -> Json:
-        """`framework`, `device`, and whether the peak is `exact`."""
+        """`framework`, `version`, `device`, `threads`, and whether the peak is `exact`."""
 
     def clock(self) -> StepClock:
         return StepClock()

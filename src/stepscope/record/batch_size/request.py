@@ -92,6 +92,8 @@ class RunFacts(TypedDict, total=False):
     error: RunError
     why: str  # there are no steps
     framework: str
+    version: str
+    threads: int | None
     device: DeviceFacts
     power: PowerReading | None
     steps_seen: int

@@ -214,7 +214,13 @@ class TorchSteps(Steps):
         return PowerMeter("NVML", gpu_counters(uuids) if len(uuids) == len(devices) else [])
 
     def facts(self) -> Json:
-        return {"framework": "pytorch", "device": _device(), "exact": self._table.exact}
+        return {
+            "framework": "pytorch",
+            "version": str(torch.__version__),
+            "device": _device(),
+            "threads": torch.get_num_threads(),
+            "exact": self._table.exact,
+        }
 
 
 def _device() -> Json:
