@@ -153,6 +153,14 @@ def test_a_gradient_that_calls_a_collective_is_communication() -> None:
     assert found("forward_backward", sends) is None
 
 
+def test_a_sparse_gradient_is_what_would_be_advised() -> None:
+    text = VIEWS.format(name="embedding", node="Embedding", forward_end=20)
+    finding = found("forward_backward", f"{text}\nmain | 200 800 | aten::embedding_dense_backward")
+    assert finding is not None
+    assert "sparse=True" in finding.advice
+    assert found("forward_backward", f"{text}\nmain | 200 800 | aten::embedding_sparse_backward") is None
+
+
 REORDERED = """
     main | 0 1000 | ProfilerStep#0
     main | 10 20 | aten::convolution | seq=1 Input_Dims=[[8,3,32,32],[16,3,3,3]]

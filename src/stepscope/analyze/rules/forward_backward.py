@@ -25,6 +25,7 @@ _VIEW = (
 )
 _OTHER = "A factor of two is usual. Look for an equivalent operator with a cheaper gradient."
 _TABLE = "aten::embedding"
+_SPARSE = "aten::embedding_sparse_backward"  # a gradient of the rows in use alone
 _SPECIAL = (*_VIEWS, _TABLE)  # no ratio: the forward pass does next to nothing
 FEW = 4.0  # rows of a table for each index: a sparse gradient then saves most of the update
 RATIO = 8.0  # a power or a mean reaches 5
@@ -42,14 +43,16 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
     Silent if the trace does not link backward to forward, or links operators of different names.
     Indexing has a rule of its own; the gradient of a matrix product is two more products. What
     PyTorch's own attention calls does not count, nor do views in its other modules: no line of the
-    user's can call another operator. Nor do gradients that call a collective, as those of FSDP:
-    their time is communication.
+    user's can call another operator. Nor do sparse gradients, nor those that call a collective, as
+    those of FSDP: their time is communication.
 
     Source: DEEPCONTEXT section 4.3, "Forward/Backward Operator Analysis".
     """
     backward, forward = _pairs(context)
     product = context.events.text("kind").mask("gemm")[forward]
-    users = ~product & ~are_of_pytorch(context.trace, forward) & ~_communicate(context, backward)
+    others = _hold(context, backward, context.events.text("kind").mask("communication"))
+    others |= _hold(context, backward, context.events.text("name").mask(_SPARSE))
+    users = ~product & ~are_of_pytorch(context.trace, forward) & ~others
     backward, forward = backward[users], forward[users]
     if not len(backward):
         return
@@ -89,9 +92,9 @@ def _rows_per_index(shapes: list[list[int]]) -> float:
     return shapes[0][0] / max(prod(shapes[1]), 1)
 
 
-def _communicate(context: RuleContext, rows: Rows) -> Mask:
-    calls = context.events.text("kind").mask("communication")
-    return totals_inside(context.events["parent"], calls.astype(np.int64))[rows] > 0
+def _hold(context: RuleContext, rows: Rows, events: Mask) -> Mask:
+    """Whether any of some events is inside of each row."""
+    return totals_inside(context.events["parent"], events.astype(np.int64))[rows] > 0
 
 
 def _gain(context: RuleContext, backward: Rows, operator: str, nodes: list[str], ratio: float) -> Gain:
