@@ -9,6 +9,7 @@ from torch import nn
 
 from stepscope.errors import CaptureError
 from stepscope.record import profile, ranges, trace_handler
+from stepscope.record.patch import undo
 
 
 class Training:
@@ -180,6 +181,28 @@ def test_no_range_outlives_the_profiler_that_saw_it_begin(around, training, tmp_
     assert Capture.read(path).manifest["steps_recorded"] == [3, 4]
     assert torch.profiler.record_function.__enter__.__name__ == "__enter__"
     assert not hasattr(torch.profiler.record_function.__enter__, "__wrapped__")
+
+
+def test_a_range_of_another_profiler_ends_before_ours_starts(training, tmp_path, monkeypatch):
+    """And one whose end nobody sees, as nothing is recorded any more, is ended once."""
+    unwatch = ranges.watch_open_ranges()
+    region = torch.profiler.record_function("of the program")
+    with torch.profiler.profile():
+        region.__enter__()
+    undo(unwatch)
+    assert ranges._thread.open == [region]
+    open_at_start, prepare = [], torch.profiler.profile.prepare_trace
+
+    def prepare_trace(profiler):
+        open_at_start.append(list(ranges._thread.open))
+        prepare(profiler)
+
+    monkeypatch.setattr(torch.profiler.profile, "prepare_trace", prepare_trace)
+    with profile(path=tmp_path / "run.stepscope", warmup=1, steps=1):
+        training.run(4)
+    assert open_at_start == [[]] * len(open_at_start) != []
+    region.__exit__(None, None, None)
+    assert Capture.read(tmp_path / "run.stepscope").manifest["steps_recorded"] == [1]
 
 
 def test_a_range_ends_as_it_began():

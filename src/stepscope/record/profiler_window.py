@@ -57,6 +57,7 @@ class ProfilerWindow:
             with_stack=options.stack,
             with_modules=scripted,
         )
+        end_open_ranges()
         with fork_warnings.starting_threads(), _quiet_kineto():
             self.profiler.prepare_trace()
             self.profiler.start_trace()

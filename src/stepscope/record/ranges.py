@@ -24,7 +24,7 @@ _Fast: Any = getattr(torch._C._profiler, "_RecordFunctionFast", _record_function
 
 class _Thread(threading.local):
     def __init__(self) -> None:
-        self.open: list[Any] = []  # ranges that began under a profiler, outermost first
+        self.open: list[Any] = []  # torch's ranges that began under a profiler, outermost first
 
     def takes_off(self, marked: Any) -> bool:
         """Whether the range was open; it is not any more."""
@@ -50,11 +50,11 @@ class Range:
     def __enter__(self) -> None:
         if profiler_runs():
             self._marked = _Fast(self._label)
-            _thread.open.append(self)
+            _thread.open.append(self._marked)
             self._marked.__enter__()
 
     def __exit__(self, *error: object) -> None:
-        if self._marked is not None and _thread.takes_off(self):
+        if self._marked is not None and _thread.takes_off(self._marked):
             self._marked.__exit__(None, None, None)
 
 
@@ -77,7 +77,10 @@ def watch_open_ranges() -> list[Callable[[], None]]:
 
 
 def end_open_ranges(but: Any = None) -> None:
-    """End this thread's ranges before their profiler stops; to end one again does nothing."""
+    """End this thread's ranges before their profiler stops; to end one again does nothing.
+
+    Those of a profiler that has stopped may end while none runs: so before the next one starts.
+    """
     _thread.takes_off(but)
     while _thread.open:
-        _thread.open[-1].__exit__(None, None, None)
+        _thread.open.pop().__exit__(None, None, None)
