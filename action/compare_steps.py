@@ -10,65 +10,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import statistics
 import subprocess
 import sys
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
-LEAST_PAIRS = 5  # below, the spread between runs is not known
-CONFIDENCE = 0.995  # of the interval, as it is looked at after every pair
+from stepscope.models.diff.pairs import CONFIDENCE, LEAST_PAIRS, Decision, decide
+
 _SENTENCES = {
     "slower": "The step is slower",
     "not slower": "The step is not slower",
     "cannot tell": "Cannot tell whether the step is slower",
 }
-
-
-@dataclass(frozen=True)
-class Decision:
-    """A verdict, and the change of the step time with its interval, percent."""
-
-    verdict: str
-    change: float
-    least: float
-    most: float
-
-
-def decide(pairs: list[tuple[float, float]], limit: float) -> Decision:
-    """Decide from step times of base and head; `limit` is the change that is accepted, percent.
-
-    Example:
-        >>> decide([(100, 110), (99, 110), (101, 110), (100, 109), (100, 111)], 2).verdict
-        'slower'
-    """
-    logs = [math.log(head / base) for base, head in pairs]
-    mean, count = statistics.fmean(logs), len(logs)
-    if count < LEAST_PAIRS:
-        return Decision("cannot tell", _percent(mean), -100.0, math.inf)
-    reach = _student(count - 1) * statistics.stdev(logs) / math.sqrt(count)
-    least, most = _percent(mean - reach), _percent(mean + reach)
-    verdict = "slower" if least > limit else "not slower" if most < limit else "cannot tell"
-    return Decision(verdict, _percent(mean), least, most)
-
-
-def _percent(log: float) -> float:
-    return (math.exp(log) - 1) * 100
-
-
-def _student(freedom: int) -> float:
-    """The quantile of Student's t (Abramowitz and Stegun, 26.7.5), 1 % too small at 4 degrees."""
-    z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return z + sum(term / freedom ** (power + 1) for power, term in enumerate(terms))
 
 
 def step_ms(capture: Path) -> float:
@@ -92,7 +47,7 @@ def run_once(folder: Path, capture: Path, script: list[str]) -> float:
 def compare(folders: tuple[Path, Path], out: Path, script: list[str], limit: float, most: int) -> int:
     """Run pairs until they decide; the order within a pair alternates, as machines warm up."""
     pairs: list[tuple[float, float]] = []
-    decision = Decision("cannot tell", 0.0, -100.0, math.inf)
+    decision = Decision()
     while len(pairs) < most and decision.verdict == "cannot tell":
         times = {}
         for side in (0, 1) if len(pairs) % 2 == 0 else (1, 0):

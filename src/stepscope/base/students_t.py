@@ -6,11 +6,13 @@ _QUANTILES = {
     "2.201 2.179 2.160 2.145 2.131 2.120 2.110 2.101 2.093 2.086",
     0.99: "63.66 9.925 5.841 4.604 4.032 3.707 3.499 3.355 3.250 3.169 "
     "3.106 3.055 3.012 2.977 2.947 2.921 2.898 2.878 2.861 2.845",
+    0.995: "127.32 14.089 7.453 5.598 4.773 4.317 4.029 3.833 3.690 3.581 "
+    "3.497 3.428 3.372 3.326 3.286 3.252 3.222 3.197 3.174 3.153",
 }
 STUDENT = {confidence: tuple(map(float, text.split())) for confidence, text in _QUANTILES.items()}
 
 
 def student(freedom: float, confidence: float) -> float:
-    """A quantile, that of fewer degrees of freedom where none is listed; of 0.95 or 0.99."""
+    """A quantile, that of fewer degrees of freedom where none is listed; of 0.95, 0.99 or 0.995."""
     quantiles = STUDENT[confidence]
     return quantiles[min(max(int(freedom), 1), len(quantiles)) - 1]

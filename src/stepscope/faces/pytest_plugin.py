@@ -1,0 +1,167 @@
+"""pytest: a budget for the time of a training step, and steps recorded in a test.
+
+pytest loads this module where stepscope is installed (entry point `pytest11`); nothing else of
+stepscope is imported before a test asks for one of the fixtures.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from stepscope.models.diff.pairs import Decision
+    from stepscope.trace.trace import Trace
+
+Step = Callable[[], Any]
+
+_WARMUP = 3  # calls that nothing counts: first launches, autotuning, compilation
+_PAIR_S = 0.1  # that each side of a pair takes at least, in as many calls as that needs
+_LONGEST_S = 60.0  # of all pairs: what they do not decide by then is not told
+_BUSY = 1.25  # runnable threads per CPU, above which an absolute time says little
+_PERCENT = 100.0  # of a budget
+
+_clock, _load = time.perf_counter, getattr(os, "getloadavg", lambda: (0.0,))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Describe the marker."""
+    config.addinivalue_line(
+        "markers",
+        "step_time(budget=None, limit=2, pairs=30): what a step may take, in seconds, or how many percent "
+        "longer than `base`; `time_steps` decides after at most so many pairs of measurements",
+    )
+
+
+@pytest.fixture
+def record_steps(tmp_path: Any) -> Callable[..., Trace]:
+    """A function that records calls of a step and returns their trace.
+
+    Example:
+        def test_nothing_waits(record_steps):
+            trace = record_steps(lambda: train_step(model, batch), steps=3)
+    """
+    return lambda step, steps=3: _record(step, steps, tmp_path / "steps.stepscope")
+
+
+@pytest.fixture
+def time_steps(request: pytest.FixtureRequest, record_steps: Callable[..., Trace]) -> Callable[..., None]:
+    """A function that fails the test if a step takes longer than the marker `step_time` allows.
+
+    What the pairs cannot tell skips the test: it has neither passed nor failed.
+
+    Example:
+        @pytest.mark.step_time(limit=2)
+        def test_the_new_loss_is_no_slower(time_steps):
+            time_steps(lambda: train_step(new_loss), base=lambda: train_step(old_loss))
+    """
+    marker = request.node.get_closest_marker("step_time")
+    allowed = {"budget": None, "limit": 2.0, "pairs": 30, **(marker.kwargs if marker else {})}
+
+    def check(step: Step, base: Step | None = None) -> None:
+        if (base is None) == (allowed["budget"] is None):
+            pytest.fail("time_steps needs a budget in its marker, or a base step to compare with", False)
+        decision, seconds, pairs = _measure(step, base, **allowed)
+        line = _line(decision, seconds, pairs, allowed["budget"])
+        request.node.user_properties.append(("step_time", line))
+        if decision.verdict == "slower" and base is None and (load := _busy()):
+            pytest.skip(f"cannot tell: {line}, but {load}; compare with a base step")
+        if decision.verdict == "slower":
+            pytest.fail(f"{line}\n{_evidence(record_steps(step))}", False)
+        if decision.verdict == "cannot tell":
+            pytest.skip(f"cannot tell: {line}")
+
+    return check
+
+
+def _measure(
+    step: Step, base: Step | None, budget: float | None, limit: float, pairs: int
+) -> tuple[Decision, float, int]:
+    """The decision, the median step in seconds, and how many pairs there are."""
+    from stepscope.models.diff.pairs import Decision, decide
+
+    calls = [_calls(side) for side in (step, base) if side]
+    times: list[tuple[float, float]] = []
+    decision, end = Decision(), _clock() + _LONGEST_S
+    while decision.verdict == "cannot tell" and len(times) < pairs and _clock() < end:
+        times.append(_pair(step, base, calls, budget, base_first=len(times) % 2 == 0))
+        decision = decide(times, limit if base else 0.0)
+    return decision, sorted(after for _, after in times)[len(times) // 2], len(times)
+
+
+def _pair(
+    step: Step, base: Step | None, calls: list[int], budget: float | None, base_first: bool
+) -> tuple[float, float]:
+    """Times of the base and of the step, s; the order alternates, as machines warm up."""
+    if base is None:
+        return float(budget or 0.0), _time(step, calls[0])
+    if base_first:
+        before = _time(base, calls[1])
+        return before, _time(step, calls[0])
+    after = _time(step, calls[0])
+    return _time(base, calls[1]), after
+
+
+def _calls(step: Step) -> int:
+    """How many calls one measurement takes."""
+    for _ in range(_WARMUP):
+        seconds = _time(step, 1)
+    return max(round(_PAIR_S / max(seconds, 1e-6)), 1)
+
+
+def _time(step: Step, calls: int) -> float:
+    """Seconds that a call takes, until the devices have ended what it started."""
+    begin = _clock()
+    for _ in range(calls):
+        result = step()
+    _wait(result)
+    return max(_clock() - begin, 1e-9) / calls
+
+
+def _wait(result: Any) -> None:
+    if (jax := sys.modules.get("jax")) is not None:
+        jax.block_until_ready(result)
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def _record(step: Step, steps: int, path: Any) -> Trace:
+    import stepscope
+
+    with stepscope.profile(path=path, overwrite=True, warmup=1, steps=steps):
+        for _ in range(steps + 2):
+            step()
+            stepscope.step()
+    return stepscope.open(path)
+
+
+def _busy() -> str | None:
+    load, cores = _load()[0], os.cpu_count() or 1
+    return f"{load:.1f} threads run on {cores} CPUs" if load > _BUSY * cores else None
+
+
+def _line(decision: Decision, seconds: float, pairs: int, budget: float | None) -> str:
+    """The step and its interval, in one line.
+
+    Example: `the step takes 172.0 ms, +14.7 % against the base (+12.0 to +17.4 %, 8 pairs)`.
+    """
+    against = f"the budget {budget * 1e3:.1f} ms" if budget else "the base"
+    interval = f"{decision.least:+.1f} to {decision.most:+.1f} %" if isfinite(decision.most) else "too few"
+    known = f"{decision.change:+.1f} % against {against} ({interval}, {pairs} pairs)"
+    return f"the step takes {seconds * 1e3:.1f} ms, {known}"
+
+
+def _evidence(trace: Trace) -> str:
+    """What the step spends its time on, and how to see more."""
+    from stepscope.facts.summary.report_facts import summarize
+
+    stages = sorted(summarize(trace).stages, key=lambda row: -row.share)
+    parts = ", ".join(f"{row.stage} {row.share:.0%} of the step" for row in stages[:3])
+    return f"recorded: {parts}; stepscope view {trace.metadata.source}"

@@ -1,0 +1,128 @@
+"""The marker `step_time` and its fixtures, in test files as people write them."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import stepscope
+from stepscope.faces import pytest_plugin
+from stepscope.models.diff.pairs import Decision
+
+TESTS = """
+import pytest
+from stepscope.faces import pytest_plugin
+
+class Clock:
+    now, factor = 0.0, 0
+    def __call__(self): return self.now
+
+clock = Clock()
+
+def step_of(seconds):
+    def step():
+        Clock.factor = (Clock.factor + 1) % 7
+        Clock.now += seconds * (1 + 0.002 * Clock.factor)
+    return step
+
+@pytest.fixture(autouse=True)
+def steady(monkeypatch, request):
+    monkeypatch.setattr(pytest_plugin, "_clock", clock)
+    load = 64.0 if "busy" in request.node.name else 0.0
+    monkeypatch.setattr(pytest_plugin, "_load", lambda: (load,))
+    monkeypatch.setattr(pytest_plugin.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(pytest_plugin, "_evidence", lambda trace: "recorded: forward 71% of the step")
+    monkeypatch.setattr(pytest_plugin, "_record", lambda *what: None)
+
+@pytest.mark.step_time(budget=0.2)
+def test_within(time_steps):
+    time_steps(step_of(0.15))
+
+@pytest.mark.step_time(budget=0.1)
+def test_above(time_steps):
+    time_steps(step_of(0.15))
+
+@pytest.mark.step_time(budget=0.1)
+def test_above_while_busy(time_steps):
+    time_steps(step_of(0.15))
+
+@pytest.mark.step_time(limit=2)
+def test_as_the_base(time_steps):
+    time_steps(step_of(0.1), base=step_of(0.1))
+
+@pytest.mark.step_time(limit=2)
+def test_slower_than_the_base(time_steps):
+    time_steps(step_of(0.11), base=step_of(0.1))
+
+@pytest.mark.step_time(limit=2, pairs=4)
+def test_of_too_few_pairs(time_steps):
+    time_steps(step_of(0.11), base=step_of(0.1))
+
+def test_without_either(time_steps):
+    time_steps(step_of(0.1))
+"""
+JOB = Path(__file__).parents[2] / "fuzz/corpus/commands/job.json"
+OUTCOMES = """
+test_within PASSED
+test_above FAILED
+test_above_while_busy SKIPPED
+test_as_the_base PASSED
+test_slower_than_the_base FAILED
+test_of_too_few_pairs SKIPPED
+test_without_either FAILED
+"""
+
+
+def run_tests(folder: Path, text: str) -> str:
+    (folder / "test_steps.py").write_text(text)
+    # By its module: the entry point exists only where stepscope is installed.
+    plugins = ["-p", "no:stepscope", "-p", "stepscope.faces.pytest_plugin", "-p", "no:cacheprovider"]
+    words = [sys.executable, "-m", "pytest", "-v", "-rs", "--strict-markers", *plugins, "test_steps.py"]
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True).stdout
+
+
+def test_a_budget_or_a_base_decides(tmp_path: Path) -> None:
+    said = run_tests(tmp_path, TESTS)
+    assert re.findall(r"::(\w+ [A-Z]+)", said)[:7] == OUTCOMES.split("\n")[1:-1]
+    assert "the step takes 150.6 ms, +50.8 % against the budget 100.0 ms (+48.9 to +52.8 %, 5 pairs)" in said
+    assert "recorded: forward 71% of the step" in said
+    assert "but 64.0 threads run on 2 CPUs; compare with a base step" in said
+    assert "time_steps needs a budget in its marker, or a base step to compare with" in said
+
+
+@pytest.mark.parametrize(("more", "never"), [(0.0, "slower"), (0.03, None), (0.1, "not slower")])
+def test_noise_never_decides_wrongly(monkeypatch, more: float, never: str | None) -> None:
+    """Pairs of a machine on which a tenth of the measurements take up to 15 % longer."""
+    chance, now = random.Random(47), [0.0]
+    monkeypatch.setattr(pytest_plugin, "_clock", lambda: now[0])
+
+    def step_of(seconds: float):
+        def step() -> None:
+            late = 0.15 * chance.random() * (chance.random() < 0.1)
+            now[0] += seconds * (chance.gauss(1, 0.02) + late)
+
+        return step
+
+    verdicts = set()
+    for _ in range(20):
+        decision, _, _ = pytest_plugin._measure(step_of(0.1 * (1 + more)), step_of(0.1), None, 2.0, 30)
+        verdicts.add(decision.verdict)
+    assert never not in verdicts
+    assert more < 0.1 or verdicts == {"slower"}
+
+
+def test_a_line_names_its_interval() -> None:
+    line = pytest_plugin._line(Decision("slower", 14.7, 12.0, 17.4), 0.172, 8, 0.15)
+    assert line == "the step takes 172.0 ms, +14.7 % against the budget 150.0 ms (+12.0 to +17.4 %, 8 pairs)"
+
+
+def test_the_evidence_names_the_longest_stages_and_the_file() -> None:
+    said = pytest_plugin._evidence(stepscope.open(JOB))
+    assert re.fullmatch(
+        r"recorded: \w+ \d+% of the step(, \w+ \d+% of the step)*; stepscope view .*job.json", said
+    )
