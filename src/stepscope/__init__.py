@@ -11,6 +11,7 @@ from stepscope.version import __version__
 if TYPE_CHECKING:
     from stepscope.facts.load import open
     from stepscope.record import profile, record_contexts, trace_handler
+    from stepscope.record.api import watch
     from stepscope.record.step_detector import step
     from stepscope.trace.trace import Trace
 
@@ -23,6 +24,7 @@ __all__ = [
     "record_contexts",
     "step",
     "trace_handler",
+    "watch",
 ]
 
 # Loaded when first asked for: a training script that records must not load the analysis.
@@ -34,6 +36,7 @@ _HOMES = {
     "record_contexts": "stepscope.record",
     "step": "stepscope.record.step_detector",
     "trace_handler": "stepscope.record",
+    "watch": "stepscope.record.api",
 }
 
 

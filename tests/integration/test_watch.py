@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -153,3 +154,39 @@ def test_a_file_of_somebody_else_is_not_overwritten(script: Callable[[str], Path
     done = run_warm([*WATCH, "train.py"], folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert (folder / "train.watch").read_text() == "mine"
+
+
+@pytest.mark.parametrize("end", ["returns", "fails"])
+def test_a_block_is_watched(script: Callable[[str], Path], end: str) -> None:
+    block = f"with stepscope.watch('block.watch') as watched:\n    train(9)\n    {ENDS[end] or 'pass'}\n"
+    folder = script(f"import stepscope\n{TRAINING}train(3)\n{block}train(5)\nprint(watched.path.name)")
+    done = run_warm([sys.executable, "train.py"], folder)
+    run = read_watched_run(folder / "block.watch")
+    assert (len(run.steps), run.facts.outcome) == (8, "raised" if end == "fails" else "ended")
+    assert (done.stdout, done.stderr.count("stepscope")) == ("" if end == "fails" else "block.watch\n", 0)
+
+
+AUTOLOADED = f"import os\nfrom stepscope.autoload import autoload\nautoload()\n{TRAINING}"
+
+
+@pytest.mark.parametrize(
+    ("environment", "text", "files"),
+    [
+        ({}, "train(9)", {"job.watch": 8}),
+        ({"RANK": "1", "WORLD_SIZE": "2"}, "train(9)", {"job/rank1.watch": 8}),
+        # A rank inherits what its launcher set; a process that a rank starts has that of the rank, too.
+        ({"RANK": "1", "WORLD_SIZE": "2", "_OWNER_": "1"}, "train(9)", {"job/rank1.watch": 8}),
+        ({"RANK": "1", "WORLD_SIZE": "2", "_OWNER_1": "1"}, "train(9)", {}),
+        ({}, "pass", {}),  # a launcher
+    ],
+)
+def test_a_variable_watches_each_rank(
+    script: Callable[[str], Path], environment: dict[str, str], text: str, files: dict[str, int]
+) -> None:
+    folder = script(AUTOLOADED + text)
+    own = {("STEPSCOPE_WATCH" if name[0] == "_" else "") + name: text for name, text in environment.items()}
+    everything = {**os.environ, "STEPSCOPE_WATCH": "job.watch", **own}
+    done = run_warm([sys.executable, "train.py"], folder, env=everything)
+    assert (done.returncode, done.stderr) == (0, "")
+    written = {str(path.relative_to(folder)): path for path in folder.rglob("*.watch")}
+    assert {name: len(read_watched_run(path).steps) for name, path in written.items()} == files

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,9 +11,12 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from stepscope.base.watch_format import is_watched_run
 from stepscope.record.capture_file import check_target
 from stepscope.record.manifest import Run
+from stepscope.record.memory.out_of_memory import find_out_of_memory
 from stepscope.record.options import Rank, RecordOptions, script_name, target_path
+from stepscope.record.patch import AfterImport
 from stepscope.record.session import Ending, Session
 
 
@@ -78,6 +83,78 @@ class profile:
         self._session.finish(_ending(error))
         if line := self._session.failure or self._session.file.note:
             _say(line)
+
+
+class watch:
+    """Watch all training steps that run in a `with` block, as `stepscope watch` does.
+
+    Args:
+        path: the file to write; by default named after the script.
+
+    Raises:
+        CaptureError: the file exists and is not of a watched run.
+
+    Example:
+        with stepscope.watch("train.watch"):
+            train(model, batches)
+    """
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        from stepscope.record.watch.watch_session import WatchSession
+
+        self._session = session = WatchSession.of_program(script_name(), list(sys.argv), path)
+        self._imports = [AfterImport("torch", session.attach), AfterImport("jax", session.attach_jax)]
+
+    @property
+    def path(self) -> Path:
+        """The file, which can be read while the block runs."""
+        return self._session.path
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no step has ended, in this process."""
+        return not (self._session.is_forked or self._session.steps)
+
+    def __enter__(self) -> watch:
+        check_target(self.path, is_watched_run)
+        for watched in self._imports:
+            watched.install()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for watched in self._imports:
+            watched.remove()
+        if not self._session.is_forked and error and (failed := find_out_of_memory(error)):
+            _say(self._session.run_out_of_memory(failed))
+        self._session.finish(_ending(error))
+        if self._session.failure:
+            _say(f"the watch failed: {self._session.failure}")
+
+
+def watch_from_environment(output: str) -> None:
+    """Watch this process to its end: STEPSCOPE_WATCH=FILE, for a job whose code and command cannot change.
+
+    PyTorch calls `stepscope.autoload` when it is imported; whatever fails here, that import goes on.
+    """
+    # The children of each rank, and of a launcher, leave its file alone.
+    owner = f"STEPSCOPE_WATCH_OWNER_{os.environ.get('RANK', '')}"
+    is_child = os.environ.setdefault(owner, str(os.getpid())) != str(os.getpid())
+    if is_child or "stepscope.record.run" in sys.modules:
+        return
+    try:
+        watched = watch(output)
+        watched.__enter__()
+        atexit.register(_end_watch, watched)
+    except Exception as error:
+        _say(f"nothing is watched: {error}")
+
+
+def _end_watch(watched: watch) -> None:
+    watched.__exit__(None, getattr(sys, "last_value", None), None)
+    if watched.is_empty:  # of a launcher
+        watched.path.unlink(missing_ok=True)
 
 
 def trace_handler(

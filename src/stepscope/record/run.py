@@ -153,10 +153,9 @@ def _unload(package: str) -> None:
 def _session(
     program: Program, options: RecordOptions | ContextOptions | None, output: str | None, overwrite: bool
 ) -> AnySession:
-    run = Run(program.command, options if isinstance(options, RecordOptions) else RecordOptions())
     if options is None:
-        name = program.name + ("-watch" if run.rank.world_size > 1 else "")
-        return WatchSession(run, target_path(output, name, run.rank, watch_format.SUFFIX))
+        return WatchSession.of_program(program.name, program.command, output)
+    run = Run(program.command, options if isinstance(options, RecordOptions) else RecordOptions())
     path = target_path(output, program.name, run.rank)
     if isinstance(options, RecordOptions):
         return Session(run, path, overwrite, RunClock(options.step_every))

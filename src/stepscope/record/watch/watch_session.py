@@ -12,7 +12,7 @@ from stepscope.base.watch_format import SUFFIX
 from stepscope.errors import CaptureError
 from stepscope.record.manifest import Run
 from stepscope.record.memory.out_of_memory import AllocationFailure, size
-from stepscope.record.options import RecordOptions
+from stepscope.record.options import RecordOptions, target_path
 from stepscope.record.recording import call_in_forked_children
 from stepscope.record.session import Ending, Session
 from stepscope.record.unreplaced import os, time
@@ -45,9 +45,21 @@ class WatchSession:
         self._ended = False
         self._pid = os.getpid()
 
+    @classmethod
+    def of_program(cls, name: str, command: list[str], output: str | Path | None = None) -> WatchSession:
+        """Of this process; its file is `output` or named after the program, in a folder for ranks."""
+        run = Run(command, RecordOptions())
+        name += "-watch" if run.rank.world_size > 1 else ""
+        return cls(run, target_path(output, name, run.rank, SUFFIX))
+
     @property
     def is_forked(self) -> bool:
         return os.getpid() != self._pid
+
+    @property
+    def steps(self) -> int:
+        """How many steps have ended."""
+        return self._log.steps if self._log else 0
 
     def attach(self) -> None:
         """Watch PyTorch, which has been imported."""
