@@ -18,6 +18,7 @@ import click
 from stepscope.base.plugins import named_plugin, plugin_names
 from stepscope.errors import StepscopeError
 from stepscope.faces.terminal.output import SIMILAR
+from stepscope.faces.terminal.project_options import project_options
 from stepscope.version import __version__
 
 _INTERRUPTED, _BROKEN_PIPE = 130, 141  # 128 and the number of the signal, as a shell says it
@@ -107,10 +108,12 @@ class Commands(click.Group):
         """Find the subcommand; a trace alone means `report`."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             args = _report_or_hint(args)
-        command = super().resolve_command(ctx, args)
-        if command[0] not in ("run", "watch"):  # there the script prints, not stepscope
+        name, command, rest = super().resolve_command(ctx, args)
+        if name not in ("run", "watch"):  # there the script prints, not stepscope
             _print_anything()
-        return command
+        if name and command:
+            ctx.default_map = {name: project_options(command, Path.cwd())}
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS)) + 2

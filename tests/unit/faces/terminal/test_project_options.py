@@ -1,0 +1,66 @@
+"""Options of a project, from its TOML file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from stepscope.errors import StepscopeError
+from stepscope.faces.terminal.commands import stepscope
+from stepscope.faces.terminal.project_options import project_options
+
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="needs tomllib")
+
+
+@click.command("run")
+@click.option("-n", "--steps", "count", type=int, default=3)
+@click.option("--shapes/--no-shapes", default=True)
+@click.option("-o", "--output")
+def run() -> None:
+    """Stands for a command."""
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "options"),
+    [
+        ("stepscope.toml", "[run]\nsteps = 5\nshapes = false", {"count": 5, "shapes": False}),
+        ("pyproject.toml", "[tool.stepscope.run]\nsteps = 5", {"count": 5}),
+        ("pyproject.toml", "[tool.other]\nsteps = 5", {}),
+        ("pyproject.toml", "no TOML at all, and no section of ours", {}),
+        ("stepscope.toml", "[report]\nsteps = 5", {}),
+        ("stepscope.toml", "run = 5", {}),
+    ],
+)
+def test_options(tmp_path: Path, file: str, text: str, options: dict[str, object]) -> None:
+    (tmp_path / file).write_text(text)
+    (tmp_path / "inner").mkdir()
+    assert project_options(run, tmp_path / "inner") == options
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[run", "is not TOML: "),
+        ("[run]\nstepz = 5", "stepscope run has no option --stepz"),
+        ("[run]\noutput = 'a'", "--output can be set on the command line only"),
+    ],
+)
+def test_what_cannot_be_followed_is_said(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "stepscope.toml").write_text(text)
+    with pytest.raises(StepscopeError, match=message):
+        project_options(run, tmp_path)
+
+
+def test_the_command_line_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Path(__file__).parents[3] / "fuzz/corpus/commands/job.json"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stepscope.toml").write_text("[report]\njson = true")
+    assert CliRunner().invoke(stepscope, ["report", str(job)]).stdout.startswith("{")
+    (tmp_path / "stepscope.toml").write_text("[report]\njson = 'yes'")
+    refused = CliRunner().invoke(stepscope, ["report", str(job)])
+    assert refused.exit_code == 2
+    assert refused.stderr.count("\n") == 1
