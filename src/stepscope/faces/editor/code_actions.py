@@ -4,8 +4,6 @@ An edit is bound to the version of the document that it was computed for, and to
 it replaces. Where the client has another version, or other characters, nothing changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The client's open documents, the latest measurement of each entry file, and their diagnostics."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

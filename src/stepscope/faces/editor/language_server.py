@@ -1,7 +1,5 @@
 """The server: measures in the background and sends the client the results."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Hashable

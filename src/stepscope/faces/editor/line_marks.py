@@ -5,8 +5,6 @@ a line that was changed itself keeps its place but is stale, and is fresh again 
 is tracked from edit to edit: two texts are compared, so no sequence of edits can lead astray.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher

@@ -1,7 +1,5 @@
 """Measured costs by file and line, and the editor settings that they were measured with."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ so editors may come and go. That server is made once the token was given: a conn
 costs next to nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import json

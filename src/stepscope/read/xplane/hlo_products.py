@@ -3,8 +3,6 @@
 Source: xla_data.proto (https://github.com/openxla/xla, xla), messages ShapeProto and PrimitiveType.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from math import gcd, nan, prod, sqrt

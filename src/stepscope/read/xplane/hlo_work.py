@@ -7,8 +7,6 @@ for each element of an elementwise result, none for transcendental functions.
 Source: hlo_cost_analysis.cc and hlo.proto (https://github.com/openxla/xla, xla/service).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import nan, prod
 from typing import NamedTuple

@@ -5,8 +5,6 @@ GPU's kernels would choose otherwise (cuDNN's workspaces) is therefore not in it
 them is in `as_gpu`.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 import weakref

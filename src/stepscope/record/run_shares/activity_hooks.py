@@ -5,8 +5,6 @@ They are a few: backward passes, optimizer steps, requests for batches, blocks w
 microseconds per step.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import sys
