@@ -11,89 +11,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import nan, prod
 from typing import NamedTuple
 
-from stepscope.read.xplane.hlo_products import (
-    NO_ARRAY,
-    Product,
-    Shape,
-    convolution,
-    dot,
-    first,
-    library_call,
-    size,
-)
+from stepscope.read.xplane.hlo_products import Product, Shape, convolution, dot, first, library_call, size
 from stepscope.read.xplane.protobuf import Span
 from stepscope.read.xplane.xspace import XSpaceFile
 from stepscope.trace.declaration import PRODUCT_KINDS
 
-_ELEMENTWISE = frozenset(
-    (
-        "abs",
-        "add",
-        "and",
-        "bitcast-convert",
-        "ceil",
-        "clamp",
-        "compare",
-        "complex",
-        "convert",
-        "count-leading-zeros",
-        "divide",
-        "floor",
-        "imag",
-        "is-finite",
-        "maximum",
-        "minimum",
-        "multiply",
-        "negate",
-        "not",
-        "or",
-        "popcnt",
-        "real",
-        "reduce-precision",
-        "remainder",
-        "round-nearest-afz",
-        "round-nearest-even",
-        "select",
-        "shift-left",
-        "shift-right-arithmetic",
-        "shift-right-logical",
-        "sign",
-        "stochastic-convert",
-        "subtract",
-        "xor",
-    )
-)
-_NOTHING = frozenset(
-    (
-        "parameter",
-        "constant",
-        "get-tuple-element",
-        "bitcast",
-        "tuple",
-        "after-all",
-        "domain",
-        "partition-id",
-        "replica-id",
-        "add-dependency",
-        "opt-barrier",
-    )
-)
+# Opcodes by what is counted of them: an operation for each element of the result, nothing, or not known.
+_COUNTED = {
+    "by element": "abs add and bitcast-convert ceil clamp compare complex convert count-leading-zeros divide "
+    "floor imag is-finite maximum minimum multiply negate not or popcnt real reduce-precision remainder "
+    "round-nearest-afz round-nearest-even select shift-left shift-right-arithmetic shift-right-logical sign "
+    "stochastic-convert subtract xor",
+    "nothing": "parameter constant get-tuple-element bitcast tuple after-all domain partition-id replica-id "
+    "add-dependency opt-barrier",
+    "unknown": "sort topk fft cholesky triangular-solve ragged-dot rng rng-bit-generator "
+    "batch-norm-training batch-norm-inference batch-norm-grad",
+}
+_ELEMENTWISE, _NOTHING, _UNKNOWN = (frozenset(opcodes.split()) for opcodes in _COUNTED.values())
 _AROUND_OTHERS = frozenset(("while", "conditional", "call"))  # their instructions are events too
-_UNKNOWN = frozenset(
-    (
-        "sort",
-        "topk",
-        "fft",
-        "cholesky",
-        "triangular-solve",
-        "ragged-dot",
-        "rng",
-        "rng-bit-generator",
-        "batch-norm-training",
-        "batch-norm-inference",
-        "batch-norm-grad",
-    )
-)
 _COLLECTIVES = (
     "all-reduce",
     "all-gather",
@@ -312,42 +247,35 @@ def _sum(works: Sequence[HloWork]) -> HloWork:
 # -- instructions that apply a computation many times: how often they apply each
 
 
-def _reduce(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[int]:
-    return [max(first(shapes[0]).elements - first(node.shape).elements, 0)]
-
-
-def _reduce_window(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[int]:
-    return [(_window_size(source, node) - 1) * first(node.shape).elements]
-
-
-def _select_and_scatter(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[int]:
-    elements = first(shapes[1]).elements if len(shapes) > 1 else 0
-    return [(_window_size(source, node) - 1) * elements, elements]
-
-
-def _scatter(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[int]:
-    update = shapes[len(shapes) // 2 + 1 :]
-    return [(first(update[0]) if update else NO_ARRAY).elements]
-
-
-def _map(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[int]:
-    return [first(node.shape).elements]
-
-
-def _window_size(source: XSpaceFile, node: HloNode) -> int:
+def _window_positions(source: XSpaceFile, node: HloNode) -> int:
+    """Applications for one element of the result: of all values in a window but the first."""
     dimensions = (
         source.number(dimension, 1)
         for window in source.inner(node.span, 15)
         for dimension in source.inner(window, 1)
     )
-    return max(prod(dimensions), 1)
+    return max(prod(dimensions), 1) - 1
+
+
+def _elements(shapes: Sequence[Shape], place: int) -> int:
+    """Elements of one of some operands; of an absent one none."""
+    return first(shapes[place]).elements if place < len(shapes) else 0
+
+
+def _scattered(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[int]:
+    elements = _elements(shapes, 1)
+    return [_window_positions(source, node) * elements, elements]
+
+
+def _mapped(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[int]:
+    return [first(node.shape).elements]
 
 
 _REPEATED: Mapping[str, Callable[[XSpaceFile, HloNode, Sequence[Shape]], list[int]]] = {
-    "reduce": _reduce,
-    "reduce-window": _reduce_window,
-    "select-and-scatter": _select_and_scatter,
-    "scatter": _scatter,
-    "map": _map,
-    "all-reduce": _map,
+    "reduce": lambda source, node, shapes: [max(_elements(shapes, 0) - first(node.shape).elements, 0)],
+    "reduce-window": lambda source, node, _: [_window_positions(source, node) * first(node.shape).elements],
+    "select-and-scatter": _scattered,
+    "scatter": lambda source, node, shapes: [_elements(shapes, len(shapes) // 2 + 1)],
+    "map": _mapped,
+    "all-reduce": _mapped,
 }
