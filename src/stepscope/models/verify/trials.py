@@ -17,8 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from stepscope.base.scratch import Scratch, plan_scratch, scratch_view
-from stepscope.base.scratch.plan import IN_PLACE
+from stepscope.base.scratch import IN_PLACE, Scratch, plan_scratch, scratch_view
 from stepscope.errors import CaptureError
 from stepscope.record.script_runner import Program
 
