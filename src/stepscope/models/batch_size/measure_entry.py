@@ -17,6 +17,7 @@ from stepscope.models.batch_size.measurement import MeasuredBatch
 from stepscope.models.batch_size.sweep import POINTS, Plan, Progress, Sweep
 from stepscope.models.batch_size.worker_process import Cancelled, Reply, Worker
 from stepscope.record.batch_size.request import DeviceFacts, RunError, RunFacts
+from stepscope.record.memory_budget import available_bytes
 
 _MOST_OF_MEMORY = 0.9  # of what is available, that a step may take
 _INEXACT = {
@@ -164,7 +165,7 @@ class EntryMeasuring:
         if self.device.get("type") != "cpu" or not self._known:
             return False
         largest = max(self._known)
-        available = _available_memory()
+        available = available_bytes()
         likely = self._known[largest] * batch / largest
         return available is not None and batch > largest and likely > _MOST_OF_MEMORY * available
 
@@ -242,12 +243,3 @@ def _of_rounds(entry: Entry, swept: Sweep, plan: Plan) -> list[str]:
     if swept.rounds and entry.batch not in swept.rounds:
         notes.append(f"batch size {entry.batch} does not fit into memory")
     return notes
-
-
-def _available_memory() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    words = next((line.split() for line in lines if line.startswith("MemAvailable:")), None)
-    return 1024 * int(words[1]) if words else None

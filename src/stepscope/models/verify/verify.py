@@ -1,13 +1,12 @@
 """Predict a change from a recording of the unchanged script, apply it, and measure both."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from stepscope.base.parallel import usable_cores
 from stepscope.base.scratch import Scratch, listed_writes
 from stepscope.errors import ChangeError
 from stepscope.facts.load import open as open_trace
@@ -208,7 +207,4 @@ def _run(
 
 
 def _machine(facts: Json) -> Json:
-    cores = os.cpu_count()
-    with suppress(AttributeError):  # not everywhere
-        cores = len(os.sched_getaffinity(0))
-    return {"cpu": cpu_model(), "cores": cores, "torch": facts["torch"], "threads": facts["threads"]}
+    return {"cpu": cpu_model(), "cores": usable_cores(), "torch": facts["torch"], "threads": facts["threads"]}
