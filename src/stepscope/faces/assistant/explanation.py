@@ -35,24 +35,16 @@ _NOTE = (
 
 @dataclass(frozen=True)
 class Knowledge:
-    """The answers about a recording.
+    """The answers about a recording."""
 
-    Attributes:
-        source: its path.
-        summaries: of its ranks; none for a file of memory alone.
-        job: what the comparison of the ranks shows.
-        analysis, ranking: findings and what-ifs, None where they do not apply.
-        memory: of each device whose allocations were recorded.
-        unanswered: why something does not apply, one line each.
-    """
-
-    source: str
-    summaries: Sequence[Summary] = ()
-    job: JobFindings | None = None
+    source: str  # its path
+    summaries: Sequence[Summary] = ()  # of its ranks; none for a file of memory alone
+    job: JobFindings | None = None  # what the comparison of the ranks shows
+    # analysis, ranking: findings and what-ifs, None where they do not apply.
     analysis: Analysis | None = None
     ranking: Ranking | None = None
-    memory: Sequence[MemoryFacts] = ()
-    unanswered: Sequence[str] = ()
+    memory: Sequence[MemoryFacts] = ()  # of each device whose allocations were recorded
+    unanswered: Sequence[str] = ()  # why something does not apply, one line each
 
 
 def explanation(knowledge: Knowledge, most_tokens: int) -> str:
@@ -242,19 +234,12 @@ _WIDEST = 90  # characters of a name; templates of kernels run to thousands
 
 @dataclass(frozen=True)
 class Section:
-    """Rows of one kind, the most valuable first.
+    """Rows of one kind, the most valuable first."""
 
-    Attributes:
-        title: what the rows are, such as `findings`.
-        rows: Markdown, each of one or more lines.
-        command: shows all of them; FILE is the file of the document.
-        total: number of rows that exist, if `rows` has not all of them.
-    """
-
-    title: str
-    rows: Sequence[str]
-    command: str
-    total: int = 0
+    title: str  # what the rows are, such as `findings`
+    rows: Sequence[str]  # Markdown, each of one or more lines
+    command: str  # shows all of them; FILE is the file of the document
+    total: int = 0  # number of rows that exist, if `rows` has not all of them
 
     @property
     def count(self) -> int:

@@ -67,21 +67,13 @@ class FileCosts:
 
 @dataclass(frozen=True)
 class Problem:
-    """Why measuring failed.
+    """Why measuring failed."""
 
-    Attributes:
-        message: one line.
-        path: the file to look at.
-        line: from 1.
-        candidates: the batch sizes among which a user must choose.
-        settings: paths of the settings files that the script reads.
-    """
-
-    message: str
-    path: str
-    line: int
-    candidates: Sequence[Site] = ()
-    settings: Sequence[str] = ()
+    message: str  # one line
+    path: str  # the file to look at
+    line: int  # from 1
+    candidates: Sequence[Site] = ()  # the batch sizes among which a user must choose
+    settings: Sequence[str] = ()  # paths of the settings files that the script reads
 
 
 @dataclass(frozen=True)
@@ -96,25 +88,16 @@ class MeasureRequest:
 
 @dataclass(frozen=True)
 class Measured:
-    """All that one measurement of an entry file found.
+    """All that one measurement of an entry file found."""
 
-    Attributes:
-        entry: path of the file that was measured.
-        files: costs by path.
-        batch: the answer of `stepscope batch --json`, or None where no batch size was found.
-        findings: the analyzer's.
-        capture: the recorded steps, for the analyzer.
-        settings: paths of the settings files that the script reads.
-        result: the measurement itself, for predictions for other devices.
-    """
-
-    entry: str
-    files: Mapping[str, FileCosts]
+    entry: str  # path of the file that was measured
+    files: Mapping[str, FileCosts]  # costs by path
+    # The answer of `stepscope batch --json`, or None where no batch size was found.
     batch: Mapping[str, Any] | None = None
-    findings: Sequence[Mapping[str, Any]] = ()
-    capture: str | None = None
-    settings: Sequence[str] = ()
-    result: Result | None = None
+    findings: Sequence[Mapping[str, Any]] = ()  # the analyzer's
+    capture: str | None = None  # the recorded steps, for the analyzer
+    settings: Sequence[str] = ()  # paths of the settings files that the script reads
+    result: Result | None = None  # the measurement itself, for predictions for other devices
 
 
 def costs_by_file(breakdown: StepBreakdown, texts: Mapping[str, str]) -> dict[str, FileCosts]:

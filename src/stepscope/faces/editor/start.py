@@ -48,11 +48,7 @@ def start_on_streams() -> None:
 
 
 def start_on_port(host: str, port: int, say: Callable[[str], None]) -> None:
-    """Serve editors on a port until interrupted.
-
-    Raises:
-        ServeError: the port cannot be listened on.
-    """
+    """Serve editors on a port until interrupted; raises ServeError if the port cannot be listened on."""
 
     async def serve() -> None:
         token = secrets.token_urlsafe(24)

@@ -31,22 +31,15 @@ _ONE_BATCH = 0.01  # how far the samples of a step may be from the batch size
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Peak memory on a CPU, as estimated with fake tensors.
+    """Peak memory on a CPU, as estimated with fake tensors."""
 
-    Attributes:
-        batch: the batch size that `memory` and `modules` are of.
-        memory: the peak by kind: weights, buffers, gradients, optimizer_state, activations,
-            temporaries.
-        model: the peak over the batch size; None for a single size.
-        error: relative to the peak measured at `batch`; None where none was.
-    """
-
-    batch: int
+    batch: int  # the batch size that `memory` and `modules` are of
     bytes: Mapping[int, int]
+    # The peak by kind: weights, buffers, gradients, optimizer_state, activations, temporaries.
     memory: Mapping[str, int]
     modules: Sequence[dict[str, Any]]
-    model: Model | None = None
-    error: float | None = None
+    model: Model | None = None  # the peak over the batch size; None for a single size
+    error: float | None = None  # relative to the peak measured at `batch`; None where none was
 
     def to_json(self) -> dict[str, Any]:
         """As `stepscope batch --json` has it."""

@@ -87,19 +87,14 @@ def confidence_interval(values: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class TrialComparison:
-    """Predicted against measured.
-
-    Attributes:
-        recorded_ms: the step of the recording on which the prediction is based.
-        prediction: from that recording, corrected for its overhead; None if there is none.
-    """
+    """Predicted against measured."""
 
     script: str
     changes: tuple[str, ...]
     before: MeasuredRuns
     after: MeasuredRuns
-    recorded_ms: float
-    prediction: Prediction | None
+    recorded_ms: float  # the step of the recording on which the prediction is based
+    prediction: Prediction | None  # from that recording, corrected for its overhead; None if there is none
     reason: str | None
     applied: Mapping[str, Mapping[str, Any]]
     machine: Mapping[str, Any]

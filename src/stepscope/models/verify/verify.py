@@ -23,15 +23,11 @@ from stepscope.record.script_runner import Program
 
 @dataclass(frozen=True)
 class ChangeSpec:
-    """A change to verify.
-
-    Attributes:
-        values: its parameters, defaults for `verify` included.
-    """
+    """A change to verify."""
 
     text: str
     change: Change
-    values: Mapping[str, Any]
+    values: Mapping[str, Any]  # its parameters, defaults for `verify` included
 
     @property
     def name(self) -> str:
@@ -93,23 +89,14 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """How a change is measured.
+    """How a change is measured."""
 
-    Attributes:
-        warmup: training steps of each run that are not timed.
-        steps: training steps of each run to time.
-        rounds: number of runs without the change, and with it.
-        recorded: training steps to record for the prediction.
-        prefix: words before the command of each process, with `{rank}` in them.
-        in_place: run the script in its project instead of a scratch view of it.
-    """
-
-    warmup: int = 5
-    steps: int = 10
-    rounds: int = 3
-    recorded: int = 4
-    prefix: str = ""
-    in_place: bool = False
+    warmup: int = 5  # training steps of each run that are not timed
+    steps: int = 10  # training steps of each run to time
+    rounds: int = 3  # number of runs without the change, and with it
+    recorded: int = 4  # training steps to record for the prediction
+    prefix: str = ""  # words before the command of each process, with `{rank}` in them
+    in_place: bool = False  # run the script in its project instead of a scratch view of it
 
 
 def verify_change(

@@ -50,42 +50,25 @@ _KIND_OF = {opcode: kind for kind, opcodes in _OPCODES.items() for opcode in opc
 
 
 class HloNode(NamedTuple):
-    """An instruction, as far as its work depends on it.
+    """An instruction, as far as its work depends on it."""
 
-    Attributes:
-        id: its number in the computation.
-        opcode: its name in XLA.
-        shape: of its result.
-        operands: ids of its operands.
-        called: ids of the computations that it calls.
-        span: the whole message.
-    """
-
-    id: int
-    opcode: str
-    shape: Shape
-    operands: tuple[int, ...]
-    called: tuple[int, ...]
-    span: Span
+    id: int  # its number in the computation
+    opcode: str  # its name in XLA
+    shape: Shape  # of its result
+    operands: tuple[int, ...]  # ids of its operands
+    called: tuple[int, ...]  # ids of the computations that it calls
+    span: Span  # the whole message
 
 
 class HloWork(NamedTuple):
-    """The work of one execution of an instruction; nan if unknown.
+    """The work of one execution of an instruction; nan if unknown."""
 
-    Attributes:
-        flops: operations, as XLA counts them.
-        product_flops: those of matrix products, convolutions and attention.
-        bytes: bytes read and written.
-        width: bytes per element of the operands of its largest product, 0 if it has none.
-        kind: of `events.kind`, empty if the instruction only runs others.
-        sizes: of its largest product, if that is a matrix product: rows, contracted size, columns.
-    """
-
-    flops: float = 0.0
-    product_flops: float = 0.0
-    bytes: float = 0.0
-    width: int = 0
-    kind: str = ""
+    flops: float = 0.0  # operations, as XLA counts them
+    product_flops: float = 0.0  # those of matrix products, convolutions and attention
+    bytes: float = 0.0  # bytes read and written
+    width: int = 0  # bytes per element of the operands of its largest product, 0 if it has none
+    kind: str = ""  # of `events.kind`, empty if the instruction only runs others
+    # Of its largest product, if that is a matrix product: rows, contracted size, columns.
     sizes: tuple[int, ...] = ()
 
 
