@@ -18,16 +18,11 @@ from stepscope.models.whatif import Prediction
 
 @dataclass(frozen=True)
 class MeasuredRuns:
-    """A step's length over several runs.
+    """A step's length over several runs."""
 
-    Attributes:
-        rounds_ms: the step of each run, ms: the mean of the middle half of its steps.
-        cpu_ms: the CPU time of a step in each run, all threads of the (first) process, ms.
-        parts_ms: time of a step in data loading and in optimizers, the median of the runs, ms.
-    """
-
-    rounds_ms: tuple[float, ...]
-    cpu_ms: tuple[float, ...]
+    rounds_ms: tuple[float, ...]  # the step of each run, ms: the mean of the middle half of its steps
+    cpu_ms: tuple[float, ...]  # the CPU time of a step in each run, all threads of the (first) process, ms
+    # Time of a step in data loading and in optimizers, the median of the runs, ms.
     parts_ms: Mapping[str, float]
 
     @classmethod

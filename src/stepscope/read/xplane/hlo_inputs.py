@@ -37,21 +37,16 @@ class Input(NamedTuple):
 
 
 class ProgramArgument(NamedTuple):
-    """An argument of a program.
+    """An argument of a program."""
 
-    Attributes:
-        name: its path, as `params['Dense_0']['kernel']`.
-        elements, bytes: its size.
-        scope, frame: of the first operation of the forward pass that takes it; else empty and -1.
-        updated: whether a result replaces it, with the help of a gradient.
-    """
-
-    name: str
+    name: str  # its path, as `params['Dense_0']['kernel']`
+    # elements, bytes: its size.
     elements: int
     bytes: int
+    # scope, frame: of the first operation of the forward pass that takes it; else empty and -1.
     scope: str = ""
     frame: int = -1
-    updated: bool = False
+    updated: bool = False  # whether a result replaces it, with the help of a gradient
 
 
 class Inputs:
