@@ -24,22 +24,14 @@ _LONGEST_S = 1e9  # of a time limit: 30 years; infinity is none
 
 
 class Settings(msgspec.Struct, frozen=True, rename=_NAMES):
-    """The settings of the language server; an editor sends them under `stepscope`.
+    """The settings of the language server; an editor sends them under `stepscope`."""
 
-    Attributes:
-        measure_on_save: measure a file again when it is saved.
-        arguments: of the training script.
-        time_limit_s: after which measuring is given up.
-        run_scripts: whether a script may be run: ask (before the first run), always or never.
-        in_place: run scripts in the project itself instead of a scratch view of it.
-    """
-
-    measure_on_save: bool = True
-    arguments: tuple[str, ...] = ()
-    time_limit_s: Annotated[float, msgspec.Meta(gt=0, lt=_LONGEST_S)] = 120.0
+    measure_on_save: bool = True  # measure a file again when it is saved
+    arguments: tuple[str, ...] = ()  # of the training script
+    time_limit_s: Annotated[float, msgspec.Meta(gt=0, lt=_LONGEST_S)] = 120.0  # for a measurement
     hints: Literal["inlay", "lens", "off"] = "inlay"
-    run_scripts: Literal["ask", "always", "never"] = "ask"
-    in_place: bool = False
+    run_scripts: Literal["ask", "always", "never"] = "ask"  # `ask` before the first run
+    in_place: bool = False  # run scripts in the project itself instead of a scratch view of it
 
 
 def settings_of(values: Any) -> Settings:
