@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.base.scratch import plan_scratch
-from stepscope.base.scratch.plan import COPY, OVERLAY, Scratch, overlay_works
+from stepscope.base.scratch import COPY, OVERLAY, Scratch, overlay_works, plan_scratch
 from stepscope.base.scratch.write_protection import can_protect
 from stepscope.models.batch_size.entry import open_entry
 from stepscope.models.batch_size.worker_process import Worker

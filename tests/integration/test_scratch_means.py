@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.base.scratch import Scratch, plan_scratch
-from stepscope.base.scratch.plan import COPY, OVERLAY, overlay_works
+from stepscope.base.scratch import COPY, OVERLAY, Scratch, overlay_works, plan_scratch
 from stepscope.base.scratch.write_protection import can_protect
 
 METHODS = [OVERLAY, COPY]

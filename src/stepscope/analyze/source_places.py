@@ -19,7 +19,7 @@ from stepscope.facts.annotate.jax.frames import frames_of_events, is_users
 from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.annotate.range_names import MODULE_RANGE, has_lines, parse_lines
-from stepscope.read.recorded.samples_json import CATEGORY, IN_LOOP
+from stepscope.read.recorded.members_json import CATEGORY, IN_LOOP
 from stepscope.trace.arguments import parse
 from stepscope.trace.frame_name import LIBRARY, FrameName, is_users_frame
 from stepscope.trace.intervals import Intervals

@@ -1,7 +1,5 @@
 """Values as JSON: also those that nest hundreds of levels, or hold names that are not UTF-8."""
 
-from __future__ import annotations
-
 import sys
 from threading import Lock, Thread, stack_size
 from typing import Any

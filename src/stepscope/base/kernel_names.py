@@ -61,31 +61,12 @@ def without_parameters(name: str) -> str:
 
 
 _DEEPEST = 40  # levels of templates: Python's recursion limit is 1000 calls
-_TYPES = {
-    "v": "void",
-    "w": "wchar_t",
-    "b": "bool",
-    "c": "char",
-    "a": "signed char",
-    "h": "unsigned char",
-    "s": "short",
-    "t": "unsigned short",
-    "i": "int",
-    "j": "unsigned",
-    "l": "long",
-    "m": "unsigned long",
-    "x": "long long",
-    "y": "unsigned long long",
-    "f": "float",
-    "d": "double",
-    "e": "long double",
-    "Dh": "half",
-    "Di": "char32_t",
-    "DF16_": "half",
-    "DF16b": "bfloat16",
-    "Dn": "nullptr_t",
-    "Da": "auto",
-}
+_BUILTIN = (
+    "v void, w wchar_t, b bool, c char, a signed char, h unsigned char, s short, t unsigned short, i int, "
+    "j unsigned, l long, m unsigned long, x long long, y unsigned long long, f float, d double, "
+    "e long double, Dh half, Di char32_t, DF16_ half, DF16b bfloat16, Dn nullptr_t, Da auto"
+)
+_TYPES = dict(pair.split(" ", 1) for pair in _BUILTIN.split(", "))
 _TYPE = re.compile(r"(?:Dp|[PROKVr])*(DF16[_b]|D[hina]|[a-z])")
 _MODIFIERS = re.compile(r"(?:Dp|[PROKVr])*")
 _SUBSTITUTE = re.compile(r"S[tabsiod]|[ST][0-9A-Z]*_")

@@ -6,8 +6,6 @@ written in turns. A row is written before the counter that includes it, and a sl
 its bytes: a process that is killed leaves a readable file.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 MAGIC = b"stepscope watch 1\n"

@@ -4,8 +4,6 @@ torch.profiler keeps its events until it stops, and then needs several times as 
 write them: 70,000 events take 75 MB while they are recorded and 0.5 GB at the end (torch 2.13).
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Callable

@@ -5,8 +5,6 @@ profiler has stopped and another one runs when the range ends, torch writes thro
 freed memory. Its fast ranges also raise an error where a profiler started while they were open.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Callable

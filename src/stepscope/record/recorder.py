@@ -31,22 +31,20 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from stepscope.errors import CaptureError
+from stepscope.record.memory.memory_recorder import MemoryRecorder
+from stepscope.record.module_registry import ModuleRegistry
 from stepscope.record.optimizer_names import OptimizerOrder
 from stepscope.record.options import RecordOptions
 from stepscope.record.recording import call_in_forked_children
+from stepscope.record.run_shares.run_shares import RunClock
 from stepscope.record.step_detector import Kind, StepDetector, TrainingThread
 from stepscope.record.step_times import FEWEST, UnrecordedSteps
 from stepscope.record.torch_hooks import TorchHooks, TorchRecording
-
-if TYPE_CHECKING:
-    from stepscope.record.memory.memory_recorder import MemoryRecorder
-    from stepscope.record.module_registry import ModuleRegistry
-    from stepscope.record.run_shares.run_shares import RunClock
 
 
 class State(Enum):

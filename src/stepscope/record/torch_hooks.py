@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stepscope.record.creations import CreationWatch, LoaderWatch
 from stepscope.record.device_times import DeviceTimes
@@ -28,12 +28,10 @@ from stepscope.record.patch import undo
 from stepscope.record.profiler_window import ProfilerWindow
 from stepscope.record.ranges import watch_open_ranges
 from stepscope.record.recording import Recording
+from stepscope.record.run_shares.run_shares import RunClock
 from stepscope.record.samples.loop_samples import LoopSamples
 from stepscope.record.step_detector import Kind, StepBoundary, StepDetector, StepMarks
 from stepscope.record.step_times import Detail, StepReadings, UnrecordedSteps, page_fault_ns
-
-if TYPE_CHECKING:
-    from stepscope.record.run_shares.run_shares import RunClock
 
 OnIteration = Callable[[object, Kind], None]
 

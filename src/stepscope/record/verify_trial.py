@@ -16,7 +16,6 @@ from typing import Any
 
 from stepscope.base.scratch import Scratch, WriteWatch, enter, relocated, relocated_word
 from stepscope.errors import CaptureError
-from stepscope.record.applied import Applied, apply_change
 from stepscope.record.manifest import Run
 from stepscope.record.options import RecordOptions
 from stepscope.record.patch import AfterImport
@@ -62,10 +61,12 @@ class StoppingSession(Session):
 
 def run_trial(trial: Trial) -> dict[str, Any]:
     facts: dict[str, Any] = {"failure": None, "steps_ns": [], "applied": {}}
-    applied: list[tuple[str, Applied]] = []
+    applied: list[tuple[str, Any]] = []
     measured: list[Callable[[], dict[str, Any]]] = []
 
     def begin() -> None:
+        from stepscope.record.applied import apply_change
+
         applied.extend((name, apply_change(name, values)) for name, values in trial.changes)
         timer = None if trial.capture else StepTimer(trial.warmup, trial.steps, Stopped(0))
         measured.append(timer.finish if timer else _record(trial))

@@ -4,7 +4,7 @@ import numpy as np
 
 from stepscope.analyze.source_places import PlaceFinder
 from stepscope.facts.annotate import annotate
-from stepscope.read.recorded.samples_json import CATEGORY
+from stepscope.read.recorded.members_json import CATEGORY
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import INSTANTS
 from stepscope.trace.table import Table, Text

@@ -8,7 +8,7 @@ from drawn_findings import found
 
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
 from stepscope.facts.annotate import annotate
-from stepscope.read.recorded.samples_json import CATEGORY, IN_LOOP
+from stepscope.read.recorded.members_json import CATEGORY, IN_LOOP
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import INSTANTS
 from stepscope.trace.table import Table, Text

@@ -1,12 +1,18 @@
-"""`verify channels_last` and `verify cudnn_benchmark` on a small model."""
+"""What `verify` applies: a class for each change, two of them on a small model."""
 
 from __future__ import annotations
 
 import pytest
 
-from stepscope.record.applied import apply_change
+from stepscope.models.verify.verify import verifiable_changes
 
 torch = pytest.importorskip("torch")
+
+from stepscope.record.applied import CHANGES, apply_change  # noqa: E402 - it imports torch
+
+
+def test_each_change_that_verify_offers_has_its_class() -> None:
+    assert {*verifiable_changes()} == {*CHANGES}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 import torch
 import torch.nn.functional as F
 
-from stepscope.record.batch_size.as_gpu import OnCpu, _attention_of_one_kernel, _dropout
+from stepscope.record.batch_size.fake_memory import OnCpu, _attention_of_one_kernel, _dropout
 
 
 def test_tensors_stay_on_the_cpu() -> None:

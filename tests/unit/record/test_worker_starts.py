@@ -7,7 +7,7 @@ import time
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from stepscope.record.run_shares.worker_starts import WorkerWatch
+from stepscope.record.run_shares.activity_hooks import WorkerWatch
 
 DATA = TensorDataset(torch.zeros(6, 2))
 

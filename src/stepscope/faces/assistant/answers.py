@@ -4,8 +4,6 @@ Each public method of `Answers` and of `Programs` is a tool of the server: its s
 tool's, and its docstring the tool's description.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

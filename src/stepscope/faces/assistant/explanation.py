@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from stepscope.analyze.analysis import Analysis, FindingGroup, group_findings
 from stepscope.analyze.finding import Place
 from stepscope.analyze.findings_text import gain_text, places_by_line
 from stepscope.base.kernel_names import short_kernel
-from stepscope.faces.assistant.document import Section, code, fitted, one_line
 from stepscope.facts.summary.facts import Kernel, ModuleNode, Summary
 from stepscope.facts.summary.job_findings import JobFindings
 from stepscope.facts.summary.numbers import count, ms, percent, plural, rounded, size
@@ -35,24 +35,16 @@ _NOTE = (
 
 @dataclass(frozen=True)
 class Knowledge:
-    """The answers about a recording.
+    """The answers about a recording."""
 
-    Attributes:
-        source: its path.
-        summaries: of its ranks; none for a file of memory alone.
-        job: what the comparison of the ranks shows.
-        analysis, ranking: findings and what-ifs, None where they do not apply.
-        memory: of each device whose allocations were recorded.
-        unanswered: why something does not apply, one line each.
-    """
-
-    source: str
-    summaries: Sequence[Summary] = ()
-    job: JobFindings | None = None
+    source: str  # its path
+    summaries: Sequence[Summary] = ()  # of its ranks; none for a file of memory alone
+    job: JobFindings | None = None  # what the comparison of the ranks shows
+    # analysis, ranking: findings and what-ifs, None where they do not apply.
     analysis: Analysis | None = None
     ranking: Ranking | None = None
-    memory: Sequence[MemoryFacts] = ()
-    unanswered: Sequence[str] = ()
+    memory: Sequence[MemoryFacts] = ()  # of each device whose allocations were recorded
+    unanswered: Sequence[str] = ()  # why something does not apply, one line each
 
 
 def explanation(knowledge: Knowledge, most_tokens: int) -> str:
@@ -230,3 +222,93 @@ def _memory(facts: MemoryFacts) -> Iterator[str]:
         if shares:
             parts = ", ".join(f"{code(one.name or 'none')} {size(one.bytes)}" for one in shares[:_SHARES])
             yield f"- at the peak by {title}: {parts}"
+
+
+# -- the document: the most valuable facts that fit a budget of tokens, and what was left out
+
+
+BYTES_PER_TOKEN = 3  # of UTF-8; tokenizers need one token for 3 to 4 bytes of English and of names
+_FIRST_ROWS = 3  # of each section, before any section gets more; chosen: the largest of each kind
+_WIDEST = 90  # characters of a name; templates of kernels run to thousands
+
+
+@dataclass(frozen=True)
+class Section:
+    """Rows of one kind, the most valuable first."""
+
+    title: str  # what the rows are, such as `findings`
+    rows: Sequence[str]  # Markdown, each of one or more lines
+    command: str  # shows all of them; FILE is the file of the document
+    total: int = 0  # number of rows that exist, if `rows` has not all of them
+
+    @property
+    def count(self) -> int:
+        """Number of rows that exist."""
+        return max(self.total, len(self.rows))
+
+    def text(self, rows: int) -> str:
+        """The section with its first rows; empty without one."""
+        return "\n".join([f"\n## {self.title.capitalize()}", *self.rows[:rows]]) if rows else ""
+
+
+def tokens(text: str) -> int:
+    """An upper estimate of the tokens of a text: one for each 3 bytes of UTF-8.
+
+    Example:
+        >>> tokens("aten::mm")
+        3
+    """
+    return ceil(len(text.encode("utf-8", "replace")) / BYTES_PER_TOKEN)
+
+
+def fitted(head: str, sections: Sequence[Section], most_tokens: int) -> str:
+    """The head and as many rows of the sections as a budget has room for.
+
+    Args:
+        head: the first lines, which are always there.
+        sections: the most valuable first; each gets its first rows before any gets more.
+        most_tokens: as `tokens` counts them.
+    """
+    sections = [section for section in sections if section.rows]
+    shown = [0] * len(sections)
+    room = most_tokens * BYTES_PER_TOKEN - _size(head) - _size(_left_out(sections, shown))
+    for most in (_FIRST_ROWS, None):
+        for number, section in enumerate(sections):
+            for row in range(shown[number], len(section.rows[:most])):
+                cost = _size(section.text(row + 1)) - _size(section.text(row))
+                if cost > room:
+                    break
+                shown[number], room = row + 1, room - cost
+    parts = [section.text(rows) for section, rows in zip(sections, shown, strict=True)]
+    return "\n".join(filter(None, [head, *parts, _left_out(sections, shown)]))
+
+
+def _size(text: str) -> int:
+    """Bytes of a part with the line end after it."""
+    return len(text.encode("utf-8", "replace")) + 1 if text else 0
+
+
+def _left_out(sections: Sequence[Section], shown: Sequence[int]) -> str:
+    """What a reader does not see, and the commands that show it; empty if that is nothing."""
+    missing = [
+        f"- {section.count - rows} of {section.count} {section.title}: `{section.command}`"
+        for section, rows in zip(sections, shown, strict=True)
+        if rows < section.count
+    ]
+    return "\n".join(["\n## Left out", *missing]) if missing else ""
+
+
+def code(name: str) -> str:
+    """A recorded name as code: on one line, shortened, and unable to end its own quotation.
+
+    Example:
+        >>> code("a `b`")
+        "`a 'b'`"
+    """
+    plain = one_line(name).replace("`", "'")
+    return f"`{plain if len(plain) <= _WIDEST else plain[: _WIDEST - 1] + '…'}`"
+
+
+def one_line(text: str) -> str:
+    """A text that quotes names, without line ends and control characters: it cannot add a heading."""
+    return "".join(char if char.isprintable() else " " for char in text)

@@ -1,7 +1,5 @@
 """JSON cut to a number of bytes: what is left out says how to ask for it."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """The server of the Model Context Protocol: the answers as tools, over stdio or HTTP."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from hmac import compare_digest

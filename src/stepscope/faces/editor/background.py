@@ -1,7 +1,5 @@
 """Work in the background: jobs, their progress in the editor, and answers of other processes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -4,8 +4,6 @@ An edit is bound to the version of the document that it was computed for, and to
 it replaces. Where the client has another version, or other characters, nothing changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -155,15 +153,10 @@ def _range(suggestion: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class CurrentSite:
-    """The place of a batch size in the current texts, or the candidates for it.
+    """The place of a batch size in the current texts, or the candidates for it."""
 
-    Attributes:
-        sites: one if it is known, several if the user must choose, none if there is none.
-        actions: what can be done at each of them.
-    """
-
-    sites: tuple[Site, ...] = ()
-    actions: tuple[tuple[lsp.CodeAction, ...], ...] = ()
+    sites: tuple[Site, ...] = ()  # one if it is known, several if the user must choose, none if there is none
+    actions: tuple[tuple[lsp.CodeAction, ...], ...] = ()  # what can be done at each of them
 
     def actions_at(self, path: str, line: int) -> list[lsp.CodeAction]:
         """The actions on a line from 0 of a file."""

@@ -1,7 +1,5 @@
 """The client's open documents, the latest measurement of each entry file, and their diagnostics."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -135,18 +133,14 @@ def _on_disk(path: str) -> str | None:
 
 @dataclass
 class Documents:
-    """The latest measurement of each entry file, and the last error of each.
+    """The latest measurement of each entry file, and the last error of each."""
 
-    Attributes:
-        measured: by entry path.
-        problems: by entry path; absent once measuring succeeds.
-        open: URIs of the client's open documents, by path; a URI may lead through a link.
-        choices: which of several batch sizes the user chose, by entry path.
-    """
-
-    measured: dict[str, Measured] = field(default_factory=dict)
+    measured: dict[str, Measured] = field(default_factory=dict)  # by entry path
+    # By entry path; absent once measuring succeeds.
     problems: dict[str, Problem] = field(default_factory=dict)
+    # URIs of the client's open documents, by path; a URI may lead through a link.
     open: dict[str, str] = field(default_factory=dict)
+    # Which of several batch sizes the user chose, by entry path.
     choices: dict[str, SiteChoice] = field(default_factory=dict)
 
     def uri_of(self, path: str) -> str:

@@ -1,7 +1,5 @@
 """The protocol: each request of the client, answered from the measured costs."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Sequence

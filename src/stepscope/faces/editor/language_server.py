@@ -1,7 +1,5 @@
 """The server: measures in the background and sends the client the results."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Hashable
@@ -223,11 +221,7 @@ class StepscopeServer(LanguageServer):
             return None if self._may_run else _NOT_AGREED
 
     async def _ask(self, entry: str) -> bool:
-        """Ask the user.
-
-        Raises:
-            JsonRpcMethodNotFound: the editor cannot.
-        """
+        """Ask the user; raises JsonRpcMethodNotFound if the editor cannot."""
         self._send_state(entry, "measuring", "waiting for your consent to run the script")
         message = await asyncio.to_thread(self.measure.describe_run, entry, self.settings)
         actions = [lsp.MessageActionItem(title) for title in (RUN, ALWAYS_RUN, DO_NOT_RUN)]

@@ -5,8 +5,6 @@ a line that was changed itself keeps its place but is stale, and is fresh again 
 is tracked from edit to edit: two texts are compared, so no sequence of edits can lead astray.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -46,15 +44,10 @@ def percent(share: float) -> str:
 
 
 class MappedLine(NamedTuple):
-    """A measured line in the current text.
+    """A measured line in the current text."""
 
-    Attributes:
-        line: its number from 0.
-        stale: whether it reads differently now.
-    """
-
-    line: int
-    stale: bool
+    line: int  # its number from 0
+    stale: bool  # whether it reads differently now
 
 
 def map_lines(measured: Sequence[str], current: Sequence[str]) -> dict[int, MappedLine]:
@@ -105,19 +98,12 @@ def _changed(old: range, new: range) -> dict[int, MappedLine]:
 
 @dataclass(frozen=True)
 class LineMark:
-    """The cost of one line, in the text as it is now.
+    """The cost of one line, in the text as it is now."""
 
-    Attributes:
-        line: number from 0.
-        stale: whether the line reads differently than it was measured.
-        cost: what was measured.
-        share: of the step's time, 0 to 1.
-    """
-
-    line: int
-    stale: bool
-    cost: LineBreakdown
-    share: float
+    line: int  # number from 0
+    stale: bool  # whether the line reads differently than it was measured
+    cost: LineBreakdown  # what was measured
+    share: float  # of the step's time, 0 to 1
 
     @property
     def bytes(self) -> int:

@@ -1,7 +1,5 @@
 """Measured costs by file and line, and the editor settings that they were measured with."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,22 +24,14 @@ _LONGEST_S = 1e9  # of a time limit: 30 years; infinity is none
 
 
 class Settings(msgspec.Struct, frozen=True, rename=_NAMES):
-    """The settings of the language server; an editor sends them under `stepscope`.
+    """The settings of the language server; an editor sends them under `stepscope`."""
 
-    Attributes:
-        measure_on_save: measure a file again when it is saved.
-        arguments: of the training script.
-        time_limit_s: after which measuring is given up.
-        run_scripts: whether a script may be run: ask (before the first run), always or never.
-        in_place: run scripts in the project itself instead of a scratch view of it.
-    """
-
-    measure_on_save: bool = True
-    arguments: tuple[str, ...] = ()
-    time_limit_s: Annotated[float, msgspec.Meta(gt=0, lt=_LONGEST_S)] = 120.0
+    measure_on_save: bool = True  # measure a file again when it is saved
+    arguments: tuple[str, ...] = ()  # of the training script
+    time_limit_s: Annotated[float, msgspec.Meta(gt=0, lt=_LONGEST_S)] = 120.0  # for a measurement
     hints: Literal["inlay", "lens", "off"] = "inlay"
-    run_scripts: Literal["ask", "always", "never"] = "ask"
-    in_place: bool = False
+    run_scripts: Literal["ask", "always", "never"] = "ask"  # `ask` before the first run
+    in_place: bool = False  # run scripts in the project itself instead of a scratch view of it
 
 
 def settings_of(values: Any) -> Settings:
@@ -69,21 +59,13 @@ class FileCosts:
 
 @dataclass(frozen=True)
 class Problem:
-    """Why measuring failed.
+    """Why measuring failed."""
 
-    Attributes:
-        message: one line.
-        path: the file to look at.
-        line: from 1.
-        candidates: the batch sizes among which a user must choose.
-        settings: paths of the settings files that the script reads.
-    """
-
-    message: str
-    path: str
-    line: int
-    candidates: Sequence[Site] = ()
-    settings: Sequence[str] = ()
+    message: str  # one line
+    path: str  # the file to look at
+    line: int  # from 1
+    candidates: Sequence[Site] = ()  # the batch sizes among which a user must choose
+    settings: Sequence[str] = ()  # paths of the settings files that the script reads
 
 
 @dataclass(frozen=True)
@@ -98,25 +80,16 @@ class MeasureRequest:
 
 @dataclass(frozen=True)
 class Measured:
-    """All that one measurement of an entry file found.
+    """All that one measurement of an entry file found."""
 
-    Attributes:
-        entry: path of the file that was measured.
-        files: costs by path.
-        batch: the answer of `stepscope batch --json`, or None where no batch size was found.
-        findings: the analyzer's.
-        capture: the recorded steps, for the analyzer.
-        settings: paths of the settings files that the script reads.
-        result: the measurement itself, for predictions for other devices.
-    """
-
-    entry: str
-    files: Mapping[str, FileCosts]
+    entry: str  # path of the file that was measured
+    files: Mapping[str, FileCosts]  # costs by path
+    # The answer of `stepscope batch --json`, or None where no batch size was found.
     batch: Mapping[str, Any] | None = None
-    findings: Sequence[Mapping[str, Any]] = ()
-    capture: str | None = None
-    settings: Sequence[str] = ()
-    result: Result | None = None
+    findings: Sequence[Mapping[str, Any]] = ()  # the analyzer's
+    capture: str | None = None  # the recorded steps, for the analyzer
+    settings: Sequence[str] = ()  # paths of the settings files that the script reads
+    result: Result | None = None  # the measurement itself, for predictions for other devices
 
 
 def costs_by_file(breakdown: StepBreakdown, texts: Mapping[str, str]) -> dict[str, FileCosts]:

@@ -1,7 +1,5 @@
 """Measuring an entry file in the background, from the saved file to its costs."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -5,8 +5,6 @@ so editors may come and go. That server is made once the token was given: a conn
 costs next to nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import json
@@ -50,11 +48,7 @@ def start_on_streams() -> None:
 
 
 def start_on_port(host: str, port: int, say: Callable[[str], None]) -> None:
-    """Serve editors on a port until interrupted.
-
-    Raises:
-        ServeError: the port cannot be listened on.
-    """
+    """Serve editors on a port until interrupted; raises ServeError if the port cannot be listened on."""
 
     async def serve() -> None:
         token = secrets.token_urlsafe(24)

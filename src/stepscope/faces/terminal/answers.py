@@ -21,18 +21,12 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class AnswerKind(Generic[Answer]):
-    """A kind of answer.
+    """A kind of answer."""
 
-    Attributes:
-        name: of the kind.
-        type: of the answer, which JSON can hold.
-        packages: of the code that makes it, besides what opens the file.
-        named: the answer about the same content at another path, where it says the path.
-    """
-
-    name: str
-    type: type[Answer]
-    packages: tuple[str, ...]
+    name: str  # of the kind
+    type: type[Answer]  # of the answer, which JSON can hold
+    packages: tuple[str, ...]  # of the code that makes it, besides what opens the file
+    # The answer about the same content at another path, where it says the path.
     named: Callable[[Answer, str], Answer] = lambda answer, source: answer
 
 

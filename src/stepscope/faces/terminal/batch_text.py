@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import floor, log10
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -14,28 +14,21 @@ from rich.text import Text
 from stepscope.facts.roofline.rates import usable_bytes
 from stepscope.facts.summary.numbers import bar, ms, percent, size
 from stepscope.facts.summary.text_tables import WIDE, plain_table
-from stepscope.models.devices.device_answer import DeviceRow, DevicesAnswer, RangedValue
+from stepscope.models.batch_size import Result
+from stepscope.models.batch_size.breakdown import StepBreakdown
+from stepscope.models.batch_size.entry_profile import Profile
+from stepscope.models.devices.device_answer import DevicePrediction, DeviceRow, DevicesAnswer, RangedValue
 
-if TYPE_CHECKING:
-    from stepscope.models.batch_size import Result
-    from stepscope.models.batch_size.breakdown import StepBreakdown
-    from stepscope.models.batch_size.entry_profile import Profile
-    from stepscope.models.devices.device_answer import DevicePrediction
-
-_KINDS = {
-    "weights": "blue",
-    "gradients": "magenta",
-    "optimizer_state": "red",
-    "activations": "green",
-    "inputs": "cyan",
-    "temporaries": "yellow",
-    "buffers": "bright_black",
-    "untracked": "bright_black",
-    "parameters": "blue",
-    "state": "blue",
-    "results": "magenta",
-    "others": "bright_black",
+_COLORS = {
+    "blue": "weights parameters state",
+    "magenta": "gradients results",
+    "red": "optimizer_state",
+    "green": "activations",
+    "cyan": "inputs",
+    "yellow": "temporaries",
+    "bright_black": "buffers untracked others",
 }
+_COLOR_OF = {kind: color for color, kinds in _COLORS.items() for kind in kinds.split()}
 _COUNTERS = {"NVML": "the GPU's counter", "RAPL": "the CPU's counter, with all that runs on it"}
 FITS = {
     "yes": ("fits", "green"),
@@ -195,7 +188,7 @@ def _bytes_in_range(prediction: Mapping[str, Any]) -> str:
 def _memory(kinds: Mapping[str, int], peak: int, batch: int) -> Table:
     table = plain_table(f"Memory at its peak, batch size {batch}", "", ">", ">", "")
     for kind, held in sorted(kinds.items(), key=lambda pair: -pair[1]):
-        share, style = held / (peak or 1), _KINDS[kind]
+        share, style = held / (peak or 1), _COLOR_OF[kind]
         if share >= _LEAST_KIND:
             words = Text(kind.replace("_", " "), style)
             table.add_row(words, size(held), percent(share), Text(bar(share, _BAR), style))

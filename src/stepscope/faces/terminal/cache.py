@@ -1,7 +1,5 @@
 """`stepscope cache`: show or clear cached data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The `stepscope` command: its subcommands, each loaded only when it is called."""
 
-from __future__ import annotations
-
 import difflib
 import errno
 import os

@@ -1,7 +1,5 @@
 """A calling-context tree as text for a terminal, the hot path marked."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Reports of unforeseen errors: a file with versions, command and traceback, but no data."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shlex

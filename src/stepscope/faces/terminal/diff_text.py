@@ -1,7 +1,5 @@
 """A comparison of two runs as text for a terminal: the step first, then the largest changes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType

@@ -1,7 +1,5 @@
 """`stepscope lsp`: the language server."""
 
-from __future__ import annotations
-
 import click
 
 

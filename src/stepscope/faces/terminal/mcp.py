@@ -1,7 +1,5 @@
 """`stepscope mcp`: the server for coding assistants."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`stepscope record`: record a few steps of a watched run now."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

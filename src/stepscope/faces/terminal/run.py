@@ -1,7 +1,5 @@
 """`stepscope run`: record a few steps of an unmodified script."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any

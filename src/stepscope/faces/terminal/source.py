@@ -44,21 +44,15 @@ class OnlyMemory(TraceError):
 
 @dataclass(frozen=True)
 class Source:
-    """FILE and the options that say how to open it.
-
-    Attributes:
-        rank: which to open of a folder of many ranks; None for the command's choice.
-        step_range: the name of the ranges that are steps; empty for those that the file marks.
-        graph_capture: a trace of the capture of the CUDA graphs that it replays.
-    """
+    """FILE and the options that say how to open it."""
 
     path: str
     model: str | None
     as_recorded: bool
     cache: bool
-    rank: int | None = None
-    step_range: str = ""
-    graph_capture: str | None = None
+    rank: int | None = None  # which to open of a folder of many ranks; None for the command's choice
+    step_range: str = ""  # the name of the ranges that are steps; empty for those that the file marks
+    graph_capture: str | None = None  # a trace of the capture of the CUDA graphs that it replays
 
     def open(self, *, memory: bool = False) -> Trace:
         """The annotated trace, with a progress bar while it is read.

@@ -1,7 +1,5 @@
 """`stepscope watch`: a vector of every step of an unmodified script."""
 
-from __future__ import annotations
-
 import click
 
 from stepscope.faces.terminal.commands import Deferred

@@ -41,7 +41,7 @@ from stepscope.facts.summary.selected_steps import MS, SelectedSteps
 from stepscope.facts.summary.stage_places import places_of
 from stepscope.facts.summary.updates import updates_of
 from stepscope.facts.summary.verdict import under_load, verdict, without_all_work
-from stepscope.read.recorded.samples_json import NOT_SAMPLED
+from stepscope.read.recorded.members_json import NOT_SAMPLED
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.recorded_steps import active_share, core_share, later_blocked_share, later_loading
 from stepscope.trace.schema import INFERENCE_STAGES, STAGES

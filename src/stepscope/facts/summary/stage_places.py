@@ -17,7 +17,7 @@ from stepscope.base.arrays import Times
 from stepscope.facts.annotate.links.launches import on_host
 from stepscope.facts.summary.facts import StagePlace
 from stepscope.facts.summary.selected_steps import SelectedSteps
-from stepscope.read.recorded.samples_json import CATEGORY, IN_LOOP
+from stepscope.read.recorded.members_json import CATEGORY, IN_LOOP
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import OUTSIDE_STAGES, STAGES

@@ -24,22 +24,17 @@ _CARES_FOR_IMPORT = re.compile(r"os\.environ|putenv|set_start_method\(|load_dote
 
 @dataclass(frozen=True)
 class Entry:
-    """A script or a file with providers, its command line, and where its batch size is.
-
-    Attributes:
-        sources: the files that an edit would touch or an editor has unsaved, by path.
-        scratch: how the project is protected when the script runs; None for not at all.
-        module: the name by which `path` is run as a module; None for a script.
-    """
+    """A script or a file with providers, its command line, and where its batch size is."""
 
     path: str
     arguments: tuple[str, ...]
     site: Site
+    # The files that an edit would touch or an editor has unsaved, by path.
     sources: Mapping[str, EditableText]
     unsaved: frozenset[str]
     folder: str
-    scratch: Scratch | None = None
-    module: str | None = None
+    scratch: Scratch | None = None  # how the project is protected when the script runs; None for not at all
+    module: str | None = None  # the name by which `path` is run as a module; None for a script
 
     @property
     def kind(self) -> str:

@@ -50,18 +50,13 @@ class BatchPrediction(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Profile:
-    """Run time and memory over the batch size.
-
-    Attributes:
-        time: milliseconds a step.
-        memory: peak bytes.
-        device: what it was measured on: type, name, memory_bytes.
-    """
+    """Run time and memory over the batch size."""
 
     points: tuple[BatchPoint, ...]
-    time: Model | None
-    memory: Model | None
+    time: Model | None  # milliseconds a step
+    memory: Model | None  # peak bytes
     too_large: int | None = None
+    # What it was measured on: type, name, memory_bytes.
     device: DeviceFacts = field(default_factory=DeviceFacts)
     warnings: tuple[str, ...] = ()
 

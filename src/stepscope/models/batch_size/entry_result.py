@@ -22,23 +22,19 @@ BEYOND = 4  # times the largest batch size measured; further than that no line m
 
 @dataclass(frozen=True)
 class Result:
-    """The result for one entry file.
-
-    Attributes:
-        breakdown: what a step at the entry's own batch size is made of; None if not asked for.
-        estimate: memory estimated with fake tensors; None if not asked for or not possible.
-        capture: the steps that were recorded; the file is gone once the session is closed.
-        program_memory: of JAX, the peak at the entry's own batch size by kind, bytes:
-            `parameters` and `optimizer_state`, or both as `state`; `inputs`; `results` in memory of
-            their own; `temporaries`, activations included; `others` on the device.
-    """
+    """The result for one entry file."""
 
     entry: Entry
     profile: Profile
+    # What a step at the entry's own batch size is made of; None if not asked for.
     breakdown: StepBreakdown | None = None
+    # Memory estimated with fake tensors; None if not asked for or not possible.
     estimate: MemoryEstimate | None = None
-    capture: Path | None = None
+    capture: Path | None = None  # the steps that were recorded; the file is gone once the session is closed
     captured_batch: int | None = None
+    # Of JAX, the peak at the entry's own batch size by kind, bytes: `parameters` and `optimizer_state`, or
+    # both as `state`; `inputs`; `results` in memory of their own; `temporaries`, activations included;
+    # `others` on the device.
     program_memory: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self, at: Sequence[int] = ()) -> dict[str, Any]:

@@ -27,15 +27,11 @@ _NOISE = 2  # standard errors within which a line is not wrong
 
 @dataclass(frozen=True)
 class Piece:
-    """One straight line.
-
-    Attributes:
-        intercept: at batch size 0.
-    """
+    """One straight line."""
 
     start: float
     slope: float
-    intercept: float
+    intercept: float  # at batch size 0
 
     def first_with(self, rate: float, low: int) -> int | None:
         """The first whole batch size from `low` on with at most 1 / `rate` a sample, if any."""
@@ -47,21 +43,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class Model:
-    """A quantity as a function of the batch size.
+    """A quantity as a function of the batch size."""
 
-    Attributes:
-        pieces: one line, or several in order of start.
-        noise: standard deviation of one of the values.
-        freedom: degrees of freedom that the noise was estimated with.
-        own_error: relative error on a point held back; None where none was.
-    """
-
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Piece, ...]  # one line, or several in order of start
     batches: tuple[float, ...]
     values: tuple[float, ...]
-    noise: float
-    freedom: int
-    own_error: float | None = None
+    noise: float  # standard deviation of one of the values
+    freedom: int  # degrees of freedom that the noise was estimated with
+    own_error: float | None = None  # relative error on a point held back; None where none was
 
     @property
     def slope(self) -> float:

@@ -6,8 +6,6 @@ at the largest size that fits, and the size that fits and the one that does not 
 seven. What is not known are workspaces of cuDNN, which asks for less where memory is short.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any

@@ -17,6 +17,7 @@ from stepscope.models.batch_size.measurement import MeasuredBatch
 from stepscope.models.batch_size.sweep import POINTS, Plan, Progress, Sweep
 from stepscope.models.batch_size.worker_process import Cancelled, Reply, Worker
 from stepscope.record.batch_size.request import DeviceFacts, RunError, RunFacts
+from stepscope.record.memory_budget import available_bytes
 
 _MOST_OF_MEMORY = 0.9  # of what is available, that a step may take
 _INEXACT = {
@@ -30,22 +31,15 @@ _ONE_BATCH = 0.01  # how far the samples of a step may be from the batch size
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Peak memory on a CPU, as estimated with fake tensors.
+    """Peak memory on a CPU, as estimated with fake tensors."""
 
-    Attributes:
-        batch: the batch size that `memory` and `modules` are of.
-        memory: the peak by kind: weights, buffers, gradients, optimizer_state, activations,
-            temporaries.
-        model: the peak over the batch size; None for a single size.
-        error: relative to the peak measured at `batch`; None where none was.
-    """
-
-    batch: int
+    batch: int  # the batch size that `memory` and `modules` are of
     bytes: Mapping[int, int]
+    # The peak by kind: weights, buffers, gradients, optimizer_state, activations, temporaries.
     memory: Mapping[str, int]
     modules: Sequence[dict[str, Any]]
-    model: Model | None = None
-    error: float | None = None
+    model: Model | None = None  # the peak over the batch size; None for a single size
+    error: float | None = None  # relative to the peak measured at `batch`; None where none was
 
     def to_json(self) -> dict[str, Any]:
         """As `stepscope batch --json` has it."""
@@ -164,7 +158,7 @@ class EntryMeasuring:
         if self.device.get("type") != "cpu" or not self._known:
             return False
         largest = max(self._known)
-        available = _available_memory()
+        available = available_bytes()
         likely = self._known[largest] * batch / largest
         return available is not None and batch > largest and likely > _MOST_OF_MEMORY * available
 
@@ -242,12 +236,3 @@ def _of_rounds(entry: Entry, swept: Sweep, plan: Plan) -> list[str]:
     if swept.rounds and entry.batch not in swept.rounds:
         notes.append(f"batch size {entry.batch} does not fit into memory")
     return notes
-
-
-def _available_memory() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    words = next((line.split() for line in lines if line.startswith("MemAvailable:")), None)
-    return 1024 * int(words[1]) if words else None

@@ -10,16 +10,11 @@ from stepscope.record.batch_size.request import RunFacts
 
 @dataclass(frozen=True)
 class MeasuredBatch:
-    """One batch size, measured once in a separate process.
-
-    Attributes:
-        steps_ms: the length of each timed step, those with the longest inputs.
-        bytes: the peak of what torch's allocator handed out.
-    """
+    """One batch size, measured once in a separate process."""
 
     batch: int
-    steps_ms: tuple[float, ...]
-    bytes: int
+    steps_ms: tuple[float, ...]  # the length of each timed step, those with the longest inputs
+    bytes: int  # the peak of what torch's allocator handed out
     facts: RunFacts = field(default_factory=RunFacts, repr=False)
 
     @property
@@ -42,26 +37,17 @@ class MeasuredBatch:
 
 @dataclass(frozen=True)
 class BatchPoint:
-    """One batch size, measured once or several times.
-
-    Attributes:
-        ms: the median step of the median round.
-        repeats: rounds, or steps where there was one round.
-        held_back: whether models are tested on it before it joins them.
-        samples: samples per step as observed; None if unknown, then the batch size counts.
-        watts: mean power by the hardware's counters; None if there are none.
-        reserved: the most bytes that a caching allocator held for it; 0 if unknown.
-    """
+    """One batch size, measured once or several times."""
 
     batch: int
-    ms: float
+    ms: float  # the median step of the median round
     bytes: int
     error_ms: float = 0.0
-    repeats: int = 1
-    held_back: bool = False
-    samples: float | None = None
-    watts: float | None = None
-    reserved: int = 0
+    repeats: int = 1  # rounds, or steps where there was one round
+    held_back: bool = False  # whether models are tested on it before it joins them
+    samples: float | None = None  # samples per step as observed; None if unknown, then the batch size counts
+    watts: float | None = None  # mean power by the hardware's counters; None if there are none
+    reserved: int = 0  # the most bytes that a caching allocator held for it; 0 if unknown
 
     @property
     def joules(self) -> float | None:

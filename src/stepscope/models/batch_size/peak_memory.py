@@ -27,18 +27,12 @@ _NAMES = ["untracked" if kind == "unknown" else kind.replace(" ", "_") for kind 
 
 @dataclass(frozen=True)
 class Footprint:
-    """The peak.
-
-    Attributes:
-        memory: None where no allocation was recorded.
-        peak: the allocations that are alive at the peak, rows of `memory.lifetimes`.
-        kept: the activations of that step that forward keeps for backward.
-    """
+    """The peak."""
 
     step: int
-    memory: RecordedMemory | None = None
-    peak: Ids | tuple[()] = ()
-    kept: Ids | tuple[()] = ()
+    memory: RecordedMemory | None = None  # None where no allocation was recorded
+    peak: Ids | tuple[()] = ()  # the allocations that are alive at the peak, rows of `memory.lifetimes`
+    kept: Ids | tuple[()] = ()  # the activations of that step that forward keeps for backward
 
     def sizes(self, rows: Ids | tuple[()]) -> list[tuple[int, str, int]]:
         """Allocation, kind and bytes of some rows."""

@@ -28,21 +28,17 @@ UNMEASURED = 1.10, 1.03, 1.20  # reserved over allocated bytes
 class Reserve:
     """Reserved over allocated bytes.
 
-    Attributes:
-        batches, ratios: as measured, by batch size; empty if not.
-        counts: whether an allocator that caches is used; elsewhere every ratio is 1.
-        least: whether the ratios are of the least that runs already, as a replay finds it.
-
     Example:
         >>> reserve = Reserve((8, 32, 128), (1.1, 1.2, 1.05))
         >>> round(reserve.at(16), 3), reserve.when_full(64)
         (1.15, 1.1)
     """
 
+    # batches, ratios: as measured, by batch size; empty if not.
     batches: tuple[int, ...] = ()
     ratios: tuple[float, ...] = ()
-    counts: bool = True
-    least: bool = False
+    counts: bool = True  # whether an allocator that caches is used; elsewhere every ratio is 1
+    least: bool = False  # whether the ratios are of the least that runs already, as a replay finds it
 
     @classmethod
     def of(cls, points: Sequence[BatchPoint], counts: bool, least: bool = False) -> Reserve:

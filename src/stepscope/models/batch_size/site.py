@@ -43,33 +43,22 @@ _LONGEST_SETTINGS, _MOST_VALUES = 50_000, 50_000  # characters, and values
 
 @dataclass(frozen=True)
 class Site:
-    """One number in a file.
+    """One number in a file."""
 
-    Attributes:
-        kind: what it is: provider, option, loader, parameter, field, constant, attribute, entry,
-            argument or setting (of a YAML, JSON or TOML file).
-        name: what it is called there: `batch_size`, `--batch-size`, `train.batch_size`.
-        text: how it is written: `32`, `0x20`, `4 * 8`, `"32"`.
-        start: first character, counted from the start of the text.
-        line: line, from 1.
-        column: character in the line, from 0.
-        role: what the batches are for, train or evaluate.
-        option: the command line option that sets it, where there is one.
-        provider: the provider function whose default it is, where it is one.
-    """
-
+    # What it is: provider, option, loader, parameter, field, constant, attribute, entry, argument or setting
+    # (of a YAML, JSON or TOML file).
     kind: str
     path: str
-    name: str
+    name: str  # what it is called there: `batch_size`, `--batch-size`, `train.batch_size`
     value: int
-    text: str
-    start: int
+    text: str  # how it is written: `32`, `0x20`, `4 * 8`, `"32"`
+    start: int  # first character, counted from the start of the text
     end: int
-    line: int
-    column: int
-    role: str = "train"
-    option: str | None = None
-    provider: str | None = None
+    line: int  # line, from 1
+    column: int  # character in the line, from 0
+    role: str = "train"  # what the batches are for, train or evaluate
+    option: str | None = None  # the command line option that sets it, where there is one
+    provider: str | None = None  # the provider function whose default it is, where it is one
 
     @property
     def where(self) -> str:
@@ -92,17 +81,12 @@ class Site:
 
 @dataclass(frozen=True)
 class SiteChoice:
-    """One of several candidates, recognized again after other lines of the file were edited.
-
-    Attributes:
-        place: its place among the candidates of that name in that file, from 0.
-        count: how many there are; with more or fewer, it is no longer known which was meant.
-    """
+    """One of several candidates, recognized again after other lines of the file were edited."""
 
     path: str
     name: str
-    place: int
-    count: int
+    place: int  # its place among the candidates of that name in that file, from 0
+    count: int  # how many there are; with more or fewer, it is no longer known which was meant
 
     @classmethod
     def of(cls, site: Site, candidates: Iterable[Site]) -> SiteChoice:
@@ -125,14 +109,10 @@ def _alike(sites: Iterable[Site], path: str, name: str) -> list[Site]:
 
 @dataclass(frozen=True)
 class Edit:
-    """One replacement in one file.
-
-    Attributes:
-        start: first character replaced, counted from the start of the text.
-    """
+    """One replacement in one file."""
 
     path: str
-    start: int
+    start: int  # first character replaced, counted from the start of the text
     end: int
     old: str
     new: str

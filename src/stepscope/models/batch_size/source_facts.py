@@ -28,20 +28,14 @@ _LONGEST_SOURCE, _LONGEST_LINE = 400_000, 20_000  # characters; half a second to
 
 @dataclass(frozen=True)
 class Definition:
-    """A name and the expression that gives it a value.
-
-    Attributes:
-        scope: the functions and classes around it, outermost first.
-        value: the expression; None where there is none (a parameter without default).
-        holder: what the dictionary that it is an entry of is bound to.
-    """
+    """A name and the expression that gives it a value."""
 
     kind: str
     name: str
-    scope: Scope
-    value: ast.expr | None
+    scope: Scope  # the functions and classes around it, outermost first
+    value: ast.expr | None  # the expression; None where there is none (a parameter without default)
     option: str | None = None
-    holder: str = ""
+    holder: str = ""  # what the dictionary that it is an entry of is bound to
 
 
 @dataclass(frozen=True)

@@ -37,14 +37,10 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
 
 @dataclass(frozen=True)
 class EditableText:
-    """A file's text, its ends of line as they are, and what is needed to write it again.
-
-    Attributes:
-        text: its characters, without a byte order mark.
-    """
+    """A file's text, its ends of line as they are, and what is needed to write it again."""
 
     path: str
-    text: str
+    text: str  # its characters, without a byte order mark
     encoding: str = "utf-8"
     mark: bytes = b""
 

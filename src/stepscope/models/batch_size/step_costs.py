@@ -14,22 +14,14 @@ from stepscope.trace.trace import Trace
 
 @dataclass(frozen=True)
 class Cost:
-    """Time with all that it belongs to.
+    """Time with all that it belongs to."""
 
-    Attributes:
-        module: row of the modules table, or -1.
-        operator: position in `Attribution.operators`; -1 for Python between operators.
-        lines: position in `Attribution.stacks`, or -1.
-        stage: position in STAGES, or -1.
-        ms: milliseconds, on the device where there is one.
-    """
-
-    module: int
-    operator: int
-    lines: int
-    stage: int
+    module: int  # row of the modules table, or -1
+    operator: int  # position in `Attribution.operators`; -1 for Python between operators
+    lines: int  # position in `Attribution.stacks`, or -1
+    stage: int  # position in STAGES, or -1
     backward: bool
-    ms: float
+    ms: float  # milliseconds, on the device where there is one
     cpu_ms: float
     calls: int
 

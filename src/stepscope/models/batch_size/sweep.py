@@ -134,23 +134,15 @@ def widest(points: Sequence[BatchPoint], candidates: Sequence[int]) -> int | Non
 
 @dataclass(frozen=True)
 class Plan:
-    """The extent of a sweep.
+    """The extent of a sweep."""
 
-    Attributes:
-        points: batch sizes; the last one is held back to find the error.
-        extra: further ones at most, where run time is no line.
-        timeout_s: seconds after which a measurement is given up as hung.
-        breakdown: also find what each line, module and operator costs.
-        estimate: where there is no GPU, also estimate memory without computing.
-    """
-
-    points: int = WANTED
-    extra: int = 3
+    points: int = WANTED  # batch sizes; the last one is held back to find the error
+    extra: int = 3  # further ones at most, where run time is no line
     rounds: int = 3
     effort: Effort = field(default_factory=Effort)
-    timeout_s: float = 600.0
-    breakdown: bool = True
-    estimate: bool = True
+    timeout_s: float = 600.0  # seconds after which a measurement is given up as hung
+    breakdown: bool = True  # also find what each line, module and operator costs
+    estimate: bool = True  # where there is no GPU, also estimate memory without computing
 
 
 # For an editor, which wants an answer while the file is still in mind.

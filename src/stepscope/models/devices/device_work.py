@@ -34,26 +34,17 @@ _CONVOLUTION = KERNEL_KINDS.index("convolution")
 
 @dataclass(frozen=True)
 class LaunchedKernels:
-    """Kernels in the order of their launches, arrays of shape (kernels,).
+    """Kernels in the order of their launches, arrays of shape (kernels,)."""
 
-    Attributes:
-        task: tasks.id of the last task of its operator.
-        launch: tasks.id of its launch: the same, or in JAX the call of its program.
-        event: events.id of its operator; the first, if one kernel serves several.
-        flops, bytes: float64.
-        precision: of products: `half`, `tf32` or `fp32`.
-        kind: position in KERNEL_KINDS.
-        known: share of the training stages' CPU time whose work is known.
-    """
-
-    task: Ids
-    launch: Ids
-    event: Ids
+    task: Ids  # tasks.id of the last task of its operator
+    launch: Ids  # tasks.id of its launch: the same, or in JAX the call of its program
+    event: Ids  # events.id of its operator; the first, if one kernel serves several
+    # flops, bytes: float64.
     flops: Floats
     bytes: Floats
-    precision: Text
-    kind: Ids
-    known: float
+    precision: Text  # of products: `half`, `tf32` or `fp32`
+    kind: Ids  # position in KERNEL_KINDS
+    known: float  # share of the training stages' CPU time whose work is known
 
 
 def training_tasks(graph: Graph) -> Mask:

@@ -110,20 +110,14 @@ _MS_PER_HOUR = 3.6e6  # milliseconds in an hour
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to predict.
+    """What to predict."""
 
-    Attributes:
-        batches: batch sizes; by default the present one, half and twice of it, and the suggested
-            one, as far as predictions are trusted.
-        samples: number of samples for hours and prices.
-        ranks: the largest number of data-parallel ranks; 1 for none.
-        bandwidth_gbps: of the links between them, Gbit/s.
-    """
-
+    # Batch sizes; by default the present one, half and twice of it, and the suggested one, as far as
+    # predictions are trusted.
     batches: tuple[int, ...] = ()
-    samples: int = 1_000_000
-    ranks: int = 1
-    bandwidth_gbps: float = 10.0
+    samples: int = 1_000_000  # number of samples for hours and prices
+    ranks: int = 1  # the largest number of data-parallel ranks; 1 for none
+    bandwidth_gbps: float = 10.0  # of the links between them, Gbit/s
 
 
 def project(result: Result, targets: Sequence[Target], wanted: Wanted) -> DevicesAnswer:

@@ -18,16 +18,11 @@ from stepscope.models.whatif import Prediction
 
 @dataclass(frozen=True)
 class MeasuredRuns:
-    """A step's length over several runs.
+    """A step's length over several runs."""
 
-    Attributes:
-        rounds_ms: the step of each run, ms: the mean of the middle half of its steps.
-        cpu_ms: the CPU time of a step in each run, all threads of the (first) process, ms.
-        parts_ms: time of a step in data loading and in optimizers, the median of the runs, ms.
-    """
-
-    rounds_ms: tuple[float, ...]
-    cpu_ms: tuple[float, ...]
+    rounds_ms: tuple[float, ...]  # the step of each run, ms: the mean of the middle half of its steps
+    cpu_ms: tuple[float, ...]  # the CPU time of a step in each run, all threads of the (first) process, ms
+    # Time of a step in data loading and in optimizers, the median of the runs, ms.
     parts_ms: Mapping[str, float]
 
     @classmethod
@@ -87,19 +82,14 @@ def confidence_interval(values: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class TrialComparison:
-    """Predicted against measured.
-
-    Attributes:
-        recorded_ms: the step of the recording on which the prediction is based.
-        prediction: from that recording, corrected for its overhead; None if there is none.
-    """
+    """Predicted against measured."""
 
     script: str
     changes: tuple[str, ...]
     before: MeasuredRuns
     after: MeasuredRuns
-    recorded_ms: float
-    prediction: Prediction | None
+    recorded_ms: float  # the step of the recording on which the prediction is based
+    prediction: Prediction | None  # from that recording, corrected for its overhead; None if there is none
     reason: str | None
     applied: Mapping[str, Mapping[str, Any]]
     machine: Mapping[str, Any]

@@ -17,8 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from stepscope.base.scratch import Scratch, plan_scratch, scratch_view
-from stepscope.base.scratch.plan import IN_PLACE
+from stepscope.base.scratch import IN_PLACE, Scratch, plan_scratch, scratch_view
 from stepscope.errors import CaptureError
 from stepscope.record.script_runner import Program
 
@@ -30,24 +29,18 @@ _LAST_LINES = 5  # lines of output that are kept, of which a failure cites the l
 
 @dataclass(frozen=True)
 class TrialRun:
-    """One run of a script.
-
-    Attributes:
-        warmup, steps: training steps that are skipped, and measured.
-        capture: file to record the steps to, instead of timing them.
-        prefix: words before the command of each process, with `{rank}` in them.
-        scratch: how the project is protected from the script; None for not at all.
-    """
+    """One run of a script."""
 
     script: Program
+    # warmup, steps: training steps that are skipped, and measured.
     warmup: int
     steps: int
     changes: Sequence[tuple[str, Mapping[str, Any]]] = ()
-    capture: Path | None = None
+    capture: Path | None = None  # file to record the steps to, instead of timing them
     processes: int = 1
-    prefix: str = ""
+    prefix: str = ""  # words before the command of each process, with `{rank}` in them
     label: str = ""
-    scratch: Scratch | None = None
+    scratch: Scratch | None = None  # how the project is protected from the script; None for not at all
 
 
 def script_scratch(script: Program, in_place: bool = False) -> Scratch:

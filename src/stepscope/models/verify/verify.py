@@ -1,13 +1,12 @@
 """Predict a change from a recording of the unchanged script, apply it, and measure both."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from stepscope.base.parallel import usable_cores
 from stepscope.base.scratch import Scratch, listed_writes
 from stepscope.errors import ChangeError
 from stepscope.facts.load import open as open_trace
@@ -24,15 +23,11 @@ from stepscope.record.script_runner import Program
 
 @dataclass(frozen=True)
 class ChangeSpec:
-    """A change to verify.
-
-    Attributes:
-        values: its parameters, defaults for `verify` included.
-    """
+    """A change to verify."""
 
     text: str
     change: Change
-    values: Mapping[str, Any]
+    values: Mapping[str, Any]  # its parameters, defaults for `verify` included
 
     @property
     def name(self) -> str:
@@ -94,23 +89,14 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """How a change is measured.
+    """How a change is measured."""
 
-    Attributes:
-        warmup: training steps of each run that are not timed.
-        steps: training steps of each run to time.
-        rounds: number of runs without the change, and with it.
-        recorded: training steps to record for the prediction.
-        prefix: words before the command of each process, with `{rank}` in them.
-        in_place: run the script in its project instead of a scratch view of it.
-    """
-
-    warmup: int = 5
-    steps: int = 10
-    rounds: int = 3
-    recorded: int = 4
-    prefix: str = ""
-    in_place: bool = False
+    warmup: int = 5  # training steps of each run that are not timed
+    steps: int = 10  # training steps of each run to time
+    rounds: int = 3  # number of runs without the change, and with it
+    recorded: int = 4  # training steps to record for the prediction
+    prefix: str = ""  # words before the command of each process, with `{rank}` in them
+    in_place: bool = False  # run the script in its project instead of a scratch view of it
 
 
 def verify_change(
@@ -208,7 +194,4 @@ def _run(
 
 
 def _machine(facts: Json) -> Json:
-    cores = os.cpu_count()
-    with suppress(AttributeError):  # not everywhere
-        cores = len(os.sched_getaffinity(0))
-    return {"cpu": cpu_model(), "cores": cores, "torch": facts["torch"], "threads": facts["threads"]}
+    return {"cpu": cpu_model(), "cores": usable_cores(), "torch": facts["torch"], "threads": facts["threads"]}

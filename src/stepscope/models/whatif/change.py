@@ -76,7 +76,7 @@ class Parameter(msgspec.Struct, frozen=True):
 class Application:
     """How `stepscope verify` makes a change to a running script.
 
-    The code that does it is `stepscope.record.applied.NAME`, since it runs in the user's process.
+    The code that does it is in `stepscope.record.applied`, since it runs in the user's process.
 
     Attributes:
         summary: what happens to the script.

@@ -113,29 +113,19 @@ def set_device_work(category: Text, name: Text, without: Mask) -> Text:
 
 
 _RECORDED = {
-    "cpu_op": ("operator", "cpu_op", "operatorinner", "dygraphkernellaunch", "statickernellaunch"),
-    "annotation": (
-        "user_annotation",
-        "gpu_user_annotation",
-        "marker_api",
-        "profilestep",
-        "dataloader",
-        "forward",
-        "backward",
-        "optimization",
-        "userdefined",
-        "pythonuserdefined",
-    ),
-    "runtime": ("runtime", "cudaruntime"),
-    "other": ("external_correlation", "overhead", "trace"),
-    "kernel": ("kernel", "concurrent_kernel", "hpu_op", "kernel_dispatch"),
-    "memcpy": ("memcpy", "gpu_memcpy", "memory_copy"),
-    "memset": ("memset", "gpu_memset"),
-    "python": ("python_function",),
-    "sync": ("cuda_sync",),
-    "communication": ("collective_comm",),
+    "cpu_op": "operator cpu_op operatorinner dygraphkernellaunch statickernellaunch",
+    "annotation": "user_annotation gpu_user_annotation marker_api profilestep dataloader forward backward "
+    "optimization userdefined pythonuserdefined",
+    "runtime": "runtime cudaruntime",
+    "other": "external_correlation overhead trace",
+    "kernel": "kernel concurrent_kernel hpu_op kernel_dispatch",
+    "memcpy": "memcpy gpu_memcpy memory_copy",
+    "memset": "memset gpu_memset",
+    "python": "python_function",
+    "sync": "cuda_sync",
+    "communication": "collective_comm",
 }
-_EXACT = {recorded: category for category, names in _RECORDED.items() for recorded in names}
+_EXACT = {recorded: category for category, names in _RECORDED.items() for recorded in names.split()}
 _PATTERNS = (
     (re.compile(r"_(runtime|driver|api)$"), "runtime"),
     (re.compile(r"(_kernel|_ccp_events)$"), "kernel"),

@@ -21,8 +21,7 @@ from stepscope.read.chrome.trace_events import read_trace_events
 from stepscope.read.memory_snapshot.memory_snapshot import with_snapshot
 from stepscope.read.model_json import parse_model
 from stepscope.read.recorded.contexts_json import parse_contexts
-from stepscope.read.recorded.members_json import parse_compiled, with_memory
-from stepscope.read.recorded.samples_json import with_samples
+from stepscope.read.recorded.members_json import parse_compiled, with_memory, with_samples
 from stepscope.read.shared import AGAIN, MOST_RANKS, checked, parse_json
 from stepscope.read.xplane.xplane import LONGEST_BYTES, read_xplane
 from stepscope.trace.concat import of_rank

@@ -5,8 +5,6 @@ stats. `flops` and `bytes_accessed` are XLA's own; TPUs record them. What is cou
 shapes of the program has names of its own.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict

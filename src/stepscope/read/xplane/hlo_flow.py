@@ -36,15 +36,10 @@ _Values = Mapping[int, Sequence[int]]
 
 
 class Loops(NamedTuple):
-    """How often the loops of a program compute gradients, those outside of the two passes.
+    """How often the loops of a program compute gradients, those outside of the two passes."""
 
-    Attributes:
-        steps: updates of parameters in one run of the program; 0 if unknown, 1 without a loop.
-        micro_batches: gradients that are added up for each of them; likewise.
-    """
-
-    steps: int = 1
-    micro_batches: int = 1
+    steps: int = 1  # updates of parameters in one run of the program; 0 if unknown, 1 without a loop
+    micro_batches: int = 1  # gradients that are added up for each of them; likewise
 
     def repeated(self, trips: int, trains: bool) -> Loops:
         """In a loop around them."""

@@ -26,38 +26,27 @@ BY_ELEMENT = ("tuple", "all-reduce", "reduce-scatter", "all-gather")  # element 
 
 
 class Input(NamedTuple):
-    """An argument of the program, or else a gradient.
+    """An argument of the program, or else a gradient."""
 
-    Attributes:
-        argument: its name; empty for a gradient, and for a parameter of a nested computation.
-        scope, frame: of the operation that computed the gradient.
-        elements: of the argument.
-        place: number of the parameter, -1 for a gradient.
-    """
-
-    argument: str = ""
+    argument: str = ""  # its name; empty for a gradient, and for a parameter of a nested computation
+    # scope, frame: of the operation that computed the gradient.
     scope: str = ""
     frame: int = -1
-    elements: int = -1
-    place: int = -1
+    elements: int = -1  # of the argument
+    place: int = -1  # number of the parameter, -1 for a gradient
 
 
 class ProgramArgument(NamedTuple):
-    """An argument of a program.
+    """An argument of a program."""
 
-    Attributes:
-        name: its path, as `params['Dense_0']['kernel']`.
-        elements, bytes: its size.
-        scope, frame: of the first operation of the forward pass that takes it; else empty and -1.
-        updated: whether a result replaces it, with the help of a gradient.
-    """
-
-    name: str
+    name: str  # its path, as `params['Dense_0']['kernel']`
+    # elements, bytes: its size.
     elements: int
     bytes: int
+    # scope, frame: of the first operation of the forward pass that takes it; else empty and -1.
     scope: str = ""
     frame: int = -1
-    updated: bool = False
+    updated: bool = False  # whether a result replaces it, with the help of a gradient
 
 
 class Inputs:

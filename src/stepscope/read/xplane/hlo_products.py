@@ -3,8 +3,6 @@
 Source: xla_data.proto (https://github.com/openxla/xla, xla), messages ShapeProto and PrimitiveType.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from math import gcd, nan, prod, sqrt
@@ -97,19 +95,12 @@ _BACKWARD_PRODUCTS = 2.5  # five products where forward has two
 
 
 class Product(NamedTuple):
-    """The work of a product.
+    """The work of a product."""
 
-    Attributes:
-        kind: `gemm`, `convolution` or `attention`, of `events.kind`; empty if it is none of them.
-        flops: its operations, nan if unknown.
-        bytes: bytes that it moves, if the program states them; else nan.
-        sizes: of a matrix product: rows, contracted size, columns; else empty.
-    """
-
-    kind: str
-    flops: float = nan
-    bytes: float = nan
-    sizes: tuple[int, ...] = ()
+    kind: str  # `gemm`, `convolution` or `attention`, of `events.kind`; empty if it is none of them
+    flops: float = nan  # its operations, nan if unknown
+    bytes: float = nan  # bytes that it moves, if the program states them; else nan
+    sizes: tuple[int, ...] = ()  # of a matrix product: rows, contracted size, columns; else empty
 
 
 def dot(source: XSpaceFile, span: Span, operands: Sequence[Shape], result: Shape) -> Product:

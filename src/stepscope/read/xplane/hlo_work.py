@@ -7,95 +7,28 @@ for each element of an elementwise result, none for transcendental functions.
 Source: hlo_cost_analysis.cc and hlo.proto (https://github.com/openxla/xla, xla/service).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import nan, prod
 from typing import NamedTuple
 
-from stepscope.read.xplane.hlo_products import (
-    NO_ARRAY,
-    Product,
-    Shape,
-    convolution,
-    dot,
-    first,
-    library_call,
-    size,
-)
+from stepscope.read.xplane.hlo_products import Product, Shape, convolution, dot, first, library_call, size
 from stepscope.read.xplane.protobuf import Span
 from stepscope.read.xplane.xspace import XSpaceFile
 from stepscope.trace.declaration import PRODUCT_KINDS
 
-_ELEMENTWISE = frozenset(
-    (
-        "abs",
-        "add",
-        "and",
-        "bitcast-convert",
-        "ceil",
-        "clamp",
-        "compare",
-        "complex",
-        "convert",
-        "count-leading-zeros",
-        "divide",
-        "floor",
-        "imag",
-        "is-finite",
-        "maximum",
-        "minimum",
-        "multiply",
-        "negate",
-        "not",
-        "or",
-        "popcnt",
-        "real",
-        "reduce-precision",
-        "remainder",
-        "round-nearest-afz",
-        "round-nearest-even",
-        "select",
-        "shift-left",
-        "shift-right-arithmetic",
-        "shift-right-logical",
-        "sign",
-        "stochastic-convert",
-        "subtract",
-        "xor",
-    )
-)
-_NOTHING = frozenset(
-    (
-        "parameter",
-        "constant",
-        "get-tuple-element",
-        "bitcast",
-        "tuple",
-        "after-all",
-        "domain",
-        "partition-id",
-        "replica-id",
-        "add-dependency",
-        "opt-barrier",
-    )
-)
+# Opcodes by what is counted of them: an operation for each element of the result, nothing, or not known.
+_COUNTED = {
+    "by element": "abs add and bitcast-convert ceil clamp compare complex convert count-leading-zeros divide "
+    "floor imag is-finite maximum minimum multiply negate not or popcnt real reduce-precision remainder "
+    "round-nearest-afz round-nearest-even select shift-left shift-right-arithmetic shift-right-logical sign "
+    "stochastic-convert subtract xor",
+    "nothing": "parameter constant get-tuple-element bitcast tuple after-all domain partition-id replica-id "
+    "add-dependency opt-barrier",
+    "unknown": "sort topk fft cholesky triangular-solve ragged-dot rng rng-bit-generator "
+    "batch-norm-training batch-norm-inference batch-norm-grad",
+}
+_ELEMENTWISE, _NOTHING, _UNKNOWN = (frozenset(opcodes.split()) for opcodes in _COUNTED.values())
 _AROUND_OTHERS = frozenset(("while", "conditional", "call"))  # their instructions are events too
-_UNKNOWN = frozenset(
-    (
-        "sort",
-        "topk",
-        "fft",
-        "cholesky",
-        "triangular-solve",
-        "ragged-dot",
-        "rng",
-        "rng-bit-generator",
-        "batch-norm-training",
-        "batch-norm-inference",
-        "batch-norm-grad",
-    )
-)
 _COLLECTIVES = (
     "all-reduce",
     "all-gather",
@@ -117,42 +50,25 @@ _KIND_OF = {opcode: kind for kind, opcodes in _OPCODES.items() for opcode in opc
 
 
 class HloNode(NamedTuple):
-    """An instruction, as far as its work depends on it.
+    """An instruction, as far as its work depends on it."""
 
-    Attributes:
-        id: its number in the computation.
-        opcode: its name in XLA.
-        shape: of its result.
-        operands: ids of its operands.
-        called: ids of the computations that it calls.
-        span: the whole message.
-    """
-
-    id: int
-    opcode: str
-    shape: Shape
-    operands: tuple[int, ...]
-    called: tuple[int, ...]
-    span: Span
+    id: int  # its number in the computation
+    opcode: str  # its name in XLA
+    shape: Shape  # of its result
+    operands: tuple[int, ...]  # ids of its operands
+    called: tuple[int, ...]  # ids of the computations that it calls
+    span: Span  # the whole message
 
 
 class HloWork(NamedTuple):
-    """The work of one execution of an instruction; nan if unknown.
+    """The work of one execution of an instruction; nan if unknown."""
 
-    Attributes:
-        flops: operations, as XLA counts them.
-        product_flops: those of matrix products, convolutions and attention.
-        bytes: bytes read and written.
-        width: bytes per element of the operands of its largest product, 0 if it has none.
-        kind: of `events.kind`, empty if the instruction only runs others.
-        sizes: of its largest product, if that is a matrix product: rows, contracted size, columns.
-    """
-
-    flops: float = 0.0
-    product_flops: float = 0.0
-    bytes: float = 0.0
-    width: int = 0
-    kind: str = ""
+    flops: float = 0.0  # operations, as XLA counts them
+    product_flops: float = 0.0  # those of matrix products, convolutions and attention
+    bytes: float = 0.0  # bytes read and written
+    width: int = 0  # bytes per element of the operands of its largest product, 0 if it has none
+    kind: str = ""  # of `events.kind`, empty if the instruction only runs others
+    # Of its largest product, if that is a matrix product: rows, contracted size, columns.
     sizes: tuple[int, ...] = ()
 
 
@@ -314,42 +230,35 @@ def _sum(works: Sequence[HloWork]) -> HloWork:
 # -- instructions that apply a computation many times: how often they apply each
 
 
-def _reduce(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[int]:
-    return [max(first(shapes[0]).elements - first(node.shape).elements, 0)]
-
-
-def _reduce_window(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[int]:
-    return [(_window_size(source, node) - 1) * first(node.shape).elements]
-
-
-def _select_and_scatter(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[int]:
-    elements = first(shapes[1]).elements if len(shapes) > 1 else 0
-    return [(_window_size(source, node) - 1) * elements, elements]
-
-
-def _scatter(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[int]:
-    update = shapes[len(shapes) // 2 + 1 :]
-    return [(first(update[0]) if update else NO_ARRAY).elements]
-
-
-def _map(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[int]:
-    return [first(node.shape).elements]
-
-
-def _window_size(source: XSpaceFile, node: HloNode) -> int:
+def _window_positions(source: XSpaceFile, node: HloNode) -> int:
+    """Applications for one element of the result: of all values in a window but the first."""
     dimensions = (
         source.number(dimension, 1)
         for window in source.inner(node.span, 15)
         for dimension in source.inner(window, 1)
     )
-    return max(prod(dimensions), 1)
+    return max(prod(dimensions), 1) - 1
+
+
+def _elements(shapes: Sequence[Shape], place: int) -> int:
+    """Elements of one of some operands; of an absent one none."""
+    return first(shapes[place]).elements if place < len(shapes) else 0
+
+
+def _scattered(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[int]:
+    elements = _elements(shapes, 1)
+    return [_window_positions(source, node) * elements, elements]
+
+
+def _mapped(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[int]:
+    return [first(node.shape).elements]
 
 
 _REPEATED: Mapping[str, Callable[[XSpaceFile, HloNode, Sequence[Shape]], list[int]]] = {
-    "reduce": _reduce,
-    "reduce-window": _reduce_window,
-    "select-and-scatter": _select_and_scatter,
-    "scatter": _scatter,
-    "map": _map,
-    "all-reduce": _map,
+    "reduce": lambda source, node, shapes: [max(_elements(shapes, 0) - first(node.shape).elements, 0)],
+    "reduce-window": lambda source, node, _: [_window_positions(source, node) * first(node.shape).elements],
+    "select-and-scatter": _scattered,
+    "scatter": lambda source, node, shapes: [_elements(shapes, len(shapes) // 2 + 1)],
+    "map": _mapped,
+    "all-reduce": _mapped,
 }

@@ -131,20 +131,13 @@ class Fields(NamedTuple):
     """The fields of many messages, shape (fields,) each.
 
     The first fields of all messages come first, then the second fields, and so on.
-
-    Attributes:
-        owner: index of the message.
-        number: field number.
-        kind: wire type.
-        value: a varint's value (its 64 bits as int64), else the start of the bytes.
-        end: end of the field.
     """
 
-    owner: Integers
-    number: Integers
-    kind: Integers
-    value: Integers
-    end: Integers
+    owner: Integers  # index of the message
+    number: Integers  # field number
+    kind: Integers  # wire type
+    value: Integers  # a varint's value (its 64 bits as int64), else the start of the bytes
+    end: Integers  # end of the field
 
     def of(self, number: int, kind: int) -> Fields:
         """The fields of one number and wire type, message by message."""

@@ -25,21 +25,13 @@ _NUMBERS = (_UNSIGNED, _SIGNED)
 
 
 class Stats(NamedTuple):
-    """Stats of a batch of events, shape (stats,) each, sorted by event.
+    """Stats of a batch of events, shape (stats,) each, sorted by event."""
 
-    Attributes:
-        owner: index of the event in its batch.
-        name: code of its name.
-        form: the number of the XStat field that holds its value.
-        number: its value as an integer, else the start of its bytes.
-        text: code of its value as text, -1 if it is not text.
-    """
-
-    owner: Integers
-    name: Integers
-    form: Integers
-    number: Integers
-    text: Integers
+    owner: Integers  # index of the event in its batch
+    name: Integers  # code of its name
+    form: Integers  # the number of the XStat field that holds its value
+    number: Integers  # its value as an integer, else the start of its bytes
+    text: Integers  # code of its value as text, -1 if it is not text
 
 
 class Batch:
@@ -218,15 +210,10 @@ class _Known(dict[bytes, int]):
 
 
 class Further(NamedTuple):
-    """Arguments of the events of a batch that are not among their stats.
+    """Arguments of the events of a batch that are not among their stats."""
 
-    Attributes:
-        parts: the distinct sets of arguments, each as parts of a JSON object.
-        which: the index in `parts` for each event.
-    """
-
-    parts: list[list[bytes]]
-    which: Integers
+    parts: list[list[bytes]]  # the distinct sets of arguments, each as parts of a JSON object
+    which: Integers  # the index in `parts` for each event
 
 
 class QuotedWords(dict[int, bytes]):

@@ -6,8 +6,6 @@ number are one track, even from different planes: the GPU runtime's recorder has
 Source: xplane.proto, xplane_schema.cc and xplane_builder.h (https://github.com/openxla/xla).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Generator, Sequence
 from contextlib import closing

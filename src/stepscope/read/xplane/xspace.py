@@ -4,8 +4,6 @@ Source: xplane.proto (https://github.com/openxla/xla, third_party/tsl/tsl/profil
 field numbers are the ones below.
 """
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Iterable, Iterator

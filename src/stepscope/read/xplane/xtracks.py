@@ -8,8 +8,6 @@ planes of their own, which hold no work of a device: actions of a transfer betwe
 Source: xplane_schema.cc for the names of planes and lines; xprof's xspace_loader.cc for Megascale.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

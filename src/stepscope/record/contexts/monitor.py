@@ -8,20 +8,17 @@ one. monitor.h is the same for tools in C++.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from stepscope.errors import CaptureError
 from stepscope.record.contexts import native_build as build
 from stepscope.record.contexts.context_options import KINDS, SOURCES, ContextOptions
 from stepscope.record.contexts.native_collector import NativeCollector
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Domain(Enum):

@@ -16,12 +16,10 @@ import sysconfig
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from stepscope.record.capture_file import locked
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 SOURCES = Path(__file__).parent.parent / "native"
 FOLDER_VARIABLE = "STEPSCOPE_BUILDS"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.base.scratch import COPY, IN_PLACE, plan_scratch
 from stepscope.base.scratch import project as copies
-from stepscope.base.scratch.plan import COPY, IN_PLACE, plan_scratch
 from stepscope.base.scratch.project import outermost, project_of
 from stepscope.errors import ScratchError
 

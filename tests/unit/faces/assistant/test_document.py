@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stepscope.faces.assistant.document import Section, code, fitted, tokens
+from stepscope.faces.assistant.explanation import Section, code, fitted, tokens
 
 SECTIONS = [
     Section("findings", [f"- finding {number}" for number in range(100)], "stepscope analyze FILE"),

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from recordings import waiting_steps
 
-from stepscope.faces.assistant.document import tokens
+from stepscope.faces.assistant.explanation import tokens
 from stepscope.faces.terminal.commands import stepscope
 
 

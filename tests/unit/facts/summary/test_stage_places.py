@@ -10,7 +10,7 @@ from stepscope.facts.annotate import annotate
 from stepscope.facts.summary.facts import Summary
 from stepscope.facts.summary.report_facts import summarize
 from stepscope.facts.summary.report_text import places_text
-from stepscope.read.recorded.samples_json import CATEGORY, IN_LOOP
+from stepscope.read.recorded.members_json import CATEGORY, IN_LOOP
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import INSTANTS
 from stepscope.trace.table import Table, Text
