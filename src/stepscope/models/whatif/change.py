@@ -112,7 +112,8 @@ class Change:
         ranked: whether `--all` tries it: not if it needs parameters or cannot gain.
         one_rank: whether it applies to the step of a single rank only.
         application: how `verify` makes it to a script, if it can.
-        only_measured: why `verify` measures it without a prediction, if so.
+        only_measured: why `verify` measures it without a prediction on a CPU, if so.
+        order: of several changes those with the lowest number come first; equal ones as requested.
         memory: its effect on the recorded allocations; takes them and the change's parameters, and
             returns them changed. None where the effect on memory is not known.
         memory_error: the largest relative error of predicted peaks that were measured; None where
@@ -133,6 +134,7 @@ class Change:
     one_rank: bool = False
     application: Application | None = None
     only_measured: str = ""
+    order: int = 0
     memory: Callable[..., RecordedMemory] | None = None
     memory_error: float | None = None
 

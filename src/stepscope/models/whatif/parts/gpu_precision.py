@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
-from stepscope.base.arrays import Mask
+from stepscope.base.arrays import Floats, Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.models.calibration.calibration import Operator
 from stepscope.models.kernels.gpu import BYTES, HALF, SINGLE, TF32, Gpu, find_gpu
 from stepscope.models.kernels.operators import (
     ATTENTION,
+    WEIGHTED,
     Convolution,
     Product,
     attention_ns,
@@ -38,7 +40,7 @@ from stepscope.models.whatif.parts.step_work import Kernels, StepWork, step_work
 # of `kernels.products` on a device that was left out.
 _LONGER = {"typical": 1.0, "low": 1.35, "high": 1 / 1.35}
 CHANNELS_LAST, ALIGNED_ROWS = "channels_last", "aligned_rows"  # settings of a graph
-_FLOOR_NS = 1000.0  # of a kernel that moves nothing, on any device: the shortest ones of an H200
+FLOOR_NS = 1000.0  # of a kernel that moves nothing, on any device: the shortest ones of an H200
 _SIXTEEN_BITS = (("c10::BFloat16",), ("c10::Half",))
 NORMS = ("batch_norm", "cudnn_batch_norm_backward", "native_batch_norm_backward")
 _NATIVE_NORM = 1.2  # of FP32's time: batch norm leaves cuDNN in bfloat16; ResNet-50, U-Net on an H200
@@ -73,7 +75,7 @@ def autocast_on_gpu(graph: Graph, gpu: Gpu, estimate: str = "typical", bfloat: b
     model = _Autocast(work, gpu, effects, rate, bfloat, _LONGER[estimate], graph.settings)
     rows = range(len(effects))
     casts = [model.casts(row) for row in rows]
-    moving = np.array([sum(map(model.cast_ns, sizes)) for sizes in casts])
+    moving = np.array([sum(_cast_ns(size, rate) for size in sizes) for sizes in casts])
     calls = np.array([len(sizes) for sizes in casts]) * work.simple_call_ns[work.backward.astype(np.int8)]
     fused = fused_kernels(work, gpu, [HALF] * len(rows)) if SDPA in graph.settings else {}
     kernels = [fused[row] if row in fused else model.kernels(row) for row in rows]
@@ -115,6 +117,26 @@ def precisions_of_operators(graph: Graph, work: StepWork) -> list[str]:
     return np.where(half, HALF, np.where(tf32, TF32, SINGLE)).tolist()
 
 
+def fused_casts_ns(graph: Graph, work: StepWork) -> Floats:
+    """The time of casts under `amp` that a compiler fuses: all but those of weights and their gradients."""
+    gpu, nothing = precise_gpu(graph), np.zeros(len(work.operators.rows))
+    if HALF not in graph.settings or gpu is None:
+        return nothing
+    # After `amp` kernels move fewer bytes than their recorded shapes say, and seem too fast.
+    rate = min(memory_rate(graph) or np.inf, bandwidth_reached(gpu))
+    for row, effect in enumerate(effects_of(graph, work.operators, policy_of("cuda"))):
+        call = work.forward_call(row) or work.call(row)
+        weights = [prod(size) for size in call.floats[1:]] if call and call.name in WEIGHTED else []
+        sizes = [size for size in (*effect.down, *effect.up) if size not in weights]
+        nothing[row] = sum(_cast_ns(size, rate) for size in sizes)
+    return nothing
+
+
+def _cast_ns(elements: int, rate: float) -> float:
+    """Reads a value in one precision and writes it in the other."""
+    return (BYTES[SINGLE] + BYTES[HALF]) * elements / rate + FLOOR_NS
+
+
 def _flags(values: Iterable[bool]) -> Mask:
     return np.array(list(values), np.bool_)
 
@@ -130,7 +152,7 @@ def changes_of_layout(call: Operator, forward: Operator | None, gpu: Gpu) -> tup
         return 0.0, 0
     passes = 2 if backward else 1
     elements = convolution.inputs + convolution.results
-    return passes * (transposing_ns(elements, gpu) + 2 * _FLOOR_NS), 2 * passes
+    return passes * (transposing_ns(elements, gpu) + 2 * FLOOR_NS), 2 * passes
 
 
 def norm_ns(call: Operator, precision: str, rate: float) -> float:
@@ -140,7 +162,7 @@ def norm_ns(call: Operator, precision: str, rate: float) -> float:
     """
     passes = 5 if call.name.endswith("backward") else 3
     size = float(np.prod(next(iter(tensors(call)), (0,))))
-    return passes * BYTES[precision] * size / rate + 2 * _FLOOR_NS
+    return passes * BYTES[precision] * size / rate + 2 * FLOOR_NS
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,10 +188,6 @@ class _Autocast:
         """Elements of each value that is cast at an operator."""
         effect = self.effects[row]
         return (*effect.down, *effect.up)
-
-    def cast_ns(self, elements: int) -> float:
-        """Reads a value in one precision and writes it in the other."""
-        return (BYTES[SINGLE] + BYTES[HALF]) * elements / self.rate + _FLOOR_NS
 
     def kernels(self, row: int) -> Kernels:
         """The kernels of an operator, without its casts."""
@@ -227,7 +245,7 @@ class _Autocast:
 
     def _bytes_ns(self, time: float, row: int, bytes_left: float) -> float:
         """A time less what bytes are saved: what it is longer than bytes need does not shrink."""
-        floor = min(time, float(self.work.kernels[row]) * _FLOOR_NS)
+        floor = min(time, float(self.work.kernels[row]) * FLOOR_NS)
         if time <= floor:
             return time
         moved = float(self.work.moved[row])
