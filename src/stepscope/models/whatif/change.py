@@ -103,6 +103,7 @@ class Change:
         group: one of `GROUPS`.
         basis: where its numbers come from, in a few words.
         assumptions: what has to hold for the prediction.
+        evidence: what else has to hold on a device, given the graph: how it was calibrated.
         choose: values for parameters that the user does not give, given the graph.
         low, high: parameters under which it gains least and most, for the range.
         error: the largest relative error of such predictions that was measured, 0 if none was.
@@ -124,6 +125,7 @@ class Change:
     group: str = "Anything"
     basis: str = ""
     assumptions: tuple[str, ...] = ()
+    evidence: Callable[[Graph], tuple[str, ...]] | None = None
     choose: Callable[[Graph], Mapping[str, Any]] | None = None
     low: Mapping[str, Any] = field(default_factory=dict)
     high: Mapping[str, Any] = field(default_factory=dict)
@@ -177,7 +179,7 @@ class Change:
         """What has to hold for its prediction on this graph."""
         if self.on_cpu and self.on_cpu.assumptions and on_cpu(graph):
             return self.on_cpu.assumptions(graph)
-        return self.assumptions
+        return (*self.assumptions, *(self.evidence(graph) if self.evidence else ()))
 
     def based_on(self, graph: Graph) -> str:
         """Where its numbers come from on this graph."""

@@ -8,7 +8,8 @@ and the CPU a call.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -17,7 +18,9 @@ import numpy as np
 from stepscope.base.arrays import Floats, Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
+from stepscope.models.calibration import find_device_calibration
 from stepscope.models.calibration.calibration import Operator
+from stepscope.models.calibration.device_calibration import calibrated_share
 from stepscope.models.kernels.gpu import BYTES, HALF, SINGLE, TF32, Gpu, find_gpu
 from stepscope.models.kernels.operators import (
     ATTENTION,
@@ -42,6 +45,7 @@ _LONGER = {"typical": 1.0, "low": 1.35, "high": 1 / 1.35}
 CHANNELS_LAST, ALIGNED_ROWS = "channels_last", "aligned_rows"  # settings of a graph
 FLOOR_NS = 1000.0  # of a kernel that moves nothing, on any device: the shortest ones of an H200
 _SIXTEEN_BITS = (("c10::BFloat16",), ("c10::Half",))
+_LAYOUTS = re.compile("conv|norm")  # operators whose time depends on the layout of images
 NORMS = ("batch_norm", "cudnn_batch_norm_backward", "native_batch_norm_backward")
 _NATIVE_NORM = 1.2  # of FP32's time: batch norm leaves cuDNN in bfloat16; ResNet-50, U-Net on an H200
 _MIXED_SUM = 10 / 12  # of the bytes: one of two values read is in 16 bits
@@ -72,7 +76,8 @@ def autocast_on_gpu(graph: Graph, gpu: Gpu, estimate: str = "typical", bfloat: b
     if not any(effect.half for effect in effects):
         raise ChangeError("amp: no matrix product or convolution runs in 32 bits")
     rate = memory_rate(graph) or bandwidth_reached(gpu)
-    model = _Autocast(work, gpu, effects, rate, bfloat, _LONGER[estimate], graph.settings)
+    timed = _timed_operators(graph, work, HALF)
+    model = _Autocast(work, gpu, effects, rate, bfloat, _LONGER[estimate], graph.settings, timed)
     rows = range(len(effects))
     casts = [model.casts(row) for row in rows]
     moving = np.array([sum(_cast_ns(size, rate) for size in sizes) for sizes in casts])
@@ -89,20 +94,55 @@ def tf32_on_gpu(graph: Graph, gpu: Gpu) -> Graph:
     nothing = np.zeros(len(rows))
     fused = fused_kernels(work, gpu, [TF32] * len(rows)) if SDPA in graph.settings else {}
     pads = ALIGNED_ROWS in graph.settings
-    kernels = [fused[row] if row in fused else _in_tf32(work, gpu, row, pads) for row in rows]
+    timed = _timed_operators(graph, work, TF32)
+    kernels = [fused[row] if row in fused else _in_tf32(work, gpu, row, pads, timed) for row in rows]
     return work.retimed(graph, kernels, nothing, nothing).having(TF32)
 
 
-def _in_tf32(work: StepWork, gpu: Gpu, row: int, pads: bool) -> Kernels:
+def _in_tf32(work: StepWork, gpu: Gpu, row: int, pads: bool, timed: Mapping[int, float]) -> Kernels:
     call = work.call(row)
     recorded, other = float(work.product_ns[row]), float(work.other_ns[row])
     products = work.products(row, pads) if call and call.floats else []
     if not products or not recorded:
         return Kernels(recorded, other)
+    if row in timed:
+        return Kernels(timed[row] * recorded, timed[row] * other, launches_of(products))
     if work.cells_ns[row]:
         cells = float(work.cells_ns[row])
         return Kernels(min(products_ns(products, TF32, gpu) + cells, recorded), other)
     return Kernels(min(products_ns(products, TF32, gpu), recorded), other, launches_of(products))
+
+
+def _timed_operators(graph: Graph, work: StepWork, precision: str) -> dict[int, float]:
+    """By operator: its time in a precision over that as recorded, as far as this device is calibrated.
+
+    Convolutions and norms were timed in the recorded layout, and products with the recorded rows.
+    """
+    calibration = find_device_calibration(graph.trace.metadata)
+    if calibration is None:
+        return {}
+    other = CHANNELS_LAST in graph.settings, ALIGNED_ROWS in graph.settings
+    as_tf32 = work.with_product(in_tf32(graph))
+    found = {}
+    for row, call in enumerate(work.operators.calls):
+        if call is None or (other[0] and _LAYOUTS.search(call.name)) or (other[1] and work.products(row)):
+            continue
+        ratio = calibration.ratio(call.signature, precision, TF32 if as_tf32[row] else SINGLE)
+        if ratio is not None:
+            found[row] = ratio
+    return found
+
+
+def calibrated_time(graph: Graph) -> tuple[str, ...]:
+    """A sentence about the share of device time whose operators were timed on this device."""
+    calibration = find_device_calibration(graph.trace.metadata)
+    if calibration is None:
+        return ()
+    share = calibrated_share(graph.trace, calibration)
+    return (
+        f"operators with {share:.0%} of the device time of forward and backward gain what they gained "
+        f"alone ({calibration}); the others by their sizes",
+    )
 
 
 def precisions_of_operators(graph: Graph, work: StepWork) -> list[str]:
@@ -174,6 +214,7 @@ class _Autocast:
         bfloat: whether 16 bits are bfloat16, else float16.
         longer: than predicted that products take, as a factor.
         settings: of the graph.
+        timed: time in 16 bits over that in FP32, of operators that were timed on this device.
     """
 
     work: StepWork
@@ -183,6 +224,7 @@ class _Autocast:
     bfloat: bool
     longer: float
     settings: frozenset[str]
+    timed: Mapping[int, float]
 
     def casts(self, row: int) -> tuple[int, ...]:
         """Elements of each value that is cast at an operator."""
@@ -190,7 +232,17 @@ class _Autocast:
         return (*effect.down, *effect.up)
 
     def kernels(self, row: int) -> Kernels:
-        """The kernels of an operator, without its casts."""
+        """The kernels of an operator, without its casts; as timed on this device, if it was."""
+        kernels = self._by_size(row)
+        if row not in self.timed or not self._computes_in_half(row):
+            return kernels
+        # The sum was timed; its parts are divided as by size.
+        longer = self.timed[row] * float(self.work.device_ns[row]) / max(sum(kernels[:2]), 1.0)
+        return kernels._replace(
+            multiplied_ns=longer * kernels.multiplied_ns, other_ns=longer * kernels.other_ns
+        )
+
+    def _by_size(self, row: int) -> Kernels:
         work, call, effect = self.work, self.work.call(row), self.effects[row]
         recorded, other = float(work.product_ns[row]), float(work.other_ns[row])
         if call is None or not self._computes_in_half(row):
