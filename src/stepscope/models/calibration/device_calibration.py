@@ -31,7 +31,7 @@ from stepscope.models.calibration.calibration import (
 from stepscope.trace.trace import Metadata, Trace
 
 PRECISIONS = ("fp32", "tf32", "half")  # of times of an operator
-_SECONDS = 110.0  # of timing; with what starts and ends it two minutes
+_SECONDS = 100.0  # of timing; with what starts and ends it two minutes
 _LEAST_SHARE = 0.0002  # of device time that an operator must have to be timed; chosen
 _VERSION = 1  # of the file's format: a file of another version has another key
 
