@@ -103,7 +103,7 @@ def calibrate_device(
     name, version = _device_name(trace.metadata), trace.metadata.framework_version
     known = None if afresh else find_device_calibration(trace.metadata)
     before = dict(known.operators) if known else {}
-    wanted = [text for text in _by_time(trace) if text not in before]
+    wanted = [text for text in wanted_operators(trace) if text not in before]
     if known and not wanted:
         return known
     facts = in_child("measure_device", {"device": device, "operators": wanted, "seconds": seconds})
@@ -129,7 +129,7 @@ def calibrated_share(trace: Trace, calibration: DeviceCalibration) -> float:
     return float(time[timed].sum() / max(time.sum(), 1.0))
 
 
-def _by_time(trace: Trace) -> list[str]:
+def wanted_operators(trace: Trace) -> list[str]:
     """Signatures of operators of FP32 values, those with most device time first."""
     operators, time = _operators(trace)
     total: dict[str, float] = {}
