@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -37,51 +35,33 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
         None where the call is not possible.
     """
     device, end = torch.device(request["device"]), time.monotonic() + request["seconds"]
-    if device.type == "cuda" and not torch.cuda.is_available():
-        return {"torch": str(torch.__version__), "name": "", "operators": {}}
-    times: dict[str, list[float | None]] = {}
-    with torch.device(device):
-        for signature in request["operators"]:
-            if time.monotonic() > end:
-                break
-            times[signature] = [_time_ns(signature, precision, device) for precision in PRECISIONS]
-    return {"torch": str(torch.__version__), "name": _name(device), "operators": times}
+    on_gpu, name, times = device.type == "cuda", "", {}
+    if not on_gpu or torch.cuda.is_available():
+        name = torch.cuda.get_device_name(device) if on_gpu else cpu_model()
+        with torch.device(device):
+            for signature in request["operators"]:
+                if time.monotonic() <= end:
+                    times[signature] = [_time_ns(signature, each, on_gpu) for each in PRECISIONS]
+    return {"torch": str(torch.__version__), "name": name, "operators": times}
 
 
-def _name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
-
-
-def _time_ns(signature: str, precision: str, device: torch.device) -> float | None:
-    clock = _by_events if device.type == "cuda" else _by_clock
-    with _tf32(precision == "tf32"):
-        call = prepare(signature, half=precision == "half")
-        if call is None:
-            return None
-        try:
-            for _ in range(_WARM_UP):
-                call()
-            return min(clock(call) for _ in range(_ROUNDS)) / _CALLS
-        except RuntimeError:  # out of memory, or no kernel
-            return None
-        finally:
-            if device.type == "cuda":
-                torch.cuda.empty_cache()
-
-
-@contextmanager
-def _tf32(allowed: bool) -> Iterator[None]:
-    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = products.allow_tf32, convolutions.allow_tf32
-    products.allow_tf32 = convolutions.allow_tf32 = allowed
+def _time_ns(signature: str, precision: str, on_gpu: bool) -> float | None:
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    call = prepare(signature, half=precision == "half")
     try:
-        yield
-    finally:
-        products.allow_tf32, convolutions.allow_tf32 = before
+        for _ in range(_WARM_UP if call else 0):
+            call()
+        return min(_round_ns(call, on_gpu) for _ in range(_ROUNDS)) / _CALLS if call else None
+    except RuntimeError:  # out of memory, or no kernel
+        return None
 
 
-def _by_events(call: Call) -> float:
-    """The device's time of some calls that were queued before it begins, ns."""
+def _round_ns(call: Call, on_gpu: bool) -> float:
+    """The time of some calls; on a GPU of calls that were queued before it begins."""
+    if not on_gpu:
+        begun_ns = time.perf_counter_ns()
+        _repeat(call)
+        return float(time.perf_counter_ns() - begun_ns)
     cuda: Any = torch.cuda  # parts of it have no types
     begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
     cuda.synchronize()
@@ -93,13 +73,7 @@ def _by_events(call: Call) -> float:
     return float(begin.elapsed_time(end)) * 1e6
 
 
-def _by_clock(call: Call) -> float:
-    begin = time.perf_counter_ns()
-    _repeat(call)
-    return float(time.perf_counter_ns() - begin)
-
-
-def _repeat(call: Callable[[], object]) -> None:
+def _repeat(call: Call) -> None:
     for _ in range(_CALLS):
         call()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.base.arrays import Floats, Mask
+from stepscope.base.arrays import Floats
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, remove, scale, select
 from stepscope.graph.graph_schema import LAUNCH
@@ -23,7 +23,7 @@ _ONLY_MEASURED = "on a CPU the effect of a compiler is not predicted, only measu
 _CALL = {"low": 1.5, "typical": 1.0, "high": 0.6}
 _CALL_NS = 10_000.0  # of such an operator where a step has none; typical of PyTorch
 _LOOKUP = ("embedding_dense_backward", "embedding_backward", "_index_put_impl_")
-_LOOKUP_KERNELS = 2  # that empty the gradient and add to it, where PyTorch sorts indices first
+_LOOKUP_KERNELS = 2  # that empty the gradient and add to it; PyTorch sorts indices before
 
 
 def compile(graph: Graph, estimate: str = "typical") -> Graph:
@@ -63,12 +63,15 @@ def _fused(graph: Graph, work: StepWork, estimate: str) -> Graph:
     length[work.kernel[has]] = np.maximum(length[work.kernel[has]] - casts, FLOOR_NS * (casts > 0))
     gone = graph.on_device & np.append(chains.group >= 0, False)[work.of_task]
     time = np.bincount(work.of_task[gone], length[gone], len(work.kernel)).astype(np.float64)
-    left = _bytes_ns(graph, work, chains, time, estimate)
-    first = np.flatnonzero(chains.group == np.arange(len(chains.group)))
-    length[work.kernel[first]] = _of_chains(chains, np.minimum(left, time))[first]
+    members = np.flatnonzero(chains.group >= 0)
+    left = np.minimum(_bytes_ns(graph, work, chains, time, estimate), time)[members]
+    first = np.unique(chains.group[members])
+    length[work.kernel[first]] = np.bincount(chains.group[members], left)[first]
     gone[work.kernel[first]] = False
     if estimate != "low":
-        gone |= _sorts(graph, work, chains)
+        lookups = [call is not None and call.name in _LOOKUP for call in work.operators.calls]
+        count = np.where(lookups & chains.inside, _LOOKUP_KERNELS, -1)
+        gone |= work.surplus(graph, count, graph.on_device)
     return remove(graph.with_tasks(duration_ns=np.rint(length)), gone)
 
 
@@ -82,23 +85,6 @@ def _bytes_ns(graph: Graph, work: StepWork, chains: Chains, time: Floats, estima
         width = BYTES[HALF if HALF in graph.settings else SINGLE]
         left = np.minimum(left, chains.moved * width / rate)
     return begin + left
-
-
-def _of_chains(chains: Chains, values: Floats) -> Floats:
-    """Sums over chains, at the first operator of each."""
-    members = np.flatnonzero(chains.group >= 0)
-    return np.bincount(chains.group[members], values[members], len(values)).astype(np.float64)
-
-
-def _sorts(graph: Graph, work: StepWork, chains: Chains) -> Mask:
-    """Kernels of gradients of lookups beyond the longest two."""
-    lookups = [call is not None and call.name in _LOOKUP for call in work.operators.calls]
-    rows = np.flatnonzero(graph.on_device & np.append(lookups & chains.inside, False)[work.of_task])
-    rows = rows[np.lexsort((-graph.tasks["duration_ns"][rows], work.of_task[rows]))]
-    owner = work.of_task[rows]
-    result = np.zeros(len(graph), np.bool_)
-    result[rows[np.arange(len(rows)) - np.searchsorted(owner, owner) >= _LOOKUP_KERNELS]] = True
-    return result
 
 
 def _called(graph: Graph, call_ns: Floats, estimate: str) -> Graph:

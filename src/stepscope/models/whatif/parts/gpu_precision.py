@@ -57,6 +57,17 @@ def precise_gpu(graph: Graph) -> Gpu | None:
     return gpu if gpu is not None and graph.once(_has_shapes) else None
 
 
+def required_gpu(graph: Graph, change: str) -> Gpu:
+    """The same; raises ChangeError without one."""
+    gpu = precise_gpu(graph)
+    if gpu is None:
+        raise ChangeError(
+            f"{change}: needs shapes and a known NVIDIA GPU; record with `stepscope run`, or name the "
+            "device with --device"
+        )
+    return gpu
+
+
 def _has_shapes(graph: Graph) -> bool:
     return any(call is not None for call in graph.once(step_work).operators.calls)
 
@@ -106,7 +117,8 @@ def _in_tf32(work: StepWork, gpu: Gpu, row: int, pads: bool, timed: Mapping[int,
     if not products or not recorded:
         return Kernels(recorded, other)
     if row in timed:
-        return Kernels(timed[row] * recorded, timed[row] * other, launches_of(products))
+        count = -1 if work.cells_ns[row] else launches_of(products)
+        return Kernels(timed[row] * recorded, timed[row] * other, count)
     if work.cells_ns[row]:
         cells = float(work.cells_ns[row])
         return Kernels(min(products_ns(products, TF32, gpu) + cells, recorded), other)
@@ -121,16 +133,14 @@ def _timed_operators(graph: Graph, work: StepWork, precision: str) -> dict[int, 
     calibration = find_device_calibration(graph.trace.metadata)
     if calibration is None:
         return {}
-    other = CHANNELS_LAST in graph.settings, ALIGNED_ROWS in graph.settings
+    images, rows = CHANNELS_LAST in graph.settings, ALIGNED_ROWS in graph.settings
     as_tf32 = work.with_product(in_tf32(graph))
-    found = {}
-    for row, call in enumerate(work.operators.calls):
-        if call is None or (other[0] and _LAYOUTS.search(call.name)) or (other[1] and work.products(row)):
-            continue
-        ratio = calibration.ratio(call.signature, precision, TF32 if as_tf32[row] else SINGLE)
-        if ratio is not None:
-            found[row] = ratio
-    return found
+    found = {
+        row: calibration.ratio(call.signature, precision, TF32 if as_tf32[row] else SINGLE)
+        for row, call in enumerate(work.operators.calls)
+        if call and not (images and _LAYOUTS.search(call.name)) and not (rows and work.products(row))
+    }
+    return {row: ratio for row, ratio in found.items() if ratio is not None}
 
 
 def calibrated_time(graph: Graph) -> tuple[str, ...]:
