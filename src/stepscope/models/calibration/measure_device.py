@@ -48,10 +48,12 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
 def _time_ns(signature: str, precision: str, on_gpu: bool) -> float | None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
     call = prepare(signature, half=precision == "half")
+    if call is None:
+        return None
     try:
-        for _ in range(_WARM_UP if call else 0):
+        for _ in range(_WARM_UP):
             call()
-        return min(_round_ns(call, on_gpu) for _ in range(_ROUNDS)) / _CALLS if call else None
+        return min(_round_ns(call, on_gpu) for _ in range(_ROUNDS)) / _CALLS
     except RuntimeError:  # out of memory, or no kernel
         return None
 
