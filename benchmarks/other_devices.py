@@ -24,8 +24,10 @@ from stepscope.facts.annotate import annotate
 from stepscope.facts.roofline import rates_of
 from stepscope.graph import Graph, build_graph, select
 from stepscope.models.devices.device_work import EFFICIENCY, offload
+from stepscope.models.whatif import CHANGES, parse_request
 from stepscope.models.whatif.changes.faster_gpu import kernels_on_ns
 from stepscope.models.whatif.parts.kernel_times import FIXED_NS, Rates, device_of, times_ns, work_of_tasks
+from stepscope.models.whatif.prediction import Baseline
 from stepscope.read import read
 
 PAIRS = (
@@ -108,6 +110,18 @@ def scaled(traces: Path) -> Iterator[Comparison]:
             yield Comparison(model, how, old.per_step_ms(time), new.measured_ms, 1.0)
 
 
+def steps(traces: Path) -> Iterator[Comparison]:
+    """Whole steps on the other device; the CPU stays the one that recorded."""
+    for model, first, second in PAIRS:
+        for here, there in ((first, second), (second, first)):
+            old, new = kernels_of(traces / here), kernels_of(traces / there)
+            request = parse_request(f"faster_gpu:to={new.rates['name']}", CHANGES)
+            predicted = Baseline(old.graph).predict_time([request])[0].predicted_step_ms
+            measured = float(new.graph.window.measured_ns.mean()) / 1e6
+            how = f"{old.rates['name']} to {new.rates['name']}"
+            yield Comparison(f"{model}, step", how, predicted, measured, 1.0)
+
+
 def counted(traces: Path) -> Iterator[Comparison]:
     """Kernels of known work by their operations alone."""
     for model, file in COUNTED:
@@ -146,7 +160,8 @@ def main() -> None:
     parser.add_argument("traces", type=Path)
     parser.add_argument("--cpu", type=Path)
     asked = parser.parse_args()
-    print(*table(scaled(asked.traces)), "", *table(counted(asked.traces)), sep="\n")
+    print(*table(scaled(asked.traces)), "", *table(steps(asked.traces)), "", sep="\n")
+    print(*table(counted(asked.traces)), sep="\n")
     if asked.cpu:
         print("", *table(iter([from_cpu(asked.cpu, asked.traces)])), sep="\n")
 

@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.gpu.parts import PARTS
+from benchmarks.gpu.parts import EVERY, PARTS
 from benchmarks.gpu.places import ROOT, SITE
 
 _REFUSED, _GO_ON = 2, 3
@@ -67,7 +67,7 @@ def arguments() -> tuple[argparse.Namespace, list[str]]:
     """What this program understands, and what it passes on to each part."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0])
     parser.add_argument("--list", action="store_true", help="show the parts")
-    parser.add_argument("--part", action="append", choices=PARTS, help="only this one (repeatable)")
+    parser.add_argument("--part", action="append", choices=EVERY, help="only this one (repeatable)")
     parser.add_argument("--minutes", type=float, default=60, help="in all (60)")
     parser.add_argument("--out", type=Path, help="the folder of results (one for each device)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
@@ -93,7 +93,7 @@ def main() -> int:
     end = time.monotonic() + 60 * args.minutes
     codes = {}
     for name in args.part or PARTS:
-        limit = 60 * PARTS[name].minutes if args.device == "cuda" else math.inf
+        limit = 60 * EVERY[name].minutes if args.device == "cuda" else math.inf
         seconds = min(end - time.monotonic(), limit)
         codes[name] = run_part(name, passed, seconds) if seconds > 0 else 1
         if codes[name] == _REFUSED:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from benchmarks.gpu.parts import PARTS
+from benchmarks.gpu.parts import EVERY, PARTS
 from benchmarks.gpu.places import RESULTS
 from benchmarks.gpu.results import MEASURED, read_results
 
@@ -33,7 +34,7 @@ def index(results: Path) -> str:
 
 def _device(folder: Path) -> str:
     """What was measured on one device."""
-    parts = {name: folder / f"{name}.json" for name in PARTS}
+    parts = {name: folder / f"{name}.json" for name in EVERY}
     found = {name: read_results(path) for name, path in parts.items() if path.exists()}
     first = next(iter(found.values()))
     sections = [f"## {first['device']}\n", _machine(first)]
@@ -193,7 +194,22 @@ def _stalled(kernel: Json) -> list[str]:
     return [name, *shares, ", ".join(reasons)]
 
 
+def _evidence(measured: Json) -> str:
+    """Steps in a row, and their host and device times; operators by how many were timed."""
+    rows = (
+        [key, _step(one) if "step_ms" in one else f"{len(one['operators'])} operators", *_apart(one)]
+        for key, one in measured.items()
+    )
+    return table(["measurement", "step, ms (quartiles; peak GiB)", "host, ms", "device, ms"], rows)
+
+
+def _apart(one: Json) -> list[str]:
+    times = one.get("apart") or {}
+    return [f"{1e-6 * median(times[side]):.2f}" if times else "" for side in ("host_ns", "device_ns")]
+
+
 _TABLES = {
+    "evidence": _evidence,
     "models": _models,
     "captures": _captures,
     "annotation": _annotation,

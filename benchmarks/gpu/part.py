@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 from benchmarks.gpu.machine import machine_facts
-from benchmarks.gpu.parts import PARTS, Json
+from benchmarks.gpu.parts import EVERY, Json
 from benchmarks.gpu.results import MEASURED, OtherRun, Results
 from benchmarks.gpu.setting import Setting, Unavailable, default_out, no_gpu_reason
 from benchmarks.gpu.timing import release
@@ -38,8 +38,9 @@ def take(name: str, setting: Setting, results: Results, seconds: float) -> None:
             found = outcome(measure, setting.device)
             results.add(key, found)
             say(name, key, found)
-            if setting.on_gpu and (PARTS[name].apart or found["outcome"] == "failed"):
-                sys.exit(GO_ON)  # a failed graph or kernel can spoil all that follows in a process
+            spoils = "CUDA graph" in key or found["outcome"] == "failed"  # all that follows in a process
+            if setting.on_gpu and (EVERY[name].apart or spoils):
+                sys.exit(GO_ON)
     results.end()
 
 
@@ -75,7 +76,7 @@ def open_results(name: str, setting: Setting) -> Results:
     machine = machine_facts(setting.device)
     about = {
         "part": name,
-        "about": PARTS[name].about,
+        "about": EVERY[name].about,
         "device": machine["device"]["name"],
         "quick": setting.quick,
         "seed": setting.seed,
@@ -87,7 +88,7 @@ def open_results(name: str, setting: Setting) -> Results:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("name", choices=PARTS)
+    parser.add_argument("name", choices=EVERY)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--quick", action="store_true")

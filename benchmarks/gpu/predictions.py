@@ -214,7 +214,7 @@ class Sizes:
     """One model over the batch size: relative errors on the sizes that the fit has not seen.
 
     Attributes:
-        reserved: errors of what the allocator holds.
+        reserved, held: errors of what the allocator holds, and whether its range covers each.
         largest, range: the largest size that is predicted to fit under the cap, and its range.
         fits, fails: the largest that was measured to fit, and the smallest that did not.
     """
@@ -226,6 +226,7 @@ class Sizes:
     memory: tuple[float, ...]
     covered: tuple[bool, ...]
     reserved: tuple[float, ...]
+    held: tuple[bool, ...]
     largest: int | None
     range: tuple[int | None, ...]
     fits: int
@@ -291,6 +292,7 @@ def _sizes(model: str, points: list[BatchPoint], most: float, failed: int | None
         tuple(abs(one["bytes"] / point.bytes - 1) for one, point in pairs if point.bytes),
         tuple(low <= value <= high for low, value, high in _ranges(pairs)),
         tuple(abs(one["reserved"] / point.reserved - 1) for one, point in pairs if point.reserved),
+        tuple(low <= point.reserved <= high for one, point in pairs for low, high in [one["reserved_range"]]),
         profile.batch_for_bytes(CAP_BYTES),
         tuple(profile.batch_for_bytes(CAP_BYTES, end) for end in ends),
         points[-1].batch,

@@ -9,6 +9,7 @@ from typing import Any
 
 Json = dict[str, Any]
 MEASURED = "measured"
+_MACHINE = ("processor", "cpu_count")
 _TRIES = 2
 
 
@@ -36,16 +37,24 @@ class Results:
             "measurements": {},
         }
         if path.exists():
-            self._go_on(read_results(path))
+            self._go_on(read_results(path), run)
         self._content["runs"].append(run)
 
-    def _go_on(self, earlier: Json) -> None:
+    def _go_on(self, earlier: Json, run: Json) -> None:
         for key in ("device", "quick", "seed"):
             if earlier[key] != self._content[key]:
                 raise OtherRun(
                     f"expected results of {key} {self._content[key]!r} in {self.path}, found "
                     f"{earlier[key]!r}; choose another folder with --out"
                 )
+        before, now = (
+            [one.get("machine", {}).get(key) for key in _MACHINE] for one in (earlier["runs"][-1], run)
+        )
+        if before != now:
+            raise OtherRun(
+                f"expected results of the machine {before} in {self.path}, found {now}; results of two "
+                "machines are not mixed: choose another folder with --out"
+            )
         kept = ("complete", "tries", "runs", "measurements")
         self._content.update({key: earlier[key] for key in kept})
 

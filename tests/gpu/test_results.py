@@ -25,6 +25,8 @@ import stepscope
 from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.annotate.steps.step_table import step_lengths
 from stepscope.facts.contexts import build_contexts
+from stepscope.graph import build_graph
+from stepscope.models.whatif import CHANGES, parse_request, predict
 
 ALL_BYTES = 40 * 2**20
 # Steps carry the recorder; they cannot take much less than those that nothing watched.
@@ -143,6 +145,19 @@ def test_work_of_jax_has_its_pass_and_its_module(path):
     passes = events.text("stage").mask("forward", "backward", "optimizer")
     assert length[device & passes].sum() >= 0.99 * length[device].sum()
     assert length[device & (events["module"] >= 0)].sum() >= 0.95 * length[device].sum()
+
+
+@pytest.mark.parametrize("path", each("*/captures/gpt2.memory.stepscope"))
+def test_combinations_are_predicted_with_their_memory(path):
+    """Values between fused operators are not written, and half of the others are in 16 bits."""
+    graph = build_graph(stepscope.open(path))
+    peaks = []
+    for names in (["amp"], ["cuda_graphs", "compile", "amp"]):
+        memory = predict(graph, [parse_request(name, CHANGES) for name in names]).memory
+        assert memory is not None
+        assert not memory.unknown
+        peaks.append(memory.predicted_bytes / memory.measured_bytes)
+    assert 0.7 < peaks[1] < peaks[0] < 1
 
 
 @pytest.mark.parametrize("path", each("*/captures.json"))

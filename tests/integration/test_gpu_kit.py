@@ -21,9 +21,9 @@ from benchmarks.gpu.accuracy import report
 from benchmarks.gpu.case import Case
 from benchmarks.gpu.comparisons import jax_steps, snapshots, stage_times
 from benchmarks.gpu.coverage import coverage
-from benchmarks.gpu.index import index
+from benchmarks.gpu.index import _evidence, index
 from benchmarks.gpu.models import MODELS
-from benchmarks.gpu.part import outcome
+from benchmarks.gpu.part import outcome, take
 from benchmarks.gpu.parts import PARTS
 from benchmarks.gpu.parts.batch_sizes import next_size
 from benchmarks.gpu.parts.captures import KINDS, wanted
@@ -39,6 +39,8 @@ from benchmarks.gpu.setting import Setting
 from benchmarks.gpu.training import STAGES, Training
 from gpu_kit import ENVIRONMENT, QUICK, ROOT, kit, kit_in_forks
 from stand_in import build_stand_in
+
+import stepscope
 
 Json = dict[str, Any]
 
@@ -176,6 +178,32 @@ def check_report(told: str) -> None:
     assert "DAYDREAM: at most 13 %" in told
     assert "| all |" in told
     assert "| dlrm | stepscope contexts |" in told
+
+
+def test_what_decides_most_is_cut_anywhere_and_goes_on(tmp_path, monkeypatch):
+    """The kit of fourteen minutes, in this process; the tiny ResNet takes too long for a test."""
+    monkeypatch.setattr("benchmarks.gpu.setting._QUICK", ("dlrm",))
+    setting, run = Setting("cpu", True, tmp_path), {"machine": {}}
+    about = {"device": "cpu", "quick": True, "seed": 0, "about": ""}
+    cut = Results(tmp_path / "evidence.json", about, run)
+    take("evidence", setting, cut, seconds=-1)
+    assert not cut.measurements
+    whole = Results(tmp_path / "evidence.json", about, run)
+    take("evidence", setting, whole, seconds=3600)
+    assert whole.complete
+    assert {one["outcome"] for one in whole.measurements.values()} == {"measured"}
+    names = ("precision/dlrm/fp32", "precision/dlrm/fp32 again", "size/dlrm/16", "operators/dlrm")
+    assert set(names) <= set(whole.measurements)
+    profile = whole.measurements["precision/dlrm/bf16"]["file"]
+    assert stepscope.open(tmp_path / profile, cache=False).events.text("name").mask("aten::linear").any()
+    assert "| precision/dlrm/bf16 |" in _evidence(whole.measurements)
+
+
+def test_results_of_two_machines_are_not_mixed(tmp_path):
+    about = {"device": "cpu", "quick": True, "seed": 0}
+    Results(tmp_path / "a.json", about, {"machine": {"processor": "A", "cpu_count": 2}}).begin("first")
+    with pytest.raises(OtherRun, match="two machines are not mixed"):
+        Results(tmp_path / "a.json", about, {"machine": {"processor": "B", "cpu_count": 2}})
 
 
 def test_work_of_a_device_is_told_from_that_of_operators(traces):

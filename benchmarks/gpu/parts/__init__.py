@@ -48,3 +48,7 @@ PARTS = {
     "stalls": Part("what the instructions of hot kernels wait for, and what sampling costs", 3, apart=True),
     "compiled": Part("step time and memory under torch.compile", 8),
 }
+
+# Taken only where they are asked for by name.
+ON_REQUEST = {"evidence": Part("fourteen minutes that decide what is open; can be cut anywhere", 14)}
+EVERY = {**PARTS, **ON_REQUEST}

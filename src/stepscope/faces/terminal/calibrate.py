@@ -1,7 +1,8 @@
-"""`stepscope calibrate`: benchmark this CPU for predictions."""
+"""`stepscope calibrate`: benchmark this CPU, or its GPU, for predictions."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -12,24 +13,49 @@ from stepscope.faces.terminal.source import takes_trace
 if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
 
+_NOT_SAVED = "! not saved, as $STEPSCOPE_CACHE is off: only this run has it"
+
 
 @click.command()
 @takes_trace
 @click.option("--afresh", is_flag=True, help="Measure everything again.")
 @click.option("--json", "as_json", is_flag=True, help="Print all times as JSON.")
 def calibrate(trace: Trace, afresh: bool, as_json: bool) -> None:
-    """Benchmark this CPU, for predictions of steps that it computes.
+    """Benchmark this CPU, or its GPU, for predictions of steps that it computes.
 
-    Times the operators of the trace in 32 and 16 bits, casts, fused optimizers, data-loading
-    workers and all-reduces: about fifteen seconds. `stepscope whatif` and `stepscope verify` use
-    the result. What other programs disturbed is repeated, and measured again the next time.
+    Of a trace with device work: times its operators on the GPU in FP32, TF32 and 16 bits, those
+    with most device time first, for two minutes at most; all traces of this GPU and version of
+    torch share the result. Otherwise: times the operators in 32 and 16 bits, casts, fused
+    optimizers, data-loading workers and all-reduces, about fifteen seconds; what other programs
+    disturbed is repeated, and measured again the next time. `stepscope whatif` and `stepscope
+    verify` use the result.
     """
+    from stepscope.facts.annotate.links.launches import device_work
+
+    (_of_device if device_work(trace).any() else _of_cpu)(trace, afresh, as_json)
+
+
+def _of_device(trace: Trace, afresh: bool, as_json: bool) -> None:
+    from stepscope.models.calibration.device_calibration import calibrate_device, calibrated_share
+
+    calibration = calibrate_device(trace, afresh=afresh)
+    if calibration.path is None:
+        click.echo(_NOT_SAVED, err=True)
+    share = calibrated_share(trace, calibration)
+    line = (
+        f"{calibration}: {len(calibration.operators)} operators timed, with {share:.0%} of the device "
+        "time of forward and backward in this trace"
+    )
+    show_answer({**asdict(calibration), "share_of_device_time": share}, [line], as_json)
+
+
+def _of_cpu(trace: Trace, afresh: bool, as_json: bool) -> None:
     from stepscope.models.calibration import calibrate as measure
     from stepscope.models.calibration.calibration import calibration_path
 
     calibration = measure(trace, afresh=afresh)
     if calibration_path(calibration.machine) is None:
-        click.echo("! not saved, as $STEPSCOPE_CACHE is off: only this run has it", err=True)
+        click.echo(_NOT_SAVED, err=True)
     if calibration.is_disturbed:
         click.echo(
             f"! {calibration.load}, so times may be too long; run this again when other programs have ended",

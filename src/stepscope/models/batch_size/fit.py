@@ -22,6 +22,7 @@ _TINY = 1e-9  # relative, of rounding
 _LEAST_LINE, _LEAST_POINTS = 3, 5  # points of a line that extends, and of pieces
 TIME_TOLERANCE, MEMORY_TOLERANCE = 0.04, 0.002  # relative distance from a line
 FAILED_CHECK = 0.25  # relative error on the held-back point beyond which nothing is suggested
+_MOST_WORKSPACE = 2  # times the largest that was seen; chosen: U-Net on an H200 takes 1.96 times
 _NOISE = 2  # standard errors within which a line is not wrong
 
 
@@ -51,6 +52,7 @@ class Model:
     noise: float  # standard deviation of one of the values
     freedom: int  # degrees of freedom that the noise was estimated with
     own_error: float | None = None  # relative error on a point held back; None where none was
+    workspaces: bool = False  # whether slopes fall: workspaces come and go with the size
 
     @property
     def slope(self) -> float:
@@ -93,6 +95,9 @@ class Model:
         value = self.at(batch)
         half = max(self._band(batch), (self.own_error or 0.0) * abs(value))
         low, high = (value, value) if self.linear else convex_range(self.batches, self.values, batch)
+        if self.workspaces and self.batches[0] <= batch <= self.batches[-1]:
+            least, most = workspace_range(self.batches, self.values, batch)
+            low, high = min(low, least), max(high, most)
         return max(0.0, min(value - half, low)), max(value + half, high)
 
     @property
@@ -189,7 +194,9 @@ def fit_peaks(batches: Sequence[float], values: Sequence[float], tolerance: floa
     pieces = [fit_line(x[run], y[run]) for run in _runs(x, y, tolerance)]
     if all(left.slope < right.slope for left, right in pairwise(pieces)):
         return _model(_greatest(pieces), x, y, None, None)
-    return straight if len(x) < _LEAST_POINTS else _model(_chords(x, y), x, y, None, None)
+    if len(x) < _LEAST_POINTS:
+        return straight
+    return replace(_model(_chords(x, y), x, y, None, None), workspaces=True)
 
 
 def _greatest(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
@@ -238,6 +245,31 @@ def convex_range(batches: Sequence[float], values: Sequence[float], batch: float
     after = slopes[place + 1] if place + 1 < len(slopes) else y[place + 1] / x[place + 1]
     lines = float(max(left, y[place + 1] - after * (x[place + 1] - batch)))
     return min(lines, chord), max(lines, chord)
+
+
+def workspace_range(batches: Sequence[float], values: Sequence[float], batch: float) -> tuple[float, float]:
+    """Where memory may lie whose workspaces come and go: from none to the most that was seen.
+
+    Without workspaces it is convex, so what lies above the points' lower hull is one. It grows with
+    the batch size, and a larger one of twice its size may be taken at most.
+
+    Example:
+        >>> workspace_range([1, 2, 4, 8], [2, 3, 9, 9], 6)  # the hull is 1 + x; at 4 there are 4 more
+        (7.0, 13.0)
+    """
+    x, y = np.asarray(batches, float), np.asarray(values, float)
+    hull = [0]
+    for place in range(1, len(x)):
+        while len(hull) > 1 and _slope(x, y, hull[-2], hull[-1]) >= _slope(x, y, hull[-2], place):
+            hull.pop()
+        hull.append(place)
+    least = float(np.interp(batch, x[hull], y[hull]))
+    above = y - np.interp(x, x[hull], y[hull])
+    return least, least + float(min((above / x).max() * batch, _MOST_WORKSPACE * above.max()))
+
+
+def _slope(x: Floats, y: Floats, left: int, right: int) -> float:
+    return float((y[right] - y[left]) / (x[right] - x[left]))
 
 
 def _runs(x: Floats, y: Floats, tolerance: float) -> list[slice]:

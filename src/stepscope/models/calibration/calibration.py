@@ -217,8 +217,13 @@ def between(rows: Sequence[Sequence[float]], at: float, column: int) -> float:
 
 def calibration_path(machine: Machine) -> Path | None:
     """The file of a machine's calibration; None without a cache."""
+    return path_of_key(machine.key)
+
+
+def path_of_key(key: str) -> Path | None:
+    """The file of a calibration by its key, 16 hexadecimal digits; None without a cache."""
     folder = cache_folder()
-    return None if folder is None else folder / f"calibration-{machine.key}.json"
+    return None if folder is None else folder / f"calibration-{key}.json"
 
 
 def find_calibration(metadata: Metadata) -> Calibration | None:
@@ -234,13 +239,17 @@ def find_calibration(metadata: Metadata) -> Calibration | None:
 def keep_calibration(calibration: Calibration) -> None:
     """Store a calibration, replacing an earlier one; without a cache, do nothing; raises ChangeError
     if it cannot be written."""
-    path = calibration_path(calibration.machine)
+    write_calibration(calibration_path(calibration.machine), calibration.to_json())
+
+
+def write_calibration(path: Path | None, data: dict[str, Any]) -> None:
+    """Write the file of a calibration; without a path, do nothing; raises ChangeError if it fails."""
     if path is None:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = unfinished(path)
-        partial.write_text(json.dumps(calibration.to_json()), "utf-8")
+        partial.write_text(json.dumps(data), "utf-8")
         partial.replace(path)
     except OSError as error:
         raise ChangeError(
@@ -266,7 +275,7 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-_STAGES = ("forward", "loss", "backward")
+STAGES = ("forward", "loss", "backward")
 _OF_MACHINE = ("casts", "copies", "optimizers", "loading", "reducing", "sharding", "sparse_gradients")
 _MIN_SHARE = 0.0005  # of the time of forward and backward
 
@@ -310,7 +319,7 @@ def _less_disturbed(before: Calibration, now: Calibration) -> Calibration:
 def _worth_measuring(trace: Trace) -> list[Operator]:
     """FP32 operators of forward and backward with a relevant share of the time."""
     events = trace.events
-    operators = find_operators(trace, events.text("stage").mask(*_STAGES))
+    operators = find_operators(trace, events.text("stage").mask(*STAGES))
     length = events["duration_ns"][operators.rows]
     times: dict[str, float] = defaultdict(float)
     calls: dict[str, Operator] = {}
@@ -329,11 +338,7 @@ def _measured(machine: Machine, known: Calibration | None, operators: Sequence[O
         "machine": known is None,
     }
     facts = _in_child(request)
-    if facts["torch"] != machine.torch:
-        raise ChangeError(
-            f"the trace was recorded with torch {machine.torch}, but {sys.executable} has torch "
-            f"{facts['torch']}; calibrate with the Python of the training script"
-        )
+    require_torch(machine.torch, facts["torch"])
     date = datetime.date.today().isoformat()
     base = known or Calibration(machine, date, **{name: facts[name] for name in _OF_MACHINE})
     return replace(
@@ -344,8 +349,22 @@ def _measured(machine: Machine, known: Calibration | None, operators: Sequence[O
 
 
 def _in_child(request: dict[str, object]) -> dict[str, Any]:
-    command = [sys.executable, "-m", "stepscope.models.calibration.measure"]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(request["threads"])}
+    return in_child("measure", request)
+
+
+def require_torch(recorded: str, here: str) -> None:
+    """Raise ChangeError where the trace's torch is not that of this Python."""
+    if recorded != here:
+        raise ChangeError(
+            f"the trace was recorded with torch {recorded}, but {sys.executable} has torch {here}; "
+            "calibrate with the Python of the training script"
+        )
+
+
+def in_child(module: str, request: dict[str, object]) -> dict[str, Any]:
+    """What a module of this package measures in a process of its own; raises ChangeError if it fails."""
+    command = [sys.executable, "-m", f"stepscope.models.calibration.{module}"]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(request.get("threads", 1))}
     done = subprocess.run(
         command, input=json.dumps(request), capture_output=True, text=True, env=environment, check=False
     )

@@ -85,6 +85,7 @@ _PRODUCTS = {
 }
 _CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 _RECURRENT = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}  # gates
+WEIGHTED = ("linear", "addmm", "mm", *_CONVOLUTIONS, *_RECURRENT)  # all but the first value are parameters
 ATTENTION = ("scaled_dot_product_attention",)
 
 

@@ -47,7 +47,7 @@ class ChangeSpec:
 
     def requests(self, graph: Graph) -> tuple[Request, ...]:
         """The changes that predict it on this machine, where all processes share the cores."""
-        if self.change.only_measured:
+        if self.change.only_measured and on_cpu(graph):
             return ()
         if self.processes < 2 or not on_cpu(graph):
             return (Request(self.change, self.values),)
@@ -112,7 +112,7 @@ def verify_change(
     scratch = script_scratch(script, in_place=plan.in_place)
     say(f"running {script.target} {2 * plan.rounds + 1} times or more {scratch.sentence}")
     graphs = [_recorded(script, plan, scratch, show, say)]
-    predictable = not any(spec.change.only_measured for spec in specs)
+    predictable = not _only_measured(specs, graphs[0])
     if predictable:
         _predicted(graphs[0], specs, say)  # fail early if a change does not apply
     before: list[Json] = []
@@ -142,7 +142,7 @@ def _compared(
     say: Say,
 ) -> TrialComparison:
     unchanged, facts = MeasuredRuns.of(before), after[-1]
-    reason = next(filter(None, (spec.change.only_measured for spec in specs)), None)
+    reason = _only_measured(specs, graph)
     return TrialComparison(
         script=" ".join([script.target, *script.arguments]),
         changes=tuple(spec.text for spec in specs),
@@ -154,6 +154,12 @@ def _compared(
         applied=facts["applied"],
         machine=_machine(facts),
     )
+
+
+def _only_measured(specs: Sequence[ChangeSpec], graph: Graph) -> str | None:
+    """Why the changes are not predicted for a graph, if so."""
+    reasons = (spec.change.only_measured for spec in specs if on_cpu(graph))
+    return next(filter(None, reasons), None)
 
 
 def _recorded(script: Program, plan: TrialPlan, scratch: Scratch, show: Show, say: Say) -> Graph:

@@ -103,6 +103,7 @@ class Change:
         group: one of `GROUPS`.
         basis: where its numbers come from, in a few words.
         assumptions: what has to hold for the prediction.
+        evidence: what else has to hold on a device, given the graph: how it was calibrated.
         choose: values for parameters that the user does not give, given the graph.
         low, high: parameters under which it gains least and most, for the range.
         error: the largest relative error of such predictions that was measured, 0 if none was.
@@ -112,7 +113,8 @@ class Change:
         ranked: whether `--all` tries it: not if it needs parameters or cannot gain.
         one_rank: whether it applies to the step of a single rank only.
         application: how `verify` makes it to a script, if it can.
-        only_measured: why `verify` measures it without a prediction, if so.
+        only_measured: why `verify` measures it without a prediction on a CPU, if so.
+        order: of several changes those with the lowest number come first; equal ones as requested.
         memory: its effect on the recorded allocations; takes them and the change's parameters, and
             returns them changed. None where the effect on memory is not known.
         memory_error: the largest relative error of predicted peaks that were measured; None where
@@ -123,6 +125,7 @@ class Change:
     group: str = "Anything"
     basis: str = ""
     assumptions: tuple[str, ...] = ()
+    evidence: Callable[[Graph], tuple[str, ...]] | None = None
     choose: Callable[[Graph], Mapping[str, Any]] | None = None
     low: Mapping[str, Any] = field(default_factory=dict)
     high: Mapping[str, Any] = field(default_factory=dict)
@@ -133,6 +136,7 @@ class Change:
     one_rank: bool = False
     application: Application | None = None
     only_measured: str = ""
+    order: int = 0
     memory: Callable[..., RecordedMemory] | None = None
     memory_error: float | None = None
 
@@ -175,7 +179,7 @@ class Change:
         """What has to hold for its prediction on this graph."""
         if self.on_cpu and self.on_cpu.assumptions and on_cpu(graph):
             return self.on_cpu.assumptions(graph)
-        return self.assumptions
+        return (*self.assumptions, *(self.evidence(graph) if self.evidence else ()))
 
     def based_on(self, graph: Graph) -> str:
         """Where its numbers come from on this graph."""

@@ -205,10 +205,11 @@ class Baseline:
             return None  # the time is predicted all the same
 
     def _chosen(self, requests: Sequence[Request]) -> list[Request]:
-        return [request.chosen(self.graph) for request in requests]
+        ordered = sorted(requests, key=lambda request: request.change.order)
+        return [request.chosen(self.graph) for request in ordered]
 
     def predict(self, requests: Sequence[Request]) -> tuple[Prediction, Simulation]:
-        """The effect of the changes, applied in this order, on the steps and their memory; raises
+        """The effect of the changes, by their `order`, on the steps and their memory; raises
         ChangeError if one does not apply, with the reason."""
         requests = self._chosen(requests)
         time, after = self._time_with(requests)
@@ -308,7 +309,7 @@ def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
 
     Args:
         graph: of the steps as they were measured.
-        requests: the changes, applied in this order.
+        requests: the changes, applied in this order; those of a higher `Change.order` come later.
 
     Raises:
         ChangeError: if one does not apply, with the reason.

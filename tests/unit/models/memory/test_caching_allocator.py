@@ -101,7 +101,10 @@ def test_unused_segments_are_returned_before_memory_runs_out() -> None:
         allocator.allocate(30 * MB)
 
 
-@pytest.mark.parametrize("seed", range(20))
+# 1,020 histories in all.
+@pytest.mark.parametrize(
+    "seed", [*range(20), *(pytest.param(n, marks=pytest.mark.full) for n in range(20, 340))]
+)
 @pytest.mark.parametrize(
     "settings", [AllocatorSettings(), AllocatorSettings(64 * MB), AllocatorSettings(expandable=True)]
 )

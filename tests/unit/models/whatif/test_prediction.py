@@ -257,7 +257,7 @@ def test_what_is_not_predicted_is_two_lines_and_each_gain_has_its_basis(tmp_path
     assert "upper bound" in lines[1]
     assert len(lines) == 4
     assert lines[2].startswith("run `stepscope calibrate FILE` on the same machine to predict: amp")
-    assert lines[3].startswith("not applicable: channels_last, cudnn_benchmark, faster_gpu")
+    assert lines[3].startswith("not applicable: channels_last, compile, cudnn_benchmark, faster_gpu")
 
 
 def test_a_device_that_the_file_does_not_name_is_given(file: Path) -> None:

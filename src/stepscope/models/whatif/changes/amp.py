@@ -10,7 +10,7 @@ from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.cpu.autocast import amp_on_cpu, autocast_assumptions
 from stepscope.models.whatif.cpu.calibrated import CpuPrediction, on_cpu
 from stepscope.models.whatif.parts.autocast_flow import data_table
-from stepscope.models.whatif.parts.gpu_precision import autocast_on_gpu, precise_gpu
+from stepscope.models.whatif.parts.gpu_precision import autocast_on_gpu, calibrated_time, precise_gpu
 from stepscope.models.whatif.parts.kernel_times import (
     bound_by_memory,
     compute_bound,
@@ -89,6 +89,7 @@ CHANGE = Change(
         "products run as fast as products of their sizes on this kind of GPU",
         "values in 16 bits are tracked by their sizes; the optimizer stays in 32 bits",
     ),
+    evidence=calibrated_time,
     low={"estimate": "low"},
     high={"estimate": "high"},
     error=0.13,

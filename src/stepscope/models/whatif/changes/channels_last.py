@@ -15,8 +15,8 @@ from stepscope.models.whatif.parts.gpu_precision import (
     NORMS,
     changes_of_layout,
     norm_ns,
-    precise_gpu,
     precisions_of_operators,
+    required_gpu,
 )
 from stepscope.models.whatif.parts.kernel_times import memory_rate
 from stepscope.models.whatif.parts.step_work import Kernels, StepWork, step_work
@@ -35,12 +35,7 @@ def channels_last(graph: Graph) -> Graph:
     that it moves. Convolutions themselves take as long as they did: in FP32 the library may choose
     faster or slower kernels. After or before `amp` it applies to 16 bits.
     """
-    gpu = precise_gpu(graph)
-    if gpu is None:
-        raise ChangeError(
-            "channels_last: needs shapes and a known NVIDIA GPU; record with `stepscope run`, or "
-            "name the device with --device"
-        )
+    gpu = required_gpu(graph, "channels_last")
     work = graph.once(step_work)
     rows = [row for row, call in enumerate(work.operators.calls) if call and "conv" in call.name]
     if not any(work.product_ns[row] for row in rows):

@@ -1,10 +1,8 @@
 """`kernel_fusion`: chains of elementwise kernels, fused."""
 
-from typing import NamedTuple
-
 import numpy as np
 
-from stepscope.base.arrays import Ids, Rows, Times
+from stepscope.base.arrays import Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.facts.annotate.device.kernel_kinds import is_of_library
 from stepscope.graph import Graph, removed_by, select, without
@@ -28,45 +26,25 @@ def kernel_fusion(graph: Graph, estimate: str = "typical") -> Graph:
     """
     if estimate not in _ESTIMATES:
         raise ChangeError(f"kernel_fusion: expected estimate={' or '.join(_ESTIMATES)}, found {estimate!r}")
-    fusion = graph.once(_fused)
-    length = graph.tasks["duration_ns"].copy()
-    length[fusion.first] = getattr(fusion, f"{estimate}_ns")
-    return fusion.graph.with_tasks(duration_ns=length[fusion.kept])
-
-
-class _Fusion(NamedTuple):
-    """What all estimates share.
-
-    Attributes:
-        graph: with the first kernel of each chain only, which takes as long as it did.
-        kept: its tasks in the graph before.
-        first: the first kernels, as numbered before.
-        low_ns, typical_ns, high_ns: how long each chain takes.
-    """
-
-    graph: Graph
-    kept: Rows
-    first: Rows
-    low_ns: Times
-    typical_ns: Times
-    high_ns: Times
-
-
-def _fused(graph: Graph) -> _Fusion:
     if not select(graph, category="kernel", on_device=True).any():
         raise ChangeError("kernel_fusion: these steps have no device work")
-    first, chain = _chains(graph)
+    first, chain = graph.once(_chains)
     if len(chain) == len(first):
         raise ChangeError("kernel_fusion: no two elementwise kernels are consecutive")
-    times = graph.tasks["duration_ns"][chain]
-    total, longest = np.add.reduceat(times, first), np.maximum.reduceat(times, first)
-    count = np.diff(np.append(first, len(chain)))
+    length = graph.tasks["duration_ns"].copy()
+    total = np.add.reduceat(length[chain], first)
+    longest = np.maximum.reduceat(length[chain], first)
+    mean = total // np.diff(np.append(first, len(chain)))
+    length[chain[first]] = {"low": total, "typical": longest, "high": mean}[estimate]
+    return without(graph.with_tasks(duration_ns=length), graph.once(_followers))
+
+
+def _followers(graph: Graph) -> Mask:
+    """All kernels of chains but the first, with their calls."""
+    first, chain = graph.once(_chains)
     followers = np.zeros(len(graph), np.bool_)
     followers[np.delete(chain, first)] = True
-    gone = removed_by(graph, followers)
-    fused = without(graph, gone)
-    _ = fused.links_by_source  # which graphs of other times share
-    return _Fusion(fused, np.flatnonzero(~gone), chain[first], total, longest, total // count)
+    return removed_by(graph, followers)
 
 
 def _chains(graph: Graph) -> tuple[Ids, Ids]:

@@ -6,7 +6,7 @@ from stepscope.models.kernels.gpu import BYTES, HALF, SINGLE, TF32, Gpu
 from stepscope.models.kernels.operators import padded, products_ns
 from stepscope.models.kernels.products import ALIGNED
 from stepscope.models.whatif.change import OURS, Change
-from stepscope.models.whatif.parts.gpu_precision import ALIGNED_ROWS, precise_gpu, precisions_of_operators
+from stepscope.models.whatif.parts.gpu_precision import ALIGNED_ROWS, precisions_of_operators, required_gpu
 from stepscope.models.whatif.parts.step_work import Kernels, StepWork, step_work
 
 
@@ -17,12 +17,7 @@ def pad_to_aligned(graph: Graph) -> Graph:
     elsewhere, such as those of a vocabulary of 50,257, run at a fraction of the rate. Combine it
     with `amp` or `tf32` where the steps were recorded in FP32, which loses nothing.
     """
-    gpu = precise_gpu(graph)
-    if gpu is None:
-        raise ChangeError(
-            "pad_to_aligned: needs shapes and a known NVIDIA GPU; record with `stepscope run`, or "
-            "name the device with --device"
-        )
+    gpu = required_gpu(graph, "pad_to_aligned")
     work = graph.once(step_work)
     if not misaligned(work):
         raise ChangeError("pad_to_aligned: every matrix product has rows of multiples of 16 bytes")

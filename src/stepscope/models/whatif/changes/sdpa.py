@@ -6,7 +6,7 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph, remove
 from stepscope.models.whatif.change import OURS, Change
 from stepscope.models.whatif.parts.fused_attention import SDPA, fused_kernels
-from stepscope.models.whatif.parts.gpu_precision import precise_gpu, precisions_of_operators
+from stepscope.models.whatif.parts.gpu_precision import precisions_of_operators, required_gpu
 from stepscope.models.whatif.parts.step_work import step_work
 
 
@@ -17,12 +17,7 @@ def sdpa(graph: Graph) -> Graph:
     backward, take the time of its operations and bytes; the others go, with what the CPU takes for
     them. Heads of more than 256 numbers stay as they are.
     """
-    gpu = precise_gpu(graph)
-    if gpu is None:
-        raise ChangeError(
-            "sdpa: needs shapes and a known NVIDIA GPU; record with `stepscope run`, or name the "
-            "device with --device"
-        )
+    gpu = required_gpu(graph, "sdpa")
     work = graph.once(step_work)
     fused = fused_kernels(work, gpu, precisions_of_operators(graph, work))
     if not fused:

@@ -19,7 +19,7 @@ from stepscope.models.whatif.parts.step_work import Kernels, StepWork
 SDPA = "sdpa"  # setting of a graph: its attention is fused
 _NEAR = 8  # operators between a product and the softmax: scale, mask, cast, dropout
 LARGEST_HEAD = 256  # numbers of a head that fused kernels take: PyTorch, `scaled_dot_product_attention`
-_VIEWS = (
+VIEWS = (
     *("view", "reshape", "transpose", "permute", "t", "expand", "unsqueeze", "squeeze", "slice"),
     *("select", "narrow", "detach", "flatten", "unflatten", "chunk", "split", "unbind", "contiguous"),
 )
@@ -58,7 +58,7 @@ def find_attention(work: StepWork) -> Iterator[Attention]:
     """Each call of attention that a fused kernel could compute."""
     later = np.argsort(work.ahead, kind="stable")
     ahead = work.ahead[later]
-    views = np.array([call is None or call.name in _VIEWS for call in work.operators.calls], np.bool_)
+    views = np.array([call is None or call.name in VIEWS for call in work.operators.calls], np.bool_)
     works = np.flatnonzero(~views & ~work.backward)
     for place in range(len(works)):
         ends = _ends(work, works, place)

@@ -8,18 +8,23 @@ and the CPU a call.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
-from stepscope.base.arrays import Mask
+from stepscope.base.arrays import Floats, Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
+from stepscope.models.calibration import find_device_calibration
 from stepscope.models.calibration.calibration import Operator
+from stepscope.models.calibration.device_calibration import calibrated_share
 from stepscope.models.kernels.gpu import BYTES, HALF, SINGLE, TF32, Gpu, find_gpu
 from stepscope.models.kernels.operators import (
     ATTENTION,
+    WEIGHTED,
     Convolution,
     Product,
     attention_ns,
@@ -38,8 +43,9 @@ from stepscope.models.whatif.parts.step_work import Kernels, StepWork, step_work
 # of `kernels.products` on a device that was left out.
 _LONGER = {"typical": 1.0, "low": 1.35, "high": 1 / 1.35}
 CHANNELS_LAST, ALIGNED_ROWS = "channels_last", "aligned_rows"  # settings of a graph
-_FLOOR_NS = 1000.0  # of a kernel that moves nothing, on any device: the shortest ones of an H200
+FLOOR_NS = 1000.0  # of a kernel that moves nothing, on any device: the shortest ones of an H200
 _SIXTEEN_BITS = (("c10::BFloat16",), ("c10::Half",))
+_LAYOUTS = re.compile("conv|norm")  # operators whose time depends on the layout of images
 NORMS = ("batch_norm", "cudnn_batch_norm_backward", "native_batch_norm_backward")
 _NATIVE_NORM = 1.2  # of FP32's time: batch norm leaves cuDNN in bfloat16; ResNet-50, U-Net on an H200
 _MIXED_SUM = 10 / 12  # of the bytes: one of two values read is in 16 bits
@@ -49,6 +55,17 @@ def precise_gpu(graph: Graph) -> Gpu | None:
     """The graph's GPU, if products can be predicted there: its rates are known, and shapes are."""
     gpu = find_gpu(device_of(graph))
     return gpu if gpu is not None and graph.once(_has_shapes) else None
+
+
+def required_gpu(graph: Graph, change: str) -> Gpu:
+    """The same; raises ChangeError without one."""
+    gpu = precise_gpu(graph)
+    if gpu is None:
+        raise ChangeError(
+            f"{change}: needs shapes and a known NVIDIA GPU; record with `stepscope run`, or name the "
+            "device with --device"
+        )
+    return gpu
 
 
 def _has_shapes(graph: Graph) -> bool:
@@ -70,10 +87,11 @@ def autocast_on_gpu(graph: Graph, gpu: Gpu, estimate: str = "typical", bfloat: b
     if not any(effect.half for effect in effects):
         raise ChangeError("amp: no matrix product or convolution runs in 32 bits")
     rate = memory_rate(graph) or bandwidth_reached(gpu)
-    model = _Autocast(work, gpu, effects, rate, bfloat, _LONGER[estimate], graph.settings)
+    timed = _timed_operators(graph, work, HALF)
+    model = _Autocast(work, gpu, effects, rate, bfloat, _LONGER[estimate], graph.settings, timed)
     rows = range(len(effects))
     casts = [model.casts(row) for row in rows]
-    moving = np.array([sum(map(model.cast_ns, sizes)) for sizes in casts])
+    moving = np.array([sum(_cast_ns(size, rate) for size in sizes) for sizes in casts])
     calls = np.array([len(sizes) for sizes in casts]) * work.simple_call_ns[work.backward.astype(np.int8)]
     fused = fused_kernels(work, gpu, [HALF] * len(rows)) if SDPA in graph.settings else {}
     kernels = [fused[row] if row in fused else model.kernels(row) for row in rows]
@@ -87,20 +105,54 @@ def tf32_on_gpu(graph: Graph, gpu: Gpu) -> Graph:
     nothing = np.zeros(len(rows))
     fused = fused_kernels(work, gpu, [TF32] * len(rows)) if SDPA in graph.settings else {}
     pads = ALIGNED_ROWS in graph.settings
-    kernels = [fused[row] if row in fused else _in_tf32(work, gpu, row, pads) for row in rows]
+    timed = _timed_operators(graph, work, TF32)
+    kernels = [fused[row] if row in fused else _in_tf32(work, gpu, row, pads, timed) for row in rows]
     return work.retimed(graph, kernels, nothing, nothing).having(TF32)
 
 
-def _in_tf32(work: StepWork, gpu: Gpu, row: int, pads: bool) -> Kernels:
+def _in_tf32(work: StepWork, gpu: Gpu, row: int, pads: bool, timed: Mapping[int, float]) -> Kernels:
     call = work.call(row)
     recorded, other = float(work.product_ns[row]), float(work.other_ns[row])
     products = work.products(row, pads) if call and call.floats else []
     if not products or not recorded:
         return Kernels(recorded, other)
+    if row in timed:
+        count = -1 if work.cells_ns[row] else launches_of(products)
+        return Kernels(timed[row] * recorded, timed[row] * other, count)
     if work.cells_ns[row]:
         cells = float(work.cells_ns[row])
         return Kernels(min(products_ns(products, TF32, gpu) + cells, recorded), other)
     return Kernels(min(products_ns(products, TF32, gpu), recorded), other, launches_of(products))
+
+
+def _timed_operators(graph: Graph, work: StepWork, precision: str) -> dict[int, float]:
+    """By operator: its time in a precision over that as recorded, as far as this device is calibrated.
+
+    Convolutions and norms were timed in the recorded layout, and products with the recorded rows.
+    """
+    calibration = find_device_calibration(graph.trace.metadata)
+    if calibration is None:
+        return {}
+    images, rows = CHANNELS_LAST in graph.settings, ALIGNED_ROWS in graph.settings
+    as_tf32 = work.with_product(in_tf32(graph))
+    found = {
+        row: calibration.ratio(call.signature, precision, TF32 if as_tf32[row] else SINGLE)
+        for row, call in enumerate(work.operators.calls)
+        if call and not (images and _LAYOUTS.search(call.name)) and not (rows and work.products(row))
+    }
+    return {row: ratio for row, ratio in found.items() if ratio is not None}
+
+
+def calibrated_time(graph: Graph) -> tuple[str, ...]:
+    """A sentence about the share of device time whose operators were timed on this device."""
+    calibration = find_device_calibration(graph.trace.metadata)
+    if calibration is None:
+        return ()
+    share = calibrated_share(graph.trace, calibration)
+    return (
+        f"operators with {share:.0%} of the device time of forward and backward gain what they gained "
+        f"alone ({calibration}); the others by their sizes",
+    )
 
 
 def precisions_of_operators(graph: Graph, work: StepWork) -> list[str]:
@@ -113,6 +165,26 @@ def precisions_of_operators(graph: Graph, work: StepWork) -> list[str]:
     if TF32 in graph.settings:
         tf32[:] = True
     return np.where(half, HALF, np.where(tf32, TF32, SINGLE)).tolist()
+
+
+def fused_casts_ns(graph: Graph, work: StepWork) -> Floats:
+    """The time of casts under `amp` that a compiler fuses: all but those of weights and their gradients."""
+    gpu, nothing = precise_gpu(graph), np.zeros(len(work.operators.rows))
+    if HALF not in graph.settings or gpu is None:
+        return nothing
+    # After `amp` kernels move fewer bytes than their recorded shapes say, and seem too fast.
+    rate = min(memory_rate(graph) or np.inf, bandwidth_reached(gpu))
+    for row, effect in enumerate(effects_of(graph, work.operators, policy_of("cuda"))):
+        call = work.forward_call(row) or work.call(row)
+        weights = [prod(size) for size in call.floats[1:]] if call and call.name in WEIGHTED else []
+        sizes = [size for size in (*effect.down, *effect.up) if size not in weights]
+        nothing[row] = sum(_cast_ns(size, rate) for size in sizes)
+    return nothing
+
+
+def _cast_ns(elements: int, rate: float) -> float:
+    """Reads a value in one precision and writes it in the other."""
+    return (BYTES[SINGLE] + BYTES[HALF]) * elements / rate + FLOOR_NS
 
 
 def _flags(values: Iterable[bool]) -> Mask:
@@ -130,7 +202,7 @@ def changes_of_layout(call: Operator, forward: Operator | None, gpu: Gpu) -> tup
         return 0.0, 0
     passes = 2 if backward else 1
     elements = convolution.inputs + convolution.results
-    return passes * (transposing_ns(elements, gpu) + 2 * _FLOOR_NS), 2 * passes
+    return passes * (transposing_ns(elements, gpu) + 2 * FLOOR_NS), 2 * passes
 
 
 def norm_ns(call: Operator, precision: str, rate: float) -> float:
@@ -140,7 +212,7 @@ def norm_ns(call: Operator, precision: str, rate: float) -> float:
     """
     passes = 5 if call.name.endswith("backward") else 3
     size = float(np.prod(next(iter(tensors(call)), (0,))))
-    return passes * BYTES[precision] * size / rate + 2 * _FLOOR_NS
+    return passes * BYTES[precision] * size / rate + 2 * FLOOR_NS
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +224,7 @@ class _Autocast:
         bfloat: whether 16 bits are bfloat16, else float16.
         longer: than predicted that products take, as a factor.
         settings: of the graph.
+        timed: time in 16 bits over that in FP32, of operators that were timed on this device.
     """
 
     work: StepWork
@@ -161,18 +234,25 @@ class _Autocast:
     bfloat: bool
     longer: float
     settings: frozenset[str]
+    timed: Mapping[int, float]
 
     def casts(self, row: int) -> tuple[int, ...]:
         """Elements of each value that is cast at an operator."""
         effect = self.effects[row]
         return (*effect.down, *effect.up)
 
-    def cast_ns(self, elements: int) -> float:
-        """Reads a value in one precision and writes it in the other."""
-        return (BYTES[SINGLE] + BYTES[HALF]) * elements / self.rate + _FLOOR_NS
-
     def kernels(self, row: int) -> Kernels:
-        """The kernels of an operator, without its casts."""
+        """The kernels of an operator, without its casts; as timed on this device, if it was."""
+        kernels = self._by_size(row)
+        if row not in self.timed or not self._computes_in_half(row):
+            return kernels
+        # The sum was timed; its parts are divided as by size.
+        longer = self.timed[row] * float(self.work.device_ns[row]) / max(sum(kernels[:2]), 1.0)
+        return kernels._replace(
+            multiplied_ns=longer * kernels.multiplied_ns, other_ns=longer * kernels.other_ns
+        )
+
+    def _by_size(self, row: int) -> Kernels:
         work, call, effect = self.work, self.work.call(row), self.effects[row]
         recorded, other = float(work.product_ns[row]), float(work.other_ns[row])
         if call is None or not self._computes_in_half(row):
@@ -227,7 +307,7 @@ class _Autocast:
 
     def _bytes_ns(self, time: float, row: int, bytes_left: float) -> float:
         """A time less what bytes are saved: what it is longer than bytes need does not shrink."""
-        floor = min(time, float(self.work.kernels[row]) * _FLOOR_NS)
+        floor = min(time, float(self.work.kernels[row]) * FLOOR_NS)
         if time <= floor:
             return time
         moved = float(self.work.moved[row])

@@ -126,7 +126,7 @@ class StepWork:
             called: what they cost the CPU, before its first task, ns.
         """
         multiplied, other, count, pace = (np.array(column) for column in zip(*kernels, strict=True))
-        surplus = self._surplus(graph, count)
+        surplus = self.surplus(graph, count, self.replaced)
         length = graph.tasks["duration_ns"].astype(np.float64)
         works = graph.on_device & (self.of_task >= 0) & ~surplus
         for time, rows in ((multiplied, works & self.replaced), (other, works & ~self.replaced)):
@@ -139,11 +139,12 @@ class StepWork:
             np.add.at(length, place[has], extra[has])
         return remove(graph.with_tasks(duration_ns=np.rint(length)), surplus)
 
-    def _surplus(self, graph: Graph, count: Ids) -> Mask:
-        """Kernels beyond the count of an operator, the shortest, and what clears memory for them."""
+    def surplus(self, graph: Graph, count: Ids, kernels: Mask) -> Mask:
+        """Some kernels beyond an operator's count, the shortest, and what clears memory for them; of
+        an operator with the count -1 none."""
         changed = np.append(count >= 0, False)[self.of_task]
         result = changed & graph.on_device & graph.tasks.text("category").mask("memset")
-        rows = np.flatnonzero(changed & self.replaced)
+        rows = np.flatnonzero(changed & kernels)
         rows = rows[np.lexsort((-graph.tasks["duration_ns"][rows], self.of_task[rows]))]
         owner = self.of_task[rows]
         place = np.arange(len(rows)) - np.searchsorted(owner, owner)

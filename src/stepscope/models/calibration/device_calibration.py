@@ -1,0 +1,152 @@
+"""A device's calibration: times of single operators on it, in each precision.
+
+It belongs to a device and a version of torch: all captures of these share it, and each adds the
+operators that it has.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from stepscope.base.arrays import Floats
+from stepscope.errors import ChangeError
+from stepscope.facts.annotate.links.launches import device_work, launch_of
+from stepscope.models.calibration.calibration import (
+    STAGES,
+    ScriptOperators,
+    find_operators,
+    in_child,
+    path_of_key,
+    require_torch,
+    write_calibration,
+)
+from stepscope.trace.trace import Metadata, Trace
+
+PRECISIONS = ("fp32", "tf32", "half")  # of times of an operator
+_SECONDS = 100.0  # of timing; with what starts and ends it two minutes
+_LEAST_SHARE = 0.0002  # of device time that an operator must have to be timed; chosen
+_VERSION = 1  # of the file's format: a file of another version has another key
+
+
+@dataclass(frozen=True)
+class DeviceCalibration:
+    """Times of operators on a device, ns.
+
+    Attributes:
+        device: its name.
+        torch: the version.
+        date: of the latest measurement, YYYY-MM-DD.
+        operators: by signature a time for each of `PRECISIONS`; None where the call is not possible.
+    """
+
+    device: str
+    torch: str
+    date: str
+    operators: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path | None:
+        """Its file; None without a cache."""
+        return _path(self.device, self.torch)
+
+    def ratio(self, signature: str, precision: str, before: str = "fp32") -> float | None:
+        """Its time in one of `PRECISIONS` over that in another; None if it was not timed in both."""
+        times = dict(zip(PRECISIONS, self.operators.get(signature, ()), strict=False))
+        now, then = times.get(precision), times.get(before)
+        return now / then if now and then else None
+
+    def __str__(self) -> str:
+        return f"calibration of {self.date} on {self.device}, torch {self.torch}"
+
+
+def _path(device: str, torch: str) -> Path | None:
+    text = json.dumps([_VERSION, device, torch])
+    return path_of_key(hashlib.blake2b(text.encode(), digest_size=8).hexdigest())
+
+
+def find_device_calibration(metadata: Metadata) -> DeviceCalibration | None:
+    """The calibration for traces of this device and software, or None."""
+    path = _path(_device_name(metadata), metadata.framework_version)
+    if path is None:
+        return None
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        return DeviceCalibration(**json.loads(path.read_text("utf-8")))
+    return None
+
+
+def _device_name(metadata: Metadata) -> str:
+    return next((str(device.get("name", "")) for device in metadata.devices), "")
+
+
+def calibrate_device(
+    trace: Trace, *, device: str = "cuda", afresh: bool = False, seconds: float = _SECONDS
+) -> DeviceCalibration:
+    """The calibration of a trace's device, with its operators, those with most device time first.
+
+    Args:
+        trace: with shapes, recorded on a device like the one here.
+        device: where to time them, as torch names it.
+        afresh: time operators again that were.
+        seconds: after which no further operator is timed.
+
+    Raises:
+        ChangeError: if the device is another one than the trace's, or torch is.
+    """
+    name, version = _device_name(trace.metadata), trace.metadata.framework_version
+    known = None if afresh else find_device_calibration(trace.metadata)
+    before = dict(known.operators) if known else {}
+    wanted = [text for text in wanted_operators(trace) if text not in before]
+    if known and not wanted:
+        return known
+    facts = in_child("measure_device", {"device": device, "operators": wanted, "seconds": seconds})
+    if facts["name"] != name:
+        raise ChangeError(
+            f"the trace was recorded on {name or 'an unknown device'}, but this machine has "
+            f"{facts['name'] or 'no GPU that torch can use'}; calibrate where the trace was recorded"
+        )
+    require_torch(version, facts["torch"])
+    base = known or DeviceCalibration(name, version, "")
+    today = datetime.date.today().isoformat()
+    calibration = replace(base, date=today, operators={**before, **facts["operators"]})
+    write_calibration(calibration.path, asdict(calibration))
+    return calibration
+
+
+def calibrated_share(trace: Trace, calibration: DeviceCalibration) -> float:
+    """The share of device time of forward and backward whose operators were timed."""
+    operators, time = _operators(trace)
+    timed = [
+        call is not None and calibration.ratio(call.signature, "half") is not None for call in operators.calls
+    ]
+    return float(time[timed].sum() / max(time.sum(), 1.0))
+
+
+def wanted_operators(trace: Trace) -> list[str]:
+    """Signatures of operators of FP32 values, those with most device time first."""
+    operators, time = _operators(trace)
+    total: dict[str, float] = {}
+    for call, spent in zip(operators.calls, time.tolist(), strict=True):
+        if call is not None and call.floats:
+            total[call.signature] = total.get(call.signature, 0.0) + spent
+    least = _LEAST_SHARE * float(time.sum())
+    return sorted((text for text, spent in total.items() if spent > least), key=lambda text: -total[text])
+
+
+def _operators(trace: Trace) -> tuple[ScriptOperators, Floats]:
+    """The outermost operators of forward and backward, and the device time of each, ns."""
+    events = trace.events
+    operators = find_operators(trace, events.text("stage").mask(*STAGES))
+    rows = np.flatnonzero(device_work(trace))
+    caller = launch_of(trace)[rows]
+    place = np.where(caller >= 0, np.append(operators.around, -1)[caller], -1)
+    known = place >= 0
+    time = np.bincount(place[known], events["duration_ns"][rows][known], len(operators.rows))
+    return operators, time.astype(np.float64)
