@@ -1,7 +1,5 @@
 """The line that has a number which a call takes from elsewhere: a variable, an option, a settings file."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple

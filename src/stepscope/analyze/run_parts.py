@@ -1,7 +1,5 @@
 """Findings on parts of the whole run, which the recorded steps may not show."""
 
-from __future__ import annotations
-
 from stepscope.analyze.finding import Finding, Place
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.facts.summary.facts import RunPlace

@@ -3,8 +3,6 @@
 A backward event has the attribution of its forward event.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

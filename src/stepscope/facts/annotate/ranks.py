@@ -1,7 +1,5 @@
 """Several ranks: offsets of their clocks, repeated recordings, files that hold several ranks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Hashable, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Calls with the same path merged, level by level, in preorder."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Trees made of other trees: merged, aligned for a comparison, or turned bottom-up."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate

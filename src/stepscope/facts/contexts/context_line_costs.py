@@ -1,7 +1,5 @@
 """Costs of source lines from a calling-context tree, callees included."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 

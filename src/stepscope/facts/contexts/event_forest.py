@@ -4,8 +4,6 @@ The events come first and keep their numbers. Synthetic elements follow: the roo
 whose calls the file does not record, and parents for device work and memory without a launch.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

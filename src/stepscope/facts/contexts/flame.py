@@ -4,8 +4,6 @@ Boxes are in preorder, the largest sibling first, so that a page lays them out i
 begins where the previous box of its level ends, or where its caller begins.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a table or a flame graph shows of each node: one number, a short label, the hot path."""
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import Any

@@ -8,8 +8,6 @@ from, with the share of each. Backward operations are below the lines of their f
 Source: DEEPCONTEXT sections 4.1 and 4.3.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, Mask

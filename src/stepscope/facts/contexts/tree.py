@@ -1,7 +1,5 @@
 """The calling-context tree: a table of nodes in preorder, with metrics at each node."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What recording costs in each part of a step, from recorded and unrecorded steps of one run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

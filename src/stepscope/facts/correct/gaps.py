@@ -8,8 +8,6 @@ Source: PyTorch, torch/csrc/profiler/collection.cpp (`begin_op`) and
 torch/csrc/autograd/profiler_kineto.cpp (`onFunctionExit`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ work, a median over all of them is of none. The recorder sorts unrecorded steps 
 into kinds; a recorded step is of the kind that leaves a possible cost for each of its events.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

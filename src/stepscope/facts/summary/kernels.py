@@ -1,7 +1,5 @@
 """Kernels by name and kind, or operators without a device: their time, rates and efficiency."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

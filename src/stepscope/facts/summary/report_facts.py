@@ -1,7 +1,5 @@
 """The facts of a report: one rank, means over its steps."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stepscope.base.arrays import Floats, Mask, Rows

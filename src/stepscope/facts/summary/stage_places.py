@@ -5,8 +5,6 @@ main process, it samples the line that the training loop executes. The function 
 has a place for each line; any other has one, with its most frequent line.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """Events chosen by an operation, a module, a line or a name, and the operations that hold them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Source: the Trace Event Format (Google, 2016), sections on complete, metadata and flow events.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

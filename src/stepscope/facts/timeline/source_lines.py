@@ -9,8 +9,6 @@ when recording started: these have the line that was running then. They enclose 
 are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache

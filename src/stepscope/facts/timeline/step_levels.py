@@ -1,7 +1,5 @@
 """The first two levels: the steps of each rank, and the stages of a step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

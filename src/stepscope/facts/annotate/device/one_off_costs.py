@@ -4,8 +4,6 @@ Nothing in a recording says so of a call. A call of the driver or runtime counts
 it takes far longer than such a call usually does; and never if later steps pay it again.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -14,8 +14,6 @@ A wait may last longer than the work: `jax.block_until_ready` goes through a tre
 Python, and a small program has ended before its call returns. All of it is time of the call.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

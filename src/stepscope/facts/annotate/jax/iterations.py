@@ -6,8 +6,6 @@ it. The iteration begins with the call that follows the longest pause, in which 
 waits or prints.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import NamedTuple
 

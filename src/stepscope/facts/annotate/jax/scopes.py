@@ -11,8 +11,6 @@ Source: JAX, jax/_src/source_info_util.py; TensorFlow, tensorflow/python/eager/b
 keras/src/backend/common/name_scope.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache

@@ -8,8 +8,6 @@ gradient of a parameter belongs to the module of the parameter, too.
 Source: torch/_inductor/codegen/wrapper.py, and `get_kernel_metadata` in torch/_inductor/utils.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

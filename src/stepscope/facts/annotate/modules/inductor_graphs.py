@@ -6,8 +6,6 @@ are the time of the range between two operators. An event that was made from sev
 to the innermost module around all of them; its time divides by their work (`module_shares`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property

@@ -6,8 +6,6 @@ with it. Optimizers that step one after the other, with no pass between them, sh
 LBFGS and Lightning run the passes inside the step: `optimizer.step(closure)`.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -17,8 +17,6 @@ order of start, `stage` is what is known of each, -1 if nothing, and `loop` and 
 of the training loop's thread, all of them and those without a stage yet; shape (n,) each.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

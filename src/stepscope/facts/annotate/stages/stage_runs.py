@@ -1,7 +1,5 @@
 """The unbroken runs of each stage within each step: the table `stages`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -6,8 +6,6 @@ Calls between the begin and the end of a stream's capture start nothing: they ar
 graph.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

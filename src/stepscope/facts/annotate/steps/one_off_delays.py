@@ -1,7 +1,5 @@
 """Operators that took long once: delays by a busy machine, as far as a trace shows them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stepscope.base.arrays import Rows

@@ -1,7 +1,5 @@
 """Where each training step begins and ends."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Statistics of a part of the axis: what is busy, what is idle and why, what runs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import msgspec

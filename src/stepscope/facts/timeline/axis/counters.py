@@ -4,8 +4,6 @@ A tile that is not exact has the least and the most of each bin, so that no peak
 many changes a bin holds. A share of time, such as utilization, has its mean in each bin.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

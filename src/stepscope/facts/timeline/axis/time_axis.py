@@ -5,8 +5,6 @@ exact tile holds each of its slices, so nothing finer needs to be asked for. Any
 slices that are as long as a bin, and how much of each bin all slices cover, these included.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise

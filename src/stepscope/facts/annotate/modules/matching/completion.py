@@ -8,8 +8,6 @@ supplied leaf belongs to the block. Blocks that differ in their inner blocks are
 purpose, and stay so.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass

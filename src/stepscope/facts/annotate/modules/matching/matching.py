@@ -8,8 +8,6 @@ them; otherwise its nodes, last first, are aligned with the operators of the for
 Source: HOTLINE section 4.3.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
