@@ -29,19 +29,12 @@ _KERNEL_NUMBER = re.compile(r"^graph_\d+_")
 
 
 class CompiledOperators(NamedTuple):
-    """What compiled programs add to the modules of events.
+    """What compiled programs add to the modules of events."""
 
-    Attributes:
-        module: of each event that a program's code identifies, -1 elsewhere, shape (events,).
-        calls: of each module inside of programs, shape (modules,).
-        shares: the table `module_shares`.
-        unknown: how many calls of programs have no modules.
-    """
-
-    module: Ids32
-    calls: Ids
-    shares: Table
-    unknown: int
+    module: Ids32  # of each event that a program's code identifies, -1 elsewhere, shape (events,)
+    calls: Ids  # of each module inside of programs, shape (modules,)
+    shares: Table  # the table `module_shares`
+    unknown: int  # how many calls of programs have no modules
 
     def warnings(self) -> list[WarningRow]:
         """What the user should know."""
