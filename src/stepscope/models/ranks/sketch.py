@@ -60,7 +60,7 @@ class Sketch(msgspec.Struct, frozen=True):
     kernels: dict[str, tuple[float, float]]
     has_device: bool = False  # whether a device computes, of which the name may be unknown
     calls: Calls = Calls()
-    kernel_steps: bytes = b""  # the duration of the longest kernels by step, see `kernel_times.by_step`
+    kernel_steps: bytes = b""  # the duration of the longest kernels by step, see `by_step`
     # the share of a core that its training thread got while it could run, None if unknown
     core_share: float | None = None
     # of each of `kernels`, the durations that 10 and 90 % are below
