@@ -42,6 +42,8 @@ _TERMS = (
     *("Lane", "Resource", "Verdict", "Finding"),
 )
 _SECTION = re.compile(r"^(Attributes|Query):\n", re.MULTILINE)
+_COMMENT = re.compile(r"    # (.*)")
+_FIELD = re.compile(r"    (\w+): .*?(?:  # (.*))?$")
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,24 @@ class Docs:
         body, *rest = _SECTION.split(inspect.cleandoc(documented.__doc__ or ""))
         entries = re.split(r"\n(?=\S)", dedent(rest[1]).strip()) if rest else []
         pairs = (" ".join(entry.split()).partition(": ") for entry in entries)
-        return cls(body.strip(), {name: meaning for name, _, meaning in pairs})
+        found = {name: meaning for name, _, meaning in pairs}
+        return cls(
+            body.strip(), found or (_field_comments(documented) if isinstance(documented, type) else {})
+        )
+
+
+def _field_comments(struct: Struct) -> dict[str, str]:
+    """The meanings of fields by name, from the comments behind them, or above them."""
+    found: dict[str, str] = {}
+    above: list[str] = []
+    for line in inspect.getsource(struct).splitlines():
+        if comment := _COMMENT.match(line):
+            above.append(comment[1])
+            continue
+        if (field := _FIELD.match(line)) and (meaning := " ".join([*above, field[2] or ""]).strip()):
+            found[field[1]] = meaning if meaning.endswith(".") else f"{meaning}."
+        above = []
+    return found
 
 
 def referenced(roots: Iterable[Struct]) -> list[Struct]:

@@ -7,8 +7,7 @@ import numpy as np
 from generated_jobs.faults import RANKS_PER_NODE
 from generated_jobs.job import Job
 from stepscope.models.ranks.calls import CallColumns, CallKind, Calls, ranks_in_short
-from stepscope.models.ranks.kernel_times import packed_by_step
-from stepscope.models.ranks.sketch import Sketch
+from stepscope.models.ranks.sketch import Sketch, packed_by_step
 from stepscope.trace.schema import STAGES
 
 

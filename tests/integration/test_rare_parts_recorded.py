@@ -10,7 +10,7 @@ import pytest
 from test_run import RUN, start, write
 
 import stepscope
-from stepscope.facts.correct.step_groups import step_groups
+from stepscope.facts.correct.costs import step_groups
 
 pytestmark = pytest.mark.full
 

@@ -29,52 +29,33 @@ _SAME_EVIDENCE = 0.5  # of the events of the smaller finding
 
 
 class Heading(msgspec.Struct, frozen=True):
-    """What is shown above the findings.
+    """What is shown above the findings."""
 
-    Attributes:
-        source: the path of the trace.
-        rules: the number of applied rules.
-        excludes_warm_up: whether a first warm-up step was excluded.
-        of_tree: what a calling-context tree has times of: `operators`, or `device work` while
-            instructions are sampled; empty for other sources.
-        without_lines: whether `stepscope run` records no lines of its framework.
-        notes: what to know about the steps before reading the findings.
-        unit: what times are per: `step`; `run` of contexts of a whole run without known steps.
-        steps: the steps and what their device does, as in the report; None of a tree, which has no
-            order in time.
-        work_is_missing: whether device work is missing in the file, so that only findings about
-            recorded work count.
-        step_ms, steady_ms: mean length of a step as recorded, and without one-off costs and delays.
-        rank: the analyzed rank.
-        job: what all ranks show together; None for a single one.
-    """
-
-    source: str
-    rules: int
-    excludes_warm_up: bool = False
+    source: str  # the path of the trace
+    rules: int  # the number of applied rules
+    excludes_warm_up: bool = False  # whether a first warm-up step was excluded
+    # what a calling-context tree has times of: `operators`, or `device work` while instructions are
+    # sampled; empty for other sources
     of_tree: str = ""
-    without_lines: bool = False
-    notes: tuple[str, ...] = ()
-    unit: str = "step"
+    without_lines: bool = False  # whether `stepscope run` records no lines of its framework
+    notes: tuple[str, ...] = ()  # what to know about the steps before reading the findings
+    unit: str = "step"  # what times are per: `step`; `run` of contexts of a whole run without known steps
+    # the steps and what their device does, as in the report; None of a tree, which has no order in time
     steps: StepTimes | None = None
+    # whether device work is missing in the file, so that only findings about recorded work count
     work_is_missing: bool = False
-    step_ms: float = 0.0
-    steady_ms: float = 0.0
-    rank: int = 0
-    job: JobFindings | None = None
+    step_ms: float = 0.0  # mean length of a step as recorded
+    steady_ms: float = 0.0  # the same without one-off costs and delays
+    rank: int = 0  # the analyzed rank
+    job: JobFindings | None = None  # what all ranks show together; None for a single one
 
 
 class Analysis(msgspec.Struct, frozen=True):
-    """What the rules find on the steps of one rank: plain data, which can be kept.
+    """What the rules find on the steps of one rank: plain data, which can be kept."""
 
-    Attributes:
-        heading: what the findings are of.
-        findings: by severity and then by gain.
-        together: what the first `MOST_GROUPS` groups save together; None if too few are simulated.
-    """
-
-    heading: Heading
-    findings: tuple[Finding, ...]
+    heading: Heading  # what the findings are of
+    findings: tuple[Finding, ...]  # by severity and then by gain
+    # what the first `MOST_GROUPS` groups save together; None if too few are simulated
     together: Gain | None = None
 
     def to_json(self) -> dict[str, Any]:

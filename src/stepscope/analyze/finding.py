@@ -19,18 +19,12 @@ _LIBRARY = re.compile(r"(^|/)(site-packages|dist-packages|lib/python3[^/]*)/")
 
 
 class Patch(msgspec.Struct, frozen=True):
-    """Lines of the user's program, and what to replace them with.
+    """Lines of the user's program, and what to replace them with."""
 
-    Attributes:
-        file: as recorded.
-        line: the first of them.
-        before, after: one or more lines without indentation, the same number of each.
-    """
-
-    file: str
-    line: int
-    before: str
-    after: str
+    file: str  # as recorded
+    line: int  # the first of them
+    before: str  # one or more lines without indentation
+    after: str  # as many lines
 
     @property
     def text(self) -> str:
@@ -156,21 +150,13 @@ def short_path(file: str) -> str:
 
 
 class Gain(msgspec.Struct, frozen=True, eq=False):
-    """The time that a fix could save.
+    """The time that a fix could save."""
 
-    Attributes:
-        ms: per step.
-        note: the assumption; without a simulated change, the meaning of the upper bound.
-        changes: the simulated changes, as `stepscope whatif` takes them; may be empty.
-        range_ms: least and greatest gain; None without a simulated change.
-        edit: the number of the simulated fix, for `Gains.combined`; None for a bound.
-    """
-
-    ms: float
-    note: str = ""
-    changes: tuple[str, ...] = ()
-    range_ms: tuple[float, float] | None = None
-    edit: int | None = None
+    ms: float  # per step
+    note: str = ""  # the assumption; without a simulated change, the meaning of the upper bound
+    changes: tuple[str, ...] = ()  # the simulated changes, as `stepscope whatif` takes them; may be empty
+    range_ms: tuple[float, float] | None = None  # least and greatest gain; None without a simulated change
+    edit: int | None = None  # the number of the simulated fix, for `Gains.combined`; None for a bound
 
     def __eq__(self, other: object) -> bool:
         """Whether all but the number is equal, which depends on the order in which rules ran."""
@@ -204,28 +190,18 @@ class Gain(msgspec.Struct, frozen=True, eq=False):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Events of one name at one place of the program: evidence of a finding.
+    """Events of one name at one place of the program: evidence of a finding."""
 
-    Attributes:
-        name: the name of the events.
-        stage, module: the stage and the path of the module that they belong to.
-        file, line, function: the user's code that caused them; empty or None if unknown.
-        count: number of events per step.
-        ms: time per step.
-        events: events.id of each.
-        contexts: nodes of the calling-context tree.
-    """
-
-    name: str
-    stage: str
-    module: str
-    file: str
-    line: int | None
+    name: str  # the name of the events
+    stage: str  # that they belong to
+    module: str  # the path of the module that they belong to
+    file: str  # the user's code that caused them; empty if unknown
+    line: int | None  # None if unknown
     function: str
-    count: float
-    ms: float
-    events: tuple[int, ...] = ()
-    contexts: tuple[int, ...] = ()
+    count: float  # number of events per step
+    ms: float  # time per step
+    events: tuple[int, ...] = ()  # events.id of each
+    contexts: tuple[int, ...] = ()  # nodes of the calling-context tree
 
     @property
     def where(self) -> str:
@@ -249,36 +225,21 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """A result of a rule.
+    """A result of a rule."""
 
-    Attributes:
-        what: one sentence on what is slow.
-        advice: what to do.
-        evidence: the places, by time; never empty.
-        gain: the time that a fix could save.
-        step_ms: mean step length, ms.
-        rule: the name of the rule, which `apply_rules` enters.
-        rank: the analyzed rank.
-        cause: findings of one cause are shown together; the name of the rule by default.
-        limit: the highest severity that the evidence supports.
-        patch: the lines to change, where the object to change is created in one known call.
-        steady_ms: the same without first-use costs and one-off delays; shares are of it.
-        certain: the part of the gain that other processes on the machine cannot explain, 0 to 1.
-        of: what the gain is a share of: `step`, or `run`, whose time per step the two lengths are then.
-    """
-
-    what: str
-    advice: str
-    evidence: tuple[Place, ...]
-    gain: Gain
-    step_ms: float
-    rule: str = ""
-    rank: int = 0
-    cause: str = ""
-    limit: str = "critical"
-    steady_ms: float = 0.0
-    patch: Patch | None = None
-    certain: float = 1.0
+    what: str  # one sentence on what is slow
+    advice: str  # what to do
+    evidence: tuple[Place, ...]  # the places, by time; never empty
+    gain: Gain  # the time that a fix could save
+    step_ms: float  # mean step length, ms
+    rule: str = ""  # the name of the rule, which `apply_rules` enters
+    rank: int = 0  # the analyzed rank
+    cause: str = ""  # findings of one cause are shown together; the name of the rule by default
+    limit: str = "critical"  # the highest severity that the evidence supports
+    steady_ms: float = 0.0  # the same without first-use costs and one-off delays; shares are of it
+    patch: Patch | None = None  # the lines to change, where the object to change is created in one known call
+    certain: float = 1.0  # the part of the gain that other processes on the machine cannot explain, 0 to 1
+    # what the gain is a share of: `step`, or `run`, whose time per step the two lengths are then
     of: str = "step"
 
     @property

@@ -10,7 +10,7 @@ from stepscope.analyze.finding import WARNING
 from stepscope.base.arrays import Floats, Mask, Rows
 from stepscope.facts.annotate.device.idle import cause_names, exposed_communication, windows
 from stepscope.facts.annotate.device.idle import python_time as intervals_of_python
-from stepscope.facts.annotate.steps.one_off_delays import one_off_delays
+from stepscope.facts.annotate.device.one_off_costs import one_off_delays
 from stepscope.facts.summary.facts import Summary
 from stepscope.facts.summary.kernels import WorkBounds
 from stepscope.facts.summary.report_facts import summarize

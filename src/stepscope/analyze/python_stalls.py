@@ -28,34 +28,21 @@ _EVER = 2**62  # ns: later than every event
 
 @dataclass(frozen=True)
 class PythonStalls:
-    """Python stalls at the same places of every step.
+    """Python stalls at the same places of every step."""
 
-    Attributes:
-        spans: their intervals.
-        longest_ms: the longest.
-        before, after: the events of its step before and after the longest, or -1.
-    """
-
-    spans: Intervals
-    longest_ms: float
-    before: int
-    after: int
+    spans: Intervals  # their intervals
+    longest_ms: float  # the longest
+    before: int  # the event of its step before the longest, or -1
+    after: int  # the one after it, or -1
 
 
 @dataclass(frozen=True)
 class StalledRanges:
-    """What the training loop's thread is in during some gaps.
+    """What the training loop's thread is in during some gaps."""
 
-    Attributes:
-        rows: the ranges and frames with much of the time; where there are none, the calls before
-            the gaps.
-        spent: the time of the gaps in each, ns.
-        outside: the time in no range, ns; steps of JAX are no ranges.
-    """
-
-    rows: Rows
-    spent: Ids
-    outside: int
+    rows: Rows  # the ranges and frames with much of the time; where there are none, the calls before the gaps
+    spent: Ids  # the time of the gaps in each, ns
+    outside: int  # the time in no range, ns; steps of JAX are no ranges
 
 
 def python_of_the_loop(context: RuleContext) -> Intervals:

@@ -49,19 +49,12 @@ _HOST, _AUTOGRAD, _DEVICE = range(3)
 
 @dataclass(frozen=True)
 class ContextTrace:
-    """A calling-context tree as a trace.
+    """A calling-context tree as a trace."""
 
-    Attributes:
-        trace: one event per node that was called or ran.
-        node: contexts.id of each event, int64, shape (events,).
-        calls: number of calls of each event, float64, shape (events,).
-        steps: number of training steps: how often the optimizer stepped, at least 1.
-    """
-
-    trace: Trace
-    node: Ids
-    calls: Floats
-    steps: int
+    trace: Trace  # one event per node that was called or ran
+    node: Ids  # contexts.id of each event, int64, shape (events,)
+    calls: Floats  # number of calls of each event, float64, shape (events,)
+    steps: int  # number of training steps: how often the optimizer stepped, at least 1
 
 
 def trace_from_contexts(tree: ContextTree, metadata: Metadata) -> ContextTrace:

@@ -12,8 +12,6 @@ and may depend on their neighbors.
   A gap in the tail that is too wide for that, and steps beyond what the law allows, are outlying.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import reduce

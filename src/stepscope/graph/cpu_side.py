@@ -54,26 +54,16 @@ class Cuts:
 
 @dataclass(frozen=True)
 class TaskPieces:
-    """Tasks of CPU threads, sorted by thread and time.
+    """Tasks of CPU threads, sorted by thread and time."""
 
-    Attributes:
-        track: the thread of each task.
-        owner: the innermost event, -1 for none.
-        start_ns: measured start.
-        duration_ns: measured length.
-        gap_ns: time until the next task of the thread.
-        of_event: for each event of the trace, its first task, or -1; the next task if the event
-            has no self time.
-        of_cut: for each cut, the task that it starts.
-    """
-
-    track: Ids
-    owner: Ids
-    start_ns: Times
-    duration_ns: Times
-    gap_ns: Times
+    track: Ids  # the thread of each task
+    owner: Ids  # the innermost event, -1 for none
+    start_ns: Times  # measured start
+    duration_ns: Times  # measured length
+    gap_ns: Times  # time until the next task of the thread
+    # for each event of the trace, its first task, or -1; the next task if the event has no self time
     of_event: Ids
-    of_cut: Ids
+    of_cut: Ids  # for each cut, the task that it starts
 
 
 def host_events(trace: Trace, window: Window) -> Ids:
@@ -159,19 +149,12 @@ _RACE_NS = 50_000  # chosen: by so much an awaited part may seem to end too late
 
 @dataclass(frozen=True)
 class Bursts:
-    """Intervals of work that another thread does for the main thread.
+    """Intervals of work that another thread does for the main thread."""
 
-    Attributes:
-        track: the thread that works.
-        start_ns: when the work begins.
-        wait_ns: when the main thread begins to wait for its end.
-        end_ns: when the main thread continues; -1 if it did not wait.
-    """
-
-    track: Ids
-    start_ns: Times
-    wait_ns: Times
-    end_ns: Times
+    track: Ids  # the thread that works
+    start_ns: Times  # when the work begins
+    wait_ns: Times  # when the main thread begins to wait for its end
+    end_ns: Times  # when the main thread continues; -1 if it did not wait
 
 
 def find_bursts(trace: Trace, rows: Ids, main: int) -> Bursts:
@@ -242,38 +225,23 @@ def _state_at(trace: Trace, rows: Ids, times: Times) -> tuple[Times, Ids]:
 
 @dataclass(frozen=True)
 class CpuSide:
-    """Tasks of the CPU threads, and indices of tasks with a special role.
+    """Tasks of the CPU threads, and indices of tasks with a special role."""
 
-    Attributes:
-        main: tracks.id of the training loop's thread; of the busiest stream, if the file has no CPU
-            events: steps then follow one another at the pace of its work.
-        rows: the CPU events of the window.
-        pieces: the tasks.
-        waits: pairs of a waiting call and the device work that it waits for.
-        calls: the distinct waiting calls.
-        returns: for each of `calls`, the task at which the wait ends.
-        bursts: work that other threads do for the main thread.
-        joined: indices of the bursts that the main thread waits for.
-        marks: tasks at which steps begin, and the last ends.
-        forks: for each burst, the main thread's task that starts it.
-        begun: for each burst, its first task.
-        sleeps: for each joined burst, the main thread's task that begins the wait for it.
-        joins: for each joined burst, the main thread's task that ends the wait.
-    """
-
+    # tracks.id of the training loop's thread; of the busiest stream, if the file has no CPU events: steps
+    # then follow one another at the pace of its work
     main: int
-    rows: Ids
-    pieces: TaskPieces
-    waits: WorkWaits
-    calls: Ids
-    returns: Ids
-    bursts: Bursts
-    joined: Ids
-    marks: Ids
-    forks: Ids
-    begun: Ids
-    sleeps: Ids
-    joins: Ids
+    rows: Ids  # the CPU events of the window
+    pieces: TaskPieces  # the tasks
+    waits: WorkWaits  # pairs of a waiting call and the device work that it waits for
+    calls: Ids  # the distinct waiting calls
+    returns: Ids  # for each of `calls`, the task at which the wait ends
+    bursts: Bursts  # work that other threads do for the main thread
+    joined: Ids  # indices of the bursts that the main thread waits for
+    marks: Ids  # tasks at which steps begin, and the last ends
+    forks: Ids  # for each burst, the main thread's task that starts it
+    begun: Ids  # for each burst, its first task
+    sleeps: Ids  # for each joined burst, the main thread's task that begins the wait for it
+    joins: Ids  # for each joined burst, the main thread's task that ends the wait
 
     @property
     def is_missing(self) -> bool:

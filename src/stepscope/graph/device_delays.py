@@ -27,25 +27,16 @@ from stepscope.trace.trace import Trace
 
 @dataclass(frozen=True)
 class Delays:
-    """Delays of each row of `Work`, and of each pair of rows where one waits for the other.
+    """Delays of each row of `Work`, and of each pair of rows where one waits for the other."""
 
-    Attributes:
-        call: the CPU task that launched it, or -1.
-        launch_lag_ns: minimum time from the start of that task to the start of the work.
-        gap_ns: minimum time from its end to the start of the next work on its stream.
-        earliest_ns: the start of work with an unknown cause, and of work that waited for work from
-            before the window.
-        source, target: pairs of rows on two streams.
-        wait_lag_ns: for each pair, the minimum time from the source's end to the target's start.
-    """
-
-    call: Ids
-    launch_lag_ns: Times
-    gap_ns: Times
+    call: Ids  # the CPU task that launched it, or -1
+    launch_lag_ns: Times  # minimum time from the start of that task to the start of the work
+    gap_ns: Times  # minimum time from its end to the start of the next work on its stream
+    # the start of work with an unknown cause, and of work that waited for work from before the window
     earliest_ns: Times
-    source: Ids
-    target: Ids
-    wait_lag_ns: Times
+    source: Ids  # pairs of rows on two streams
+    target: Ids  # pairs of rows on two streams
+    wait_lag_ns: Times  # for each pair, the minimum time from the source's end to the target's start
 
 
 def find_delays(trace: Trace, cpu: CpuSide, work: WindowWork, window: Window) -> Delays:

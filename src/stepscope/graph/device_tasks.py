@@ -22,25 +22,17 @@ _USUAL_NS, _MOST_NS = 10_000, 1_000_000  # of a launch
 
 @dataclass(frozen=True)
 class WindowWork:
-    """Device work of a window, sorted by stream and start.
+    """Device work of a window, sorted by stream and start."""
 
-    Attributes:
-        event: events.id.
-        track: its stream.
-        start_ns, end_ns: when it ran; clipped to the window's start and to the start of the next
-            work of its stream, since a stream runs one at a time.
-        call: the CPU event in the window that launched it, or -1.
-        called_ns: when its launch began, `UNKNOWN` for work without a known launch.
-        first: whether it is the first of its stream.
-    """
-
-    event: Ids
-    track: Ids
+    event: Ids  # events.id
+    track: Ids  # its stream
+    # when it ran; clipped to the window's start and to the start of the next work of its stream, since a
+    # stream runs one at a time
     start_ns: Times
     end_ns: Times
-    call: Ids
-    called_ns: Times
-    first: Mask
+    call: Ids  # the CPU event in the window that launched it, or -1
+    called_ns: Times  # when its launch began, `UNKNOWN` for work without a known launch
+    first: Mask  # whether it is the first of its stream
 
     @property
     def streams(self) -> list[slice]:
@@ -110,17 +102,11 @@ _NEVER = int(np.iinfo(np.int64).max)
 
 @dataclass(frozen=True)
 class WorkWaits:
-    """Pairs of a waiting call (events.id) and the row of `Work` that it waits for.
+    """Pairs of a waiting call (events.id) and the row of `Work` that it waits for."""
 
-    Attributes:
-        call: events.id, shape (pairs,).
-        work: rows of `Work`, -1 for work from before the recording.
-        until_ns: when the wait ends.
-    """
-
-    call: Ids
-    work: Ids
-    until_ns: Times
+    call: Ids  # events.id, shape (pairs,)
+    work: Ids  # rows of `Work`, -1 for work from before the recording
+    until_ns: Times  # when the wait ends
 
 
 def find_waits(trace: Trace, rows: Ids, work: WindowWork) -> WorkWaits:

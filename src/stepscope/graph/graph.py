@@ -35,23 +35,15 @@ _COLUMNS = "step", "start_ns", "end_ns", "device_end_ns", "window_start_ns"
 
 @dataclass(frozen=True)
 class Window:
-    """Consecutive steps of one rank.
+    """Consecutive steps of one rank."""
 
-    Attributes:
-        rank: the rank of the steps.
-        steps: step numbers.
-        starts_ns: when each step begins on the CPU, and when the last ends there; int64, shape
-            (steps + 1,).
-        begin_ns: when the work of earlier steps has ended too, and the first step's window begins.
-        ends_ns: when each step ends: when the next begins, and, if the first step waits for earlier
-            work, its device work has ended too; the last, when its device work has; int64, shape
-            (steps,).
-    """
-
-    rank: int
-    steps: tuple[int, ...]
+    rank: int  # the rank of the steps
+    steps: tuple[int, ...]  # step numbers
+    # when each step begins on the CPU, and when the last ends there; int64, shape (steps + 1,)
     starts_ns: Times
-    begin_ns: int
+    begin_ns: int  # when the work of earlier steps has ended too, and the first step's window begins
+    # when each step ends: when the next begins, and, if the first step waits for earlier work, its device
+    # work has ended too; the last, when its device work has; int64, shape (steps,)
     ends_ns: Times
 
     @property

@@ -68,31 +68,20 @@ PROGRAM, STREAM, LAUNCH, SYNC, COMMUNICATION, HANDOVER = range(len(EDGE_KINDS))
 
 @dataclass(frozen=True)
 class Topology:
-    """Which tasks wait for which, by source: task u has rows `first[u]` to `first[u + 1] - 1`.
+    """Which tasks wait for which, by source: task u has rows `first[u]` to `first[u + 1] - 1`."""
 
-    Attributes:
-        first: int64, shape (tasks + 1,).
-        source, target: int32, shape (edges,), tasks.id.
-        kind: int8, index into `EDGE_KINDS`.
-        link: int32, the row of the graph's links, or -1 for neighbors on a thread.
-    """
-
-    first: Ids
-    source: Ids32
-    target: Ids32
-    kind: Codes8
-    link: Ids32
+    first: Ids  # int64, shape (tasks + 1,)
+    source: Ids32  # int32, shape (edges,), tasks.id
+    target: Ids32  # int32, shape (edges,), tasks.id
+    kind: Codes8  # int8, index into `EDGE_KINDS`
+    link: Ids32  # int32, the row of the graph's links, or -1 for neighbors on a thread
 
 
 @dataclass(frozen=True)
 class Edges(Topology):
-    """Dependencies with their delays.
+    """Dependencies with their delays."""
 
-    Attributes:
-        delay_ns: int64, from the start of the source to the earliest start of the target.
-    """
-
-    delay_ns: Times
+    delay_ns: Times  # int64, from the start of the source to the earliest start of the target
 
 
 def topology(tasks: Table, links: Table, threads: Table) -> Topology:

@@ -25,17 +25,11 @@ _PEER = {"send": "Dst Rank", "recv": "Src Rank"}
 
 
 class _Meeting(NamedTuple):
-    """Tasks of several ranks that depend on each other.
+    """Tasks of several ranks that depend on each other."""
 
-    Attributes:
-        members: tasks.id, shape (n,).
-        awaited: members that others wait for, bool, shape (n,).
-        waiting: members that wait, bool, shape (n,).
-    """
-
-    members: Ids
-    awaited: Mask
-    waiting: Mask
+    members: Ids  # tasks.id, shape (n,)
+    awaited: Mask  # members that others wait for, bool, shape (n,)
+    waiting: Mask  # members that wait, bool, shape (n,)
 
 
 def build_ranks(

@@ -4,8 +4,6 @@ Source: messages of Nsight Systems' table DIAGNOSTIC_EVENT, of Kineto's log in a
 `ReportNumEventsIfDropped` (cupti_collector.cc).
 """
 
-from __future__ import annotations
-
 import re
 
 RECORDS_MISSING = "records_missing"  # the recorder's own note

@@ -4,8 +4,6 @@ The columns of each table, little-endian, a constant one as one row; text as cod
 that a version lacks is left out, or null. All row numbers are checked, as files come from strangers.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -5,8 +5,6 @@ DuckDB's functions of text obey neither its limit of memory nor an interrupt: `p
 there, and the result comes back, as files of Arrow.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -120,19 +120,13 @@ def later_loading(capture: Mapping[str, Any]) -> LaterLoading | None:
 
 
 class WorkerRestarts(NamedTuple):
-    """Workers of DataLoaders that were started again, as for every epoch.
+    """Workers of DataLoaders that were started again, as for every epoch."""
 
-    Attributes:
-        workers: of the iterator that has most.
-        restarts: how many times they were started again.
-        remakes_loader: whether a new DataLoader of the same data starts them, not the same one.
-        least_ns, most_ns: what the training loop waited for because of them in the whole run: their
-            starts and stops alone, and also their first batches as far as others come sooner.
-    """
-
-    workers: int
-    restarts: int
-    remakes_loader: bool
+    workers: int  # of the iterator that has most
+    restarts: int  # how many times they were started again
+    remakes_loader: bool  # whether a new DataLoader of the same data starts them, not the same one
+    # what the training loop waited for because of them in the whole run: their starts and stops alone,
+    # and also their first batches as far as others come sooner
     least_ns: float
     most_ns: float
 

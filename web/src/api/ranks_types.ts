@@ -35,7 +35,9 @@ export interface GroupRow {
   kind: string;
   /** `data`, `tensor`, `pipeline`, `expert` or `world`; empty where membership does not reveal it. */
   axis: string;
+  /** How many process groups. */
   groups: number;
+  /** Ranks in each. */
   members: number;
   /** `within nodes`, `between nodes`, or empty where machines are unknown. */
   scope: string;
@@ -45,7 +47,9 @@ export interface GroupRow {
   bytes: number;
   /** Per call once the last rank has arrived, median. */
   transfer_ms: number;
+  /** Bandwidth as NCCL's tests define it, medians; None if unknown. */
   algorithm_gbs: number | null;
+  /** Bandwidth as NCCL's tests define it, medians; None if unknown. */
   bus_gbs: number | null;
   /** From the first to the last arrival, median. */
   skew_ms: number;

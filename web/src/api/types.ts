@@ -97,19 +97,32 @@ export interface Device {
   one_off_ms: number;
 }
 
-/** FLOPs and FLOP/s of the matrix products, convolutions and attention of a step. */
+/** FLOPs and FLOP/s of the matrix products, convolutions and attention of a step.
+ *
+ * Source: Chowdhery et al., "PaLM", 2022, appendix B.
+ */
 export interface Efficiency {
-  /** Floating-point operations per step; a multiply-add counts as two. repeated_flops: FLOPs that backward recomputes (checkpointing). known: share of the time of this work whose FLOPs are known. tflops: rate over the whole step, TFLOP/s. busy_tflops: rate while this work runs, TFLOP/s. None for a trace of another tool without device work: the CPU calls may only be launches. gpu: name of the device if its peak rates are known, else empty. peak_tflops: peak rate for each precision in use. mfu: model FLOPs utilization: time that the FLOPs, without recomputation, take at the peak rate of their precision, as a share of the step. None if a peak is unknown, or the FLOPs of half of the time or more are unknown. hfu: hardware FLOPs utilization: the same with recomputation. busy_utilization: the same as a share of the time in which this work runs. counted_by: `xla` if XLA recorded the FLOPs of any of it, `shapes` if they come from the shapes in XLA's programs, else empty: from the recorded arguments of operators. */
+  /** Floating-point operations per step; a multiply-add counts as two. */
   flops: number;
+  /** FLOPs that backward recomputes (checkpointing). */
   repeated_flops: number;
+  /** Share of the time of this work whose FLOPs are known. */
   known: number;
+  /** Rate over the whole step, TFLOP/s. */
   tflops: number;
+  /** Rate while this work runs, TFLOP/s. None for a trace of another tool without device work: the CPU calls may only be launches. */
   busy_tflops: number | null;
+  /** Name of the device if its peak rates are known, else empty. */
   gpu: string;
+  /** Peak rate for each precision in use. */
   peak_tflops: Record<string, number>;
+  /** Model FLOPs utilization: time that the FLOPs, without recomputation, take at the peak rate of their precision, as a share of the step. None if a peak is unknown, or the FLOPs of half of the time or more are unknown. */
   mfu: number | null;
+  /** Hardware FLOPs utilization: the same with recomputation. */
   hfu: number | null;
+  /** The same as a share of the time in which this work runs. */
   busy_utilization: number | null;
+  /** `xla` if XLA recorded the FLOPs of any of it, `shapes` if they come from the shapes in XLA's programs, else empty: from the recorded arguments of operators. */
   counted_by: string;
 }
 
@@ -131,8 +144,11 @@ export interface RunTraining {
   count: number;
   /** Its class. */
   optimizer: string;
+  /** Where it steps. */
   function: string;
+  /** Where it steps. */
   file: string;
+  /** Where it steps. */
   line: number;
   /** In all of them. */
   steps: number;
@@ -612,9 +628,11 @@ export interface WorkShare {
 
 /** A counter in an area. */
 export interface CounterSummary {
+  /** Null for a share of time. */
   least: number | null;
   /** Over the part of the area in which a value is known, weighted by time. */
   mean: number;
+  /** Null for a share of time. */
   most: number | null;
 }
 
@@ -726,7 +744,9 @@ export interface ModuleNode {
   backward_device_ms: number;
   recompute_cpu_ms: number;
   recompute_device_ms: number;
+  /** Outside of training, as in rollouts and evaluation. */
   outside_cpu_ms: number;
+  /** Outside of training, as in rollouts and evaluation. */
   outside_device_ms: number;
   /** Of matrix products, convolutions and attention, a step; null if unknown. */
   flops: number | null;
@@ -840,6 +860,7 @@ export interface CollectiveRow {
   wait_ms: number | null;
   /** Of the median call, after the last rank has arrived; if the trace holds no other member, its duration. */
   transfer_ms: number;
+  /** Bandwidth of the transfer as NCCL's tests define it, GB/s, of the median call; None without bytes or members. */
   algorithm_gbs: number | null;
   bus_gbs: number | null;
   /** The rank that most often arrives last; None if the trace holds no other member. */
@@ -912,7 +933,9 @@ export interface Patch {
   file: string;
   /** The first of them. */
   line: number;
+  /** One or more lines without indentation. */
   before: string;
+  /** As many lines. */
   after: string;
 }
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepscope.analyze.finding import Finding
-from stepscope.analyze.rule_context import RuleContext
-from stepscope.analyze.run_parts import finding_of_part, share_of_run
+from stepscope.analyze.rule_context import RuleContext, finding_of_part, share_of_run
 from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.schema import PRODUCT_KINDS

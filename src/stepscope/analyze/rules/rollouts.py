@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
-from stepscope.analyze.rule_context import RuleContext
-from stepscope.analyze.run_parts import finding_of_part
+from stepscope.analyze.rule_context import RuleContext, finding_of_part
 
 LEAST = 0.2  # of the run after its start-up, as for evaluation
 ADVICE = (

@@ -1,7 +1,5 @@
 """Derive facts from a recorded trace: one file per fact, each a function Trace -> Trace."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any

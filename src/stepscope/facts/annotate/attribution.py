@@ -3,8 +3,6 @@
 A backward event has the attribution of its forward event.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,26 +21,16 @@ _BACKWARD = STAGES.index("backward")
 
 @dataclass(frozen=True)
 class Attribution:
-    """One value an event, shape (events,).
+    """One value an event, shape (events,)."""
 
-    Attributes:
-        lines: position in `stacks`, or -1.
-        module: row of the modules table, or -1.
-        operator: position in `operators`, or -1.
-        backward: whether it runs backward.
-        stage: position in STAGES, or -1.
-        stacks: the lines that led to an operator, outermost first.
-        operators: names.
-    """
-
-    lines: Ids32
-    module: Ids32
-    operator: Ids32
+    lines: Ids32  # position in `stacks`, or -1
+    module: Ids32  # row of the modules table, or -1
+    operator: Ids32  # position in `operators`, or -1
     root: Ids32
-    backward: Mask
-    stage: Ids32
-    stacks: list[tuple[Line, ...]]
-    operators: list[str]
+    backward: Mask  # whether it runs backward
+    stage: Ids32  # position in STAGES, or -1
+    stacks: list[tuple[Line, ...]]  # the lines that led to an operator, outermost first
+    operators: list[str]  # names
 
 
 def attribute(trace: Trace) -> Attribution:

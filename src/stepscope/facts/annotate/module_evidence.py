@@ -6,8 +6,6 @@ operations or the stacks in which they were traced (`jax.modules`), and a model 
 addition to the trace (`modules.matching`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -3,8 +3,6 @@
 Source: HOTLINE section 4.2 (recognizable names), and the ranges that PyTorch writes itself.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

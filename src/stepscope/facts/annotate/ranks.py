@@ -1,7 +1,5 @@
 """Several ranks: offsets of their clocks, repeated recordings, files that hold several ranks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
@@ -113,18 +111,12 @@ def _difference(first: Ends, second: Ends) -> tuple[int, int] | None:
 
 
 class ProcessRecording(NamedTuple):
-    """When a process was recorded.
+    """When a process was recorded."""
 
-    Attributes:
-        machine: name of its machine, empty if unknown.
-        process: its number there, empty if unknown.
-        begin_ns, end_ns: of its first and last event, on the common clock of the recordings.
-    """
-
-    machine: str = ""
-    process: str = ""
-    begin_ns: int = 0
-    end_ns: int = 0
+    machine: str = ""  # name of its machine, empty if unknown
+    process: str = ""  # its number there, empty if unknown
+    begin_ns: int = 0  # of its first event, on the common clock of the recordings
+    end_ns: int = 0  # of its last event
 
 
 def recording_of(trace: Trace) -> ProcessRecording:

@@ -1,7 +1,5 @@
 """The calling-context tree of an annotated trace."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Calls with the same path merged, level by level, in preorder."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -14,17 +12,11 @@ from stepscope.trace.row_order import inverse
 
 @dataclass(frozen=True)
 class Paths:
-    """A tree of distinct paths, in preorder.
+    """A tree of distinct paths, in preorder."""
 
-    Attributes:
-        parent: int64, shape (nodes,), -1 at a root; always before its children.
-        key: the key of each node's elements, int64, shape (nodes,).
-        node: the node of each input element, int64, shape (elements,).
-    """
-
-    parent: Ids
-    key: Ids
-    node: Ids
+    parent: Ids  # int64, shape (nodes,), -1 at a root; always before its children
+    key: Ids  # the key of each node's elements, int64, shape (nodes,)
+    node: Ids  # the node of each input element, int64, shape (elements,)
 
 
 def merge_paths(parent: IntArray, key: IntArray) -> Paths:

@@ -1,7 +1,5 @@
 """Trees made of other trees: merged, aligned for a comparison, or turned bottom-up."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -27,15 +25,10 @@ _SAME_LINE = ("kind", "name", "file", "line")
 
 @dataclass(frozen=True)
 class Folded:
-    """Merged nodes.
+    """Merged nodes."""
 
-    Attributes:
-        nodes: table of nodes, in preorder.
-        place: the node that each row went to, int64, shape (rows,).
-    """
-
-    nodes: Table
-    place: Ids
+    nodes: Table  # table of nodes, in preorder
+    place: Ids  # the node that each row went to, int64, shape (rows,)
 
     def metrics(self, rows: Mapping[str, SampleStats]) -> dict[str, SampleStats]:
         """The statistics of the rows, summed up per merged node."""
@@ -113,13 +106,9 @@ def _joined(trees: Sequence[ContextTree], name: str) -> SampleStats:
 
 @dataclass(frozen=True)
 class TreeDifference:
-    """Two trees with a common table of nodes: row i is the same path in both.
+    """Two trees with a common table of nodes: row i is the same path in both."""
 
-    Attributes:
-        before, after: the trees; a path that exists in only one has no samples in the other.
-    """
-
-    before: ContextTree
+    before: ContextTree  # a path that exists in only one tree has no samples in the other
     after: ContextTree
 
     def change(self, by: str) -> Floats:

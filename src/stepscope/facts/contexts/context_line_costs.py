@@ -1,7 +1,5 @@
 """Costs of source lines from a calling-context tree, callees included."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 
@@ -17,25 +15,17 @@ class LineTotal(msgspec.Struct, frozen=True):
     The tree has backward work below the forward call that it differentiates. A line that starts
     backward (`loss.backward()`, and the lines that call it) runs that work, so its inclusive time
     contains it too; the forward line lists it separately.
-
-    Attributes:
-        file: as recorded.
-        line: from 1.
-        function: the enclosing function.
-        cpu_ns, device_ns: of everything the line calls, and of the backward that it starts.
-        own_cpu_ns, own_device_ns: of what it calls directly, not through a deeper line.
-        backward_cpu_ns, backward_device_ns: of the backward of its calls, if started elsewhere.
     """
 
-    file: str
-    line: int
-    function: str
-    cpu_ns: int
-    own_cpu_ns: int
-    device_ns: int
-    own_device_ns: int
-    backward_cpu_ns: int
-    backward_device_ns: int
+    file: str  # as recorded
+    line: int  # from 1
+    function: str  # the enclosing function
+    cpu_ns: int  # of everything the line calls, and of the backward that it starts
+    own_cpu_ns: int  # of what it calls directly, not through a deeper line
+    device_ns: int  # of everything the line calls, and of the backward that it starts
+    own_device_ns: int  # of what it calls directly, not through a deeper line
+    backward_cpu_ns: int  # of the backward of its calls, if started elsewhere
+    backward_device_ns: int  # of the backward of its calls, if started elsewhere
 
 
 def line_totals(tree: ContextTree) -> list[LineTotal]:

@@ -5,8 +5,6 @@ frames joined by semicolons, then a number. https://www.speedscope.app/file-form
 `sampled` profile is a list of stacks, each with a weight.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Boxes are in preorder, the largest sibling first, so that a page lays them out i
 begins where the previous box of its level ends, or where its caller begins.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,83 +31,48 @@ class PathNode(msgspec.Struct):
 
 
 class Boxes(msgspec.Struct):
-    """Columns of one length, in preorder, the largest of siblings first.
+    """Columns of one length, in preorder, the largest of siblings first."""
 
-    Attributes:
-        node: of the tree; -1 for a rest, which groups nodes too small to show.
-        parent: box of the caller, -1 for the first box.
-        name: index into `strings`.
-        kind: index into `strings`.
-        file: index into `strings`.
-        line: -1 if unknown.
-        value: of the node and all below it.
-        own: of the node alone.
-        count: samples or events.
-        hidden: number of nodes that a rest groups; ask again with `start` to see them.
-        hot: 1 on the hot path.
-        backward: 1 if the box is below its caller as backward work.
-        before: value in the other trace, if two traces are compared.
-        width: what it takes to draw both, if two traces are compared.
-    """
-
-    node: list[int]
-    parent: list[int]
-    name: list[int]
-    kind: list[int]
-    file: list[int]
-    line: list[int]
-    value: list[int | float]
-    own: list[int | float]
-    count: list[int]
-    hidden: list[int]
-    hot: list[int]
-    backward: list[int]
-    before: list[int | float] | UnsetType = UNSET
-    width: list[int | float] | UnsetType = UNSET
+    node: list[int]  # of the tree; -1 for a rest, which groups nodes too small to show
+    parent: list[int]  # box of the caller, -1 for the first box
+    name: list[int]  # index into `strings`
+    kind: list[int]  # index into `strings`
+    file: list[int]  # index into `strings`
+    line: list[int]  # -1 if unknown
+    value: list[int | float]  # of the node and all below it
+    own: list[int | float]  # of the node alone
+    count: list[int]  # samples or events
+    hidden: list[int]  # number of nodes that a rest groups; ask again with `start` to see them
+    hot: list[int]  # 1 on the hot path
+    backward: list[int]  # 1 if the box is below its caller as backward work
+    before: list[int | float] | UnsetType = UNSET  # value in the other trace, if two traces are compared
+    width: list[int | float] | UnsetType = UNSET  # what it takes to draw both, if two traces are compared
 
 
 class FlameGraph(msgspec.Struct, kw_only=True):
-    """The boxes of a flame graph.
+    """The boxes of a flame graph."""
 
-    Attributes:
-        by: name of the measure shown.
-        unit: ns, B, or empty for a number.
-        start: node of the first box.
-        path: leads to the first box.
-        total: value of the first box.
-        total_before: the same in the other trace, if two traces are compared.
-        nodes: number of nodes at and below `start`.
-    """
-
-    by: str
+    by: str  # name of the measure shown
     meaning: str
-    unit: str
-    start: int
-    path: list[PathNode]
-    total: int | float
-    total_before: int | float | None
-    nodes: int
+    unit: str  # ns, B, or empty for a number
+    start: int  # node of the first box
+    path: list[PathNode]  # leads to the first box
+    total: int | float  # value of the first box
+    total_before: int | float | None  # the same in the other trace, if two traces are compared
+    nodes: int  # number of nodes at and below `start`
     boxes: Boxes
     strings: list[str]
 
 
 @dataclass(frozen=True)
 class FlameBoxes:
-    """The nodes that are shown, and the rest boxes that replace the others.
+    """The nodes that are shown, and the rest boxes that replace the others."""
 
-    Attributes:
-        node: the tree's node, int64, shape (boxes,), -1 for a rest (a caller's hidden nodes).
-        caller: the parent node of each box, int64, shape (boxes,).
-        parent: the caller's box, int64, shape (boxes,), -1 for the first box.
-        tops: the outermost hidden nodes, int64.
-        hidden: number of nodes in each rest, int64, shape (boxes,).
-    """
-
-    node: Ids
-    caller: Ids
-    parent: Ids
-    tops: Ids
-    hidden: Ids
+    node: Ids  # the tree's node, int64, shape (boxes,), -1 for a rest (a caller's hidden nodes)
+    caller: Ids  # the parent node of each box, int64, shape (boxes,)
+    parent: Ids  # the caller's box, int64, shape (boxes,), -1 for the first box
+    tops: Ids  # the outermost hidden nodes, int64
+    hidden: Ids  # number of nodes in each rest, int64, shape (boxes,)
 
 
 def flame(

@@ -5,8 +5,6 @@ Frames are equal if their kind, name, file and line are.
 Source: DEEPCONTEXT section 4.2: Python frames are compared by file and line, operators by name.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any, NamedTuple
 

@@ -16,19 +16,12 @@ STATISTICS = ("count", "sum", "min", "max", "squares")
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """A metric of the nodes.
+    """A metric of the nodes."""
 
-    Attributes:
-        name: its key in the tree's metrics.
-        unit: `ns`, `B`, or empty for a number.
-        meaning: what one sample measures.
-        additive: whether a node's inclusive value is the sum over its subtree.
-    """
-
-    name: str
-    unit: str
-    meaning: str
-    additive: bool = True
+    name: str  # its key in the tree's metrics
+    unit: str  # `ns`, `B`, or empty for a number
+    meaning: str  # what one sample measures
+    additive: bool = True  # whether a node's inclusive value is the sum over its subtree
 
 
 METRICS = {
@@ -58,19 +51,13 @@ METRICS = {
 
 @dataclass(frozen=True)
 class SampleStats:
-    """Statistics of samples, one row per group; integers are exact up to 2^53.
+    """Statistics of samples, one row per group; integers are exact up to 2^53."""
 
-    Attributes:
-        count: number of samples, int64, shape (groups,).
-        sum, min, max: of the samples' values, float64, shape (groups,); 0 without samples.
-        squares: sum of squared distances from the mean, float64, shape (groups,).
-    """
-
-    count: Counts
-    sum: Floats
-    min: Floats
-    max: Floats
-    squares: Floats
+    count: Counts  # number of samples, int64, shape (groups,)
+    sum: Floats  # of the samples' values, float64, shape (groups,); 0 without samples
+    min: Floats  # of the samples' values, float64, shape (groups,); 0 without samples
+    max: Floats  # of the samples' values, float64, shape (groups,); 0 without samples
+    squares: Floats  # sum of squared distances from the mean, float64, shape (groups,)
 
     def __len__(self) -> int:
         return len(self.count)

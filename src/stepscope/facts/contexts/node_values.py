@@ -1,7 +1,5 @@
 """What a table or a flame graph shows of each node: one number, a short label, the hot path."""
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import Any
@@ -40,22 +38,14 @@ _TOP = "<module>"  # Python's name for code outside functions
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """One number per node.
+    """One number per node."""
 
-    Attributes:
-        name: the name given to `measure`.
-        metric: the tree's metric that it is taken from.
-        meaning: a label of two or three words.
-        unit: `ns`, `B`, or empty for a number.
-        own, inclusive: of the node itself, and of its whole subtree; float64, shape (nodes,).
-    """
-
-    name: str
-    metric: str
-    meaning: str
-    unit: str
-    own: Floats
-    inclusive: Floats
+    name: str  # the name given to `measure`
+    metric: str  # the tree's metric that it is taken from
+    meaning: str  # a label of two or three words
+    unit: str  # `ns`, `B`, or empty for a number
+    own: Floats  # of the node itself, float64, shape (nodes,)
+    inclusive: Floats  # of its whole subtree, float64, shape (nodes,)
 
 
 def measure(tree: ContextTree, name: str) -> Measure:

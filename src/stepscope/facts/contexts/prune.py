@@ -1,7 +1,5 @@
 """Smaller trees: small nodes collapsed into one per caller, others hidden or dropped."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

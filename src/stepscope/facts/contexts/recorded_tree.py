@@ -1,7 +1,5 @@
 """The tree in a capture, which the recorder aggregated while the program ran."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ While a window was open, each call of a compiled function had a mark with the nu
 (`stepscope.context 12`). What was traced and what ran below the mark goes below that context.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The calling-context tree: a table of nodes in preorder, with metrics at each node."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,27 +29,22 @@ class Note(msgspec.Struct, frozen=True):
 class ContextTree:
     """What ran, by call path; node 0 is the root.
 
-    Attributes:
-        nodes: the table of nodes (`contexts`), in preorder.
-        metrics: each metric's samples at the node itself; `inclusive` adds those below it.
-        known: definitions of metrics that `METRICS` does not define.
-        event_node: the node of each event of the trace, int64, shape (events,), -1 for none; None
-            if the tree was not built from events.
-        source: the file that it was built from.
-        notes: what the tree leaves out, or shows in an unexpected place.
-
     Example:
         >>> tree = build_contexts(stepscope.open("trace.json.gz"))  # doctest: +SKIP
         >>> hot = tree.inclusive("device_ns").sum.argsort()[::-1]  # doctest: +SKIP
         >>> tree.label(hot[0]), tree.path(hot[0])  # doctest: +SKIP
     """
 
-    nodes: Table
+    nodes: Table  # the table of nodes (`contexts`), in preorder
+    # each metric's samples at the node itself; `inclusive` adds those below it
     metrics: Mapping[str, SampleStats]
+    # definitions of metrics that `METRICS` does not define
     known: Mapping[str, Metric] = field(default_factory=dict)
+    # the node of each event of the trace, int64, shape (events,), -1 for none; None if the tree was not
+    # built from events
     event_node: Ids | None = None
-    source: str = ""
-    notes: tuple[Note, ...] = ()
+    source: str = ""  # the file that it was built from
+    notes: tuple[Note, ...] = ()  # what the tree leaves out, or shows in an unexpected place
     _sums: dict[str, SampleStats] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:

@@ -29,26 +29,30 @@ from stepscope.facts.annotate.stages.stage_runs import with_parts_moved
 from stepscope.facts.annotate.steps.windows import unrecorded_work_end
 from stepscope.facts.correct.costs import (
     WHOLE,
+    StepGroup,
     error_of_median,
+    estimated_cost,
     mean_step_ns,
+    missing_kind,
     most_of_event,
     other_work,
     page_faults,
     page_faults_ns,
     part_costs,
+    step_groups,
     unrecorded_spreads,
     why_unknown,
 )
 from stepscope.facts.correct.gaps import (
     costs_of_memory,
     events_of_steps,
+    only,
     removed_time,
     stretches_of,
     typical_events,
     with_hidden_cost,
     with_own_work,
 )
-from stepscope.facts.correct.step_groups import StepGroup, estimated_cost, missing_kind, only, step_groups
 from stepscope.trace.concat import in_order_of_start
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import self_times
@@ -191,17 +195,11 @@ def _on_clocks(trace: Trace, clocks: Clocks) -> Trace:
 
 
 class Clocks(NamedTuple):
-    """Corrected times of the CPU and of devices at some recorded times.
+    """Corrected times of the CPU and of devices at some recorded times."""
 
-    Attributes:
-        recorded: int64, ns, ascending, shape (n,).
-        cpu: the same times on the corrected clock of the CPU, float64, ns, shape (n,).
-        device: on that of the devices; never before the CPU's.
-    """
-
-    recorded: Times
-    cpu: Floats
-    device: Floats
+    recorded: Times  # int64, ns, ascending, shape (n,)
+    cpu: Floats  # the same times on the corrected clock of the CPU, float64, ns, shape (n,)
+    device: Floats  # on that of the devices; never before the CPU's
 
     def on_cpu(self, times: Times) -> Times:
         """Corrected times of events on the CPU, int64, ns, the shape of `times`."""

@@ -8,8 +8,6 @@ Source: PyTorch, torch/csrc/profiler/collection.cpp (`begin_op`) and
 torch/csrc/autograd/profiler_kineto.cpp (`onFunctionExit`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -36,21 +34,13 @@ _ROUNDS = 60  # of halving: to the last bit of a time
 
 
 class Stretches(NamedTuple):
-    """The time of the training loop, cut where an event starts or ends or the stage changes.
+    """The time of the training loop, cut where an event starts or ends or the stage changes."""
 
-    Attributes:
-        bounds: int64, ns, ascending, shape (n + 1,).
-        events: recorded events whose cost falls in each, shape (n,).
-        part: position among the parts whose cost is known, -1 outside of them, shape (n,).
-        step: index of the step that began last, -1 before the first, shape (n,).
-        own_work: whether the recorder itself ran: between two steps, and where it noted so.
-    """
-
-    bounds: Times
-    events: Floats
-    part: Rows
-    step: Rows
-    own_work: Mask
+    bounds: Times  # int64, ns, ascending, shape (n + 1,)
+    events: Floats  # recorded events whose cost falls in each, shape (n,)
+    part: Rows  # position among the parts whose cost is known, -1 outside of them, shape (n,)
+    step: Rows  # index of the step that began last, -1 before the first, shape (n,)
+    own_work: Mask  # whether the recorder itself ran: between two steps, and where it noted so
 
 
 def stretches_of(trace: Trace, costs: Sequence[str]) -> Stretches:
@@ -79,6 +69,13 @@ def stretches_of(trace: Trace, costs: Sequence[str]) -> Stretches:
     begins = trace["steps"]["window_start_ns" if in_jax(trace) else "start_ns"]
     step = np.searchsorted(begins, bounds[:-1], side="right") - 1
     return Stretches(bounds, _BEFORE * before + _AFTER * after, part, step, own)
+
+
+def only(stretches: Stretches, chosen: Mask) -> Stretches:
+    """The stretches with those of chosen steps in parts, numbered among these."""
+    number = np.append(np.where(chosen, np.cumsum(chosen) - 1, -1), -1)[stretches.step]
+    part = np.where(number >= 0, stretches.part, -1)
+    return stretches._replace(part=part, step=number)
 
 
 def _positions(names: Sequence[str], costs: Sequence[str]) -> Rows:

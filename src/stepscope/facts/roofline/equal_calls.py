@@ -17,15 +17,10 @@ Key = tuple[object, ...]
 
 
 class Counted(NamedTuple):
-    """The arguments that count; the others differ from call to call.
+    """The arguments that count; the others differ from call to call."""
 
-    Attributes:
-        keys: of these arguments.
-        decisive: where a call has none of so many first keys, the others do not count.
-    """
-
-    keys: tuple[str, ...]
-    decisive: int
+    keys: tuple[str, ...]  # of these arguments
+    decisive: int  # where a call has none of so many first keys, the others do not count
 
 
 # They determine the work of a call: without shapes or counts, types and values say nothing of it.

@@ -34,19 +34,13 @@ class Tensor:
 
 @dataclass(frozen=True)
 class OperatorCall:
-    """The recorded arguments of one operator.
+    """The recorded arguments of one operator."""
 
-    Attributes:
-        inputs: tensors of each argument: one, several for a list, none for other types.
-        values: value of each argument as text, empty if not recorded.
-        recorded_flops: operations, if the recorder gives them.
-        recorded_bytes: bytes moved, if the recorder gives them.
-    """
-
+    # tensors of each argument: one, several for a list, none for other types
     inputs: tuple[tuple[Tensor, ...], ...]
-    values: tuple[str, ...]
-    recorded_flops: float | None = None
-    recorded_bytes: float | None = None
+    values: tuple[str, ...]  # value of each argument as text, empty if not recorded
+    recorded_flops: float | None = None  # operations, if the recorder gives them
+    recorded_bytes: float | None = None  # bytes moved, if the recorder gives them
 
     def tensor(self, place: int) -> Tensor | None:
         """The tensor argument at a position, None if there is none."""

@@ -251,21 +251,13 @@ PRODUCTS = tuple(KERNEL_KINDS.index(kind) for kind in PRODUCT_KINDS)
 
 
 class WorkPieces(NamedTuple):
-    """The work of kernels or operators, arrays of shape (n,).
+    """The work of kernels or operators, arrays of shape (n,)."""
 
-    Attributes:
-        flops: operations, float64; nan if unknown.
-        bytes: bytes read and written, float64; nan if unknown.
-        width: bytes per element of a product's operands, int8; 0 if unknown.
-        products: matrix products, convolutions and attention, bool.
-        origin: where the operations of XLA's instructions come from: XLA, SHAPES or NO_ORIGIN.
-    """
-
-    flops: Floats
-    bytes: Floats
-    width: Codes8
-    products: Mask
-    origin: Codes8
+    flops: Floats  # operations, float64; nan if unknown
+    bytes: Floats  # bytes read and written, float64; nan if unknown
+    width: Codes8  # bytes per element of a product's operands, int8; 0 if unknown
+    products: Mask  # matrix products, convolutions and attention, bool
+    origin: Codes8  # where the operations of XLA's instructions come from: XLA, SHAPES or NO_ORIGIN
 
 
 def work_of_pieces(trace: Trace, rows: IntArray, time_ns: Times) -> WorkPieces:

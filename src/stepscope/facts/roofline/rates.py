@@ -2,8 +2,6 @@
 
 The rates are those of data sheets, in `data/gpus.json`."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -21,69 +21,46 @@ class WarmUp(msgspec.Struct, frozen=True):
 
 
 class StepTimes(msgspec.Struct, frozen=True):
-    """The steps that figures are means of, and their spread.
+    """The steps that figures are means of, and their spread."""
 
-    Attributes:
-        numbers: of the steps.
-        evidence: how the steps were found.
-        warm_up: the first step, if it is left out.
-        inner: updates of the parameters in one call of a compiled program that loops over batches;
-            0 if it loops an unknown number of times.
-        inner_batches: gradients that such a loop adds up for each update; likewise.
-        device_busy_ms: mean busy time of the busiest device per step; None if none works.
-        device_idle_ms: the rest of the step.
-    """
-
-    numbers: list[int]
-    evidence: str
+    numbers: list[int]  # of the steps
+    evidence: str  # how the steps were found
     mean_ms: float
     median_ms: float
     min_ms: float
     max_ms: float
     std_ms: float
-    warm_up: WarmUp | None
+    warm_up: WarmUp | None  # the first step, if it is left out
+    # updates of the parameters in one call of a compiled program that loops over batches; 0 if it loops
+    # an unknown number of times
     inner: int = 1
-    inner_batches: int = 1
-    device_busy_ms: float | None = None
-    device_idle_ms: float | None = None
+    inner_batches: int = 1  # gradients that such a loop adds up for each update; likewise
+    device_busy_ms: float | None = None  # mean busy time of the busiest device per step; None if none works
+    device_idle_ms: float | None = None  # the rest of the step
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """A stage's mean time per step.
-
-    Attributes:
-        device_ms: device busy time of its work.
-        share: of the step.
-    """
+    """A stage's mean time per step."""
 
     stage: str
     cpu_ms: float
-    device_ms: float
-    share: float
+    device_ms: float  # device busy time of its work
+    share: float  # of the step
     bound_by: str
 
 
 class Device(msgspec.Struct, frozen=True):
-    """A device's mean time per step.
-
-    Attributes:
-        window_ms: from its first work of the step to its last.
-        computing_ms: time of other work than communication.
-        copying_ms: the part of it in which only copies and fills of memory run.
-        idle_ms: idle time by cause.
-        communication_ms: exposed communication: collectives run and nothing computes.
-        overlapped_ms: communication hidden under computation.
-        one_off_ms: time that later steps do not pay: idle in one-off costs, or comparing algorithms.
-    """
+    """A device's mean time per step."""
 
     device: int
     name: str
-    window_ms: float
-    computing_ms: float
-    copying_ms: float
-    idle_ms: dict[str, float]
-    communication_ms: float
-    overlapped_ms: float
+    window_ms: float  # from its first work of the step to its last
+    computing_ms: float  # time of other work than communication
+    copying_ms: float  # the part of it in which only copies and fills of memory run
+    idle_ms: dict[str, float]  # idle time by cause
+    communication_ms: float  # exposed communication: collectives run and nothing computes
+    overlapped_ms: float  # communication hidden under computation
+    # time that later steps do not pay: idle in one-off costs, or comparing algorithms
     one_off_ms: float = 0.0
 
     @property
@@ -108,66 +85,47 @@ def busiest_ms(devices: Sequence[Device]) -> float:
 class Efficiency(msgspec.Struct, frozen=True):
     """FLOPs and FLOP/s of the matrix products, convolutions and attention of a step.
 
-    Attributes:
-        flops: floating-point operations per step; a multiply-add counts as two.
-        repeated_flops: FLOPs that backward recomputes (checkpointing).
-        known: share of the time of this work whose FLOPs are known.
-        tflops: rate over the whole step, TFLOP/s.
-        busy_tflops: rate while this work runs, TFLOP/s. None for a trace of another tool without
-            device work: the CPU calls may only be launches.
-        gpu: name of the device if its peak rates are known, else empty.
-        peak_tflops: peak rate for each precision in use.
-        mfu: model FLOPs utilization: time that the FLOPs, without recomputation, take at the peak
-            rate of their precision, as a share of the step. None if a peak is unknown, or the
-            FLOPs of half of the time or more are unknown.
-        hfu: hardware FLOPs utilization: the same with recomputation.
-        busy_utilization: the same as a share of the time in which this work runs.
-        counted_by: `xla` if XLA recorded the FLOPs of any of it, `shapes` if they come from the
-            shapes in XLA's programs, else empty: from the recorded arguments of operators.
-
     Source: Chowdhery et al., "PaLM", 2022, appendix B.
     """
 
-    flops: float
-    repeated_flops: float
-    known: float
-    tflops: float
+    flops: float  # floating-point operations per step; a multiply-add counts as two
+    repeated_flops: float  # FLOPs that backward recomputes (checkpointing)
+    known: float  # share of the time of this work whose FLOPs are known
+    tflops: float  # rate over the whole step, TFLOP/s
+    # rate while this work runs, TFLOP/s. None for a trace of another tool without device work: the CPU
+    # calls may only be launches.
     busy_tflops: float | None
-    gpu: str
-    peak_tflops: dict[str, float]
+    gpu: str  # name of the device if its peak rates are known, else empty
+    peak_tflops: dict[str, float]  # peak rate for each precision in use
+    # model FLOPs utilization: time that the FLOPs, without recomputation, take at the peak rate of their
+    # precision, as a share of the step. None if a peak is unknown, or the FLOPs of half of the time or
+    # more are unknown.
     mfu: float | None
-    hfu: float | None
-    busy_utilization: float | None
+    hfu: float | None  # hardware FLOPs utilization: the same with recomputation
+    busy_utilization: float | None  # the same as a share of the time in which this work runs
+    # `xla` if XLA recorded the FLOPs of any of it, `shapes` if they come from the shapes in XLA's
+    # programs, else empty: from the recorded arguments of operators
     counted_by: str
 
 
 class Kernel(msgspec.Struct, frozen=True):
-    """Device work of one name (operators if there is no device), mean per step.
+    """Device work of one name (operators if there is no device), mean per step."""
 
-    Attributes:
-        name: as recorded.
-        kind: of work, such as `gemm`: that of most of its time.
-        stage: that of most of its time.
-        share: of all work.
-        tflops: achieved TFLOP/s; null if unknown, and for everything but matrix products,
-            convolutions and attention.
-        gbytes: achieved GB/s if inputs and outputs move once; null if unknown.
-        intensity: arithmetic intensity, FLOPs per byte moved; null if unknown.
-        of_peak: time at the device's peak rates as a share of the measured time; null if unknown;
-            above 1 only if a peak rate or a count is wrong.
-        limit: `compute` or `memory`, whichever bounds the time at peak; else empty.
-    """
-
-    name: str
-    kind: str
-    stage: str
+    name: str  # as recorded
+    kind: str  # of work, such as `gemm`: that of most of its time
+    stage: str  # that of most of its time
     count: float
     total_ms: float
-    share: float
+    share: float  # of all work
+    # achieved TFLOP/s; null if unknown, and for everything but matrix products, convolutions and
+    # attention
     tflops: float | None
-    gbytes: float | None
-    intensity: float | None
+    gbytes: float | None  # achieved GB/s if inputs and outputs move once; null if unknown
+    intensity: float | None  # arithmetic intensity, FLOPs per byte moved; null if unknown
+    # time at the device's peak rates as a share of the measured time; null if unknown; above 1 only if a
+    # peak rate or a count is wrong
     of_peak: float | None
+    # `compute` or `memory`, whichever bounds the time at peak; else empty
     limit: Literal["compute", "memory", ""]
 
 
@@ -188,45 +146,31 @@ class KernelStatistics(Kernel, frozen=True, kw_only=True):
 
 
 class ModuleNode(msgspec.Struct, frozen=True):
-    """A module, or `count` equal modules in a row; times are means per step, ms.
-
-    Attributes:
-        path: of the first of them.
-        kind: its class.
-        calls: mean a step.
-        outside_cpu_ms, outside_device_ms: outside of training, as in rollouts and evaluation.
-        flops: of matrix products, convolutions and attention, a step; null if unknown.
-        intensity: FLOPs per byte of all work whose FLOPs and bytes are known; null if none is.
-        file: where its class is defined, empty if unknown.
-        call_file: where it is called, empty if unknown.
-        spread_ms: least and most time of one of them.
-        modules: ids of all of them.
-        copies: each of them alone and without children, if `count` is above 1.
-    """
+    """A module, or `count` equal modules in a row; times are means per step, ms."""
 
     name: str
-    path: str
-    kind: str
+    path: str  # of the first of them
+    kind: str  # its class
     count: int
-    calls: float
+    calls: float  # mean a step
     forward_cpu_ms: float
     forward_device_ms: float
     backward_cpu_ms: float
     backward_device_ms: float
     recompute_cpu_ms: float
     recompute_device_ms: float
-    outside_cpu_ms: float
-    outside_device_ms: float
-    flops: float | None
-    intensity: float | None
+    outside_cpu_ms: float  # outside of training, as in rollouts and evaluation
+    outside_device_ms: float  # outside of training, as in rollouts and evaluation
+    flops: float | None  # of matrix products, convolutions and attention, a step; null if unknown
+    intensity: float | None  # FLOPs per byte of all work whose FLOPs and bytes are known; null if none is
     parameters: int | None
-    file: str
+    file: str  # where its class is defined, empty if unknown
     line: int | None
-    call_file: str
+    call_file: str  # where it is called, empty if unknown
     call_line: int | None
-    spread_ms: tuple[float, float]
-    modules: list[int]
-    copies: list[ModuleNode]
+    spread_ms: tuple[float, float]  # least and most time of one of them
+    modules: list[int]  # ids of all of them
+    copies: list[ModuleNode]  # each of them alone and without children, if `count` is above 1
     children: list[ModuleNode]
 
     @property
@@ -243,16 +187,11 @@ class ModuleNode(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What bounds the step.
-
-    Attributes:
-        share: of the step that this costs.
-        sentence: the same in words.
-    """
+    """What bounds the step."""
 
     bound_by: str
-    share: float
-    sentence: str
+    share: float  # of the step that this costs
+    sentence: str  # the same in words
 
 
 class RunPlace(msgspec.Struct, frozen=True):
@@ -267,59 +206,34 @@ class RunPlace(msgspec.Struct, frozen=True):
 
 
 class RunTraining(msgspec.Struct, frozen=True):
-    """Trainings of the run that follow each other and are alike.
+    """Trainings of the run that follow each other and are alike."""
 
-    Attributes:
-        first: the number of the first of them.
-        count: how many they are.
-        optimizer: its class.
-        function, file, line: where it steps.
-        steps: in all of them.
-        step_ms: their usual length.
-        share: of the run.
-        first_optimizer: the number of the first optimizer that steps in the first of them.
-        recorded: whether the recorded steps are of one of them.
-    """
-
-    first: int
-    count: int
-    optimizer: str
-    function: str
-    file: str
-    line: int
-    steps: int
-    step_ms: float
-    share: float
-    first_optimizer: int
-    recorded: bool
+    first: int  # the number of the first of them
+    count: int  # how many they are
+    optimizer: str  # its class
+    function: str  # where it steps
+    file: str  # where it steps
+    line: int  # where it steps
+    steps: int  # in all of them
+    step_ms: float  # their usual length
+    share: float  # of the run
+    first_optimizer: int  # the number of the first optimizer that steps in the first of them
+    recorded: bool  # whether the recorded steps are of one of them
 
 
 class RunShares(msgspec.Struct, frozen=True):
-    """The whole run, as its process measured it, without the time that recording took.
+    """The whole run, as its process measured it, without the time that recording took."""
 
-    Attributes:
-        seconds: length of the run.
-        ended: whether that is all of it; a run that was killed is known until some time before.
-        steps: training steps.
-        shares: of the run, by stage, the largest first.
-        outside_of_steps: share of the run that is not training steps.
-        data_loading: share of the run in which training steps waited for data.
-        first_step: share of the run in the first step, None if unknown.
-        torch_imported: share of the run until torch was imported, part of the start-up.
-        places: where stages of the run begin.
-        trainings: one after the other, as those of a sweep.
-    """
-
-    seconds: float
-    ended: bool
-    steps: int
-    shares: dict[str, float]
-    outside_of_steps: float
-    data_loading: float
-    first_step: float | None
-    torch_imported: float | None
-    places: list[RunPlace]
-    trainings: list[RunTraining]
+    seconds: float  # length of the run
+    ended: bool  # whether that is all of it; a run that was killed is known until some time before
+    steps: int  # training steps
+    shares: dict[str, float]  # of the run, by stage, the largest first
+    outside_of_steps: float  # share of the run that is not training steps
+    data_loading: float  # share of the run in which training steps waited for data
+    first_step: float | None  # share of the run in the first step, None if unknown
+    torch_imported: float | None  # share of the run until torch was imported, part of the start-up
+    places: list[RunPlace]  # where stages of the run begin
+    trainings: list[RunTraining]  # one after the other, as those of a sweep
 
     @property
     def work_ms_per_step(self) -> float:
@@ -333,49 +247,29 @@ class RunShares(msgspec.Struct, frozen=True):
 
 
 class Iterations(msgspec.Struct, frozen=True):
-    """The iterations of one kind: how many, and means; None where the trace does not say.
+    """The iterations of one kind: how many, and means; None where the trace does not say."""
 
-    Attributes:
-        stage: prefill, decode, or both in one.
-        count: how many there are.
-        ms: mean time from the start of an iteration on the CPU to its end.
-        prefill_requests: requests whose prompts an iteration processes.
-        prefill_tokens: tokens of these prompts.
-        decode_requests: requests for which an iteration generates.
-        decode_tokens: tokens that it processes for them.
-    """
-
-    stage: str
-    count: int
-    ms: float
-    prefill_requests: float | None
-    prefill_tokens: float | None
-    decode_requests: float | None
-    decode_tokens: float | None
+    stage: str  # prefill, decode, or both in one
+    count: int  # how many there are
+    ms: float  # mean time from the start of an iteration on the CPU to its end
+    prefill_requests: float | None  # requests whose prompts an iteration processes
+    prefill_tokens: float | None  # tokens of these prompts
+    decode_requests: float | None  # requests for which an iteration generates
+    decode_tokens: float | None  # tokens that it processes for them
 
 
 class StagePlace(msgspec.Struct, frozen=True):
-    """A function and line that runs outside of training.
+    """A function and line that runs outside of training."""
 
-    Attributes:
-        stage: the stage of the step that it is part of.
-        line: where it begins, or the line that was sampled most often.
-        ms: its time per step.
-        share: of the step.
-        calls: per step; 0 where samples tell the time.
-        samples: how many were found in it; 0 where its time is measured.
-        error_ms: what `ms` is known to, with 95 % confidence; 0 where it is measured.
-    """
-
-    stage: str
+    stage: str  # the stage of the step that it is part of
     function: str
     file: str
-    line: int
-    ms: float
-    share: float
-    calls: float
-    samples: int = 0
-    error_ms: float = 0.0
+    line: int  # where it begins, or the line that was sampled most often
+    ms: float  # its time per step
+    share: float  # of the step
+    calls: float  # per step; 0 where samples tell the time
+    samples: int = 0  # how many were found in it; 0 where its time is measured
+    error_ms: float = 0.0  # what `ms` is known to, with 95 % confidence; 0 where it is measured
 
 
 class UpdateStage(msgspec.Struct, frozen=True):
@@ -397,59 +291,29 @@ class UpdatedModel(msgspec.Struct, frozen=True):
 
 
 class Update(msgspec.Struct, frozen=True):
-    """What leads to the steps of one optimizer, or of several that share their passes.
+    """What leads to the steps of one optimizer, or of several that share their passes."""
 
-    Attributes:
-        optimizer: its name, or the names of several.
-        count: how often it happens per step of the loop.
-        cpu_ms: mean per step of the loop.
-        device_ms: device busy time of its work.
-        models: that run in it, the longest first.
-    """
-
-    optimizer: str
-    count: float
-    cpu_ms: float
-    device_ms: float
+    optimizer: str  # its name, or the names of several
+    count: float  # how often it happens per step of the loop
+    cpu_ms: float  # mean per step of the loop
+    device_ms: float  # device busy time of its work
     stages: list[UpdateStage]
-    models: list[UpdatedModel]
+    models: list[UpdatedModel]  # that run in it, the longest first
 
 
 class Warning(msgspec.Struct, frozen=True):
-    """Something that could not be read, linked or attributed.
-
-    Attributes:
-        count: how often.
-    """
+    """Something that could not be read, linked or attributed."""
 
     rank: int
     code: str
     message: str
-    count: int
+    count: int  # how often
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What `stepscope report --json` reports of one rank, without modules and kernels.
+    """What `stepscope report --json` reports of one rank, without modules and kernels."""
 
-    Attributes:
-        source: path of the file.
-        kinds: device time by kind of work, ms.
-        kernels_are: `kernels`, or `operators` for a trace without device work.
-        modules_evidence: how modules were found.
-        capture: how the trace was recorded, as written by `stepscope run`.
-        recording_cost: what recording cost and was removed from all times, ns per step
-            (`recorded_ns`, `unrecorded_ns`, `removed_ns`, `memory_ns` of it, `events`), or
-            why it is `unknown`.
-        core_share: share of a core that the training thread got while it could run, null if
-            unknown.
-        run: the whole run by stage, null where it was not measured.
-        iterations: of a server or a generating loop, by kind.
-        places: where work outside of training begins, the longest first.
-        not_sampled: why the rest of `other` has no functions and lines, else empty.
-        updates: by optimizer, where the loop has several.
-    """
-
-    source: str
+    source: str  # path of the file
     framework: str
     rank: int
     world_size: int
@@ -458,21 +322,24 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     stages: list[Stage]
     devices: list[Device]
     efficiency: Efficiency | None
-    kinds: dict[str, float]
-    kernels_are: str
-    modules_evidence: str
+    kinds: dict[str, float]  # device time by kind of work, ms
+    kernels_are: str  # `kernels`, or `operators` for a trace without device work
+    modules_evidence: str  # how modules were found
     data_wait_ms: float
     parameters: int | None
     parameter_bytes: int | None
     peak_memory_bytes: dict[str, int]
-    capture: dict[str, Any]
+    capture: dict[str, Any]  # how the trace was recorded, as written by `stepscope run`
+    # what recording cost and was removed from all times, ns per step (`recorded_ns`, `unrecorded_ns`,
+    # `removed_ns`, `memory_ns` of it, `events`), or why it is `unknown`
     recording_cost: dict[str, Any] = {}
+    # share of a core that the training thread got while it could run, null if unknown
     core_share: float | None = None
-    run: RunShares | None = None
-    iterations: list[Iterations] = []
-    places: list[StagePlace] = []
-    not_sampled: str = ""
-    updates: list[Update] = []
+    run: RunShares | None = None  # the whole run by stage, null where it was not measured
+    iterations: list[Iterations] = []  # of a server or a generating loop, by kind
+    places: list[StagePlace] = []  # where work outside of training begins, the longest first
+    not_sampled: str = ""  # why the rest of `other` has no functions and lines, else empty
+    updates: list[Update] = []  # by optimizer, where the loop has several
     warnings: list[Warning] = []
 
 

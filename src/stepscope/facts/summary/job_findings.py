@@ -26,21 +26,13 @@ class JobFinding(msgspec.Struct, frozen=True):
 
 
 class JobFindings(msgspec.Struct, frozen=True):
-    """What the sketches of a job's ranks show.
+    """What the sketches of a job's ranks show."""
 
-    Attributes:
-        ranks: how many are compared.
-        step_ms: the length of a step.
-        slowest_rank: the rank to look at first: of the slow ones, or of all, the one waited for.
-        findings: by cost, the most expensive first.
-        sentences: one for each finding, with what it costs, or that there is none.
-    """
-
-    ranks: int
-    step_ms: float
-    slowest_rank: int
-    findings: tuple[JobFinding, ...]
-    sentences: tuple[str, ...]
+    ranks: int  # how many are compared
+    step_ms: float  # the length of a step
+    slowest_rank: int  # the rank to look at first: of the slow ones, or of all, the one waited for
+    findings: tuple[JobFinding, ...]  # by cost, the most expensive first
+    sentences: tuple[str, ...]  # one for each finding, with what it costs, or that there is none
 
     @property
     def verdict(self) -> str:

@@ -1,7 +1,5 @@
 """Kernels by name and kind, or operators without a device: their time, rates and efficiency."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,18 +80,11 @@ def efficiency_of(selected: SelectedSteps, bounds: WorkBounds, devices: list[Dev
 
 
 class ModuleWork(NamedTuple):
-    """Work of each module and its children per step, float64, shape (modules,).
+    """Work of each module and its children per step, float64, shape (modules,)."""
 
-    Attributes:
-        flops: FLOPs of matrix products, convolutions and attention, recomputation too; nan if
-            unknown.
-        all_flops: FLOPs of all work whose FLOPs and bytes are known.
-        all_bytes: bytes of the same work.
-    """
-
-    flops: Floats
-    all_flops: Floats
-    all_bytes: Floats
+    flops: Floats  # FLOPs of matrix products, convolutions and attention, recomputation too; nan if unknown
+    all_flops: Floats  # FLOPs of all work whose FLOPs and bytes are known
+    all_bytes: Floats  # bytes of the same work
 
 
 def work_of_modules(selected: SelectedSteps, bounds: WorkBounds) -> ModuleWork:

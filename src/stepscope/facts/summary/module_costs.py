@@ -1,7 +1,5 @@
 """The module tree with its costs; repeated blocks are folded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import chain
 

@@ -1,7 +1,5 @@
 """Format numbers for people."""
 
-from __future__ import annotations
-
 
 def bar(share: float, width: int) -> str:
     """A bar of up to `width` characters, in eighths of one, for a share of 0 to 1."""

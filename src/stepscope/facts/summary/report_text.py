@@ -1,7 +1,5 @@
 """A summary as text for a terminal: the bottleneck first."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Sequence
 from itertools import islice

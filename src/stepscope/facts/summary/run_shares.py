@@ -3,8 +3,6 @@
 A run may have several trainings, one after the other: a sweep, folds, a fine-tuning.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import PurePath

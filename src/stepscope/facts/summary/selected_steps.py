@@ -1,7 +1,5 @@
 """The steps that a summary covers: the selected steps of one rank."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Shared elements of terminal reports: plain table, bar, colors of stages."""
 
-from __future__ import annotations
-
 from rich import box
 from rich.table import Table
 from rich.text import Text

@@ -1,7 +1,5 @@
 """The updates of a loop with several optimizers: what leads to a step of each."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The verdict: what limits the step, in one sentence, and how certain that is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """The model tree, the longest kernels and the efficiency of a step as text for a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import RenderableType

@@ -1,7 +1,5 @@
 """Events chosen by an operation, a module, a line or a name, and the operations that hold them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -62,17 +60,11 @@ def frames_of_line(index: Index, file: str, line: int) -> Ids:
 
 @dataclass(frozen=True)
 class EventPlaces:
-    """Where each raw event of an operation is shown.
+    """Where each raw event of an operation is shown."""
 
-    Attributes:
-        events: event ids, ascending, int64.
-        paths: of operations, each once.
-        place: number into `paths` of the smallest operation that holds each event, int64.
-    """
-
-    events: Ids
-    paths: list[str]
-    place: Ids
+    events: Ids  # event ids, ascending, int64
+    paths: list[str]  # of operations, each once
+    place: Ids  # number into `paths` of the smallest operation that holds each event, int64
 
     def path_of(self, event: int) -> str | None:
         """The smallest operation that holds an event; None if it is not one of these."""

@@ -3,8 +3,6 @@
 Source: the Trace Event Format (Google, 2016), sections on complete, metadata and flow events.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -21,31 +19,18 @@ _US = 1e-3  # microseconds in a nanosecond
 
 
 class ChromeEvent(msgspec.Struct, kw_only=True):
-    """One event of the Trace Event Format.
+    """One event of the Trace Event Format."""
 
-    Attributes:
-        ph: X for a slice, M for metadata, s and f for the ends of an arrow.
-        name: of the slice, the metadata or the arrow.
-        pid: number of the process or device.
-        tid: number of the thread or stream.
-        args: arguments as recorded; `stepscope event` is the id of the raw event.
-        cat: category.
-        ts: start in microseconds since the trace's start.
-        dur: duration in microseconds.
-        id: number of the arrow.
-        bp: e at the end of an arrow.
-    """
-
-    ph: str
-    name: str
-    pid: int
-    tid: int | UnsetType = UNSET
-    args: dict[str, Any]
-    cat: str | UnsetType = UNSET
-    ts: float | UnsetType = UNSET
-    dur: float | UnsetType = UNSET
-    id: int | UnsetType = UNSET
-    bp: str | UnsetType = UNSET
+    ph: str  # X for a slice, M for metadata, s and f for the ends of an arrow
+    name: str  # of the slice, the metadata or the arrow
+    pid: int  # number of the process or device
+    tid: int | UnsetType = UNSET  # number of the thread or stream
+    args: dict[str, Any]  # arguments as recorded; `stepscope event` is the id of the raw event
+    cat: str | UnsetType = UNSET  # category
+    ts: float | UnsetType = UNSET  # start in microseconds since the trace's start
+    dur: float | UnsetType = UNSET  # duration in microseconds
+    id: int | UnsetType = UNSET  # number of the arrow
+    bp: str | UnsetType = UNSET  # e at the end of an arrow
 
 
 class ChromeTrace(msgspec.Struct):

@@ -5,8 +5,6 @@ So the inside of an event is one slice of that order, and the device work that i
 slice of all device work put in the order of its launches. Both are lookups.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 

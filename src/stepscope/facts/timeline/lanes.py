@@ -29,21 +29,13 @@ _NOWHERE = -1
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
-    """Operations side by side on tracks: the lanes of several levels, one after the other.
+    """Operations side by side on tracks: the lanes of several levels, one after the other."""
 
-    Attributes:
-        context: the module that each lane lies in, -1 for none, shape (lanes,).
-        rows: event ids in pre-order, lane by lane, none inside another, shape (rows,).
-        lane_of_row: the lane of each, ascending, shape (rows,).
-        bounds: operation i holds `rows[bounds[i]:bounds[i + 1]]`, shape (operations + 1,).
-        module: the module that each operation is a call of, -1 for others, shape (operations,).
-    """
-
-    context: Ids
-    rows: Ids
-    lane_of_row: Ids
-    bounds: Ids
-    module: Ids
+    context: Ids  # the module that each lane lies in, -1 for none, shape (lanes,)
+    rows: Ids  # event ids in pre-order, lane by lane, none inside another, shape (rows,)
+    lane_of_row: Ids  # the lane of each, ascending, shape (rows,)
+    bounds: Ids  # operation i holds `rows[bounds[i]:bounds[i + 1]]`, shape (operations + 1,)
+    module: Ids  # the module that each operation is a call of, -1 for others, shape (operations,)
 
     def __len__(self) -> int:
         return len(self.context)
@@ -213,20 +205,13 @@ class LaneEvents:
 
 @dataclass(frozen=True, eq=False)
 class Collapse:
-    """How the wrappers of lanes are collapsed: what was opened, left out and passed by now.
+    """How the wrappers of lanes are collapsed: what was opened, left out and passed by now."""
 
-    Attributes:
-        contents: of the trace.
-        context: the module that each lane lies in by now, -1 for none, shape (lanes,).
-        operators: whether a lane opens operators too, shape (lanes,).
-        passed: how many events of each lane were opened or left out, shape (lanes,).
-        through: names of the operations of each lane that were opened, each once, in order.
-    """
-
-    contents: Contents
-    context: Ids
-    operators: Mask
-    passed: Ids
+    contents: Contents  # of the trace
+    context: Ids  # the module that each lane lies in by now, -1 for none, shape (lanes,)
+    operators: Mask  # whether a lane opens operators too, shape (lanes,)
+    passed: Ids  # how many events of each lane were opened or left out, shape (lanes,)
+    # names of the operations of each lane that were opened, each once, in order
     through: dict[int, dict[str, None]] = field(default_factory=dict)
 
     def open(self, lane: int, name: str) -> None:

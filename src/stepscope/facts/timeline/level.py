@@ -17,40 +17,24 @@ _AS_BUSY = 0.9  # of the busiest device's time: as busy, give or take
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """The operations inside one operation, by time on the CPU.
+    """The operations inside one operation, by time on the CPU."""
 
-    Attributes:
-        path: ids from a step to the operation that is opened; empty for the trace.
-        name: of the operation that is opened.
-        operations: those inside it.
-        costs: of each of them.
-        resources: the threads and streams they run on, the hidden ones too.
-        forward: the forward event of the first backward one in each, else -1, (operations,).
-        backward: the first backward event of anything in each, else -1, (operations,).
-        launch: the call that started each piece of device work, else -1, (operations,).
-        through: operations opened on the way, as each was alone in its parent.
-        passed: raw events that are the opened ones themselves and lie in none of the operations.
-        hidden: raw events of operations on threads that are not shown.
-        start_ns: start of its span on the CPU.
-        end_ns: end of its span with the device side `shift_ns` earlier, so that a device that lags
-            the CPU throughout makes no level longer.
-        shift_ns: how far the device lags the CPU where the level's device work begins.
-    """
-
-    path: tuple[str, ...]
-    name: str
-    operations: list[Operation]
-    costs: Costs
-    resources: list[ResourceRow]
-    forward: Ids
-    backward: Ids
-    launch: Ids
-    through: tuple[str, ...]
-    passed: int
-    hidden: int
-    start_ns: int
+    path: tuple[str, ...]  # ids from a step to the operation that is opened; empty for the trace
+    name: str  # of the operation that is opened
+    operations: list[Operation]  # those inside it
+    costs: Costs  # of each of them
+    resources: list[ResourceRow]  # the threads and streams they run on, the hidden ones too
+    forward: Ids  # the forward event of the first backward one in each, else -1, (operations,)
+    backward: Ids  # the first backward event of anything in each, else -1, (operations,)
+    launch: Ids  # the call that started each piece of device work, else -1, (operations,)
+    through: tuple[str, ...]  # operations opened on the way, as each was alone in its parent
+    passed: int  # raw events that are the opened ones themselves and lie in none of the operations
+    hidden: int  # raw events of operations on threads that are not shown
+    start_ns: int  # start of its span on the CPU
+    # end of its span with the device side `shift_ns` earlier, so that a device that lags the CPU
+    # throughout makes no level longer
     end_ns: int
-    shift_ns: int
+    shift_ns: int  # how far the device lags the CPU where the level's device work begins
 
     def __len__(self) -> int:
         return len(self.operations)
@@ -113,44 +97,26 @@ def span_ends(costs: Costs, level: Ids, shift_ns: Times, start_ns: Times, end_ns
 
 
 class ResourceRow(msgspec.Struct, frozen=True):
-    """A thread, a stream, or (for steps) a rank.
+    """A thread, a stream, or (for steps) a rank."""
 
-    Attributes:
-        id: number of the track or of the rank.
-        kind: `cpu`, `device`, `communication`, or `rank` for steps.
-        name: as recorded.
-        device: number of its device, null for a thread or a rank.
-        rank: of the process it belongs to.
-        busy_ns: time in which the level's operations run on it.
-        shown: whether the level lists it; offer `every=1` where one is not.
-    """
-
-    id: int
-    kind: str
-    name: str
-    device: int | None
-    rank: int
-    busy_ns: int
-    shown: bool
+    id: int  # number of the track or of the rank
+    kind: str  # `cpu`, `device`, `communication`, or `rank` for steps
+    name: str  # as recorded
+    device: int | None  # number of its device, null for a thread or a rank
+    rank: int  # of the process it belongs to
+    busy_ns: int  # time in which the level's operations run on it
+    shown: bool  # whether the level lists it; offer `every=1` where one is not
 
 
 @dataclass(frozen=True, eq=False)
 class Resources:
-    """The threads and streams of several levels: a row for each, by level and track.
+    """The threads and streams of several levels: a row for each, by level and track."""
 
-    Attributes:
-        index: of the trace.
-        level: which level, ascending, shape (resources,).
-        track: which thread or stream, shape (resources,).
-        busy_ns: time in which the level's operations run on it, shape (resources,).
-        shown: whether the level lists it, shape (resources,).
-    """
-
-    index: Index
-    level: Ids
-    track: Ids
-    busy_ns: Times
-    shown: Mask
+    index: Index  # of the trace
+    level: Ids  # which level, ascending, shape (resources,)
+    track: Ids  # which thread or stream, shape (resources,)
+    busy_ns: Times  # time in which the level's operations run on it, shape (resources,)
+    shown: Mask  # whether the level lists it, shape (resources,)
 
     def lists(self, level: Ids, track: Ids) -> Mask:
         """Whether each of these levels lists this track, shape (n,)."""

@@ -15,49 +15,30 @@ _STEP = re.compile(r"s(\d+)\.(\d+)(?:/|$)")
 
 @dataclass(frozen=True)
 class Spread:
-    """How the operations of a section differ, or the copies of what repeats in it.
+    """How the operations of a section differ, or the copies of what repeats in it."""
 
-    Attributes:
-        count: how many there are.
-        least_ns: runtime of the fastest, on the side that takes longer for all together.
-        mean_ns: their mean.
-        most_ns: runtime of the slowest.
-        slowest: id of the slowest, or of the first operation in it.
-    """
-
-    count: int
-    least_ns: int
-    mean_ns: int
-    most_ns: int
-    slowest: str
+    count: int  # how many there are
+    least_ns: int  # runtime of the fastest, on the side that takes longer for all together
+    mean_ns: int  # their mean
+    most_ns: int  # runtime of the slowest
+    slowest: str  # id of the slowest, or of the first operation in it
 
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One operation; the level that lists it holds its costs.
+    """One operation; the level that lists it holds its costs."""
 
-    Attributes:
-        id: stable for a file, and unique among its siblings.
-        kind: trace, step, stage, module, event, section (of tiny operations), series (of those of
-            one name), or repeat (copies of one block or of one pattern).
-        name: short.
-        rows: event ids, none inside another, int64; of a step all its events.
-        context: the module that its inside lies in, -1 for none.
-        track: the thread or stream that it runs on, -1 for a step.
-        event: the event that it is, else -1.
-        module: the module that it is a call of, else -1.
-        spread: how these differ, of a section.
-    """
-
-    id: str
+    id: str  # stable for a file, and unique among its siblings
+    # trace, step, stage, module, event, section (of tiny operations), series (of those of one name), or
+    # repeat (copies of one block or of one pattern)
     kind: str
-    name: str
-    rows: Ids
-    context: int = -1
-    track: int = -1
-    event: int = -1
-    module: int = -1
-    spread: Spread | None = None
+    name: str  # short
+    rows: Ids  # event ids, none inside another, int64; of a step all its events
+    context: int = -1  # the module that its inside lies in, -1 for none
+    track: int = -1  # the thread or stream that it runs on, -1 for a step
+    event: int = -1  # the event that it is, else -1
+    module: int = -1  # the module that it is a call of, else -1
+    spread: Spread | None = None  # how these differ, of a section
 
     @property
     def is_section(self) -> bool:

@@ -17,55 +17,33 @@ _SMALL = 16  # as many possible keys for each that there is
 
 @dataclass(frozen=True)
 class DeviceParts:
-    """The device side of operations: a row for each operation and stream that it has work on.
+    """The device side of operations: a row for each operation and stream that it has work on."""
 
-    Attributes:
-        operation: index of the operation, shape (parts,).
-        track: of the stream, shape (parts,).
-        start_ns: start of the first piece of work, shape (parts,).
-        end_ns: end of the last, shape (parts,).
-        busy_ns: union of them, shape (parts,).
-        event: the piece itself where there is only one, else -1, shape (parts,).
-    """
-
-    operation: Ids
-    track: Ids
-    start_ns: Times
-    end_ns: Times
-    busy_ns: Times
-    event: Ids
+    operation: Ids  # index of the operation, shape (parts,)
+    track: Ids  # of the stream, shape (parts,)
+    start_ns: Times  # start of the first piece of work, shape (parts,)
+    end_ns: Times  # end of the last, shape (parts,)
+    busy_ns: Times  # union of them, shape (parts,)
+    event: Ids  # the piece itself where there is only one, else -1, shape (parts,)
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What each of some operations costs, shapes (operations,), times in ns.
+    """What each of some operations costs, shapes (operations,), times in ns."""
 
-    Attributes:
-        start_ns: CPU start, -1 without a CPU side.
-        end_ns: CPU end, -1 without a CPU side.
-        cpu_ns: CPU time, as a union.
-        work_ns: CPU time of operators and calls alone, without frames and annotations.
-        self_ns: CPU time of its outermost events in which nothing inside them runs; of a stage, in
-            which none of its events runs.
-        recompute_ns: CPU time of forward work repeated in backward.
-        device_start_ns: start of the first device work, -1 without any.
-        device_end_ns: end of the last, -1 without any.
-        device_ns: device busy time, as a union over streams.
-        events: raw events, those on devices included.
-        parts: the device side by stream.
-    """
-
-    start_ns: Times
-    end_ns: Times
-    cpu_ns: Times
-    work_ns: Times
+    start_ns: Times  # CPU start, -1 without a CPU side
+    end_ns: Times  # CPU end, -1 without a CPU side
+    cpu_ns: Times  # CPU time, as a union
+    work_ns: Times  # CPU time of operators and calls alone, without frames and annotations
+    # CPU time of its outermost events in which nothing inside them runs; of a stage, in which none of its
+    # events runs
     self_ns: Times
-    recompute_ns: Times
-    device_start_ns: Times
-    device_end_ns: Times
-    device_ns: Times
-    events: Ids
-    parts: DeviceParts
+    recompute_ns: Times  # CPU time of forward work repeated in backward
+    device_start_ns: Times  # start of the first device work, -1 without any
+    device_end_ns: Times  # end of the last, -1 without any
+    device_ns: Times  # device busy time, as a union over streams
+    events: Ids  # raw events, those on devices included
+    parts: DeviceParts  # the device side by stream
 
     @property
     def runtime_ns(self) -> Times:

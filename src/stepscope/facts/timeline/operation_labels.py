@@ -3,8 +3,6 @@
 Source: HOTLINE appendix C.2 (Rename, Summarize) and figure 14.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache

@@ -26,19 +26,12 @@ _LONGEST_PERIOD = 64  # operations of a pattern; the search takes time for each 
 
 @dataclass(frozen=True)
 class SiblingOperations:
-    """What the rules ask of sibling operations in order of time, shapes (operations,).
+    """What the rules ask of sibling operations in order of time, shapes (operations,)."""
 
-    Attributes:
-        name: a code that operations of one name share.
-        block: a code that copies of one block share, -1 for others.
-        cpu_ns: CPU time.
-        device_ns: device busy time.
-    """
-
-    name: Ids
-    block: Ids
-    cpu_ns: Times
-    device_ns: Times
+    name: Ids  # a code that operations of one name share
+    block: Ids  # a code that copies of one block share, -1 for others
+    cpu_ns: Times  # CPU time
+    device_ns: Times  # device busy time
 
     def part(self, first: int, end: int) -> SiblingOperations:
         """The operations from `first` to before `end`."""
@@ -293,25 +286,15 @@ def _sections(
 
 @dataclass(frozen=True, eq=False)
 class _SectionContents:
-    """What sections hold: their operations one after the other.
+    """What sections hold: their operations one after the other."""
 
-    Attributes:
-        operation: number of each, shape (operations,).
-        section: the section that it is in, ascending, shape (operations,).
-        first: where each section begins in these columns, shape (sections,).
-        longer_ns: time of each on the side that takes longer for its whole section, (operations,).
-        one_name: whether a section's operations have one name, shape (sections,).
-        one_block: whether they are copies of one block, shape (sections,).
-        period: how many operations of a section are one copy of its pattern, shape (sections,).
-    """
-
-    operation: Ids
-    section: Ids
-    first: Ids
-    longer_ns: Times
-    one_name: Mask
-    one_block: Mask
-    period: Ids
+    operation: Ids  # number of each, shape (operations,)
+    section: Ids  # the section that it is in, ascending, shape (operations,)
+    first: Ids  # where each section begins in these columns, shape (sections,)
+    longer_ns: Times  # time of each on the side that takes longer for its whole section, (operations,)
+    one_name: Mask  # whether a section's operations have one name, shape (sections,)
+    one_block: Mask  # whether they are copies of one block, shape (sections,)
+    period: Ids  # how many operations of a section are one copy of its pattern, shape (sections,)
 
     @classmethod
     def of(cls, facts: SiblingOperations, first: Ids, end: Ids) -> _SectionContents:

@@ -9,8 +9,6 @@ when recording started: these have the line that was running then. They enclose 
 are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,19 +29,12 @@ _BACKWARD = STAGES.index("backward")
 
 
 class SourcePlace(msgspec.Struct, frozen=True):
-    """A source line of an operation.
+    """A source line of an operation."""
 
-    Attributes:
-        file: as recorded; of frames without the folder of their package.
-        line: from 1.
-        what: `call` of a module, `class` of a module, or a `frame`.
-        name: of the module, the class or the function.
-    """
-
-    file: str
-    line: int
-    what: str
-    name: str
+    file: str  # as recorded; of frames without the folder of their package
+    line: int  # from 1
+    what: str  # `call` of a module, `class` of a module, or a `frame`
+    name: str  # of the module, the class or the function
 
 
 @lru_cache(maxsize=1 << 16)
@@ -100,29 +91,17 @@ def frames_around(index: Index, event: int) -> list[SourcePlace]:
 
 @dataclass(frozen=True)
 class LineCost:
-    """What one line costs in some steps, all of them together.
+    """What one line costs in some steps, all of them together."""
 
-    Attributes:
-        place: the line.
-        modules: ids of the modules that it calls or defines.
-        calls: of these modules, or of the frame, in the whole trace.
-        cpu_ns: time in which it or what it calls runs on a CPU.
-        own_cpu_ns: CPU time that belongs to no deeper line.
-        device_ns: device busy time of what it launches.
-        own_device_ns: device busy time of what it launches itself, not through a deeper line.
-        backward_cpu_ns: CPU time of the backward of what it calls, and of recomputation.
-        backward_device_ns: device busy time of the same.
-    """
-
-    place: SourcePlace
-    modules: list[int]
-    calls: int
-    cpu_ns: int
-    own_cpu_ns: int
-    device_ns: int
-    own_device_ns: int
-    backward_cpu_ns: int
-    backward_device_ns: int
+    place: SourcePlace  # the line
+    modules: list[int]  # ids of the modules that it calls or defines
+    calls: int  # of these modules, or of the frame, in the whole trace
+    cpu_ns: int  # time in which it or what it calls runs on a CPU
+    own_cpu_ns: int  # CPU time that belongs to no deeper line
+    device_ns: int  # device busy time of what it launches
+    own_device_ns: int  # device busy time of what it launches itself, not through a deeper line
+    backward_cpu_ns: int  # CPU time of the backward of what it calls, and of recomputation
+    backward_device_ns: int  # device busy time of the same
 
 
 def line_costs(index: Index, chosen: Mask) -> list[LineCost]:

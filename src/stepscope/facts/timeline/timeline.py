@@ -75,17 +75,11 @@ class KeptBySize(Generic[Key, Value]):
 
 @dataclass(frozen=True, eq=False)
 class _Whole:
-    """The levels below one operation, all of them; never changed, as threads share it.
+    """The levels below one operation, all of them; never changed, as threads share it."""
 
-    Attributes:
-        openings: each level before those inside it.
-        levels: by path, and whether all threads are shown.
-        places: the smallest operation of these levels that holds each event.
-    """
-
-    openings: Sequence[Opening]
-    levels: Mapping[tuple[Path, bool], Level]
-    places: EventPlaces
+    openings: Sequence[Opening]  # each level before those inside it
+    levels: Mapping[tuple[Path, bool], Level]  # by path, and whether all threads are shown
+    places: EventPlaces  # the smallest operation of these levels that holds each event
 
     @classmethod
     def of(cls, openings: Sequence[Opening], places: EventPlaces) -> _Whole:

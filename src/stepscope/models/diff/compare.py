@@ -31,22 +31,16 @@ class Side(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One part of the step before and after.
+    """One part of the step before and after."""
 
-    Attributes:
-        key: its name; of a stage also `CPU` or `device`.
-        change_ms: after minus before, of the medians.
-        ratio: after over before; None without a time before.
-        verdict: `slower` or `faster`; `unclear` if the change is within step-to-step noise, or may
-            come from other processes on the machine; `one_step` if a side has only one step, which
-            says nothing about noise; `same`; `new` or `gone` if only one side has the part.
-    """
-
-    key: Key
+    key: Key  # its name; of a stage also `CPU` or `device`
     before: Side | None
     after: Side | None
-    change_ms: float
-    ratio: float | None
+    change_ms: float  # after minus before, of the medians
+    ratio: float | None  # after over before; None without a time before
+    # `slower` or `faster`; `unclear` if the change is within step-to-step noise, or may come from other
+    # processes on the machine; `one_step` if a side has only one step, which says nothing about noise;
+    # `same`; `new` or `gone` if only one side has the part
     verdict: str
 
 

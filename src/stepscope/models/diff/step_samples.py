@@ -29,14 +29,10 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Sample:
-    """Values of the parts of one kind: stages, modules, operators, kernels.
+    """Values of the parts of one kind: stages, modules, operators, kernels."""
 
-    Attributes:
-        times: time in each step by key, ns, float64, shape (steps,).
-        counts: occurrences in each step by key, float64, shape (steps,); empty if meaningless.
-    """
-
-    times: Mapping[Key, Floats]
+    times: Mapping[Key, Floats]  # time in each step by key, ns, float64, shape (steps,)
+    # occurrences in each step by key, float64, shape (steps,); empty if meaningless
     counts: Mapping[Key, Floats] = field(default_factory=dict)
 
 
@@ -51,28 +47,19 @@ _NONE = "(none)"
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """The measurements of one trace.
-
-    Attributes:
-        step_ns: the length of each step, ns, float64, shape (steps,).
-        on_device: whether device work is measured, or else operators on the CPU.
-        parts: samples of time use, stages, kinds of work, modules, operators and kernels.
-        facts: what should be equal on both sides, by name.
-        core_share: the share of a core that the process got; None if unknown, or of no matter for
-            device work.
-        load: how other processes slowed the steps; empty if they did not.
-    """
+    """The measurements of one trace."""
 
     source: str
     rank: int
     steps: list[int]
     evidence: str
-    step_ns: Floats
-    on_device: bool
-    parts: Mapping[str, Sample]
-    facts: Mapping[str, str]
+    step_ns: Floats  # the length of each step, ns, float64, shape (steps,)
+    on_device: bool  # whether device work is measured, or else operators on the CPU
+    parts: Mapping[str, Sample]  # samples of time use, stages, kinds of work, modules, operators and kernels
+    facts: Mapping[str, str]  # what should be equal on both sides, by name
+    # the share of a core that the process got; None if unknown, or of no matter for device work
     core_share: float | None = None
-    load: str = ""
+    load: str = ""  # how other processes slowed the steps; empty if they did not
 
 
 def measure_run(trace: Trace, rank: int | None = None, on_device: bool | None = None) -> MeasuredRun:

@@ -40,39 +40,24 @@ _NAMING = ("Collective name", "Process Group Name")
 
 
 class CallKind(msgspec.Struct, frozen=True, array_like=True):
-    """What distinguishes calls: the kind, its process group, and for `send` and `recv` the peer.
+    """What distinguishes calls: the kind, its process group, and for `send` and `recv` the peer."""
 
-    Attributes:
-        kind: such as `allreduce`.
-        group: name of the process group, as recorded.
-        ranks: its ranks, such as `0-7`, `0-56/8` or `0,3,4`; as recorded if not a list.
-        size: number of its ranks, -1 if unknown.
-        peer: the other rank of a `send` or a `recv`, else -1.
-    """
-
-    kind: str
-    group: str = ""
-    ranks: str = ""
-    size: int = -1
-    peer: int = -1
+    kind: str  # such as `allreduce`
+    group: str = ""  # name of the process group, as recorded
+    ranks: str = ""  # its ranks, such as `0-7`, `0-56/8` or `0,3,4`; as recorded if not a list
+    size: int = -1  # number of its ranks, -1 if unknown
+    peer: int = -1  # the other rank of a `send` or a `recv`, else -1
 
 
 class Calls(msgspec.Struct, frozen=True):
-    """Communication, one row per call in order of its start.
-
-    Attributes:
-        places: what ranks do: `stage: module: kernel`.
-        begin_ns: when the first step begins, on the clock of this machine.
-        own_ns: for each step the rank's progress during it.
-        passes: of a rank that sends or receives what it computes, packed; see `passes`.
-    """
+    """Communication, one row per call in order of its start."""
 
     kinds: list[CallKind] = []
-    places: list[str] = []
-    begin_ns: int = 0
-    own_ns: list[int] = []
+    places: list[str] = []  # what ranks do: `stage: module: kernel`
+    begin_ns: int = 0  # when the first step begins, on the clock of this machine
+    own_ns: list[int] = []  # for each step the rank's progress during it
     packed: bytes = b""
-    passes: bytes = b""
+    passes: bytes = b""  # of a rank that sends or receives what it computes, packed; see `passes`
 
     def columns(self) -> CallColumns:
         """The columns, unpacked."""
@@ -97,27 +82,18 @@ class Calls(msgspec.Struct, frozen=True):
 
 
 class CallColumns(NamedTuple):
-    """Columns of calls, each int64, shape (calls,); times in ns.
+    """Columns of calls, each int64, shape (calls,); times in ns."""
 
-    Attributes:
-        kind: index into `kinds`.
-        step: index into the sketch's steps.
-        waited_ns: progress since its step began at which the rank waits for the call's end.
-        sent, received: bytes, -1 if unknown.
-        place: index into `places`: the work before the call.
-        stream: calls of the same stream come one after the other.
-    """
-
-    kind: Ids
-    step: Ids
+    kind: Ids  # index into `kinds`
+    step: Ids  # index into the sketch's steps
     start_ns: Times
     duration_ns: Times
     arrival_ns: Times
-    waited_ns: Times
-    sent: Ids
-    received: Ids
-    place: Ids
-    stream: Ids
+    waited_ns: Times  # progress since its step began at which the rank waits for the call's end
+    sent: Ids  # bytes, -1 if unknown
+    received: Ids  # bytes, -1 if unknown
+    place: Ids  # index into `places`: the work before the call
+    stream: Ids  # calls of the same stream come one after the other
 
     def take(self, rows: Ids | Rows) -> CallColumns:
         """Some of the calls."""
@@ -129,22 +105,15 @@ class CallColumns(NamedTuple):
 
 
 class CallTimeline(NamedTuple):
-    """The communication of a rank in its steps.
-
-    Attributes:
-        step: index of the step of each.
-        kept: the calls that a sketch keeps: of every step, or of every second, fourth, … step.
-        resumed: when the rank goes on with what needs the call.
-        ready: when the rank could have begun the call, had its stream been free.
-    """
+    """The communication of a rank in its steps."""
 
     rows: Ids
-    step: Ids
-    kept: Ids
+    step: Ids  # index of the step of each
+    kept: Ids  # the calls that a sketch keeps: of every step, or of every second, fourth, … step
     named: Sequence[tuple[CallKind, Mapping[str, Any]]]
     waits: Intervals
-    resumed: Times
-    ready: Times
+    resumed: Times  # when the rank goes on with what needs the call
+    ready: Times  # when the rank could have begun the call, had its stream been free
 
 
 def computing_on_device(trace: Trace) -> Ids:

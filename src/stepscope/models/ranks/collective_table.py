@@ -18,122 +18,76 @@ _MOST_ROWS = 40  # of the matrix: as many as a screen shows
 
 
 class CollectiveRow(msgspec.Struct, frozen=True):
-    """Collectives of one kind on one process group; counts and times are means per step.
+    """Collectives of one kind on one process group; counts and times are means per step."""
 
-    Attributes:
-        kind: such as `allreduce`.
-        group: name of the process group, as recorded; empty if unknown.
-        ranks: its ranks in short, such as `0-7`; empty if unknown.
-        members: how many ranks; None if unknown.
-        bytes: of the median call; None if not recorded.
-        total_ms: time in all calls, including the wait for other ranks.
-        exposed_ms: the part in which the rank computes nothing.
-        wait_ms: the part until the last rank arrives; None if the trace holds no other member.
-        transfer_ms: of the median call, after the last rank has arrived; if the trace holds no
-            other member, its duration.
-        algorithm_gbs, bus_gbs: bandwidth of the transfer as NCCL's tests define it, GB/s, of the
-            median call; None without bytes or members.
-        last_rank: the rank that most often arrives last; None if the trace holds no other member.
-        last_share: the share of the calls in which it does.
-        stages: share of the row's time in each known stage.
-        longest_event: id of the longest call.
-    """
-
-    kind: str
-    group: str
-    ranks: str
-    members: int | None
+    kind: str  # such as `allreduce`
+    group: str  # name of the process group, as recorded; empty if unknown
+    ranks: str  # its ranks in short, such as `0-7`; empty if unknown
+    members: int | None  # how many ranks; None if unknown
     count: float
-    bytes: int | None
-    total_ms: float
-    exposed_ms: float
-    wait_ms: float | None
+    bytes: int | None  # of the median call; None if not recorded
+    total_ms: float  # time in all calls, including the wait for other ranks
+    exposed_ms: float  # the part in which the rank computes nothing
+    wait_ms: float | None  # the part until the last rank arrives; None if the trace holds no other member
+    # of the median call, after the last rank has arrived; if the trace holds no other member, its
+    # duration
     transfer_ms: float
+    # bandwidth of the transfer as NCCL's tests define it, GB/s, of the median call; None without bytes or
+    # members
     algorithm_gbs: float | None
     bus_gbs: float | None
-    last_rank: int | None
-    last_share: float | None
-    stages: dict[str, float]
-    longest_event: int
+    last_rank: int | None  # the rank that most often arrives last; None if the trace holds no other member
+    last_share: float | None  # the share of the calls in which it does
+    stages: dict[str, float]  # share of the row's time in each known stage
+    longest_event: int  # id of the longest call
 
 
 class Arrival(msgspec.Struct, frozen=True):
-    """A rank at the collectives of a step.
-
-    Attributes:
-        late_ms: how much later it arrives than the median rank, ms per step; less than zero for
-            one that waits longer.
-    """
+    """A rank at the collectives of a step."""
 
     rank: int
+    # how much later it arrives than the median rank, ms per step; less than zero for one that waits
+    # longer
     late_ms: float
 
 
 class Collectives(msgspec.Struct, frozen=True):
-    """The collectives of one rank, those with the most exposed time first; ms per step.
-
-    Attributes:
-        steps: numbers of the steps that times are means of.
-        step_ms: the step length.
-        total_ms: time in which any collective runs.
-        exposed_ms: the part in which the rank computes nothing.
-        arrivals: of all ranks of the trace, the latest first; empty for one rank.
-    """
+    """The collectives of one rank, those with the most exposed time first; ms per step."""
 
     rank: int
-    steps: list[int]
-    step_ms: float
-    total_ms: float
-    exposed_ms: float
-    arrivals: list[Arrival]
+    steps: list[int]  # numbers of the steps that times are means of
+    step_ms: float  # the step length
+    total_ms: float  # time in which any collective runs
+    exposed_ms: float  # the part in which the rank computes nothing
+    arrivals: list[Arrival]  # of all ranks of the trace, the latest first; empty for one rank
     rows: list[CollectiveRow]
 
 
 class ArrivalRow(msgspec.Struct, frozen=True):
-    """A collective of the step, or several of one kind; times are means per step.
+    """A collective of the step, or several of one kind; times are means per step."""
 
-    Attributes:
-        kind: such as `allreduce`.
-        groups: its process groups: the name of one, or how many of how many ranks.
-        nth: which of the step's collectives of this kind and group, from 1; None for all of them.
-        calls: collectives in a step.
-        late_ms: how much later each rank of the matrix arrives than the median rank of its group;
-            less than zero for one that waits longer, None for one that takes no part.
-        last_rank: the rank that most often arrives last.
-        last_share: the share of the collectives in which it does.
-        waiting_rank: the rank that waits longest for the last one.
-        wait_ms: how long it waits.
-        event: id of the last rank's call at the collective that it keeps waiting longest.
-    """
-
-    kind: str
-    groups: str
-    nth: int | None
-    calls: float
+    kind: str  # such as `allreduce`
+    groups: str  # its process groups: the name of one, or how many of how many ranks
+    nth: int | None  # which of the step's collectives of this kind and group, from 1; None for all of them
+    calls: float  # collectives in a step
+    # how much later each rank of the matrix arrives than the median rank of its group; less than zero for
+    # one that waits longer, None for one that takes no part
     late_ms: list[float | None]
-    last_rank: int
-    last_share: float
-    waiting_rank: int
-    wait_ms: float
-    event: int
+    last_rank: int  # the rank that most often arrives last
+    last_share: float  # the share of the collectives in which it does
+    waiting_rank: int  # the rank that waits longest for the last one
+    wait_ms: float  # how long it waits
+    event: int  # id of the last rank's call at the collective that it keeps waiting longest
 
 
 class ArrivalMatrix(msgspec.Struct, frozen=True):
-    """How late each rank arrives at the collectives that the trace holds of several ranks.
+    """How late each rank arrives at the collectives that the trace holds of several ranks."""
 
-    Attributes:
-        steps: numbers of the steps that times are means of.
-        step_ms: the step length.
-        ranks: that take part in any, ascending.
-        rows: in the order in which they begin; the most costly of many.
-        left: how many rows are left out.
-    """
-
-    steps: list[int]
-    step_ms: float
-    ranks: list[int]
-    rows: list[ArrivalRow]
-    left: int
+    steps: list[int]  # numbers of the steps that times are means of
+    step_ms: float  # the step length
+    ranks: list[int]  # that take part in any, ascending
+    rows: list[ArrivalRow]  # in the order in which they begin; the most costly of many
+    left: int  # how many rows are left out
 
 
 def has_collectives(trace: Trace) -> bool:

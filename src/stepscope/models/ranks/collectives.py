@@ -23,20 +23,13 @@ _NO_PAIR = (-1, -1)  # sender and receiver of what is no send
 
 
 class GroupKey(NamedTuple):
-    """A kind of communication on one process group; a send and its receive are one kind.
+    """A kind of communication on one process group; a send and its receive are one kind."""
 
-    Attributes:
-        kind: such as `allreduce`, or `sendrecv`.
-        group, ranks: the process group's name and ranks, as far as recorded.
-        pair: sender and receiver, else (-1, -1).
-        size: number of its ranks, -1 if unknown or a pair.
-    """
-
-    kind: str
-    group: str
-    ranks: str
-    pair: tuple[int, int] = _NO_PAIR
-    size: int = -1
+    kind: str  # such as `allreduce`, or `sendrecv`
+    group: str  # the process group's name, as far as recorded
+    ranks: str  # its ranks, as far as recorded
+    pair: tuple[int, int] = _NO_PAIR  # sender and receiver, else (-1, -1)
+    size: int = -1  # number of its ranks, -1 if unknown or a pair
 
     @classmethod
     def of(cls, kind: CallKind, rank: int | None = None) -> GroupKey:
@@ -54,24 +47,15 @@ class GroupKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Matched:
-    """The calls of all ranks, and which of them are the same communication: a meeting.
-
-    Attributes:
-        rank: position of the rank among the sketches, its number in a trace, shape (calls,).
-        key: index into `keys`, shape (calls,).
-        nth: how many of its kind its rank made before in this step, shape (calls,).
-        meeting: number of the communication, shape (calls,); -1 where members are missing.
-        columns: of the calls, with steps numbered alike on all ranks.
-        sends: whether it is a `send`, shape (calls,).
-    """
+    """The calls of all ranks, and which of them are the same communication: a meeting."""
 
     keys: list[GroupKey]
-    rank: Ids
-    key: Ids
-    nth: Ids
-    meeting: Ids
-    columns: CallColumns
-    sends: Mask
+    rank: Ids  # position of the rank among the sketches, its number in a trace, shape (calls,)
+    key: Ids  # index into `keys`, shape (calls,)
+    nth: Ids  # how many of its kind its rank made before in this step, shape (calls,)
+    meeting: Ids  # number of the communication, shape (calls,); -1 where members are missing
+    columns: CallColumns  # of the calls, with steps numbered alike on all ranks
+    sends: Mask  # whether it is a `send`, shape (calls,)
 
     @classmethod
     def of(cls, keys: list[GroupKey], rank: Ids, key: Ids, columns: CallColumns, sends: Mask) -> Matched:

@@ -23,14 +23,10 @@ _VERSIONS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated"
 
 @dataclass(frozen=True)
 class RankFile:
-    """A file of a job.
-
-    Attributes:
-        size: in bytes.
-    """
+    """A file of a job."""
 
     name: str
-    size: int
+    size: int  # in bytes
     version: int
 
     @classmethod

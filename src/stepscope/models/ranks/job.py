@@ -47,20 +47,14 @@ _NOTABLE = 0.05  # of the step: a rank that waits by so much less than the other
 
 
 class RankRow(msgspec.Struct, frozen=True):
-    """One rank of a job; times in ms, medians over steps.
-
-    Attributes:
-        node: its machine, empty where unknown.
-        device: its device, empty without one.
-        peak_memory_bytes: of its device, None if unknown.
-    """
+    """One rank of a job; times in ms, medians over steps."""
 
     rank: int
-    node: str
-    device: str
+    node: str  # its machine, empty where unknown
+    device: str  # its device, empty without one
     work_ms: dict[str, float]
     waiting_ms: float
-    peak_memory_bytes: int | None
+    peak_memory_bytes: int | None  # of its device, None if unknown
 
     @property
     def own_ms(self) -> float:
@@ -69,32 +63,21 @@ class RankRow(msgspec.Struct, frozen=True):
 
 
 class JobReport(msgspec.Struct, frozen=True):
-    """A job in numbers; times in ms, medians over steps.
-
-    Attributes:
-        steps: how many steps all of them have.
-        work_ms: the median rank's own work per step.
-        slowest_ms: the own work per step of the slowest rank of each step, on average.
-        slowdown: what imbalance costs, by what is out of balance; None for one rank.
-        replayed_ms: the step as replayed from the sketches, the mean of the ranks.
-        together_ms: what the job would gain per step without all stragglers at once.
-        whatifs: the step after `no_straggler`, and with twice the bandwidth.
-        pipeline: how the job is pipelined, None if it is not.
-    """
+    """A job in numbers; times in ms, medians over steps."""
 
     ranks: int
-    steps: int
+    steps: int  # how many steps all of them have
     step_ms: float
-    work_ms: float
-    slowest_ms: float
+    work_ms: float  # the median rank's own work per step
+    slowest_ms: float  # the own work per step of the slowest rank of each step, on average
     rows: tuple[RankRow, ...]
     stragglers: tuple[Straggler, ...]
     groups: tuple[GroupRow, ...] = ()
-    slowdown: Slowdown | None = None
-    replayed_ms: float = 0.0
-    together_ms: float = 0.0
-    whatifs: dict[str, float] = {}
-    pipeline: Pipeline | None = None
+    slowdown: Slowdown | None = None  # what imbalance costs, by what is out of balance; None for one rank
+    replayed_ms: float = 0.0  # the step as replayed from the sketches, the mean of the ranks
+    together_ms: float = 0.0  # what the job would gain per step without all stragglers at once
+    whatifs: dict[str, float] = {}  # the step after `no_straggler`, and with twice the bandwidth
+    pipeline: Pipeline | None = None  # how the job is pipelined, None if it is not
 
     def to_json(self) -> dict[str, Any]:
         """All facts, with a sentence for each straggler and the ratio of the slowdown."""
@@ -240,13 +223,9 @@ def _no_finding(report: JobReport, waited_for: RankRow) -> str:
 
 @dataclass(frozen=True)
 class ManyRanks:
-    """The ranks of a folder of many, by their sketches; their traces are opened one at a time.
+    """The ranks of a folder of many, by their sketches; their traces are opened one at a time."""
 
-    Attributes:
-        results: what became of each file; at least one could be read.
-    """
-
-    results: Sequence[RankResult]
+    results: Sequence[RankResult]  # what became of each file; at least one could be read
 
     @cached_property
     def job(self) -> Job:

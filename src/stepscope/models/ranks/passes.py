@@ -26,20 +26,13 @@ _OTHER, _HOST = 3, 4
 
 
 class Passes(NamedTuple):
-    """Operations of a rank in order, each int64, shape (operations,); times in ns.
+    """Operations of a rank in order, each int64, shape (operations,); times in ns."""
 
-    Attributes:
-        step: index into the sketch's steps.
-        kind: index into `KINDS`.
-        begin_ns, length_ns: on the rank's progress since its step began.
-        even_ns: its length if each of its kernels took the mean of its name on this rank.
-    """
-
-    step: Ids
-    kind: Ids
-    begin_ns: Times
-    length_ns: Times
-    even_ns: Times
+    step: Ids  # index into the sketch's steps
+    kind: Ids  # index into `KINDS`
+    begin_ns: Times  # on the rank's progress since its step began
+    length_ns: Times  # on the rank's progress since its step began
+    even_ns: Times  # its length if each of its kernels took the mean of its name on this rank
 
     @classmethod
     def unpack(cls, packed: bytes) -> Passes:
@@ -125,19 +118,12 @@ def _means(kind: Ids, name: Ids, length: Times) -> Floats:
 
 
 class JobPasses(NamedTuple):
-    """The own work of a job before each of its marks, ns; each of shape (kinds, marks).
+    """The own work of a job before each of its marks, ns; each of shape (kinds, marks)."""
 
-    Attributes:
-        own: as recorded.
-        ideal: in balance.
-        level: as recorded, but with the same total of each kind on each rank and in each step.
-        even: with the total that each rank has of each kind in each step, but operations alike.
-    """
-
-    own: Floats
-    ideal: Floats
-    level: Floats
-    even: Floats
+    own: Floats  # as recorded
+    ideal: Floats  # in balance
+    level: Floats  # as recorded, but with the same total of each kind on each rank and in each step
+    even: Floats  # with the total that each rank has of each kind in each step, but operations alike
 
 
 def job_passes(

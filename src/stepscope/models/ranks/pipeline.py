@@ -27,19 +27,12 @@ _FIRST, _MIDDLE, _LAST = "first", "middle", "last"
 
 
 class Pipeline(msgspec.Struct, frozen=True):
-    """The pipelines of a job, which are alike; times in ms per step.
+    """The pipelines of a job, which are alike; times in ms per step."""
 
-    Attributes:
-        replicas: how many pipelines.
-        micro_batches: what the first stage sends to the next per step.
-        stage_ms: the own work of the median rank of each stage.
-        bubble: the share of the step that the mean stage waits.
-    """
-
-    replicas: int
-    micro_batches: int
-    stage_ms: tuple[float, ...]
-    bubble: float
+    replicas: int  # how many pipelines
+    micro_batches: int  # what the first stage sends to the next per step
+    stage_ms: tuple[float, ...]  # the own work of the median rank of each stage
+    bubble: float  # the share of the step that the mean stage waits
 
     def step_ms(self, micro_batches: int, even: bool = False) -> float:
         """A step: one micro-batch through all stages, then the others through the longest.
@@ -191,17 +184,12 @@ def with_peers(sketches: Sequence[Sketch]) -> list[Sketch]:
 
 @dataclass(frozen=True)
 class _RankCalls:
-    """The sends and receives of a rank whose peers are unknown, in the order in which they end.
-
-    Attributes:
-        rows: of the columns.
-        ways: `send` or `recv` of each.
-    """
+    """The sends and receives of a rank whose peers are unknown, in the order in which they end."""
 
     sketch: Sketch
     columns: CallColumns
-    rows: Ids
-    ways: list[str]
+    rows: Ids  # of the columns
+    ways: list[str]  # `send` or `recv` of each
 
     @classmethod
     def of(cls, sketch: Sketch) -> _RankCalls:

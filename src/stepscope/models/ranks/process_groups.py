@@ -33,49 +33,30 @@ class Shape(NamedTuple):
 
 
 class GroupRow(msgspec.Struct, frozen=True):
-    """Communication of one kind on process groups of one shape; times in ms.
+    """Communication of one kind on process groups of one shape; times in ms."""
 
-    Attributes:
-        kind: such as `allreduce`.
-        axis: `data`, `tensor`, `pipeline`, `expert` or `world`; empty where membership does not
-            reveal it.
-        groups, members: how many process groups, and ranks in each.
-        scope: `within nodes`, `between nodes`, or empty where machines are unknown.
-        calls: per step and group.
-        bytes: of the median call, -1 if unknown.
-        transfer_ms: per call once the last rank has arrived, median.
-        algorithm_gbs, bus_gbs: bandwidth as NCCL's tests define it, medians; None if unknown.
-        skew_ms: from the first to the last arrival, median.
-        last_rank: the rank that most often arrives last, and costs the others most.
-        last_share: the share of its calls in which it is last.
-        last_place: what it does before: stage, module and kernel.
-    """
-
-    kind: str
-    axis: str
-    groups: int
-    members: int
-    scope: str
-    calls: float
-    bytes: int
-    transfer_ms: float
-    algorithm_gbs: float | None
-    bus_gbs: float | None
-    skew_ms: float
-    last_rank: int
-    last_share: float
-    last_place: str
+    kind: str  # such as `allreduce`
+    axis: str  # `data`, `tensor`, `pipeline`, `expert` or `world`; empty where membership does not reveal it
+    groups: int  # how many process groups
+    members: int  # ranks in each
+    scope: str  # `within nodes`, `between nodes`, or empty where machines are unknown
+    calls: float  # per step and group
+    bytes: int  # of the median call, -1 if unknown
+    transfer_ms: float  # per call once the last rank has arrived, median
+    algorithm_gbs: float | None  # bandwidth as NCCL's tests define it, medians; None if unknown
+    bus_gbs: float | None  # bandwidth as NCCL's tests define it, medians; None if unknown
+    skew_ms: float  # from the first to the last arrival, median
+    last_rank: int  # the rank that most often arrives last, and costs the others most
+    last_share: float  # the share of its calls in which it is last
+    last_place: str  # what it does before: stage, module and kernel
 
 
 class Lateness(NamedTuple):
-    """Arrivals at one kind of collective on process groups of one shape.
-
-    Attributes:
-        late_ms: how much later per step each rank arrives than the median rank of its group, shape
-            (ranks,); negative for ranks that wait longer; nan for those that take no part.
-    """
+    """Arrivals at one kind of collective on process groups of one shape."""
 
     shape: Shape
+    # how much later per step each rank arrives than the median rank of its group, shape (ranks,);
+    # negative for ranks that wait longer; nan for those that take no part
     late_ms: Floats
 
 
@@ -175,24 +156,16 @@ def lateness(table: JobTable, matched: Matched, groups: Mapping[Shape, list[int]
 
 
 class _Transfers(NamedTuple):
-    """What one process group transfers in each step by one kind of collective.
-
-    Attributes:
-        group: name of the process group, or the pair of a `send`.
-        ranks: positions of its members among the sketches.
-        ms: per step, shape (steps,).
-        rate: bus bandwidth of the median call, GB/s, nan if unknown.
-        likeness: groups of equal likeness transfer as much among as many ranks and machines.
-    """
+    """What one process group transfers in each step by one kind of collective."""
 
     kind: str
-    group: str
-    ranks: tuple[int, ...]
+    group: str  # name of the process group, or the pair of a `send`
+    ranks: tuple[int, ...]  # positions of its members among the sketches
     nodes: tuple[str, ...]
-    ms: Floats
-    rate: float
+    ms: Floats  # per step, shape (steps,)
+    rate: float  # bus bandwidth of the median call, GB/s, nan if unknown
     fastest: float
-    likeness: str
+    likeness: str  # groups of equal likeness transfer as much among as many ranks and machines
 
 
 class _SlowLink(NamedTuple):

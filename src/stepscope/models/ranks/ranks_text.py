@@ -90,16 +90,11 @@ def _print_whatifs(console: Console, report: JobReport) -> None:
 
 @dataclass(frozen=True)
 class TextColumn:
-    """A column; of those that do not fit, the ones of the highest `spare` are left out.
+    """A column; of those that do not fit, the ones of the highest `spare` are left out."""
 
-    Attributes:
-        head: ends with `>` for numbers.
-        spare: 0 for a column that stays.
-    """
-
-    head: str
+    head: str  # ends with `>` for numbers
     cells: Sequence[str]
-    spare: float = 0.0
+    spare: float = 0.0  # 0 for a column that stays
 
     @property
     def width(self) -> int:

@@ -29,29 +29,20 @@ _LEAST_COMMON = 3  # collectives that two clocks are compared by
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """A job that can be replayed, times in ns.
-
-    Attributes:
-        begin: when each rank begins, shape (ranks,).
-        rank, step: of each mark (an arrival, a wait, or the end of a step), shape (marks,); marks
-            of a rank are consecutive, in order of its progress.
-        own: the rank's own work before each mark, shape (marks,).
-        passes: the same by kind, and in balance; None for a job without pipelines.
-        transfer: of each meeting once all have arrived, shape (meetings,).
-        own_transfer: of each call, where sides of a meeting differ, shape (calls,).
-        weights: how many steps of the job each replayed one is an example of, shape (steps,).
-    """
+    """A job that can be replayed, times in ns."""
 
     matched: Matched
-    begin: Floats
+    begin: Floats  # when each rank begins, shape (ranks,)
+    # of each mark (an arrival, a wait, or the end of a step), shape (marks,); marks of a rank are
+    # consecutive, in order of its progress
     rank: Ids
     step: Ids
-    own: Floats
-    passes: JobPasses | None
+    own: Floats  # the rank's own work before each mark, shape (marks,)
+    passes: JobPasses | None  # the same by kind, and in balance; None for a job without pipelines
     graph: ReplayGraph
-    transfer: Floats
-    weights: Floats
-    own_transfer: Floats | None = None
+    transfer: Floats  # of each meeting once all have arrived, shape (meetings,)
+    weights: Floats  # how many steps of the job each replayed one is an example of, shape (steps,)
+    own_transfer: Floats | None = None  # of each call, where sides of a meeting differ, shape (calls,)
 
     def scaled(self, factor: Floats) -> Replay:
         """With each rank's own work in each step scaled; `factor` has shape (ranks, steps)."""
@@ -263,21 +254,13 @@ def _compare(matched: Matched, key: int, end: Ids, ahead: Ids, known: np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class ReplayGraph:
-    """Edges between marks, arrivals at meetings, and meetings, in order of where they begin.
+    """Edges between marks, arrivals at meetings, and meetings, in order of where they begin."""
 
-    Attributes:
-        first: of each node its first edge, then the number of edges, shape (nodes + 1,).
-        target: the node that each edge leads to, shape (edges,).
-        own: the mark before whose own work an edge takes its time, or -1, shape (edges,).
-        transfer: the call from whose transfer an edge takes its time, or -1, shape (edges,).
-        begins: the first mark of each rank, shape (ranks,).
-    """
-
-    first: Ids
-    target: Ids
-    own: Ids
-    transfer: Ids
-    begins: Ids
+    first: Ids  # of each node its first edge, then the number of edges, shape (nodes + 1,)
+    target: Ids  # the node that each edge leads to, shape (edges,)
+    own: Ids  # the mark before whose own work an edge takes its time, or -1, shape (edges,)
+    transfer: Ids  # the call from whose transfer an edge takes its time, or -1, shape (edges,)
+    begins: Ids  # the first mark of each rank, shape (ranks,)
 
     @classmethod
     def of(cls, matched: Matched, rank: Ids, arrives: Ids, waits: Ids) -> ReplayGraph:

@@ -34,37 +34,24 @@ _NOT_COMPUTING = ("host", "data_loading")
 
 
 class Share(msgspec.Struct, frozen=True):
-    """A part of the job that is out of balance.
+    """A part of the job that is out of balance."""
 
-    Attributes:
-        part: one of `worker`, `micro-batches`, `operation`, `machine`, `pipeline stage` and
-            `data-parallel rank`.
-        which: the rank, the number or the name; empty for micro-batches.
-        step_ms: the step if only this part is left as it was.
-        share: of the slowdown, if only this part is left as it was; parts overlap, so shares need
-            not add up to one.
-        resolved: of the slowdown, if only this part is in balance; less where others are as slow.
-    """
-
+    # one of `worker`, `micro-batches`, `operation`, `machine`, `pipeline stage` and `data-parallel rank`
     part: str
-    which: str
-    step_ms: float
+    which: str  # the rank, the number or the name; empty for micro-batches
+    step_ms: float  # the step if only this part is left as it was
+    # of the slowdown, if only this part is left as it was; parts overlap, so shares need not add up to
+    # one
     share: float
-    resolved: float
+    resolved: float  # of the slowdown, if only this part is in balance; less where others are as slow
 
 
 class Slowdown(msgspec.Struct, frozen=True):
-    """A job against the same job in balance.
+    """A job against the same job in balance."""
 
-    Attributes:
-        replayed_ms: the step as replayed.
-        balanced_ms: the step with all work and all transfers in balance.
-        shares: the parts, first those that explain most and whose balance resolves most.
-    """
-
-    replayed_ms: float
-    balanced_ms: float
-    shares: tuple[Share, ...]
+    replayed_ms: float  # the step as replayed
+    balanced_ms: float  # the step with all work and all transfers in balance
+    shares: tuple[Share, ...]  # the parts, first those that explain most and whose balance resolves most
 
     @property
     def ratio(self) -> float:
@@ -182,17 +169,12 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True)
 class _Balanced:
-    """A job of which all ranks do the same, in balance: each part of a step takes the mean of the ranks.
-
-    Attributes:
-        own: each rank's own work, ms, shape (ranks, steps).
-        transfer: in balance, ns, shape (meetings,).
-    """
+    """A job of which all ranks do the same, in balance: each part of a step takes the mean of the ranks."""
 
     table: JobTable
     original: Replay
-    own: Floats
-    transfer: Floats
+    own: Floats  # each rank's own work, ms, shape (ranks, steps)
+    transfer: Floats  # in balance, ns, shape (meetings,)
 
     def step_ms(self, extra: Floats | None = None, slow: Mask | None = None) -> float:
         """The balanced step, but for `extra` work, ms, or `slow` meetings."""
@@ -218,16 +200,12 @@ class _Balanced:
 
 @dataclass(frozen=True)
 class _BalancedPipelines:
-    """Pipelines in balance: each operation takes the mean of its type, each transfer the median.
-
-    Attributes:
-        transfer: in balance, ns, shape (meetings,).
-    """
+    """Pipelines in balance: each operation takes the mean of its type, each transfer the median."""
 
     table: JobTable
     original: Replay
     passes: JobPasses
-    transfer: Floats
+    transfer: Floats  # in balance, ns, shape (meetings,)
 
     def step_ms(self) -> float:
         """The balanced step."""

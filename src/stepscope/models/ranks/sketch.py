@@ -5,7 +5,8 @@ And the sketches of a job side by side: a table of ranks by stages and steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,8 +15,10 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Array, Floats, Ids, Times
+from stepscope.facts.annotate.device.collectives import is_communication_call, is_communication_wait
 from stepscope.facts.annotate.device.idle import data_loading_times
 from stepscope.facts.annotate.links.launches import launch_of
+from stepscope.facts.annotate.modules.costs import subtree_totals
 from stepscope.facts.annotate.ranks import ProcessRecording, machine_of, recording_of
 from stepscope.facts.annotate.steps.step_table import steady_steps, step_places
 from stepscope.models.ranks.calls import (
@@ -26,7 +29,6 @@ from stepscope.models.ranks.calls import (
     outermost_calls,
     waits_of,
 )
-from stepscope.models.ranks.kernel_times import kernel_times, module_times, operators, work_ns
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.recorded_steps import core_share
 from stepscope.trace.schema import STAGES
@@ -41,45 +43,32 @@ _MOST_BYTES = 100_000  # bytes: 1,024 ranks then fit in 100 MB
 
 
 class Sketch(msgspec.Struct, frozen=True):
-    """What is kept of one rank; times in ms.
+    """What is kept of one rank; times in ms."""
 
-    Attributes:
-        rank: of the process.
-        node: name of its machine, empty where unknown.
-        device: name of its device, empty without one.
-        has_device: whether a device computes, of which the name may be unknown.
-        steps: numbers of the steps, at most 200; a warm-up step is left out.
-        work: by stage, for each step, the time in which this rank works itself: its device
-            computes, or without a device its training thread does not wait for communication.
-            `host` is the time in which the device has nothing to compute since the CPU launches
-            late, see `late_launches`.
-        waiting: for each step the exposed communication: waiting for other ranks, or transfer.
-        kernels: the work that takes longest, by name: how many a step, and the median duration;
-            without a device operators, with the time in which they call no other.
-        kernel_steps: the duration of the longest kernels by step, see `kernel_times.by_step`.
-        core_share: the share of a core that its training thread got while it could run, None if
-            unknown.
-        kernel_spread: of each of `kernels`, the durations that 10 and 90 % are below.
-        modules: the modules that take longest, by path: the time of a step that 10, 50 and 90 %
-            are below, with the modules inside.
-        peak_memory: by device, the most memory allocated while recording, bytes; empty where that
-            was not recorded.
-    """
-
-    rank: int
-    node: str
-    device: str
-    steps: list[int]
+    rank: int  # of the process
+    node: str  # name of its machine, empty where unknown
+    device: str  # name of its device, empty without one
+    steps: list[int]  # numbers of the steps, at most 200; a warm-up step is left out
     length: list[float]
+    # by stage, for each step, the time in which this rank works itself: its device computes, or without a
+    # device its training thread does not wait for communication. `host` is the time in which the device
+    # has nothing to compute since the CPU launches late, see `late_launches`.
     work: dict[str, list[float]]
-    waiting: list[float]
+    waiting: list[float]  # for each step the exposed communication: waiting for other ranks, or transfer
+    # the work that takes longest, by name: how many a step, and the median duration; without a device
+    # operators, with the time in which they call no other
     kernels: dict[str, tuple[float, float]]
-    has_device: bool = False
+    has_device: bool = False  # whether a device computes, of which the name may be unknown
     calls: Calls = Calls()
-    kernel_steps: bytes = b""
+    kernel_steps: bytes = b""  # the duration of the longest kernels by step, see `by_step`
+    # the share of a core that its training thread got while it could run, None if unknown
     core_share: float | None = None
+    # of each of `kernels`, the durations that 10 and 90 % are below
     kernel_spread: list[tuple[float, float]] = []
+    # the modules that take longest, by path: the time of a step that 10, 50 and 90 % are below, with the
+    # modules inside
     modules: dict[str, tuple[float, float, float]] = {}
+    # by device, the most memory allocated while recording, bytes; empty where that was not recorded
     peak_memory: dict[str, int] = {}
     recording: ProcessRecording = ProcessRecording()
     version: int = VERSION
@@ -230,21 +219,14 @@ def _ms(values: Any) -> list[float]:
 
 @dataclass(frozen=True)
 class JobTable:
-    """A job's ranks side by side; times in ms.
-
-    Attributes:
-        steps: numbers of the steps that all ranks have.
-        places: for each sketch the positions of these steps.
-        work: own work, shape (ranks, stages, steps).
-        length: of the steps, shape (ranks, steps).
-    """
+    """A job's ranks side by side; times in ms."""
 
     sketches: Sequence[Sketch]
-    steps: list[int]
-    places: list[list[int]]
+    steps: list[int]  # numbers of the steps that all ranks have
+    places: list[list[int]]  # for each sketch the positions of these steps
     stages: list[str]
-    work: Floats
-    length: Floats
+    work: Floats  # own work, shape (ranks, stages, steps)
+    length: Floats  # of the steps, shape (ranks, steps)
 
     @cached_property
     def step_ms(self) -> float:
@@ -306,3 +288,112 @@ def job_table(sketches: Sequence[Sketch]) -> JobTable:
     work = [[np.array(one.work.get(stage, none))[place] for stage in stages] for one, place in pairs]
     length = np.array([np.array(one.length)[place] for one, place in pairs])
     return JobTable(sketches, steps, places, names, np.array(work), length)
+
+
+# -- kernels and modules
+
+# What bounds a sketch, which is to have 100 kB at most.
+_MOST_KERNELS = 100  # names of kernels
+_MOST_BY_STEP = 24  # of them with a duration for each step: two bytes a step
+_MOST_MODULES = 40  # modules
+_NAME_LETTERS = 120  # of a kernel's name
+_PATH_LETTERS = 100  # of a module's path
+_PERMILLE = 1000  # durations by step are kept as thousandths of the median
+_QUANTILES = (0.1, 0.5, 0.9)  # of a module's time in a step
+
+
+class KernelTimes(NamedTuple):
+    """The longest work by name, those first that take longest."""
+
+    kernels: dict[str, tuple[float, float]]  # how many a step, and the median duration, ms
+    kernel_spread: list[tuple[float, float]]  # of each, the durations that 10 and 90 % are below, ms
+    kernel_steps: bytes  # the durations of the first of them by step, for `by_step`
+
+
+def work_ns(trace: Trace, rows: Ids) -> Floats:
+    """How long events work: on a device all their time, on a CPU that in which they call no other."""
+    events = trace.events
+    on_device = trace["tracks"]["device"][events["track"][rows]] >= 0
+    return np.asarray(np.where(on_device, events["duration_ns"][rows], events["self_ns"][rows]))
+
+
+def kernel_times(trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: int) -> KernelTimes:
+    """The longest work by name; `place`: position of the step of each, -1 for none."""
+    names = trace.events.text("name")
+    rows, duration, place = rows[place >= 0], duration[place >= 0], place[place >= 0]
+    codes = names.codes[rows]
+    order = np.lexsort((duration, codes))
+    codes, duration, place = codes[order], duration[order], place[order]
+    starts = np.flatnonzero(np.diff(codes, prepend=-1))
+    counts = np.diff(np.append(starts, len(codes)))
+    total = np.add.reduceat(duration, starts) if len(starts) else np.zeros(0)
+    longest = np.argsort(-total, kind="stable")[:_MOST_KERNELS]
+    low, median, high = (duration[(starts + counts * tenths // 10)[longest]] / 1e6 for tenths in (1, 5, 9))
+    kernels = {
+        names.values[codes[starts[row]]][:_NAME_LETTERS]: (
+            round(float(counts[row] / steps), 3),
+            round(float(each), 6),
+        )
+        for row, each in zip(longest.tolist(), median, strict=True)
+    }
+    spread = [(round(float(least), 6), round(float(most), 6)) for least, most in zip(low, high, strict=True)]
+    parts = [slice(starts[row], starts[row] + counts[row]) for row in longest[:_MOST_BY_STEP]]
+    sums = (np.bincount(place[part], duration[part], steps) for part in parts)
+    counts_by_step = (np.bincount(place[part], minlength=steps) for part in parts)
+    means = [total / np.maximum(count, 1) for total, count in zip(sums, counts_by_step, strict=True)]
+    medians = (1e6 * median[:_MOST_BY_STEP]).tolist()
+    return KernelTimes(kernels, spread, packed_by_step(means, medians))
+
+
+def packed_by_step(means: Sequence[Floats], medians: Sequence[float]) -> bytes:
+    """Mean durations by step as thousandths of the median, in little room."""
+    if not len(means):
+        return b""
+    ratio = np.array(means) / np.maximum(np.array(medians)[:, None], 1e-9)
+    table = np.clip(np.rint(ratio * _PERMILLE), 0, np.iinfo(np.uint16).max).astype("<u2")
+    return zlib.compress(table.tobytes())
+
+
+def by_step(kernels: Mapping[str, tuple[float, float]], packed: bytes) -> dict[str, Floats]:
+    """The mean duration of kernels in each step, ms, nan where there is none."""
+    if not packed:
+        return {}
+    count = min(len(kernels), _MOST_BY_STEP)
+    table = np.frombuffer(zlib.decompress(packed), "<u2").reshape(count, -1) / _PERMILLE
+    table = np.where(table > 0, table, np.nan)
+    return {name: table[row] * each for row, (name, (_, each)) in enumerate(list(kernels.items())[:count])}
+
+
+def operators(trace: Trace) -> Ids:
+    """The operators of the CPU's threads, without those that communicate or wait for it."""
+    events = trace.events
+    name = events.text("name")
+    communicates = name.where(is_communication_call) | name.where(is_communication_wait)
+    return np.flatnonzero(events.text("category").mask("cpu_op") & ~communicates)
+
+
+def module_times(
+    trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: int
+) -> dict[str, tuple[float, float, float]]:
+    """The longest modules by path: the time of a step in ms that 10, 50 and 90 % are below.
+
+    Args:
+        duration: of each, ns.
+        place: position of the step of each, -1 for none.
+    """
+    modules = trace["modules"]
+    module = trace.events["module"][rows]
+    inside = (place >= 0) & (module >= 0)
+    if not inside.any():
+        return {}
+    key = module[inside].astype(np.int64) * steps + place[inside]
+    own = np.bincount(key, duration[inside], len(modules) * steps).astype(np.float64)
+    total = subtree_totals(own.reshape(-1, steps), modules["parent"])
+    worked = np.flatnonzero(total.any(axis=1))
+    longest = worked[np.argsort(-total[worked].sum(axis=1), kind="stable")[:_MOST_MODULES]]
+    times = (np.quantile(total[longest], _QUANTILES, axis=1) / 1e6).T.tolist()
+    path = modules.text("path")
+    return {
+        str(path[row])[:_PATH_LETTERS]: (round(low, 4), round(middle, 4), round(high, 4))
+        for row, (low, middle, high) in zip(longest.tolist(), times, strict=True)
+    }

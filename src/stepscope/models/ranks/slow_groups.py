@@ -41,17 +41,11 @@ PAIR = 2  # units: none shows the spread of the others
 
 
 class SlowSteps(NamedTuple):
-    """Steps in which something is slow.
+    """Steps in which something is slow."""
 
-    Attributes:
-        when: which, shape (steps,).
-        recurs: whether they are single steps again and again, not a stretch or all.
-        grows: whether what is slow takes longer from step to step.
-    """
-
-    when: Mask
-    recurs: bool = False
-    grows: bool = False
+    when: Mask  # which, shape (steps,)
+    recurs: bool = False  # whether they are single steps again and again, not a stretch or all
+    grows: bool = False  # whether what is slow takes longer from step to step
 
     @property
     def period(self) -> int:
@@ -74,16 +68,11 @@ class SlowSteps(NamedTuple):
 
 @dataclass(frozen=True)
 class SlowGroup:
-    """Ranks that are slow for one reason.
-
-    Attributes:
-        steps: in which; of ranks in turn those in which any is.
-        slow: of ranks in turn the steps of each, shape (rows, steps); else None.
-    """
+    """Ranks that are slow for one reason."""
 
     rows: list[int]
-    steps: SlowSteps
-    slow: Mask | None = None
+    steps: SlowSteps  # in which; of ranks in turn those in which any is
+    slow: Mask | None = None  # of ranks in turn the steps of each, shape (rows, steps); else None
 
     @property
     def in_turn(self) -> bool:
@@ -113,17 +102,11 @@ class SlowGroup:
 
 @dataclass(frozen=True, eq=False)
 class Excess:
-    """How much longer units take than their peers, ms.
+    """How much longer units take than their peers, ms."""
 
-    Attributes:
-        ms: shape (units, steps).
-        noise: what peers differ by, shape (steps,).
-        peers: which units are compared with, shape (units, steps).
-    """
-
-    ms: Floats
-    noise: Floats
-    peers: Mask
+    ms: Floats  # shape (units, steps)
+    noise: Floats  # what peers differ by, shape (steps,)
+    peers: Mask  # which units are compared with, shape (units, steps)
     least_ms: float
 
     @classmethod

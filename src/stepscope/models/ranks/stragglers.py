@@ -1,15 +1,24 @@
 """Ranks that are slower than the others: who, in which stages, when, why."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, Mask
-from stepscope.models.ranks.causes import OF_STAGE, cause_of_stages, machine_or
-from stepscope.models.ranks.sketch import UNSTAGED, JobTable
-from stepscope.models.ranks.slow_groups import HALF, LEAST_Z, Excess, SlowGroup, slow_groups, spread, usual
+from stepscope.models.ranks.sketch import UNSTAGED, JobTable, Sketch, by_step
+from stepscope.models.ranks.slow_groups import (
+    HALF,
+    LEAST_SHARE,
+    LEAST_Z,
+    Excess,
+    SlowGroup,
+    slow_groups,
+    spread,
+    usual,
+)
+from stepscope.trace.recorded_steps import QUIET
 
 _NOTABLE = 0.005  # of the step: a further stage of a straggler is named, at least
 _NOTABLE_PART = 0.1  # of the excess of its first stage: the same
@@ -29,40 +38,24 @@ _STAGE_WORDS = {
 
 
 class Straggler(msgspec.Struct, frozen=True):
-    """Ranks that work longer than the others, or a slow link.
-
-    Attributes:
-        node: the machine, if they are all the ranks of one.
-        steps: the first and the last step, None if in (nearly) all steps.
-        excess_ms: how much longer than the median rank in that stage, per step concerned.
-        excess: the same as a share of the median rank's time in that stage; inf if that is zero.
-        cost_ms: what the job would gain per step, on average over all steps, without this excess.
-        groups: of a slow link, its process groups.
-        through: what else passes through a slow link, such as `allreduce of world`.
-        stages: the excess of every stage that is notably longer, ms, the largest first.
-        count: in how many steps, where not in all or all of a stretch; else 0.
-        period: every how many steps, where regular; else 0.
-        grows: whether the excess grows from step to step.
-        in_turn: whether each rank is slow in other steps than the others.
-        also: the other stages in words: how much longer, and why if for another reason.
-    """
+    """Ranks that work longer than the others, or a slow link."""
 
     ranks: tuple[int, ...]
-    node: str
+    node: str  # the machine, if they are all the ranks of one
     stage: str
-    steps: tuple[int, int] | None
-    excess_ms: float
-    excess: float
+    steps: tuple[int, int] | None  # the first and the last step, None if in (nearly) all steps
+    excess_ms: float  # how much longer than the median rank in that stage, per step concerned
+    excess: float  # the same as a share of the median rank's time in that stage; inf if that is zero
     cause: str
-    cost_ms: float = 0.0
-    groups: tuple[str, ...] = ()
-    through: tuple[str, ...] = ()
-    stages: dict[str, float] = {}
-    count: int = 0
-    period: int = 0
-    grows: bool = False
-    in_turn: bool = False
-    also: str = ""
+    cost_ms: float = 0.0  # what the job would gain per step, on average over all steps, without this excess
+    groups: tuple[str, ...] = ()  # of a slow link, its process groups
+    through: tuple[str, ...] = ()  # what else passes through a slow link, such as `allreduce of world`
+    stages: dict[str, float] = {}  # the excess of every stage that is notably longer, ms, the largest first
+    count: int = 0  # in how many steps, where not in all or all of a stretch; else 0
+    period: int = 0  # every how many steps, where regular; else 0
+    grows: bool = False  # whether the excess grows from step to step
+    in_turn: bool = False  # whether each rank is slow in other steps than the others
+    also: str = ""  # the other stages in words: how much longer, and why if for another reason
 
     @property
     def sentence(self) -> str:
@@ -88,17 +81,12 @@ class Straggler(msgspec.Struct, frozen=True):
 
 
 class SlowRanks(NamedTuple):
-    """A straggler, and the work that its ranks do more than the others.
-
-    Attributes:
-        excess_ms: shape (rows, steps).
-        moves: of a pipeline stage whose work can move to the others the stage of each rank.
-    """
+    """A straggler, and the work that its ranks do more than the others."""
 
     straggler: Straggler
     rows: Sequence[int]
-    excess_ms: Floats
-    moves: Ids | None = None
+    excess_ms: Floats  # shape (rows, steps)
+    moves: Ids | None = None  # of a pipeline stage whose work can move to the others the stage of each rank
 
 
 def find_stragglers(table: JobTable, pipeline_stage: Ids | None = None) -> list[SlowRanks]:
@@ -304,3 +292,124 @@ def steps_in_words(steps: tuple[int, int] | None, count: int = 0, period: int = 
         ending = {1: "st", 2: "nd", 3: "rd"}.get(period % 10, "th")
         return f"every {period}{'th' if period % 100 in (11, 12, 13) else ending} step ({span})"
     return f"{count} of the steps {span}" if count else f"steps {span}"
+
+
+# -- why they are slower
+
+# Thresholds of causes, all shares of the excess; [jobs]: see `slow_groups`.
+_ALIKE = 0.35  # kernels that differ by less are slower alike; [jobs]
+_BY_OTHERS = 0.5  # if waiting for a core explains as much, it is the largest cause
+_EXPLAINED = 0.3  # of less, kernels are no explanation; [jobs]
+_LEAST_KERNELS = 3  # of fewer, nothing shows that all are slower
+OF_STAGE = {"data_loading": "its batches arrive late", "host": "its CPU launches work later than the others'"}
+_DEVICE, _CPU = "slower device (all kernels alike)", "slower CPU (all operators alike)"
+_MACHINE = "slower machine (its CPU launches later, and all kernels take longer alike)"
+
+
+def cause_of_stages(
+    table: JobTable, group: SlowGroup, stages: Mapping[str, float], ratios: Mapping[str, float]
+) -> dict[str, str]:
+    """The cause of each stage; those that compute have one."""
+    computing = [name for name in stages if name not in OF_STAGE]
+    causes = {name: OF_STAGE[name] for name in stages if name in OF_STAGE}
+    if computing:
+        ratio = ratios[max(computing, key=stages.__getitem__)]
+        device = table.sketches[group.rows[0]].device
+        cause = "" if device else other_processes(table.sketches, group.rows, ratio)
+        excess_ms = sum(stages[name] for name in computing)
+        cause = cause or _Kernels(table, group).cause(excess_ms, ratio, table.received)
+        causes |= dict.fromkeys(computing, cause)
+    return causes
+
+
+def machine_or(causes: Mapping[str, str]) -> str:
+    """The one cause of a slow CPU and a slow device, or an empty text."""
+    return _MACHINE if "host" in causes and _DEVICE in causes.values() else ""
+
+
+def other_processes(sketches: Sequence[Sketch], rows: Sequence[int], excess: float) -> str:
+    """The share of a core that slow ranks got, if that is why they take longer; else empty.
+
+    Args:
+        excess: how much longer they take, as a share of what others take.
+    """
+    shares = np.array([1.0 if one.core_share is None else one.core_share for one in sketches])
+    slow, others = float(np.median(shares[list(rows)])), np.delete(shares, rows)
+    if not len(others) or slow >= QUIET:
+        return ""
+    if float(np.median(others)) / max(slow, 1e-9) - 1 < _BY_OTHERS * excess:
+        return ""
+    return f"its process got {slow:.0%} of a core, since others used its machine"
+
+
+class _Kernels:
+    def __init__(self, table: JobTable, group: SlowGroup) -> None:
+        self._rows, self._sketches, self._grows = group.rows, table.sketches, group.steps.grows
+        when = group.steps.when
+        self._times = [
+            _times(one, np.array(place)[when], bool(when.all()))
+            for one, place in zip(table.sketches, table.places, strict=True)
+        ]
+
+    def cause(self, excess_ms: float, excess: float, received: Floats) -> str:
+        """Why the slow ranks compute longer; `received`: bytes of all-to-all per step, shape (ranks,)."""
+        usual = float(np.median(np.delete(received, self._rows))) if len(received) > 1 else 0.0
+        tokens = float(np.median(received[self._rows])) / usual if usual > 0 else 1.0
+        if tokens > 1 + _ALIKE * min(excess, 1):
+            return f"all-to-all brings it {tokens:.3g} times the bytes of the others: imbalanced expert"
+        ratios = self._ratios()
+        return self._by_kernels(excess_ms, ratios) if ratios else "its own work takes longer"
+
+    def _by_kernels(self, excess_ms: float, ratios: Mapping[str, tuple[float, float]]) -> str:
+        first = self._sketches[self._rows[0]]
+        work = "kernel" if first.has_device else "operator"
+        longer = self._longer_ms()
+        if longer < _EXPLAINED * excess_ms:
+            return f"in Python or waiting (no {work} takes longer)"
+        values = np.array([ratio for ratio, _ in ratios.values()])
+        if len(values) >= _LEAST_KERNELS and _are_alike(values):
+            throttles = ", as one that throttles" if self._grows else ""
+            return f"{_DEVICE}{throttles}" if work == "kernel" else _CPU
+        extra = {name: (ratio - 1) * each for name, (ratio, each) in ratios.items()}
+        name = max(extra, key=extra.__getitem__)
+        if extra[name] > _EXPLAINED * longer:
+            return f"mostly {name}"
+        return f"more work (as many ms per {work}, more {work}s)"
+
+    def _longer_ms(self) -> float:
+        pairs = zip(self._sketches, self._times, strict=True)
+        total = np.array(
+            [sum(one.kernels[name][0] * each for name, each in times.items()) for one, times in pairs]
+        )
+        others = np.delete(total, self._rows)
+        return float(np.median(total[self._rows]) - np.median(others))
+
+    def _ratios(self) -> dict[str, tuple[float, float]]:
+        """For each kernel the median on slow ranks over that on the others, and its time."""
+        rows = set(self._rows)
+        others = [times for row, times in enumerate(self._times) if row not in rows]
+        ratios = {}
+        for name in self._times[self._rows[0]]:
+            slow = [self._times[row][name] for row in self._rows if name in self._times[row]]
+            usual = [times[name] for times in others if name in times]
+            if usual and np.median(usual) > 0:
+                count, each = self._sketches[self._rows[0]].kernels[name][0], np.median(usual)
+                ratios[name] = (float(np.median(slow) / each), count * float(each))
+        return ratios
+
+
+def _times(sketch: Sketch, positions: np.ndarray, every: bool) -> dict[str, float]:
+    """The duration of each kernel in some steps, ms; in all steps its median."""
+    medians = {name: each for name, (_, each) in sketch.kernels.items()}
+    if every:
+        return medians
+    durations = by_step(sketch.kernels, sketch.kernel_steps).items()
+    inside = ((name, values[positions]) for name, values in durations)
+    recorded = {name: float(np.nanmedian(each)) for name, each in inside if not np.isnan(each).all()}
+    return recorded or medians
+
+
+def _are_alike(ratios: Floats) -> bool:
+    middle = float(np.median(ratios))
+    least = 1 + (1 - _ALIKE) * (middle - 1)
+    return middle > 1 + LEAST_SHARE and float(np.percentile(ratios, 25)) > least

@@ -6,7 +6,7 @@ import pytest
 
 from stepscope.analyze import RULES, RuleContext, apply_rules
 from stepscope.facts.annotate import annotate
-from stepscope.facts.annotate.steps.one_off_delays import one_off_delays
+from stepscope.facts.annotate.device.one_off_costs import one_off_delays
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 

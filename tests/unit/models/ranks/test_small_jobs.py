@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from stepscope.models.ranks import JobReport, Sketch, job_report
-from stepscope.models.ranks.causes import other_processes
 from stepscope.models.ranks.map_ranks import sketch_files
 from stepscope.models.ranks.slow_groups import is_no_chance, pausing_in_turn, peers_of, slow_steps
+from stepscope.models.ranks.stragglers import other_processes
 
 RANKS, STEPS = 16, 8
 USUAL = {"data_loading": 1.0, "forward": 20.0, "host": 6.0}

@@ -4,8 +4,6 @@ To support another library, add a row to `KERNELS`, and to `CALLS` if its operat
 their own. Patterns match names in lower case.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """When devices and the host do not compute, and why."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

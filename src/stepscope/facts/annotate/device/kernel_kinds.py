@@ -1,7 +1,5 @@
 """Classify device work by its name, its scope, or the operator that launched it."""
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 

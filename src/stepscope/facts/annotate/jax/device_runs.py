@@ -7,8 +7,6 @@ call. A run is what the device's own line of programs says; else it begins with 
 occurs as often as the program was called.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple

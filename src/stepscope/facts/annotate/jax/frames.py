@@ -10,8 +10,6 @@ optimizers, or below a function whose name says so.
 Source: the packages optax, flax (nnx/training, training), equinox, jaxopt and keras.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import NamedTuple

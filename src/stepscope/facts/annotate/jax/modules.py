@@ -8,8 +8,6 @@ user's loss calls take the place of classes; what encloses every differentiated 
 training step, the loss function) is no module.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import partial

@@ -13,8 +13,6 @@ an update belongs to the model, if there is just one.
 Source: JAX's `jax.tree_util.keystr`, in the metadata of the parameters of an HLO program.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -11,8 +11,6 @@ Source: JAX, jax/_src/source_info_util.py; TensorFlow, tensorflow/python/eager/b
 keras/src/backend/common/name_scope.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -48,23 +46,15 @@ _LONGEST, _DEEPEST = 4096, 64  # parsing takes bounded time for any input
 
 
 class Scope(NamedTuple):
-    """A parsed scope.
+    """A parsed scope."""
 
-    Attributes:
-        program: the compiled function, empty if unknown.
-        stage: the stage from its transformations or from a scope name; None if unknown.
-        recompute: whether it is forward work repeated in the backward pass.
-        modules: names of the enclosing scopes, the outermost first.
-        primitive: the operation itself.
-        inside: what encloses it, outermost first: `scan`, `while`, `cond`, `vmap`, `remat`,
-            `recomputed`, `shard_map`, `pallas_call`.
-    """
-
-    program: str
-    stage: str | None
-    recompute: bool
-    modules: tuple[str, ...]
-    primitive: str
+    program: str  # the compiled function, empty if unknown
+    stage: str | None  # the stage from its transformations or from a scope name; None if unknown
+    recompute: bool  # whether it is forward work repeated in the backward pass
+    modules: tuple[str, ...]  # names of the enclosing scopes, the outermost first
+    primitive: str  # the operation itself
+    # what encloses it, outermost first: `scan`, `while`, `cond`, `vmap`, `remat`, `recomputed`,
+    # `shard_map`, `pallas_call`
     inside: tuple[str, ...] = ()
 
     @property
@@ -197,18 +187,13 @@ _LOSS = re.compile(r"(?i)(?<![a-z])loss(?![a-z])|cross_?entropy|mean_(squared|ab
 
 
 class OperationName(NamedTuple):
-    """A parsed name.
+    """A parsed name."""
 
-    Attributes:
-        stage: None where the name alone does not say it.
-        layers: names of what encloses the operation, the outermost first; of a gradient those of
-            the operation that it is of.
-        primitive: the operation itself.
-    """
-
-    stage: str | None
+    stage: str | None  # None where the name alone does not say it
+    # names of what encloses the operation, the outermost first; of a gradient those of the operation that
+    # it is of
     layers: tuple[str, ...]
-    primitive: str
+    primitive: str  # the operation itself
 
 
 def operation_name(text: str) -> OperationName | None:

@@ -12,8 +12,6 @@ that one takes, as shapes show, it is part of training, and forward: the rollout
 learning, and a teacher's targets.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

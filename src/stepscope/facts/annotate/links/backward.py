@@ -1,7 +1,5 @@
 """Forward and backward: autograd's marks, links between the two, and recomputation."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stepscope.base.arrays import Ids, Ids32, IntArray, Mask, Rows

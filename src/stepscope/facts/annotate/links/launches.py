@@ -1,7 +1,5 @@
 """Link device work to the CPU call that launched it."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What each module costs, and which modules are copies of one block."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -8,8 +8,6 @@ gradient of a parameter belongs to the module of the parameter, too.
 Source: torch/_inductor/codegen/wrapper.py, and `get_kernel_metadata` in torch/_inductor/utils.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,19 +28,12 @@ _GRADIENTS = {"relu": "threshold_backward", "cross_entropy": "nll_loss", "leaky_
 
 @dataclass
 class Call:
-    """A call of an operator, or of a generated kernel.
+    """A call of an operator, or of a generated kernel."""
 
-    Attributes:
-        name: of the kernel, or of the operator without its library.
-        is_kernel: whether the kernel was generated.
-        nodes: the nodes of the graph that the code names.
-        gradients: the inputs of the graph whose gradients it computes.
-    """
-
-    name: str
-    is_kernel: bool
-    nodes: tuple[str, ...] = ()
-    gradients: tuple[int, ...] = ()
+    name: str  # of the kernel, or of the operator without its library
+    is_kernel: bool  # whether the kernel was generated
+    nodes: tuple[str, ...] = ()  # the nodes of the graph that the code names
+    gradients: tuple[int, ...] = ()  # the inputs of the graph whose gradients it computes
 
 
 Parts = dict[str | None, float]

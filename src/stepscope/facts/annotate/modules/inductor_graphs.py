@@ -6,8 +6,6 @@ are the time of the range between two operators. An event that was made from sev
 to the innermost module around all of them; its time divides by their work (`module_shares`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -31,19 +29,12 @@ _KERNEL_NUMBER = re.compile(r"^graph_\d+_")
 
 
 class CompiledOperators(NamedTuple):
-    """What compiled programs add to the modules of events.
+    """What compiled programs add to the modules of events."""
 
-    Attributes:
-        module: of each event that a program's code identifies, -1 elsewhere, shape (events,).
-        calls: of each module inside of programs, shape (modules,).
-        shares: the table `module_shares`.
-        unknown: how many calls of programs have no modules.
-    """
-
-    module: Ids32
-    calls: Ids
-    shares: Table
-    unknown: int
+    module: Ids32  # of each event that a program's code identifies, -1 elsewhere, shape (events,)
+    calls: Ids  # of each module inside of programs, shape (modules,)
+    shares: Table  # the table `module_shares`
+    unknown: int  # how many calls of programs have no modules
 
     def warnings(self) -> list[WarningRow]:
         """What the user should know."""

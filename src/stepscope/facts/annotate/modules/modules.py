@@ -1,7 +1,5 @@
 """Attribute events to modules, forward and backward."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ with it. Optimizers that step one after the other, with no pass between them, sh
 LBFGS and Lightning run the passes inside the step: `optimizer.step(closure)`.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 
@@ -30,21 +28,13 @@ _NONE = -1
 
 
 class OptimizerCalls(NamedTuple):
-    """The steps of optimizers in the loop, in order.
+    """The steps of optimizers in the loop, in order."""
 
-    Attributes:
-        starts: int64, ns, shape (n,).
-        ends: int64, ns, shape (n,).
-        step: of the training loop, int32, shape (n,).
-        name: position in `names`, shape (n,).
-        names: of the optimizers.
-    """
-
-    starts: Times
-    ends: Times
-    step: Ids32
-    name: Ids
-    names: list[str]
+    starts: Times  # int64, ns, shape (n,)
+    ends: Times  # int64, ns, shape (n,)
+    step: Ids32  # of the training loop, int32, shape (n,)
+    name: Ids  # position in `names`, shape (n,)
+    names: list[str]  # of the optimizers
 
 
 def optimizer_calls(trace: Trace, among: Mask) -> OptimizerCalls:

@@ -1,7 +1,5 @@
 """The unbroken runs of each stage within each step: the table `stages`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -25,17 +23,11 @@ OWN_WORK = "recorder"  # the recorder's own work inside a step
 
 
 class TimedParts(NamedTuple):
-    """When each part began.
+    """When each part began."""
 
-    Attributes:
-        names: of parts: stages, `rest`, and `recorder`.
-        times: on the trace's clock, int64, ns, ascending, shape (n,).
-        part: what began, a position in `names`, shape (n,).
-    """
-
-    names: list[str]
-    times: Times
-    part: Rows
+    names: list[str]  # of parts: stages, `rest`, and `recorder`
+    times: Times  # on the trace's clock, int64, ns, ascending, shape (n,)
+    part: Rows  # what began, a position in `names`, shape (n,)
 
     def at(self, moments: Times) -> Rows:
         """The part at each moment, -1 before the first, the shape of `moments`."""
@@ -136,17 +128,11 @@ def _bounds(trace: Trace) -> tuple[Times, Times]:
 
 
 class _Timeline(NamedTuple):
-    """The thread of the training loop; arrays of shape (n,).
+    """The thread of the training loop; arrays of shape (n,)."""
 
-    Attributes:
-        times: at which its stage changes, ns.
-        stages: the stage from then on, -1 for none.
-        waits: whether it waits then for what has ended.
-    """
-
-    times: Times
-    stages: Codes
-    waits: Mask
+    times: Times  # at which its stage changes, ns
+    stages: Codes  # the stage from then on, -1 for none
+    waits: Mask  # whether it waits then for what has ended
 
 
 def _timeline(trace: Trace) -> _Timeline:

@@ -1,7 +1,5 @@
 """Which stage of the training loop each event belongs to."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 

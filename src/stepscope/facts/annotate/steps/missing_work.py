@@ -6,8 +6,6 @@ Calls between the begin and the end of a stream's capture start nothing: they ar
 graph.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 
@@ -35,21 +33,13 @@ _PENDING_NS = 1_000_000  # a device that works until so short before the end has
 
 
 class LaunchCalls(NamedTuple):
-    """Calls that start device work, in order of start; arrays of shape (n,).
+    """Calls that start device work, in order of start; arrays of shape (n,)."""
 
-    Attributes:
-        rows: events.id.
-        works: how many pieces of work are linked to the call.
-        missing: whether no work of the call is in the file, or of a graph only a part.
-        pending: whether that is since the recording ended before the work did.
-        graphs: whether the call starts a graph.
-    """
-
-    rows: Rows
-    works: Ids
-    missing: Mask
-    pending: Mask
-    graphs: Mask
+    rows: Rows  # events.id
+    works: Ids  # how many pieces of work are linked to the call
+    missing: Mask  # whether no work of the call is in the file, or of a graph only a part
+    pending: Mask  # whether that is since the recording ended before the work did
+    graphs: Mask  # whether the call starts a graph
 
     @property
     def lost(self) -> Mask:

@@ -1,7 +1,5 @@
 """Ranges of the user's that are steps: by the names in use, or by the name that the user gives."""
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 

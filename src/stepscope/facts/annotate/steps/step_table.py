@@ -1,7 +1,5 @@
 """The table `steps`: its ranks and steps, how long they take, which are typical."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

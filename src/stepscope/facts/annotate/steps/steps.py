@@ -1,7 +1,5 @@
 """Where each training step begins and ends."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -9,9 +7,15 @@ from typing import Any
 import numpy as np
 
 from stepscope.base.arrays import Ids, Ids32, IntArray, Mask, Rows, Times
-from stepscope.facts.annotate.jax.calls import BEFORE_RECORDING, UNKNOWN, calls_of_host_work, is_compiled_call
+from stepscope.facts.annotate.jax.calls import (
+    BEFORE_RECORDING,
+    UNKNOWN,
+    call_starts,
+    calls_of_host_work,
+    is_compiled_call,
+    iterations_by_calls,
+)
 from stepscope.facts.annotate.jax.device_runs import call_times, calls_of_device_work
-from stepscope.facts.annotate.jax.iterations import call_starts, iterations_by_calls
 from stepscope.facts.annotate.links.launches import (
     device_work,
     launch_of,

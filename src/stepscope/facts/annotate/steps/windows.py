@@ -8,8 +8,6 @@ sequence without gaps. A step's length is the length of its window, and device t
 within it, whichever step launched the work.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Statistics of a part of the axis: what is busy, what is idle and why, what runs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import msgspec
@@ -17,60 +15,37 @@ from stepscope.trace.schema import IDLE_CAUSES
 
 @dataclass(frozen=True)
 class AreaShare:
-    """Work of one kind within an area.
+    """Work of one kind within an area."""
 
-    Attributes:
-        code: what it is of: a name's code, a module or a stage; -1 for none.
-        count: slices that touch the area.
-        ns: their time inside it.
-        longest: the longest of them, events.id.
-    """
-
-    code: int
-    count: int
-    ns: int
-    longest: int
+    code: int  # what it is of: a name's code, a module or a stage; -1 for none
+    count: int  # slices that touch the area
+    ns: int  # their time inside it
+    longest: int  # the longest of them, events.id
 
 
 class DeviceShare(msgspec.Struct, frozen=True):
-    """How a device spends an area.
-
-    Attributes:
-        computing_ns: time that it computes.
-        copying_ns: time that it only copies or fills memory.
-        communicating_ns: time that it only communicates.
-        idle_ns: idle time by cause; `outside_steps` if no step is there.
-    """
+    """How a device spends an area."""
 
     rank: int
     device: int
-    computing_ns: int
-    copying_ns: int
-    communicating_ns: int
-    idle_ns: dict[str, int]
+    computing_ns: int  # time that it computes
+    copying_ns: int  # time that it only copies or fills memory
+    communicating_ns: int  # time that it only communicates
+    idle_ns: dict[str, int]  # idle time by cause; `outside_steps` if no step is there
 
 
 @dataclass(frozen=True)
 class Area:
-    """What lies in an area.
+    """What lies in an area."""
 
-    Attributes:
-        devices: how each spends it.
-        threads: busy time of each thread, by the id of its track.
-        work: device work in it, else operators on the CPU: events.id, shape (n,).
-        inside_ns: time of each of `work` within the area, shape (n,); of an operator its own.
-        on_device: whether `work` is that of devices.
-        names, modules, stages: `work` grouped, the longest first.
-    """
-
-    devices: list[DeviceShare]
-    threads: dict[str, int]
-    work: Ids
-    inside_ns: Times
-    on_device: bool
-    names: list[AreaShare]
-    modules: list[AreaShare]
-    stages: list[AreaShare]
+    devices: list[DeviceShare]  # how each spends it
+    threads: dict[str, int]  # busy time of each thread, by the id of its track
+    work: Ids  # device work in it, else operators on the CPU: events.id, shape (n,)
+    inside_ns: Times  # time of each of `work` within the area, shape (n,); of an operator its own
+    on_device: bool  # whether `work` is that of devices
+    names: list[AreaShare]  # `work` by name, the longest first
+    modules: list[AreaShare]  # `work` by module, the longest first
+    stages: list[AreaShare]  # `work` by stage, the longest first
 
 
 def area_of(axis: TimeAxis, start: int, end: int, tracks: list[AxisTrack]) -> Area:

@@ -4,8 +4,6 @@ A tile that is not exact has the least and the most of each bin, so that no peak
 many changes a bin holds. A share of time, such as utilization, has its mean in each bin.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,32 +28,22 @@ _INDEX = re.compile(r":(\d+)$")
 
 @dataclass(frozen=True)
 class Runs:
-    """What a tile shows: runs that each last until the next begins, the last until the tile's end.
+    """What a tile shows: runs that each last until the next begins, the last until the tile's end."""
 
-    Attributes:
-        exact: whether each run is one recorded value, and none is left out.
-        start_ns: since the trace's start, ascending, shape (n,); the first may begin before the
-            tile, or after its start if nothing is known before.
-        least, most: of the values in the run, shape (n,).
-    """
-
-    exact: bool
+    exact: bool  # whether each run is one recorded value, and none is left out
+    # since the trace's start, ascending, shape (n,); the first may begin before the tile, or after its
+    # start if nothing is known before
     start_ns: Times
-    least: Floats
-    most: Floats
+    least: Floats  # of the values in the run, shape (n,)
+    most: Floats  # of the values in the run, shape (n,)
 
 
 class CounterSummary(msgspec.Struct, frozen=True):
-    """A counter in an area.
+    """A counter in an area."""
 
-    Attributes:
-        least, most: null for a share of time.
-        mean: over the part of the area in which a value is known, weighted by time.
-    """
-
-    least: float | None
-    mean: float
-    most: float | None
+    least: float | None  # null for a share of time
+    mean: float  # over the part of the area in which a value is known, weighted by time
+    most: float | None  # null for a share of time
 
 
 class CounterValues:
@@ -142,23 +130,14 @@ class CounterValues:
 
 @dataclass(frozen=True)
 class Counter:
-    """A value over time.
+    """A value over time."""
 
-    Attributes:
-        name: what it is, with the device or the process it is of.
-        short: the same without that.
-        rank: of the process.
-        device: number of the device, -1 for the CPU and where none is known.
-        unit: `share` of time, `bytes`, or empty where the recorder names none.
-        read: returns its values; called once.
-    """
-
-    name: str
-    short: str
-    rank: int
-    device: int
-    unit: Unit
-    read: Callable[[], CounterValues]
+    name: str  # what it is, with the device or the process it is of
+    short: str  # the same without that
+    rank: int  # of the process
+    device: int  # number of the device, -1 for the CPU and where none is known
+    unit: Unit  # `share` of time, `bytes`, or empty where the recorder names none
+    read: Callable[[], CounterValues]  # returns its values; called once
 
     @cached_property
     def values(self) -> CounterValues:

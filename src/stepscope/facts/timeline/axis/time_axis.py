@@ -5,8 +5,6 @@ exact tile holds each of its slices, so nothing finer needs to be asked for. Any
 slices that are as long as a bin, and how much of each bin all slices cover, these included.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -33,25 +31,15 @@ KINDS = ("stages", "cpu", "device", "communication", "idle")
 
 @dataclass(frozen=True)
 class SortedSlices:
-    """What a tile shows of a track; times are ns since the trace's start.
+    """What a tile shows of a track; times are ns since the trace's start."""
 
-    Attributes:
-        exact: whether `row` holds all slices of the tile.
-        row: slices shown one by one, rows of the track's columns, shape (n,).
-        depth: nesting depth of each, shape (n,).
-        bin_depth: nesting depth of each bin that any slice covers, also one of `row`, shape (m,).
-        bin: its number, 0 to `BINS` - 1, shape (m,).
-        bin_row: a slice in it, whose color the bin takes, shape (m,).
-        cover: how much of it is covered, 0 to 1, shape (m,).
-    """
-
-    exact: bool
-    row: Ids
-    depth: Ids
-    bin_depth: Ids
-    bin: Ids
-    bin_row: Ids
-    cover: Floats
+    exact: bool  # whether `row` holds all slices of the tile
+    row: Ids  # slices shown one by one, rows of the track's columns, shape (n,)
+    depth: Ids  # nesting depth of each, shape (n,)
+    bin_depth: Ids  # nesting depth of each bin that any slice covers, also one of `row`, shape (m,)
+    bin: Ids  # its number, 0 to `BINS` - 1, shape (m,)
+    bin_row: Ids  # a slice in it, whose color the bin takes, shape (m,)
+    cover: Floats  # how much of it is covered, 0 to 1, shape (m,)
 
 
 class TrackSlices:
@@ -157,43 +145,27 @@ def _no_bins() -> tuple[Ids, Ids, Floats]:
 
 @dataclass(frozen=True)
 class AxisTrack:
-    """One track of the axis.
+    """One track of the axis."""
 
-    Attributes:
-        id: `t` and tracks.id, `s` and the rank for its stages, `i` and rank and device for the
-            idle time of a device.
-        kind: one of `KINDS`.
-        name: as recorded.
-        rank: of the process.
-        device: number of the device, -1 for a thread.
-        rows: rows of `table`, by start.
-        depth: nesting depth of each, shape (rows,).
-        busy_ns: time that it is busy, in more than frames and annotations.
-    """
-
+    # `t` and tracks.id, `s` and the rank for its stages, `i` and rank and device for the idle time of a
+    # device
     id: str
-    kind: str
-    name: str
-    rank: int
-    device: int
-    rows: Ids
-    depth: Ids
-    busy_ns: int
+    kind: str  # one of `KINDS`
+    name: str  # as recorded
+    rank: int  # of the process
+    device: int  # number of the device, -1 for a thread
+    rows: Ids  # rows of `table`, by start
+    depth: Ids  # nesting depth of each, shape (rows,)
+    busy_ns: int  # time that it is busy, in more than frames and annotations
 
 
 @dataclass(frozen=True)
 class DeviceTime:
-    """When a device is busy: three things that it does one at a time.
+    """When a device is busy: three things that it does one at a time."""
 
-    Attributes:
-        computing: kernels run.
-        copying: only copies and fills of memory run.
-        communicating: only communication runs.
-    """
-
-    computing: Intervals
-    copying: Intervals
-    communicating: Intervals
+    computing: Intervals  # kernels run
+    copying: Intervals  # only copies and fills of memory run
+    communicating: Intervals  # only communication runs
 
     @property
     def busy(self) -> Intervals:
@@ -203,17 +175,11 @@ class DeviceTime:
 
 @dataclass(frozen=True)
 class Labels:
-    """What slices of a track say; codes index into `names`.
+    """What slices of a track say; codes index into `names`."""
 
-    Attributes:
-        event: events.id, -1 for stages and idle time, shape (n,).
-        stage: index into the stages, -1 for none, shape (n,).
-        name: name of stages and idle time, None for events.
-    """
-
-    event: Ids
-    stage: Codes8
-    name: list[str] | None
+    event: Ids  # events.id, -1 for stages and idle time, shape (n,)
+    stage: Codes8  # index into the stages, -1 for none, shape (n,)
+    name: list[str] | None  # name of stages and idle time, None for events
 
 
 class TimeAxis:

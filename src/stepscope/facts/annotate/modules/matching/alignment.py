@@ -324,23 +324,14 @@ def _past_leaves(direct: Floats, passed: Floats, inside: Floats, steps: Codes8) 
 
 
 class _Blocks(NamedTuple):
-    """The blocks of leaves that may run again, by where they begin.
+    """The blocks of leaves that may run again, by where they begin."""
 
-    Attributes:
-        parts: the blocks.
-        begins: the distinct columns at which blocks begin, ascending, shape (starts,).
-        first: the first block of each start, shape (starts,).
-        sizes: how many blocks have each start, shape (starts,).
-        group: the number of the start of each block, shape (blocks,).
-        ends: the column after each block, shape (blocks,).
-    """
-
-    parts: list[ModuleShape]
-    begins: Ids
-    first: Ids
-    sizes: Ids
-    group: Ids
-    ends: Ids
+    parts: list[ModuleShape]  # the blocks
+    begins: Ids  # the distinct columns at which blocks begin, ascending, shape (starts,)
+    first: Ids  # the first block of each start, shape (starts,)
+    sizes: Ids  # how many blocks have each start, shape (starts,)
+    group: Ids  # the number of the start of each block, shape (blocks,)
+    ends: Ids  # the column after each block, shape (blocks,)
 
 
 def _blocks(paths: Sequence[Path]) -> _Blocks:

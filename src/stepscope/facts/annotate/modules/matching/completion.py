@@ -8,8 +8,6 @@ supplied leaf belongs to the block. Blocks that differ in their inner blocks are
 purpose, and stay so.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,34 +27,23 @@ _VARIANT = 0.5  # an arrangement this often as frequent as the usual one exists 
 
 @dataclass(frozen=True)
 class CompletedTree:
-    """A model tree whose blocks of one class have the same leaves.
+    """A model tree whose blocks of one class have the same leaves."""
 
-    Attributes:
-        modules: parents before children.
-        origin: the module of the given tree to which each belongs: itself; the parent of a leaf
-            that was supplied, or that cannot be told from one. Shape (modules,).
-        own: whether the origin of each is the module itself, shape (modules,).
-        doubtful: modules that may not exist: supplied leaves, and leaves that only one block has.
-    """
-
-    modules: list[Module]
+    modules: list[Module]  # parents before children
+    # the module of the given tree to which each belongs: itself; the parent of a leaf that was supplied,
+    # or that cannot be told from one. Shape (modules,).
     origin: Ids
-    own: Mask
+    own: Mask  # whether the origin of each is the module itself, shape (modules,)
+    # modules that may not exist: supplied leaves, and leaves that only one block has
     doubtful: frozenset[int]
 
 
 class _BlockChild(NamedTuple):
-    """A child of a block.
+    """A child of a block."""
 
-    Attributes:
-        module: its index in the given tree, -1 for a leaf that was supplied.
-        kind: its class.
-        key: what it is compared by with the children of other blocks: its name, else its class.
-    """
-
-    module: int
-    kind: str
-    key: str
+    module: int  # its index in the given tree, -1 for a leaf that was supplied
+    kind: str  # its class
+    key: str  # what it is compared by with the children of other blocks: its name, else its class
     doubtful: bool = False
     ambiguous: bool = False
 

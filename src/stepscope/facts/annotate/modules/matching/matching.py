@@ -1,27 +1,47 @@
 """Modules from a model tree alone: match its leaves with the names of operators, in order.
 
 The leaves of the tree determine which operators to look for (`roles`). The operators of each step
-form a sequence (`sequences`), which is aligned with the leaves (`alignment`); operators in between
-go to a neighbor or to the enclosing block (`calls`). Backward follows forward if the file links
-them; otherwise its nodes, last first, are aligned with the operators of the forward calls.
+form a sequence (`sequences`), which is aligned with the leaves (`alignment`). Backward follows
+forward if the file links them; otherwise its nodes, last first, are aligned with the operators of
+the forward calls.
+
+Operators that identify no leaf go to an adjacent leaf, a block, or the enclosing call. A call has
+the same operators each time; its surroundings vary. So a leaf that runs more than its
+identifying operator (`LlamaRMSNorm`: pow, mean, add, *rsqrt*, mul) owns what all calls of its class
+have in common on each side. The rest belongs to the innermost call around both neighbors, or, if
+that is only a container or calls one block after another, to the block that ends there (a residual
+add).
 
 Source: HOTLINE section 4.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise, takewhile
 
 import numpy as np
 
 from stepscope.base.arrays import Ids, Mask, Rows
 from stepscope.facts.annotate.links.backward import is_backward
 from stepscope.facts.annotate.module_evidence import Evidence, Module, tree_modules
-from stepscope.facts.annotate.modules.matching.alignment import Aligner
-from stepscope.facts.annotate.modules.matching.calls import MatchedCalls, owners
+from stepscope.facts.annotate.modules.matching.alignment import Aligner, OwnedOperator
 from stepscope.facts.annotate.modules.matching.completion import complete
-from stepscope.facts.annotate.modules.matching.roles import Roles, class_name, root_shape
+from stepscope.facts.annotate.modules.matching.roles import (
+    CONTAINERS,
+    ONE_OPERATOR,
+    ModuleShape,
+    Role,
+    Roles,
+    class_name,
+    plain,
+    role_around,
+    role_of,
+    root_shape,
+)
 from stepscope.facts.annotate.modules.matching.sequences import (
     backward_rows,
     common_positions,
@@ -33,6 +53,216 @@ from stepscope.facts.annotate.modules.matching.sequences import (
 )
 from stepscope.trace.schema import DEVICE_WORK, STAGES
 from stepscope.trace.trace import Trace
+
+_NOBODY = -1
+
+
+@dataclass
+class MatchedCalls:
+    """The calls that explain a sequence of operators; a call precedes the calls inside it."""
+
+    classes: Sequence[str]  # the class of each module of the tree
+    # the module of each call; -1 for the first, which encloses all
+    module: list[int] = field(default_factory=list)
+    outer: list[int] = field(default_factory=list)  # the enclosing call of each
+    runs: list[bool] = field(default_factory=list)  # whether each runs operators of its own
+    claimed: list[int] = field(default_factory=list)  # the call of each identifying operator
+    _counts: Counter[tuple[int, str]] = field(default_factory=Counter)
+
+    @classmethod
+    def of(
+        cls, root: ModuleShape, owned: list[OwnedOperator], count: int, classes: Sequence[str]
+    ) -> MatchedCalls:
+        """The calls of an alignment of so many operators."""
+        calls = cls(classes, claimed=[0] * count)
+        calls._add(root, 0, owned, _NOBODY)
+        return calls
+
+    def _add(self, part: ModuleShape, depth: int, owned: list[OwnedOperator], outer: int) -> None:
+        """A call of a module, which runs some operators, and the calls inside it."""
+        number = len(self.module)
+        self.module.append(part.module)
+        self.outer.append(outer)
+        self.runs.append(part.own != 0)
+        inside = [operator for operator in owned if len(operator.path) > depth + 1]
+        inner = [list(group) for _, group in groupby(inside, key=lambda operator: operator.keys[depth + 1])]
+        ambiguous = _ambiguous(part, {rows[0].path[depth + 1] for rows in inner})
+        for rows in inner:
+            child, first, end = rows[0].path[depth + 1], rows[0].row, rows[-1].row + 1
+            if child.shape not in ambiguous:
+                self.claimed[first:end] = [len(self.module)] * (end - first)
+                self._add(child, depth + 1, rows, number)
+
+    def class_of(self, call: int) -> str:
+        """The class of the module that a call calls, empty for the first call."""
+        module = self.module[call]
+        return self.classes[module] if module >= 0 else ""
+
+    def role_of(self, call: int) -> Role:
+        """What a call runs if it is one of a leaf."""
+        return role_of(self.class_of(call))
+
+    def is_repeated(self, call: int) -> bool:
+        """Whether this is a branch, and the same call has more branches of its class in it."""
+        if self.outer[call + 1 : call + 2] != [call]:
+            return False
+        if not self._counts:
+            self._counts = Counter((outer, self.class_of(other)) for other, outer in enumerate(self.outer))
+        return self._counts[self.outer[call], self.class_of(call)] > 1
+
+    def chain(self, call: int) -> list[int]:
+        """A call and its enclosing calls, outermost first."""
+        chain = []
+        while call >= 0:
+            chain.append(call)
+            call = self.outer[call]
+        return chain[::-1]
+
+
+def _ambiguous(part: ModuleShape, called: set[ModuleShape]) -> set[int]:
+    """Shapes of leaves of which only some are called: which ones is unknown, so none is chosen."""
+    leaves = {child for child in part.children if child.is_leaf}
+    return {leaf.shape for leaf in leaves & called} & {leaf.shape for leaf in leaves - called}
+
+
+# -- operators between calls
+
+_MOST_OF_A_LEAF = 16  # operators that one call of a leaf runs
+
+
+@dataclass
+class _Gap:
+    """A run of unidentified operators, from `first` up to `end`, between two calls."""
+
+    first: int
+    end: int
+    before: int
+    after: int
+
+
+def owners(calls: MatchedCalls, positions: Sequence[int], names: Sequence[str]) -> list[int]:
+    """The call that runs each operator of a sequence.
+
+    Args:
+        positions: positions of the identifying operators in `names`, ascending.
+
+    Returns:
+        A call for each name; call 0, which stands for no module, if it is outside all calls.
+    """
+    owner = [0] * len(names)
+    claims = [(place, call) for place, call in zip(positions, calls.claimed, strict=True) if call]
+    for position, call in claims:
+        owner[position] = call
+    gaps = [
+        _Gap(start + 1, end, before, after)
+        for (start, before), (end, after) in pairwise([(-1, 0), *claims, (len(names), 0)])
+    ]
+    _give_helpers(gaps, owner, calls, names)
+    _give_common(gaps, owner, calls, names)
+    for gap in gaps:
+        owner[gap.first : gap.end] = [_between(gap, calls)] * (gap.end - gap.first)
+    return owner
+
+
+def _give_helpers(gaps: list[_Gap], found: list[int], calls: MatchedCalls, names: Sequence[str]) -> None:
+    """Assign adjacent operators that belong to the role of an identifying operator."""
+    for gap in gaps:
+        before = re.compile(calls.role_of(gap.before).trail)
+        after = re.compile(calls.role_of(gap.after).lead)
+        while gap.first < gap.end and before.search(names[gap.first]):
+            found[gap.first] = gap.before
+            gap.first += 1
+        while gap.first < gap.end and after.search(names[gap.end - 1]):
+            gap.end -= 1
+            found[gap.end] = gap.after
+
+
+def _give_common(gaps: list[_Gap], found: list[int], calls: MatchedCalls, names: Sequence[str]) -> None:
+    """Assign what all calls of a class have in common around them: leaves first, then blocks.
+
+    Classes with the most varied surroundings come first: they are the most certain, and narrow what
+    is left for others.
+    """
+    for edges in (_leaf_edges, _block_edges):
+        sides: dict[tuple[bool, str], list[tuple[_Gap, int]]] = defaultdict(list)
+        for gap in gaps:
+            for is_after, call in edges(gap, calls, names):
+                sides[is_after, calls.class_of(call)].append((gap, call))
+        for side in sorted(sides, key=lambda side: -len({_text(gap, names) for gap, _ in sides[side]})):
+            _take_common(sides[side], *side, found, names)
+
+
+def _leaf_edges(gap: _Gap, calls: MatchedCalls, names: Sequence[str]) -> Iterator[tuple[bool, int]]:
+    """Leaves adjacent to a gap that run more than one operator, and their side of the gap."""
+    for is_after, call, other, position in (
+        (True, gap.before, gap.after, gap.first - 1),
+        (False, gap.after, gap.before, gap.end),
+    ):
+        adjacent = 0 <= position < len(names) and call not in calls.chain(other)
+        if adjacent and calls.runs[call]:
+            whole = re.search(calls.role_of(call).whole, plain(names[position]))
+            if not whole or not ONE_OPERATOR.search(calls.class_of(call)):
+                yield is_after, call
+
+
+def _block_edges(gap: _Gap, calls: MatchedCalls, names: Sequence[str]) -> Iterator[tuple[bool, int]]:
+    """The repeated blocks that end before a gap or begin after it."""
+    ending, starting = calls.chain(gap.before), calls.chain(gap.after)
+    shared = sum(before == after for before, after in zip(ending, starting, strict=False))
+    for is_after, chain in ((True, ending), (False, starting)):
+        for call in chain[shared:]:
+            if calls.is_repeated(call):
+                yield is_after, call
+                break
+
+
+def _take_common(
+    edges: list[tuple[_Gap, int]], is_after: bool, name: str, found: list[int], names: Sequence[str]
+) -> None:
+    """Assign the operators that all gaps have in common on one side to the calls there."""
+    if len(edges) == 1 and _is_open(edges[0][0]):
+        return
+    texts = [_text(gap, names)[:: 1 if is_after else -1] for gap, _ in edges]
+    count = sum(1 for _ in takewhile(lambda column: len({*column}) == 1, zip(*texts, strict=False)))
+    if is_after and role_around(name):  # what is added to a block's result is added around it
+        count = next((n for n in range(count) if plain(texts[0][n]) == "add"), count)
+    for gap, call in edges:
+        first = gap.first if is_after else gap.end - count
+        found[first : first + count] = [call] * count
+        gap.first += count * is_after
+        gap.end -= count * (not is_after)
+
+
+def _is_open(gap: _Gap) -> bool:
+    """Whether so much runs before the first call, or after the last, that no leaf runs it all."""
+    return 0 in (gap.before, gap.after) and gap.end - gap.first > _MOST_OF_A_LEAF
+
+
+def _text(gap: _Gap, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(names[gap.first : gap.end])
+
+
+def _between(gap: _Gap, calls: MatchedCalls) -> int:
+    """The call that runs what is between two other calls."""
+    ending, starting = calls.chain(gap.before), calls.chain(gap.after)
+    if len(ending) == 1 or len(starting) == 1:  # before the first, or after the last
+        return _outermost(ending + starting[1:], calls)
+    shared = sum(before == after for before, after in zip(ending, starting, strict=False))
+    around = ending[shared - 1]
+    block = ending[shared] if len(ending) > shared + 1 else around
+    follower = starting[shared] if len(starting) > shared else around
+    name = calls.class_of(around)
+    again = calls.class_of(block) == calls.class_of(follower)
+    return block if name in CONTAINERS or again else around
+
+
+def _outermost(chain: list[int], calls: MatchedCalls) -> int:
+    """The outermost call of a chain that can run operators of its own."""
+    inner = [call for call in chain[1:] if calls.class_of(call) not in CONTAINERS]
+    return inner[0] if inner else 0
+
+
+# -- the module calls of a sequence, and the operators between them
 
 _LOSS = STAGES.index("loss")
 _BACKWARD = STAGES.index("backward")

@@ -22,24 +22,16 @@ from stepscope.facts.annotate.module_evidence import Module
 
 @dataclass(frozen=True)
 class Role:
-    """What leaves of some classes run.
+    """What leaves of some classes run."""
 
-    Attributes:
-        classes: pattern of class names.
-        whole: pattern of the operator that is the whole forward of such a leaf.
-        part: pattern of an operator that identifies such a leaf among others that it runs; used
-            only in a trace without operators that match `whole`.
-        sure: whether each call runs such an operator, and hardly anything else does.
-        node: pattern of gradient nodes of the operator that have another name.
-        lead, trail: patterns of recorded operators that also belong to the leaf, right before and
-            right after it.
-    """
-
-    classes: str
-    whole: str
+    classes: str  # pattern of class names
+    whole: str  # pattern of the operator that is the whole forward of such a leaf
+    # pattern of an operator that identifies such a leaf among others that it runs; used only in a trace
+    # without operators that match `whole`
     part: str = ""
-    sure: bool = False
-    node: str = "^$"
+    sure: bool = False  # whether each call runs such an operator, and hardly anything else does
+    node: str = "^$"  # pattern of gradient nodes of the operator that have another name
+    # patterns of recorded operators that also belong to the leaf, right before and right after it
     lead: str = "^$"
     trail: str = "^$"
 

@@ -1,7 +1,5 @@
 """The operator sequence of each pass, pieces of it that are repeated, and common subsequences."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 
