@@ -83,12 +83,19 @@ class MatchedCalls:
         return role_of(self.class_of(call))
 
     def is_repeated(self, call: int) -> bool:
-        """Whether this is a branch, and the same call has more branches of its class in it."""
-        if self.outer[call + 1 : call + 2] != [call]:
+        """Whether this is a branch, and the call that runs it has more branches of its class in it."""
+        if self.outer[call + 1 : call + 2] != [call] or self.class_of(call) in CONTAINERS:
             return False
         if not self._counts:
-            self._counts = Counter((outer, self.class_of(other)) for other, outer in enumerate(self.outer))
-        return self._counts[self.outer[call], self.class_of(call)] > 1
+            self._counts = Counter(map(self._place, range(len(self.outer))))
+        return self._counts[self._place(call)] > 1
+
+    def _place(self, call: int) -> tuple[int, str]:
+        """The call that runs a call, which no container does, and the class of what it runs."""
+        outer = self.outer[call]
+        while outer > 0 and self.class_of(outer) in CONTAINERS:
+            outer = self.outer[outer]
+        return outer, self.class_of(call)
 
     def chain(self, call: int) -> list[int]:
         """A call and its enclosing calls, outermost first."""

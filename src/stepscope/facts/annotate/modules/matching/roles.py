@@ -51,7 +51,8 @@ _TABLE = (
     Role(
         r"MultiheadAttention|Scaled?DotProduct|FlashAttention|^Attention$", r"attention|flashattn", sure=True
     ),
-    Role(r"LSTM|GRU|^RNN", r"lstm|gru|^rnn|rnnlayer", r"rnn", sure=True),
+    Role(r"(LSTM|GRU|RNN)Cell$", r"(lstm|gru|rnn\w*)cell$", sure=True),
+    Role(r"LSTM|GRU|^RNN", r"^(?!.*cell$)(.*lstm|.*gru|rnn|.*rnnlayer)", r"rnn", sure=True),
     Role(r"EmbeddingBag", r"^embeddingbag", sure=True),
     Role(
         r"Embedding$",
@@ -75,6 +76,7 @@ _TABLE = (
     Role(r"GroupNorm", r"groupnorm", sure=True),
     Role(r"RMSNorm|T5LayerNorm", r"rmsnorm", r"^rsqrt$", sure=True, lead=r"^aten::empty(_like)?$"),
     Role(r"LayerNorm", r"layernorm", r"^(rsqrt|sqrt|std|var|varmean)$", sure=True),
+    Role(r"Norm(\dd)?$", r"(batch|layer|group|rms|instance)norm", r"^(rsqrt|sqrt|std|var|varmean)$", sure=True),
     Role(r"DropPath|StochasticDepth", r"bernoulli"),
     Role(r"Dropout", r"dropout", r"bernoulli"),
     Role(r"GELU", r"^gelu$", r"^(tanh|erf|sigmoid)$"),

@@ -1,0 +1,93 @@
+"""Stages and modules of four models that no other test has, against ranges that are taken out.
+
+`pytest -qs tests/integration/test_unseen_models.py` prints the table of
+`benchmarks/tables/modules.md`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from benchmarks.unseen.networks import NETWORKS
+from test_matching_accuracy import shares, without, without_links
+
+from stepscope.facts.annotate import annotate
+from stepscope.facts.annotate.range_names import MODULE_RANGE
+from stepscope.read import read
+from stepscope.record import profile
+from stepscope.trace.nesting import inherit
+from stepscope.trace.schema import FORWARD_STAGES, STAGES
+from stepscope.trace.trace import Trace
+
+BY_HAND = "by hand: "
+PARTS = {
+    "data": ("data_loading",),
+    "forward": FORWARD_STAGES,
+    "backward": ("backward",),
+    "update": ("optimizer", "zero_grad"),
+}
+STAGES_RIGHT = 0.999
+
+
+@pytest.fixture(scope="module", params=NETWORKS)
+def capture(request, tmp_path_factory) -> tuple[str, Path]:
+    path = tmp_path_factory.mktemp("unseen") / "run.stepscope"
+    torch.manual_seed(0)
+    training = NETWORKS[request.param]()
+    optimizer = torch.optim.AdamW(training.model.parameters(), lr=1e-3)
+    by_hand = torch.profiler.record_function
+    with profile(training.model, path=path, warmup=1, steps=2):
+        for _ in range(3):
+            with by_hand(f"{BY_HAND}data"):
+                batch = training.batch()
+            with by_hand(f"{BY_HAND}forward"):
+                loss = training.loss(*batch)
+            with by_hand(f"{BY_HAND}backward"):
+                loss.backward()
+            with by_hand(f"{BY_HAND}update"):
+                optimizer.step()
+                optimizer.zero_grad()
+    return request.param, path
+
+
+def stages_right(recorded: Trace, found: Trace, dropped: np.ndarray) -> float:
+    """The share of operators of the steps that are in the stage of the range around them."""
+    names = recorded.events.text("name")
+    right = np.zeros(len(recorded.events), np.bool_)
+    inside = np.zeros(len(recorded.events), np.bool_)
+    stage = np.zeros(len(recorded.events), np.int64) - 1
+    stage[~dropped] = found.events["stage"]
+    for part, stages in PARTS.items():
+        ranges = names.mask(BY_HAND + part)
+        rows = inherit(recorded.events["parent"], np.where(ranges, 1, -1).astype(np.int32)) > 0
+        inside |= rows
+        right |= rows & np.isin(stage, [STAGES.index(one) for one in stages])
+    counted = inside & recorded.events.text("category").mask("cpu_op")
+    return float(right[counted].mean())
+
+
+@pytest.mark.parametrize("linked", [True, False], ids=["linked", "no links"])
+def test_models_that_nothing_was_tuned_for(capture, linked):
+    name, path = capture
+    recorded = read(path)
+    names = recorded.events.text("name")
+    ranges = names.where(lambda name: name.startswith(("stepscope.", BY_HAND)))
+    truth = annotate(without(recorded, names.where(lambda name: name.startswith(BY_HAND))))
+    bare = without(recorded, ranges)
+    found = annotate(bare if linked else without_links(bare), recorded.metadata.model)
+    print(name, linked, "stages", stages_right(recorded, found, ranges))
+    whole = annotate(recorded)
+    for one in shares(whole, ranges, found, again=True):
+        print("  ", one)
+    for stage in ("forward", "backward"):
+        e=whole.events.take(~ranges)
+        rows=(e["stage"]==STAGES.index(stage)) & e.text("category").mask("cpu_op") & (e["step"]>=0)
+        t=e["module"][rows]; g=found.events["module"][rows]
+        pt=np.append(whole["modules"].text("path").values if False else np.array(list(whole["modules"].text("path"))),"-")
+        pg=np.append(np.array(list(found["modules"].text("path"))),"-")
+        nm=np.array(list(found.events.text("name")))[rows]
+        from collections import Counter
+        print(Counter((nm[i][:45],str(pt[t[i]]),str(pg[g[i]])) for i in range(len(t)) if pt[t[i]]!=pg[g[i]]).most_common(14))
