@@ -15,7 +15,6 @@ from benchmarks.unseen.networks import NETWORKS
 from test_matching_accuracy import shares, without, without_links
 
 from stepscope.facts.annotate import annotate
-from stepscope.facts.annotate.range_names import MODULE_RANGE
 from stepscope.read import read
 from stepscope.record import profile
 from stepscope.trace.nesting import inherit
@@ -24,12 +23,13 @@ from stepscope.trace.trace import Trace
 
 BY_HAND = "by hand: "
 PARTS = {
-    "data": ("data_loading",),
+    "data": ("data_loading", "other"),
     "forward": FORWARD_STAGES,
     "backward": ("backward",),
     "update": ("optimizer", "zero_grad"),
 }
 STAGES_RIGHT = 0.999
+EXACT = {"GRU with attention": 0.95}  # what joins its attention with a word may be of either
 
 
 @pytest.fixture(scope="module", params=NETWORKS)
@@ -54,7 +54,7 @@ def capture(request, tmp_path_factory) -> tuple[str, Path]:
 
 
 def stages_right(recorded: Trace, found: Trace, dropped: np.ndarray) -> float:
-    """The share of operators of the steps that are in the stage of the range around them."""
+    """The share of operators that are in the stage of the range around them."""
     names = recorded.events.text("name")
     right = np.zeros(len(recorded.events), np.bool_)
     inside = np.zeros(len(recorded.events), np.bool_)
@@ -73,21 +73,23 @@ def stages_right(recorded: Trace, found: Trace, dropped: np.ndarray) -> float:
 def test_models_that_nothing_was_tuned_for(capture, linked):
     name, path = capture
     recorded = read(path)
-    names = recorded.events.text("name")
-    ranges = names.where(lambda name: name.startswith(("stepscope.", BY_HAND)))
-    truth = annotate(without(recorded, names.where(lambda name: name.startswith(BY_HAND))))
+    truth = annotate(recorded)
+    ranges = recorded.events.text("name").where(lambda name: name.startswith(("stepscope.", BY_HAND)))
     bare = without(recorded, ranges)
+
     found = annotate(bare if linked else without_links(bare), recorded.metadata.model)
-    print(name, linked, "stages", stages_right(recorded, found, ranges))
-    whole = annotate(recorded)
-    for one in shares(whole, ranges, found, again=True):
-        print("  ", one)
-    for stage in ("forward", "backward"):
-        e=whole.events.take(~ranges)
-        rows=(e["stage"]==STAGES.index(stage)) & e.text("category").mask("cpu_op") & (e["step"]>=0)
-        t=e["module"][rows]; g=found.events["module"][rows]
-        pt=np.append(whole["modules"].text("path").values if False else np.array(list(whole["modules"].text("path"))),"-")
-        pg=np.append(np.array(list(found["modules"].text("path"))),"-")
-        nm=np.array(list(found.events.text("name")))[rows]
-        from collections import Counter
-        print(Counter((nm[i][:45],str(pt[t[i]]),str(pg[g[i]])) for i in range(len(t)) if pt[t[i]]!=pg[g[i]]).most_common(14))
+
+    right = stages_right(recorded, found, ranges)
+    modules = shares(truth, ranges, found, again=True)
+    print(f"| {name}{'' if linked else ', no links'} | stages | | {100 * right:.2f} |")
+    print(*(f"| {name}{'' if linked else ', no links'} | {share} |" for share in modules), sep="\n")
+    # Without links and a loader, the first operators after the update are forward's.
+    assert right >= (STAGES_RIGHT if linked else 0.997)
+    unknown = "backward_modules_unknown" in set(found["warnings"].text("code"))
+    assert unknown == (not linked and "GRU" in name)
+    for share in modules[: 1 if unknown else 2]:
+        assert share.branch >= (0.99 if linked else 0.95), str(share)
+        assert share.exact >= EXACT.get(name, 0.99 if linked else 0.94), str(share)
+    if unknown:
+        stage = found.events["stage"] == STAGES.index("backward")
+        assert (found.events["module"][stage] < 0).all()

@@ -98,7 +98,7 @@ class Aligner:
             cheapest = min(tried, key=lambda trial: trial[0].cost + trial[2], default=None)
             if cheapest and cheapest[0].cost + cheapest[2] < best.cost:
                 best, self._order, _ = cheapest
-            elif is_far:
+            elif is_far or best.cost < UNCLAIMED:
                 break
             else:
                 is_far = True

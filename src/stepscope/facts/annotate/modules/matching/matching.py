@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 
 import numpy as np
 
@@ -34,6 +36,11 @@ from stepscope.facts.annotate.modules.matching.sequences import (
 from stepscope.trace.schema import DEVICE_WORK, STAGES
 from stepscope.trace.trace import Trace
 
+BACKWARD_UNKNOWN = "backward_modules_unknown"
+_UNROLLED = (
+    "the modules of backward are unknown: nothing links it to forward, and recurrent layers ran "
+    "there as the products of each time step"
+)
 _LOSS = STAGES.index("loss")
 _BACKWARD = STAGES.index("backward")
 
@@ -60,9 +67,11 @@ def from_tree(trace: Trace) -> Evidence | None:
     forward = forward_rows(trace, matcher.recognized)
     matcher.claim(forward)
     matcher.claim_again(forward, recomputed_rows(trace, matcher.recognized))
+    unknown = 0
     if not (trace.events["forward_event"] >= 0).any():
-        matcher.claim_backward(backward_rows(trace))
-    return Evidence("matched", modules, matcher.claims, matcher.calls)
+        unknown = matcher.claim_backward(backward_rows(trace))
+    warnings = ((BACKWARD_UNKNOWN, _UNROLLED, unknown),) if unknown else ()
+    return Evidence("matched", modules, matcher.claims, matcher.calls, warnings=warnings)
 
 
 @dataclass
@@ -120,8 +129,13 @@ class _Matcher:
             first = repeated_rows(self._names.codes, nodes, origin, rows)
             self.claims[rows] = np.where(first >= 0, self.claims[first], -1)
 
-    def claim_backward(self, passes: Sequence[Rows]) -> None:
-        """Align gradient nodes, last first, with the calls of the forward pass."""
+    def claim_backward(self, passes: Sequence[Rows]) -> int:
+        """Align gradient nodes, last first, with the calls of the forward pass.
+
+        Returns:
+            How many passes have no modules: a recurrent layer's gradients look like any others.
+        """
+        unknown = 0
         roles = Roles(self._modules, _work_names(self._trace, backward=True), backward=True)
         known: dict[tuple[bytes, int], Ids] = {}
         for rows in passes:
@@ -129,8 +143,14 @@ class _Matcher:
             key = self._names.codes[rows].tobytes(), id(forward)
             if forward and key not in known:
                 names = [self._names[row] or "" for row in rows]
-                known[key] = self._follow(forward, names, [roles.bits_of(name) for name in names])
+                bits = [roles.bits_of(name) for name in names]
+                if roles.unrolls & _any(forward.bits) & ~_any(bits):
+                    known[key] = np.full(len(rows), -1)
+                else:
+                    known[key] = self._follow(forward, names, bits)
             self.claims[rows] = self._given(known[key]) if key in known else -1
+            unknown += bool((self.claims[rows] < 0).all())
+        return unknown
 
     def _given(self, modules: Ids) -> Ids:
         """Modules of the given tree, of modules of the completed tree."""
@@ -175,6 +195,10 @@ class _Matcher:
             shapes = self._trace.event_arguments(event).get("Input Dims", ())
             bits |= self._roles.sizes_of(bits, shapes)
         return bits
+
+
+def _any(bits: Iterable[int]) -> int:
+    return reduce(or_, bits, 0)
 
 
 def _work_names(trace: Trace, backward: bool) -> Sequence[str]:

@@ -30,6 +30,7 @@ class Role:
         part: pattern of an operator that identifies such a leaf among others that it runs; used
             only in a trace without operators that match `whole`.
         sure: whether each call runs such an operator, and hardly anything else does.
+        unrolls: whether its gradients may be those of the products of each time step.
         node: pattern of gradient nodes of the operator that have another name.
         lead, trail: patterns of recorded operators that also belong to the leaf, right before and
             right after it.
@@ -39,6 +40,7 @@ class Role:
     whole: str
     part: str = ""
     sure: bool = False
+    unrolls: bool = False
     node: str = "^$"
     lead: str = "^$"
     trail: str = "^$"
@@ -51,8 +53,8 @@ _TABLE = (
     Role(
         r"MultiheadAttention|Scaled?DotProduct|FlashAttention|^Attention$", r"attention|flashattn", sure=True
     ),
-    Role(r"(LSTM|GRU|RNN)Cell$", r"(lstm|gru|rnn\w*)cell$", sure=True),
-    Role(r"LSTM|GRU|^RNN", r"^(?!.*cell$)(.*lstm|.*gru|rnn|.*rnnlayer)", r"rnn", sure=True),
+    Role(r"(LSTM|GRU|RNN)Cell$", r"(lstm|gru|rnn\w*)cell$", sure=True, unrolls=True),
+    Role(r"LSTM|GRU|^RNN", r"^(?!.*cell$)(.*lstm|.*gru|rnn|.*rnnlayer)", r"rnn", sure=True, unrolls=True),
     Role(r"EmbeddingBag", r"^embeddingbag", sure=True),
     Role(
         r"Embedding$",
@@ -76,7 +78,9 @@ _TABLE = (
     Role(r"GroupNorm", r"groupnorm", sure=True),
     Role(r"RMSNorm|T5LayerNorm", r"rmsnorm", r"^rsqrt$", sure=True, lead=r"^aten::empty(_like)?$"),
     Role(r"LayerNorm", r"layernorm", r"^(rsqrt|sqrt|std|var|varmean)$", sure=True),
-    Role(r"Norm(\dd)?$", r"(batch|layer|group|rms|instance)norm", r"^(rsqrt|sqrt|std|var|varmean)$", sure=True),
+    Role(
+        r"Norm(\dd)?$", r"(batch|layer|group|rms|instance)norm", r"^(rsqrt|sqrt|std|var|varmean)$", sure=True
+    ),
     Role(r"DropPath|StochasticDepth", r"bernoulli"),
     Role(r"Dropout", r"dropout", r"bernoulli"),
     Role(r"GELU", r"^gelu$", r"^(tanh|erf|sigmoid)$"),
@@ -154,6 +158,7 @@ class Roles:
         names = {name: plain(name) for name in operators}
         self._patterns = {role: _pattern(role, names.values(), backward) for role in roles}
         self.sure = self.of(role for role in roles if role.sure)
+        self.unrolls = self.of(role for role in roles if role.unrolls)
         self._sizes: dict[tuple[int, int], int] = {}
         for module in modules:
             role, count = self._size(module)
