@@ -7,6 +7,7 @@ attention (Bahdanau), and a vision transformer with registers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -142,8 +143,7 @@ class ConvNext(nn.Module):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, widths[0], 4, 4), ChannelNorm(widths[0]))
         self.downsample = nn.ModuleList(
-            nn.Sequential(ChannelNorm(a), nn.Conv2d(a, b, 2, 2))
-            for a, b in zip(widths, widths[1:], strict=False)
+            nn.Sequential(ChannelNorm(a), nn.Conv2d(a, b, 2, 2)) for a, b in pairwise(widths)
         )
         self.stages = nn.ModuleList(
             nn.Sequential(*(ConvNextBlock(width) for _ in range(depth)))

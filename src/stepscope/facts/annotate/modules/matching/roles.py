@@ -46,6 +46,7 @@ class Role:
     trail: str = "^$"
 
 
+_DEVIATION = r"^(rsqrt|sqrt|std|var|varmean)$"  # what a norm in Python divides by
 _TABLE = (
     Role(r"^Identity$", r"^$"),
     Role(r"Loss$|Criterion|CrossEntropy", r"loss|crossentropy|kldiv"),
@@ -77,7 +78,7 @@ _TABLE = (
     Role(r"InstanceNorm", r"instancenorm", r"batchnorm", sure=True),
     Role(r"GroupNorm", r"groupnorm", sure=True),
     Role(r"RMSNorm|T5LayerNorm", r"rmsnorm", r"^rsqrt$", sure=True, lead=r"^aten::empty(_like)?$"),
-    Role(r"LayerNorm", r"layernorm", r"^(rsqrt|sqrt|std|var|varmean)$", sure=True),
+    Role(r"LayerNorm", r"layernorm", _DEVIATION, sure=True),
     Role(
         r"Norm(\dd)?$", r"(batch|layer|group|rms|instance)norm", r"^(rsqrt|sqrt|std|var|varmean)$", sure=True
     ),
