@@ -6,11 +6,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+
+sys.path.append(str(Path(__file__).parents[2]))
+
 from benchmarks.unseen.networks import NETWORKS
 from test_matching_accuracy import shares, without, without_links
 
@@ -39,8 +43,8 @@ def capture(request, tmp_path_factory) -> tuple[str, Path]:
     training = NETWORKS[request.param]()
     optimizer = torch.optim.AdamW(training.model.parameters(), lr=1e-3)
     by_hand = torch.profiler.record_function
-    with profile(training.model, path=path, warmup=1, steps=2):
-        for _ in range(3):
+    with profile(training.model, path=path, warmup=1, steps=1):
+        for _ in range(2):
             with by_hand(f"{BY_HAND}data"):
                 batch = training.batch()
             with by_hand(f"{BY_HAND}forward"):
