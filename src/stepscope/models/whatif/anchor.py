@@ -44,6 +44,16 @@ def mean_ms(simulation: Simulation) -> float:
     return float(simulation.step_ns.mean()) / 1e6
 
 
+def overlapping_ms(simulation: Simulation) -> float:
+    """The step if the next one does not wait for its device work: what the busiest side takes, ms."""
+    graph, tasks = simulation.graph, simulation.graph.tasks
+    mine = tasks["step"] == graph.window.steps[-1]
+    busy = np.bincount(tasks["thread"][mine], (tasks["duration_ns"] + tasks["gap_ns"])[mine])
+    marks = np.sort(simulation.start_ns[tasks["mark"] > 0])
+    on_cpu = marks[-1] - marks[0] if len(marks) else 0
+    return min(max(float(busy.max(initial=0)), float(on_cpu)) / 1e6, mean_ms(simulation))
+
+
 def unwatched_ms(trace: Trace) -> tuple[float | None, float | None]:
     """The step that nothing recorded, and what its CPU needs, ms, as far as a capture has timed them."""
     capture = trace.metadata.capture

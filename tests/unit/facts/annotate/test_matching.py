@@ -58,6 +58,10 @@ def matched(model, *forward):
 
 MLP = tree("MLP", fc1="Linear", act="ReLU", fc2="Linear")
 RESIDUAL = tree("Residual", conv1="Conv2d", bn1="BatchNorm2d", relu="ReLU", conv2="Conv2d", bn2="BatchNorm2d")
+DOWN = tree("Sequential", norm="ChannelNorm", conv="Conv2d")
+STAGE = tree("Stage", conv="Conv2d", norm="LayerNorm", fc="Linear")
+STAGE_RUNS = "conv2d@stages.{0}.conv layer_norm@stages.{0}.norm linear@stages.{0}.fc"
+LATE_NORMS = tree("Block", mix="Conv2d", norm1="MyNorm", fc="Linear", norm2="MyNorm")
 NORM = "to@{0} pow@{0} mean@{0} rsqrt@{0} mul@{0}"
 
 
@@ -201,6 +205,27 @@ NORM = "to@{0} pow@{0} mean@{0} rsqrt@{0} mul@{0}"
             id="unless one of the tree computes it",
         ),
         pytest.param(
+            tree("Net", down=blocks(DOWN, DOWN), stages=blocks(STAGE, STAGE, STAGE)),
+            f"{STAGE_RUNS.format(0)} layer_norm@down.0.norm conv2d@down.0.conv {STAGE_RUNS.format(1)} "
+            f"layer_norm@down.1.norm conv2d@down.1.conv {STAGE_RUNS.format(2)}",
+            id="lists of about one length may run in turn, whatever is registered first",
+        ),
+        pytest.param(
+            tree("Net", blocks=blocks(LATE_NORMS, LATE_NORMS), norm="MyNorm", head="Linear"),
+            " ".join(
+                f"layer_norm@blocks.{n}.norm1 conv2d@blocks.{n}.mix layer_norm@blocks.{n}.norm2 "
+                f"linear@blocks.{n}.fc"
+                for n in range(2)
+            )
+            + " layer_norm@norm linear@head",
+            id="norms registered after what they run before, of a class of the user's own",
+        ),
+        pytest.param(
+            tree("Net", encoder="GRU", cell="GRUCell", out="Linear"),
+            "gru@encoder gru_cell@cell gru_cell@cell linear@out",
+            id="a cell is no recurrent layer",
+        ),
+        pytest.param(
             tree("Net", head="Linear", body="Linear", skip="Identity"),
             "linear@head gelu@ linear@body",
             id="Identity runs nothing; operators without a module stay where they are",
@@ -229,6 +254,16 @@ def test_backward_is_matched_by_names_where_nothing_links_it():
     found = modules_of(annotate(drawn([forward], [backward]), MLP))
 
     assert " ".join(found) == f"{forward} {backward}"
+
+
+def test_modules_of_backward_are_unknown_where_a_recurrent_layer_ran_as_other_operators():
+    model = tree("Net", rnn="GRU", fc="Linear")
+    backward = "MmBackward0@- TanhBackward0@- AddmmBackward0@- TanhBackward0@- AddmmBackward0@-"
+
+    trace = annotate(drawn(["gru@rnn linear@fc"], [backward]), model)
+
+    assert " ".join(modules_of(trace)) == f"gru@rnn linear@fc {backward}"
+    assert "backward_modules_unknown" in trace["warnings"].text("code")
 
 
 def test_backward_follows_forward_where_sequence_numbers_link_it():
@@ -330,6 +365,10 @@ def test_a_tree_that_nothing_matches_claims_nothing():
         ("ReLU", "aten::leaky_relu", False),
         ("ELU", "aten::relu", False),
         ("GELUActivation", "GeluBackward0", True),
+        ("ChannelNorm", "aten::layer_norm", True),
+        ("GRU", "aten::gru_cell", False),
+        ("LSTMCell", "aten::lstm_cell", True),
+        ("LSTM", "MkldnnRnnLayerBackward0", True),
         ("T5LayerNorm", "aten::layer_norm", False),
         ("Identity", "aten::linear", False),
     ],

@@ -282,3 +282,23 @@ def test_no_slower_device_is_offered() -> None:
     assert offered("NVIDIA H100 80GB HBM3") != "faster_gpu:to=H100"
     with pytest.raises(ChangeError, match="no known device runs these kernels faster than MI300X"):
         offered("AMD Instinct MI300X")
+
+
+def test_one_step_says_what_a_loop_that_does_not_wait_for_its_device_takes() -> None:
+    """Loading takes 60 us of the CPU, and the device works 50 us after the CPU has ended."""
+    rows = [(100 * n, f"ProfilerStep#{n + 3}", f"corr={n + 1}") for n in range(3)]
+    text = "\n".join(
+        f"main | {at} {at + 100} | {name}\n"
+        f"main | {at + 80} {at + 85} | cudaLaunchKernel | {launch}\n"
+        f"stream 7 | {at + 90} {at + 150} | sgemm | {launch}"
+        for at, name, launch in rows
+    )
+    change = [parse_request("scale:select=kind=gemm,factor=0.9", CHANGES)]
+    trace = annotate(drawn_trace(text))
+    alone, together = (predict(build_graph(trace, steps=steps), change) for steps in ((3, 3), (3, 5)))
+    said = [text for text in alone.assumptions if text.startswith("one step alone")]
+    assert said == [
+        "one step alone counts until its device work ends; if the next step does not wait for that, "
+        "steps take 0.1 ms, and 0.1 ms with the change"
+    ]
+    assert not any(text.startswith("one step alone") for text in together.assumptions)

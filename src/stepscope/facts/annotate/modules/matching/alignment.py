@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 import numpy as np
 
 from stepscope.base.arrays import Codes8, Floats, Ids, Ids32, Mask
-from stepscope.facts.annotate.modules.matching.roles import BLOCK_AGAIN, Kinds, ModuleShape
+from stepscope.facts.annotate.modules.matching.roles import BLOCK_AGAIN, Kind, Kinds, ModuleShape
 
 # Costs, relative to one operator that certainly belongs to a module but is unclaimed.
 UNCLAIMED, UNCLAIMED_UNSURE = 1.0, 0.2
@@ -71,6 +71,7 @@ class Aligner:
     def __init__(self, root: ModuleShape, sure: int, sizes: int) -> None:
         self._root = root
         self._order: Order = {}
+        self._zipped = False
         self._paths = list(_leaf_paths(root, (), {}))
         self._leaves = _Leaves(self._paths, sure, sizes)
         self._number = {id(path[-1]): number for number, path in enumerate(self._paths)}
@@ -86,18 +87,32 @@ class Aligner:
         left = _MOST_CELLS - len(self._paths) * len(tokens)
         if not self._paths or not tokens or left < 0:
             return []
-        best = self._align(tokens, self._order)
+        best = self._first(tokens)
+        is_far = False
         for _ in range(_ROUNDS):
-            orders = list(self._orders(best.moves(self._count)[:_TRIES]))
+            orders = list(self._orders(best.moves(self._count, is_far)[:_TRIES]))
             left -= len(orders) * len(self._paths) * len(tokens)
             if left < 0:
                 break
             tried = ((self._align(tokens, order), order, extra) for order, extra in orders)
             cheapest = min(tried, key=lambda trial: trial[0].cost + trial[2], default=None)
-            if cheapest is None or cheapest[0].cost + cheapest[2] >= best.cost:
+            if cheapest and cheapest[0].cost + cheapest[2] < best.cost:
+                best, self._order, _ = cheapest
+            elif is_far or best.cost < UNCLAIMED:
                 break
-            best, self._order, _ = cheapest
+            else:
+                is_far = True
         return best.owned() if best.cost < UNCLAIMED * len(tokens) else []
+
+    def _first(self, tokens: Sequence[int]) -> _Alignment:
+        """The alignment before any move: list after list, or lists in turn if that is cheaper."""
+        plain = self._align(tokens, self._order)
+        if self._zipped or list(_leaf_paths(self._root, (), {}, zipped=True)) == self._paths:
+            return plain
+        self._zipped = True
+        in_turn = self._align(tokens, self._order)
+        self._zipped = in_turn.cost + _MOVED < plain.cost
+        return in_turn if self._zipped else plain
 
     def _orders(self, moves: Sequence[_Move]) -> Iterator[tuple[Order, float]]:
         """Orders to try and what they cost: with one move, or with children of a kind in front.
@@ -115,20 +130,52 @@ class Aligner:
                     order, blocks = _moved(order, move), blocks + count
             if blocks:
                 yield order, _MOVED / blocks
+            yield from self._each_before(kind)
+
+    def _each_before(self, kind: Kind) -> Iterator[tuple[Order, float]]:
+        """Children of a kind in front of the siblings that they follow, in all blocks at once.
+
+        A norm is often registered after what it runs before.
+        """
+        moved = {
+            kinds: ahead
+            for kinds, count in self._count.items()
+            if count > 1 and (ahead := _each_ahead(kinds[1], kind)) != tuple(range(len(kinds[1])))
+        }
+        if moved:
+            yield {**self._order, **moved}, _MOVED / sum(self._count[kinds] for kinds in moved)
 
     def _align(self, tokens: Sequence[int], order: Order) -> _Alignment:
-        paths = list(_leaf_paths(self._root, (), order))
+        paths = list(_leaf_paths(self._root, (), order, self._zipped))
         places = np.array([self._number[id(path[-1])] for path in paths])
         return _Alignment(self._leaves, paths, places, tokens)
 
 
-def _leaf_paths(shape: ModuleShape, above: Path, order: Order) -> Iterator[Path]:
-    """The path from the root to each module that runs operators, in order."""
+def _leaf_paths(shape: ModuleShape, above: Path, order: Order, zipped: bool = False) -> Iterator[Path]:
+    """The path from the root to each module that runs operators, in order.
+
+    With `zipped`, neighboring lists of about the same length run in turn, the longer one first: the
+    stages of a ConvNet and what lies between them.
+    """
     here = (*above, shape)
     if not shape.children and shape.all:
         yield here
-    for number in order.get(shape.kinds, range(len(shape.children))):
-        yield from _leaf_paths(shape.children[number], here, order)
+    children = [shape.children[number] for number in order.get(shape.kinds, range(len(shape.children)))]
+    while children:
+        lists = children[:2] if zipped and _run_in_turn(children[:2]) else children[:1]
+        del children[: len(lists)]
+        if len(lists) == 1:
+            yield from _leaf_paths(lists[0], here, order, zipped)
+            continue
+        lists.sort(key=lambda part: -len(part.children))
+        for inner in zip_longest(*(part.children for part in lists)):
+            for part, child in zip(lists, inner, strict=True):
+                yield from _leaf_paths(child, (*here, part), order, zipped) if child else ()
+
+
+def _run_in_turn(parts: Sequence[ModuleShape]) -> bool:
+    lengths = [len(part.children) for part in parts if part.kind[0] == "ModuleList"]
+    return len(lengths) == 2 and max(lengths) > 1 and abs(lengths[0] - lengths[1]) <= 1
 
 
 def _moved(order: Order, move: _Move) -> Order:
@@ -139,6 +186,15 @@ def _moved(order: Order, move: _Move) -> Order:
     children.insert(children.index(move.anchor) + move.after, move.child)
     numbers = {kind: iter(sorted(n for n in children if kinds[n] == kind)) for kind in kinds}
     return {**order, move.kinds: tuple(next(numbers[kinds[child]]) for child in children)}
+
+
+def _each_ahead(kinds: Sequence[Kind], kind: Kind) -> tuple[int, ...]:
+    """The children with each of a kind in front of the sibling before it, unless that is alike."""
+    order = list(range(len(kinds)))
+    for place in range(1, len(order)):
+        if kinds[order[place]] == kind != kinds[order[place - 1]]:
+            order[place - 1 : place + 1] = order[place], order[place - 1]
+    return tuple(order)
 
 
 class _Leaves:
@@ -274,17 +330,18 @@ class _Alignment:
                 yield row, (), self._paths[leaf]
                 yield row, self._paths[leaf], ()
 
-    def moves(self, count: Counter[Kinds]) -> list[_Move]:
+    def moves(self, count: Counter[Kinds], is_far: bool) -> list[_Move]:
         """Moves of children to where operators are left that they may claim, the likeliest first.
 
         Args:
             count: how many blocks there are of each class.
+            is_far: whether children of all blocks around may move, not of the innermost alone.
         """
         votes: Counter[_Move] = Counter()
         for row, before, after in (*self._unclaimed(), *self._mismatched()):
             token = self._tokens[row]
             if not (_owner(token, before) or _owner(token, after)):
-                votes.update(_moves(token, token & self._leaves.sizes, before, after))
+                votes.update(_moves(token, token & self._leaves.sizes, before, after, is_far))
         return sorted(votes, key=lambda move: (-votes[move], -count[move.kinds]))
 
     def owned(self) -> list[OwnedOperator]:
@@ -348,9 +405,9 @@ def _blocks(paths: Sequence[Path]) -> _Blocks:
     return _Blocks([parts[key] for key in kept], begins, first, sizes, group, end)
 
 
-def _moves(token: int, sizes: int, before: Path, after: Path) -> Iterator[_Move]:
-    """Moves after which a child that may claim an operator runs between two leaves."""
-    shared = sum(path is other for path, other in zip(before, after, strict=False))
+def _moves(token: int, sizes: int, before: Path, after: Path, is_far: bool) -> Iterator[_Move]:
+    """Moves after which a child that may claim an operator runs between two leaves, or near them."""
+    shared = 0 if is_far else sum(path is other for path, other in zip(before, after, strict=False))
     for path, low, is_after in ((before, shared, True), (after, max(shared - 1, 0), False)):
         for part, anchor in pairwise(path[low:]):
             number = next(n for n, child in enumerate(part.children) if child is anchor)

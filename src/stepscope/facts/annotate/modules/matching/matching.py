@@ -21,7 +21,9 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import groupby, pairwise, takewhile
+from operator import or_
 
 import numpy as np
 
@@ -54,6 +56,11 @@ from stepscope.facts.annotate.modules.matching.sequences import (
 from stepscope.trace.schema import DEVICE_WORK, STAGES
 from stepscope.trace.trace import Trace
 
+BACKWARD_UNKNOWN = "backward_modules_unknown"
+_UNROLLED = (
+    "the modules of backward are unknown: nothing links it to forward, and recurrent layers ran "
+    "there as the products of each time step"
+)
 _NOBODY = -1
 
 
@@ -103,12 +110,19 @@ class MatchedCalls:
         return role_of(self.class_of(call))
 
     def is_repeated(self, call: int) -> bool:
-        """Whether this is a branch, and the same call has more branches of its class in it."""
-        if self.outer[call + 1 : call + 2] != [call]:
+        """Whether this is a branch, and the call that runs it has more branches of its class in it."""
+        if self.outer[call + 1 : call + 2] != [call] or self.class_of(call) in CONTAINERS:
             return False
         if not self._counts:
-            self._counts = Counter((outer, self.class_of(other)) for other, outer in enumerate(self.outer))
-        return self._counts[self.outer[call], self.class_of(call)] > 1
+            self._counts = Counter(map(self._place, range(len(self.outer))))
+        return self._counts[self._place(call)] > 1
+
+    def _place(self, call: int) -> tuple[int, str]:
+        """The call that runs a call, which no container does, and the class of what it runs."""
+        outer = self.outer[call]
+        while outer > 0 and self.class_of(outer) in CONTAINERS:
+            outer = self.outer[outer]
+        return outer, self.class_of(call)
 
     def chain(self, call: int) -> list[int]:
         """A call and its enclosing calls, outermost first."""
@@ -290,9 +304,11 @@ def from_tree(trace: Trace) -> Evidence | None:
     forward = forward_rows(trace, matcher.recognized)
     matcher.claim(forward)
     matcher.claim_again(forward, recomputed_rows(trace, matcher.recognized))
+    unknown = 0
     if not (trace.events["forward_event"] >= 0).any():
-        matcher.claim_backward(backward_rows(trace))
-    return Evidence("matched", modules, matcher.claims, matcher.calls)
+        unknown = matcher.claim_backward(backward_rows(trace))
+    warnings = ((BACKWARD_UNKNOWN, _UNROLLED, unknown),) if unknown else ()
+    return Evidence("matched", modules, matcher.claims, matcher.calls, warnings=warnings)
 
 
 @dataclass
@@ -350,8 +366,13 @@ class _Matcher:
             first = repeated_rows(self._names.codes, nodes, origin, rows)
             self.claims[rows] = np.where(first >= 0, self.claims[first], -1)
 
-    def claim_backward(self, passes: Sequence[Rows]) -> None:
-        """Align gradient nodes, last first, with the calls of the forward pass."""
+    def claim_backward(self, passes: Sequence[Rows]) -> int:
+        """Align gradient nodes, last first, with the calls of the forward pass.
+
+        Returns:
+            How many passes have no modules: a recurrent layer's gradients look like any others.
+        """
+        unknown = 0
         roles = Roles(self._modules, _work_names(self._trace, backward=True), backward=True)
         known: dict[tuple[bytes, int], Ids] = {}
         for rows in passes:
@@ -359,8 +380,14 @@ class _Matcher:
             key = self._names.codes[rows].tobytes(), id(forward)
             if forward and key not in known:
                 names = [self._names[row] or "" for row in rows]
-                known[key] = self._follow(forward, names, [roles.bits_of(name) for name in names])
+                bits = [roles.bits_of(name) for name in names]
+                if roles.unrolls & _any(forward.bits) & ~_any(bits):
+                    known[key] = np.full(len(rows), -1)
+                else:
+                    known[key] = self._follow(forward, names, bits)
             self.claims[rows] = self._given(known[key]) if key in known else -1
+            unknown += bool((self.claims[rows] < 0).all())
+        return unknown
 
     def _given(self, modules: Ids) -> Ids:
         """Modules of the given tree, of modules of the completed tree."""
@@ -405,6 +432,10 @@ class _Matcher:
             shapes = self._trace.event_arguments(event).get("Input Dims", ())
             bits |= self._roles.sizes_of(bits, shapes)
         return bits
+
+
+def _any(bits: Iterable[int]) -> int:
+    return reduce(or_, bits, 0)
 
 
 def _work_names(trace: Trace, backward: bool) -> Sequence[str]:

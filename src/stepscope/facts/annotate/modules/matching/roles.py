@@ -30,12 +30,14 @@ class Role:
     # without operators that match `whole`
     part: str = ""
     sure: bool = False  # whether each call runs such an operator, and hardly anything else does
+    unrolls: bool = False  # whether its gradients may be those of the products of each time step
     node: str = "^$"  # pattern of gradient nodes of the operator that have another name
     # patterns of recorded operators that also belong to the leaf, right before and right after it
     lead: str = "^$"
     trail: str = "^$"
 
 
+_DEVIATION = r"^(rsqrt|sqrt|std|var|varmean)$"  # what a norm in Python divides by
 _TABLE = (
     Role(r"^Identity$", r"^$"),
     Role(r"Loss$|Criterion|CrossEntropy", r"loss|crossentropy|kldiv"),
@@ -43,7 +45,8 @@ _TABLE = (
     Role(
         r"MultiheadAttention|Scaled?DotProduct|FlashAttention|^Attention$", r"attention|flashattn", sure=True
     ),
-    Role(r"LSTM|GRU|^RNN", r"lstm|gru|^rnn|rnnlayer", r"rnn", sure=True),
+    Role(r"(LSTM|GRU|RNN)Cell$", r"(lstm|gru|rnn\w*)cell$", sure=True, unrolls=True),
+    Role(r"LSTM|GRU|^RNN", r"^(?!.*cell$)(.*lstm|.*gru|rnn|.*rnnlayer)", r"rnn", sure=True, unrolls=True),
     Role(r"EmbeddingBag", r"^embeddingbag", sure=True),
     Role(
         r"Embedding$",
@@ -66,7 +69,8 @@ _TABLE = (
     Role(r"InstanceNorm", r"instancenorm", r"batchnorm", sure=True),
     Role(r"GroupNorm", r"groupnorm", sure=True),
     Role(r"RMSNorm|T5LayerNorm", r"rmsnorm", r"^rsqrt$", sure=True, lead=r"^aten::empty(_like)?$"),
-    Role(r"LayerNorm", r"layernorm", r"^(rsqrt|sqrt|std|var|varmean)$", sure=True),
+    Role(r"LayerNorm", r"layernorm", _DEVIATION, sure=True),
+    Role(r"Norm(\dd)?$", r"(batch|layer|group|rms|instance)norm", _DEVIATION, sure=True),
     Role(r"DropPath|StochasticDepth", r"bernoulli"),
     Role(r"Dropout", r"dropout", r"bernoulli"),
     Role(r"GELU", r"^gelu$", r"^(tanh|erf|sigmoid)$"),
@@ -144,6 +148,7 @@ class Roles:
         names = {name: plain(name) for name in operators}
         self._patterns = {role: _pattern(role, names.values(), backward) for role in roles}
         self.sure = self.of(role for role in roles if role.sure)
+        self.unrolls = self.of(role for role in roles if role.unrolls)
         self._sizes: dict[tuple[int, int], int] = {}
         for module in modules:
             role, count = self._size(module)

@@ -1,0 +1,1 @@
+"""Models of kinds that no other benchmark has."""
