@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
-from stepscope.analyze.finding import Finding
+from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import rounded
@@ -13,6 +14,8 @@ from stepscope.trace.schema import STAGES
 
 _NO_OPTIMIZER = ""  # as the recorder names those that no optimizer holds
 _PRODUCT = r"^aten::(mm|addmm|bmm|baddbmm)$"  # of the weight's gradient, and of the input's
+# Of it: what forward keeps for backward, and memory of gradients (a GAN saved 26 % of a step, not 22 %).
+BESIDES = 0.25
 _NAMED = 3  # modules that the sentence names
 _BETWEEN_PASSES = [STAGES.index(stage) for stage in ("forward", "loss", "zero_grad", "optimizer")]
 ADVICE = (
@@ -55,8 +58,14 @@ def unused_gradients(context: RuleContext) -> Iterator[Finding]:
         "step.",
         context.advice(FREEZE if is_free else ADVICE),
         unused.rows,
-        context.gains.bound(spent, "what backward computes of these modules"),
+        _gain(context, spent),
     )
+
+
+def _gain(context: RuleContext, spent: float) -> Gain:
+    bound = context.gains.bound(spent, "what backward computes of these modules")
+    most = context.gains.bound((1 + BESIDES) * spent, "").ms
+    return bound if context.measures.has_device else replace(bound, range_ms=(0.0, most))
 
 
 def _with_last_gradients(context: RuleContext, nodes: Rows) -> dict[int, bool]:

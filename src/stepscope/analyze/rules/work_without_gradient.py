@@ -36,12 +36,12 @@ def work_without_gradient(context: RuleContext) -> Iterator[Finding]:
     if context.measures.has_device or context.is_jax or context.context_trace or not context.trains:
         return
     rows = _without_gradient(context)
-    spent = context.eager.ms(context.eager.around(rows))
+    spent = min(context.eager.ms(context.eager.around(rows)), context.measures.steady_ms)
     if not len(rows) or spent < LEAST * context.measures.steady_ms:
         return
     yield context.finding(
         f"Operators of the forward pass that train nothing take {rounded(spent)} ms per step "
-        f"({context.measures.part_of_step(rows, spent):.0%}){context.main_place(rows)}: "
+        f"({spent / context.measures.steady_ms:.0%}){context.main_place(rows)}: "
         f"{longest_operators(context, rows)}.",
         ADVICE,
         rows,
