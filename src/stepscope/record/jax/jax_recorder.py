@@ -36,7 +36,7 @@ _LEAD = 1  # steps by which the window opens early, for programs that end soon
 # Steps after which a program that never stops compiling is recorded anyway: all of them, or those
 # in a row that each compile; the first steps of a program compile two or three times.
 _PATIENCE, _IN_A_ROW = 100, 8
-_OFTEN = 16  # the same, where most of the run so far compiles one function for other and other shapes
+_OFTEN = 10  # the same, where most of the run so far compiles one function for other and other shapes
 _MOST_WATCHED = 20_000  # calls after a recording; a few microseconds each
 _MOST_REPLACED = 3  # recordings: an action, a step of an environment, an epoch
 _MOST_SEEN = 100  # steps: on a CPU, JAX gets 32 ahead
