@@ -470,6 +470,17 @@ def test_a_function_that_is_compiled_again_and_again_is_named(tmp_path, each, ou
             RuleContext(stepscope.open(tmp_path / "train.stepscope"))
 
 
+@pytest.mark.full
+def test_a_run_that_never_stops_compiling_is_recorded(tmp_path):
+    """Every other call compiles: a wait for steps without a compilation would outlast the run."""
+    write(tmp_path, TRAINING + AGAIN.format(calls=60, each=2))
+
+    _, manifest, trace = recorded(tmp_path, "train.py")
+
+    assert (manifest["outcome"], len(manifest["steps_recorded"])) == ("complete", 3)
+    assert analysis_of(RuleContext(trace), RULES).findings[0].rule == "recompilation"
+
+
 def test_an_exception_shows_as_without_us(tmp_path):
     write(tmp_path, TRAINING + "train(8)\nupdate(params, x, x[:3])")
 

@@ -25,6 +25,7 @@ from stepscope.trace.frame_name import LIBRARY, FrameName, is_users_frame
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit
 from stepscope.trace.row_order import begins_run
+from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 _FRAMEWORKS = ("jax", "xla")
@@ -198,9 +199,9 @@ class PlaceFinder:
     def _place(self, rows: IntArray, ms: float, count: float) -> Place:
         first = int(rows[0])
         module = int(self._trace.events["module"][first])
-        file, line, function = self.line(first)
-        if not file and module < 0:
-            file, line, function = self._sampled(rows)
+        file, line, function = self._recorded(first)
+        if not file:
+            file, line, function = self._sampled(rows, module) or self._of_module(module)
         return Place(
             name=self._names[first] or "",
             stage=self._trace.events.text("stage")[first] or "",
@@ -220,6 +221,11 @@ class PlaceFinder:
         the line of the call; a compiled operation has the line at which it was traced, a compiled
         program its first line; an evaluation or a checkpoint has the line at which it began.
         """
+        recorded = self._recorded(event)
+        return recorded if recorded[0] else self._of_module(int(self._trace.events["module"][event]))
+
+    def _recorded(self, event: int) -> tuple[str, int | None, str]:
+        """The same without the line that calls the event's module."""
         if (compiled := self._compiled.line(event)).file:
             return *compiled, self._compiled.program(event)
         row = int(self._frame[event])
@@ -228,27 +234,40 @@ class PlaceFinder:
             return frame
         if lines := parse_lines(name) if has_lines(name) else ():
             return *lines[-1], ""
-        module = int(self._trace.events["module"][event])
-        called = self._of_module(module) if module >= 0 else ("", None, "")
+        called = self._of_module(int(self._trace.events["module"][event]))
         activity = None if called[0] else _ACTIVITY.match(name)
-        return (activity[3], int(activity[4]), activity[2]) if activity else called
+        return (activity[3], int(activity[4]), activity[2]) if activity else ("", None, "")
 
-    def _sampled(self, rows: IntArray) -> tuple[str, int | None, str]:
-        """The line that samples of a capture saw most while events of its thread ran, in two of them."""
-        instants, events = self._trace["instants"], self._trace.events
-        sampled = instants.text("category").mask(CATEGORY, IN_LOOP)
-        sampled &= np.isin(instants["track"], events["track"][rows])
-        time = instants["time_ns"][sampled]
+    def _sampled(self, rows: IntArray, module: int) -> tuple[str, int | None, str] | None:
+        """The line that samples of a capture saw most while events of its thread ran, in two of them.
+
+        Of a module's events it is one that the module runs; of its gradients, one of the forward pass.
+        """
+        instants, events = self._samples, self._trace.events
+        if not len(instants):
+            return None
+        if module >= 0:
+            instants = instants.take(instants.text("category").mask(CATEGORY))
+            rows = np.where(self._origin[rows] >= 0, self._origin[rows], rows)
+        time = instants["time_ns"]
         inside = Intervals(*events.spans(rows)).within(time, time + 1) > 0
-        names = instants.text("name").take(np.flatnonzero(sampled)[inside])
+        inside &= np.isin(instants["track"], events["track"][rows])
+        names = instants.text("name").take(np.flatnonzero(inside))
         seen = Counter(place.groups() for name in names if (place := _SAMPLED.match(name or "")))
         ((function, file, line), count), *_ = seen.most_common(1) or [(("", "", "0"), 0)]
         if count < _FEWEST_SAMPLES:
-            return "", None, ""
+            return None
         return file, int(line), "" if function == "<module>" else function
+
+    @cached_property
+    def _samples(self) -> Table:
+        instants = self._trace["instants"]
+        return instants.take(instants.text("category").mask(CATEGORY, IN_LOOP))
 
     def _of_module(self, module: int) -> tuple[str, int | None, str]:
         modules = self._trace["modules"]
+        if module < 0:
+            return "", None, ""
         for file, line in (("call_file", "call_line"), ("file", "line")):
             path, number = modules.text(file)[module], int(modules[line][module])
             if path and number >= 0 and not LIBRARY.search(path):
@@ -269,13 +288,19 @@ class PlaceFinder:
         users = events.text("category").mask("python") & self._names.where(is_users_frame)
         users |= self._names.where(lambda name: has_lines(name) or bool(_ACTIVITY.match(name)))
         around = inherit(events["parent"], np.where(users, events["id"], -1))
-        caller = launch_of(self._trace)
-        origin = inherit(events["parent"], events["forward_event"])
-        origin[caller >= 0] = origin[caller[caller >= 0]]
+        caller, origin = launch_of(self._trace), self._origin
         around[caller >= 0] = around[caller[caller >= 0]]
         forward = origin >= 0
         around[forward] = np.where(around[origin[forward]] >= 0, around[origin[forward]], around[forward])
         return around
+
+    @cached_property
+    def _origin(self) -> Ids32:
+        """The event of the forward pass whose gradient each event computes, -1 for others."""
+        origin = inherit(self._trace.events["parent"], self._trace.events["forward_event"])
+        caller = launch_of(self._trace)
+        origin[caller >= 0] = origin[caller[caller >= 0]]
+        return origin
 
 
 def plain_name(name: str) -> str:

@@ -215,3 +215,13 @@ def test_steps_that_wait_only_after_the_recording_are_input_bound() -> None:
     assert finding is not None
     assert "Later steps load or wait for 60% (6 ms of 10 ms)" in finding.what
     assert finding.gain.ms == pytest.approx(0.6 * finding.steady_ms)
+
+
+def test_a_capture_adds_to_the_range_what_recording_an_event_may_have_cost() -> None:
+    """A quarter of a microsecond for each event of the chains; the gain itself stays."""
+    trace = annotate(drawn_trace(written_out(3)))
+    [bound] = of_rule("kernel_fusion", trace)
+    [ranged] = of_rule("kernel_fusion", trace.with_metadata(recording_cost={"removed_ns": 1}))
+    assert ranged.gain.ms == bound.gain.ms
+    events = 2 * 3 * CHAINS
+    assert ranged.gain.stated_ms == (0.0, pytest.approx(bound.gain.ms + events * 0.25e-3))

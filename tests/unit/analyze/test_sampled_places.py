@@ -1,4 +1,4 @@
-"""Lines of events that no module and no frame has, by the samples of a capture."""
+"""Lines of events that no frame has, by the samples of a capture: outside of modules, and in them."""
 
 import numpy as np
 
@@ -14,6 +14,14 @@ STEP = """
     main | 100 700 | aten::item
     main | 800 900 | aten::mul
 """
+MODULE = """
+    main | 0 1000 | ProfilerStep#0
+    main | 50 720 | stepscope.module: net
+    main | 100 700 | aten::sort | seq=1
+    main | 750 760 | aten::sum | seq=2
+    main | 840 860 | autograd::engine::evaluate_function: SortBackward0 | seq=1 fwd=1
+    main | 870 880 | Optimizer.step#SGD.step
+"""
 SAMPLES = {
     150: "log (/x/train.py:7)",
     400: "log (/x/train.py:7)",
@@ -22,8 +30,8 @@ SAMPLES = {
 }
 
 
-def place(name: str) -> tuple[str, int | None, str]:
-    trace = drawn_trace(STEP)
+def place(name: str, text: str = STEP) -> tuple[str, int | None, str]:
+    trace = drawn_trace(text)
     samples = {
         "time_ns": np.array([1000 * at for at in SAMPLES], np.int64),
         "track": np.zeros(len(SAMPLES), np.int64),
@@ -43,3 +51,12 @@ def test_a_wait_outside_of_modules_has_the_line_that_most_samples_saw() -> None:
 
 def test_one_sample_is_not_enough() -> None:
     assert place("aten::mul") == ("", None, "")
+
+
+def test_in_a_module_it_is_the_line_that_the_module_runs() -> None:
+    assert place("aten::sort", MODULE) == ("/x/train.py", 7, "log")
+
+
+def test_and_its_gradient_has_the_line_of_the_forward_pass() -> None:
+    gradient = "autograd::engine::evaluate_function: SortBackward0"
+    assert place(gradient, MODULE) == ("/x/train.py", 7, "log")

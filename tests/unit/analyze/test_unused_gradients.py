@@ -84,3 +84,43 @@ def test_layers_that_no_optimizer_holds_should_not_need_gradients() -> None:
         "0.19 ms per step."
     )
     assert "requires_grad_(False)" in finding.advice
+
+
+# The teacher is called after the student; its first product computes the gradient of its weight alone.
+TEACHER = """
+    main | 0 1000   | ProfilerStep#0
+    main | 10 100   | stepscope.module: student
+    main | 20 90    | aten::mm | seq=1
+    main | 110 200  | stepscope.module: teacher
+    main | 120 190  | aten::mm | seq=2
+    main | 310 400  | autograd::engine::evaluate_function: MmBackward0 | seq=2 fwd=1
+    main | 320 350  | aten::mm
+{second}
+    main | 410 600  | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+    main | 420 500  | aten::mm
+    main | 710 740  | stepscope.optimizer: optimizer
+"""
+OF_STUDENT = {"optimizer": ["student"], "": ["teacher"]}
+
+
+def test_a_teacher_that_no_optimizer_holds_should_not_need_gradients() -> None:
+    finding = unused(TEACHER.format(second=""), OF_STUDENT)
+    assert finding is not None
+    assert finding.what == (
+        "Backward also computes gradients of teacher, which no optimizer has updated so far: "
+        "0.09 ms per step."
+    )
+
+
+def test_through_a_model_that_passes_the_gradient_on_it_is_needed() -> None:
+    second = "    main | 360 390  | aten::mm"
+    assert unused(TEACHER.format(second=second), OF_STUDENT) is None
+
+
+@pytest.mark.parametrize(("mask", "is_last"), [("[False,True,True]", True), ("[True,True,True]", False)])
+def test_a_convolution_says_whether_it_computes_the_gradient_of_its_input(mask: str, is_last: bool) -> None:
+    inputs = f'Concrete_Inputs=["","","{mask}"]'
+    text = TEACHER.format(second="").replace(
+        "main | 320 350  | aten::mm", f"main | 320 350  | aten::convolution_backward | {inputs}"
+    )
+    assert (unused(text, OF_STUDENT) is not None) is is_last

@@ -1,12 +1,15 @@
 """`anomaly_detection`: every gradient is checked for NaN."""
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
-from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.finding import Finding, Gain, Patch
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
+from stepscope.facts.annotate.jax.frames import is_users
 from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.sets import distinct
 
@@ -14,6 +17,7 @@ _NODE = r"^autograd::engine::evaluate_function: "
 _CHECK = r"^aten::isnan$"
 _OF_CHECK = r"^aten::(isnan|_is_any_true|any|all|item|is_nonzero)$"
 _VIEWS = r"^aten::(view|transpose|t|permute|expand|unsqueeze|squeeze|_unsafe_view|reshape)$"
+_TURNED_ON = re.compile(r"\s*(torch\.)?(autograd\.)?set_detect_anomaly\((mode=)?True\b.*\)\s*(#.*)?$")
 VIEW_NS = 10_000  # a view takes less
 LEAST_SHARE = 0.3  # of the nodes; those that accumulate gradients have nothing to check
 LEAST_NODES = 3  # per step
@@ -40,8 +44,30 @@ def anomaly_detection(context: RuleContext) -> Iterator[Finding]:
         f"gradients for NaN, {rounded(context.measures.ms(rows))} ms.",
         context.advice(ADVICE, **LIBRARIES),
         rows,
-        _gain(context, rows, len(nodes)),
+        _gain(context, rows),
+        patch=_patch(context),
     )
+
+
+def _patch(context: RuleContext) -> Patch | None:
+    """The only line of the program that turns it on, in the files of the recorded script and modules."""
+    files = {str(word) for word in context.trace.metadata.capture.get("command") or ()}
+    files |= {path for path in context.trace["modules"].text("file").compact().values if path}
+    lines = [
+        Patch(path, number, line.strip(), line.strip().replace("True", "False"))
+        for path in sorted(files)
+        if path.endswith(".py") and is_users(path)
+        for number, line in enumerate(_lines(path), 1)
+        if _TURNED_ON.match(line)
+    ]
+    return lines[0] if len(lines) == 1 else None
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text("utf-8").splitlines()
+    except (OSError, ValueError):
+        return []
 
 
 def _inside(context: RuleContext, nodes: Rows, pattern: str) -> Rows:
@@ -49,13 +75,15 @@ def _inside(context: RuleContext, nodes: Rows, pattern: str) -> Rows:
     return rows[np.isin(context.events["parent"][rows], nodes)]
 
 
-def _gain(context: RuleContext, checks: Rows, nodes: int) -> Gain:
-    """The checks, and on a CPU a stack for each node, as long as views take, which do nothing."""
+def _gain(context: RuleContext, checks: Rows) -> Gain:
+    """The checks, and on a CPU a stack for each operator with a gradient, as long as views of them take."""
     if context.measures.has_device:
         return context.gains.scaled(checks, 0.0, "without the checks; stacks cost CPU time besides")
+    recorded = context.search.find(f"{_NODE}(?!.*AccumulateGrad)")
     views = context.search.find(_VIEWS, category="cpu_op", stage="forward")
-    each = np.median(context.events["self_ns"][views]) if len(views) else 0.0
-    stacks = max(float(each) - VIEW_NS, 0.0) * nodes / 1e6 / context.step_count
+    views = views[context.events["sequence"][views] >= 0]  # those that have a gradient
+    each = np.mean(context.events["self_ns"][views]) if len(views) else 0.0
+    stacks = max(float(each) - VIEW_NS, 0.0) * len(recorded) / 1e6 / context.step_count
     return context.gains.bound(
         min(context.measures.ms(checks) + stacks, context.measures.steady_ms),
         "at most the checks, and a stack for each operation as long as a view takes",

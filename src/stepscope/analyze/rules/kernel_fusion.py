@@ -103,7 +103,8 @@ def _gain(context: RuleContext, rows: Rows, chain: Ids) -> Gain:
     longest = np.zeros(int(chain.max()) + 1)
     np.maximum.at(longest, chain, cost)
     ms = (cost.sum() - longest.sum()) / 1e6 / context.step_count
-    return context.gains.bound(ms, "if each chain took as long as its longest operator")
+    bound = context.gains.bound(ms, "if each chain took as long as its longest operator")
+    return context.gains.unsure(bound, context.search.within(rows))
 
 
 def _kernel_chains(context: RuleContext) -> tuple[Rows, Ids]:

@@ -73,6 +73,8 @@ def _calls(context: RuleContext, rows: Rows) -> float:
 
 def _gain(context: RuleContext, rows: Rows) -> Gain:
     """All that the loops call, but once."""
-    spent = context.eager.elapsed_ms(context.eager.of_loops(rows)) * (1 - 1 / max(_calls(context, rows), 1))
+    loops = context.eager.of_loops(rows)
+    spent = context.eager.elapsed_ms(loops) * (1 - 1 / max(_calls(context, rows), 1))
     bound = context.gains.bound(spent, "all calls of the loop and of its backward pass, but one")
-    return replace(bound, range_ms=(SAVED * bound.ms, bound.ms))
+    ranged = replace(bound, range_ms=(SAVED * bound.ms, bound.ms))
+    return context.gains.unsure(ranged, context.search.within(context.eager.rows[loops]))

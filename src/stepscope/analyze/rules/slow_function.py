@@ -13,7 +13,8 @@ LEAST = 0.1  # of the step, as for operators between the stages
 _DRAWS = re.compile(r"(?i)(^|_)(sample|draw|batch|batches|minibatch|replay)(_|$)|get_batch|next_batch")
 DRAWING = (
     "Keep what it draws from in preallocated tensors, one for each field, and index them with random "
-    "positions (torch.randint); or draw the next batch in another thread while this step runs."
+    "positions before anything is copied or converted; or draw the next batch in another thread while "
+    "this step runs."
 )
 OTHER = (
     "Replace loops over elements by operators on whole tensors, do it every N steps, or in another "

@@ -136,8 +136,11 @@ def _gain(context: RuleContext, rows: Rows) -> Gain:
         return context.gains.gain(rows, *(f"no_sync:operator={name}" for name in names))
     if context.context_trace:
         return context.gains.bound(context.measures.ms(rows), "at most the time of these calls")
-    ms = _loops(context, rows).total() / 1e6 / context.step_count
-    return context.gains.bound(ms, "at most the time of the loops around them")
+    loops, start = _loops(context, rows), context.events["start_ns"]
+    bound = context.gains.bound(
+        loops.total() / 1e6 / context.step_count, "at most the time of the loops around them"
+    )
+    return context.gains.unsure(bound, loops.within(start, start + 1) > 0)
 
 
 def _loops(context: RuleContext, rows: Rows) -> Intervals:

@@ -42,7 +42,7 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
     gone = max(context.eager.ms(context.eager.around(rows)), spent)
     yield context.finding(
         f"Operators outside of forward, backward and the optimizer take {rounded(spent)} ms per "
-        f"step ({share:.0%}){f', most in {line}' if line else ''}: {_longest(context, rows)}.",
+        f"step ({share:.0%}){f', most in {line}' if line else ''}: {longest_operators(context, rows)}.",
         context.advice(f"{ADVICE} (torch._foreach_…).", jax=f"{ADVICE} under jax.jit."),
         rows,
         context.gains.bound(gone, "at most their time, with the Python between"),
@@ -61,7 +61,8 @@ def _are_of_the_model(context: RuleContext, rows: Rows) -> Mask:
     return np.isin(module[rows], reached)
 
 
-def _longest(context: RuleContext, rows: Rows) -> str:
+def longest_operators(context: RuleContext, rows: Rows) -> str:
+    """The operators with most of the time of `rows`, in words: `aten::mul twice, aten::add once`."""
     names = context.events["name"][rows]
     spent = np.bincount(names, context.events["duration_ns"][rows])
     order = np.argsort(-spent)[:_NAMED]

@@ -47,4 +47,5 @@ def _gain(context: RuleContext, rows: Rows) -> Gain:
     accumulating = context.search.find("AccumulateGrad$", stage="backward", on_device=False)
     added = context.search.find(r"^aten::add_$", stage="backward", inside=accumulating)
     both = np.union1d(rows, context.search.outermost(added))
-    return context.gains.scaled(both, 0.0, "if gradients were neither zeroed nor added to")
+    gain = context.gains.scaled(both, 0.0, "if gradients were neither zeroed nor added to")
+    return gain if context.measures.has_device else context.gains.unsure(gain, context.search.within(both))

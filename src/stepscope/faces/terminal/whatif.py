@@ -93,7 +93,9 @@ def whatif(
         file = file.slowest(many)
     if try_all:
         ranking = ranking_of_file(file, step, rank, device)
-        facts = {"changes": ranking.gains, "not_applicable": ranking.reasons}
+        facts: dict[str, object] = {"changes": ranking.gains, "not_applicable": ranking.reasons}
+        if ranking.notes:
+            facts["notes"] = ranking.notes
         show_answer(facts, _ranking_lines(ranking), as_json)
     elif fits is not None:
         _show_fits(_graph(file, step, rank, device), fits, as_json)
@@ -104,12 +106,11 @@ def whatif(
 
 
 def _graph(file: Source, step: int | None, rank: int | None, device: str | None) -> Graph:
-    from stepscope.facts.annotate.steps.step_table import coverage_note
     from stepscope.facts.roofline import with_device
-    from stepscope.models.whatif.ranking import graph_of
+    from stepscope.models.whatif.ranking import graph_of, notes_of
 
     trace = file.load()
-    if note := coverage_note(trace, trace.metadata.ranks[0] if rank is None else rank):
+    for note in notes_of(trace, rank):
         click.echo(f"! {note}", err=True)
     return graph_of(trace if device is None else with_device(trace, device), step, rank)
 
@@ -120,11 +121,11 @@ def ranking_of_file(file: Source, step: int | None, rank: int | None, device: st
     from stepscope.models.whatif.ranking import Ranking, graph_of, rank_changes
 
     if device is not None:
-        return rank_changes(_graph(file, step, rank, device))
+        return rank_changes(_graph(file, step, rank, device), rank)
     packages = ("models/calibration", "graph", "models/memory", "facts/roofline", "models/whatif")
     kind = AnswerKind("what-ifs", Ranking, packages)
     asked = (step, rank, calibrations())
-    return answer_of(kind, file, asked, lambda trace: rank_changes(graph_of(trace, step, rank)))
+    return answer_of(kind, file, asked, lambda trace: rank_changes(graph_of(trace, step, rank), rank))
 
 
 def _list(as_json: bool) -> None:
@@ -213,6 +214,7 @@ def _change_lines(changes: Iterable[Change]) -> Iterator[str]:
 
 
 def _ranking_lines(ranking: Ranking) -> Iterator[str]:
+    yield from (f"! {note}" for note in ranking.notes)
     for gain in ranking.gains:
         yield (
             f"{gain.speedup:6.2f}x  {gain.predicted_step_ms:10.3f} ms  {' '.join(gain.changes)}"

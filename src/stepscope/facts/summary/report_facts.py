@@ -304,6 +304,7 @@ def _of_roots(selected: SelectedSteps, column: str) -> int | None:
 
 _RANGE = re.compile(r"^stepscope\.(?:evaluation|checkpointing|block): (.*) \((.*):(\d+)\)$")
 _SAMPLED = re.compile(r"^(.*) \((.*):(\d+)\)$")
+_COMPREHENSION = re.compile(r"\.<locals>\.<(listcomp|setcomp|dictcomp|genexpr|lambda)>$")
 _FEWEST = 3  # samples of a function
 _SAMPLED_STAGES = ("other", "data_loading")
 _OUTSIDE = [STAGES.index(stage) for stage in OUTSIDE_STAGES]
@@ -341,7 +342,7 @@ def _sampled(selected: SelectedSteps, stage: str, marked: Intervals) -> list[Sta
     seen: defaultdict[tuple[str, str, int], Counter[int]] = defaultdict(Counter)
     for (name, in_loop), count in _samples(selected, left).items():
         if found := _SAMPLED.match(name):
-            function, file, line = found[1], found[2], int(found[3])
+            function, file, line = _COMPREHENSION.sub("", found[1]), found[2], int(found[3])
             seen[function, file, line if in_loop else 0][line] += count
     total = sum(map(Counter.total, seen.values()))
     places = [

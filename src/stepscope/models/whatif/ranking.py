@@ -9,6 +9,8 @@ import numpy as np
 
 from stepscope.base.parallel import in_threads
 from stepscope.errors import ChangeError, NotMeasured, StepscopeError
+from stepscope.facts.annotate.steps.missing_work import notes_on_missing
+from stepscope.facts.annotate.steps.step_table import coverage_note
 from stepscope.facts.roofline.rates import Capacity
 from stepscope.graph import Graph, build_graph, build_ranks
 from stepscope.models.memory.recorded_memory import RecordedMemory
@@ -42,14 +44,22 @@ class Ranking(msgspec.Struct, frozen=True):
     Attributes:
         reasons: why the others do not apply, by name.
         unmeasured: those of them that only want a calibration of the machine.
+        notes: what the file lacks of the steps, which no prediction counts.
     """
 
     gains: list[Prediction]
     reasons: dict[str, str]
     unmeasured: list[str]
+    notes: list[str] = []
 
 
-def rank_changes(graph: Graph) -> Ranking:
+def notes_of(trace: Trace, rank: int | None) -> list[str]:
+    """What the file lacks of the steps of a rank, by default the first."""
+    rank = trace.metadata.ranks[0] if rank is None else rank
+    return [note for note in (coverage_note(trace, rank), *notes_on_missing(trace, rank)) if note]
+
+
+def rank_changes(graph: Graph, rank: int | None = None) -> Ranking:
     """The prediction of each change on its own."""
     baseline = Baseline(graph)
     changes = [change for change in CHANGES.values() if change.ranked]
@@ -67,6 +77,7 @@ def rank_changes(graph: Graph) -> Ranking:
         sorted(gains, key=lambda prediction: prediction.predicted_step_ms),
         {name: str(error).removeprefix(f"{name}: ") for name, error in errors.items()},
         [name for name, error in errors.items() if isinstance(error, NotMeasured)],
+        notes_of(graph.trace, rank),
     )
 
 

@@ -36,6 +36,7 @@ _LEAD = 1  # steps by which the window opens early, for programs that end soon
 # Steps after which a program that never stops compiling is recorded anyway: all of them, or those
 # in a row that each compile; the first steps of a program compile two or three times.
 _PATIENCE, _IN_A_ROW = 100, 8
+_OFTEN = 10  # the same, where most of the run so far compiles one function for other and other shapes
 _MOST_WATCHED = 20_000  # calls after a recording; a few microseconds each
 _MOST_REPLACED = 3  # recordings: an action, a step of an environment, an epoch
 _MOST_SEEN = 100  # steps: on a CPU, JAX gets 32 ahead
@@ -207,7 +208,11 @@ class JaxRecorder:
         wanted = self._options.warmup - RUN_IN + (0 if self.detector.is_sure else UNSURE_STEPS)
         if self._compiling >= _IN_A_ROW:
             return max(wanted - self._compiling, 0)
-        return max(min(wanted - self._warm, wanted + _PATIENCE - done), 0)
+        return max(min(wanted - self._warm, wanted + self._patience - done), 0)
+
+    @property
+    def _patience(self) -> int:
+        return _OFTEN if self.compiles_again else _PATIENCE
 
     def _end_recorded_step(self, recording: JaxRecording, outputs: Any) -> None:
         window = recording.window
@@ -226,7 +231,7 @@ class JaxRecorder:
 
     def _compiled_during(self, recording: JaxRecording) -> bool:
         """Whether a compilation interrupted the recording, in a program that stops compiling."""
-        stops = self._options.warmup > 0 and self.detector.steps < _PATIENCE
+        stops = self._options.warmup > 0 and self.detector.steps < self._patience
         return stops and self._compiling < _IN_A_ROW and recording.compiled != self._compiled
 
     def _open(self, first: int, run_in: int = RUN_IN) -> JaxRecording:

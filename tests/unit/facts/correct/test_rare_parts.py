@@ -157,6 +157,17 @@ def jax_lengths(seed: int, each_ns: int, steps: range, lines: list[str]) -> Step
 @pytest.mark.parametrize("each_ns", [100, 300])
 @pytest.mark.parametrize("seed", range(4))
 def test_steps_of_jax_are_as_long_as_unrecorded(seed: int, each_ns: int) -> None:
+    check_jax(seed, each_ns)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(4, 40))
+def test_steps_of_the_family_of_jax_are_as_long_as_unrecorded(seed: int) -> None:
+    for each_ns in (100, 200, 300):
+        check_jax(seed, each_ns)
+
+
+def check_jax(seed: int, each_ns: int) -> None:
     lines: list[str] = []
     recorded = jax_lengths(seed, each_ns, range(5, 10), lines)
     capture = {

@@ -157,6 +157,12 @@ def test_each_line_of_the_loop_itself_is_a_place() -> None:
     assert found == {("log", 40): 5, ("log", 41): 4, ("metric", 50): 4}
 
 
+def test_a_comprehension_counts_with_its_function() -> None:
+    inner = LOG.format(41).replace("log ", "log.<locals>.<dictcomp> ")
+    facts = sampled(2, {at: inner if name == LOG.format(41) else name for at, name in SAMPLES.items()})
+    assert facts.places == sampled(2, SAMPLES).places
+
+
 def test_few_samples_say_nothing() -> None:
     assert not any(place.samples for place in sampled(2, {97: LOG.format(4)}).places)
 

@@ -1,0 +1,70 @@
+"""`work_without_gradient`: operators of the forward pass that train nothing."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec.structs import replace
+
+from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.rule_context import RuleContext
+from stepscope.analyze.rules.work_between_stages import longest_operators
+from stepscope.base.arrays import Rows
+from stepscope.facts.summary.numbers import rounded
+from stepscope.trace.schema import MODEL_STAGES, PRODUCT_KINDS
+
+BESIDES = 0.2  # of it: memory that they take and return (a graph network saved 1.2 times their time)
+LEAST = 0.1  # of the step, as for operators between the stages
+_MODULES = r"^(stepscope\.module:|nn\.Module: )"
+# Noise is new in each step, and copies and reads have rules of their own.
+_OTHERS = (
+    r"^aten::(to|_to_copy|item|_local_scalar_dense|randn?|randint|randperm|rand_like|randn_like|randint_like"
+    r"|normal_?|uniform_|bernoulli_?|exponential_|multinomial|dropout)$"
+)
+ADVICE = (
+    "Compute once, before the loop, what does not change between steps (masks, tables, the structure "
+    "of a graph); of a large buffer change only the rows that are new, in place; leave what depends "
+    "on the samples alone to the data loader."
+)
+
+
+def work_without_gradient(context: RuleContext) -> Iterator[Finding]:
+    """Operators of the forward pass through which no gradient flows, on a CPU.
+
+    Such as masks and tables that are made again in each step, or a copy of a large buffer.
+
+    Silent below 10 % of the step, on devices, in JAX, and about random numbers, matrix products,
+    and modules that run without gradients as a whole, as of a teacher.
+    """
+    if context.measures.has_device or context.is_jax or context.context_trace or not context.trains:
+        return
+    rows = _without_gradient(context)
+    spent = min(context.eager.ms(context.eager.around(rows)), context.measures.steady_ms)
+    if not len(rows) or spent < LEAST * context.measures.steady_ms:
+        return
+    yield context.finding(
+        f"Operators of the forward pass that train nothing take {rounded(spent)} ms per step "
+        f"({spent / context.measures.steady_ms:.0%}){context.main_place(rows)}: "
+        f"{longest_operators(context, rows)}.",
+        ADVICE,
+        rows,
+        _gain(context, spent),
+    )
+
+
+def _gain(context: RuleContext, spent: float) -> Gain:
+    bound = context.gains.bound(spent, "at most their time, with the Python between")
+    return replace(bound, range_ms=(0.0, context.gains.bound((1 + BESIDES) * spent, "").ms))
+
+
+def _without_gradient(context: RuleContext) -> Rows:
+    """Outermost operators of forward and loss; in no module call that has products and trains nothing."""
+    search = context.search
+    trained = search.trained()
+    rows = np.intersect1d(search.find(stage=(*MODEL_STAGES, "loss"), category="cpu_op"), context.eager.rows)
+    products = search.find(kind=(*PRODUCT_KINDS, "attention"), category="cpu_op")
+    others = np.union1d(search.find(_OTHERS, category="cpu_op"), products)
+    rows = rows[~(trained | search.holding(others))[rows]]
+    calls = search.find(_MODULES, on_device=False)
+    frozen = calls[search.holding(products)[calls] & ~trained[calls]]
+    result: Rows = rows[~search.within(frozen)[rows]]
+    return result
