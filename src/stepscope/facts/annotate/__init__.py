@@ -59,14 +59,14 @@ def annotate(trace: Trace, model: Mapping[str, Any] | None = None) -> Trace:
 
 
 def _with_few_devices(trace: Trace) -> Trace:
-    """The trace with the devices beyond the first 256 as one: facts take time for each of them."""
+    """The trace with the devices from the 256th on as one: facts take time for each of them."""
     tracks = trace["tracks"]
-    numbers = distinct(tracks["device"])
+    numbers = distinct(tracks["device"][tracks["device"] >= 0])
     if len(numbers) <= _MOST_DEVICES:
         return trace
     device = np.minimum(tracks["device"], numbers[_MOST_DEVICES - 1])
-    others = len(numbers) - _MOST_DEVICES
-    message = f"the file names {len(numbers):,} devices; the last {others + 1:,} are taken for one"
+    others = len(numbers) - _MOST_DEVICES + 1
+    message = f"the file names {len(numbers):,} devices; the last {others:,} are taken for one"
     trace = trace.with_table(tracks.with_columns(device=device))
     return trace.with_warnings([("many_devices", message, others)])
 
