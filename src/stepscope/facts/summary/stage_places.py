@@ -22,8 +22,8 @@ from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import OUTSIDE_STAGES, STAGES
 
-_RANGE = re.compile(r"^stepscope\.(?:evaluation|checkpointing|block): (.*) \((.*):(\d+)\)$")
-_SAMPLED = re.compile(r"^(.*) \((.*):(\d+)\)$")
+_RANGE = re.compile(r"^stepscope\.(?:evaluation|checkpointing|block): (.*) \((.*):(\d{1,9})\)$")
+_SAMPLED = re.compile(r"^(.*) \((.*):(\d{1,9})\)$")
 _FEWEST = 3  # samples of a function
 _SAMPLED_STAGES = ("other", "data_loading")
 _OUTSIDE = [STAGES.index(stage) for stage in OUTSIDE_STAGES]
