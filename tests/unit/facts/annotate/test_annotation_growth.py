@@ -11,8 +11,8 @@ from stepscope.facts.annotate import annotate
 from stepscope.facts.annotate.device.one_off_costs import one_off_costs
 from stepscope.testing import drawn_trace
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.table import Text
 from stepscope.trace.sets import distinct
+from stepscope.trace.table import Text
 from stepscope.trace.trace import Trace
 
 
