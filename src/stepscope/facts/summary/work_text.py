@@ -67,7 +67,7 @@ class _ModulesTable:
         A container (ModuleList) and what LoRA puts around a model are levels of the tree but do not
         count towards the depth.
         """
-        hidden = []
+        hidden: list[ModuleNode] = []
         limit = sorted(map(self.cost, nodes))[-_MOST_NODES] if len(nodes) > _MOST_NODES else 0.0
         for place, node in enumerate(nodes):
             is_small = level and self.cost(node) / self.total < _LEAST_SHARE
