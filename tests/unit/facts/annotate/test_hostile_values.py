@@ -30,7 +30,7 @@ VALUES: list[Any] = [
 
 def step_events() -> list[dict[str, Any]]:
     """Three steps with an operator, its kernel, its backward, a collective and an optimizer."""
-    rows = [
+    rows: list[tuple[str, str, int, int, int, dict[str, Any]]] = [
         ("ProfilerStep#{}", "user_annotation", 1, 0, 100, {}),
         ("aten::mm", "cpu_op", 1, 1, 9, {"Sequence number": 1, "External id": 1}),
         ("cudaLaunchKernel", "cuda_runtime", 1, 2, 4, {"correlation": 1}),
