@@ -5,7 +5,7 @@
 The targets take turns. FOLDER keeps the inputs that reached new lines, those that broke a rule, and
 the totals, so that a later run goes on. An input that takes over 10 s of CPU time is a hang; one
 that takes the process over 2 GB is too large; both end the process, and the next one goes on.
-Guided from Python 3.12 on (`sys.monitoring`); below, damage is random and coverage unknown.
+Guided by lines and, from Python 3.12 on, by branches.
 """
 
 from __future__ import annotations

@@ -113,9 +113,9 @@ def run_in_fork(stepscope: list[str], folder: Path, settings: Settings, environm
 
 
 def shown(output: bytes) -> str:
-    """Without what differs between any two runs: addresses, and a line that Kineto logs."""
+    """Without what differs between any two runs: addresses, processes, a line that Kineto logs."""
     text = output.decode("utf-8", "surrogateescape")
-    return re.sub(r"0x[0-9a-f]{6,}|^USDT:.*\n", "", text, flags=re.M)
+    return re.sub(r"0x[0-9a-f]{6,}|\(pid=\d+\)|^USDT:.*\n", "", text, flags=re.M)
 
 
 def own_lines_removed(stderr: str) -> str:

@@ -18,6 +18,14 @@ def test_links_lead_to_files(name: str) -> None:
     assert [link for link in files if not (ROOT / link).exists()] == []
 
 
+def test_claims_of_robustness_name_tests_that_exist() -> None:
+    text = (ROOT / "docs" / "evidence" / "robustness.md").read_text()
+    named = set(re.findall(r"\b(?:unit|integration|fuzz)/[\w/]+|\btest_\w+\.py", text))
+    tests = [path.relative_to(ROOT / "tests").as_posix() for path in (ROOT / "tests").rglob("*")]
+    assert len(named) > 30
+    assert [name for name in named if not any(name in path for path in tests)] == []
+
+
 def test_what_assistants_are_pointed_to_is_there() -> None:
     docs = ROOT / "docs"
     links = re.findall(r"\]\(([^)]+)/\)", (docs / "llms.txt").read_text())

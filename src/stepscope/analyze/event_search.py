@@ -208,7 +208,7 @@ class EventSearch:
             lambda _, text: known.setdefault(_part(text, name), len(known)),
             Counted((name,), decisive=1),
         )
-        values = [made(_parsed(part)) for part in known]
+        values = [made(_parsed(part, name)) for part in known]
         return [values[code] for code in codes[inverse(order)].tolist()]
 
     def each_shapes(self, rows: Rows, made: Callable[[list[list[int]]], Made]) -> list[Made]:
@@ -291,8 +291,8 @@ def _part(text: bytes, name: str) -> bytes:
         return json.dumps(value).encode() if value is not None else b""
 
 
-def _parsed(text: bytes) -> Any:
-    return parse(b'{"value":%b}' % text).get("value") if text else None
+def _parsed(text: bytes, name: str) -> Any:
+    return parse(b'{"%b":%b}' % (name.encode(), text)).get(name) if text else None
 
 
 def _shapes(dims: Any) -> list[list[int]]:

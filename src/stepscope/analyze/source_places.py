@@ -163,8 +163,8 @@ _PREFIX = re.compile(
     r"^(autograd::engine::evaluate_function: |stepscope\.optimizer: |Optimizer\.\w+#|nn\.Module: "
     r"|#+ )"
 )
-_ACTIVITY = re.compile(r"^stepscope\.(?:(evaluation|checkpointing)|block): (\S+) \((.*):(\d+)\)$")
-_SAMPLED = re.compile(r"^(.*) \((.*):(\d+)\)$")
+_ACTIVITY = re.compile(r"^stepscope\.(?:(evaluation|checkpointing)|block): (\S+) \((.*):(\d{1,9})\)$")
+_SAMPLED = re.compile(r"^(.*) \((.*):(\d{1,9})\)$")
 _MOST_EVENTS = 100_000  # of a place
 _FEWEST_SAMPLES = 2  # one may be of what runs next
 

@@ -31,7 +31,7 @@ _Number = Annotated[int, msgspec.Meta(ge=-(2**62), lt=2**62)]
 _LIBRARY = re.compile(
     r"(^|/)(site-packages|dist-packages|lib/python3[^/]*|torch/[a-z_]+)/|^[<?]|\.(cpp|h|cc)$"
 )
-_PEERS = re.compile(r"(send|recv) (\d+)(?:->|<-)(\d+)")
+_PEERS = re.compile(r"(send|recv) (\d{1,9})(?:->|<-)(\d{1,9})")
 # Sizes differ among ranks on purpose, or there are none.
 _UNEVEN = re.compile(r"all_?to_?all|_v(_|$)|barrier|split|window|coalesced$")
 _ALIKE_OUTPUT = re.compile(r"all_?gather|broadcast|^scatter")  # of all others the input is alike

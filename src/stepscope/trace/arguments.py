@@ -176,13 +176,16 @@ def _decoder() -> Callable[[bytes], Any]:
 
 
 _DECODER = json.JSONDecoder(strict=False)
+# Of PyTorch: lists, and what is in them; anything else under these names is not what it seems.
+_LISTS: dict[str, type] = {"Input Dims": object, "Input type": str, "Input Strides": object}
+_LISTS |= {"Concrete Inputs": object, "grid": int, "block": int}
 
 
 def parse(text: bytes) -> dict[str, Any]:
     """Recorded arguments as a dict; anything but an object is under the key `value`.
 
     So is text that cannot be parsed, because it nests too deeply or holds a number of thousands of
-    digits.
+    digits. Shapes and types that are no lists of such are left out.
     """
     try:
         value = _decoder()(text)
@@ -192,7 +195,14 @@ def parse(text: bytes) -> dict[str, Any]:
             value = _DECODER.decode(readable)
         except (ValueError, RecursionError):
             return {"value": readable}
-    return dict(value) if isinstance(value, Mapping) else {} if value is None else {"value": value}
+    if not isinstance(value, Mapping):
+        return {} if value is None else {"value": value}
+    wrong = [name for name in _LISTS if name in value and not _is_as_named(name, value[name])]
+    return {name: each for name, each in value.items() if name not in wrong} if wrong else dict(value)
+
+
+def _is_as_named(name: str, value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, _LISTS[name]) for each in value)
 
 
 @lru_cache(maxsize=32)  # of about a MiB each

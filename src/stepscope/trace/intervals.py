@@ -43,6 +43,20 @@ class Intervals:
         """The union with `other`."""
         return Intervals(np.concatenate([self.starts, other.starts]), np.concatenate([self.ends, other.ends]))
 
+    def cut(self, starts: Times, ends: Times) -> tuple[Rows, Times, Times]:
+        """The parts within each [start, end): which of these, start and end; shape (parts,) each.
+
+        Example:
+            >>> Intervals([0, 5], [4, 9]).cut(np.array([1, 3]), np.array([3, 6]))[0].tolist()
+            [0, 1, 1]
+        """
+        first = np.searchsorted(self.ends, starts, side="right")
+        last = np.searchsorted(self.starts, ends, side="left")
+        which, part = index_pairs(first, np.maximum(last, first))
+        begin, end = np.maximum(self.starts[part], starts[which]), np.minimum(self.ends[part], ends[which])
+        kept = end > begin
+        return which[kept], begin[kept], end[kept]
+
     def gaps(self, start: int, end: int) -> Intervals:
         """The parts of [start, end) that are not covered."""
         inside = self.clip(start, end)
@@ -56,12 +70,7 @@ class Intervals:
 
     def intersect(self, other: Intervals) -> Intervals:
         """The intersection with `other`."""
-        first = np.searchsorted(other.ends, self.starts, side="right")
-        last = np.searchsorted(other.starts, self.ends, side="left")
-        left, right = index_pairs(first, np.maximum(last, first))
-        return Intervals(
-            np.maximum(self.starts[left], other.starts[right]), np.minimum(self.ends[left], other.ends[right])
-        )
+        return Intervals(*other.cut(self.starts, self.ends)[1:])
 
     def before(self, times: Times) -> Times:
         """How much of the union lies before each of `times`, ns, shape of `times`."""

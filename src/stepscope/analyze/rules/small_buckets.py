@@ -7,6 +7,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Floats, Rows
+from stepscope.facts.annotate.device.collectives import elements
 from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.schema import FORWARD_STAGES
 
@@ -68,7 +69,7 @@ def _bytes(context: RuleContext, rows: Rows) -> Floats:
     found = []
     for one in context.search.arguments(rows):
         size = next((w for name, w in _ITEM_BYTES.items() if name in str(one.get("dtype"))), 4)
-        found.append(float(one.get("In msg nelems") or 0) * size)
+        found.append(float(max(elements(one, "In"), 0) * size))
     return np.array(found)
 
 

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from stepscope.base.parallel import in_threads
 from stepscope.facts.annotate.device.collectives import mark_communication
 from stepscope.facts.annotate.device.idle import find_idle
@@ -23,7 +25,10 @@ from stepscope.facts.annotate.stages.stage_runs import find_runs
 from stepscope.facts.annotate.stages.stages import assign_stages
 from stepscope.facts.annotate.steps.inference import find_iterations
 from stepscope.facts.annotate.steps.steps import find_steps
+from stepscope.trace.sets import distinct
 from stepscope.trace.trace import Trace
+
+_MOST_DEVICES = 256  # of one process: NVL72 has 72; a number more is for tracks without a device
 
 __all__ = ["annotate", "find_stages"]
 
@@ -43,11 +48,25 @@ def annotate(trace: Trace, model: Mapping[str, Any] | None = None) -> Trace:
         trace = trace.with_metadata(model=model)
     if not len(trace.events):
         return trace
+    trace = _with_few_devices(trace)
     annotated = _by_name_and_by_time(link_replays(_with_stages(trace)))
     if captures_of(trace).graphs or not replayed(annotated).any():
         return annotated
     captures = recorded_captures(annotated)  # only annotated events show the modules of captures
     return annotate(with_captures(trace, captures)) if captures.graphs else annotated
+
+
+def _with_few_devices(trace: Trace) -> Trace:
+    """The trace with the devices from the 256th on as one: facts take time for each of them."""
+    tracks = trace["tracks"]
+    numbers = distinct(tracks["device"][tracks["device"] >= 0])
+    if len(numbers) <= _MOST_DEVICES:
+        return trace
+    device = np.minimum(tracks["device"], numbers[_MOST_DEVICES - 1])
+    others = len(numbers) - _MOST_DEVICES + 1
+    message = f"the file names {len(numbers):,} devices; the last {others:,} are taken for one"
+    trace = trace.with_table(tracks.with_columns(device=device))
+    return trace.with_warnings([("many_devices", message, others)])
 
 
 def find_stages(trace: Trace) -> Trace:

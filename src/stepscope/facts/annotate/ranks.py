@@ -171,7 +171,7 @@ def last_cycles(files: Sequence[Hashable], recordings: Sequence[ProcessRecording
 # -- files of several ranks
 
 _LABEL = re.compile(r"\[([^\]]+)\]|(rank[-_ ]?\d+)", re.IGNORECASE)
-_RANK = re.compile(r"rank[-_ ]?(\d+)", re.IGNORECASE)
+_RANK = re.compile(r"rank[-_ ]?(\d{1,9})", re.IGNORECASE)
 
 
 class Merged(NamedTuple):
@@ -256,7 +256,7 @@ def _is_unique(trace: Trace) -> bool:
 
 def _natural(label: str) -> list[tuple[bool, int, str]]:
     """A key that puts rank10 after rank9."""
-    parts = re.split(r"(\d+)", label)
+    parts = re.split(r"(\d{1,9})", label)
     return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
 
 

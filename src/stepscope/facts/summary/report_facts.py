@@ -62,7 +62,7 @@ _COUNTS = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_toke
 
 def devices_of(selected: SelectedSteps) -> list[Device]:
     """The devices that work in the windows of the steps."""
-    windows = Intervals(selected.steps["window_start_ns"], selected.steps["window_end_ns"])
+    windows = Intervals(*selected.windows)
     active = working_devices(selected.trace, selected.rank, windows)
     idle = selected.rows_of(selected.trace["idle"])
     compared = one_off_costs(selected.trace, selected.rank).work if active else selected.work[:0]
@@ -75,7 +75,8 @@ def _device(selected: SelectedSteps, idle: Table, compared: Rows, device: int) -
     causes: dict[str, float] = {}
     for code, cause in enumerate(cause_names(selected.trace, selected.rank)):
         causes[cause] = causes.get(cause, 0.0) + float(length[here & (idle["cause"] == code)].sum())
-    window = float(sum(end - start for start, end in selected.windows) * MS / selected.count)
+    begins, ends = selected.windows
+    window = float(int((ends - begins).sum()) * MS / selected.count)
     # Time in which any communication runs on the device, within the steps' windows.
     events, here = selected.trace.events, _here(selected, device)
     rows = here & events.text("category").mask("communication")
@@ -107,7 +108,7 @@ def _here(selected: SelectedSteps, device: int) -> Mask:
 
 def _inside_ms(selected: SelectedSteps, time: Intervals) -> float:
     """A time within the steps' windows, a mean per step."""
-    return sum(time.clip(*span).total() for span in selected.windows) * MS / selected.count
+    return int(time.within(*selected.windows).sum()) * MS / selected.count
 
 
 def iterations_of(selected: SelectedSteps) -> list[Iterations]:
@@ -302,8 +303,8 @@ def _of_roots(selected: SelectedSteps, column: str) -> int | None:
 
 # -- places outside of training
 
-_RANGE = re.compile(r"^stepscope\.(?:evaluation|checkpointing|block): (.*) \((.*):(\d+)\)$")
-_SAMPLED = re.compile(r"^(.*) \((.*):(\d+)\)$")
+_RANGE = re.compile(r"^stepscope\.(?:evaluation|checkpointing|block): (.*) \((.*):(\d{1,9})\)$")
+_SAMPLED = re.compile(r"^(.*) \((.*):(\d{1,9})\)$")
 _COMPREHENSION = re.compile(r"\.<locals>\.<(listcomp|setcomp|dictcomp|genexpr|lambda)>$")
 _FEWEST = 3  # samples of a function
 _SAMPLED_STAGES = ("other", "data_loading")

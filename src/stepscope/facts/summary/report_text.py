@@ -63,7 +63,7 @@ _OF_FOLDER = ("other_file", "other_run", "merged_file", "unreadable_file", "rank
 _PHASES = ("forward", "backward")
 _NO_COUNT = "–"
 _LEAST_PLACE, _MOST_PLACES = 0.005, 5
-_MOST_DEVICES = 32  # whose memory is stated: as many as fit a screen, and machines have
+_MOST_DEVICES = 32  # that are shown: as many as fit a screen, and machines have
 _LEAST_PART = 0.001  # of the step: what a percentage with one decimal shows
 _MUCH = 0.05  # of the step, in `other`
 
@@ -186,7 +186,7 @@ class Report:
             yield updates_table(self.main)
         if self.main.iterations:
             yield iterations_table(self.main.iterations)
-        yield from (self.device(device) for device in self.main.devices)
+        yield from (self.device(device) for device in self.main.devices[:_MOST_DEVICES])
         if self.main.efficiency:
             yield from efficiency_parts(self.main.efficiency)
         if self.main.modules:
@@ -332,6 +332,8 @@ class Report:
             facts.append(f"Peak memory on {device}: {size(peak)}.")
         if (others := len(summary.peak_memory_bytes) - _MOST_DEVICES) > 0:
             facts.append(f"{others:,} more devices have memory.")
+        if (others := len(summary.devices) - _MOST_DEVICES) > 0:
+            facts.append(f"{others:,} more devices work.")
         text = Text("".join(f"\n{fact}" for fact in facts))
         steps = summary.steps
         if steps.max_ms > _UNEVEN * steps.min_ms > 0:

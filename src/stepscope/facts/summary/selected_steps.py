@@ -4,7 +4,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, Mask, Rows
+from stepscope.base.arrays import Ids, Mask, Rows, Times
 from stepscope.errors import TraceError
 from stepscope.facts.annotate.steps.step_table import (
     no_such_rank,
@@ -64,10 +64,9 @@ class SelectedSteps:
         return (rank == self.rank) & np.isin(events["step"], self.steps["step"])
 
     @cached_property
-    def windows(self) -> list[tuple[int, int]]:
-        """Start and end of the window of each step, ns."""
-        columns = (self.steps[name].tolist() for name in ("window_start_ns", "window_end_ns"))
-        return list(zip(*columns, strict=True))
+    def windows(self) -> tuple[Times, Times]:
+        """Start and end of the window of each step, ns, shape (steps,) each."""
+        return self.steps["window_start_ns"], self.steps["window_end_ns"]
 
     @property
     def length_ns(self) -> int:

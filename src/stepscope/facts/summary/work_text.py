@@ -13,6 +13,7 @@ from stepscope.facts.summary.text_tables import STAGE_STYLE, WIDE, bar_for, plai
 
 _ROOM_FOR_BARS = 90  # columns of the terminal
 _LEAST_SHARE = 0.03  # of the time of all modules: those with less share a row
+_MOST_NODES = 64  # of one level that are shown: more than one screen
 _LEAST_REST = 0.01  # of the time: a smaller rest has no row
 _ONE = 1.05  # at once: nearly always one, so that a sum is as good as a mean
 _IN_MODULES = ("prefill", "decode", "prefill_decode", "evaluation", "checkpointing")
@@ -64,9 +65,11 @@ class _ModulesTable:
         A container (ModuleList) and what LoRA puts around a model are levels of the tree but do not
         count towards the depth.
         """
-        hidden = []
-        for node in nodes:
-            if level and self.cost(node) / self.total < _LEAST_SHARE:
+        hidden: list[ModuleNode] = []
+        limit = sorted(map(self.cost, nodes))[-_MOST_NODES] if len(nodes) > _MOST_NODES else 0.0
+        for place, node in enumerate(nodes):
+            is_small = level and self.cost(node) / self.total < _LEAST_SHARE
+            if is_small or self.cost(node) < limit or place - len(hidden) >= _MOST_NODES:
                 hidden.append(node)
                 continue
             self.add_node(node, level)

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Ids, Mask, Rows, Times
-from stepscope.facts.annotate.device.collectives import collective_key, is_communication_call
+from stepscope.facts.annotate.device.collectives import collective_key, elements, is_communication_call
 from stepscope.facts.annotate.device.idle import exposed_communication
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.models.ranks.passes import Passes, passes_of
@@ -34,6 +34,7 @@ _PATH_LETTERS = 100  # of a module's path
 _ROUNDING_NS = 100  # of starts and durations: work that begins so much before a call's end follows
 _QUEUED_NS = 10_000  # a call that begins so soon after another of its stream had queued
 _WAKING_NS = 100_000  # the thread that waited may go on before the call's end is noted
+_NUMBER = re.compile(r"\d{1,9}")  # of ranks: a longer one is none
 _PEER = {"send": "Dst Rank", "recv": "Src Rank"}
 PAIRS = tuple(_PEER)
 _NAMING = ("Collective name", "Process Group Name")
@@ -319,8 +320,8 @@ def _call_kind(name: str, arguments: Mapping[str, Any]) -> CallKind:
         kind[:_LETTERS],
         group[:_LETTERS],
         ranks_in_short(ranks)[:_LETTERS],
-        int(size) if size.isdecimal() else -1,
-        peer if isinstance(peer, int) else -1,
+        int(size) if _NUMBER.fullmatch(size) else -1,
+        peer if isinstance(peer, int) and 0 <= peer < 2**31 else -1,
     )
 
 
@@ -341,12 +342,8 @@ def _kinds(
 
 def _share(arguments: Mapping[str, Any], way: str, most: int) -> int:
     """The bytes sent or received: those of the larger side, in proportion to the elements."""
-    counts = {side: arguments.get(f"{side} msg nelems") for side in ("In", "Out")}
-    known = [count for count in counts.values() if isinstance(count, int)]
-    mine = counts[way]
-    if most < 0 or not isinstance(mine, int) or not max(known, default=0):
-        return most
-    return most * mine // max(known)
+    mine, larger = elements(arguments, way), max(elements(arguments, side) for side in ("In", "Out"))
+    return most if most < 0 or mine < 0 or not larger else most * mine // larger
 
 
 def ranks_in_short(text: str) -> str:
@@ -356,7 +353,7 @@ def ranks_in_short(text: str) -> str:
         >>> [ranks_in_short(text) for text in ("[0, 1, 2, 3]", "[0, 8, 16]", "[1, 2, 5]", "[7]")]
         ['0-3', '0-16/8', '1,2,5', '7']
     """
-    if not re.fullmatch(r"\[?\s*\d+(\s*,\s*\d+)*\s*\]?", text):
+    if not re.fullmatch(r"\[?\s*\d{1,9}(\s*,\s*\d{1,9})*\s*\]?", text):
         return text
     ranks = [int(number) for number in re.findall(r"\d+", text)]
     gaps = set(np.diff(ranks).tolist())

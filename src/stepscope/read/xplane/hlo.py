@@ -36,7 +36,7 @@ from stepscope.trace.sets import Interner
 METADATA_PLANE = "/host:metadata"
 _PROTO = "Hlo Proto"
 BY_COMPILER = "xla::"  # before the opcode of an instruction that no operation of JAX asked for
-_NUMBERED = re.compile(r"^(.*)\((\d+)\)$")
+_NUMBERED = re.compile(r"^(.*)\((\d{1,20})\)$")
 
 
 class Instruction(NamedTuple):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
 
 from stepscope.facts.annotate import annotate
+from stepscope.facts.annotate.device.one_off_costs import one_off_costs
 from stepscope.testing import drawn_trace
 from stepscope.trace.intervals import Intervals
+from stepscope.trace.sets import distinct
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Trace
 
@@ -62,3 +65,25 @@ def touched(steps: int, monkeypatch: pytest.MonkeyPatch) -> int:
 
 def test_ten_times_the_steps_are_ten_times_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     assert touched(300, monkeypatch) <= 12 * touched(30, monkeypatch)
+
+
+def test_names_of_their_own_in_each_step_take_no_square_of_memory() -> None:
+    trace = annotate(trace_of(300), None)
+    tracemalloc.start()
+    one_off_costs(trace, 0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 500 * len(trace.events)  # bytes; a table of 900 names by 300 steps has 2 MB
+
+
+def test_devices_beyond_256_are_one() -> None:
+    lines = ["main | 0 9000 | ProfilerStep#0"]
+    lines += [f"stream {n} | {10 * n} {10 * n + 5} | kernel" for n in range(1, 301)]
+    trace = drawn_trace("\n".join(lines))
+    tracks = trace["tracks"]
+    numbers = [number if device >= 0 else -1 for number, device in enumerate(tracks["device"].tolist())]
+    found = annotate(trace.with_table(tracks.with_columns(device=numbers)), None)
+    assert len(distinct(found["tracks"]["device"])) == 257  # and -1, of the host
+    assert len(distinct(found["idle"]["device"])) == 256
+    (message,) = [row["message"] for row in found["warnings"].rows() if row["code"] == "many_devices"]
+    assert message == "the file names 300 devices; the last 45 are taken for one"

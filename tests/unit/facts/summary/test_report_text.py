@@ -354,3 +354,14 @@ def test_flops_of_a_step_are_stated_where_most_are_known(known: float, states_st
     Console(file=out, width=200, color_system=None).print(*efficiency_parts(found))
     assert ("whole step" in out.getvalue()) is states_step
     assert ("too little for those of the step" in out.getvalue()) is not states_step
+
+
+def test_of_many_modules_the_64_that_take_longest_are_shown() -> None:
+    lines = ["main | 0 90000 | ProfilerStep#0"]
+    for number in range(200):
+        end = 100 * number + 10 + number % 5
+        lines.append(f"main | {100 * number} {end} | nn.Module: M{number}_0")
+        lines.append(f"main | {100 * number + 1} {end - 1} | aten::mm")
+    shown = re.findall(r"^ *M(\d+)_0 ", printed(drawn("\n".join(lines)), 80), re.MULTILINE)
+    assert len(shown) == 64
+    assert {int(number) % 5 for number in shown} == {3, 4}

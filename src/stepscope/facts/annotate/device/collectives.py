@@ -133,6 +133,7 @@ _KIND = re.compile(
     r"|reduce|gather|scatter|barrier",
     re.IGNORECASE,
 )
+_MOST_ELEMENTS = 1 << 48  # more fit no memory, and times their width no integer of 64 bits
 _GROUP = ("Process Group Name", "Process Group Ranks", "Group size")
 
 
@@ -242,9 +243,19 @@ def _size(trace: Trace, event: int) -> int:
     """Bytes of a collective from its recorded element counts and type, or -1."""
     arguments = trace.event_arguments(event)
     width = element_bytes(str(arguments.get("dtype", "")))
-    counts = [arguments.get(f"{way} msg nelems") for way in ("In", "Out")]
-    known = [count for count in counts if isinstance(count, int)]
-    return max(known) * width if width and known else -1
+    count = max(elements(arguments, way) for way in ("In", "Out"))
+    return count * width if width and count >= 0 else -1
+
+
+def elements(arguments: Mapping[str, Any], way: str) -> int:
+    """The elements that a collective takes `In` or gives `Out`, -1 if that is no number of them.
+
+    Example:
+        >>> elements({"In msg nelems": 8}, "In"), elements({"Out msg nelems": "?"}, "Out")
+        (8, -1)
+    """
+    count = arguments.get(f"{way} msg nelems")
+    return count if isinstance(count, int) and 0 <= count < _MOST_ELEMENTS else -1
 
 
 def collective_key(name: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:

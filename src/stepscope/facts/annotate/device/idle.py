@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.base.arrays import Ids32, Mask, Rows, Times
+from stepscope.base.arrays import Ids, Ids32, Mask, Rows, Times
 from stepscope.facts.annotate.device.collectives import is_communication_wait
 from stepscope.facts.annotate.device.one_off_costs import one_off_costs
 from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait
@@ -21,7 +21,7 @@ from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 Spans = list[tuple[int, int, int]]
-_Gaps = tuple[int, int, int, Intervals]  # step, device, cause (index in `IDLE_CAUSES`), and when
+_Gaps = tuple[Ids, Times, Times, Ids]  # step, start, end and cause (index in `IDLE_CAUSES`) of each
 _WAITS = re.compile(r"Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^cuMemcpy\w*(HtoD|DtoH)(_v2)?$|StreamWaitValue")
 
 
@@ -34,20 +34,21 @@ def find_idle(trace: Trace) -> Trace:
     while the training loop loads data; `synchronization` while the CPU is blocked on the device;
     and `host` otherwise. So idle time changes by no more than what a time in the trace does.
     """
-    spans = windows(trace)
-    devices = distinct(trace["tracks"]["device"][trace.events["track"][device_work(trace)]])
+    work = np.flatnonzero(device_work(trace))
+    of_device = trace["tracks"]["device"][trace.events["track"][work]]
+    devices = distinct(of_device)
     once = one_off_costs(trace, trace.metadata.ranks[0]).calls if len(devices) else devices
-    parts = [part for device in devices for part in _idle_of_device(trace, int(device), spans, once)]
-    counts = [len(gaps) for *_, gaps in parts]
-    if not sum(counts):
+    loading = data_loading_times(trace) if len(devices) else Intervals([], [])
+    parts = [_idle_of_device(trace, work[of_device == device], once, loading) for device in devices]
+    if not any(len(part[0]) for part in parts):
         return _with_busy_times(trace)
-    step, device, cause = (np.repeat([part[place] for part in parts], counts) for place in range(3))
+    step, start, end, cause = (np.concatenate([part[place] for part in parts]) for place in range(4))
     columns: dict[str, Any] = {
         "step": step,
-        "rank": np.full(sum(counts), trace.metadata.ranks[0]),
-        "device": device,
-        "start_ns": np.concatenate([gaps.starts for *_, gaps in parts]),
-        "end_ns": np.concatenate([gaps.ends for *_, gaps in parts]),
+        "rank": np.full(len(step), trace.metadata.ranks[0]),
+        "device": np.repeat(devices, [len(part[0]) for part in parts]),
+        "start_ns": start,
+        "end_ns": end,
         "cause": Text(cause.astype(np.int8), IDLE_CAUSES),
     }
     return _with_busy_times(trace.with_table(Table(IDLE, columns)))
@@ -110,19 +111,18 @@ def _with_busy_times(trace: Trace) -> Trace:
     return trace.with_table(steps.with_columns(device_busy_ns=window - spent, device_idle_ns=spent))
 
 
-def _idle_of_device(trace: Trace, device: int, spans: Spans, once: Rows) -> list[_Gaps]:
+def _idle_of_device(trace: Trace, work: Rows, once: Rows, loading: Intervals) -> _Gaps:
     """The gaps of one device, by step and cause."""
-    events = trace.events
-    here = (trace["tracks"]["device"] == device)[events["track"]]
-    work = np.flatnonzero(device_work(trace) & here)
+    steps = trace["steps"]
+    windows = steps["window_start_ns"], steps["window_end_ns"]
     computing, communicating = busy_times(trace, work)
     busy = computing.union(communicating)
-    causes = {"communication": communicating, **_gap_causes(trace, work, busy, spans, once)}
-    return [
-        (step, device, IDLE_CAUSES.index(cause), intervals.clip(first, last))
-        for step, first, last in spans
-        for cause, intervals in causes.items()
-    ]
+    causes = {"communication": communicating, **_gap_causes(trace, work, busy, windows, once, loading)}
+    parts = [intervals.cut(*windows) for intervals in causes.values()]
+    step, start, end = (np.concatenate([part[place] for part in parts]) for place in range(3))
+    cause = np.repeat([IDLE_CAUSES.index(cause) for cause in causes], [len(part[0]) for part in parts])
+    order = np.argsort(step, kind="stable")
+    return steps["step"][step[order]], start[order], end[order], cause[order]
 
 
 def busy_times(trace: Trace, work: Rows) -> tuple[Intervals, Intervals]:
@@ -142,15 +142,17 @@ def copy_times(trace: Trace, work: Rows) -> Intervals:
     return Intervals(start[copies], end[copies]).minus(Intervals(start[~copies], end[~copies]))
 
 
-def _gap_causes(trace: Trace, work: Rows, busy: Intervals, spans: Spans, once: Rows) -> dict[str, Intervals]:
+def _gap_causes(
+    trace: Trace, work: Rows, busy: Intervals, windows: tuple[Times, Times], once: Rows, loading: Intervals
+) -> dict[str, Intervals]:
     """The gaps of a device, divided at each change of what the CPU does."""
-    if not spans or not len(busy):
+    if not len(windows[0]) or not len(busy):
         return {}
-    rest = busy.gaps(min(span[1] for span in spans), max(span[2] for span in spans))
+    rest = busy.gaps(int(windows[0].min()), int(windows[1].max()))
     times = {
         "launch": _pending_times(trace, work, once),
         "one_off": Intervals(*trace.events.spans(once[_paces_device(trace)[once]])),
-        "data": data_loading_times(trace),
+        "data": loading,
         "synchronization": time_blocked(trace, work),
     }
     causes = {}

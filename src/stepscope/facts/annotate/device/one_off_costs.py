@@ -114,14 +114,27 @@ def _at_an_edge(trace: Trace, rows: Rows, work: Rows) -> Mask:
     return (start[rows] < first) | (start[rows] >= trace.events.spans(work)[1].max())
 
 
-def _per_step(trace: Trace, rank: int, rows: Rows) -> Floats:
-    """The time of the events of each name in each step, ns, shape (names, steps)."""
+class _Spent(NamedTuple):
+    """The time of the events of each name in each step that has any, ns, shape (cells,).
+
+    By name, then ascending. Only these cells: a file may have as many names and steps as events.
+    """
+
+    name: Rows
+    spent: Floats
+    names: int
+    steps: int
+
+
+def _per_step(trace: Trace, rank: int, rows: Rows) -> _Spent:
     events, numbers = trace.events, _numbers(trace, rank)
     place, names = step_places(numbers, events["step"][rows]), len(events.text("name").values)
     rows, place = rows[place >= 0], place[place >= 0]
-    cell = events["name"][rows].astype(np.int64) * len(numbers) + place
-    spent: Floats = np.bincount(cell, events["duration_ns"][rows], names * len(numbers)).astype(np.float64)
-    return spent.reshape(names, len(numbers))
+    cells, cell = np.unique(events["name"][rows].astype(np.int64) * len(numbers) + place, return_inverse=True)
+    spent = np.bincount(cell, events["duration_ns"][rows], len(cells)).astype(np.float64)
+    name = cells // max(len(numbers), 1)
+    order = np.lexsort((spent, name))
+    return _Spent(name[order], spent[order], names, len(numbers))
 
 
 def _numbers(trace: Trace, rank: int, steady: bool = False) -> IntArray:
@@ -129,21 +142,26 @@ def _numbers(trace: Trace, rank: int, steady: bool = False) -> IntArray:
     return steps["step"][(steps["rank"] == rank) & (steady_steps(steps) if steady else True)]
 
 
-def _share_paying(spent: Floats) -> Floats:
+def _share_paying(each: _Spent) -> Floats:
     """The share of several steps in which each name takes about as long, shape (names,)."""
-    if spent.shape[1] < _SEVERAL:
-        return np.zeros(len(spent))
-    paying = spent > _RARE * spent.max(axis=1, keepdims=True, initial=0)
-    result: Floats = paying.mean(axis=1)
-    return result
+    if each.steps < _SEVERAL:
+        return np.zeros(each.names)
+    most = np.zeros(each.names)
+    most[each.name] = each.spent  # the last of each name is its largest
+    paying = each.spent > _RARE * most[each.name]
+    return np.bincount(each.name[paying], minlength=each.names) / each.steps
 
 
-def _in_one_step(spent: Floats) -> Mask:
+def _in_one_step(each: _Spent) -> Mask:
     """Names that take long in one of several steps, and next to nothing in the others."""
-    if spent.shape[1] < _MIN_STEPS:
-        return np.zeros(len(spent), np.bool_)
-    ordered = np.sort(spent, axis=1)
-    result: Mask = (ordered[:, -1] > 0) & (ordered[:, -2] <= _RARE * ordered[:, -1])
+    result = np.zeros(each.names, np.bool_)
+    if each.steps < _MIN_STEPS or not len(each.name):
+        return result
+    largest = np.flatnonzero(np.append(np.diff(each.name) > 0, True))
+    alone = np.diff(largest, prepend=-1) == 1
+    second = np.where(alone, 0, each.spent[largest - 1])
+    most = each.spent[largest]
+    result[each.name[largest]] = (most > 0) & (second <= _RARE * most)
     return result
 
 

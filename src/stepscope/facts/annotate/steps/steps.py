@@ -399,14 +399,14 @@ def _warn_device_outside(trace: Trace, step: Rows) -> Trace:
     """Warn of devices that work in no step, as where each device has steps of its own."""
     events = trace.events
     work = np.flatnonzero(device_work(trace) & ~launched_before_recording(trace))
-    device = trace["tracks"]["device"][events["track"][work]]
+    numbers, device = np.unique(trace["tracks"]["device"][events["track"][work]], return_inverse=True)
     spent = np.bincount(device, events["duration_ns"][work])
     inside = np.bincount(device, events["duration_ns"][work] * (step[work] >= 0))
     outside = np.flatnonzero((spent > _NOTABLE * spent.sum()) & (inside < _NOTABLE * spent))
     if not inside.any() or not len(outside):
         return trace
     time = f"{milliseconds(spent[outside].sum())} of {milliseconds(spent.sum())}"
-    names = number_list(outside.tolist())
+    names = number_list(numbers[outside].tolist())
     devices = f"device {names}" if len(outside) == 1 else f"devices {names}"
     message = f"{time} of device work is in no step: the work of {devices}"
     return trace.with_warnings([("device_outside_steps", message, 1)])

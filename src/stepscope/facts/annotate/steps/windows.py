@@ -38,17 +38,19 @@ def step_windows(steps: Table, complete: Mask | None = None) -> tuple[Times, Tim
     follow = follows(steps)
     complete = np.ones(len(steps), np.bool_) if complete is None else complete
     follow[1:] &= complete[1:] & complete[:-1]
+    earlier = np.maximum.accumulate(completed)
+    limit = np.full(len(steps) + 1, np.iinfo(np.int64).max)  # of the ends of all windows before each step
     first = np.append(np.flatnonzero(~follow), len(steps)).tolist()
     for begin, end in pairwise(first):
         if not complete[begin]:
             continue
-        earlier = completed[:begin].max(initial=starts[begin])
-        bounds = np.append(max(starts[begin], earlier), completed[begin:end])
+        opens = max(starts[begin], earlier[begin - 1]) if begin else starts[begin]
+        bounds = np.append(opens, completed[begin:end])
         if (np.diff(bounds) <= 0).any():  # a later step had nothing left to do
             bounds = np.concatenate([starts[begin:end], completed[end - 1 : end]])
-            np.minimum(window_end[:begin], starts[begin], out=window_end[:begin])
+            limit[begin] = starts[begin]
         window_start[begin:end], window_end[begin:end] = bounds[:-1], bounds[1:]
-    return window_start, window_end
+    return window_start, np.minimum(window_end, np.minimum.accumulate(limit[::-1])[::-1][1:])
 
 
 def follows(steps: Table) -> Mask:

@@ -23,7 +23,7 @@ EXACT_CHANGES = 2000  # of a tile: up to about two for each of its bins all are 
 Unit = Literal["share", "bytes", ""]
 BusyTime = Callable[[int, int], Intervals]
 """Busy time of the device of a rank, by rank and device."""
-_INDEX = re.compile(r":(\d+)$")
+_INDEX = re.compile(r":(\d{1,9})$")
 
 
 @dataclass(frozen=True)
