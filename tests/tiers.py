@@ -4,7 +4,8 @@ Three tiers. `./scripts/test unit` runs the unit tests. `./scripts/test` adds on
 behavior, the browser tasks and the pages of documentation. `./scripts/test all` adds what is
 marked `full`: whole families of generated cases, every unusual script in every mode, hostile
 files, kills, growth, the laboratory and other editors. `.ci/run` takes the second tier, and from
-the third the files below whose paths the change touches.
+the third the files below whose paths the change touches; of a large family, which is marked
+`full(every=N)`, each N-th case.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker, and measure CPU time."""
-    config.addinivalue_line("markers", "full: runs in ./scripts/test all, and where its paths change")
+    meaning = "full(every=1): runs in ./scripts/test all; where its paths change, every n-th case does"
+    config.addinivalue_line("markers", meaning)
     config.pluginmanager.register(CpuTimes(config), "cpu-times")
 
 
@@ -93,8 +95,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     runs: list[pytest.Item] = []
     left: list[pytest.Item] = []
     for item in items:
-        full = item.get_closest_marker("full") is not None
-        chosen = _is_touched(_path(item), changed) and full if tier == "changed" else not full
+        full = item.get_closest_marker("full")
+        if tier == "changed":
+            chosen = full is not None and _is_touched(_path(item), changed) and _is_sampled(item, full)
+        else:
+            chosen = full is None
         (runs if chosen or item.path.resolve() in named else left).append(item)
     items[:] = runs
     config.hook.pytest_deselected(items=left)
@@ -110,6 +115,12 @@ def _is_touched(test: str, changed: list[str]) -> bool:
     package = test.removeprefix("tests/unit/").rpartition("/")[0]
     watched = [*watched, test] if watched else [test, f"src/stepscope/{package}/"]
     return any(path.startswith(tuple(watched)) for path in changed)
+
+
+def _is_sampled(item: pytest.Item, full: pytest.Mark) -> bool:
+    """Whether a case of a family is one of those that stand for it."""
+    call = getattr(item, "callspec", None)
+    return sum(call.indices.values()) % full.kwargs.get("every", 1) == 0 if call else True
 
 
 def _matches(path: str, patterns: tuple[str, ...]) -> bool:
