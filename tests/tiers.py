@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections import defaultdict
+from collections import Counter, defaultdict
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -93,11 +93,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     changed = _changed_paths(config.getoption("--changed-since")) if tier == "changed" else []
     named = {Path(argument.partition("::")[0]).resolve() for argument in config.args}
     runs: list[pytest.Item] = []
+    seen: Counter[str] = Counter()
     left: list[pytest.Item] = []
     for item in items:
         full = item.get_closest_marker("full")
         if tier == "changed":
-            chosen = full is not None and _is_touched(_path(item), changed) and _is_sampled(item, full)
+            chosen = bool(full and _is_touched(_path(item), changed) and _is_sampled(item, full, seen))
         else:
             chosen = full is None
         (runs if chosen or item.path.resolve() in named else left).append(item)
@@ -117,10 +118,11 @@ def _is_touched(test: str, changed: list[str]) -> bool:
     return any(path.startswith(tuple(watched)) for path in changed)
 
 
-def _is_sampled(item: pytest.Item, full: pytest.Mark) -> bool:
+def _is_sampled(item: pytest.Item, full: pytest.Mark, seen: Counter[str]) -> bool:
     """Whether a case of a family is one of those that stand for it."""
-    call = getattr(item, "callspec", None)
-    return sum(call.indices.values()) % full.kwargs.get("every", 1) == 0 if call else True
+    family = item.nodeid.partition("[")[0]
+    seen[family] += 1
+    return (seen[family] - 1) % full.kwargs.get("every", 1) == 0
 
 
 def _matches(path: str, patterns: tuple[str, ...]) -> bool:
