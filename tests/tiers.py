@@ -85,7 +85,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what the tier leaves out; a file that is named on the command line runs whole."""
     for item in items:
-        if _matches(_path(item), tuple(FULL)):
+        if _matches(_path(item), tuple(FULL)) and not item.get_closest_marker("full"):
             item.add_marker(pytest.mark.full)
     tier = config.getoption("--tier")
     if tier == "all":
