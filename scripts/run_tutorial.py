@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -26,12 +27,32 @@ BLOCK = re.compile(
 )
 
 
-def run_tutorial(page: str, folder: Path) -> str:
+Run = Callable[[str, Path, dict[str, str], int], "subprocess.CompletedProcess[str]"]
+
+
+def in_shell(
+    command: str, folder: Path, environment: dict[str, str], stderr: int
+) -> subprocess.CompletedProcess[str]:
+    """Run a command as a reader does."""
+    return subprocess.run(
+        command,
+        shell=True,
+        cwd=folder,
+        env=environment,
+        text=True,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+    )
+
+
+def run_tutorial(page: str, folder: Path, run: Run = in_shell) -> str:
     """Run the commands and edits of a page.
 
     Args:
         page: the text of the tutorial.
         folder: where the commands run; it gets the first version of the script.
+        run: runs a command in a folder, in an environment; where its stderr goes, as for `subprocess`.
 
     Returns:
         The page with the outputs of this run.
@@ -45,32 +66,24 @@ def run_tutorial(page: str, folder: Path) -> str:
         if match["kind"] == "diff":
             apply_edit(match["body"], folder)
             return match[0]
-        output = run_command(match["body"], match["options"] or "", folder)
+        output = run_command(match["body"], match["options"] or "", folder, run)
         return match[0].replace(match["body"], output)
 
     return BLOCK.sub(run_block, page)
 
 
-def run_command(body: str, options: str, folder: Path) -> str:
+def run_command(body: str, options: str, folder: Path, run: Run) -> str:
     """Run the command of a block; its text with the new output."""
     command = body.splitlines()[0].removeprefix("$ ")
     # A separate cache: a calibration of this machine under load would change the outputs.
     cache = str(folder / ".cache")
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "STEPSCOPE_CACHE": cache}
-    run = subprocess.run(
-        command,
-        shell=True,
-        cwd=folder,
-        env=environment,
-        text=True,
-        check=False,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE if "quiet" in options else subprocess.STDOUT,
-    )
-    assert run.returncode == 0, f"{command}: exit code {run.returncode}\n{run.stdout}{run.stderr}"
+    stderr = subprocess.PIPE if "quiet" in options else subprocess.STDOUT
+    done = run(command, folder, environment, stderr)
+    assert done.returncode == 0, f"{command}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
     must = options.partition("must=")[2].strip()
-    assert must in run.stdout, f"{command}: {must!r} is not in\n{run.stdout}"
-    text = run.stdout.rstrip().replace(str(folder.resolve()), "/home/me/tutorial")
+    assert must in done.stdout, f"{command}: {must!r} is not in\n{done.stdout}"
+    text = done.stdout.rstrip().replace(str(folder.resolve()), "/home/me/tutorial")
     text = text.replace(f"{folder.name}/", "tutorial/")  # the last folder of a path alone
     lines = [line.rstrip() for line in text.splitlines()]
     limit = re.search(r"lines=(\d+)", options)

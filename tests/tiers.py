@@ -4,14 +4,15 @@ Three tiers. `./scripts/test unit` runs the unit tests. `./scripts/test` adds on
 behavior, the browser tasks and the pages of documentation. `./scripts/test all` adds what is
 marked `full`: whole families of generated cases, every unusual script in every mode, hostile
 files, kills, growth, the laboratory and other editors. `.ci/run` takes the second tier, and from
-the third the files below whose paths the change touches.
+the third the files below whose paths the change touches; of a large family, which is marked
+`full(every=N)`, each N-th case.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections import defaultdict
+from collections import Counter, defaultdict
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker, and measure CPU time."""
-    config.addinivalue_line("markers", "full: runs in ./scripts/test all, and where its paths change")
+    meaning = "full(every=1): runs in ./scripts/test all; where its paths change, every n-th case does"
+    config.addinivalue_line("markers", meaning)
     config.pluginmanager.register(CpuTimes(config), "cpu-times")
 
 
@@ -83,7 +85,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what the tier leaves out; a file that is named on the command line runs whole."""
     for item in items:
-        if _matches(_path(item), tuple(FULL)):
+        if _matches(_path(item), tuple(FULL)) and not item.get_closest_marker("full"):
             item.add_marker(pytest.mark.full)
     tier = config.getoption("--tier")
     if tier == "all":
@@ -91,10 +93,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     changed = _changed_paths(config.getoption("--changed-since")) if tier == "changed" else []
     named = {Path(argument.partition("::")[0]).resolve() for argument in config.args}
     runs: list[pytest.Item] = []
+    seen: Counter[str] = Counter()
     left: list[pytest.Item] = []
     for item in items:
-        full = item.get_closest_marker("full") is not None
-        chosen = _is_touched(_path(item), changed) and full if tier == "changed" else not full
+        full = item.get_closest_marker("full")
+        if tier == "changed":
+            chosen = bool(full and _is_touched(_path(item), changed) and _is_sampled(item, full, seen))
+        else:
+            chosen = full is None
         (runs if chosen or item.path.resolve() in named else left).append(item)
     items[:] = runs
     config.hook.pytest_deselected(items=left)
@@ -110,6 +116,13 @@ def _is_touched(test: str, changed: list[str]) -> bool:
     package = test.removeprefix("tests/unit/").rpartition("/")[0]
     watched = [*watched, test] if watched else [test, f"src/stepscope/{package}/"]
     return any(path.startswith(tuple(watched)) for path in changed)
+
+
+def _is_sampled(item: pytest.Item, full: pytest.Mark, seen: Counter[str]) -> bool:
+    """Whether a case of a family is one of those that stand for it."""
+    family = item.nodeid.partition("[")[0]
+    seen[family] += 1
+    return (seen[family] - 1) % full.kwargs.get("every", 1) == 0
 
 
 def _matches(path: str, patterns: tuple[str, ...]) -> bool:

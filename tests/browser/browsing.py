@@ -55,6 +55,8 @@ y => {
 }
 """
 
+_TWO_FRAMES = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done())))"
+
 
 class Workbench:
     """One page in a browser of its own, with the requests that it makes watched.
@@ -131,6 +133,18 @@ class Workbench:
         """Wait until an expression is true in the page, or in another one."""
         self.settle()
         self._poll(page or self._page, expression)
+
+    def resize(self, width: int, height: int) -> None:
+        """Change the window, and wait until the page has followed: it draws in the next frames."""
+        self._page.set_viewport_size({"width": width, "height": height})
+        self.until(f"innerWidth === {width} && innerHeight === {height}")
+        self._page.evaluate(_TWO_FRAMES)
+        self.settle()
+
+    def in_theme(self, theme: str) -> None:
+        """Change the system's theme, and wait until a page that is open has followed."""
+        self._page.emulate_media(color_scheme=theme)
+        self.until(f"['{theme}', undefined].includes(document.documentElement.dataset.theme)")
 
     def until_it_fits(self) -> None:
         """Wait until nothing is wider than the window, whose size may just have changed."""

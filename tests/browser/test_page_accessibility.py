@@ -12,14 +12,14 @@ def objections(bench: Workbench) -> dict[str, list[str]]:
     dark = bench.page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
     found = {}
     for theme in ("dark", "light") if dark else ("light", "dark"):
-        bench.page.emulate_media(color_scheme=theme)
+        bench.in_theme(theme)
         found[theme] = violations(bench.page, colors_only=bool(found))
     return {theme: broken for theme, broken in found.items() if broken}
 
 
 @pytest.mark.parametrize("width", [390, 1440])
 def test_panes_of_several_ranks_are_accessible(workbench: Workbench, several_url: str, width: int) -> None:
-    workbench.page.set_viewport_size({"width": width, "height": 900})
+    workbench.resize(width, 900)
     workbench.open(several_url, "#trace=dlrm_8rank_v100")
     for pane in ("collectives", "compare"):
         workbench.pane(pane)
@@ -29,7 +29,7 @@ def test_panes_of_several_ranks_are_accessible(workbench: Workbench, several_url
 
 @pytest.mark.parametrize("width", [390, 1440])
 def test_every_pane_is_accessible(workbench: Workbench, resnet_url: str, width: int) -> None:
-    workbench.page.set_viewport_size({"width": width, "height": 900})
+    workbench.resize(width, 900)
     workbench.open(resnet_url)
     tabs = [tab.get_attribute("id") or "" for tab in workbench.page.get_by_role("tab").all()]
     for tab in tabs:

@@ -220,7 +220,7 @@ def test_ranks_of_other_devices(devices: Any) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_both_tabs_are_accessible(workbench: Workbench, tmp_path: Path, theme: str) -> None:
-    workbench.page.emulate_media(color_scheme=theme)
+    workbench.in_theme(theme)
     page = _opened(workbench, tmp_path, **{ELEMENT: _ANSWER, DEVICES_ELEMENT: _DEVICES})
     assert violations(page) == [], "batch sizes"
     page.get_by_role("button", name="Other devices").click()

@@ -64,8 +64,8 @@ def test_a_row_leads_to_the_late_call_and_the_map_to_a_rank(matrix: Workbench) -
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
 def test_it_is_accessible_and_fits(matrix: Workbench, theme: str, width: int) -> None:
-    matrix.page.emulate_media(color_scheme=theme)
-    matrix.page.set_viewport_size({"width": width, "height": 844})
+    matrix.in_theme(theme)
+    matrix.resize(width, 844)
     assert violations(matrix.page) == []
     matrix.until_it_fits()
     matrix.picture(f"collectives-by-rank-{theme}-{width}")

@@ -170,8 +170,8 @@ def test_a_file_of_one_rank_says_what_compares(workbench: Workbench, file_of_one
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
 def test_it_is_accessible_and_fits(ranks: Workbench, theme: str, width: int) -> None:
-    ranks.page.emulate_media(color_scheme=theme)
-    ranks.page.set_viewport_size({"width": width, "height": 844})
+    ranks.in_theme(theme)
+    ranks.resize(width, 844)
     ranks.page.locator(".compared-steps .chip", has_text="forward").click()
     assert violations(ranks.page) == []
     ranks.until_it_fits()

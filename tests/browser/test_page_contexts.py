@@ -157,7 +157,7 @@ def test_from_a_trace_with_steps_to_one_without_and_back(page: Workbench) -> Non
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_panes_without_a_timeline_are_accessible(page: Workbench, theme: str) -> None:
-    page.page.emulate_media(color_scheme=theme)
+    page.in_theme(theme)
     for tab in page.page.get_by_role("tab").all():
         name = tab.get_attribute("id") or ""
         page.pane(name[4:])
@@ -178,7 +178,7 @@ def contexts_file(home: Path) -> Path:
 def test_its_first_finding_is_at_the_top_and_leads_to_its_line(
     workbench: Workbench, home: Path, contexts_file: Path, width: int
 ) -> None:
-    workbench.page.set_viewport_size({"width": width, "height": 844})
+    workbench.resize(width, 844)
     with serving(home, str(contexts_file.with_suffix(".stepscope"))) as url:
         workbench.open(url, shown=".flame-frame canvas")
         first = workbench.page.locator(".headline .first-finding")

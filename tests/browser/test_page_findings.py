@@ -24,7 +24,7 @@ def test_findings_are_listed_with_the_worst_first(workbench: Workbench, resnet_u
     assert told[0]["advice"] in first
     assert "what-if dataloader" in first
     workbench.picture("findings-light")
-    workbench.page.emulate_media(color_scheme="dark")
+    workbench.in_theme("dark")
     workbench.picture("findings-dark")
 
 
@@ -76,7 +76,7 @@ def test_the_patch_of_a_finding_is_shown_and_copied(workbench: Workbench, patche
     patch.get_by_text("Copied").wait_for()
     assert workbench.page.evaluate("navigator.clipboard.readText()") == "\n".join(lines)
     workbench.picture("findings-patch-light")
-    workbench.page.emulate_media(color_scheme="dark")
+    workbench.in_theme("dark")
     workbench.picture("findings-patch-dark")
 
 
@@ -90,7 +90,7 @@ _ROOM = """
 
 
 def test_on_a_phone_a_link_leads_to_a_pane_in_sight(workbench: Workbench, resnet_url: str) -> None:
-    workbench.page.set_viewport_size({"width": 390, "height": 844})
+    workbench.resize(390, 844)
     workbench.open(resnet_url)
     more = workbench.page.locator(".headline-actions .link")
     more.wait_for()

@@ -170,6 +170,6 @@ def test_two_traces_in_one_graph_and_part_by_part(ddp: Workbench) -> None:
 
 
 def test_in_the_dark(ddp: Workbench) -> None:
-    ddp.page.emulate_media(color_scheme="dark")
+    ddp.in_theme("dark")
     ddp.until("document.documentElement.dataset.theme === 'dark'")
     ddp.picture("flame_dark")

@@ -144,10 +144,8 @@ def test_the_same_url_shows_the_same(snapshot: Workbench, snapshot_url: str) -> 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 390])
 def test_it_is_accessible_and_fits(snapshot: Workbench, theme: str, width: int) -> None:
-    snapshot.page.emulate_media(color_scheme=theme)
-    snapshot.page.set_viewport_size({"width": width, "height": 844})
-    snapshot.settle()
+    snapshot.in_theme(theme)
+    snapshot.resize(width, 844)
     assert violations(snapshot.page) == []
-    overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    assert snapshot.page.evaluate(overflow) <= 0
+    snapshot.until_it_fits()
     snapshot.picture(f"memory-{theme}-{width}")

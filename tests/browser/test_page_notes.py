@@ -149,8 +149,8 @@ def test_a_note_is_deleted_or_left_empty(resnet: Workbench) -> None:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
 def test_it_is_accessible_and_fits(resnet: Workbench, theme: str, width: int) -> None:
-    resnet.page.emulate_media(color_scheme=theme)
-    resnet.page.set_viewport_size({"width": width, "height": 844})
+    resnet.in_theme(theme)
+    resnet.resize(width, 844)
     note_a_moment(resnet, 0.2, "a note that is longer than there is room for on a telephone")
     note_a_moment(resnet, 0.4, "another one")
     assert violations(resnet.page) == []

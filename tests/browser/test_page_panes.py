@@ -122,13 +122,13 @@ def test_choosing_a_slice_moves_nothing_of_the_timeline(resnet: Workbench) -> No
 
 def test_the_axis_is_on_screen_whatever_is_open(resnet: Workbench) -> None:
     for width, height in ((1440, 900), (390, 844)):
-        resnet.page.set_viewport_size({"width": width, "height": height})
+        resnet.resize(width, height)
         for tab in resnet.page.get_by_role("tab").all():
             tab.click()
+            resnet.until(f"document.documentElement.scrollHeight <= {height}")
             box = resnet.page.locator(".ruler").bounding_box()
             assert box is not None
             assert 0 < box["y"] < height - 200
-            assert resnet.page.evaluate("document.documentElement.scrollHeight") <= height
 
 
 def test_a_module_is_shown_everywhere(resnet: Workbench) -> None:
@@ -307,7 +307,7 @@ def test_a_path_that_is_not_there_is_one_clear_line(workbench: Workbench, resnet
 def test_the_theme_is_the_systems_until_it_is_toggled(resnet: Workbench) -> None:
     theme = "document.documentElement.dataset.theme"
     assert resnet.page.evaluate(theme) == "light"
-    resnet.page.emulate_media(color_scheme="dark")
+    resnet.in_theme("dark")
     resnet.until(f"{theme} === 'dark'")
     resnet.page.locator("h1").first.click()
     resnet.page.keyboard.press("l")

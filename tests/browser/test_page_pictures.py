@@ -80,8 +80,8 @@ def photograph(bench: Workbench, view: str, show: Callable[[Workbench], None] = 
 
 def show_in(bench: Workbench, theme: str, size: str) -> None:
     width, height = _SIZES[size]
-    bench.page.emulate_media(color_scheme=theme)
-    bench.page.set_viewport_size({"width": width, "height": height})
+    bench.in_theme(theme)
+    bench.resize(width, height)
 
 
 def picture(bench: Workbench, name: str) -> None:
@@ -122,7 +122,7 @@ def test_every_pane_of_a_trace(workbench: Workbench, resnet_url: str) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_ranks_and_source(workbench: Workbench, several_url: str, theme: str) -> None:
-    workbench.page.emulate_media(color_scheme=theme)
+    workbench.in_theme(theme)
     workbench.open(several_url, "#trace=dlrm_8rank_v100&every=1")
     picture(workbench, f"ranks-{theme}-wide")
     workbench.open(several_url, "#trace=tiny&pane=source")

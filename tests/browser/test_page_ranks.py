@@ -144,7 +144,7 @@ def test_a_slow_rank_is_seen_where_many_share_a_pixel(workbench: Workbench, larg
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_page_is_accessible(workbench: Workbench, large_job: str, theme: str) -> None:
-    workbench.page.emulate_media(color_scheme=theme)
+    workbench.in_theme(theme)
     page = _open(workbench, large_job)
     workbench.click(".job-findings button")
     assert violations(page) == []

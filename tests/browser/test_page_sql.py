@@ -40,7 +40,7 @@ def test_a_query_is_run_sorted_and_saved(workbench: Workbench, bare_url: str) ->
 
 
 def test_a_mistake_is_one_line_and_the_pane_fits_a_phone(workbench: Workbench, bare_url: str) -> None:
-    workbench.page.set_viewport_size({"width": 390, "height": 844})
+    workbench.resize(390, 844)
     workbench.open(bare_url, "#pane=sql")
     run(workbench, "select nam from events")
     line = workbench.page.locator(".query .error-line")

@@ -440,7 +440,7 @@ def test_back_forward_and_reload(start: Workbench) -> None:
 # A window of 1440 px zoomed to 200 % has room for 720; a phone for 390.
 @pytest.mark.parametrize("size", [(720, 450), (390, 844), (1024, 768), (3840, 2160)])
 def test_the_answers_are_there_in_any_window(start: Workbench, size: tuple[int, int]) -> None:
-    start.page.set_viewport_size({"width": size[0], "height": size[1]})
+    start.resize(size[0], size[1])
     assert is_in_sight(start, ".verdict")
     for pane in ("overview", "findings", "whatif", "flame", "modules", "kernels", "missing"):
         start.pane(pane)
@@ -458,7 +458,7 @@ def test_the_answers_are_there_in_any_window(start: Workbench, size: tuple[int, 
 def test_what_is_chosen_covers_nothing_else_where_there_is_little_room(
     start: Workbench, size: tuple[int, int]
 ) -> None:
-    start.page.set_viewport_size({"width": size[0], "height": size[1]})
+    start.resize(size[0], size[1])
     start.click('button:has-text("kernel ↓")')
     start.page.locator(".details .pairs").first.wait_for()
     start.pane("findings")
@@ -474,7 +474,7 @@ def test_what_is_chosen_covers_nothing_else_where_there_is_little_room(
 def test_long_names_and_many_ranks_fit_into_any_window(
     workbench: Workbench, several_url: str, trace: str, size: tuple[int, int]
 ) -> None:
-    workbench.page.set_viewport_size({"width": size[0], "height": size[1]})
+    workbench.resize(size[0], size[1])
     workbench.open(several_url, f"#trace={trace}")
     workbench.page.locator(".track").first.wait_for()
     for part in ("html", ".header", ".headline", ".timeline-tools"):

@@ -191,7 +191,7 @@ def test_the_arrow_keys_walk_the_levels(resnet: Workbench) -> None:
 
 
 def test_bars_are_drawn_anew_for_a_new_width(resnet: Workbench) -> None:
-    resnet.page.set_viewport_size({"width": 1100, "height": 700})
+    resnet.resize(1100, 700)
     bars = "document.querySelector('.level-bars').clientWidth"
     resnet.until(f"{bars} < 1000")
     path = next(one["path"] for one in resnet.operations("s5.0") if one["name"] == "backward")

@@ -100,7 +100,7 @@ def test_both_timelines_are_on_one_scale_and_walked_by_keys(workbench: Workbench
     assert "stream 7" in spot.inner_text()
     assert workbench.path == path
     workbench.picture("whatif-light")
-    workbench.page.emulate_media(color_scheme="dark")
+    workbench.in_theme("dark")
     workbench.until("document.documentElement.dataset.theme === 'dark'")
     workbench.picture("whatif-dark")
 

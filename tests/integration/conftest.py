@@ -19,12 +19,12 @@ def built_collector(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def jax_compiles_once(
-    tmp_path_factory: pytest.TempPathFactory, worker_id: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What JAX compiled in one test is there in others, for those that do not look at compiling."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base if worker_id == "master" else base.parent) / "jax"
+def jax_compiles_once(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What JAX compiled in one test is there in others, for those that do not look at compiling.
+
+    Not of another worker: JAX reads an entry while it is being written, and warns.
+    """
+    folder = tmp_path_factory.getbasetemp() / "jax"
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(folder))
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")

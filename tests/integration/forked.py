@@ -12,6 +12,7 @@ import runpy
 import subprocess
 import sys
 import types
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -48,6 +49,7 @@ def _child(
 ) -> None:
     """All of the life of a child."""
     code = 1
+    weakref.finalize._registry.clear()  # type: ignore[attr-defined]  # temporary folders are the parent's
     try:
         for file in {*range(3, _MOST_FILES)} - {*kept}:  # one of them tells the parent of a failure
             _close(file)

@@ -5,6 +5,7 @@ Nothing here looks at how long anything took.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -48,8 +49,19 @@ WEIGHTS = 4 * 64 * 32
 def profile(folder: Path, text: str, plan: Plan = PLAN) -> Result:
     path = folder / "train.py"
     path.write_text(text)
-    with Session() as session:
-        return session.profile(path, plan=plan)
+    return SESSIONS[-1].profile(path, plan=plan)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session() -> Iterator[None]:
+    """One measuring process for all tests: it imports JAX once."""
+    with Session() as own:
+        SESSIONS.append(own)
+        yield
+    SESSIONS.pop()
+
+
+SESSIONS: list[Session] = []
 
 
 def memory(result: Result) -> dict[int, int]:
@@ -75,11 +87,8 @@ def test_jax_is_imported_once_for_all_batch_sizes(tmp_path: Path) -> None:
 
 
 def test_other_devices_are_predicted_from_its_operations(tmp_path: Path) -> None:
-    path = tmp_path / "train.py"
-    path.write_text(SCRIPT)
     targets = parse_targets("H100,L4", read_prices(None))
-    with Session() as session:
-        answer = project(session.profile(path, plan=PLAN), targets, Wanted((48, 480)))
+    answer = project(profile(tmp_path, SCRIPT), targets, Wanted((48, 480)))
     assert [row.name for row in answer.devices] == ["H100", "L4"]
     assert answer.known > 0.9
     for row in answer.devices:

@@ -38,6 +38,7 @@ CASES = [
 ]
 
 
+@pytest.mark.full(every=2)
 @pytest.mark.parametrize(("command", "dimension"), CASES)
 def test_calls_grow_no_faster_than_the_trace(command: str, dimension: str, tmp_path: Path) -> None:
     make, _ = growth.DIMENSIONS[dimension]

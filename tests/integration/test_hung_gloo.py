@@ -15,6 +15,7 @@ JOB = """
 import os, sys, threading, time
 from datetime import timedelta
 import torch, torch.distributed as dist
+import torch._dynamo, torch._inductor.standalone_compile  # a dump imports it: once for all ranks
 from torch._C._distributed_c10d import _dump_fr_trace
 
 def missing(rank, group):

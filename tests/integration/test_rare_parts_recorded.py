@@ -12,7 +12,7 @@ from test_run import RUN, start, write
 import stepscope
 from stepscope.facts.correct.costs import step_groups
 
-pytestmark = pytest.mark.full
+pytestmark = pytest.mark.full(every=2)
 
 TORCH = """
 import statistics, time, torch

@@ -22,6 +22,7 @@ from stepscope.errors import TraceError
 from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.facts.contexts import build_contexts
 from stepscope.facts.contexts.build_tree import own_shares
+from stepscope.facts.correct.costs import most_of_event
 from stepscope.read.shared import parse_json
 from stepscope.record.step_times import FEWEST
 
@@ -119,8 +120,8 @@ def test_steps_after_the_recording_are_timed_without_waiting_for_them(tmp_path):
     kinds = manifest["unrecorded_steps"].get("kinds", [manifest["unrecorded_steps"]])
     medians = [kind["median_ns"] for kind in kinds]
     assert "estimated_steps" in cost or min(medians) <= cost["unrecorded_ns"] <= max(medians)
-    longer = cost["recorded_ns"] - cost["unrecorded_ns"]
-    assert 0 <= cost["removed_ns"] <= max(longer, 0)
+    # Means of recorded steps and medians of others do not bound it: one of three may have been stopped.
+    assert 0 <= cost["removed_ns"] <= most_of_event(trace) * (cost["events"] + 1)
     recorded_as_it_is = stepscope.open(tmp_path / "train.stepscope", as_recorded=True, cache=False)
     assert not recorded_as_it_is.metadata.recording_cost
 

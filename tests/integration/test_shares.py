@@ -43,7 +43,7 @@ def test_no_share_of_generated_recordings_is_above_one() -> None:
         check(f"seed {seed}", drawn(seed))
 
 
-@pytest.mark.full
+@pytest.mark.full(every=3)
 @pytest.mark.parametrize("first", range(24, 264, 24))
 def test_no_share_of_the_family_is_above_one(first: int) -> None:
     for seed in range(first, first + 24):

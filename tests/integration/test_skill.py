@@ -1,16 +1,15 @@
-"""The skill for assistants: every command in it runs as written."""
+"""The skill for assistants: every command in it runs as written, in forks: PyTorch is imported once."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from warm_python import run_stepscope
 
 from stepscope.faces.terminal.commands import stepscope
 
@@ -39,13 +38,7 @@ def test_every_command_runs_as_written(tmp_path: Path, monkeypatch: pytest.Monke
     for command in commands:
         name, *words = shlex.split(command)
         assert name == "stepscope"
-        done = subprocess.run(
-            [sys.executable, "-m", "stepscope", *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_stepscope(words, tmp_path)
         assert done.returncode == 0, (command, done.stderr)
 
 

@@ -1,4 +1,7 @@
-"""`stepscope verify` on tiny scripts in real processes: that a change is made, and what is said."""
+"""`stepscope verify` on tiny scripts: that a change is made, and what is said.
+
+Most run in forks of a process that has PyTorch imported, the command itself in real processes.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import Any
 
 import pytest
 from machine_calibration import calibrated
+from warm_python import run_warm
 
 from stepscope.errors import CaptureError, ChangeError
 from stepscope.models.verify.trials import TrialRun, execute
@@ -68,7 +72,34 @@ def script(tmp_path: Path) -> Program:
 
 
 def run(script: Program, change: str = "", warmup: int = 1, steps: int = 2) -> tuple[Any, list[str]]:
-    """The facts of one run under a change, and what the script printed, under its labels."""
+    """The facts of one run under a change, and what the script printed, under its labels; in forks."""
+    asked = json.dumps([script.target, script.arguments, change, warmup, steps])
+    command = [sys.executable, "-c", RUN_IN_FORK, asked]
+    done = run_warm(command, Path(script.target).parent, 300, children_forked=True)
+    assert done.returncode == 0, done.stderr
+    facts, lines, error = json.loads(done.stdout)
+    if error:
+        raise CaptureError(error)
+    return facts, lines
+
+
+RUN_IN_FORK = f"""
+import json, sys
+sys.path.append({str(Path(__file__).parent)!r})
+from test_verify import CaptureError, Program, run_in_processes
+target, arguments, *how = json.loads(sys.argv[1])
+try:
+    answer = [*run_in_processes(Program(target, tuple(arguments)), *how), None]
+except CaptureError as error:
+    answer = [None, None, str(error)]
+print(json.dumps(answer))
+"""
+
+
+def run_in_processes(
+    script: Program, change: str = "", warmup: int = 1, steps: int = 2
+) -> tuple[Any, list[str]]:
+    """The same in new processes, unless this one was told to fork."""
     lines: list[str] = []
     specs = parse_specs(change) if change else ()
     facts = execute(
@@ -111,7 +142,7 @@ def test_changes_are_made(script: Program) -> None:
 def test_a_model_is_compiled_in_place(script: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")  # a compiler takes its time, and is not ours
     told_with(script, '"compiled", model._compiled_call_impl is not None')
-    facts, lines = run(script, "compile")
+    facts, lines = run_in_processes(script, "compile")  # as the variable is read at import
     assert facts["applied"] == {"compile": {"count": 1}}
     assert [line.split()[-3] for line in lines[1:]] == ["True", "True"]
 

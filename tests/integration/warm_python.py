@@ -144,6 +144,14 @@ def _file() -> IO[str]:
     return tempfile.TemporaryFile("w+")
 
 
+def run_stepscope(
+    words: Sequence[str], folder: Path, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A command of stepscope in a fork, and what it starts in forks of that."""
+    program = "from stepscope.faces.terminal import main; main()"
+    return run_warm([sys.executable, "-c", program, *words], folder, 300, env, children_forked=True)
+
+
 def run_warm(
     command: Sequence[Any],
     folder: Path,

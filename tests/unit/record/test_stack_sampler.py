@@ -50,7 +50,7 @@ def work() -> None:
 
 
 def wait() -> None:
-    time.sleep(0.1)
+    time.sleep(0.3)  # 300 samples, of which a machine without a free core takes a few
 
 
 def deep(depth: int) -> None:

@@ -67,6 +67,7 @@ def test_an_endless_query_is_stopped(trace: TraceView, monkeypatch: pytest.Monke
     limit(monkeypatch, seconds=0.2)
     with pytest.raises(ServeError, match=r"stopped after 0\.2 s"):
         ask(trace, "query", sql="select sum(sin(n)) from range(1000000000000) as many(n)")
+    limit(monkeypatch, seconds=60)  # a busy machine takes its time for the next one
     assert rows(trace, "select 1") == [[1]]
 
 

@@ -333,7 +333,7 @@ def test_generated_recordings_with_lost_records(block: int) -> None:
         check_no_false_word(seed)
 
 
-@pytest.mark.full
+@pytest.mark.full(every=3)
 @pytest.mark.parametrize("block", range(10))
 def test_all_generated_recordings_with_lost_records(block: int) -> None:
     for seed in range(1000 + 40 * block, 1040 + 40 * block):

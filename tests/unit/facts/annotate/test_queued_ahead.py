@@ -189,7 +189,7 @@ def test_generated_queues(check: object) -> None:
         check(seed)  # type: ignore[operator]
 
 
-@pytest.mark.full
+@pytest.mark.full(every=3)
 @pytest.mark.parametrize("block", range(10))
 @pytest.mark.parametrize("check", [check_queue, check_torch_queue])
 def test_all_generated_queues(check: object, block: int) -> None:

@@ -197,7 +197,7 @@ def test_each_step_is_as_long_as_unrecorded() -> None:
         check(seed, each_ns)
 
 
-@pytest.mark.full
+@pytest.mark.full(every=3)
 @pytest.mark.parametrize("seed", range(36))
 def test_each_step_of_the_family_is_as_long_as_unrecorded(seed: int) -> None:
     for each_ns in (400.0, 1000.0, 2500.0):

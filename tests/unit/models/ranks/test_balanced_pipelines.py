@@ -83,7 +83,8 @@ def report_of(job: Job, folder: Path) -> JobReport:
 
 
 @pytest.mark.parametrize(
-    "number", [pytest.param(number, marks=[pytest.mark.full] * (number % 19 > 0)) for number in range(200)]
+    "number",
+    [pytest.param(number, marks=[pytest.mark.full(every=4)] * (number % 19 > 0)) for number in range(200)],
 )
 def test_imbalance_and_shares_are_those_of_the_oracle(number: int, tmp_path: Path) -> None:
     job = generated(number)

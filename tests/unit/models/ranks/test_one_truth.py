@@ -55,7 +55,8 @@ def test_every_command_begins_with_the_culprit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", [pytest.param(number, marks=[pytest.mark.full] * (number > 20)) for number in range(0, 180, 9)]
+    "number",
+    [pytest.param(number, marks=[pytest.mark.full(every=3)] * (number > 20)) for number in range(0, 180, 9)],
 )
 def test_generated_jobs_are_judged_alike(number: int, tmp_path: Path) -> None:
     job = generated(number)
