@@ -25,7 +25,6 @@ const KEYS: [string, string][] = [
   ["m", "this step only, or means over all steps"],
   ["t", "the timeline as a table"],
   ["n", "note on the moment below the pointer, else on what is selected"],
-  ["+ − 0", "zoom the what-if timelines: in, out, all"],
   ["p", "open in Perfetto"],
   ["l", "light or dark"],
   ["?", "keys and terms"],

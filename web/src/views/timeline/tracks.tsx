@@ -66,11 +66,11 @@ export function TrackView(props: TrackProps): JSX.Element {
         onPointerLeave={() => (hovered.value = null)}
         onClick={(event) => {
           const found = hit(event);
-          if (found && found.event >= 0) choose(props.store, found.event);
+          if (found && found.event >= 0) chooseEvent(props.store, found.event);
         }}
         onDblClick={(event) => {
           const found = hit(event);
-          if (found) axis.show(roomy(found));
+          if (found) axis.show(roomy(found.start, found.end));
         }}
       >
         <TrackCanvas {...{ axis, track, width, palette, lines, chosen }} />
@@ -127,14 +127,14 @@ function Pin({ axis, track }: { axis: AxisState; track: TrackRow }): JSX.Element
   );
 }
 
-/** A slice with some room around it. */
-function roomy({ start, end }: SliceHit): Span {
-  const rim = Math.max((end - start) / 10, 1);
+/** A part of the axis with some room around it. */
+export function roomy(start: number, end: number, share = 0.1): Span {
+  const rim = Math.max((end - start) * share, 1);
   return { from: start - rim, to: end + rim };
 }
 
 /** Chooses the operation that holds an event; nothing of the timeline moves. */
-function choose(store: Store, event: number): void {
+export function chooseEvent(store: Store, event: number): void {
   void store.goWhere(async (client) => {
     const place = await client.placeOf(event);
     if (!place.path) throw new Error("This slice is outside all steps.");
