@@ -93,11 +93,17 @@ class Pane:
         """
         before, after = self._baseline.simulation, self._baseline.predict_time(_parsed(changes))[1]
         rows = [_tasks_of(simulation, rank) for simulation in (before, after)]
-        begin = int(before.start_ns[rows[0]].min(initial=0))
+        begin = _extent_of(before, rank)[0]
         names = [_thread_names(simulation) for simulation in (before, after)]
         threads: Interner[PairThread] = Interner()
         sides = [
-            _pieces(simulation, some, begin, threads.codes(known).astype(np.int64))
+            _pieces(
+                simulation,
+                some,
+                _extent_of(simulation, rank)[1],
+                begin,
+                threads.codes(known).astype(np.int64),
+            )
             for simulation, some, known in zip((before, after), rows, names, strict=True)
         ]
         partner = align([sides[0].event], [sides[1].event], [1])
@@ -125,19 +131,27 @@ def _tasks_of(simulation: Simulation, rank: int) -> Ids:
     return rows[np.lexsort((simulation.start_ns[rows], tasks["thread"][rows]))]
 
 
+def _extent_of(simulation: Simulation, rank: int) -> tuple[int, int]:
+    """When the first step of a rank begins, and when its last task ends."""
+    tasks = simulation.graph.tasks
+    own = (simulation.graph.threads["rank"] == rank)[tasks["thread"]]
+    begins = simulation.start_ns[own & (tasks["mark"] > 0)]
+    return int(begins.min(initial=begins.max(initial=0))), int(simulation.end_ns[own].max(initial=0))
+
+
 def _thread_names(simulation: Simulation) -> list[PairThread]:
     threads = simulation.graph.threads
     facts = zip(threads.text("name"), threads.text("kind"), threads["rank"].tolist(), strict=True)
     return [PairThread(name or "", kind or "", rank) for name, kind, rank in facts]
 
 
-def _pieces(simulation: Simulation, rows: Ids, begin: int, threads: Ids) -> Pieces:
-    """Tasks of a simulation; `threads` is the row of each of its threads."""
+def _pieces(simulation: Simulation, rows: Ids, end: int, begin: int, threads: Ids) -> Pieces:
+    """Tasks of a simulation since its begin; `threads` is the row of each of its threads."""
     tasks = simulation.graph.tasks
     thread = tasks["thread"][rows].astype(np.int64)
     names, kinds = tasks.text("name"), tasks.text("kind")
     return Pieces(
-        length_ns=int(simulation.last_end_ns) - begin,
+        length_ns=end - begin,
         thread=threads[thread],
         start_ns=simulation.start_ns[rows] - begin,
         end_ns=simulation.end_ns[rows] - begin,

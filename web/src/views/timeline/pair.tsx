@@ -8,6 +8,7 @@ import { stepOf } from "../../base/path";
 import {
   differences,
   isAlone,
+  lengthOf,
   lostIn,
   neighbor,
   partnerOf,
@@ -117,6 +118,8 @@ function Lanes(props: PairProps & { pair: Pair; busy: boolean }): JSX.Element {
   const selected = selectedPiece(store);
   useLayoutEffect(() => {
     selected.value = hover.value = null;
+    axis.below.value = pair.start_ns + lengthOf(pair) * 1000;
+    return () => (axis.below.value = 0);
   }, [pair, rows]);
   const select = (spot: Spot | null): void => {
     selected.value = spot;
