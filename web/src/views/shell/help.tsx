@@ -15,6 +15,7 @@ const KEYS: [string, string][] = [
   ["drag", "select an area for its statistics; with Shift, move the axis"],
   ["Ctrl wheel", "zoom the axis"],
   ["[ ]", "previous, next step"],
+  ["Ctrl+K", "commands, panes, tracks, kernels and modules by name"],
   ["Enter", "open the selected operation"],
   ["Esc", "close the area, then the lowest level"],
   ["Backspace", "close the lowest level"],

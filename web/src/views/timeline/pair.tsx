@@ -139,7 +139,9 @@ function Lanes(props: PairProps & { pair: Pair; busy: boolean }): JSX.Element {
     event.stopPropagation();
   };
   const titles = titlesOf(store, pair);
-  const spot = hover.value?.spot ?? selected.value;
+  const chosen = store.details.value.value?.event ?? -1;
+  const shown = useMemo(() => spotOf(pair, rows, chosen), [pair, rows, chosen]);
+  const spot = hover.value?.spot ?? selected.value ?? shown;
   return (
     <div
       class="pair"
@@ -165,6 +167,14 @@ function Lanes(props: PairProps & { pair: Pair; busy: boolean }): JSX.Element {
       {hover.value && <PairTip {...{ pair, titles, rows }} {...hover.value} />}
     </div>
   );
+}
+
+/** Where the event is that was chosen elsewhere; null where it is in no piece alone. */
+function spotOf(pair: Pair, rows: Row[], event: number): Spot | null {
+  const side = pair.upper;
+  const index = event < 0 ? -1 : pair[side].event.indexOf(event);
+  const row = rows.findIndex((one) => one[side].includes(index));
+  return row < 0 ? null : { side, row, index };
 }
 
 type Titles = Record<Side, string>;

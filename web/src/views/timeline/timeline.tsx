@@ -107,7 +107,7 @@ function Stack({ store }: { store: Store }): JSX.Element {
     <>
       {about && width.value > 0 && (
         <div class="axis-head">
-          <StepStrip store={store} width={width.value} palette={palette} />
+          <StepStrip store={store} axis={axis} width={width.value} palette={palette} />
           <OverviewStrip
             axis={axis}
             width={width.value}

@@ -2,7 +2,7 @@ import type { JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { TrackRow } from "../../api/types";
 import { plural } from "../../base/format";
-import type { Span } from "../../model/span";
+import { rounded, type Span } from "../../model/span";
 import { sliceAt, type SliceHit } from "../../model/tiles";
 import { foldedAtFirst, shortNameOf, sideOf } from "../../model/tracks";
 import { textMeasure } from "../../render/canvas2d";
@@ -67,6 +67,7 @@ export function TrackView(props: TrackProps): JSX.Element {
         onClick={(event) => {
           const found = hit(event);
           if (found && found.event >= 0) chooseEvent(props.store, found.event);
+          else if (found && track.kind === "idle") showCpu(props.store, axis, track.rank, found);
         }}
         onDblClick={(event) => {
           const found = hit(event);
@@ -140,6 +141,20 @@ export function chooseEvent(store: Store, event: number): void {
     if (!place.path) throw new Error("This slice is outside all steps.");
     return { chosen: place.path, subject: null, file: "", area: null };
   });
+}
+
+/** What the CPU did while a device idled: its statistics, or in a file what it ran halfway. */
+function showCpu(store: Store, axis: AxisState, rank: number, { start, end }: SliceHit): void {
+  const threads = (axis.about.value.value?.tracks ?? []).filter(
+    (one) => one.kind === "cpu" && one.rank === rank,
+  );
+  const tracks = threads.map((one) => one.id);
+  if (store.host.live) return store.set({ area: { ...rounded({ from: start, to: end }), tracks } });
+  for (const one of threads)
+    for (let depth = one.depths - 1; depth >= 0; depth--) {
+      const found = sliceAt(axis.drawn.get(one.id) ?? [], depth, (start + end) / 2, 0);
+      if (found && found.event >= 0) return chooseEvent(store, found.event);
+    }
 }
 
 /** The slice below a point; on a closed track the innermost one. */
