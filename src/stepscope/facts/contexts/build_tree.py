@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
+from math import prod
 from typing import Any
 
 import msgspec
@@ -249,8 +251,8 @@ class _Launch(msgspec.Struct):
 
     def values(self) -> tuple[float | None, ...]:
         """The values in the order of `LAUNCH_METRICS`."""
-        blocks = None if self.grid is None else float(np.prod(self.grid))
-        threads = None if blocks is None or self.block is None else blocks * float(np.prod(self.block))
+        blocks = None if self.grid is None else prod(self.grid)
+        threads = None if blocks is None or self.block is None else blocks * prod(self.block)
         occupancy = None if self.occupancy is None else self.occupancy / 100
         return blocks, threads, self.registers, self.shared_bytes, occupancy
 
@@ -276,6 +278,7 @@ def launch_metrics(trace: Trace, kernels: Ids) -> Iterator[tuple[str, Ids, Float
             yield name, kernels[order[known]], values[known]
 
 
+@lru_cache(maxsize=1 << 14)  # kernels are launched alike again and again
 def _values(text: bytes) -> tuple[float | None, ...]:
     try:
         return _DECODER.decode(text).values()
