@@ -1,6 +1,6 @@
 """How long an answer takes once the graph is built: `python benchmarks/whatif_pane.py FILE…`.
 
-Of each change that applies the median of 5 answers, timelines of 2,000 rectangles included.
+Of each change that applies the median of 5 answers.
 """
 
 from __future__ import annotations

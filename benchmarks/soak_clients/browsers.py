@@ -34,7 +34,7 @@ _QUESTIONS = (
     "contexts",
     "contexts?up=1",
     "context_findings",
-    "outline",
+    "pair?changes=cuda_graphs",
     "changes",
     "whatif?changes=cuda_graphs",
     "whatif?changes=nothing",

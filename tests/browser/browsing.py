@@ -87,7 +87,7 @@ class Workbench:
         if not request.url.startswith(local):
             self.problems.append(f"a request to {request.url}")
 
-    def open(self, url: str, fragment: str = "", shown: str = ".level canvas") -> None:
+    def open(self, url: str, fragment: str = "", shown: str = ".level canvas, .pair canvas") -> None:
         """Load the page, afresh, and wait until something is on it."""
         self.url, self.base = url, url.split("?")[0]
         self._page.goto("about:blank")

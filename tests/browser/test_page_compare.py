@@ -5,100 +5,41 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from browsing import Workbench
 from violations import violations
 
-_SIDES = ("before", "after")
-
 
 @pytest.fixture
 def ranks(workbench: Workbench, several_url: str) -> Workbench:
-    """Two ranks of a job."""
+    """Two ranks of a job, one above the other."""
     workbench.open(several_url, "#trace=dlrm_8rank_v100&path=s10.1&pane=compare")
-    ranks = workbench.page.get_by_label("Compare with")
-    ranks.select_option(label="another rank of this trace")
-    workbench.page.get_by_label("Rank to compare with").select_option("7")
-    workbench.until("location.hash.includes('7')")
-    workbench.click('[data-part="steps"]')
-    workbench.page.locator(".compared-steps canvas").first.wait_for()
+    workbench.page.get_by_role("button", name="Other rank", exact=True).click()
+    workbench.page.get_by_label("Rank below").select_option("7")
+    workbench.until("location.hash.includes('against_rank=7')")
+    workbench.page.locator(".pair-title", has_text="rank 7").wait_for()
     return workbench
 
 
-def canvas(bench: Workbench, side: str) -> Any:
-    return bench.page.locator(f'.compared-steps [data-side="{side}"] canvas')
+def test_both_steps_have_one_axis_and_the_parts_of_the_same_pair(ranks: Workbench) -> None:
+    assert ranks.page.inner_text(".pair-title").startswith("rank 1 ")
+    rows = ranks.page.locator(".pair-row canvas")
+    assert len({one.bounding_box()["width"] for one in rows.all()}) == 1
+    names = ranks.page.locator(".pair-row .row-which").all_inner_texts()
+    assert names == ["stages", "operators", "work", "communication", "idle"]
+    assert ranks.page.get_by_label("Rank to compare with").input_value() == "7"
 
 
-def outline(bench: Workbench, side: str) -> Any:
-    rank = bench.page.get_by_label("Rank", exact=True).input_value()
-    return bench.ask("outline?rank=7" if side == "before" else f"outline?rank={rank}&step=10")
-
-
-def where(bench: Workbench, side: str, stage: str) -> tuple[float, float]:
-    """The middle of a stage on the CPU, px from the corner of its timeline."""
-    found = {one: outline(bench, one) for one in _SIDES}
-    columns = found[side]["timeline"]
-    row = next(i for i, one in enumerate(columns["stage"]) if one == stage)
-    assert found[side]["threads"][columns["thread"][row]]["name"] == "CPU"
-    middle = columns["start_us"][row] + columns["duration_us"][row] / 2
-    length = max(one["timeline"]["length_us"] for one in found.values())
-    return canvas(bench, side).bounding_box()["width"] * middle / length, 7.0
-
-
-def pixel(bench: Workbench, side: str, x: float, y: float) -> list[int]:
-    return bench.page.evaluate(
-        """([side, x, y]) => {
-          const canvas = document.querySelector(`.compared-steps [data-side=${side}] canvas`);
-          const scale = canvas.width / canvas.clientWidth;
-          const copy = new OffscreenCanvas(1, 1).getContext('2d', {willReadFrequently: true});
-          copy.drawImage(canvas, -Math.round(x * scale), -Math.round(y * scale));
-          return [...copy.getImageData(0, 0, 1, 1).data];
-        }""",
-        [side, x, y],
-    )
-
-
-def test_both_steps_have_one_axis_and_one_hue_for_a_stage(ranks: Workbench) -> None:
-    boxes = [canvas(ranks, side).bounding_box() for side in _SIDES]
-    assert boxes[0]["x"] == boxes[1]["x"]
-    assert boxes[0]["width"] == boxes[1]["width"]
-    colors = [pixel(ranks, side, *where(ranks, side, "forward")) for side in _SIDES]
-    assert colors[0] == colors[1] != pixel(ranks, "after", *where(ranks, "after", "backward"))
-    captions = ranks.page.locator(".compared-steps figcaption").all_inner_texts()
-    assert captions[0].startswith("Before: rank 7, step 10")
-    assert captions[1].startswith("Now: rank 1, step 10")
-
-
-def test_a_stage_clicked_in_one_stands_out_in_both(ranks: Workbench) -> None:
-    backward = {side: where(ranks, side, "backward") for side in _SIDES}
-    plain = {side: pixel(ranks, side, *backward[side]) for side in _SIDES}
-    x, y = where(ranks, "before", "forward")
-    canvas(ranks, "before").click(position={"x": x, "y": y})
-    said = ranks.page.locator(".stage-times")
-    said.wait_for()
-    assert said.inner_text().startswith("forward")
-    for side in _SIDES:
-        assert pixel(ranks, side, *backward[side]) != plain[side]
-    assert ranks.page.locator(".compared-steps .chip[aria-pressed=true]").inner_text().strip() == "forward"
-    said.get_by_role("button").click()
-    ranks.until("document.querySelector('.details h2')?.innerText === 'forward'")
-
-
-def test_both_are_zoomed_together_and_chosen_with_keys(ranks: Workbench) -> None:
-    both = ranks.page.locator(".compared-steps .whatif-timelines")
-    first = ranks.page.locator(".compared-steps .whatif-axis span").first
-    assert first.inner_text() == "0"
-    ends = {side: pixel(ranks, side, *where(ranks, side, "optimizer")) for side in _SIDES}
-    both.press("+")
-    both.press("+")
-    ranks.until("document.querySelectorAll('.compared-steps .whatif-axis span').length > 0")
-    assert all(pixel(ranks, side, *where(ranks, side, "optimizer")) != ends[side] for side in _SIDES)
-    both.press("0")
-    both.press("ArrowDown")
-    both.press("Enter")
-    ranks.page.locator(".stage-times").wait_for()
+def test_the_first_difference_is_two_clicks_away(workbench: Workbench, several_url: str) -> None:
+    workbench.open(several_url, "#trace=dlrm_8rank_v100&path=s10.1")
+    before = workbench.page.get_attribute(".stack", "data-to")
+    workbench.page.get_by_role("button", name="Other rank", exact=True).click()
+    workbench.page.get_by_role("button", name="First difference").click()
+    workbench.until(f"document.querySelector('.stack').dataset.to !== '{before}'")
+    workbench.page.locator(".details h2").wait_for()
+    assert workbench.path == "s10.1"
+    workbench.page.get_by_role("button", name="Next difference").wait_for()
 
 
 @pytest.fixture(scope="module")
@@ -126,31 +67,27 @@ def written(out: Path, trace: Path, *options: str) -> str:
 def test_a_file_compares_any_two_ranks_as_the_server_does(ranks: Workbench, file_of_ranks: str) -> None:
     file = Workbench(ranks.context)
     file.open(file_of_ranks, f"#path={ranks.path}&pane=compare&against_rank=7")
-    said, drawn = ".compare-verdict", ".compared-steps figcaption"
+    said = ".compare-verdict"
     file.page.locator(said).wait_for()
     assert file.page.inner_text(said) == ranks.page.inner_text(said)
-    file.click('[data-part="steps"]')
-    assert file.page.locator(drawn).all_inner_texts() == ranks.page.locator(drawn).all_inner_texts()
-    file.page.get_by_label("Rank", exact=True).select_option("3")
-    file.page.get_by_label("Rank to compare with").select_option("5")
-    file.page.locator(drawn, has_text="rank 5").wait_for()
-    assert file.page.locator(drawn).last.inner_text().startswith("Now: rank 3")
+    file.open(file_of_ranks, "#pane=compare&over=other")
+    file.page.locator(".pair-row").first.wait_for()
+    shown = file.page.get_by_label("Rank", exact=True).input_value()
+    assert file.page.inner_text(".pair-title").startswith(f"rank {shown} ")
     assert file.problems == []
 
 
 def test_a_file_compares_another_trace_as_the_server_does(
     workbench: Workbench, several_url: str, file_of_two_traces: str
 ) -> None:
-    compared = "#trace=tiny&pane=compare&against=dlrm_8rank_v100&against_rank=3"
+    compared = "#trace=tiny&pane=compare&against=dlrm_8rank_v100&over=other"
     workbench.open(several_url, compared)
     file = Workbench(workbench.context)
     file.open(file_of_two_traces, compared.replace("trace=tiny&", ""))
-    said, drawn = ".compare-verdict", ".compared-steps figcaption"
+    said = ".compare-verdict"
     file.page.locator(said).wait_for()
     assert file.page.inner_text(said) == workbench.page.inner_text(said)
-    for bench in (file, workbench):
-        bench.click('[data-part="steps"]')
-    assert file.page.locator(drawn).all_inner_texts()[0].startswith("Before: dlrm_8rank_v100")
+    file.page.locator(".pair-title", has_text="dlrm_8rank_v100").wait_for()
     file.pane("flame")
     file.page.get_by_label("Compare with").select_option(label="dlrm_8rank_v100")
     file.page.locator(".flame canvas, .pane canvas").first.wait_for()
@@ -172,7 +109,6 @@ def test_a_file_of_one_rank_says_what_compares(workbench: Workbench, file_of_one
 def test_it_is_accessible_and_fits(ranks: Workbench, theme: str, width: int) -> None:
     ranks.in_theme(theme)
     ranks.resize(width, 844)
-    ranks.page.locator(".compared-steps .chip", has_text="forward").click()
     assert violations(ranks.page) == []
     ranks.until_it_fits()
-    ranks.picture(f"compared-steps-{theme}-{width}")
+    ranks.picture(f"pair-ranks-{theme}-{width}")

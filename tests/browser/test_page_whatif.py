@@ -1,4 +1,4 @@
-"""The what-if pane in a browser: changes on and off, their order and parameters, two timelines."""
+"""The what-if pane in a browser: changes on and off, their order and parameters, the predicted timeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from browsing import Workbench
 def shown(workbench: Workbench, url: str, changes: str = "") -> None:
     workbench.open(url, f"#pane=whatif&changes={quote(changes)}")
     workbench.page.locator(".whatif-change").first.wait_for()
-    workbench.page.locator(".whatif-timelines").wait_for()
+    workbench.page.locator(".whatif-sentence").wait_for()
 
 
 def switch(workbench: Workbench, change: str) -> None:
@@ -80,69 +80,58 @@ def test_what_does_not_apply_behind_others_says_so_in_place_of_the_prediction(
     sentence(workbench, "A step takes")
 
 
-def test_both_timelines_are_on_one_scale_and_walked_by_keys(workbench: Workbench, resnet_url: str) -> None:
-    shown(workbench, resnet_url, "dataloader")
-    boxes = [
-        workbench.page.locator(f'[data-side="{side}"] canvas').bounding_box() for side in ("before", "after")
-    ]
+def row(workbench: Workbench, number: int = 0) -> Any:
+    return workbench.page.locator(".pair-row canvas").nth(number)
+
+
+def test_the_prediction_lies_below_the_step_in_the_timeline(workbench: Workbench, resnet_url: str) -> None:
+    """One click, and the lanes of both sides have the scale of the axis."""
+    workbench.open(resnet_url, "#changes=dataloader")
+    workbench.page.get_by_role("button", name="Predicted", exact=True).click()
+    row(workbench).wait_for()
+    step = workbench.ask("overview")["start"].split(".")[0][1:]
+    pair = workbench.ask(f"pair?changes=dataloader&rank=0&step={step}")
+    title = workbench.page.inner_text(".pair-title")
+    assert title.startswith("measured ")
+    assert " above predicted " in title
+    assert pair["after"]["length_us"] < pair["before"]["length_us"]
+    boxes = [row(workbench, number).bounding_box() for number in range(2)]
     assert boxes[0]["width"] == boxes[1]["width"]
-    assert boxes[0]["height"] == boxes[1]["height"] > 0
-    assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]
-    timelines = workbench.page.locator(".whatif-timelines")
-    timelines.focus()
-    spot = workbench.page.locator(".whatif-spot")
-    timelines.press("ArrowDown")
-    workbench.page.locator(".whatif-spot", has_text="Measured, ").wait_for()
-    path = workbench.path
-    for _ in range(20):
-        timelines.press("ArrowDown")
-    workbench.page.locator(".whatif-spot", has_text="Predicted, ").wait_for()
-    assert "stream 7" in spot.inner_text()
-    assert workbench.path == path
-    workbench.picture("whatif-light")
+    workbench.picture("pair-predicted-light")
     workbench.in_theme("dark")
     workbench.until("document.documentElement.dataset.theme === 'dark'")
-    workbench.picture("whatif-dark")
+    workbench.picture("pair-predicted-dark")
 
 
-def ticks(workbench: Workbench) -> list[str]:
-    return workbench.page.locator(".whatif-axis span").all_inner_texts()
-
-
-def test_both_timelines_are_zoomed_together(workbench: Workbench, resnet_url: str) -> None:
-    shown(workbench, resnet_url, "dataloader")
-    whole = ticks(workbench)
-    assert whole[0] == "0"
-    canvas = workbench.page.locator('[data-side="before"] canvas')
-    box = canvas.bounding_box()
-    workbench.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 8)
-    workbench.page.mouse.down()
-    workbench.page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 8, steps=4)
-    workbench.page.mouse.up()
-    workbench.until("document.querySelector('.whatif-axis span').innerText !== '0'")
-    near = ticks(workbench)
-    workbench.picture("whatif-zoomed")
-    canvas.dblclick()
-    workbench.until("document.querySelector('.whatif-axis span').innerText === '0'")
-    assert ticks(workbench) == whole
-    timelines = workbench.page.locator(".whatif-timelines")
-    timelines.press("+")
-    workbench.until("document.querySelector('.whatif-axis span').innerText !== '0'")
-    assert ticks(workbench) not in (whole, near)
-    timelines.press("0")
-    workbench.until("document.querySelector('.whatif-axis span').innerText === '0'")
+def test_pieces_are_walked_by_keys_and_have_their_details(workbench: Workbench, resnet_url: str) -> None:
+    workbench.open(resnet_url, "#changes=dataloader&over=predicted")
+    row(workbench).wait_for()
     path = workbench.path
-    canvas.hover(position={"x": 30, "y": 8})
-    workbench.page.keyboard.down("Control")
-    workbench.page.mouse.wheel(0, -200)
-    workbench.page.keyboard.up("Control")
-    workbench.page.get_by_role("button", name="Further").click()
+    workbench.page.locator(".pair").press("ArrowRight")
+    said = workbench.page.locator(".pair [role=status]")
+    workbench.until("document.querySelector('.pair [role=status]').innerText.startsWith('measured')")
+    workbench.page.locator(".pair").press("ArrowDown")
+    workbench.until("document.querySelector('.pair [role=status]').innerText.startsWith('predicted')")
+    assert "on, " in said.inner_text()
+    workbench.page.locator(".details h2").wait_for()
     assert workbench.path == path
+    workbench.page.get_by_role("button", name="Measured", exact=True).click()
+    workbench.page.locator(".tracks").wait_for()
+    assert workbench.page.locator(".pair").count() == 0
+
+
+def test_the_largest_difference_is_zoomed_to(workbench: Workbench, resnet_url: str) -> None:
+    workbench.open(resnet_url, "#changes=faster_gpu&over=predicted")
+    row(workbench).wait_for()
+    before = workbench.page.get_attribute(".stack", "data-to")
+    workbench.page.get_by_role("button", name="Largest", exact=True).click()
+    workbench.until(f"document.querySelector('.stack').dataset.to !== '{before}'")
+    workbench.until("document.querySelector('.pair [role=status]').innerText.includes('change')")
 
 
 def test_one_rank_alone_or_all_together(workbench: Workbench, several_url: str) -> None:
     workbench.open(several_url, "#trace=dlrm_8rank_v100&pane=whatif&changes=bandwidth")
-    workbench.page.locator(".whatif-timelines").wait_for()
+    workbench.page.locator(".whatif-sentence").wait_for()
     together = predicted(workbench, "bandwidth")
     sentence(workbench, "as fast")
     rank = workbench.page.get_by_label("Rank", exact=True).input_value()

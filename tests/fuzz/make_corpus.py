@@ -301,7 +301,7 @@ QUERIES = (
     "source?file=train.py&rank=0",
     "schema",
     "changes",
-    "outline?step=5",
+    "pair?changes=amp&step=5",
     "query?sql=select%20name,%20count(*)%20from%20events%20group%20by%201",
     "whatif?changes=amp%0Ascale:name=aten::mm,factor=0.5&most=9",
     "details?path=s5.0/t0",

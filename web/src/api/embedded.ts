@@ -8,6 +8,9 @@ import type { DetailColumns, Place, SearchAnswer, StepAnswer, Traces, WireLevel 
 /** The id of the element that holds the data of a single file. */
 export const DATA_ELEMENT = "stepscope-data";
 
+const NOT_PAIRED =
+  "This file pairs the step that it opens with alone, with what it was written for: stepscope view pairs any.";
+
 interface Embedded {
   traces: Traces;
   answers: Record<string, unknown>;
@@ -80,8 +83,8 @@ export class EmbeddedHost implements Host {
         return this.part(parameters.path ?? "");
       case "whatif":
         return this.answer(requestKey(name, { changes: parameters.changes }));
-      case "outline":
-        return this.answer(requestKey(name, { rank: parameters.rank }));
+      case "pair":
+        throw new AskError(NOT_PAIRED, 404);
       case "arrivals": // of ranks together
         return this.answer(requestKey(name, { step: parameters.step }));
       case "diff":

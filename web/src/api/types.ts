@@ -1304,13 +1304,13 @@ export interface Difference {
 }
 
 /** A row of both timelines. */
-export interface SimulatedThread {
+export interface PairThread {
   name: string;
   kind: string;
   rank: number;
 }
 
-/** A simulated timeline: columns of equal length, by thread and time. */
+/** One of two timelines: columns of equal length, by thread and time. */
 export interface Rectangles {
   /** Of all steps together. */
   length_us: number;
@@ -1321,23 +1321,30 @@ export interface Rectangles {
   name: (string | null)[];
   stage: (string | null)[];
   kind: (string | null)[];
-  /** How many tasks a rectangle merges. */
+  /** How many pieces a rectangle merges. */
   tasks: number[];
+  /** Id of the longest piece's raw event, -1 for a stage, idle time, or an added task. */
+  event: number[];
+  /** The rectangle of the other timeline that does the same; -1 where none does. */
+  partner: number[];
+  /** How much longer its pieces take than their partners. */
+  change_us: number[];
 }
 
-/** A step in a few rows: its stages on the CPU, then the work and communication of each device.
- *
- * Times are since the step began on its CPU, so outlines of several traces lie on one axis.
- */
-export interface StepOutline {
-  /** Its number. */
+/** A step on screen and another one, paired by structure; both begin at time 0. */
+export interface Pair {
+  /** The one on screen: `before` where the other is predicted, else `after`. */
+  upper: "before" | "after";
+  /** Number of the step on screen. */
   step: number;
-  /** What each thread is: 0 for the CPU, then an odd number for each device and the next one for its communication. The n-th devices of all traces have the same number. */
-  rows: number[];
-  /** The rows by name. */
-  threads: SimulatedThread[];
-  /** What is drawn. */
-  timeline: Rectangles;
+  /** Number of the other step. */
+  other: number;
+  /** When the step on screen begins, since the trace's start. */
+  start_ns: number;
+  /** Rows of both. */
+  threads: PairThread[];
+  before: Rectangles;
+  after: Rectangles;
 }
 
 /** A parameter that the user can set. */
@@ -1428,17 +1435,9 @@ export interface Prediction {
   host_ms: Record<string, number>;
 }
 
-/** The steps simulated without and with the changes. */
-export interface SimulatedTimelines {
-  threads: SimulatedThread[];
-  before: Rectangles;
-  after: Rectangles;
-}
-
 /** The predicted effect of some changes. */
 export interface WhatIf {
   answer: Prediction;
-  timeline: SimulatedTimelines;
   /** Empty. */
   reason: "";
 }
@@ -1446,7 +1445,6 @@ export interface WhatIf {
 /** Changes that do not apply, or are written wrongly. */
 export interface Refused {
   answer: null;
-  timeline: null;
   /** Why. */
   reason: string;
 }

@@ -23,6 +23,9 @@ export interface Palette {
   dim: string;
   line: string;
   accent: string;
+  /** Of what takes longer, or is new; and of what takes shorter, or is gone. */
+  more: string;
+  less: string;
 }
 
 export function readPalette(element: HTMLElement): Palette {
@@ -39,6 +42,8 @@ export function readPalette(element: HTMLElement): Palette {
     dim: color("text-dim"),
     line: color("line-strong"),
     accent: color("accent"),
+    more: color("more"),
+    less: color("less"),
   };
 }
 

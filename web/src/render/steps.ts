@@ -4,16 +4,11 @@ import { fitted, FONT_SMALL } from "./fitted";
 import type { Palette } from "./palette";
 import { drawnBy } from "./redraw";
 
-/** A single rank's steps are bars so tall, px; each of several ranks has a line of its own. */
+/** Steps are bars so tall, px. */
 export const BARS_PX = 24;
-const RANK_PX = 6;
-const MOST_PX = 48;
+const HEAT = 6;
 /** The shortest step is still seen. */
 const LEAST = 0.12;
-
-export function stripHeight({ ranks }: StepGrid): number {
-  return ranks.length < 2 ? BARS_PX : Math.min(ranks.length * RANK_PX, MOST_PX);
-}
 
 interface Bar {
   left: number;
@@ -31,30 +26,27 @@ interface StripScene {
   measure: (text: string) => number;
 }
 
-/** Steps side by side: the taller, or of several ranks the darker, the longer. */
+/** The steps of a rank side by side: the taller, the longer. */
 export function drawSteps(canvas: HTMLCanvasElement, scene: StripScene): void {
   drawnBy(canvas, (other) => drawSteps(other, scene));
   const { grid, width, palette, open } = scene;
-  const height = stripHeight(grid);
+  const height = BARS_PX;
   const context = fitted(canvas, width, height, { alpha: false });
   context.fillStyle = palette.background;
   context.fillRect(0, 0, width, height);
   context.font = FONT_SMALL;
   context.textBaseline = "middle";
-  const [wide, tall] = [width / Math.max(grid.numbers.length, 1), height / grid.ranks.length];
+  const wide = width / Math.max(grid.numbers.length, 1);
   const gap = wide > 4 ? 1 : 0;
-  for (const { row, column, step } of grid.cells) {
+  for (const { column, step } of grid.cells) {
     const share = step.runtime_ns / grid.longest;
-    const [left, top, across] = [column * wide, row * tall, Math.max(wide - gap, 0.7)];
-    context.fillStyle = palette.none.heat[heatOf(grid, share)]!;
-    if (grid.ranks.length > 1) context.fillRect(left, top, across, Math.max(tall - 1, 1));
-    else {
-      const high = Math.max(share, LEAST) * (height - 2);
-      context.fillRect(left, height - high, across, high);
-      drawBusy(context, scene, step, { left, across, bottom: height, high });
-      drawNumber(context, scene, step, { left, across, bottom: height, high });
-    }
-    if (step.id === open) drawOpen(context, palette, [left, top, across, tall]);
+    const [left, across] = [column * wide, Math.max(wide - gap, 0.7)];
+    const high = Math.max(share, LEAST) * (height - 2);
+    context.fillStyle = palette.none.heat[HEAT]!;
+    context.fillRect(left, height - high, across, high);
+    drawBusy(context, scene, step, { left, across, bottom: height, high });
+    drawNumber(context, scene, step, { left, across, bottom: height, high });
+    if (step.id === open) drawOpen(context, palette, [left, 0, across, height]);
   }
 }
 
@@ -96,8 +88,4 @@ function drawOpen(
   context.lineWidth = 2;
   const high = Math.max(tall, 3);
   context.strokeRect(left + 1, top + 1, Math.max(across - 2, 1), Math.max(high - 2, 1));
-}
-
-function heatOf({ ranks }: StepGrid, share: number): number {
-  return ranks.length > 1 ? Math.round(share ** 2 * 15) : 6;
 }

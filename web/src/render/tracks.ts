@@ -159,7 +159,8 @@ function drawSlice(context: CanvasRenderingContext2D, scene: TrackScene, slice: 
   const { line, i, from, top, size } = slice;
   const idle = scene.kind === "idle";
   const hue = hueOfStage(scene.palette, line.stage[i]!);
-  context.fillStyle = idle ? hatch(context, scene.palette) : hue.heat[INTENSITY]!;
+  const cause = slice.tile.strings[line.name[i]!] ?? "";
+  context.fillStyle = idle ? hatch(context, scene.palette, cause) : hue.heat[INTENSITY]!;
   context.fillRect(from, top, size, DRAWN_PX);
   if (scene.chosen >= 0 && line.event[i] === scene.chosen) {
     context.strokeStyle = scene.palette.accent;
@@ -193,12 +194,29 @@ function drawLabel(
   context.fillText(text, from + PAD, top + DRAWN_PX / 2 + 0.5);
 }
 
-const patterns = new WeakMap<Palette, CanvasPattern>();
+/** How the lines of each cause run, in a tile of 6 px: so causes are told apart without a hue. */
+const HATCHES: Record<string, readonly (readonly [number, number, number, number])[]> = {
+  host: [[0, 6, 6, 0], [-3, 3, 3, -3], [3, 9, 9, 3]],
+  launch: [[0, 0, 6, 6], [-3, 3, 3, 9], [3, -3, 9, 3]],
+  synchronization: [[0, 6, 6, 0], [0, 0, 6, 6]],
+  data: [[0, 3, 6, 3]],
+  communication: [[3, 0, 3, 6]],
+  one_off: [[0, 3, 6, 3], [3, 0, 3, 6]],
+}; // prettier-ignore
+const UNKNOWN = [[2.4, 3, 3.6, 3]] as const;
 
-/** Diagonal lines: nothing runs. */
-function hatch(context: CanvasRenderingContext2D, palette: Palette): CanvasPattern {
-  const known = patterns.get(palette);
-  if (known) return known;
+const patterns = new WeakMap<Palette, Map<string, CanvasPattern>>();
+
+/** Lines by the cause of idle time: nothing runs. */
+export function hatch(
+  context: CanvasRenderingContext2D,
+  palette: Palette,
+  cause: string,
+): CanvasPattern {
+  const known = patterns.get(palette) ?? new Map<string, CanvasPattern>();
+  patterns.set(palette, known);
+  const kept = known.get(cause);
+  if (kept) return kept;
   const tile = document.createElement("canvas");
   tile.width = tile.height = 6;
   const drawing = tile.getContext("2d")!;
@@ -206,13 +224,13 @@ function hatch(context: CanvasRenderingContext2D, palette: Palette): CanvasPatte
   drawing.fillRect(0, 0, 6, 6);
   drawing.strokeStyle = palette.line;
   drawing.lineWidth = 1.2;
-  for (const x of [-6, 0, 6]) {
+  for (const [x, y, toX, toY] of HATCHES[cause] ?? UNKNOWN) {
     drawing.beginPath();
-    drawing.moveTo(x, 6);
-    drawing.lineTo(x + 6, 0);
+    drawing.moveTo(x, y);
+    drawing.lineTo(toX, toY);
     drawing.stroke();
   }
   const made = context.createPattern(tile, "repeat")!;
-  patterns.set(palette, made);
+  known.set(cause, made);
   return made;
 }

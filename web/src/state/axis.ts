@@ -27,6 +27,8 @@ export class AxisState {
   /** What is drawn of each track. */
   readonly drawn = new Map<string, readonly Piece[]>();
   readonly pinned = signal<readonly string[]>([]);
+  /** Where a step ends that lies below the one on screen, which may be after all of the trace. */
+  readonly below = signal(0);
   private readonly moving = signal<Span | null>(null);
   private slices!: Tiles<Tile>;
   private counters!: Tiles<CounterTile>;
@@ -61,7 +63,7 @@ export class AxisState {
   }
 
   get end(): number {
-    return this.about.value.value?.end_ns ?? this.last.to;
+    return Math.max(this.about.value.value?.end_ns ?? this.last.to, this.below.value);
   }
 
   private visible(): Span {
@@ -70,7 +72,9 @@ export class AxisState {
     const { value, error } = this.store.levels.value;
     if (error && !value) return { from: 0, to: this.end }; // the link leads nowhere in this trace
     const level = value?.at(-1);
-    return level && level.path === this.store.view.value.path ? extentOf(level) : this.last;
+    if (level?.path !== this.store.view.value.path) return this.last;
+    const { from, to } = extentOf(level!);
+    return { from, to: value!.length === 2 ? Math.max(to, this.below.value) : to };
   }
 
   /** Shows a part of the axis; the URL follows once it stays. */

@@ -33,6 +33,7 @@ export class Store {
   /** A line for the user that passes: a link that could not be followed, Perfetto not answering. */
   readonly notice: Signal<string> = signal("");
   readonly helpShown: Signal<boolean> = signal(false);
+  readonly paletteShown: Signal<boolean> = signal(false);
 
   readonly entry: ReadonlySignal<wire.TraceEntry | null>;
   readonly client: ReadonlySignal<Client | null>;

@@ -40,6 +40,8 @@ export interface View {
   changes: string[];
   flame: FlameView;
   memory: MemoryView;
+  /** What lies below the step on screen in the timeline; empty for its levels and tracks. */
+  over: Over;
   /** The rank of the other trace that this one is compared with; null for the usual one. */
   againstRank: number | null;
   /** What somebody wrote, about any of the open traces. */
@@ -50,6 +52,9 @@ export interface View {
 export interface Area extends Span {
   tracks: readonly string[];
 }
+
+/** A prediction, or a step of the trace or rank that `flame.against` and `againstRank` name. */
+export type Over = "" | "predicted" | "other";
 
 /** What of the flame graph is on screen. */
 export interface FlameView {
@@ -110,6 +115,7 @@ export const NO_VIEW: View = {
   changes: [],
   flame: NO_FLAME,
   memory: NO_MEMORY,
+  over: "",
   againstRank: null,
   notes: [],
 };
@@ -136,6 +142,7 @@ export function toHash(view: View): string {
   say("up", up ? "1" : "");
   say("against", against);
   say("against_rank", view.againstRank === null ? "" : String(view.againstRank));
+  say("over", view.over);
   say("find", find);
   say("zoom", zoom ? `${zoom.tree}:${zoom.start}:${zoom.node}` : "");
   for (const [id, choice] of Object.entries(view.tables)) say(TABLE + id, choiceText(choice));
@@ -178,6 +185,7 @@ export function fromHash(hash: string): View {
       zoom: parseZoom(said.get("zoom") ?? ""),
     },
     memory: parseMemory(said.get("memory") ?? ""),
+    over: (["predicted", "other"] as const).find((one) => one === said.get("over")) ?? "",
     againstRank: parseNumber(said.get("against_rank") ?? ""),
     notes: parseNotes(said.get("notes") ?? ""),
   };

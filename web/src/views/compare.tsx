@@ -1,59 +1,19 @@
-import { computed, useSignal } from "@preact/signals";
+import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
-import { Client } from "../api/client";
-import type {
-  ComparedParts,
-  ComparedRow,
-  ComparedRun,
-  Difference,
-  StepOutline,
-  TraceEntry,
-} from "../api/types";
-import type { Parameters } from "../api/request";
+import type { ComparedParts, ComparedRow, ComparedRun, Difference } from "../api/types";
 import { count, milliseconds, plural } from "../base/format";
 import { change, changeShare, isCertain, partName, sentence } from "../model/difference";
-import { stepOf } from "../base/path";
-import type { Side } from "../model/rectangles";
 import { latest } from "../state/latest";
+import { choiceOf, othersOf } from "../state/pair";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
 import { keptTable } from "../state/tables";
 import { WithAnswer } from "../widgets/answer";
 import { nameColumn, type Column } from "../widgets/table/column";
 import { Table } from "../widgets/table/table";
-import { ComparedSteps } from "./compare_steps";
 import { fileName } from "./file_name";
 import type { Pane } from "./pane";
-
-/** What a trace can be compared with: another open one, or itself where it has several ranks. */
-export function othersOf(store: Store): { id: string; name: string }[] {
-  const here = store.client.value?.trace;
-  const open = (store.traces.value?.traces ?? []).filter(isToBeHad);
-  const others = open.filter((one) => one.id !== here);
-  const ranks = store.overview.value.value?.ranks.length ?? 1;
-  const itself = open.filter((one) => one.id === here && ranks > 1);
-  return [...others, ...itself.map(({ id }) => ({ id, name: "another rank of this trace" }))];
-}
-
-/** Whether a trace is read, or will be when it is asked for, or was compared in advance. */
-function isToBeHad({ state }: TraceEntry): boolean {
-  return state === "ready" || state === "closed" || state === "compared";
-}
-
-const choiceOf = perStore((store) =>
-  computed(() => {
-    const others = othersOf(store);
-    const { flame, againstRank: asked } = store.view.value;
-    const chosen = others.find((one) => one.id === flame.against) ?? others[0];
-    const itself = chosen?.id === store.client.value?.trace;
-    const rank = store.scope.value?.rank;
-    const ranks = store.overview.value.value?.ranks ?? [];
-    const other = itself ? ranks.find((one) => one !== rank) : undefined;
-    const otherRank = itself && asked === rank ? other : (asked ?? other);
-    return { against: chosen?.id ?? "", itself, rank, againstRank: otherRank };
-  }),
-);
 
 const differenceOf = perStore((store) => {
   const choice = choiceOf(store);
@@ -65,33 +25,6 @@ const differenceOf = perStore((store) => {
     return client.ask<Difference>("diff", { ...other, rank });
   });
 });
-
-/** The step on screen and one of the other trace, to be drawn on one axis. */
-const outlinesOf = perStore((store) => {
-  const choice = choiceOf(store);
-  const compared = differenceOf(store);
-  return latest(() => {
-    const { against, rank } = choice.value;
-    const client = store.client.value;
-    const other = compared.value.loading ? undefined : compared.value.value?.before.rank;
-    if (!client || other === undefined) return null;
-    const step = stepOf(store.view.value.path ?? "")?.step;
-    return bothOutlines(new Client(client.host, against), other, client, { rank, step });
-  });
-});
-
-async function bothOutlines(
-  other: Client,
-  otherRank: number,
-  client: Client,
-  scope: Parameters,
-): Promise<Record<Side, StepOutline>> {
-  const [before, after] = await Promise.all([
-    other.ask<StepOutline>("outline", { rank: otherRank }),
-    client.ask<StepOutline>("outline", scope),
-  ]);
-  return { before, after };
-}
 
 export const compare: Pane = {
   id: "compare",
@@ -117,8 +50,7 @@ const PARTS: [keyof ComparedParts, string][] = [
 
 function Comparison({ store, value }: { store: Store; value: Difference }): JSX.Element {
   const asked = useSignal<keyof ComparedParts>("time_use");
-  const shown = useSignal(false); // the timelines
-  const drawn = shown.value;
+  const drawn = store.view.value.over === "other";
   const parts = PARTS.filter(([part]) => value.parts[part].length > 0);
   const part = parts.some(([one]) => one === asked.value) ? asked.value : parts[0]?.[0];
   const rows = part ? value.parts[part] : NO_ROWS;
@@ -133,47 +65,37 @@ function Comparison({ store, value }: { store: Store; value: Difference }): JSX.
             type="button"
             data-part="steps"
             aria-pressed={drawn}
-            title="A step of each on one time axis"
-            onClick={() => (shown.value = true)}
+            title="The step on screen above one of the other side, in the timeline"
+            onClick={() => store.set({ over: drawn ? "" : "other" })}
           >
-            Timelines
+            In the timeline
           </button>
           {parts.map(([one, title]) => (
             <button
               key={one}
               type="button"
               data-part={one}
-              aria-pressed={one === part && !drawn}
-              onClick={() => {
-                asked.value = one;
-                shown.value = false;
-              }}
+              aria-pressed={one === part}
+              onClick={() => (asked.value = one)}
             >
               {title} <span class="dim">{value.parts[one].length}</span>
             </button>
           ))}
         </span>
       </div>
-      {drawn && (
-        <WithAnswer answer={outlinesOf(store)}>
-          {(steps) => <ComparedSteps store={store} value={steps} names={namesOf(store)} />}
-        </WithAnswer>
-      )}
-      {!drawn && (
-        <Table
-          key={part}
-          caption="Parts of the step compared"
-          kept={keptTable(store, "compare")}
-          file={fileName(store, `compared ${part}`)}
-          columns={columns}
-          rows={rows}
-          keyOf={keyOf}
-          sorting={BY_CHANGE}
-          onChoose={(row) => choose(store, part, row)}
-          empty="Nothing to compare."
-          tools={<span class="dim">medians over the steps{workOf(value, part)}</span>}
-        />
-      )}
+      <Table
+        key={part}
+        caption="Parts of the step compared"
+        kept={keptTable(store, "compare")}
+        file={fileName(store, `compared ${part}`)}
+        columns={columns}
+        rows={rows}
+        keyOf={keyOf}
+        sorting={BY_CHANGE}
+        onChoose={(row) => choose(store, part, row)}
+        empty="Nothing to compare."
+        tools={<span class="dim">medians over the steps{workOf(value, part)}</span>}
+      />
     </>
   );
 }
@@ -237,17 +159,6 @@ function Tools({ store, value }: { store: Store; value: Difference | null }): JS
       )}
     </div>
   );
-}
-
-/** What each side is called: two traces by their names, two ranks of one by their numbers. */
-function namesOf(store: Store): Record<Side, string> {
-  const { against, rank, againstRank } = choiceOf(store).value;
-  const here = store.client.value?.trace;
-  const named = (id: string | undefined): string =>
-    store.traces.value?.traces.find((one) => one.id === id)?.name ?? "";
-  return here === against
-    ? { before: `rank ${againstRank}`, after: `rank ${rank}` }
-    : { before: named(against), after: named(here) };
 }
 
 /** The trace on screen by its name, where another one is compared. */

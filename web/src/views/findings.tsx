@@ -12,6 +12,13 @@ import { showLine } from "./source";
 
 export const findingsOf = perStore((store) => store.follow((client) => client.findings()));
 
+/** Predicts the effect of some changes: its numbers, and the step on screen above its prediction. */
+export function tryChanges(store: Store, changes: string[]): void {
+  const { path } = store.view.value;
+  const start = path ? {} : { path: store.overview.value.value?.start ?? "", window: null };
+  store.set({ ...start, pane: "whatif", over: "predicted", changes });
+}
+
 export const findings: Pane = {
   id: "findings",
   title: "Findings",
@@ -207,7 +214,7 @@ function Gain({ store, finding }: { store: Store; finding: Finding }): JSX.Eleme
           type="button"
           class="try-it"
           title={finding.changes.join(" ")}
-          onClick={() => store.set({ pane: "whatif", changes: finding.changes })}
+          onClick={() => tryChanges(store, finding.changes)}
         >
           Try it
         </button>

@@ -1,6 +1,7 @@
 import type { Store } from "../state/store";
 import { collectives } from "./collectives";
-import { compare, othersOf } from "./compare";
+import { othersOf } from "../state/pair";
+import { compare } from "./compare";
 import { findings } from "./findings";
 import { flame } from "./flame";
 import { kernels } from "./kernels/pane";

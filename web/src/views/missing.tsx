@@ -1,6 +1,6 @@
 import type { ComponentChildren, JSX } from "preact";
 import type { Store } from "../state/store";
-import { othersOf } from "./compare";
+import { othersOf } from "../state/pair";
 import type { Pane } from "./pane";
 
 /** A section that this file does not have, and how to get it. */

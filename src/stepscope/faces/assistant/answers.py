@@ -172,7 +172,7 @@ class Answers:
             gains = [_gain(gain) for gain in ranking.gains]
             return {"gains": gains, "not_applicable": ranking.reasons}
         try:
-            return pane.answer(changes, 1).answer
+            return pane.answer(changes)
         except (ChangeError, GraphError) as refusal:
             raise ServeError(str(refusal)) from refusal
 

@@ -1,29 +1,23 @@
-"""Answers about two traces compared: what changed, and outlines of steps to lie side by side."""
+"""Answers about two traces or ranks compared: what changed."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
-import numpy as np
 
-from stepscope.base.arrays import Ids, Rows, Times
 from stepscope.base.typed_data import convert
 from stepscope.errors import ServeError
 from stepscope.faces.page.requests import Query, filled
 from stepscope.faces.page.trace_view import TraceView
-from stepscope.facts.annotate.steps.step_table import ranks_with_steps, require_steps, step_lengths
-from stepscope.facts.summary.selected_steps import SelectedSteps
-from stepscope.facts.timeline.operation_labels import distinct_short_names, short_name
+from stepscope.facts.annotate.steps.step_table import ranks_with_steps, require_steps
+from stepscope.facts.timeline.operation_labels import distinct_short_names
 from stepscope.models.diff import Row, RunComparison, Side, compare
 from stepscope.models.diff.compare import Evidence
 from stepscope.models.diff.step_samples import MeasuredRun
-from stepscope.models.whatif.whatif_pane import Rectangles, SimulatedThread, merged_intervals
-from stepscope.trace.schema import DEVICE_WORK, STAGES
 from stepscope.trace.trace import Trace
 
 Verdict = Literal["slower", "faster", "unclear", "one_step", "same", "new", "gone"]
-_MOST = 4000  # rectangles of an outline; chosen: more than a wide screen has pixels
 
 
 class ComparedRun(msgspec.Struct):
@@ -179,120 +173,3 @@ def _row(row: Row, *, short: str | None = None, module: int = -1) -> ComparedRow
     verdict = convert(row.verdict, Verdict)
     short = short or name
     return filled(ComparedRow, row, name=name, short=short, side=side, module=module, verdict=verdict)
-
-
-class StepOutline(msgspec.Struct):
-    """A step in a few rows: its stages on the CPU, then the work and communication of each device.
-
-    Times are since the step began on its CPU, so outlines of several traces lie on one axis.
-
-    Attributes:
-        step: its number.
-        rows: what each thread is: 0 for the CPU, then an odd number for each device and the next
-            one for its communication. The n-th devices of all traces have the same number.
-        threads: the rows by name.
-        timeline: what is drawn.
-    """
-
-    step: int
-    rows: list[int]
-    threads: list[SimulatedThread]
-    timeline: Rectangles
-
-
-class _OutlinePieces(NamedTuple):
-    """What is drawn of a step, by row and time: stages on the CPU (event -1), and device work."""
-
-    row: Ids
-    start_ns: Times
-    end_ns: Times
-    stage: Ids
-    event: Ids
-
-
-def outline(view: TraceView, query: Query) -> StepOutline:
-    """A step in a few rows, to be drawn on one axis with that of another trace or rank.
-
-    Query:
-        rank: by default the first.
-        step: number of a step; by default the one nearest to the median length.
-    """
-    rank, step = query.number("rank"), query.number("step")
-    rank = ranks_of(view.trace)[0] if rank is None else rank
-    return view.cached(("outline", rank, step), lambda: _step_outline(view.trace, rank, step))
-
-
-def _step_outline(trace: Trace, rank: int, step: int | None) -> StepOutline:
-    steps = SelectedSteps(trace, rank, step).steps
-    length = step_lengths(steps)
-    at = int(np.abs(length - np.median(length)).argmin())
-    number, begin = int(steps["step"][at]), int(steps["start_ns"][at])
-    end = int(max(steps["end_ns"][at], steps["device_end_ns"][at]))
-    pieces = _pieces(trace, rank, number, begin)
-    rows = np.unique(pieces.row)
-    drawn = _rectangles(trace, pieces, rows, (end - begin) / 1000)
-    return StepOutline(number, rows.tolist(), [_thread(row) for row in rows.tolist()], drawn)
-
-
-def _thread(row: int) -> SimulatedThread:
-    if row == 0:
-        return SimulatedThread("CPU", "cpu", 0)
-    number, communicates = divmod(row - 1, 2)
-    name = "device" if number == 0 else f"device {number + 1}"
-    return SimulatedThread(f"{name}, communication" if communicates else name, "device", 0)
-
-
-def _pieces(trace: Trace, rank: int, number: int, begin: int) -> _OutlinePieces:
-    events, stages = trace.events, trace["stages"]
-    runs = stages.take((stages["rank"] == rank) & (stages["step"] == number))
-    work = _device_work(trace, rank, number)
-    start = np.concatenate([runs["start_ns"], events["start_ns"][work]]) - begin
-    duration = np.concatenate([runs["end_ns"] - runs["start_ns"], events["duration_ns"][work]])
-    row = np.concatenate([np.zeros(len(runs), np.int64), _device_rows(trace, work)])
-    stage = np.concatenate([runs.text("stage").codes, events["stage"][work]])
-    event = np.concatenate([np.full(len(runs), -1), work])
-    order = np.lexsort((start, row))
-    return _OutlinePieces(
-        *(part[order].astype(np.int64) for part in (row, start, start + duration, stage, event))
-    )
-
-
-def _device_work(trace: Trace, rank: int, step: int) -> Rows:
-    events, tracks = trace.events, trace["tracks"]
-    on_device = (tracks["rank"] == rank) & (tracks["device"] >= 0)
-    mine = events.text("category").mask(*DEVICE_WORK) & (events["step"] == step)
-    return np.flatnonzero(mine & on_device[events["track"]] & (events["duration_ns"] > 0))
-
-
-def _device_rows(trace: Trace, work: Rows) -> Ids:
-    events = trace.events
-    _, number = np.unique(trace["tracks"]["device"][events["track"][work]], return_inverse=True)
-    communicates = events.text("category").mask("communication")[work]
-    return 1 + 2 * number.ravel().astype(np.int64) + communicates
-
-
-def _rectangles(trace: Trace, pieces: _OutlinePieces, rows: Ids, length_us: float) -> Rectangles:
-    """Work too short to see is merged with its neighbors of the same stage."""
-    if not len(pieces.row):
-        return Rectangles(length_us, [], [], [], [], [], [], [])
-    label = pieces.row * (len(STAGES) + 1) + pieces.stage
-    first, count, longest = merged_intervals(label, pieces.start_ns, pieces.end_ns, _MOST)
-    end = np.maximum.reduceat(pieces.end_ns, first)
-    return Rectangles(
-        length_us=length_us,
-        thread=np.searchsorted(rows, pieces.row[first]).tolist(),
-        start_us=(pieces.start_ns[first] / 1000).tolist(),
-        duration_us=((end - pieces.start_ns[first]) / 1000).tolist(),
-        name=[
-            _name(trace, *piece) for piece in zip(pieces.event[longest], pieces.stage[longest], strict=True)
-        ],
-        stage=[STAGES[code] if code >= 0 else None for code in pieces.stage[first].tolist()],
-        kind=["stage" if event < 0 else "work" for event in pieces.event[first].tolist()],
-        tasks=count.tolist(),
-    )
-
-
-def _name(trace: Trace, event: int, stage: int) -> str:
-    if event < 0:
-        return STAGES[stage].replace("_", " ")
-    return short_name(str(trace.events.text("name")[int(event)]))

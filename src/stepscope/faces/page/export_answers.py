@@ -134,7 +134,6 @@ def tables(report: Report) -> Iterator[KeyedAnswer]:
     for scope in _scopes(report, overview):
         yield from (report.keyed(request, **scope) for request in ("overview", *requests))
     yield from (_first_level(report, every) for every in ("", "1"))
-    yield from _outlines(report)
     yield from _whatifs(report)
     yield from _sources(report)
     yield from _selections(report, len(found.findings))
@@ -171,14 +170,6 @@ def _first_level(report: Report, every: str) -> KeyedAnswer:
     steps = found.level.operations
     steps.opens = [int(id in report.steps) for id in steps.id]
     return key, found
-
-
-def _outlines(report: Report) -> Iterator[KeyedAnswer]:
-    """A typical step of each rank, and those whose timeline is in the file, in a few rows."""
-    ranks = _compared_ranks(report) or ([report.rank] if report.compared else [])
-    yield from (report.keyed("outline", rank=str(rank)) for rank in ranks)
-    for id in map(StepId.of, report.steps if ranks else ()):
-        yield report.keyed("outline", rank=str(id.rank), step=str(id.step))
 
 
 def _whatifs(report: Report) -> Iterator[KeyedAnswer]:
@@ -246,13 +237,24 @@ def comparisons(report: Report) -> Iterator[KeyedAnswer]:
 
 
 def comparisons_with_others(report: Report) -> Iterator[KeyedAnswer]:
-    for id, other in report.compared.items():
+    for id in report.compared:
         key, usual = report.keyed("diff", against=id, rank=str(report.rank))
         yield key, usual
         for against in map(str, usual.before.ranks[:_MAX_RANKS]):
             yield report.keyed("diff", against=id, rank=str(report.rank), against_rank=against)
-            outline = answer(other, "outline", Query({"rank": against}))
-            yield f"{id}/{request_key('outline', rank=against)}", outline
+
+
+def pairs(report: Report) -> Iterator[KeyedAnswer]:
+    """The step that the file opens with above predictions, other traces, and other ranks."""
+    step = StepId.of(report.steps[0])
+    shown = {"rank": str(step.rank), "step": str(step.step)}
+    ranks = [str(rank) for rank in _compared_ranks(report)[1:]]
+    for other in (
+        *({"changes": changes} for changes in dict.fromkeys(report.whatifs) if changes),
+        *({"against": id} for id in report.compared),
+        *({"against_rank": rank} for rank in ranks),
+    ):
+        yield report.keyed("pair", **other, **shown)
 
 
 # -- flame graphs

@@ -207,6 +207,7 @@ def _fill(archive: Archive, report: Report, progress: Callable[[int, int], None]
         left_out.append("the flame graphs")
     archive.add_some(export.arrivals(report), archive.reserve(_OTHERS))
     archive.add_all(export.comparisons_with_others(report))
+    left_out += _add_pairs(archive, report)
     left_out += _add_others(archive, report) + _add_comparisons(archive, report)
     left_out += add_memory(partial(archive.add, reserve=archive.reserve(_OTHERS)), report)
     for number, step in enumerate(report.steps, 1):
@@ -260,6 +261,12 @@ def _add_comparisons(archive: Archive, report: Report) -> list[str]:
     ranks = len(ranks_of(report.view.trace))
     left = ranks * (ranks - 1) - added
     return [f"{left} of {left + added} comparisons of two ranks"] if left else []
+
+
+def _add_pairs(archive: Archive, report: Report) -> list[str]:
+    pairs = list(export.pairs(report))
+    left = len(pairs) - archive.add_some(pairs, archive.reserve(_OTHERS))
+    return [f"{left} of {len(pairs)} steps above the one on screen"] if left else []
 
 
 def _add_others(archive: Archive, report: Report) -> list[str]:

@@ -10,9 +10,7 @@ from stepscope.errors import ChangeError, GraphError
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.models.whatif.prediction import Prediction
-from stepscope.models.whatif.whatif_pane import ListedChange, Pane, SimulatedTimelines
-
-_DEFAULT_RECTANGLES, _MAX_RECTANGLES = 2000, 20_000
+from stepscope.models.whatif.whatif_pane import ListedChange, Pane
 
 
 class Changes(msgspec.Struct):
@@ -29,7 +27,6 @@ class WhatIf(msgspec.Struct):
     """
 
     answer: Prediction
-    timeline: SimulatedTimelines
     reason: Literal[""] = ""
 
 
@@ -41,7 +38,6 @@ class Refused(msgspec.Struct):
     """
 
     answer: None
-    timeline: None
     reason: str
 
 
@@ -52,29 +48,29 @@ def changes(view: TraceView, query: Query) -> Changes:
         rank: by default all ranks together.
         step: by default the longest run of consecutive steps.
     """
-    return Changes(_pane(view, query).changes)
+    return Changes(pane_of(view, query.number("rank"), query.number("step")).changes)
 
 
 def whatif(view: TraceView, query: Query) -> WhatIf | Refused:
-    """How changes would affect the step, with the simulated timelines without and with them.
+    """How changes would affect the step.
 
     Query:
         changes: one a line, as on the command line (`bandwidth:factor=2`), in order of
             application; by default none, which shows the replay.
         rank: by default all ranks together.
         step: by default the longest run of consecutive steps.
-        most: rectangles in each timeline, by default 2,000, at most 20,000.
     """
-    asked = [text for text in query.text("changes").split("\n") if text]
-    most = min(query.number("most") or _DEFAULT_RECTANGLES, _MAX_RECTANGLES)
-    pane = _pane(view, query)
     try:
-        found = pane.answer(asked, most)
+        return WhatIf(pane_of(view, query.number("rank"), query.number("step")).answer(requested(query)))
     except (ChangeError, GraphError) as refusal:
-        return Refused(None, None, str(refusal))
-    return WhatIf(found.answer, found.timeline)
+        return Refused(None, str(refusal))
 
 
-def _pane(view: TraceView, query: Query) -> Pane:
-    scope = query.number("rank"), query.number("step")
-    return view.cached(("what-ifs", *scope), lambda: Pane(view.trace, *scope))
+def requested(query: Query) -> list[str]:
+    """The changes that a request names."""
+    return [text for text in query.text("changes").split("\n") if text]
+
+
+def pane_of(view: TraceView, rank: int | None, step: int | None) -> Pane:
+    """The what-ifs of a rank and a step, or of all; their graph is built once."""
+    return view.cached(("what-ifs", rank, step), lambda: Pane(view.trace, rank, step))

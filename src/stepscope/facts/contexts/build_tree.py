@@ -1,6 +1,8 @@
 """The calling-context tree of an annotated trace."""
 
 from collections.abc import Iterator
+from functools import lru_cache
+from math import prod
 from typing import Any
 
 import msgspec
@@ -247,8 +249,8 @@ class _Launch(msgspec.Struct):
 
     def values(self) -> tuple[float | None, ...]:
         """The values in the order of `LAUNCH_METRICS`."""
-        blocks = None if self.grid is None else float(np.prod(self.grid))
-        threads = None if blocks is None or self.block is None else blocks * float(np.prod(self.block))
+        blocks = None if self.grid is None else prod(self.grid)
+        threads = None if blocks is None or self.block is None else blocks * prod(self.block)
         occupancy = None if self.occupancy is None else self.occupancy / 100
         return blocks, threads, self.registers, self.shared_bytes, occupancy
 
@@ -274,6 +276,7 @@ def launch_metrics(trace: Trace, kernels: Ids) -> Iterator[tuple[str, Ids, Float
             yield name, kernels[order[known]], values[known]
 
 
+@lru_cache(maxsize=1 << 14)  # kernels are launched alike again and again
 def _values(text: bytes) -> tuple[float | None, ...]:
     try:
         return _DECODER.decode(text).values()

@@ -10,7 +10,7 @@ import numpy as np
 from stepscope.base.arrays import Floats, Ids, IntArray, Times
 from stepscope.errors import TraceError
 from stepscope.facts.annotate.device.idle import busiest_device, cause_names
-from stepscope.facts.annotate.links.launches import device_work, launch_of, on_host
+from stepscope.facts.annotate.links.launches import device_work, launching_operator, on_host
 from stepscope.facts.annotate.modules.costs import subtree_totals
 from stepscope.facts.annotate.steps.step_table import (
     no_such_rank,
@@ -181,18 +181,8 @@ def _operators(trace: Trace, work: _StepWork) -> Sample:
     names = trace.events.text("name")
     if not work.on_device:
         return work.by(names)
-    caller = _launching_operator(trace)
+    caller = launching_operator(trace)
     return work.by(Text(np.where(caller >= 0, names.codes[caller], -1), names.values))
-
-
-def _launching_operator(trace: Trace) -> Ids:
-    """The innermost operator or range around the launch of each event, or -1."""
-    events = trace.events
-    caller = launch_of(trace).astype(np.int64)
-    runtime = events.text("category").mask("runtime")
-    while (rising := (caller >= 0) & runtime[caller]).any():
-        caller[rising] = events["parent"][caller[rising]]
-    return caller
 
 
 def _modules(trace: Trace, work: _StepWork) -> Sample:

@@ -1,7 +1,4 @@
-"""What the page's what-if pane shows: the changes, a prediction, and two simulated timelines.
-
-In a timeline, tasks too short to see are merged, so that it has few rectangles.
-"""
+"""What the page shows of what-ifs: the changes, a prediction, and two simulated timelines."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -9,16 +6,16 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
-from stepscope.base.arrays import Ids, Times
+from stepscope.base.arrays import Ids
 from stepscope.errors import StepscopeError
+from stepscope.facts.timeline.pairs import PairThread, Pieces, Rectangles, align, paired
 from stepscope.graph import Graph, Simulation
 from stepscope.models.whatif import CHANGES, Change, Prediction, Request, parse_request
 from stepscope.models.whatif.change import Parameter
 from stepscope.models.whatif.prediction import Baseline
 from stepscope.models.whatif.ranking import graph_of
+from stepscope.trace.sets import Interner
 from stepscope.trace.trace import Trace
-
-_FINEST = 64  # the first resolution is so many times finer than one rectangle per slot
 
 
 class ListedChange(msgspec.Struct, frozen=True):
@@ -36,49 +33,6 @@ class ListedChange(msgspec.Struct, frozen=True):
     reason: str
 
 
-class SimulatedThread(msgspec.Struct, frozen=True):
-    """A row of both timelines."""
-
-    name: str
-    kind: str
-    rank: int
-
-
-class Rectangles(msgspec.Struct, frozen=True):
-    """A simulated timeline: columns of equal length, by thread and time.
-
-    Attributes:
-        length_us: of all steps together.
-        thread: threads.id.
-        name, stage, kind: of the longest task that a rectangle merges; null if it has none.
-        tasks: how many tasks a rectangle merges.
-    """
-
-    length_us: float
-    thread: list[int]
-    start_us: list[float]
-    duration_us: list[float]
-    name: list[str | None]
-    stage: list[str | None]
-    kind: list[str | None]
-    tasks: list[int]
-
-
-class SimulatedTimelines(msgspec.Struct, frozen=True):
-    """The steps simulated without and with the changes."""
-
-    threads: list[SimulatedThread]
-    before: Rectangles
-    after: Rectangles
-
-
-class PaneAnswer(msgspec.Struct, frozen=True):
-    """A prediction, as `stepscope whatif --json` prints it, and the timelines."""
-
-    answer: Prediction
-    timeline: SimulatedTimelines
-
-
 class Pane:
     """The what-ifs of one trace; the graph is built once.
 
@@ -92,7 +46,6 @@ class Pane:
 
     def __init__(self, trace: Trace, rank: int | None = None, step: int | None = None) -> None:
         self._baseline = Baseline(graph_of(trace, step, rank))
-        self._drawn: dict[int, Rectangles] = {}
 
     @property
     def graph(self) -> Graph:
@@ -113,8 +66,8 @@ class Pane:
             for change in CHANGES.values()
         ]
 
-    def answer(self, changes: Sequence[str], most: int = 2000) -> PaneAnswer:
-        """The prediction, and the timelines before and after.
+    def answer(self, changes: Sequence[str]) -> Prediction:
+        """The prediction, as `stepscope whatif --json` prints it.
 
         Args:
             changes: as on the command line (`bandwidth:factor=2`), in the order of application.
@@ -122,15 +75,40 @@ class Pane:
         Raises:
             ChangeError: if there is no such change or one does not apply, with the reason.
         """
-        requests = [parse_request(text, CHANGES) for text in changes]
-        prediction, after = self._baseline.predict(requests)
-        if most not in self._drawn:
-            self._drawn[most] = rectangles(self._baseline.simulation, most)
-        threads = after.graph.threads
-        facts = zip(threads.text("name"), threads.text("kind"), threads["rank"], strict=True)
-        rows = [SimulatedThread(name or "", kind or "", int(rank)) for name, kind, rank in facts]
-        timeline = SimulatedTimelines(rows, self._drawn[most], rectangles(after, most))
-        return PaneAnswer(prediction, timeline)
+        return self._baseline.predict(_parsed(changes))[0]
+
+    def timelines(
+        self, changes: Sequence[str], rank: int, most: int
+    ) -> tuple[list[PairThread], Rectangles, Rectangles]:
+        """The steps of a rank simulated without and with the changes, since its first task.
+
+        A task's partner is the task of the same event; changes add and remove tasks.
+
+        Args:
+            changes, rank: as `answer` has them, and one of the graph's.
+            most: rectangles of each timeline.
+
+        Raises:
+            ChangeError: if there is no such change or one does not apply, with the reason.
+        """
+        before, after = self._baseline.simulation, self._baseline.predict_time(_parsed(changes))[1]
+        rows = [_tasks_of(simulation, rank) for simulation in (before, after)]
+        begin = _extent_of(before, rank)[0]
+        names = [_thread_names(simulation) for simulation in (before, after)]
+        threads: Interner[PairThread] = Interner()
+        sides = [
+            _pieces(
+                simulation,
+                some,
+                _extent_of(simulation, rank)[1],
+                begin,
+                threads.codes(known).astype(np.int64),
+            )
+            for simulation, some, known in zip((before, after), rows, names, strict=True)
+        ]
+        partner = align([sides[0].event], [sides[1].event], [1])
+        partner[sides[0].event < 0] = -1
+        return list(threads), *paired(sides[0], sides[1], partner, most)
 
     def _applies(self, change: Change) -> tuple[bool, str]:
         if change.needed:
@@ -142,85 +120,44 @@ class Pane:
         return True, ""
 
 
-def rectangles(simulation: Simulation, most: int) -> Rectangles:
-    """At most `most` rectangles for the tasks of a simulation.
+def _parsed(changes: Sequence[str]) -> list[Request]:
+    return [parse_request(text, CHANGES) for text in changes]
 
-    Tasks shorter than a resolution are merged with their neighbors on the thread, across gaps no
-    longer than it; the finest resolution with few enough rectangles counts. Tasks without length
-    are left out.
 
-    Args:
-        most: the maximum; a thread with work has at least one.
-    """
+def _tasks_of(simulation: Simulation, rank: int) -> Ids:
+    """The tasks of a rank that take time, by thread and start."""
+    tasks, of_rank = simulation.graph.tasks, simulation.graph.threads["rank"] == rank
+    rows = np.flatnonzero((tasks["duration_ns"] > 0) & of_rank[tasks["thread"]])
+    return rows[np.lexsort((simulation.start_ns[rows], tasks["thread"][rows]))]
+
+
+def _extent_of(simulation: Simulation, rank: int) -> tuple[int, int]:
+    """When the first step of a rank begins, and when its last task ends."""
     tasks = simulation.graph.tasks
-    rows = np.flatnonzero(tasks["duration_ns"] > 0)
-    rows = rows[np.lexsort((simulation.start_ns[rows], tasks["thread"][rows]))]
-    length_us = simulation.last_end_ns / 1000
-    if not len(rows):
-        return Rectangles(length_us, [], [], [], [], [], [], [])
-    start, end = simulation.start_ns[rows], simulation.end_ns[rows]
-    first, count, longest = merged_intervals(tasks["thread"][rows], start, end, most)
-    longest = rows[longest]
-    names, stages, kinds = (list(tasks.text(one).take(longest)) for one in ("name", "stage", "kind"))
-    return Rectangles(
-        length_us=length_us,
-        thread=tasks["thread"][rows[first]].tolist(),
-        start_us=(start[first] / 1000).tolist(),
-        duration_us=((np.maximum.reduceat(end, first) - start[first]) / 1000).tolist(),
-        name=names,
-        stage=stages,
-        kind=kinds,
-        tasks=count.tolist(),
+    own = (simulation.graph.threads["rank"] == rank)[tasks["thread"]]
+    begins = simulation.start_ns[own & (tasks["mark"] > 0)]
+    return int(begins.min(initial=begins.max(initial=0))), int(simulation.end_ns[own].max(initial=0))
+
+
+def _thread_names(simulation: Simulation) -> list[PairThread]:
+    threads = simulation.graph.threads
+    facts = zip(threads.text("name"), threads.text("kind"), threads["rank"].tolist(), strict=True)
+    return [PairThread(name or "", kind or "", rank) for name, kind, rank in facts]
+
+
+def _pieces(simulation: Simulation, rows: Ids, end: int, begin: int, threads: Ids) -> Pieces:
+    """Tasks of a simulation since its begin; `threads` is the row of each of its threads."""
+    tasks = simulation.graph.tasks
+    thread = tasks["thread"][rows].astype(np.int64)
+    names, kinds = tasks.text("name"), tasks.text("kind")
+    return Pieces(
+        length_ns=end - begin,
+        thread=threads[thread],
+        start_ns=simulation.start_ns[rows] - begin,
+        end_ns=simulation.end_ns[rows] - begin,
+        label=thread,
+        stage=tasks.text("stage").codes[rows].astype(np.int64),
+        event=tasks["event"][rows].astype(np.int64),
+        names=lambda some: list(names.take(rows[some])),
+        kinds=lambda some: list(kinds.take(rows[some])),
     )
-
-
-def _in_order(simulation: Simulation) -> Ids:
-    visible = np.flatnonzero(simulation.graph.tasks["duration_ns"] > 0)
-    thread = simulation.graph.tasks["thread"][visible]
-    return visible[np.lexsort((simulation.start_ns[visible], thread))]
-
-
-def _firsts(label: Ids, start: Times, end: Times, width: int) -> Ids:
-    """The first interval of each merged one, at a resolution of `width` ns."""
-    short = end - start < width
-    together = (label[1:] == label[:-1]) & short[1:] & short[:-1]
-    together &= start[1:] - end[:-1] <= width
-    # A run of short intervals is cut now and then, so that its content stays visible.
-    together &= start[1:] // (16 * width) == start[:-1] // (16 * width)
-    return np.flatnonzero(np.append(True, ~together))
-
-
-def merged_intervals(label: Ids, start: Times, end: Times, most: int) -> tuple[Ids, Ids, Ids]:
-    """The first of the intervals that each rectangle merges, their number, and the longest."""
-    first = merge_short(label, start, end, most)
-    count = np.diff(np.append(first, len(label)))
-    group = np.repeat(np.arange(len(first)), count)
-    order = np.lexsort((start - end, group))
-    return first, count, order[np.searchsorted(group, np.arange(len(first)))]
-
-
-def merge_short(label: Ids, start: Times, end: Times, most: int) -> Ids:
-    """Merge intervals too short to see with their neighbors, until few enough are left.
-
-    Args:
-        label: only neighbors with the same label are merged, shape (n,), n at least 1.
-        start, end: ns, shape (n,), in order of time for each row that is drawn.
-        most: the maximum; each label that has an interval keeps at least one.
-
-    Returns:
-        The first interval of each merged one, shape (merged,).
-
-    Example:
-        >>> import numpy as np
-        >>> start = np.array([0, 2, 4, 100])
-        >>> merge_short(np.zeros(4, int), start, start + 1, 2).tolist()
-        [0, 3]
-    """
-    width = max(int(end.max() - start.min()) // (most * _FINEST), 1)
-    first = np.arange(len(start))
-    while len(first) > most:
-        joined = _firsts(label, start, end, width)
-        if width > end.max():
-            return joined
-        first, width = joined, width * 2
-    return first

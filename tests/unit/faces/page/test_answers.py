@@ -379,7 +379,7 @@ def test_a_question_of_another_name_is_refused(trace: TraceView) -> None:
 
 # About what this trace does not have.
 OTHERS = {name for name in ROUTES if name.startswith("memory")}
-OTHERS |= {"select", "path", "source", "diff", "query"}
+OTHERS |= {"select", "path", "source", "diff", "pair", "query"}
 
 
 @pytest.mark.parametrize("name", [name for name in ROUTES if name not in OTHERS])

@@ -100,8 +100,13 @@ def test_any_two_ranks_are_compared_and_drawn() -> None:
     for rank, against in permutations(range(3), 2):
         key = request_key("diff", rank=str(rank), against_rank=str(against))
         assert answers[key] == ask(job, "diff", rank=rank, against_rank=against)
-    for rank in range(3):
-        assert answers[f"outline?rank={rank}"] == ask(job, "outline", rank=rank)
+    first, step = (answers["overview"][name] for name in ("rank", "start"))
+    shown = {"rank": first, "step": int(step[1:].split(".")[0])}
+    for other in {0, 1, 2} - {first}:
+        query = {**shown, "against_rank": other}
+        assert answers[request_key("pair", **{key: str(value) for key, value in query.items()})] == ask(
+            job, "pair", **query
+        )
 
 
 def test_comparisons_that_have_no_room_are_told() -> None:
@@ -115,7 +120,7 @@ def test_comparisons_that_have_no_room_are_told() -> None:
 
 def test_one_rank_is_compared_with_nothing(trace: TraceView) -> None:
     found = written(trace)
-    assert not any(key.startswith(("diff", "outline")) for key in found["answers"])
+    assert not any(key.startswith(("diff", "pair")) for key in found["answers"])
     assert not any("comparison" in text for text in found["left_out"])
 
 
@@ -130,8 +135,8 @@ def test_another_trace_is_compared_with_each_of_its_ranks_and_drawn() -> None:
     for rank in range(2):
         key = f"diff?against=before&against_rank={rank}&rank=0"
         assert answers[key] == ask(now, "diff", against="before", against_rank=rank, rank=0)
-        assert answers[f"before/outline?rank={rank}"] == ask(before, "outline", rank=rank)
-    assert answers["outline?rank=0"] == ask(now, "outline", rank=0)
+    shown = {"rank": 0, "step": 1}
+    assert answers["pair?against=before&rank=0&step=1"] == ask(now, "pair", against="before", **shown)
     graph = answers["contexts?against=before&by=cpu&rank=0"]
     assert graph["boxes"] == ask(now, "contexts", against="before", by="cpu", rank=0)["boxes"]
     assert (own["state"], other["state"], other["id"]) == ("ready", "compared", "before")

@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import type { Store } from "../../state/store";
-import { findingsOf, gainText, showFinding } from "../findings";
+import { findingsOf, gainText, showFinding, tryChanges } from "../findings";
 
 const SHOW_EVENT = "Mark its evidence and go to the longest";
 const SHOW_PLACE = "Show the line, or its boxes in the flame graph";
@@ -59,7 +59,7 @@ export function FirstFinding({ store }: { store: Store }): JSX.Element | null {
           <button
             type="button"
             title={first.changes.join(" ")}
-            onClick={() => store.set({ pane: "whatif", changes: first.changes })}
+            onClick={() => tryChanges(store, first.changes)}
           >
             Try it
           </button>

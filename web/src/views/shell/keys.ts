@@ -13,55 +13,82 @@ import { SEARCH_BOX } from "./search";
 
 /** Keys that work wherever nothing is being typed. */
 export function pressed(store: Store, event: KeyboardEvent): void {
+  if (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !event.altKey) {
+    store.paletteShown.value = !store.paletteShown.value;
+    event.preventDefault();
+    return;
+  }
   if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+  if (store.paletteShown.value) return;
   if (store.helpShown.value && event.key !== "?") return; // the page is behind it
   if (event.key === "Escape" && store.view.value.area) {
     store.set({ area: null });
     event.preventDefault();
     return;
   }
-  const act = ACTIONS[event.key] ?? paneKey(store, event.key);
+  const act = ACTIONS[event.key]?.run ?? paneKey(store, event.key);
   if (act) {
     act(store);
     event.preventDefault();
   } else if (event.target === document.body) walk(store, event);
 }
 
-const ACTIONS: Record<string, (store: Store) => void> = {
-  "/": () => {
-    const box = document.getElementById(SEARCH_BOX) as HTMLInputElement | null;
-    box?.focus();
-    box?.select();
+/** An action with its name in the palette. */
+interface Action {
+  name: string;
+  run: (store: Store) => void;
+}
+
+export const ACTIONS: Record<string, Action> = {
+  "/": { name: "Search", run: focusSearch },
+  "?": {
+    name: "Keys and terms",
+    run: (store) => (store.helpShown.value = !store.helpShown.value),
   },
-  "?": (store) => (store.helpShown.value = !store.helpShown.value),
-  e: (store) => store.set({ every: !store.view.value.every }),
-  w: (store) => zoomBy(axisOf(store), ZOOM_STEP),
-  s: (store) => zoomBy(axisOf(store), 1 / ZOOM_STEP),
-  a: (store) => panBy(axisOf(store), -PAN_STEP),
-  d: (store) => panBy(axisOf(store), PAN_STEP),
-  f: (store) => fit(store),
-  "[": (store) => walkSteps(store, -1),
-  "]": (store) => walkSteps(store, 1),
-  "0": (store) => axisOf(store).showAll(),
-  m: (store) => store.set({ oneStep: !store.view.value.oneStep }),
-  t: (store) => store.set({ asTable: !store.view.value.asTable }),
-  c: (store) => void store.descend(),
-  g: (store) => void store.longestKernel(),
-  n: (store) => {
-    const time = pointerTime.peek();
-    if (time !== null) noteMoment(store, time);
-    else if (store.place.value) noteChosen(store);
-    else
-      store.notice.value =
-        "Point at a moment of the timeline, or select an operation, to note something.";
+  e: {
+    name: "All threads and ranks",
+    run: (store) => store.set({ every: !store.view.value.every }),
   },
-  l: toggleTheme,
-  p: (store) => {
-    const path = store.view.value.chosen || store.view.value.path;
-    if (!path || !store.host.live) return;
-    openInPerfetto(store, path).catch((error: Error) => (store.notice.value = error.message));
+  w: { name: "Zoom in", run: (store) => zoomBy(axisOf(store), ZOOM_STEP) },
+  s: { name: "Zoom out", run: (store) => zoomBy(axisOf(store), 1 / ZOOM_STEP) },
+  a: { name: "Move left", run: (store) => panBy(axisOf(store), -PAN_STEP) },
+  d: { name: "Move right", run: (store) => panBy(axisOf(store), PAN_STEP) },
+  f: { name: "Zoom to what is selected", run: fit },
+  "[": { name: "Previous step", run: (store) => walkSteps(store, -1) },
+  "]": { name: "Next step", run: (store) => walkSteps(store, 1) },
+  "0": { name: "Zoom to the whole level", run: (store) => axisOf(store).showAll() },
+  m: { name: "This step only", run: (store) => store.set({ oneStep: !store.view.value.oneStep }) },
+  t: {
+    name: "Timeline as a table",
+    run: (store) => store.set({ asTable: !store.view.value.asTable }),
   },
+  c: { name: "Slowest on CPU", run: (store) => void store.descend() },
+  g: { name: "Longest kernel", run: (store) => void store.longestKernel() },
+  n: { name: "Note", run: note },
+  l: { name: "Light or dark", run: toggleTheme },
+  p: { name: "Open in Perfetto", run: toPerfetto },
 };
+
+function focusSearch(): void {
+  const box = document.getElementById(SEARCH_BOX) as HTMLInputElement | null;
+  box?.focus();
+  box?.select();
+}
+
+function note(store: Store): void {
+  const time = pointerTime.peek();
+  if (time !== null) noteMoment(store, time);
+  else if (store.place.value) noteChosen(store);
+  else
+    store.notice.value =
+      "Point at a moment of the timeline, or select an operation, to note something.";
+}
+
+function toPerfetto(store: Store): void {
+  const path = store.view.value.chosen || store.view.value.path;
+  if (!path || !store.host.live) return;
+  openInPerfetto(store, path).catch((error: Error) => (store.notice.value = error.message));
+}
 
 /** Zooms to the area, or to the chosen operation, or back to the whole level. */
 function fit(store: Store): void {

@@ -14,6 +14,7 @@ import { Header } from "./header";
 import { FirstFinding, Headline } from "./headline";
 import { Help } from "./help";
 import { pressed } from "./keys";
+import { Palette } from "./palette";
 import { Waiting } from "./waiting";
 
 const NOTICE_MS = 6000;
@@ -32,6 +33,7 @@ export function Shell({ store }: { store: Store }): JSX.Element {
       <Body store={store} />
       <Foot store={store} />
       <Help store={store} />
+      <Palette store={store} />
       <Notice store={store} />
     </div>
   );

@@ -41,7 +41,7 @@ export function OverviewStrip(props: {
   return (
     <div class="overview-strip">
       <span class="dim" style={{ width: `${gutter.value}px` }}>
-        trace {duration(whole.to)}
+        trace {duration(axis.about.value.value?.end_ns ?? whole.to)}
       </span>
       <div
         class="overview-room"

@@ -3,11 +3,14 @@ import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import type { StepRow } from "../../api/types";
 import { duration, plural } from "../../base/format";
 import { stepOf } from "../../base/path";
+import type { Piece } from "../../model/tiles";
 import { stepAt, stepBeside, stepGrid } from "../../model/steps";
 import { textMeasure } from "../../render/canvas2d";
 import { FONT_SMALL } from "../../render/fitted";
 import type { Palette } from "../../render/palette";
-import { drawSteps, stripHeight } from "../../render/steps";
+import { drawRanks, mapHeight, MOST_ROWS } from "../../render/ranks";
+import { BARS_PX, drawSteps } from "../../render/steps";
+import type { AxisState } from "../../state/axis";
 import type { Store } from "../../state/store";
 import { gutter } from "./scene";
 
@@ -24,55 +27,120 @@ export function walkSteps(store: Store, by: 1 | -1): void {
   if (next) store.open(next.id, "");
 }
 
-/** All steps of all ranks, to walk along: a click opens one. */
-export function StepStrip(props: {
+interface StripProps {
   store: Store;
+  axis: AxisState;
   width: number;
   palette: Palette;
-}): JSX.Element | null {
-  const { store, width, palette } = props;
-  const steps = store.overview.value.value?.steps;
-  const grid = useMemo(() => stepGrid(steps ?? []), [steps]);
-  const canvas = useRef<HTMLCanvasElement>(null);
+}
+
+/** The steps of a rank, or what all ranks do in the visible time: a click opens one. */
+export function StepStrip(props: StripProps): JSX.Element | null {
+  const { store } = props;
+  const { steps, ranks = [] } = store.overview.value.value ?? {};
   const now = stepNow(store);
-  const open = now ? `s${now.step}.${now.rank}` : "";
-  const height = stripHeight(grid);
-  useLayoutEffect(() => {
-    if (canvas.current)
-      drawSteps(canvas.current, { grid, width, palette, open, measure: textMeasure(FONT_SMALL) });
-  }, [grid, width, palette, open]);
   if (!steps || steps.length < 2 || !now) return null;
-  const meet = (event: MouseEvent) => {
-    const column = Math.floor((event.offsetX / width) * grid.numbers.length);
-    return stepAt(grid, Math.floor((event.offsetY / height) * grid.ranks.length), column);
-  };
-  const length = steps.find((one) => one.id === open)?.runtime_ns ?? 0;
-  const several = grid.ranks.length > 1;
+  const several = ranks.length > 1;
+  const length = steps.find((one) => one.id === `s${now.step}.${now.rank}`)?.runtime_ns ?? 0;
+  const narrow = gutter.value < 120;
   return (
     <div class="step-strip">
       <span class="step-walk" style={{ width: `${gutter.value}px` }}>
         <Walk store={store} by={-1} />
         <span class="dim" title={duration(length)}>
-          {gutter.value < 120 ? now.step : `step ${now.step}`}
-          {several && gutter.value >= 120 && `, rank ${now.rank}`}
+          {narrow ? now.step : `step ${now.step}`}
+          {several && !narrow && `, rank ${now.rank}`}
         </span>
         <Walk store={store} by={1} />
       </span>
-      <canvas
-        ref={canvas}
-        role="img"
-        aria-label={`${plural(steps.length, "step")}; step ${now.step}${several ? ` of rank ${now.rank}` : ""} is open`}
-        style={{ width: `${width}px`, height: `${height}px` }}
-        onPointerMove={(event) => {
-          const step = meet(event);
-          event.currentTarget.title = step ? stepTitle(step, several) : "";
-        }}
-        onClick={(event) => {
-          const step = meet(event);
-          if (step) store.open(step.id, "");
-        }}
-      />
+      {several ? <RankMap {...props} now={now} /> : <Bars {...props} steps={steps} now={now} />}
     </div>
+  );
+}
+
+interface Now {
+  rank: number;
+  step: number;
+}
+
+function Bars(props: StripProps & { steps: readonly StepRow[]; now: Now }): JSX.Element {
+  const { store, width, palette, steps, now } = props;
+  const grid = useMemo(() => stepGrid(steps), [steps]);
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const open = `s${now.step}.${now.rank}`;
+  useLayoutEffect(() => {
+    drawSteps(canvas.current!, { grid, width, palette, open, measure: textMeasure(FONT_SMALL) });
+  }, [grid, width, palette, open]);
+  const meet = (event: MouseEvent): StepRow | undefined =>
+    stepAt(grid, 0, Math.floor((event.offsetX / width) * grid.numbers.length));
+  return (
+    <canvas
+      ref={canvas}
+      role="img"
+      aria-label={`${plural(steps.length, "step")}; step ${now.step} is open`}
+      style={{ width: `${width}px`, height: `${BARS_PX}px` }}
+      onPointerMove={(event) => {
+        const step = meet(event);
+        event.currentTarget.title = step ? stepTitle(step, false) : "";
+      }}
+      onClick={(event) => {
+        const step = meet(event);
+        if (step) store.open(step.id, "");
+      }}
+    />
+  );
+}
+
+/** A map of ranks by the time on the axis; of very many, some with the slowest among them. */
+function RankMap({ store, axis, width, palette, now }: StripProps & { now: Now }): JSX.Element {
+  const { steps = [], ranks = [], job } = store.overview.value.value ?? {};
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const slowest = job?.slowest_rank ?? -1;
+  const [window, arrived] = [axis.window.value, axis.arrived.value];
+  const every = Math.ceil(ranks.length / MOST_ROWS);
+  const shown = ranks.filter(
+    (rank, at) => at % every === 0 || rank === slowest || rank === now.rank,
+  );
+  const height = mapHeight(shown.length);
+  useLayoutEffect(() => {
+    const tracks = axis.about.value.value?.tracks ?? [];
+    const pieces = (rank: number, kind: string): Piece[] => {
+      const track = tracks.find((one) => one.rank === rank && one.kind === kind);
+      return track ? axis.shown(track.id, window, width * devicePixelRatio) : [];
+    };
+    const rows = shown.map((rank) => ({
+      rank,
+      stages: pieces(rank, "stages"),
+      idle: pieces(rank, "idle"),
+    }));
+    drawRanks(canvas.current!, { rows, window, width, palette, open: now.rank, slowest });
+  }, [shown.join(), window.from, window.to, width, palette, arrived, now.rank, slowest]);
+  /** The rank at a point, and its step then: the one that is open where the rank has it. */
+  const meet = (event: MouseEvent): StepRow | undefined => {
+    const rank =
+      shown[Math.min(Math.floor((event.offsetY / height) * shown.length), shown.length - 1)];
+    const time = window.from + (event.offsetX / width) * (window.to - window.from);
+    const mine = steps.filter((one) => one.rank === rank);
+    const then = mine.find((one) => one.start_ns <= time && time < one.start_ns + one.runtime_ns);
+    return then ?? mine.find((one) => one.step === now.step) ?? mine[0];
+  };
+  const which = slowest < 0 ? "" : `; look at rank ${slowest} first`;
+  return (
+    <canvas
+      ref={canvas}
+      role="img"
+      aria-label={`${ranks.length} ranks by time; step ${now.step} of rank ${now.rank} is open${which}`}
+      style={{ width: `${width}px`, height: `${height}px` }}
+      onPointerMove={(event) => {
+        const step = meet(event);
+        const marked = step?.rank === slowest ? ", the rank to look at first" : "";
+        event.currentTarget.title = step ? `${stepTitle(step, true)}${marked}` : "";
+      }}
+      onClick={(event) => {
+        const step = meet(event);
+        if (step) store.open(step.id, "");
+      }}
+    />
   );
 }
 

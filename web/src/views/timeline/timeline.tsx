@@ -23,6 +23,7 @@ import { Legend } from "./legend";
 import { deviceChip, LevelView } from "./level";
 import { Arrows, arrowsOf, launchArrows, openedIn, type Arrow, type Shown } from "./lines";
 import { NoteLane, NoteLines } from "./note_lane";
+import { PairLanes } from "./pair";
 import { OverviewStrip } from "./overview_strip";
 import { StepStrip } from "./step_strip";
 import { Ruler } from "./ruler";
@@ -71,7 +72,8 @@ function Stack({ store }: { store: Store }): JSX.Element {
   const width = useSignal(0);
   const arrows = useSignal<Arrow[]>([]);
   const axis = axisOf(store);
-  const levels = store.levels.value.value ?? NO_LEVELS;
+  const over = store.view.value.over !== "";
+  const levels = over ? NO_LEVELS : (store.levels.value.value ?? NO_LEVELS);
   const window = axis.window.value;
   const palette = usePalette();
   const scenes = useScenes(store, levels, width.value, window, palette);
@@ -105,7 +107,7 @@ function Stack({ store }: { store: Store }): JSX.Element {
     <>
       {about && width.value > 0 && (
         <div class="axis-head">
-          <StepStrip store={store} width={width.value} palette={palette} />
+          <StepStrip store={store} axis={axis} width={width.value} palette={palette} />
           <OverviewStrip
             axis={axis}
             width={width.value}
@@ -138,7 +140,10 @@ function Stack({ store }: { store: Store }): JSX.Element {
               scene={scene}
             />
           ))}
-          {about && width.value > 0 && (
+          {over && about && width.value > 0 && (
+            <PairLanes {...{ store, axis, palette }} width={width.value} />
+          )}
+          {!over && about && width.value > 0 && (
             <Tracks
               {...{ store, axis, about, palette }}
               {...{ rank, every, pinned }}
@@ -147,7 +152,7 @@ function Stack({ store }: { store: Store }): JSX.Element {
           )}
           <NoteLines store={store} axis={axis} width={width.value} />
           <AreaBand store={store} axis={axis} width={width.value} />
-          <Arrows arrows={arrows} />
+          {!over && <Arrows arrows={arrows} />}
         </div>
       </div>
       <Legend levels={levels} about={about} />

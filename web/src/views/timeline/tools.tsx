@@ -3,6 +3,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { beforePaint } from "../../base/frame";
 import { prefixes } from "../../base/path";
 import type { Store } from "../../state/store";
+import { PairSwitch } from "./pair";
 import { SavePicture } from "../save_picture";
 import { RawEvents } from "../raw_events";
 
@@ -13,6 +14,7 @@ export function TimelineTools({ store }: { store: Store }): JSX.Element {
   return (
     <div class="timeline-tools">
       <Way store={store} />
+      <PairSwitch store={store} />
       <span class="tool-group">
         <button
           type="button"

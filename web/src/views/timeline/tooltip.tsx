@@ -1,4 +1,4 @@
-import type { JSX, Ref } from "preact";
+import type { JSX, Ref, RefObject } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { causeName } from "../../base/causes";
 import { duration, moment, percent, plural, sideName, words } from "../../base/format";
@@ -14,14 +14,7 @@ export function Tooltip({ store }: { store: Store }): JSX.Element | null {
   // What was below the pointer may be gone without the pointer having moved.
   const levels = store.view.value.asTable ? null : store.levels.value.value;
   const now = hover.value && levels?.includes(hover.value.level) ? hover.value : null;
-  useLayoutEffect(() => {
-    const at = now ?? hovered.value;
-    if (!at || !box.current) return;
-    const { offsetWidth: width, offsetHeight: height, style } = box.current;
-    const left = Math.min(at.x + 14, innerWidth - width - 8);
-    const below = at.y + 18 + height < innerHeight;
-    style.transform = `translate(${Math.max(left, 8)}px, ${below ? at.y + 18 : at.y - height - 12}px)`;
-  });
+  usePlaceBeside(box, now ?? hovered.value);
   const slice = store.view.value.asTable ? null : hovered.value;
   if (!now && slice) return <SliceTip {...slice} store={store} box={box} />;
   if (!now) return null;
@@ -33,6 +26,20 @@ export function Tooltip({ store }: { store: Store }): JSX.Element | null {
       <FactList facts={facts(now.level, one, hits)} />
     </div>
   );
+}
+
+/** Moves a box next to the pointer, never off the screen. */
+export function usePlaceBeside(
+  box: RefObject<HTMLElement>,
+  at: { x: number; y: number } | null,
+): void {
+  useLayoutEffect(() => {
+    if (!at || !box.current) return;
+    const { offsetWidth: width, offsetHeight: height, style } = box.current;
+    const left = Math.min(at.x + 14, innerWidth - width - 8);
+    const below = at.y + 18 + height < innerHeight;
+    style.transform = `translate(${Math.max(left, 8)}px, ${below ? at.y + 18 : at.y - height - 12}px)`;
+  });
 }
 
 /** A slice of a track. */

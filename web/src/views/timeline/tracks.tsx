@@ -2,7 +2,7 @@ import type { JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { TrackRow } from "../../api/types";
 import { plural } from "../../base/format";
-import type { Span } from "../../model/span";
+import { rounded, type Span } from "../../model/span";
 import { sliceAt, type SliceHit } from "../../model/tiles";
 import { foldedAtFirst, shortNameOf, sideOf } from "../../model/tracks";
 import { textMeasure } from "../../render/canvas2d";
@@ -66,11 +66,12 @@ export function TrackView(props: TrackProps): JSX.Element {
         onPointerLeave={() => (hovered.value = null)}
         onClick={(event) => {
           const found = hit(event);
-          if (found && found.event >= 0) choose(props.store, found.event);
+          if (found && found.event >= 0) chooseEvent(props.store, found.event);
+          else if (found && track.kind === "idle") showCpu(props.store, axis, track.rank, found);
         }}
         onDblClick={(event) => {
           const found = hit(event);
-          if (found) axis.show(roomy(found));
+          if (found) axis.show(roomy(found.start, found.end));
         }}
       >
         <TrackCanvas {...{ axis, track, width, palette, lines, chosen }} />
@@ -127,19 +128,33 @@ function Pin({ axis, track }: { axis: AxisState; track: TrackRow }): JSX.Element
   );
 }
 
-/** A slice with some room around it. */
-function roomy({ start, end }: SliceHit): Span {
-  const rim = Math.max((end - start) / 10, 1);
+/** A part of the axis with some room around it. */
+export function roomy(start: number, end: number, share = 0.1): Span {
+  const rim = Math.max((end - start) * share, 1);
   return { from: start - rim, to: end + rim };
 }
 
 /** Chooses the operation that holds an event; nothing of the timeline moves. */
-function choose(store: Store, event: number): void {
+export function chooseEvent(store: Store, event: number): void {
   void store.goWhere(async (client) => {
     const place = await client.placeOf(event);
     if (!place.path) throw new Error("This slice is outside all steps.");
     return { chosen: place.path, subject: null, file: "", area: null };
   });
+}
+
+/** What the CPU did while a device idled: its statistics, or in a file what it ran halfway. */
+function showCpu(store: Store, axis: AxisState, rank: number, { start, end }: SliceHit): void {
+  const threads = (axis.about.value.value?.tracks ?? []).filter(
+    (one) => one.kind === "cpu" && one.rank === rank,
+  );
+  const tracks = threads.map((one) => one.id);
+  if (store.host.live) return store.set({ area: { ...rounded({ from: start, to: end }), tracks } });
+  for (const one of threads)
+    for (let depth = one.depths - 1; depth >= 0; depth--) {
+      const found = sliceAt(axis.drawn.get(one.id) ?? [], depth, (start + end) / 2, 0);
+      if (found && found.event >= 0) return chooseEvent(store, found.event);
+    }
 }
 
 /** The slice below a point; on a closed track the innermost one. */

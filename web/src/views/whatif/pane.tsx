@@ -2,7 +2,6 @@ import { computed, signal, type ReadonlySignal, type Signal } from "@preact/sign
 import type { JSX } from "preact";
 import type { Changes as Known, Refused, WhatIf } from "../../api/types";
 import { missing, parseRequest } from "../../model/changes";
-import type { Span } from "../../model/span";
 import { latest } from "../../state/latest";
 import { perStore } from "../../state/per_store";
 import type { Store } from "../../state/store";
@@ -10,19 +9,9 @@ import { WithAnswer } from "../../widgets/answer";
 import type { Pane } from "../pane";
 import { ChangeList } from "./changes";
 import { Figures } from "./figures";
-import { Timelines, type Titles } from "../two_timelines";
 
 /** Of several ranks, the one on screen alone, not all together. */
 const aloneOf = perStore((): Signal<boolean> => signal(false));
-
-/** The part of the timelines on screen; null for all of them. */
-const zoomOf = perStore((): Signal<Span | null> => signal(null));
-
-/** As many rectangles as the server tells, for looking closely; by default there are fewer. */
-const MOST_RECTANGLES = 20_000;
-const mostOf = perStore((store) =>
-  computed(() => (zoomOf(store).value ? MOST_RECTANGLES : undefined)),
-);
 
 interface Asked {
   rank: number | undefined;
@@ -60,9 +49,9 @@ const readyOf = perStore((store) =>
 const answerOf = perStore((store) =>
   latest(() => {
     const [client, asked] = [store.client.value, askedOf(store).value];
-    const [changes, most] = [readyOf(store).value, mostOf(store).value];
+    const changes = readyOf(store).value;
     if (!client || !asked) return null;
-    return client.ask<WhatIf | Refused>("whatif", { ...asked, changes, most }).then(applied);
+    return client.ask<WhatIf | Refused>("whatif", { ...asked, changes }).then(applied);
   }),
 );
 
@@ -79,11 +68,6 @@ export const whatif: Pane = {
   View: ({ store }) => <Panel store={store} />,
 };
 
-const TITLES: Titles = {
-  before: { name: "Measured", note: ", as replayed" },
-  after: { name: "Predicted", note: "" },
-};
-
 function Panel({ store }: { store: Store }): JSX.Element {
   const answer = answerOf(store);
   return (
@@ -93,18 +77,26 @@ function Panel({ store }: { store: Store }): JSX.Element {
         <WithAnswer answer={answer} waiting="Building and simulating the dependency graph…">
           {(value) => (
             <Figures answer={value.answer}>
-              <Timelines
-                timeline={value.timeline}
-                titles={TITLES}
-                label="Measured and predicted timeline"
-                changed={value.answer.changes.length > 0}
-                zoom={zoomOf(store)}
-              />
+              {value.answer.changes.length > 0 && <InTimeline store={store} />}
             </Figures>
           )}
         </WithAnswer>
       </section>
     </div>
+  );
+}
+
+/** Shows the step on screen above its prediction, or no longer. */
+function InTimeline({ store }: { store: Store }): JSX.Element {
+  const shown = store.view.value.over === "predicted";
+  return (
+    <button
+      type="button"
+      aria-pressed={shown}
+      onClick={() => store.set({ over: shown ? "" : "predicted" })}
+    >
+      Predicted timeline
+    </button>
   );
 }
 

@@ -114,6 +114,16 @@ def launch_of(trace: Trace) -> Ids32:
     return caller
 
 
+def launching_operator(trace: Trace) -> Ids:
+    """The innermost operator or range around the launch of each event, or -1."""
+    events = trace.events
+    caller = launch_of(trace).astype(np.int64)
+    runtime = events.text("category").mask("runtime")
+    while (rising := (caller >= 0) & runtime[caller]).any():
+        caller[rising] = events["parent"][caller[rising]]
+    return caller
+
+
 def _by_correlation(events: Table, device: Ids32) -> Ids32:
     """The outermost runtime call with the same correlation id, or -1."""
     calls = np.flatnonzero(events.text("category").mask("runtime") & (events["correlation"] >= 0))

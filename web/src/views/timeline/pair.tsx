@@ -1,0 +1,403 @@
+import { useSignal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import type { Pair } from "../../api/types";
+import { causeName } from "../../base/causes";
+import { duration, moment, percent, plural, words } from "../../base/format";
+import { stepOf } from "../../base/path";
+import {
+  differences,
+  isAlone,
+  lengthOf,
+  lostIn,
+  neighbor,
+  partnerOf,
+  rectangleAt,
+  rowsOf,
+  sidesOf,
+  spanOf,
+  type Row,
+  type Side,
+  type Spot,
+} from "../../model/pair";
+import { shortNameOf, sideOf } from "../../model/tracks";
+import { textMeasure } from "../../render/canvas2d";
+import { FONT_SMALL } from "../../render/fitted";
+import type { Palette } from "../../render/palette";
+import { drawPair, GAP_PX, LANE_PX, PAIR_PX } from "../../render/pair";
+import type { AxisState } from "../../state/axis";
+import { choiceOf, othersOf, pairOf, selectedPiece } from "../../state/pair";
+import type { Store } from "../../state/store";
+import type { Over } from "../../state/url";
+import { ErrorLine } from "../../widgets/answer";
+import { FactList } from "../../widgets/fact_list";
+import { findingsOf } from "../findings";
+import { deviceChip } from "./level";
+import { gutter } from "./scene";
+import { usePlaceBeside } from "./tooltip";
+import { chooseEvent, roomy } from "./tracks";
+
+/** Threads that work less than this share of the time are shown on demand. */
+const HARDLY = 0.01;
+const REACH_PX = 2;
+/** So much of its own length is shown around a difference. */
+const AROUND = 6;
+
+/** What lies below the step on screen: nothing, its prediction, or a step of another run or rank. */
+export function PairSwitch({ store }: { store: Store }): JSX.Element {
+  const { over } = store.view.value;
+  const here = store.client.value?.trace;
+  const others = othersOf(store);
+  const { itself } = choiceOf(store).value;
+  const runs = others.filter((one) => one.id !== here);
+  const button = (text: string, hint: string, on: boolean, set: () => void): JSX.Element => (
+    <button type="button" aria-pressed={on} title={hint} onClick={set}>
+      {text}
+    </button>
+  );
+  return (
+    <span class="tool-group" role="group" aria-label="Timeline shows">
+      {button("Measured", "The step as it was recorded", over === "", () => showOver(store, ""))}
+      {button("Predicted", "The step above its prediction with the what-if changes", over === "predicted", () => showOver(store, "predicted"))}
+      {runs.length > 0 && button("Other run", "The step above one of another open trace", over === "other" && !itself, () => showOther(store, runs[0]!.id))}
+      {runs.length < others.length && button("Other rank", "The step above the same step of another rank", over === "other" && itself, () => showOther(store, here!))}
+    </span>
+  ); // prettier-ignore
+}
+
+/** A step has to be open: by default the one that the trace begins with. */
+function showOver(store: Store, over: Over): void {
+  const { path, changes } = store.view.value;
+  const start = path ? {} : { path: store.overview.value.value?.start ?? "", window: null };
+  const first = findingsOf(store).value.value?.findings.find((one) => one.changes.length);
+  const wanted = over === "predicted" && !changes.length && first;
+  const [embedded] = store.host.whatIfs.filter(Boolean);
+  const asked = !wanted ? {} : { changes: embedded ? embedded.split("\n") : first.changes };
+  store.set({ ...start, ...asked, over });
+}
+
+function showOther(store: Store, against: string): void {
+  const { flame } = store.view.value;
+  const known = flame.against === against || choiceOf(store).value.against === against;
+  store.set(known ? {} : { flame: { ...flame, against, zoom: null }, againstRank: null });
+  showOver(store, "other");
+}
+
+interface PairProps {
+  store: Store;
+  axis: AxisState;
+  width: number;
+  palette: Palette;
+}
+
+/** The step on screen and another one, lane above lane on the one axis, joined piece by piece. */
+export function PairLanes(props: PairProps): JSX.Element {
+  const { store } = props;
+  const { value, error, loading } = pairOf(store).value;
+  const { over, changes } = store.view.value;
+  if (error) return <ErrorLine text={error} />;
+  if (value) return <Lanes {...props} pair={value} busy={loading} />;
+  if (over === "predicted" && !changes.length)
+    return (
+      <p class="note">
+        No change is switched on.{" "}
+        <button type="button" onClick={() => store.set({ pane: "whatif" })}>
+          Choose a change
+        </button>
+      </p>
+    );
+  return <p class="note">{over === "predicted" ? "Simulating…" : "Pairing the steps…"}</p>;
+}
+
+function Lanes(props: PairProps & { pair: Pair; busy: boolean }): JSX.Element {
+  const { store, axis, pair, width, palette } = props;
+  const every = store.view.value.every;
+  const rows = useMemo(() => rowsOf(pair, every ? 0 : HARDLY), [pair, every]);
+  const found = useMemo(() => differences(pair, rows), [pair, rows]);
+  const hover = useSignal<{ spot: Spot; x: number; y: number } | null>(null);
+  const selected = selectedPiece(store);
+  useLayoutEffect(() => {
+    selected.value = hover.value = null;
+    axis.below.value = pair.start_ns + lengthOf(pair) * 1000;
+    return () => (axis.below.value = 0);
+  }, [pair, rows]);
+  const select = (spot: Spot | null): void => {
+    selected.value = spot;
+    const event = spot && eventOf(store, pair, spot);
+    if (event !== null) chooseEvent(store, event);
+  };
+  const go = (spot: Spot): void => {
+    const { from, to } = spanOf(pair, spot);
+    select(spot);
+    axis.show(roomy(from, to, AROUND));
+  };
+  const press = (event: KeyboardEvent): void => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
+    if (!event.key.startsWith("Arrow") || event.target instanceof HTMLButtonElement) return;
+    select(neighbor(pair, rows, selected.value, event.key));
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const titles = titlesOf(store, pair);
+  const chosen = store.details.value.value?.event ?? -1;
+  const shown = useMemo(() => spotOf(pair, rows, chosen), [pair, rows, chosen]);
+  const spot = hover.value?.spot ?? selected.value ?? shown;
+  return (
+    <div
+      class="pair"
+      role="group"
+      aria-label="Two timelines: arrow keys walk them"
+      aria-busy={props.busy}
+      tabIndex={0}
+      onKeyDown={press}
+    >
+      <PairHead {...{ store, pair, titles, found, go }} />
+      {rows.map((row, number) => (
+        <Lane
+          key={number}
+          {...{ store, axis, pair, row, number, width, palette, titles }}
+          spot={spot?.row === number ? spot : null}
+          onHover={(at) => (hover.value = at)}
+          onSelect={select}
+        />
+      ))}
+      <p class="unseen" role="status" aria-live="polite">
+        {selected.value && described(pair, titles, rows, selected.value).flat().join(", ")}
+      </p>
+      {hover.value && <PairTip {...{ pair, titles, rows }} {...hover.value} />}
+    </div>
+  );
+}
+
+/** Where the event is that was chosen elsewhere; null where it is in no piece alone. */
+function spotOf(pair: Pair, rows: Row[], event: number): Spot | null {
+  const side = pair.upper;
+  const index = event < 0 ? -1 : pair[side].event.indexOf(event);
+  const row = rows.findIndex((one) => one[side].includes(index));
+  return row < 0 ? null : { side, row, index };
+}
+
+type Titles = Record<Side, string>;
+
+function titlesOf(store: Store, pair: Pair): Titles {
+  if (pair.upper === "before") return { before: "measured", after: "predicted" };
+  const { against, itself, againstRank } = choiceOf(store).value;
+  const traces = store.traces.value?.traces ?? [];
+  const named = (id: string | undefined): string => traces.find((one) => one.id === id)?.name ?? "";
+  const rank = stepOf(store.view.value.path ?? "")?.rank ?? store.overview.value.value?.rank;
+  return itself
+    ? { before: `rank ${againstRank}`, after: `rank ${rank}` }
+    : { before: named(against), after: named(store.client.value?.trace) };
+}
+
+/** The event of a piece in the trace on screen: its own, or its partner's. */
+function eventOf(store: Store, pair: Pair, spot: Spot): number | null {
+  const own = pair.upper === "before" || choiceOf(store).value.itself || spot.side === "after";
+  const at = own ? spot : partnerOf(pair, spot);
+  const event = at ? pair[at.side].event[at.index]! : -1;
+  return event >= 0 ? event : null;
+}
+
+/** What both sides are, how long they take, and the way to what differs. */
+function PairHead(props: {
+  store: Store;
+  pair: Pair;
+  titles: Titles;
+  found: Spot[];
+  go: (spot: Spot) => void;
+}): JSX.Element {
+  const { store, pair, titles, found, go } = props;
+  const selected = selectedPiece(store).value;
+  const after = selected ? spanOf(pair, selected).from : -Infinity;
+  const next = found.find((one) => spanOf(pair, one).from > after) ?? found[0];
+  const size = ({ side, index }: Spot): number => Math.abs(lostIn(pair, side, index));
+  const largest = found.reduce<Spot | null>((a, b) => (a && size(a) >= size(b) ? a : b), null);
+  const [upper, lower] = sidesOf(pair) as [Side, Side];
+  const [was, is] = [pair.before.length_us, pair.after.length_us];
+  const steps =
+    pair.step === pair.other ? `step ${pair.step}` : `steps ${pair.step} and ${pair.other}`;
+  return (
+    <div class="pair-head">
+      <span class="pair-title">
+        <strong>
+          {titles[upper]} {duration(pair[upper].length_us * 1000)}
+        </strong>{" "}
+        above {titles[lower]} {duration(pair[lower].length_us * 1000)},{" "}
+        <b class={is > was ? "lost" : "won"}>{changed(is - was, was)}</b>{" "}
+        <span class="dim">{steps}</span>
+      </span>
+      {pair.upper === "after" && <Which store={store} />}
+      {next && largest ? (
+        <span class="tool-group">
+          <button type="button" onClick={() => go(next)}>
+            {selected ? "Next" : "First"} difference
+          </button>
+          <button type="button" onClick={() => go(largest)}>
+            Largest
+          </button>
+        </span>
+      ) : (
+        <span class="dim">no piece differs</span>
+      )}
+      <button
+        type="button"
+        class="link"
+        onClick={() => store.set({ pane: pair.upper === "before" ? "whatif" : "compare" })}
+      >
+        {pair.upper === "before" ? "Changes" : "Tables"}
+      </button>
+      <Legend />
+    </div>
+  );
+}
+
+/** Which run or rank lies below, where there are several. */
+function Which({ store }: { store: Store }): JSX.Element | null {
+  const { itself, against, rank, againstRank } = choiceOf(store).value;
+  const here = store.client.value?.trace;
+  const ranks = store.overview.value.value?.ranks ?? [];
+  const others = itself
+    ? ranks.filter((one) => one !== rank).map((one) => ({ id: String(one), name: `rank ${one}` }))
+    : othersOf(store).filter((one) => one.id !== here);
+  if (others.length < 2) return null;
+  const choose = (id: string): void => {
+    const flame = { ...store.view.value.flame, against: id, zoom: null };
+    store.set(itself ? { againstRank: Number(id) } : { flame, againstRank: null });
+  };
+  return (
+    <select
+      aria-label={itself ? "Rank below" : "Run below"}
+      value={itself ? String(againstRank) : against}
+      onChange={(event) => choose(event.currentTarget.value)}
+    >
+      {others.map((one) => (
+        <option key={one.id} value={one.id}>
+          {one.name}
+        </option>
+      ))}
+    </select>
+  );
+}
+
+function Legend(): JSX.Element {
+  return (
+    <span class="pair-legend dim">
+      <span class="swatch ribbon-more" aria-hidden="true" /> longer
+      <span class="swatch ribbon-less" aria-hidden="true" /> shorter
+      <span class="swatch wedge-more" aria-hidden="true" /> added
+      <span class="swatch wedge-less" aria-hidden="true" /> removed
+    </span>
+  );
+}
+
+/** `+1.2 ms (+12 %)`, `−60 ms (−34 %)`. */
+function changed(us: number, of: number): string {
+  if (Math.abs(us) < 0.001) return "no change";
+  const sign = us > 0 ? "+" : "−";
+  const share = of > 0 ? ` (${sign}${percent(Math.abs(us) / of)})` : "";
+  return `${sign}${duration(Math.abs(us) * 1000)}${share}`;
+}
+
+interface LaneProps extends PairProps {
+  pair: Pair;
+  row: Row;
+  number: number;
+  titles: Titles;
+  spot: Spot | null;
+  onHover: (at: { spot: Spot; x: number; y: number } | null) => void;
+  onSelect: (spot: Spot) => void;
+}
+
+function Lane(props: LaneProps): JSX.Element {
+  const { store, axis, pair, row, number, width, palette, spot } = props;
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const window = axis.window.value;
+  const text = store.view.value.text.toLowerCase();
+  useLayoutEffect(() => {
+    const measure = textMeasure(FONT_SMALL);
+    drawPair(canvas.current!, { pair, row, window, width, palette, spot, text, measure });
+  }, [pair, row, window.from, window.to, width, palette, spot, text]);
+  const meet = (event: MouseEvent): Spot | null => {
+    const y = event.offsetY;
+    const side = sidesOf(pair)[y < LANE_PX ? 0 : y >= LANE_PX + GAP_PX ? 1 : 2];
+    if (!side) return null;
+    const scale = (window.to - window.from) / width;
+    const us = (window.from + event.offsetX * scale - pair.start_ns) / 1000;
+    const index = rectangleAt(pair[side], row[side], us, (REACH_PX * scale) / 1000);
+    return index < 0 ? null : { side, row: number, index };
+  };
+  const { kind, name } = row.thread;
+  const lower = sidesOf(pair)[1]!;
+  return (
+    <div class="pair-row" style={{ height: `${PAIR_PX + 6}px` }}>
+      <div class="track-name" style={{ width: `${gutter.value - 4}px` }} title={name}>
+        <span class="side">{sideOf(kind === "idle" ? "device" : kind, null, deviceChip(store))}</span>
+        <span class="row-which">{shortNameOf(name)}</span>
+      </div>
+      <div class="pair-below dim" style={{ width: `${gutter.value - 8}px`, top: `${LANE_PX + GAP_PX}px` }} title={props.titles[lower]}>
+        {props.titles[lower]}
+      </div>
+      <div
+        class="track-bars"
+        style={{ left: `${gutter.value}px`, width: `${width}px`, height: `${PAIR_PX}px` }}
+        onPointerMove={(event) => {
+          const met = meet(event);
+          props.onHover(met && { spot: met, x: event.clientX, y: event.clientY });
+        }}
+        onPointerLeave={() => props.onHover(null)}
+        onClick={(event) => {
+          const met = meet(event);
+          if (met) props.onSelect(met);
+        }}
+        onDblClick={(event) => {
+          const met = meet(event);
+          if (met) axis.show(roomy(spanOf(pair, met).from, spanOf(pair, met).to));
+        }}
+      >
+        <canvas
+          ref={canvas}
+          role="img"
+          aria-label={`${name}: ${plural(row.before.length, "piece")} and ${row.after.length}`}
+          style={{ width: `${width}px`, height: `${PAIR_PX}px` }}
+        />
+      </div>
+    </div>
+  ); // prettier-ignore
+}
+
+/** A piece in words: what it is, and how it differs from its partner. */
+function described(pair: Pair, titles: Titles, rows: Row[], spot: Spot): [string, string][] {
+  const { side, index, row } = spot;
+  const drawn = pair[side];
+  const long = drawn.duration_us[index]!;
+  const other = side === "before" ? "after" : "before";
+  const partner = partnerOf(pair, spot);
+  const facts: [string, string][] = [
+    [titles[side], duration(long * 1000)],
+    ...(partner ? [[titles[other], duration(pair[other].duration_us[partner.index]! * 1000)] as [string, string]] : []),
+  ]; // prettier-ignore
+  if (isAlone(drawn, index)) facts.push(["only here", side === "after" ? "added" : "removed"]);
+  if (partner)
+    facts.push(["change", changed(drawn.change_us[index]! * (side === "after" ? 1 : -1), long)]);
+  const start = spanOf(pair, spot).from;
+  if (side === pair.upper) facts.push(["start", moment(start, long * 100)]);
+  if (drawn.tasks[index]! > 1) facts.push(["pieces", String(drawn.tasks[index])]);
+  if (drawn.stage[index]) facts.push(["stage", words(drawn.stage[index]!)]);
+  facts.push(["on", rows[row]?.thread.name ?? ""]);
+  return facts; // prettier-ignore
+}
+
+function PairTip(props: { pair: Pair; titles: Titles; rows: Row[]; spot: Spot; x: number; y: number }): JSX.Element {
+  const { pair, spot, titles, rows } = props;
+  const box = useRef<HTMLDivElement>(null);
+  usePlaceBeside(box, props);
+  const drawn = pair[spot.side];
+  const name = drawn.name[spot.index] ?? "";
+  const idle = drawn.kind[spot.index] === "idle";
+  return (
+    <div class="tooltip" ref={box} role="presentation">
+      <div class="tooltip-name">{idle ? `idle: ${causeName(name)}` : words(name)}</div>
+      <FactList facts={described(pair, titles, rows, spot)} />
+    </div>
+  );
+} // prettier-ignore
