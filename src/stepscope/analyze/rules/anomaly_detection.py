@@ -2,15 +2,16 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain, Patch
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
+from stepscope.errors import BatchError
 from stepscope.facts.annotate.jax.frames import is_users
 from stepscope.facts.summary.numbers import rounded
+from stepscope.models.batch_size.source_files import read_text
 from stepscope.trace.sets import distinct
 
 _NODE = r"^autograd::engine::evaluate_function: "
@@ -65,8 +66,8 @@ def _patch(context: RuleContext) -> Patch | None:
 
 def _lines(path: str) -> list[str]:
     try:
-        return Path(path).read_text("utf-8").splitlines()
-    except (OSError, ValueError):
+        return read_text(path).splitlines()
+    except BatchError:
         return []
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from stat import S_ISREG
 
 from stepscope.errors import BatchError
 from stepscope.models.batch_size.resolve_number import is_batch_size, is_evaluation
@@ -30,6 +31,7 @@ _HEAD = re.compile(
 _TABLE = re.compile(r"^\s*\[{1,2}(?P<key>[^\[\]]+)\]")
 _BLOCK = re.compile(r"(?:^|[\s:-])[|>][+-]?\d?[+-]?$")
 _TRIPLE = re.compile(r"""\"{3}|'{3}""")
+_MOST_BYTES = 1 << 26  # of a source file: the language server takes no longer message
 _MOST_LINES = 30_000  # that are searched, in 0.3 s
 _LONGEST_LINE = 20_000  # characters: nobody writes a setting by hand into a longer one
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
@@ -61,9 +63,12 @@ def read_source(path: str | Path) -> EditableText:
         Its text; `source.encode(source.text)` gives the file's bytes.
 
     Raises:
-        BatchError: there is no such file, or it is not text in the encoding it declares.
+        BatchError: there is no such file, or it is no text in the encoding that it declares.
     """
     try:
+        about = Path(path).stat()  # the path may be a recording's, of a pipe or a device
+        if not S_ISREG(about.st_mode) or about.st_size > _MOST_BYTES:
+            raise BatchError(f"cannot read {path}: it is no source file of at most {_MOST_BYTES >> 20} MB")
         content = Path(path).read_bytes()
         mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
         encoding = declared_encoding(str(path), content)

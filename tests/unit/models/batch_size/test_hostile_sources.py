@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 
 import pytest
 
 from stepscope.errors import BatchError
 from stepscope.models.batch_size.find_site import find_site
 from stepscope.models.batch_size.site import edit_site
-from stepscope.models.batch_size.source_files import find_settings
+from stepscope.models.batch_size.source_files import find_settings, read_text
 
 MEGABYTE = 1 << 20
 LINES = {
@@ -102,3 +104,13 @@ def test_long_settings_are_changed_by_hand() -> None:
     (site,) = find_settings(text, "a.yaml")
     with pytest.raises(BatchError, match="too long to be checked"):
         edit_site(text, site, 8)
+
+
+def test_a_pipe_or_a_huge_file_is_not_read(tmp_path: Path) -> None:
+    """A recording may name any path as its script."""
+    os.mkfifo(tmp_path / "pipe.py")
+    with (tmp_path / "huge.py").open("wb") as file:
+        file.truncate(1 << 40)
+    for name in ("pipe.py", "huge.py"):
+        with pytest.raises(BatchError, match="no source file of at most 64 MB"):
+            read_text(str(tmp_path / name))
