@@ -25,19 +25,27 @@ ALGORITHMS = ("ring", "tree")
 class Network:
     """Workers on nodes, and the links between them.
 
+    Attributes:
+        workers: number of workers.
+        bandwidth_gbps: of a link between nodes, Gbit/s in each direction.
+        latency_us: of a message between nodes, us.
+        per_node: number of workers that share a node.
+        intra_gbps: of a link within a node, Gbit/s.
+        intra_latency_us: of a message within a node, us.
+        algorithm: of all-reduces, `ring` or `tree`; no parameter of its own.
+        gloo: whether collectives are gloo's, as on CPUs; no parameter of its own.
+
     Source: the terms are those of NCCL's cost model (NVIDIA/nccl, src/graph/tuning.cc): time is
     latency by the number of steps, and bytes by the bandwidth of the slowest link.
     """
 
-    workers: int  # number of workers
-    bandwidth_gbps: float = 10.0  # of a link between nodes, Gbit/s in each direction
-    latency_us: float = 20.0  # of a message between nodes, us
-    per_node: int = 1  # number of workers that share a node
-    intra_gbps: float = 100.0  # of a link within a node, Gbit/s
-    intra_latency_us: float = 5.0  # of a message within a node, us
-    # of all-reduces, `ring` or `tree`; no parameter of its own
+    workers: int
+    bandwidth_gbps: float = 10.0
+    latency_us: float = 20.0
+    per_node: int = 1
+    intra_gbps: float = 100.0
+    intra_latency_us: float = 5.0
     algorithm: str = field(default="ring", metadata={"parameter": False})
-    # whether collectives are gloo's, as on CPUs; no parameter of its own
     gloo: bool = field(default=False, metadata={"parameter": False})
 
     @property
