@@ -22,9 +22,9 @@ UNUSUAL = 1.5  # a step that is longer than this many medians is not typical
 MIN_STEPS = 3  # with fewer nothing shows which step is typical
 _MOST_TRIED = 4  # names of events in what is tried
 _ALTERNATIVE = 0.5  # of what a fix saves
-# That recording a small operator cost more or less than was removed: `benchmarks/advice.py`, loops over
-# elements saved 0.17 to 0.2 µs more per event than their corrected times.
-_UNSURE_NS = 250
+# That recording a small operator cost more or less than was removed: loops over elements saved
+# 0.17 to 0.2 µs more per event than their corrected times.
+_UNSURE_NS = 250  # ns per event, above the largest of them: benchmarks/advice.py
 _ALIKE = 0.1  # gains that differ by less, as a share, are of the same fix
 
 

@@ -66,20 +66,14 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True)
 class RankDump:
-    """The calls of a rank, oldest first.
-
-    Attributes:
-        written_ns: when the file was last written.
-        places: `file:line (function)` in the user's code; the first is empty.
-        calls: the columns that `COLUMNS` explains.
-    """
+    """The calls of a rank, oldest first."""
 
     rank: int
-    written_ns: int
+    written_ns: int  # when the file was last written
     groups: tuple[Group, ...]
     operations: tuple[Operation, ...]
-    places: tuple[str, ...]
-    calls: dict[str, Integers]
+    places: tuple[str, ...]  # `file:line (function)` in the user's code; the first is empty
+    calls: dict[str, Integers]  # the columns that `COLUMNS` explains
 
 
 class _Frame(msgspec.Struct):

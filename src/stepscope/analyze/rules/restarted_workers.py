@@ -18,9 +18,9 @@ REMAKE = (
 ALONE = "If a sample takes microseconds, num_workers=0 is faster still."
 LIBRARIES = {"transformers": "Set dataloader_persistent_workers=True in TrainingArguments."}
 WHY = "the starts and stops of workers after the first, and the waits for their first batches"
-# Of the gain: workers that live on also load ahead while the loop does other things, and starts of
-# processes slow the loop too (benchmarks/advice.py: 1.17 and 1.24 times the waits).
-MARGIN = 0.25
+# Workers that live on also load ahead while the loop does other things, and starts of processes slow
+# the loop too.
+MARGIN = 0.25  # of the waits; 1.17 and 1.24 times the waits were saved: benchmarks/advice.py
 
 
 def restarted_workers(context: RuleContext) -> Iterator[Finding]:

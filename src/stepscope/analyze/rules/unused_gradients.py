@@ -14,8 +14,8 @@ from stepscope.trace.schema import STAGES
 
 _NO_OPTIMIZER = ""  # as the recorder names those that no optimizer holds
 _PRODUCT = r"^aten::(mm|addmm|bmm|baddbmm)$"  # of the weight's gradient, and of the input's
-# Of it: what forward keeps for backward, and memory of gradients (a GAN saved 26 % of a step, not 22 %).
-BESIDES = 0.25
+# What forward keeps for backward, and memory of gradients.
+BESIDES = 0.25  # of the time in these gradients; a GAN saved 26 % of a step, not 22 %
 _NAMED = 3  # modules that the sentence names
 _BETWEEN_PASSES = [STAGES.index(stage) for stage in ("forward", "loss", "zero_grad", "optimizer")]
 ADVICE = (

@@ -118,13 +118,9 @@ def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
 
 
 class Failure(msgspec.Struct):
-    """Why a request failed.
+    """Why a request failed."""
 
-    Attributes:
-        error: one line for the user.
-    """
-
-    error: str
+    error: str  # one line for the user
 
 
 def _answer(workbench: Workbench, request: Request) -> Response:

@@ -21,48 +21,28 @@ MOST = 32  # a request more lets others go first
 
 
 class CounterRow(msgspec.Struct):
-    """A counter of the axis.
+    """A counter of the axis."""
 
-    Attributes:
-        id: in requests.
-        name: with the device or process it is of.
-        short: the same without that.
-        device: number of its device, null for the CPU and where none is known.
-        unit: `share` of time, `bytes`, or empty where the recorder names none.
-        least: smallest value of the trace; of a share 0.
-        most: largest value of the trace; of a share 1.
-    """
-
-    id: str
-    name: str
-    short: str
+    id: str  # in requests
+    name: str  # with the device or process it is of
+    short: str  # the same without that
     rank: int
-    device: int | None
-    unit: str
-    least: float
-    most: float
+    device: int | None  # number of its device, null for the CPU and where none is known
+    unit: str  # `share` of time, `bytes`, or empty where the recorder names none
+    least: float  # smallest value of the trace; of a share 0
+    most: float  # largest value of the trace; of a share 1
 
 
 class CounterTile(msgspec.Struct):
-    """What a tile shows of a counter: runs that each last until the next; columns of one length.
+    """What a tile shows of a counter: runs that each last until the next; columns of one length."""
 
-    Attributes:
-        counter: as asked for.
-        zoom: as asked for.
-        tile: as asked for.
-        exact: whether each run is one recorded value: the tiles inside this one show nothing more.
-        start_ns: start of each run since the tile's start; negative if it began before.
-        least: smallest value in the run; of a share of time its mean.
-        most: largest value in the run; of a share of time its mean.
-    """
-
-    counter: str
-    zoom: int
-    tile: int
-    exact: bool
-    start_ns: list[int]
-    least: list[float]
-    most: list[float]
+    counter: str  # as asked for
+    zoom: int  # as asked for
+    tile: int  # as asked for
+    exact: bool  # whether each run is one recorded value: the tiles inside this one show nothing more
+    start_ns: list[int]  # start of each run since the tile's start; negative if it began before
+    least: list[float]  # smallest value in the run; of a share of time its mean
+    most: list[float]  # largest value in the run; of a share of time its mean
 
 
 def counter(view: TraceView, query: Query) -> CounterTile:
@@ -100,103 +80,61 @@ def _row(id: str, counter: Counter) -> CounterRow:
 
 
 class TrackRow(msgspec.Struct):
-    """A track of the axis.
+    """A track of the axis."""
 
-    Attributes:
-        id: in requests: `t` and the number of the track, `s` and a rank for the stages of its
-            steps, `i`, rank and device for the idle time of a device.
-        kind: `cpu`, `device`, `communication`, `stages` or `idle`.
-        name: as recorded.
-        device: number of its device, null for a thread.
-        depths: nesting depths, each drawn as a line.
-        slices: number of its slices.
-        busy_ns: time in which it is busy.
-    """
-
+    # in requests: `t` and the number of the track, `s` and a rank for the stages of its steps, `i`, rank
+    # and device for the idle time of a device
     id: str
-    kind: str
-    name: str
+    kind: str  # `cpu`, `device`, `communication`, `stages` or `idle`
+    name: str  # as recorded
     rank: int
-    device: int | None
-    depths: int
-    slices: int
-    busy_ns: int
+    device: int | None  # number of its device, null for a thread
+    depths: int  # nesting depths, each drawn as a line
+    slices: int  # number of its slices
+    busy_ns: int  # time in which it is busy
 
 
 class Axis(msgspec.Struct):
-    """The time axis; times are ns since the trace's start.
+    """The time axis; times are ns since the trace's start."""
 
-    Attributes:
-        end_ns: end of the last slice.
-        tile_ns: length of the tile at zoom 0; each zoom halves it.
-        deepest: the largest zoom.
-        bins: bins of a tile.
-        stages: names of the stages; the `stage` of a slice is an index into them.
-        tracks: rank by rank, the CPU first, then device by device.
-        counters: rank by rank, device by device.
-    """
-
-    end_ns: int
-    tile_ns: int
-    deepest: int
-    bins: int
-    stages: list[str]
-    tracks: list[TrackRow]
-    counters: list[CounterRow]
+    end_ns: int  # end of the last slice
+    tile_ns: int  # length of the tile at zoom 0; each zoom halves it
+    deepest: int  # the largest zoom
+    bins: int  # bins of a tile
+    stages: list[str]  # names of the stages; the `stage` of a slice is an index into them
+    tracks: list[TrackRow]  # rank by rank, the CPU first, then device by device
+    counters: list[CounterRow]  # rank by rank, device by device
 
 
 class SliceColumns(msgspec.Struct):
-    """Slices shown one by one: columns of one length.
+    """Slices shown one by one: columns of one length."""
 
-    Attributes:
-        depth: nesting depth.
-        start_ns: since the tile's start; negative if it began before.
-        event: id of its raw event, -1 for a stage or idle time.
-        name: index into `strings`.
-        stage: index into the stages, -1 for none.
-    """
-
-    depth: list[int]
-    start_ns: list[int]
+    depth: list[int]  # nesting depth
+    start_ns: list[int]  # since the tile's start; negative if it began before
     duration_ns: list[int]
-    event: list[int]
-    name: list[int]
-    stage: list[int]
+    event: list[int]  # id of its raw event, -1 for a stage or idle time
+    name: list[int]  # index into `strings`
+    stage: list[int]  # index into the stages, -1 for none
 
 
 class BinColumns(msgspec.Struct):
-    """Bins that slices cover, also the slices shown one by one: columns of one length.
+    """Bins that slices cover, also the slices shown one by one: columns of one length."""
 
-    Attributes:
-        depth: nesting depth.
-        bin: number of the bin within the tile.
-        percent: how much of it is covered, 1 to 100.
-        stage: of a slice in it, index into the stages, -1 for none.
-    """
-
-    depth: list[int]
-    bin: list[int]
-    percent: list[int]
-    stage: list[int]
+    depth: list[int]  # nesting depth
+    bin: list[int]  # number of the bin within the tile
+    percent: list[int]  # how much of it is covered, 1 to 100
+    stage: list[int]  # of a slice in it, index into the stages, -1 for none
 
 
 class Slices(msgspec.Struct):
-    """What a tile shows of a track.
+    """What a tile shows of a track."""
 
-    Attributes:
-        track: as asked for.
-        zoom: as asked for.
-        tile: as asked for.
-        exact: whether `slices` are all of them: the tiles inside this one show nothing more.
-        bins: of an exact tile none.
-    """
-
-    track: str
-    zoom: int
-    tile: int
-    exact: bool
+    track: str  # as asked for
+    zoom: int  # as asked for
+    tile: int  # as asked for
+    exact: bool  # whether `slices` are all of them: the tiles inside this one show nothing more
     slices: SliceColumns
-    bins: BinColumns
+    bins: BinColumns  # of an exact tile none
     strings: list[str]
 
 
@@ -208,47 +146,29 @@ class ThreadShare(msgspec.Struct):
 
 
 class WorkShare(msgspec.Struct):
-    """Work of one name, module or stage in an area.
+    """Work of one name, module or stage in an area."""
 
-    Attributes:
-        name: empty for work of no module or stage.
-        module: its id, -1 for none.
-        count: slices that touch the area.
-        ns: their time inside it, added up.
-        event: the longest of them.
-    """
-
-    name: str
-    module: int
-    count: int
-    ns: int
-    event: int
+    name: str  # empty for work of no module or stage
+    module: int  # its id, -1 for none
+    count: int  # slices that touch the area
+    ns: int  # their time inside it, added up
+    event: int  # the longest of them
 
 
 class AreaAnswer(msgspec.Struct):
-    """Statistics of an area of the axis.
-
-    Attributes:
-        work_is: `kernels`, or `operators` if no device works in the area.
-        flops_per_s: floating-point operations a second of the work in it, null if none is known.
-        known: share of the time of matrix products whose operations are known, 0 to 1.
-        names: the work by name, at most 100.
-        modules: the work by module, at most 100.
-        stages: the work by stage.
-        counters: each counter of the ranks of the tracks, by id.
-    """
+    """Statistics of an area of the axis."""
 
     start_ns: int
     end_ns: int
-    work_is: str
-    flops_per_s: float | None
-    known: float
+    work_is: str  # `kernels`, or `operators` if no device works in the area
+    flops_per_s: float | None  # floating-point operations a second of the work in it, null if none is known
+    known: float  # share of the time of matrix products whose operations are known, 0 to 1
     devices: list[DeviceShare]
     threads: list[ThreadShare]
-    names: list[WorkShare]
-    modules: list[WorkShare]
-    stages: list[WorkShare]
-    counters: dict[str, CounterSummary]
+    names: list[WorkShare]  # the work by name, at most 100
+    modules: list[WorkShare]  # the work by module, at most 100
+    stages: list[WorkShare]  # the work by stage
+    counters: dict[str, CounterSummary]  # each counter of the ranks of the tracks, by id
 
 
 def axis(view: TraceView, query: Query) -> Axis:
@@ -374,15 +294,10 @@ def _operation_rate(view: TraceView, area: Area, length: int) -> tuple[float | N
 
 
 class Tiles(msgspec.Struct):
-    """Tiles of tracks and of counters, each in the order in which they were asked for.
+    """Tiles of tracks and of counters, each in the order in which they were asked for."""
 
-    Attributes:
-        slices: as `slices` answers.
-        counters: as `counter` answers.
-    """
-
-    slices: list[Slices]
-    counters: list[CounterTile]
+    slices: list[Slices]  # as `slices` answers
+    counters: list[CounterTile]  # as `counter` answers
 
 
 def tiles(view: TraceView, query: Query) -> Tiles:

@@ -26,13 +26,9 @@ _MAX_BOXES = 40_000  # of a flame graph; chosen: bounds what the page has to dra
 
 
 class Measure(msgspec.Struct):
-    """A metric to show.
+    """A metric to show."""
 
-    Attributes:
-        name: for `by`.
-    """
-
-    name: str
+    name: str  # for `by`
     meaning: str
 
 
@@ -58,19 +54,14 @@ class Flame(FlameGraph, kw_only=True):
 
 
 class NodeFinding(msgspec.Struct):
-    """A finding and the nodes that show it.
+    """A finding and the nodes that show it."""
 
-    Attributes:
-        id: as in `findings`.
-        nodes: of the tree that `contexts` returns for the same parameters.
-    """
-
-    id: int
+    id: int  # as in `findings`
     rule: str
     severity: Severity
     what: str
     advice: str
-    nodes: list[int]
+    nodes: list[int]  # of the tree that `contexts` returns for the same parameters
 
 
 class ContextFindings(msgspec.Struct):

@@ -21,50 +21,30 @@ Verdict = Literal["slower", "faster", "unclear", "one_step", "same", "new", "gon
 
 
 class ComparedRun(msgspec.Struct):
-    """One of the two traces.
+    """One of the two traces."""
 
-    Attributes:
-        rank: whose steps are compared.
-        ranks: that have steps.
-        steps: how many are compared.
-        inferred: whether nothing marks its steps.
-        device: names of its devices, empty if unknown.
-        framework: with its version, empty if unknown.
-        world_size: ranks of the job.
-    """
-
-    rank: int
-    ranks: list[int]
-    steps: int
-    inferred: bool
-    device: str
-    framework: str
-    world_size: str
+    rank: int  # whose steps are compared
+    ranks: list[int]  # that have steps
+    steps: int  # how many are compared
+    inferred: bool  # whether nothing marks its steps
+    device: str  # names of its devices, empty if unknown
+    framework: str  # with its version, empty if unknown
+    world_size: str  # ranks of the job
 
 
 class ComparedRow(msgspec.Struct):
-    """A part of the step before and after.
+    """A part of the step before and after."""
 
-    Attributes:
-        name: of the stage, module, operator, kernel or use of time; of the step `step`.
-        short: the same, a kernel's name shortened.
-        side: `CPU` or `device` of a stage, else empty.
-        module: id in the trace on screen, -1 for anything else.
-        before: null if only the trace on screen has it.
-        after: null if only the other trace has it.
-        ratio: after over before, null without a time before.
-        verdict: `unclear` is a change within the noise from step to step; `one_step` says that a
-            side has one step only, so that nothing is known of its noise.
-    """
-
-    name: str
-    short: str
-    side: str
-    module: int
-    before: Side | None
-    after: Side | None
+    name: str  # of the stage, module, operator, kernel or use of time; of the step `step`
+    short: str  # the same, a kernel's name shortened
+    side: str  # `CPU` or `device` of a stage, else empty
+    module: int  # id in the trace on screen, -1 for anything else
+    before: Side | None  # null if only the trace on screen has it
+    after: Side | None  # null if only the other trace has it
     change_ms: float
-    ratio: float | None
+    ratio: float | None  # after over before, null without a time before
+    # `unclear` is a change within the noise from step to step; `one_step` says that a side has one step
+    # only, so that nothing is known of its noise
     verdict: Verdict
 
 
@@ -79,25 +59,15 @@ class ComparedParts(msgspec.Struct):
 
 
 class Difference(msgspec.Struct):
-    """Two traces compared; times are medians over the steps, per step.
+    """Two traces compared; times are medians over the steps, per step."""
 
-    Attributes:
-        before: the other trace.
-        after: the trace on screen.
-        on_device: whether modules and operators are compared by device work, else by CPU time.
-        step: whole steps.
-        evidence: how sure the change of the step is.
-        apart: how many steps of one side lie beyond all of the other, and of how many.
-        cause: the use of time that changed most in the direction of the step, beyond noise.
-    """
-
-    before: ComparedRun
-    after: ComparedRun
-    on_device: bool
-    step: ComparedRow
-    evidence: Evidence
-    apart: list[int]
-    cause: ComparedRow | None
+    before: ComparedRun  # the other trace
+    after: ComparedRun  # the trace on screen
+    on_device: bool  # whether modules and operators are compared by device work, else by CPU time
+    step: ComparedRow  # whole steps
+    evidence: Evidence  # how sure the change of the step is
+    apart: list[int]  # how many steps of one side lie beyond all of the other, and of how many
+    cause: ComparedRow | None  # the use of time that changed most in the direction of the step, beyond noise
     parts: ComparedParts
 
 

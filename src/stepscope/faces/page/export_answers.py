@@ -37,25 +37,18 @@ KeyedAnswer = tuple[str, Any]
 
 @dataclass(frozen=True)
 class Report:
-    """What a file covers.
+    """What a file covers."""
 
-    Attributes:
-        name: of the trace.
-        view: the trace.
-        steps: paths of the steps whose timeline is included, the most important first; empty for a
-            trace that holds collected contexts or memory alone.
-        scope: `rank` and `step` of the tables, if they are not the default.
-        sources: the files whose text is included.
-        whatifs: predictions that are included: changes, one a line, as requests have them.
-        compared: other traces that this one is compared with, by their ids in requests.
-    """
-
-    name: str
-    view: TraceView
+    name: str  # of the trace
+    view: TraceView  # the trace
+    # paths of the steps whose timeline is included, the most important first; empty for a trace that
+    # holds collected contexts or memory alone
     steps: Sequence[str]
+    # `rank` and `step` of the tables, if they are not the default
     scope: dict[str, str] = field(default_factory=dict)
-    sources: Sequence[str] = ()
-    whatifs: Sequence[str] = ()
+    sources: Sequence[str] = ()  # the files whose text is included
+    whatifs: Sequence[str] = ()  # predictions that are included: changes, one a line, as requests have them
+    # other traces that this one is compared with, by their ids in requests
     compared: Mapping[str, TraceView] = field(default_factory=dict)
 
     @property

@@ -22,77 +22,47 @@ _MAX_PLACES = 12  # of a finding; chosen: bounds the answer, which has the numbe
 
 
 class FindingPlace(msgspec.Struct):
-    """A place that shows a finding; times are means a step.
+    """A place that shows a finding; times are means a step."""
 
-    Attributes:
-        name: as recorded.
-        short: shortened for display.
-        count: events a step.
-        ms: their time a step.
-        event: id of its longest event, null if it has none.
-    """
-
-    name: str
-    short: str
+    name: str  # as recorded
+    short: str  # shortened for display
     stage: str
     module: str
     file: str
     line: int | None
     function: str
-    count: float
-    ms: float
-    event: int | None
+    count: float  # events a step
+    ms: float  # their time a step
+    event: int | None  # id of its longest event, null if it has none
 
 
 class Finding(msgspec.Struct):
-    """One result of a rule.
+    """One result of a rule."""
 
-    Attributes:
-        id: its number, for `select?finding=`.
-        rule: name of the rule.
-        what: one sentence on what is slow.
-        advice: one sentence on what to do.
-        gain_ms: time a step that it could save.
-        share: of the step that it could save.
-        gain_by: how the gain was estimated.
-        range_ms: least and most gain, if known.
-        changes: what-ifs that show the gain.
-        patch: the lines to change, null if they are not known.
-        evidence: the places that take longest, at most 12.
-        places: number of all places.
-    """
-
-    id: int
-    rule: str
+    id: int  # its number, for `select?finding=`
+    rule: str  # name of the rule
     severity: Severity
     rank: int
-    what: str
-    advice: str
-    gain_ms: float
-    share: float
-    gain_by: str
-    range_ms: tuple[float, float] | None
-    changes: list[str]
-    patch: Patch | None
-    evidence: list[FindingPlace]
-    places: int
+    what: str  # one sentence on what is slow
+    advice: str  # one sentence on what to do
+    gain_ms: float  # time a step that it could save
+    share: float  # of the step that it could save
+    gain_by: str  # how the gain was estimated
+    range_ms: tuple[float, float] | None  # least and most gain, if known
+    changes: list[str]  # what-ifs that show the gain
+    patch: Patch | None  # the lines to change, null if they are not known
+    evidence: list[FindingPlace]  # the places that take longest, at most 12
+    places: int  # number of all places
 
 
 class Findings(msgspec.Struct):
-    """All findings of one rank, the worst first.
-
-    Attributes:
-        step_ms: mean length of a step.
-        steady_ms: the same without one-off costs and delays, which gains are shares of.
-        leaves_out_a_step: whether the first step is left out as warm-up.
-        rules: number of rules that were applied.
-    """
+    """All findings of one rank, the worst first."""
 
     rank: int
-    step_ms: float
-    steady_ms: float
-    leaves_out_a_step: bool
-    rules: int
+    step_ms: float  # mean length of a step
+    steady_ms: float  # the same without one-off costs and delays, which gains are shares of
+    leaves_out_a_step: bool  # whether the first step is left out as warm-up
+    rules: int  # number of rules that were applied
     findings: list[Finding]
 
 

@@ -61,27 +61,18 @@ def same_name_events(trace: Trace, event: int) -> Rows:
 
 
 class Shapes(msgspec.Struct):
-    """Instances with the same input shapes.
+    """Instances with the same input shapes."""
 
-    Attributes:
-        shapes: as JSON text.
-    """
-
-    shapes: str
+    shapes: str  # as JSON text
     count: int
     mean_ns: int
 
 
 class Instance(msgspec.Struct):
-    """One instance.
+    """One instance."""
 
-    Attributes:
-        event: null for a step or a stage.
-        step: null outside all steps.
-    """
-
-    event: int | None
-    step: int | None
+    event: int | None  # null for a step or a stage
+    step: int | None  # null outside all steps
     duration_ns: int
 
 

@@ -23,40 +23,24 @@ _MOST_KINDS = 12  # of collectives; chosen: those at which ranks wait longest
 
 
 class JobRank(msgspec.Struct):
-    """A rank of a job.
-
-    Attributes:
-        node: its machine, empty where unknown.
-        device: its device, empty without one.
-        file: its trace.
-        trace: id of its trace on this server, null where traces cannot be opened.
-        waiting_ms: its exposed communication per step, median.
-        peak_bytes: the most memory of its device that it had allocated, null if not recorded.
-    """
+    """A rank of a job."""
 
     rank: int
-    node: str
-    device: str
-    file: str
-    trace: str | None
-    waiting_ms: float
-    peak_bytes: int | None
+    node: str  # its machine, empty where unknown
+    device: str  # its device, empty without one
+    file: str  # its trace
+    trace: str | None  # id of its trace on this server, null where traces cannot be opened
+    waiting_ms: float  # its exposed communication per step, median
+    peak_bytes: int | None  # the most memory of its device that it had allocated, null if not recorded
 
 
 class JobFinding(msgspec.Struct):
-    """Ranks that are slow together.
+    """Ranks that are slow together."""
 
-    Attributes:
-        sentence: who, where, since when, how much, and why.
-        ranks: numbers of the ranks.
-        stage: in which stage; `communication` for a slow link.
-        cost_ms: what the job would gain per step.
-    """
-
-    sentence: str
-    ranks: list[int]
-    stage: str
-    cost_ms: float
+    sentence: str  # who, where, since when, how much, and why
+    ranks: list[int]  # numbers of the ranks
+    stage: str  # in which stage; `communication` for a slow link
+    cost_ms: float  # what the job would gain per step
 
 
 class JobError(msgspec.Struct):
@@ -67,62 +51,38 @@ class JobError(msgspec.Struct):
 
 
 class JobLateness(msgspec.Struct):
-    """Arrivals of the ranks at one kind of collective.
+    """Arrivals of the ranks at one kind of collective."""
 
-    Attributes:
-        name: the kind, its parallel axis, and the ranks of a group where that tells them apart.
-        late_ms: how much later per step each rank arrives than the median rank; less than zero for
-            ranks that wait longer; 0 for those that take no part.
-    """
-
-    name: str
+    name: str  # the kind, its parallel axis, and the ranks of a group where that tells them apart
+    # how much later per step each rank arrives than the median rank; less than zero for ranks that wait
+    # longer; 0 for those that take no part
     late_ms: list[float]
 
 
 class JobAnswer(msgspec.Struct):
-    """A whole job; times in ms.
+    """A whole job; times in ms."""
 
-    Attributes:
-        name: of the job's folder.
-        verdict: one sentence.
-        step_ms: the length of a step.
-        work_ms: the median rank's own work per step.
-        slowest_ms: the own work of the slowest rank of each step, on average.
-        steps: numbers of the steps that all ranks have.
-        stages: names of the stages that any rank has.
-        ranks: in the order of their numbers.
-        work: own work by stage, for each rank its median over the steps.
-        by_step: own work of each rank by step, of all stages (`own work`) and of single ones:
-            those that differ most between the ranks, as many as a page can hold.
-        axes: for each order of the ranks, such as `pipeline stage`, the group of each rank; -1 for
-            none.
-        median_rank: place in `ranks` of the rank that works like the median rank.
-        findings: by cost, the most expensive first.
-        groups: collectives by kind and process groups.
-        lateness: who arrives late at them, where ranks wait longest first.
-        slowdown: what imbalance costs; null for one rank.
-        replayed_ms: the step as replayed from the sketches.
-        whatifs: the step after some changes to the whole job.
-    """
-
-    name: str
-    verdict: str
-    step_ms: float
-    work_ms: float
-    slowest_ms: float
-    steps: list[int]
-    stages: list[str]
-    ranks: list[JobRank]
-    work: list[list[float]]
+    name: str  # of the job's folder
+    verdict: str  # one sentence
+    step_ms: float  # the length of a step
+    work_ms: float  # the median rank's own work per step
+    slowest_ms: float  # the own work of the slowest rank of each step, on average
+    steps: list[int]  # numbers of the steps that all ranks have
+    stages: list[str]  # names of the stages that any rank has
+    ranks: list[JobRank]  # in the order of their numbers
+    work: list[list[float]]  # own work by stage, for each rank its median over the steps
+    # own work of each rank by step, of all stages (`own work`) and of single ones: those that differ most
+    # between the ranks, as many as a page can hold
     by_step: dict[str, list[list[float]]]
+    # for each order of the ranks, such as `pipeline stage`, the group of each rank; -1 for none
     axes: dict[str, list[int]]
-    median_rank: int
-    findings: list[JobFinding]
-    groups: list[GroupRow]
-    lateness: list[JobLateness]
-    slowdown: Slowdown | None
-    replayed_ms: float
-    whatifs: dict[str, float]
+    median_rank: int  # place in `ranks` of the rank that works like the median rank
+    findings: list[JobFinding]  # by cost, the most expensive first
+    groups: list[GroupRow]  # collectives by kind and process groups
+    lateness: list[JobLateness]  # who arrives late at them, where ranks wait longest first
+    slowdown: Slowdown | None  # what imbalance costs; null for one rank
+    replayed_ms: float  # the step as replayed from the sketches
+    whatifs: dict[str, float]  # the step after some changes to the whole job
     errors: list[JobError]
 
 

@@ -23,103 +23,56 @@ from stepscope.trace.sets import Interner
 
 
 class OperationColumns(msgspec.Struct):
-    """Columns of one length, a row for each operation; -1 means none.
+    """Columns of one length, a row for each operation; -1 means none."""
 
-    Attributes:
-        id: last part of its path: the level's `path`, `/`, `id`.
-        name: index into `strings`.
-        stage: index into the axis's stages, -1 for none.
-        kind: index into `strings`: step, stage, module, event, section, series or repeat.
-        resource: thread of its CPU side (`resources.id`); for a step its rank.
-        start_ns: of its CPU side; -1 if it has none, as a kernel.
-        end_ns: of its CPU side; -1 if it has none.
-        cpu_ns: CPU time inside it.
-        self_ns: CPU time inside it and in none of its children.
-        recompute_ns: CPU time that repeats forward work.
-        device_ns: device busy time, a union of intervals.
-        bound_by: index into `strings`: cpu or device.
-        events: number of raw events inside it.
-        opens: 0 if nothing is inside (a single event): do not ask for its level.
-        event: id of its raw event, if it is exactly one.
-        module: id of the module that it is a call of.
-        forward: event id of its partner in forward.
-        backward: event id of its partner in backward.
-        launch: event id of the call that launched it, for device work.
-        count: number of operations that it groups.
-        least_ns: shortest of these.
-        mean_ns: mean of these.
-        most_ns: longest of these.
-        slowest: id of the longest of these.
-    """
-
-    id: list[str]
-    name: list[int]
-    stage: list[int]
-    kind: list[int]
-    resource: list[int]
-    start_ns: list[int]
-    end_ns: list[int]
-    cpu_ns: list[int]
-    self_ns: list[int]
-    recompute_ns: list[int]
-    device_ns: list[int]
-    bound_by: list[int]
-    events: list[int]
-    opens: list[int]
-    event: list[int]
-    module: list[int]
-    forward: list[int]
-    backward: list[int]
-    launch: list[int]
-    count: list[int]
-    least_ns: list[int]
-    mean_ns: list[int]
-    most_ns: list[int]
-    slowest: list[str]
+    id: list[str]  # last part of its path: the level's `path`, `/`, `id`
+    name: list[int]  # index into `strings`
+    stage: list[int]  # index into the axis's stages, -1 for none
+    kind: list[int]  # index into `strings`: step, stage, module, event, section, series or repeat
+    resource: list[int]  # thread of its CPU side (`resources.id`); for a step its rank
+    start_ns: list[int]  # of its CPU side; -1 if it has none, as a kernel
+    end_ns: list[int]  # of its CPU side; -1 if it has none
+    cpu_ns: list[int]  # CPU time inside it
+    self_ns: list[int]  # CPU time inside it and in none of its children
+    recompute_ns: list[int]  # CPU time that repeats forward work
+    device_ns: list[int]  # device busy time, a union of intervals
+    bound_by: list[int]  # index into `strings`: cpu or device
+    events: list[int]  # number of raw events inside it
+    opens: list[int]  # 0 if nothing is inside (a single event): do not ask for its level
+    event: list[int]  # id of its raw event, if it is exactly one
+    module: list[int]  # id of the module that it is a call of
+    forward: list[int]  # event id of its partner in forward
+    backward: list[int]  # event id of its partner in backward
+    launch: list[int]  # event id of the call that launched it, for device work
+    count: list[int]  # number of operations that it groups
+    least_ns: list[int]  # shortest of these
+    mean_ns: list[int]  # mean of these
+    most_ns: list[int]  # longest of these
+    slowest: list[str]  # id of the longest of these
 
 
 class DeviceColumns(msgspec.Struct):
-    """Columns of one length, a row for each operation and stream that it uses.
+    """Columns of one length, a row for each operation and stream that it uses."""
 
-    Attributes:
-        operation: row of `operations`.
-        resource: the stream (`resources.id`).
-        name: index into `strings`.
-        start_ns: start of its first device work.
-        end_ns: end of its last device work.
-        busy_ns: device busy time between these.
-    """
-
-    operation: list[int]
-    resource: list[int]
-    name: list[int]
-    start_ns: list[int]
-    end_ns: list[int]
-    busy_ns: list[int]
+    operation: list[int]  # row of `operations`
+    resource: list[int]  # the stream (`resources.id`)
+    name: list[int]  # index into `strings`
+    start_ns: list[int]  # start of its first device work
+    end_ns: list[int]  # end of its last device work
+    busy_ns: list[int]  # device busy time between these
 
 
 class WireLevel(msgspec.Struct):
-    """One level of the timeline: the operations inside one operation.
+    """One level of the timeline: the operations inside one operation."""
 
-    Attributes:
-        path: of the operation that is opened; empty for the list of steps.
-        name: of the operation that is opened.
-        through: names of operations that were opened in place; show them in the level's title.
-        start_ns: since the trace's start.
-        length_ns: of the level.
-        shift_ns: from the start of the CPU side to that of the device side.
-        passed: raw events of the opened operation itself.
-        hidden: raw events on resources that are not listed.
-    """
-
-    path: str
-    name: str
-    through: list[str]
-    start_ns: int
-    length_ns: int
-    shift_ns: int
-    passed: int
-    hidden: int
+    path: str  # of the operation that is opened; empty for the list of steps
+    name: str  # of the operation that is opened
+    through: list[str]  # names of operations that were opened in place; show them in the level's title
+    start_ns: int  # since the trace's start
+    length_ns: int  # of the level
+    shift_ns: int  # from the start of the CPU side to that of the device side
+    passed: int  # raw events of the opened operation itself
+    hidden: int  # raw events on resources that are not listed
     resources: list[ResourceRow]
     operations: OperationColumns
     device: DeviceColumns

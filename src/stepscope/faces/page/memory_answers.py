@@ -23,152 +23,90 @@ _MOST_SEGMENTS = 60  # rows; chosen: those with most free memory
 
 
 class MemoryGroups(msgspec.Struct):
-    """One way to divide memory: `by` kind, module or line.
-
-    Attributes:
-        names: of its groups, in the order of the areas; empty for what is in none of them.
-        modules: ids of the modules that they are, -1 for other groups.
-    """
+    """One way to divide memory: `by` kind, module or line."""
 
     by: str
-    names: list[str]
-    modules: list[int]
+    names: list[str]  # of its groups, in the order of the areas; empty for what is in none of them
+    modules: list[int]  # ids of the modules that they are, -1 for other groups
 
 
 class FailedAllocation(msgspec.Struct):
-    """An out-of-memory error.
-
-    Attributes:
-        bytes: what was requested, null if unknown.
-    """
+    """An out-of-memory error."""
 
     time_ns: int
-    bytes: int | None
+    bytes: int | None  # what was requested, null if unknown
 
 
 class MemoryDevice(msgspec.Struct):
-    """A device whose memory was recorded.
+    """A device whose memory was recorded."""
 
-    Attributes:
-        id: in requests.
-        changes: number of allocations and releases.
-        peak_bytes: the most in use.
-        peak_ns: when.
-        reserved_bytes: the most that the allocator held, null if unknown.
-        lifetimes: whether it is known which release ends which allocation.
-        groupings: the ways to divide it.
-        failures: allocations that failed.
-    """
-
-    id: str
-    changes: int
-    peak_bytes: int
-    peak_ns: int
-    reserved_bytes: int | None
-    lifetimes: bool
-    groupings: list[MemoryGroups]
-    failures: list[FailedAllocation]
+    id: str  # in requests
+    changes: int  # number of allocations and releases
+    peak_bytes: int  # the most in use
+    peak_ns: int  # when
+    reserved_bytes: int | None  # the most that the allocator held, null if unknown
+    lifetimes: bool  # whether it is known which release ends which allocation
+    groupings: list[MemoryGroups]  # the ways to divide it
+    failures: list[FailedAllocation]  # allocations that failed
 
 
 class Memory(msgspec.Struct):
-    """The memory of each device, and the scale of its tiles.
+    """The memory of each device, and the scale of its tiles."""
 
-    Attributes:
-        end_ns: end of the time axis, ns since the trace's start.
-        tile_ns: length of the tile at zoom 0; each zoom halves it.
-        deepest: the largest zoom.
-        bins: columns of a tile that is not exact.
-        kinds: what memory is for, as segments name it by position.
-    """
-
-    end_ns: int
-    tile_ns: int
-    deepest: int
-    bins: int
-    kinds: list[str]
+    end_ns: int  # end of the time axis, ns since the trace's start
+    tile_ns: int  # length of the tile at zoom 0; each zoom halves it
+    deepest: int  # the largest zoom
+    bins: int  # columns of a tile that is not exact
+    kinds: list[str]  # what memory is for, as segments name it by position
     devices: list[MemoryDevice]
 
 
 class MemoryTile(msgspec.Struct):
-    """Memory in a tile: columns that each last until the next; lists of one length.
-
-    Attributes:
-        exact: whether each column is one moment: the tiles inside this one show nothing more.
-        start_ns: start of each column since the tile's start.
-        least: the least bytes in use within it.
-        held: bytes of each group at its maximum, in the order of the grouping.
-        reserved_ns: since when the allocator had `reserved` bytes, since the tile's start.
-        reserved: bytes.
-    """
+    """Memory in a tile: columns that each last until the next; lists of one length."""
 
     zoom: int
     tile: int
-    exact: bool
-    start_ns: list[int]
-    least: list[int]
-    held: list[list[int]]
-    reserved_ns: list[int]
-    reserved: list[int]
+    exact: bool  # whether each column is one moment: the tiles inside this one show nothing more
+    start_ns: list[int]  # start of each column since the tile's start
+    least: list[int]  # the least bytes in use within it
+    held: list[list[int]]  # bytes of each group at its maximum, in the order of the grouping
+    reserved_ns: list[int]  # since when the allocator had `reserved` bytes, since the tile's start
+    reserved: list[int]  # bytes
 
 
 class LivingRow(msgspec.Struct):
-    """Allocations of one kind, module and line that live at a moment.
-
-    Attributes:
-        module: path, empty where unknown.
-        module_id: null where unknown.
-        line: `file:line`, and the function in a snapshot; empty where unknown.
-        count: of allocations; 0 if unknown.
-        largest: bytes of the largest of them.
-    """
+    """Allocations of one kind, module and line that live at a moment."""
 
     kind: str
-    module: str
-    module_id: int | None
-    line: str
+    module: str  # path, empty where unknown
+    module_id: int | None  # null where unknown
+    line: str  # `file:line`, and the function in a snapshot; empty where unknown
     bytes: int
-    count: int
-    largest: int
+    count: int  # of allocations; 0 if unknown
+    largest: int  # bytes of the largest of them
 
 
 class SegmentRow(msgspec.Struct):
-    """A segment of the caching allocator at a moment.
+    """A segment of the caching allocator at a moment."""
 
-    Attributes:
-        address: hexadecimal.
-        free_bytes: what no allocation holds.
-        largest_hole: bytes of the largest free piece.
-        parts: what holds most of each of equal parts: a position in `kinds`, -1 where most is free.
-    """
-
-    address: str
+    address: str  # hexadecimal
     bytes: int
-    free_bytes: int
-    largest_hole: int
-    parts: list[int]
+    free_bytes: int  # what no allocation holds
+    largest_hole: int  # bytes of the largest free piece
+    parts: list[int]  # what holds most of each of equal parts: a position in `kinds`, -1 where most is free
 
 
 class MemoryMoment(msgspec.Struct):
-    """What lives at a moment.
-
-    Attributes:
-        used_bytes: in use.
-        living: by size, at most 200.
-        living_rows: how many there are.
-        segments: those with most free memory first, at most 60.
-        segments_count: how many there are.
-        reserved_bytes: bytes of all segments.
-        largest_hole: bytes of the largest free piece of all.
-    """
+    """What lives at a moment."""
 
     time_ns: int
-    used_bytes: int
-    living: list[LivingRow]
-    living_rows: int
-    segments: list[SegmentRow]
-    segments_count: int
-    reserved_bytes: int
-    largest_hole: int
+    used_bytes: int  # in use
+    living: list[LivingRow]  # by size, at most 200
+    living_rows: int  # how many there are
+    segments: list[SegmentRow]  # those with most free memory first, at most 60
+    segments_count: int  # how many there are
+    reserved_bytes: int  # bytes of all segments
+    largest_hole: int  # bytes of the largest free piece of all
 
 
 class MemoryVerdict(msgspec.Struct):

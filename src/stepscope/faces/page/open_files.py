@@ -35,36 +35,23 @@ _POLL_S = 0.05  # s; chosen: a short delay next to reading a file
 
 
 class TraceEntry(msgspec.Struct):
-    """An open file.
+    """An open file."""
 
-    Attributes:
-        id: made of the file's name (letters, digits, `.`, `_`, `-`), the same the next time.
-        name: of the file.
-        state: of reading it; `compared` in a single file that holds no more of it than comparisons.
-        progress: 0 to 1; 1 only when it is ready.
-        message: what is going on, or why it failed.
-    """
-
-    id: str
-    name: str
+    id: str  # made of the file's name (letters, digits, `.`, `_`, `-`), the same the next time
+    name: str  # of the file
     path: str
-    state: State
-    progress: float
-    message: str
+    state: State  # of reading it; `compared` in a single file that holds no more of it than comparisons
+    progress: float  # 0 to 1; 1 only when it is ready
+    message: str  # what is going on, or why it failed
 
 
 class Traces(msgspec.Struct):
-    """The open files; poll while one is `loading`.
+    """The open files; poll while one is `loading`."""
 
-    Attributes:
-        version: of stepscope.
-        perfetto: URL of the local Perfetto UI, null if it is not installed.
-        job: URL of the page about the whole job that the traces are of, null if there is none.
-    """
-
-    version: str
-    perfetto: str | None
+    version: str  # of stepscope
+    perfetto: str | None  # URL of the local Perfetto UI, null if it is not installed
     traces: list[TraceEntry]
+    # URL of the page about the whole job that the traces are of, null if there is none
     job: str | None = None
 
 

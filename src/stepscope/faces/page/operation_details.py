@@ -26,15 +26,10 @@ _MAX_PLACES, _MAX_ROWS = 30, 50
 
 
 class EventLink(msgspec.Struct):
-    """A raw event to go to.
+    """A raw event to go to."""
 
-    Attributes:
-        event: its id.
-        name: shortened.
-    """
-
-    event: int
-    name: str
+    event: int  # its id
+    name: str  # shortened
 
 
 class LaunchLink(EventLink):
@@ -68,14 +63,10 @@ class WorkRow(EventLink):
 
 
 class DeviceWork(msgspec.Struct):
-    """The device work that an operation launched.
-
-    Attributes:
-        rows: the longest pieces, at most 50.
-    """
+    """The device work that an operation launched."""
 
     count: int
-    rows: list[WorkRow]
+    rows: list[WorkRow]  # the longest pieces, at most 50
 
 
 def launch_of(view: TraceView, event: int) -> LaunchLink | None:
@@ -148,76 +139,46 @@ class Track(msgspec.Struct):
 
 
 class ModuleLink(msgspec.Struct):
-    """A module.
+    """A module."""
 
-    Attributes:
-        id: row of the table `modules`.
-        path: such as `layer1.0.conv1`.
-    """
-
-    id: int
-    path: str
+    id: int  # row of the table `modules`
+    path: str  # such as `layer1.0.conv1`
     class_: str = msgspec.field(name="class")
 
 
 class Details(msgspec.Struct):
-    """One operation; null if something is not recorded or does not apply.
+    """One operation; null if something is not recorded or does not apply."""
 
-    Attributes:
-        path: of the operation.
-        level: path of the level that lists this operation.
-        name: shortened.
-        full_name: as recorded.
-        kind: step, stage, module, event, section, series or repeat.
-        event: id of its raw event, if it is exactly one.
-        category: of this event.
-        start_ns: since the trace's start.
-        cpu_ns: CPU time inside it.
-        self_ns: CPU time inside it and in none of its children.
-        device_ns: device busy time, a union of intervals.
-        recompute_ns: CPU time that repeats forward work.
-        bound_by: cpu or device.
-        events: number of raw events inside it.
-        arguments: of its event, as recorded.
-        instances: all operations like it.
-        launch: the call that launched it, for device work.
-        device_work: what it launched, for all else.
-        kernel: launch configuration of the only kernel.
-        forward: its partner in forward.
-        backward: its partner in backward.
-        source: lines of its modules from the innermost outwards, then Python frames around it; a
-            backward operation without frames has those of its forward partner.
-        selects: what the other panes mark.
-    """
-
-    path: str
-    level: str
-    name: str
-    full_name: str
-    kind: str
-    event: int | None
-    category: str | None
+    path: str  # of the operation
+    level: str  # path of the level that lists this operation
+    name: str  # shortened
+    full_name: str  # as recorded
+    kind: str  # step, stage, module, event, section, series or repeat
+    event: int | None  # id of its raw event, if it is exactly one
+    category: str | None  # of this event
     step: int
     rank: int
     stage: str | None
     track: Track | None
     module: ModuleLink | None
-    start_ns: int | None
-    cpu_ns: int
-    self_ns: int
-    device_ns: int
-    recompute_ns: int
-    bound_by: str
-    events: int
-    arguments: dict[str, Any]
-    instances: Instances | None
-    launch: LaunchLink | None
-    device_work: DeviceWork
-    kernel: KernelLaunch | None
-    forward: EventLink | None
-    backward: EventLink | None
+    start_ns: int | None  # since the trace's start
+    cpu_ns: int  # CPU time inside it
+    self_ns: int  # CPU time inside it and in none of its children
+    device_ns: int  # device busy time, a union of intervals
+    recompute_ns: int  # CPU time that repeats forward work
+    bound_by: str  # cpu or device
+    events: int  # number of raw events inside it
+    arguments: dict[str, Any]  # of its event, as recorded
+    instances: Instances | None  # all operations like it
+    launch: LaunchLink | None  # the call that launched it, for device work
+    device_work: DeviceWork  # what it launched, for all else
+    kernel: KernelLaunch | None  # launch configuration of the only kernel
+    forward: EventLink | None  # its partner in forward
+    backward: EventLink | None  # its partner in backward
+    # lines of its modules from the innermost outwards, then Python frames around it; a backward operation
+    # without frames has those of its forward partner
     source: list[SourcePlace]
-    selects: Selects
+    selects: Selects  # what the other panes mark
 
 
 def details(view: TraceView, query: Query) -> Details:

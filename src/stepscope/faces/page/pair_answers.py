@@ -21,21 +21,14 @@ _MOST, _MAX_MOST = 4000, 20_000  # rectangles; chosen: more than a wide screen h
 
 
 class Pair(msgspec.Struct):
-    """A step on screen and another one, paired by structure; both begin at time 0.
+    """A step on screen and another one, paired by structure; both begin at time 0."""
 
-    Attributes:
-        upper: the one on screen: `before` where the other is predicted, else `after`.
-        step: number of the step on screen.
-        other: number of the other step.
-        start_ns: when the step on screen begins, since the trace's start.
-        threads: rows of both.
-    """
-
+    # the one on screen: `before` where the other is predicted, else `after`
     upper: Literal["before", "after"]
-    step: int
-    other: int
-    start_ns: int
-    threads: list[PairThread]
+    step: int  # number of the step on screen
+    other: int  # number of the other step
+    start_ns: int  # when the step on screen begins, since the trace's start
+    threads: list[PairThread]  # rows of both
     before: Rectangles
     after: Rectangles
 

@@ -40,15 +40,10 @@ class Line(msgspec.Struct):
 
 
 class Selects(msgspec.Struct):
-    """What the panes mark, each by time and at most 50.
+    """What the panes mark, each by time and at most 50."""
 
-    Attributes:
-        modules: ids.
-        kernels: names as recorded.
-    """
-
-    modules: list[int]
-    kernels: list[str]
+    modules: list[int]  # ids
+    kernels: list[str]  # names as recorded
     lines: list[Line]
 
 

@@ -25,42 +25,28 @@ _running = Lock()
 
 
 class ResultColumn(msgspec.Struct):
-    """A column of a query's result.
-
-    Attributes:
-        type: as Arrow calls it.
-    """
+    """A column of a query's result."""
 
     name: str
-    type: str
+    type: str  # as Arrow calls it
     numeric: bool
 
 
 class QueryResult(msgspec.Struct):
-    """The rows of a query.
-
-    Attributes:
-        rows: values by column; integers beyond 2^53 and dates are text.
-        more: whether there are more rows than these.
-        seconds: how long the query ran.
-    """
+    """The rows of a query."""
 
     columns: list[ResultColumn]
-    rows: list[list[str | float | bool | None]]
-    more: bool
-    seconds: float
+    rows: list[list[str | float | bool | None]]  # values by column; integers beyond 2^53 and dates are text
+    more: bool  # whether there are more rows than these
+    seconds: float  # how long the query ran
 
 
 class TableColumn(msgspec.Struct):
-    """A column of a table.
-
-    Attributes:
-        unit: empty if it has none.
-    """
+    """A column of a table."""
 
     name: str
     type: str
-    unit: str
+    unit: str  # empty if it has none
     nullable: bool
     meaning: str
 

@@ -41,63 +41,41 @@ _OCCUPANCY = "est. achieved occupancy %"
 
 
 class StepRow(msgspec.Struct):
-    """A recorded step.
+    """A recorded step."""
 
-    Attributes:
-        id: its path in the timeline.
-        runtime_ns: the step length, that of its window.
-        device_busy_ns: busy time of the busiest device in its window.
-        device_idle_ns: idle time of this device; both are 0 if none works.
-    """
-
-    id: str
+    id: str  # its path in the timeline
     step: int
     rank: int
     start_ns: int
     end_ns: int
-    runtime_ns: int
-    device_busy_ns: int
-    device_idle_ns: int
+    runtime_ns: int  # the step length, that of its window
+    device_busy_ns: int  # busy time of the busiest device in its window
+    device_idle_ns: int  # idle time of this device; both are 0 if none works
 
 
 class Has(msgspec.Struct):
-    """What the trace holds.
-
-    Attributes:
-        communication: collectives, or messages between ranks.
-        memory: allocations.
-    """
+    """What the trace holds."""
 
     device: bool
-    communication: bool
+    communication: bool  # collectives, or messages between ranks
     modules: bool
-    memory: bool
+    memory: bool  # allocations
     source: bool
     contexts: bool
 
 
 class Overview(msgspec.Struct):
-    """The facts of one rank, and what the page needs to begin.
+    """The facts of one rank, and what the page needs to begin."""
 
-    Attributes:
-        start: path of the step to open first: the slowest of the rank that the job is judged by.
-        ranks: all ranks; the facts are of `rank` alone.
-        steps: of all ranks.
-        facts: null if no step was recorded.
-        why: why there are no facts, else empty.
-        warnings: of this rank.
-        job: what all ranks show together, null for a single one.
-    """
-
-    start: str
+    start: str  # path of the step to open first: the slowest of the rank that the job is judged by
     rank: int
-    ranks: list[int]
-    steps: list[StepRow]
+    ranks: list[int]  # all ranks; the facts are of `rank` alone
+    steps: list[StepRow]  # of all ranks
     has: Has
-    facts: Facts | None
-    why: str
-    warnings: list[Warning]
-    job: JobFindings | None
+    facts: Facts | None  # null if no step was recorded
+    why: str  # why there are no facts, else empty
+    warnings: list[Warning]  # of this rank
+    job: JobFindings | None  # what all ranks show together, null for a single one
 
 
 def overview(view: TraceView, query: Query) -> Overview:
@@ -162,23 +140,14 @@ def _steps(view: TraceView) -> list[StepRow]:
 
 
 class Modules(msgspec.Struct):
-    """The model tree of one rank.
+    """The model tree of one rank."""
 
-    Attributes:
-        steps: numbers of the steps that times are means of.
-        step_ms: their mean length.
-        evidence: how modules were found.
-        rest_cpu_ms: the rest of a step, in which no module runs on the CPU.
-        rest_device_ms: busy time of the device that computes longest, of no module.
-        at_once: how many devices, or threads, do a module's work at once, in the mean; times are sums.
-    """
-
-    steps: list[int]
-    step_ms: float
-    at_once: float
-    evidence: str
-    rest_cpu_ms: float
-    rest_device_ms: float
+    steps: list[int]  # numbers of the steps that times are means of
+    step_ms: float  # their mean length
+    at_once: float  # how many devices, or threads, do a module's work at once, in the mean; times are sums
+    evidence: str  # how modules were found
+    rest_cpu_ms: float  # the rest of a step, in which no module runs on the CPU
+    rest_device_ms: float  # busy time of the device that computes longest, of no module
     tree: list[ModuleNode]
 
 
@@ -195,51 +164,33 @@ class KernelRow(KernelStatistics, frozen=True, kw_only=True):
 
 
 class Roofs(msgspec.Struct):
-    """Peak rates of the device, the roofs of a roofline plot.
+    """Peak rates of the device, the roofs of a roofline plot."""
 
-    Attributes:
-        device: its short name.
-        gbytes: memory bandwidth, GB/s; null if unknown.
-        tflops: peak rate for each precision in use, TFLOP/s.
-    """
-
-    device: str
-    gbytes: float | None
-    tflops: dict[str, float]
+    device: str  # its short name
+    gbytes: float | None  # memory bandwidth, GB/s; null if unknown
+    tflops: dict[str, float]  # peak rate for each precision in use, TFLOP/s
 
 
 class Kernels(msgspec.Struct):
-    """All kernels of one rank, the longest first.
+    """All kernels of one rank, the longest first."""
 
-    Attributes:
-        are: `kernels`, or `operators` for a trace without device work.
-        steps: numbers of the steps that times are means of.
-        roofs: null if the device, or its peak rates, are unknown.
-    """
-
-    are: str
+    are: str  # `kernels`, or `operators` for a trace without device work
     rank: int
-    steps: list[int]
+    steps: list[int]  # numbers of the steps that times are means of
     rows: list[KernelRow]
-    roofs: Roofs | None
+    roofs: Roofs | None  # null if the device, or its peak rates, are unknown
 
 
 class KernelLaunch(msgspec.Struct):
-    """Launch configuration of a kernel, as recorded.
-
-    Attributes:
-        registers: for each thread.
-        shared_bytes: for each block.
-        occupancy: estimated, 0 to 1.
-    """
+    """Launch configuration of a kernel, as recorded."""
 
     grid: list[int] | None
     block: list[int] | None
-    registers: float | None
-    shared_bytes: float | None
+    registers: float | None  # for each thread
+    shared_bytes: float | None  # for each block
     blocks_per_sm: float | None
     warps_per_sm: float | None
-    occupancy: float | None
+    occupancy: float | None  # estimated, 0 to 1
 
 
 def modules(view: TraceView, query: Query) -> Modules:

@@ -17,20 +17,13 @@ _MANY = 4  # times as many rows as are wanted: cutting off the rest is cheaper t
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Operations of levels.
+    """Operations of levels."""
 
-    Attributes:
-        paths: of each.
-        operations: themselves.
-        costs: of each alone.
-        forward, backward: partner events of each, -1 for none, shape (operations,).
-    """
-
-    paths: list[str]
-    operations: list[Operation]
-    costs: Costs
-    forward: Ids
-    backward: Ids
+    paths: list[str]  # of each
+    operations: list[Operation]  # themselves
+    costs: Costs  # of each alone
+    forward: Ids  # partner events of each, -1 for none, shape (operations,)
+    backward: Ids  # partner events of each, -1 for none, shape (operations,)
 
     @classmethod
     def joined(cls, *several: Selection | Level) -> Selection:

@@ -49,31 +49,21 @@ _Make = Callable[[TraceView, str, Sequence[Opening]], msgspec.Struct]
 
 
 class Embedded(msgspec.Struct):
-    """The data of a single file.
+    """The data of a single file."""
 
-    Attributes:
-        answers: by request: its name, then `?` and the parameters that are not empty, in
-            alphabetical order, quoted by `encodeURIComponent`.
-        left_out: what is missing; shown at the page's foot.
-    """
-
+    # by request: its name, then `?` and the parameters that are not empty, in alphabetical order, quoted
+    # by `encodeURIComponent`
     answers: dict[str, Any]
-    left_out: list[str]
+    left_out: list[str]  # what is missing; shown at the page's foot
     traces: Traces
 
 
 class _Grown(NamedTuple):
-    """What the archive would be with more in it.
+    """What the archive would be with more in it."""
 
-    Attributes:
-        compressor: its state then.
-        piece: the bytes to append.
-        held: how many bytes the compressor holds back.
-    """
-
-    compressor: zlib._Compress
-    piece: bytes
-    held: int
+    compressor: zlib._Compress  # its state then
+    piece: bytes  # the bytes to append
+    held: int  # how many bytes the compressor holds back
 
 
 class Archive:

@@ -21,79 +21,46 @@ Per = Literal["step", "recording"]
 
 
 class SourceFile(msgspec.Struct):
-    """A source file that the trace names.
+    """A source file that the trace names."""
 
-    Attributes:
-        file: as recorded.
-        readable: whether its text can be read.
-        cpu_ms: CPU time of its costliest line.
-        device_ms: device time of its costliest line.
-    """
-
-    file: str
-    readable: bool
-    cpu_ms: float
-    device_ms: float
+    file: str  # as recorded
+    readable: bool  # whether its text can be read
+    cpu_ms: float  # CPU time of its costliest line
+    device_ms: float  # device time of its costliest line
 
 
 class Sources(msgspec.Struct):
-    """The source files: first those that can be read, the user's before libraries', by cost.
-
-    Attributes:
-        per: what times are of: mean a step, or the whole recording.
-    """
+    """The source files: first those that can be read, the user's before libraries', by cost."""
 
     files: list[SourceFile]
-    per: Per
+    per: Per  # what times are of: mean a step, or the whole recording
 
 
 class SourceLine(msgspec.Struct):
-    """Cost of a line; a line may have several rows.
-
-    Attributes:
-        what: `call` of a module, `class` of a module, or a Python `frame`.
-        name: of the module, the class or the function.
-        cpu_ms: time in which the line, or anything it calls, runs on a CPU.
-        own_cpu_ms: CPU time that belongs to no deeper line.
-        device_ms: device busy time of what it launches, through deeper lines too.
-        own_device_ms: device busy time of what it launches itself.
-        backward_cpu_ms: CPU time of the backward of what it calls, which another line starts.
-        backward_device_ms: device busy time of the same.
-        share: of the time of the steps, on the longer side of the line; at most 1.
-        calls: mean a step.
-        modules: ids of the modules that it calls or defines.
-    """
+    """Cost of a line; a line may have several rows."""
 
     line: int
-    what: str
-    name: str
-    cpu_ms: float
-    own_cpu_ms: float
-    device_ms: float
-    own_device_ms: float
-    backward_cpu_ms: float
-    backward_device_ms: float
-    share: float
-    calls: float
-    modules: list[int]
+    what: str  # `call` of a module, `class` of a module, or a Python `frame`
+    name: str  # of the module, the class or the function
+    cpu_ms: float  # time in which the line, or anything it calls, runs on a CPU
+    own_cpu_ms: float  # CPU time that belongs to no deeper line
+    device_ms: float  # device busy time of what it launches, through deeper lines too
+    own_device_ms: float  # device busy time of what it launches itself
+    backward_cpu_ms: float  # CPU time of the backward of what it calls, which another line starts
+    backward_device_ms: float  # device busy time of the same
+    share: float  # of the time of the steps, on the longer side of the line; at most 1
+    calls: float  # mean a step
+    modules: list[int]  # ids of the modules that it calls or defines
 
 
 class Source(msgspec.Struct):
-    """A source file and the costs of its lines.
+    """A source file and the costs of its lines."""
 
-    Attributes:
-        file: as recorded.
-        reason: why there is no text, else empty.
-        text: null if it cannot be read.
-        changed: whether the file is newer than the recording.
-        per: what times are of: mean a step, or the whole recording.
-    """
-
-    file: str
-    reason: str
-    text: str | None
-    changed: bool
-    per: Per
+    file: str  # as recorded
+    reason: str  # why there is no text, else empty
+    text: str | None  # null if it cannot be read
+    changed: bool  # whether the file is newer than the recording
+    per: Per  # what times are of: mean a step, or the whole recording
     lines: list[SourceLine]
 
 

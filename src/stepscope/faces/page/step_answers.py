@@ -32,63 +32,38 @@ _PLAIN = {int, str, type(None)}
 
 
 class LevelRows(msgspec.Struct):
-    """Columns of one length, a row for each level: a `WireLevel` but for its operations.
+    """Columns of one length, a row for each level: a `WireLevel` but for its operations."""
 
-    Attributes:
-        opened: place that it opens.
-        lists: 0 for a level that is the same with all threads and streams, 1 for one without those
-            that are hidden, 2 for the same with all.
-        name: index into `strings`.
-        through: indexes into `strings`.
-        start_ns: since the trace's start.
-        length_ns: of the level.
-        shift_ns: from the start of the CPU side to that of the device side.
-        passed: raw events of the opened operation itself.
-        hidden: raw events on resources that are not listed.
-        resources: number of its rows of `resources`; those of each level follow each other.
-        operations: number of its rows of `operations`.
-        device: number of its rows of `device`.
-    """
-
-    opened: list[int]
+    opened: list[int]  # place that it opens
+    # 0 for a level that is the same with all threads and streams, 1 for one without those that are
+    # hidden, 2 for the same with all
     lists: list[int]
-    name: list[int]
-    through: list[list[int]]
-    start_ns: list[int]
-    length_ns: list[int]
-    shift_ns: list[int]
-    passed: list[int]
-    hidden: list[int]
-    resources: list[int]
-    operations: list[int]
-    device: list[int]
+    name: list[int]  # index into `strings`
+    through: list[list[int]]  # indexes into `strings`
+    start_ns: list[int]  # since the trace's start
+    length_ns: list[int]  # of the level
+    shift_ns: list[int]  # from the start of the CPU side to that of the device side
+    passed: list[int]  # raw events of the opened operation itself
+    hidden: list[int]  # raw events on resources that are not listed
+    resources: list[int]  # number of its rows of `resources`; those of each level follow each other
+    operations: list[int]  # number of its rows of `operations`
+    device: list[int]  # number of its rows of `device`
 
 
 class ResourceColumns(msgspec.Struct):
-    """Columns of one length, a row for each resource of each level.
+    """Columns of one length, a row for each resource of each level."""
 
-    Attributes:
-        track: index into `tracks`.
-        shown: 1 if the level lists it.
-    """
-
-    track: list[int]
+    track: list[int]  # index into `tracks`
     busy_ns: list[int]
-    shown: list[int]
+    shown: list[int]  # 1 if the level lists it
 
 
 class EventColumns(msgspec.Struct):
-    """Columns of one length, a row for each raw event of the step.
+    """Columns of one length, a row for each raw event of the step."""
 
-    Attributes:
-        event: its id.
-        name: index into `names`.
-        place: of the smallest operation that holds it.
-    """
-
-    event: list[int]
-    name: list[int]
-    place: list[int]
+    event: list[int]  # its id
+    name: list[int]  # index into `names`
+    place: list[int]  # of the smallest operation that holds it
     duration_ns: list[int]
 
 
@@ -97,46 +72,31 @@ class StepAnswer(msgspec.Struct):
 
     The step is place 0; the operations of all levels that list all of theirs, in order, are the
     places from 1 on.
-
-    Attributes:
-        path: of the step.
-        tracks: resources, as in each level but for `busy_ns` and `shown`.
-        strings: what `operations`, `device` and `through` name.
-        names: distinct names of raw events, as recorded.
-        short: the same names, shortened.
     """
 
-    path: str
+    path: str  # of the step
     levels: LevelRows
-    tracks: list[ResourceRow]
+    tracks: list[ResourceRow]  # resources, as in each level but for `busy_ns` and `shown`
     resources: ResourceColumns
     operations: OperationColumns
     device: DeviceColumns
-    strings: list[str]
+    strings: list[str]  # what `operations`, `device` and `through` name
     events: EventColumns
-    names: list[str]
-    short: list[str]
+    names: list[str]  # distinct names of raw events, as recorded
+    short: list[str]  # the same names, shortened
 
 
 class Column(msgspec.Struct):
-    """A column of any values, each distinct one once.
-
-    Attributes:
-        value: index into `values`, a row for each place.
-    """
+    """A column of any values, each distinct one once."""
 
     values: list[Any]
-    value: list[int]
+    value: list[int]  # index into `values`, a row for each place
 
 
 class DetailColumns(msgspec.Struct):
-    """What is known of the operations at a step's places, with few rows in each table.
+    """What is known of the operations at a step's places, with few rows in each table."""
 
-    Attributes:
-        columns: the fields of `Details` but `path` and `level`.
-    """
-
-    columns: dict[str, Column]
+    columns: dict[str, Column]  # the fields of `Details` but `path` and `level`
 
 
 def by_cost(openings: Sequence[Opening]) -> list[int]:

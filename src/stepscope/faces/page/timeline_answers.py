@@ -30,29 +30,18 @@ class LevelAnswer(msgspec.Struct):
 
 
 class Place(msgspec.Struct):
-    """Where the timeline shows a raw event.
+    """Where the timeline shows a raw event."""
 
-    Attributes:
-        event: its id.
-        path: of the smallest operation that holds it; empty outside all steps.
-        level: path of the level that lists this operation.
-    """
-
-    event: int
-    path: str
-    level: str
+    event: int  # its id
+    path: str  # of the smallest operation that holds it; empty outside all steps
+    level: str  # path of the level that lists this operation
 
 
 class Hits(msgspec.Struct):
-    """How many of the events that were found lie in each operation of a level.
+    """How many of the events that were found lie in each operation of a level."""
 
-    Attributes:
-        path: of the level.
-        hits: one number for each operation of the level.
-    """
-
-    path: str
-    hits: list[int]
+    path: str  # of the level
+    hits: list[int]  # one number for each operation of the level
 
 
 def levels(view: TraceView, query: Query) -> Levels:
@@ -138,71 +127,44 @@ def in_step_of(view: TraceView, query: Query, rows: IntArray) -> Mask:
 
 
 class SearchAnswer(msgspec.Struct):
-    """How much of a search the levels on screen have.
+    """How much of a search the levels on screen have."""
 
-    Attributes:
-        text: as asked for.
-        total: number of events found.
-        levels: hits in the levels on screen.
-    """
-
-    text: str
-    total: int
-    levels: list[Hits]
+    text: str  # as asked for
+    total: int  # number of events found
+    levels: list[Hits]  # hits in the levels on screen
 
 
 class FoundName(msgspec.Struct):
-    """All events of one name that were found.
+    """All events of one name that were found."""
 
-    Attributes:
-        name: as recorded.
-        short: shortened.
-        total_ns: time of all of them; where one is inside another, both count.
-        longest_event: id of the longest one.
-    """
-
-    name: str
-    short: str
+    name: str  # as recorded
+    short: str  # shortened
     category: str
     count: int
-    total_ns: int
+    total_ns: int  # time of all of them; where one is inside another, both count
     least_ns: int
     most_ns: int
-    longest_event: int
+    longest_event: int  # id of the longest one
 
 
 class FoundEvents(msgspec.Struct):
-    """Columns of one length, a row for each event found, in order of start.
+    """Columns of one length, a row for each event found, in order of start."""
 
-    Attributes:
-        event: its id; `path?event=` returns its place.
-        name: index into `names`.
-        start_ns: relative to the trace's start; empty in a single file.
-        step: null outside all steps.
-    """
-
-    event: list[int]
-    name: list[int]
-    start_ns: list[int]
+    event: list[int]  # its id; `path?event=` returns its place
+    name: list[int]  # index into `names`
+    start_ns: list[int]  # relative to the trace's start; empty in a single file
     duration_ns: list[int]
-    step: list[int | None]
+    step: list[int | None]  # null outside all steps
     rank: list[int]
 
 
 class SearchHits(msgspec.Struct):
-    """Every event that a search found, with totals by name.
+    """Every event that a search found, with totals by name."""
 
-    Attributes:
-        text: as asked for.
-        total: number of events found.
-        names: with most time first; they count all events.
-        events: at most 10,000, the longest ones.
-    """
-
-    text: str
-    total: int
-    names: list[FoundName]
-    events: FoundEvents
+    text: str  # as asked for
+    total: int  # number of events found
+    names: list[FoundName]  # with most time first; they count all events
+    events: FoundEvents  # at most 10,000, the longest ones
 
 
 def search(view: TraceView, query: Query) -> SearchAnswer:

@@ -36,17 +36,11 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class SourceText:
-    """A source file: its text, or the reason why there is none.
+    """A source file: its text, or the reason why there is none."""
 
-    Attributes:
-        text: None if it cannot be read.
-        reason: why not, else empty.
-        changed: whether it was written after the recording.
-    """
-
-    text: str | None
-    reason: str = ""
-    changed: bool = False
+    text: str | None  # None if it cannot be read
+    reason: str = ""  # why not, else empty
+    changed: bool = False  # whether it was written after the recording
 
 
 class SourceFiles:

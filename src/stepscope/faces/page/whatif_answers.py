@@ -20,25 +20,17 @@ class Changes(msgspec.Struct):
 
 
 class WhatIf(msgspec.Struct):
-    """The predicted effect of some changes.
-
-    Attributes:
-        reason: empty.
-    """
+    """The predicted effect of some changes."""
 
     answer: Prediction
-    reason: Literal[""] = ""
+    reason: Literal[""] = ""  # empty
 
 
 class Refused(msgspec.Struct):
-    """Changes that do not apply, or are written wrongly.
-
-    Attributes:
-        reason: why.
-    """
+    """Changes that do not apply, or are written wrongly."""
 
     answer: None
-    reason: str
+    reason: str  # why
 
 
 def changes(view: TraceView, query: Query) -> Changes:

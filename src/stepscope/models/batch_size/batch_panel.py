@@ -36,34 +36,22 @@ class Prediction(msgspec.Struct):
 
 
 class Point(msgspec.Struct):
-    """A batch size that was measured.
-
-    Attributes:
-        ms: median step.
-        bytes: peak memory.
-        throughput: samples a second.
-        held_back: whether it tested the models before it joined them.
-    """
+    """A batch size that was measured."""
 
     batch: int
-    ms: float
-    bytes: float
-    throughput: float
-    held_back: bool
+    ms: float  # median step
+    bytes: float  # peak memory
+    throughput: float  # samples a second
+    held_back: bool  # whether it tested the models before it joined them
 
 
 class Breakdown(msgspec.Struct):
-    """One step at the entry's batch size.
-
-    Attributes:
-        step_ms: length of a step that is not recorded.
-        memory: the peak by kind.
-    """
+    """One step at the entry's batch size."""
 
     batch: int
-    step_ms: float
+    step_ms: float  # length of a step that is not recorded
     peak_bytes: float
-    memory: dict[str, int]
+    memory: dict[str, int]  # the peak by kind
     tree: CostNode
 
 
@@ -84,50 +72,32 @@ class Device(msgspec.Struct):
 
 
 class BatchProfile(msgspec.Struct):
-    """An entry file at several batch sizes.
-
-    Attributes:
-        sentence: where the batch size is written, in words.
-        max_throughput: limit for large batches, samples a second.
-        fit_error: relative error of the model of run time.
-        memory_fit_error: relative error of the model of memory.
-        too_large: the smallest batch size that ran out of memory.
-        capacity: bytes that a step may take.
-        now: prediction at the present batch size; null if run time has no model.
-        suggestions: predictions at batch sizes worth trying.
-        curve: predictions to choose from; empty if run time has no model.
-    """
+    """An entry file at several batch sizes."""
 
     entry: str
     batch: int
-    sentence: str
+    sentence: str  # where the batch size is written, in words
     site: Site
     points: list[Point]
-    max_throughput: float | None
-    fit_error: float | None
-    memory_fit_error: float | None
-    too_large: int | None
-    capacity: float | None
+    max_throughput: float | None  # limit for large batches, samples a second
+    fit_error: float | None  # relative error of the model of run time
+    memory_fit_error: float | None  # relative error of the model of memory
+    too_large: int | None  # the smallest batch size that ran out of memory
+    capacity: float | None  # bytes that a step may take
     device: Device
     warnings: list[str]
-    now: Prediction | None
-    suggestions: list[Prediction]
-    curve: list[Prediction]
+    now: Prediction | None  # prediction at the present batch size; null if run time has no model
+    suggestions: list[Prediction]  # predictions at batch sizes worth trying
+    curve: list[Prediction]  # predictions to choose from; empty if run time has no model
     breakdown: Breakdown | UnsetType = UNSET
 
 
 class BatchAnswer(msgspec.Struct):
-    """What the panel asks the editor for.
+    """What the panel asks the editor for."""
 
-    Attributes:
-        batch: null until it is measured.
-        problem: why measuring failed, else null.
-        written: batch size in the source as it is now; the measurement may be older.
-    """
-
-    batch: BatchProfile | None
-    problem: str | None
-    written: int | None
+    batch: BatchProfile | None  # null until it is measured
+    problem: str | None  # why measuring failed, else null
+    written: int | None  # batch size in the source as it is now; the measurement may be older
 
 
 def batch_profile(result: Result, capacity: float | None = None) -> BatchProfile:

@@ -36,39 +36,30 @@ class CostNode(msgspec.Struct, kw_only=True):
 
     Numbers include those of the children, but for `self_ms` and `self_bytes`: there operators of
     the node's own count as its own. The step's children add up to the step.
-
-    Attributes:
-        calls: in a step.
-        ms: on the device where there is one.
-        bytes: share of the peak.
-        self_ms: time outside its children.
-        activations_bytes: what its forward keeps for backward, whether or not at the peak.
-        path: of a module.
-        file: where a module is called, or an operator; null if unknown.
     """
 
     name: str
     kind: Literal["step", "module", "stage", "operator"]
-    calls: float = 0
-    ms: float = 0
+    calls: float = 0  # in a step
+    ms: float = 0  # on the device where there is one
     forward_ms: float = 0
     backward_ms: float = 0
     cpu_ms: float = 0
-    self_ms: float = 0
-    bytes: float = 0
+    self_ms: float = 0  # time outside its children
+    bytes: float = 0  # share of the peak
     self_bytes: float = 0
     weights_bytes: float = 0
     buffers_bytes: float = 0
     gradients_bytes: float = 0
     optimizer_state_bytes: float = 0
-    activations_bytes: float = 0
+    activations_bytes: float = 0  # what its forward keeps for backward, whether or not at the peak
     inputs_bytes: float = 0
     temporaries_bytes: float = 0
     untracked_bytes: float = 0
     children: list[CostNode] = []
     class_: str | UnsetType = msgspec.field(default=UNSET, name="class")
-    path: str | UnsetType = UNSET
-    file: str | UnsetType | None = UNSET
+    path: str | UnsetType = UNSET  # of a module
+    file: str | UnsetType | None = UNSET  # where a module is called, or an operator; null if unknown
     line: int | UnsetType | None = UNSET
     defined_file: str | UnsetType | None = UNSET
     defined_line: int | UnsetType | None = UNSET
@@ -94,46 +85,34 @@ class ModuleTime(msgspec.Struct, frozen=True):
 
 
 class LineBreakdown(msgspec.Struct, kw_only=True):
-    """What a source line costs per step, including what functions called there cost.
-
-    Attributes:
-        line: number, from 1.
-        self_ms: time of the line's own calls of torch.
-        operators: where the time goes, the longest first.
-    """
+    """What a source line costs per step, including what functions called there cost."""
 
     file: str
-    line: int
+    line: int  # number, from 1
     ms: float = 0
     forward_ms: float = 0
     backward_ms: float = 0
-    self_ms: float = 0
+    self_ms: float = 0  # time of the line's own calls of torch
     calls: int = 0
     activations_bytes: int = 0
     self_activations_bytes: int = 0
     weights_bytes: int = 0
-    operators: list[OperatorTime] = []
+    operators: list[OperatorTime] = []  # where the time goes, the longest first
     modules: list[ModuleTime] = []
 
 
 class StepBreakdown(msgspec.Struct, frozen=True):
-    """One step at one batch size.
-
-    Attributes:
-        recorded_ms: the step that was recorded, the longest or largest of them.
-        memory: the peak by kind: weights, buffers, gradients, optimizer_state, activations,
-            inputs, temporaries, untracked.
-        tree: the step, its modules as the model nests them, and their operators.
-        lines: what each source line costs, the most expensive first.
-    """
+    """One step at one batch size."""
 
     batch: int
     step_ms: float
-    recorded_ms: float
+    recorded_ms: float  # the step that was recorded, the longest or largest of them
     peak_bytes: int
+    # the peak by kind: weights, buffers, gradients, optimizer_state, activations, inputs, temporaries,
+    # untracked
     memory: dict[str, int]
-    tree: CostNode
-    lines: list[LineBreakdown]
+    tree: CostNode  # the step, its modules as the model nests them, and their operators
+    lines: list[LineBreakdown]  # what each source line costs, the most expensive first
 
     def to_json(self) -> dict[str, Any]:
         """As `stepscope batch --json` has it."""

@@ -218,15 +218,12 @@ MeasureBatch = Callable[[int], MeasuredBatch | None]
 
 @dataclass
 class Sweep:
-    """The result of a sweep.
+    """The result of a sweep."""
 
-    Attributes:
-        rounds: all measurements, by batch size in the order in which they were first made.
-        stable: whether the last round changed no time by more than 2 %; None after a single round.
-    """
-
+    # all measurements, by batch size in the order in which they were first made
     rounds: dict[int, list[MeasuredBatch]] = field(default_factory=dict)
     too_large: int | None = None
+    # whether the last round changed no time by more than 2 %; None after a single round
     stable: bool | None = None
 
     def add(self, batch: int, measured: MeasuredBatch | None) -> bool:

@@ -37,20 +37,14 @@ _KEYS = ("Input Dims", "Input Strides", "Input type", "Concrete Inputs")
 
 @dataclass(frozen=True)
 class Operator:
-    """One call of an operator.
+    """One call of an operator."""
 
-    Attributes:
-        name: without `aten::`.
-        dims: for each input: sizes of a tensor, a list of sizes for a list of tensors, else empty.
-        types: `float`, `long int`, `Scalar`, `TensorList`, …, empty for None.
-        values: values of inputs that are not tensors, as recorded.
-    """
-
-    name: str
+    name: str  # without `aten::`
+    # for each input: sizes of a tensor, a list of sizes for a list of tensors, else empty
     dims: tuple[Any, ...]
     strides: tuple[Any, ...]
-    types: tuple[str, ...]
-    values: tuple[str, ...]
+    types: tuple[str, ...]  # `float`, `long int`, `Scalar`, `TensorList`, …, empty for None
+    values: tuple[str, ...]  # values of inputs that are not tensors, as recorded
 
     @cached_property
     def signature(self) -> str:
@@ -67,17 +61,11 @@ class Operator:
 
 @dataclass(frozen=True, eq=False)
 class ScriptOperators:
-    """The outermost operators of a trace.
+    """The outermost operators of a trace."""
 
-    Attributes:
-        rows: events.id of each, in order of time.
-        calls: the call of each; None if the trace has no shapes.
-        around: for each event of the trace, the index of the operator that contains it, or -1.
-    """
-
-    rows: Ids
-    calls: tuple[Operator | None, ...]
-    around: Ids
+    rows: Ids  # events.id of each, in order of time
+    calls: tuple[Operator | None, ...]  # the call of each; None if the trace has no shapes
+    around: Ids  # for each event of the trace, the index of the operator that contains it, or -1
 
 
 def find_operators(trace: Trace, rows: Mask) -> ScriptOperators:
@@ -113,17 +101,13 @@ _LIMITS = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS",
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine and software that times depend on.
-
-    Attributes:
-        instructions: environment variables that disable some of the processor's instructions.
-    """
+    """The machine and software that times depend on."""
 
     cpu: str
     cores: int
     torch: str
     threads: int
-    instructions: str = ""
+    instructions: str = ""  # environment variables that disable some of the processor's instructions
 
     @classmethod
     def of(cls, metadata: Metadata) -> Machine:
@@ -147,36 +131,28 @@ class Machine:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Times of single operators on one machine, in ns.
-
-    Attributes:
-        date: when it was measured, YYYY-MM-DD.
-        operators: by signature: `[in 32 bits, in 16 bits]`; null if the call is not possible.
-        casts: rows `[elements, to 16 bits, to 32 bits]`.
-        copies: rows `[bytes, copy of memory that is in no cache]`.
-        sparse_gradients: rows `[elements, compress as DGC does, add what one worker sent, empty]`.
-        optimizers: by class: rows `[tensors, total elements, fused step]`.
-        reducing: an all-reduce of two processes on this machine: rows `[bytes, ns, CPU time of each
-            process, ns]`.
-        sharding: over two processes on this machine, CPU time of the computing thread: `units`,
-            rows `[tensors, total bytes, two gathers and one scatter]`, and `operator`, the extra
-            time of an operator on sharded tensors.
-        loading: handing over a worker's batch: rows `[bytes, CPU time of the training loop, CPU
-            time of the worker]`.
-        core_share: the smallest share of a core that a measurement got, 0 to 1; with less than
-            `QUIET` other processes disturbed it.
-    """
+    """Times of single operators on one machine, in ns."""
 
     machine: Machine
-    date: str
+    date: str  # when it was measured, YYYY-MM-DD
+    # by signature: `[in 32 bits, in 16 bits]`; null if the call is not possible
     operators: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
-    casts: Sequence[Sequence[float]] = ()
-    copies: Sequence[Sequence[float]] = ()
+    casts: Sequence[Sequence[float]] = ()  # rows `[elements, to 16 bits, to 32 bits]`
+    copies: Sequence[Sequence[float]] = ()  # rows `[bytes, copy of memory that is in no cache]`
+    # rows `[elements, compress as DGC does, add what one worker sent, empty]`
     sparse_gradients: Sequence[Sequence[float]] = ()
+    # by class: rows `[tensors, total elements, fused step]`
     optimizers: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
+    # handing over a worker's batch: rows `[bytes, CPU time of the training loop, CPU time of the worker]`
     loading: Sequence[Sequence[float]] = ()
+    # an all-reduce of two processes on this machine: rows `[bytes, ns, CPU time of each process, ns]`
     reducing: Sequence[Sequence[float]] = ()
+    # over two processes on this machine, CPU time of the computing thread: `units`, rows `[tensors, total
+    # bytes, two gathers and one scatter]`, and `operator`, the extra time of an operator on sharded
+    # tensors
     sharding: Mapping[str, Any] = field(default_factory=dict)
+    # the smallest share of a core that a measurement got, 0 to 1; with less than `QUIET` other processes
+    # disturbed it
     core_share: float = 1.0
 
     @property

@@ -38,18 +38,12 @@ _VERSION = 1  # of the file's format: a file of another version has another key
 
 @dataclass(frozen=True)
 class DeviceCalibration:
-    """Times of operators on a device, ns.
+    """Times of operators on a device, ns."""
 
-    Attributes:
-        device: its name.
-        torch: the version.
-        date: of the latest measurement, YYYY-MM-DD.
-        operators: by signature a time for each of `PRECISIONS`; None where the call is not possible.
-    """
-
-    device: str
-    torch: str
-    date: str
+    device: str  # its name
+    torch: str  # the version
+    date: str  # of the latest measurement, YYYY-MM-DD
+    # by signature a time for each of `PRECISIONS`; None where the call is not possible
     operators: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
 
     @property

@@ -18,9 +18,8 @@ from stepscope.models.calibration.measured_inputs import Call, prepare
 
 _WARM_UP = 2  # calls: libraries choose and load kernels at the first
 _CALLS, _ROUNDS = 5, 3  # timed in a row, of which the shortest time counts; chosen
-# Cycles of a kernel that only waits while calls are queued, so that the device never waits for the
-# CPU: 2 ms at 2 GHz.
-_WAITING_CYCLES = 4_000_000
+# A kernel only waits while calls are queued, so that the device never waits for the CPU.
+_WAITING_CYCLES = 4_000_000  # 2 ms at 2 GHz; chosen
 
 
 def measure(request: dict[str, Any]) -> dict[str, Any]:

@@ -32,114 +32,67 @@ class RangedValue(msgspec.Struct):
 
 
 class DevicePrediction(msgspec.Struct):
-    """A batch size on a device.
-
-    Attributes:
-        extrapolated: whether the batch size is outside those that were measured.
-        ms: of a step.
-        throughput: samples per second.
-        bytes: peak memory; null if memory has no model.
-        fits: whether that leaves room for the device's context; `unsure` if only a part of the
-            range does.
-        joules: energy per sample at the device's power limit, so at most; null if unknown.
-        hours: device hours for the samples asked for.
-        usd: their price on the instance; null without a price.
-    """
+    """A batch size on a device."""
 
     batch: int
-    extrapolated: bool
-    ms: RangedValue
-    throughput: RangedValue
-    bytes: RangedValue | None
-    fits: Fit
-    joules: RangedValue | None
-    hours: RangedValue
-    usd: RangedValue | None
+    extrapolated: bool  # whether the batch size is outside those that were measured
+    ms: RangedValue  # of a step
+    throughput: RangedValue  # samples per second
+    bytes: RangedValue | None  # peak memory; null if memory has no model
+    fits: Fit  # whether that leaves room for the device's context; `unsure` if only a part of the range does
+    joules: RangedValue | None  # energy per sample at the device's power limit, so at most; null if unknown
+    hours: RangedValue  # device hours for the samples asked for
+    usd: RangedValue | None  # their price on the instance; null without a price
 
 
 class RankPrediction(msgspec.Struct):
-    """Data-parallel training on several devices, each with the script's own batch size.
-
-    Attributes:
-        throughput: samples per second of all ranks.
-        efficiency: throughput as a share of that many single devices.
-        usd: price of the samples asked for, on as many devices; null without a price.
-    """
+    """Data-parallel training on several devices, each with the script's own batch size."""
 
     ranks: int
     ms: RangedValue
-    throughput: RangedValue
-    efficiency: float
-    usd: RangedValue | None
+    throughput: RangedValue  # samples per second of all ranks
+    efficiency: float  # throughput as a share of that many single devices
+    usd: RangedValue | None  # price of the samples asked for, on as many devices; null without a price
 
 
 class DeviceRow(msgspec.Struct):
-    """A device and its predictions.
-
-    Attributes:
-        watts: power limit by its data sheet; null if unknown.
-        usable_bytes: memory that an allocator may reserve.
-        instance: the one whose price counts; null if no price is known.
-        predictions: by batch size.
-        ranks: by number of ranks; empty if not asked for.
-        ranks_problem: why they cannot be predicted, else null.
-    """
+    """A device and its predictions."""
 
     name: str
-    watts: float | None
-    usable_bytes: int
-    instance: CloudInstance | None
-    predictions: list[DevicePrediction]
-    ranks: list[RankPrediction]
-    ranks_problem: str | None
+    watts: float | None  # power limit by its data sheet; null if unknown
+    usable_bytes: int  # memory that an allocator may reserve
+    instance: CloudInstance | None  # the one whose price counts; null if no price is known
+    predictions: list[DevicePrediction]  # by batch size
+    ranks: list[RankPrediction]  # by number of ranks; empty if not asked for
+    ranks_problem: str | None  # why they cannot be predicted, else null
 
 
 class MeasuredEnergy(msgspec.Struct):
-    """Energy on the device that was measured on, by its own counters.
-
-    Attributes:
-        joules: per sample.
-        watts: mean power of the timed steps.
-        counter: `NVML` for GPUs, `RAPL` for CPUs with all that runs on them.
-    """
+    """Energy on the device that was measured on, by its own counters."""
 
     batch: int
-    joules: float
-    watts: float
-    counter: str
+    joules: float  # per sample
+    watts: float  # mean power of the timed steps
+    counter: str  # `NVML` for GPUs, `RAPL` for CPUs with all that runs on them
 
 
 class DevicesAnswer(msgspec.Struct):
-    """A measured step on other devices.
+    """A measured step on other devices."""
 
-    Attributes:
-        basis: `kernels` if the measured kernels were scaled, `operations` if their operations were
-            counted on a CPU.
-        sentence: the basis in words, with its error.
-        known: share of the time whose operations are known.
-        samples: number of samples that `hours` and `usd` are for.
-        data_sheets_date: when the data sheets were read.
-        bandwidth_gbps: of the links between ranks, Gbit/s; null without ranks.
-        measured: energy where it was measured; null without counters.
-    """
-
+    # `kernels` if the measured kernels were scaled, `operations` if their operations were counted on a
+    # CPU
     basis: BasisName
-    sentence: str
-    known: float
-    samples: int
-    data_sheets_date: str
-    bandwidth_gbps: float | None
-    measured: MeasuredEnergy | None
+    sentence: str  # the basis in words, with its error
+    known: float  # share of the time whose operations are known
+    samples: int  # number of samples that `hours` and `usd` are for
+    data_sheets_date: str  # when the data sheets were read
+    bandwidth_gbps: float | None  # of the links between ranks, Gbit/s; null without ranks
+    measured: MeasuredEnergy | None  # energy where it was measured; null without counters
     devices: list[DeviceRow]
 
 
 class DevicesReply(msgspec.Struct):
-    """What the panel's tab asks the editor for.
+    """What the panel's tab asks the editor for."""
 
-    Attributes:
-        devices: null if they cannot be predicted.
-        problem: why, else null.
-    """
-
-    devices: DevicesAnswer | None
-    problem: str | None
+    devices: DevicesAnswer | None  # null if they cannot be predicted
+    problem: str | None  # why, else null

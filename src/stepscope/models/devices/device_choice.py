@@ -15,21 +15,14 @@ from stepscope.models.whatif.parts.kernel_times import Rates
 
 
 class CloudInstance(msgspec.Struct, frozen=True):
-    """A cloud instance and its price on demand.
-
-    Attributes:
-        device: a device of `roofline/data/gpus.json`.
-        usd_per_hour: of the whole instance; a device costs its share.
-        date: when the price was checked.
-        count: number of devices.
-    """
+    """A cloud instance and its price on demand."""
 
     name: str
-    device: str
-    usd_per_hour: Annotated[float, msgspec.Meta(gt=0)]
-    date: str
+    device: str  # a device of `roofline/data/gpus.json`
+    usd_per_hour: Annotated[float, msgspec.Meta(gt=0)]  # of the whole instance; a device costs its share
+    date: str  # when the price was checked
     source: str
-    count: Annotated[int, msgspec.Meta(ge=1)] = 1
+    count: Annotated[int, msgspec.Meta(ge=1)] = 1  # number of devices
     provider: str = ""
     region: str = ""
 
@@ -80,14 +73,10 @@ _GIB = 1 << 30  # bytes; data sheets state memory in GiB
 
 @dataclass(frozen=True)
 class Target:
-    """A device to predict, and the instance that has it.
-
-    Attributes:
-        instance: the one asked for, else the one with the lowest price per device; None if no
-            price is known.
-    """
+    """A device to predict, and the instance that has it."""
 
     rates: Rates
+    # the one asked for, else the one with the lowest price per device; None if no price is known
     instance: CloudInstance | None
 
     @property

@@ -15,20 +15,13 @@ _HOPPER = 9  # compute capability from which on products run as persistent kerne
 
 @dataclass(frozen=True)
 class Gpu:
-    """A device with known rates.
-
-    Attributes:
-        multiprocessors: how many.
-        bandwidth: of memory by the data sheet, bytes per ns.
-        flops: peak operations per ns by precision; without those that the device lacks.
-        persistent: whether kernels of products copy ahead and share their last wave (Hopper on).
-    """
+    """A device with known rates."""
 
     name: str
-    multiprocessors: int
-    bandwidth: float
-    flops: Mapping[str, float]
-    persistent: bool
+    multiprocessors: int  # how many
+    bandwidth: float  # of memory by the data sheet, bytes per ns
+    flops: Mapping[str, float]  # peak operations per ns by precision; without those that the device lacks
+    persistent: bool  # whether kernels of products copy ahead and share their last wave (Hopper on)
 
     def rate(self, precision: str) -> float:
         """Peak operations per ns; FP32's where the device lacks TF32, as PyTorch then computes."""

@@ -25,24 +25,17 @@ _PLAIN: Mapping[str, float] = MappingProxyType({})
 
 
 class Product(NamedTuple):
-    """(rows, inner) times (inner, columns).
-
-    Attributes:
-        batch: how many at once.
-        times: how many after each other.
-        lines: elements from one row, or column, of the operands and the result to the next.
-        elements: that are read and written, if not those of the matrices.
-        slower: than a plain product of these sizes, by precision.
-    """
+    """(rows, inner) times (inner, columns)."""
 
     rows: int
     columns: int
     inner: int
-    batch: int = 1
-    times: int = 1
+    batch: int = 1  # how many at once
+    times: int = 1  # how many after each other
+    # elements from one row, or column, of the operands and the result to the next
     lines: tuple[int, ...] = ()
-    elements: int | None = None
-    slower: Mapping[str, float] = _PLAIN
+    elements: int | None = None  # that are read and written, if not those of the matrices
+    slower: Mapping[str, float] = _PLAIN  # than a plain product of these sizes, by precision
 
 
 # -- products of each kind of operator
@@ -108,24 +101,17 @@ def _leading(call: Operator, places: Sequence[int]) -> list[int]:
 
 
 class Convolution(NamedTuple):
-    """A convolution's sizes.
+    """A convolution's sizes."""
 
-    Attributes:
-        places: of the result (of the input, if transposed) times images.
-        taps: inputs of a result of one group: its channels times the filter's size.
-        inputs, filters, results: elements.
-        channels_last: whether the recorded input is laid out so.
-    """
-
-    places: int
+    places: int  # of the result (of the input, if transposed) times images
     channels: int
     out: int
-    taps: int
+    taps: int  # inputs of a result of one group: its channels times the filter's size
     groups: int
-    inputs: int
-    filters: int
-    results: int
-    channels_last: bool
+    inputs: int  # elements
+    filters: int  # elements
+    results: int  # elements
+    channels_last: bool  # whether the recorded input is laid out so
 
     @classmethod
     def of(cls, call: Operator) -> Convolution | None:

@@ -30,15 +30,10 @@ class OutOfMemory(Exception):
 
 @dataclass(frozen=True)
 class AllocatorSettings:
-    """`PYTORCH_CUDA_ALLOC_CONF`, as far as it changes what is reserved.
+    """`PYTORCH_CUDA_ALLOC_CONF`, as far as it changes what is reserved."""
 
-    Attributes:
-        max_split_bytes: larger blocks are not split; None for no limit.
-        expandable: whether a pool is one segment that grows.
-    """
-
-    max_split_bytes: int | None = None
-    expandable: bool = False
+    max_split_bytes: int | None = None  # larger blocks are not split; None for no limit
+    expandable: bool = False  # whether a pool is one segment that grows
 
 
 @dataclass(eq=False)
@@ -54,11 +49,6 @@ class _Block:
 class CachingAllocator:
     """The allocator of one device.
 
-    Attributes:
-        capacity: bytes that it may reserve; None for no limit.
-        reserved, allocated: bytes now; `peak_…` the most so far.
-        retries: how often unused segments were returned to make room.
-
     Example:
         >>> allocator = CachingAllocator()
         >>> block = allocator.allocate(3 << 20)
@@ -67,12 +57,12 @@ class CachingAllocator:
     """
 
     settings: AllocatorSettings = AllocatorSettings()
-    capacity: int | None = None
-    reserved: int = 0
-    allocated: int = 0
-    peak_reserved: int = 0
-    peak_allocated: int = 0
-    retries: int = 0
+    capacity: int | None = None  # bytes that it may reserve; None for no limit
+    reserved: int = 0  # bytes now
+    allocated: int = 0  # bytes now
+    peak_reserved: int = 0  # bytes, the most so far
+    peak_allocated: int = 0  # bytes, the most so far
+    retries: int = 0  # how often unused segments were returned to make room
     _blocks: dict[int, _Block] = field(default_factory=dict)
     _free: dict[bool, list[tuple[int, int]]] = field(default_factory=dict)
     _end: dict[bool, int] = field(default_factory=dict)

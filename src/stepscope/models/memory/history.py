@@ -28,38 +28,25 @@ from stepscope.trace.trace import Trace
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """One way to divide a device's memory.
+    """One way to divide a device's memory."""
 
-    Attributes:
-        code: position in `names` of each owner (see `Changes`), -1 for none, shape (owners,).
-    """
-
-    code: Codes | Ids
+    code: Codes | Ids  # position in `names` of each owner (see `Changes`), -1 for none, shape (owners,)
     names: list[str]
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryHistory:
-    """One device.
-
-    Attributes:
-        device: `cpu`, `cuda:0`; `device 0` of a snapshot.
-        number: of the device, -1 for the CPU.
-        life: of the owners; None if it is unknown which release ends which allocation.
-        address: of each owner, -1 if unknown; None without lifetimes.
-        groupings: by `kind`, and as far as they are known by `module` and `line`.
-        recorded, lines: of a capture with addresses.
-    """
+    """One device."""
 
     trace: Trace
-    device: str
-    number: int
+    device: str  # `cpu`, `cuda:0`; `device 0` of a snapshot
+    number: int  # of the device, -1 for the CPU
     changes: MemoryChanges
-    life: Lifetimes | None
-    address: Ids | None
-    groupings: Mapping[str, Grouping]
-    recorded: RecordedMemory | None = None
-    lines: RecordedLines | None = None
+    life: Lifetimes | None  # of the owners; None if it is unknown which release ends which allocation
+    address: Ids | None  # of each owner, -1 if unknown; None without lifetimes
+    groupings: Mapping[str, Grouping]  # by `kind`, and as far as they are known by `module` and `line`
+    recorded: RecordedMemory | None = None  # of a capture with addresses
+    lines: RecordedLines | None = None  # of a capture with addresses
 
     def stacked(self, by: str) -> StackedLevels:
         """Its levels by one of the groupings."""
@@ -145,18 +132,13 @@ def _usage(trace: Trace, device: str) -> MemoryHistory:
 
 
 class Living(msgspec.Struct, frozen=True):
-    """Allocations of one kind, module and line.
+    """Allocations of one kind, module and line."""
 
-    Attributes:
-        kind, module, line: positions in the names of the history's groupings, -1 where unknown.
-        count: how many; 0 if that is unknown.
-    """
-
-    kind: int
-    module: int
-    line: int
+    kind: int  # positions in the names of the history's groupings, -1 where unknown
+    module: int  # positions in the names of the history's groupings, -1 where unknown
+    line: int  # positions in the names of the history's groupings, -1 where unknown
     bytes: int
-    count: int
+    count: int  # how many; 0 if that is unknown
     largest: int
 
 

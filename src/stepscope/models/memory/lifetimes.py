@@ -18,19 +18,14 @@ RETURNS = ("segment_free", "segment_unmap")
 
 @dataclass(frozen=True, eq=False)
 class Lifetimes:
-    """Allocations of one device; every array has shape (n,).
-
-    Attributes:
-        start, end: ns; -inf before the recording, inf if alive at its end.
-        kind: position in `KINDS`.
-        recorded: number of the recorded allocation that it is, or of which it is a copy; -1 for
-            one that a change adds.
-    """
+    """Allocations of one device; every array has shape (n,)."""
 
     bytes: Counts
-    start: Floats
-    end: Floats
-    kind: Ids
+    start: Floats  # ns; -inf before the recording, inf if alive at its end
+    end: Floats  # ns; -inf before the recording, inf if alive at its end
+    kind: Ids  # position in `KINDS`
+    # number of the recorded allocation that it is, or of which it is a copy; -1 for one that a change
+    # adds
     recorded: Ids
 
     @classmethod

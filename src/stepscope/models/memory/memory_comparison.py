@@ -34,20 +34,14 @@ class MemoryRow(msgspec.Struct, frozen=True):
 
 
 class MemoryComparison(msgspec.Struct, frozen=True):
-    """The peaks of one device in two files; rows with the largest change first.
+    """The peaks of one device in two files; rows with the largest change first."""
 
-    Attributes:
-        device: number of the device, -1 for the CPU.
-        before_bytes, after_bytes: the peaks.
-        kinds, modules, lines: what changed in them; without what did not change.
-    """
-
-    device: int
-    before_bytes: int
-    after_bytes: int
-    kinds: tuple[MemoryRow, ...]
-    modules: tuple[MemoryRow, ...]
-    lines: tuple[MemoryRow, ...]
+    device: int  # number of the device, -1 for the CPU
+    before_bytes: int  # the peak
+    after_bytes: int  # the peak
+    kinds: tuple[MemoryRow, ...]  # what changed in the peak; without what did not change
+    modules: tuple[MemoryRow, ...]  # what changed in the peak; without what did not change
+    lines: tuple[MemoryRow, ...]  # what changed in the peak; without what did not change
 
 
 def holds_memory(trace: Trace) -> bool:

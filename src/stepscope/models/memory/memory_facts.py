@@ -23,20 +23,13 @@ class MemoryShare(msgspec.Struct, frozen=True):
 
 
 class Growth(msgspec.Struct, frozen=True):
-    """Allocations of one call stack that pile up.
+    """Allocations of one call stack that pile up."""
 
-    Attributes:
-        stack: stacks.id.
-        count: how many are alive at the end.
-        bytes_per_cycle: how much is added each time the memory use rises and falls again.
-        keeps_graph: whether it is what forward keeps for a backward that never comes.
-    """
-
-    stack: int
-    count: int
+    stack: int  # stacks.id
+    count: int  # how many are alive at the end
     bytes: int
-    bytes_per_cycle: int
-    keeps_graph: bool = False
+    bytes_per_cycle: int  # how much is added each time the memory use rises and falls again
+    keeps_graph: bool = False  # whether it is what forward keeps for a backward that never comes
 
 
 class OutOfMemory(msgspec.Struct, frozen=True):
@@ -55,47 +48,31 @@ class OutOfMemory(msgspec.Struct, frozen=True):
 
 
 class MemoryFacts(msgspec.Struct, frozen=True):
-    """What is known of the memory of one device.
-
-    Attributes:
-        device: number of the device, -1 for the CPU.
-        entries: of the device's history; without any, the peak is the state at the snapshot.
-        peak_bytes, peak_ns: the most that was allocated, and when.
-        reserved_peak_bytes: the most that the allocator had reserved; None if it was not recorded.
-        kinds, lines: what held it at the peak, the largest first.
-        fragmentation: how the reserved memory is used at the snapshot; None without one.
-        growth, growth_lines: what piles up, and the line of each.
-        device_name: `cpu`, `cuda:0`; empty in a snapshot.
-        stages, modules: what held the peak, as far as the file names them.
-        activation_modules, activation_lines: what activations and temporaries hold of the peak.
-        unassigned_bytes: what of the peak has no known kind.
-        unassigned_before_bytes: what of that was allocated before the history.
-        update_line: the line that calls the optimizer; empty where unknown.
-        has_lifetimes: whether it is known which release ends which allocation.
-    """
+    """What is known of the memory of one device."""
 
     source: str
-    device: int
-    entries: int
-    peak_bytes: int
-    peak_ns: int
-    reserved_peak_bytes: int | None
-    kinds: tuple[MemoryShare, ...]
-    lines: tuple[MemoryShare, ...] = ()
+    device: int  # number of the device, -1 for the CPU
+    entries: int  # of the device's history; without any, the peak is the state at the snapshot
+    peak_bytes: int  # the most that was allocated
+    peak_ns: int  # when that was
+    reserved_peak_bytes: int | None  # the most that the allocator had reserved; None if it was not recorded
+    kinds: tuple[MemoryShare, ...]  # what held memory at the peak, the largest first
+    lines: tuple[MemoryShare, ...] = ()  # what held memory at the peak, the largest first
+    # how the reserved memory is used at the snapshot; None without one
     fragmentation: Fragmentation | None = None
-    growth: tuple[Growth, ...] = ()
-    growth_lines: tuple[str, ...] = ()
+    growth: tuple[Growth, ...] = ()  # what piles up
+    growth_lines: tuple[str, ...] = ()  # the line of each of them
     out_of_memory: tuple[OutOfMemory, ...] = ()
     settings: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    device_name: str = ""
-    stages: tuple[MemoryShare, ...] = ()
-    modules: tuple[MemoryShare, ...] = ()
-    activation_modules: tuple[MemoryShare, ...] = ()
-    activation_lines: tuple[MemoryShare, ...] = ()
-    unassigned_bytes: int = 0
-    unassigned_before_bytes: int = 0
-    update_line: str = ""
-    has_lifetimes: bool = True
+    device_name: str = ""  # `cpu`, `cuda:0`; empty in a snapshot
+    stages: tuple[MemoryShare, ...] = ()  # what held the peak, as far as the file names them
+    modules: tuple[MemoryShare, ...] = ()  # what held the peak, as far as the file names them
+    activation_modules: tuple[MemoryShare, ...] = ()  # what activations and temporaries hold of the peak
+    activation_lines: tuple[MemoryShare, ...] = ()  # what activations and temporaries hold of the peak
+    unassigned_bytes: int = 0  # what of the peak has no known kind
+    unassigned_before_bytes: int = 0  # what of that was allocated before the history
+    update_line: str = ""  # the line that calls the optimizer; empty where unknown
+    has_lifetimes: bool = True  # whether it is known which release ends which allocation
 
 
 def shares(size: Counts, group: Codes | Ids, names: Sequence[str]) -> tuple[MemoryShare, ...]:

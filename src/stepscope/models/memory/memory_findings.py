@@ -24,21 +24,13 @@ _KEEP_NO_GRAPH = (
 
 
 class MemoryFinding(msgspec.Struct, frozen=True):
-    """One problem of a device's memory.
+    """One problem of a device's memory."""
 
-    Attributes:
-        rule: its short name.
-        what: what fills or wastes memory.
-        advice: what to do.
-        gain_bytes: what that would give back at the peak, at most.
-        place: the user's line, empty where none is known.
-    """
-
-    rule: str
-    what: str
-    advice: str
-    gain_bytes: int
-    place: str = ""
+    rule: str  # its short name
+    what: str  # what fills or wastes memory
+    advice: str  # what to do
+    gain_bytes: int  # what that would give back at the peak, at most
+    place: str = ""  # the user's line, empty where none is known
 
 
 def find_problems(facts: MemoryFacts) -> list[MemoryFinding]:

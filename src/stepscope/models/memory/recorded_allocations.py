@@ -21,45 +21,29 @@ from stepscope.trace.trace import Trace
 
 @dataclass(frozen=True, eq=False)
 class AllocationUses:
-    """Which recorded allocation an operator reads or writes; every array has shape (m,).
-
-    Attributes:
-        event: events.id of the operator.
-        saver: of a backward operator the forward operator that kept the tensor for it, -1 for
-            others.
-        backward: whether the operator is part of backward.
-        row: row of the table `tensor_uses`, -1 for the release of an allocation.
-    """
+    """Which recorded allocation an operator reads or writes; every array has shape (m,)."""
 
     allocation: Ids
-    event: Ids
-    saver: Ids
-    backward: Mask
-    row: Ids
+    event: Ids  # events.id of the operator
+    saver: Ids  # of a backward operator the forward operator that kept the tensor for it, -1 for others
+    backward: Mask  # whether the operator is part of backward
+    row: Ids  # row of the table `tensor_uses`, -1 for the release of an allocation
 
 
 @dataclass(frozen=True, eq=False)
 class AllocationRecord:
-    """The allocations of one device as they were recorded, which no change alters.
-
-    Attributes:
-        device: `cpu` or `cuda:0`.
-        lifetimes: of the allocations, none with a known kind.
-        address: of each allocation, -1 if unknown, shape (recorded,).
-        event: events.id of the innermost event around each allocation; -1 before the recording
-            and outside of every event, shape (recorded,).
-        storage: storages.id of each allocation that training keeps, -1 for others.
-        released_by: events.id of the innermost event around its release, -1 if unknown.
-    """
+    """The allocations of one device as they were recorded, which no change alters."""
 
     trace: Trace
-    device: str
+    device: str  # `cpu` or `cuda:0`
     attribution: Attribution
-    lifetimes: Lifetimes
-    address: Ids
+    lifetimes: Lifetimes  # of the allocations, none with a known kind
+    address: Ids  # of each allocation, -1 if unknown, shape (recorded,)
+    # events.id of the innermost event around each allocation; -1 before the recording and outside of
+    # every event, shape (recorded,)
     event: Ids
-    storage: Ids
-    released_by: Ids
+    storage: Ids  # storages.id of each allocation that training keeps, -1 for others
+    released_by: Ids  # events.id of the innermost event around its release, -1 if unknown
 
     @classmethod
     def of(cls, trace: Trace, device: str, attribution: Attribution) -> AllocationRecord:

@@ -24,14 +24,10 @@ _UPDATING = ("optimizer", "zero_grad")
 
 @dataclass(frozen=True, eq=False)
 class RecordedMemory:
-    """The allocations of one device over the recorded steps.
-
-    Attributes:
-        lifetimes: of the allocations with their kinds, changed or not.
-    """
+    """The allocations of one device over the recorded steps."""
 
     recording: AllocationRecord
-    lifetimes: Lifetimes
+    lifetimes: Lifetimes  # of the allocations with their kinds, changed or not
 
     def with_lifetimes(self, lifetimes: Lifetimes) -> RecordedMemory:
         """The same recording with changed lifetimes."""
@@ -151,17 +147,11 @@ def _first_forward(recording: AllocationRecord) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class RecordedLines:
-    """The lines of a recording.
+    """The lines of a recording."""
 
-    Attributes:
-        names: `file:line` of the innermost line of each stack, and of those that made parameters.
-        code: position in `names` of each recorded allocation, -1 if unknown, shape (recorded,).
-        update: position of the line that calls the optimizer, -1 if unknown.
-    """
-
-    names: list[str]
-    code: Ids
-    update: int
+    names: list[str]  # `file:line` of the innermost line of each stack, and of those that made parameters
+    code: Ids  # position in `names` of each recorded allocation, -1 if unknown, shape (recorded,)
+    update: int  # position of the line that calls the optimizer, -1 if unknown
 
     @classmethod
     def of(cls, memory: RecordedMemory) -> RecordedLines:

@@ -24,17 +24,12 @@ History = Sequence[tuple[int, int]]
 
 
 class Reserved(msgspec.Struct, frozen=True):
-    """What an allocator would reserve, bytes.
+    """What an allocator would reserve, bytes."""
 
-    Attributes:
-        bytes: the most that it reserves on a device with room for all of it.
-        allocated_bytes: the most that is in use; the rest is fragmentation and cache.
-        needed_bytes: the least memory in which the steps run; where less than `bytes` is there,
-            unused segments are returned and reserved again.
-    """
-
-    bytes: int
-    allocated_bytes: int
+    bytes: int  # the most that it reserves on a device with room for all of it
+    allocated_bytes: int  # the most that is in use; the rest is fragmentation and cache
+    # the least memory in which the steps run; where less than `bytes` is there, unused segments are
+    # returned and reserved again
     needed_bytes: int
 
 

@@ -15,37 +15,23 @@ _ROUNDING = 512  # PyTorch's allocator rounds sizes up to this
 
 
 class PinnedSegment(msgspec.Struct, frozen=True):
-    """A segment that is kept by few blocks.
-
-    Attributes:
-        free_bytes: what of it is free and cannot be returned to the device.
-        stacks: stacks.id of the blocks in use, -1 where unknown, the largest first.
-    """
+    """A segment that is kept by few blocks."""
 
     address: int
     bytes: int
-    free_bytes: int
-    stacks: tuple[int, ...]
+    free_bytes: int  # what of it is free and cannot be returned to the device
+    stacks: tuple[int, ...]  # stacks.id of the blocks in use, -1 where unknown, the largest first
 
 
 class Fragmentation(msgspec.Struct, frozen=True):
-    """The state of one device's segments at the snapshot, in bytes.
+    """The state of one device's segments at the snapshot, in bytes."""
 
-    Attributes:
-        reserved: all segments.
-        in_use: blocks in use.
-        cached: segments of which no block is in use; they can be returned at any time.
-        pinned: free blocks in segments that also hold blocks in use.
-        largest_free: the largest free block: the most that fits without a new segment.
-        segments: those with most pinned memory.
-    """
-
-    reserved: int
-    in_use: int
-    cached: int
-    pinned: int
-    largest_free: int
-    segments: tuple[PinnedSegment, ...]
+    reserved: int  # all segments
+    in_use: int  # blocks in use
+    cached: int  # segments of which no block is in use; they can be returned at any time
+    pinned: int  # free blocks in segments that also hold blocks in use
+    largest_free: int  # the largest free block: the most that fits without a new segment
+    segments: tuple[PinnedSegment, ...]  # those with most pinned memory
 
 
 def find_fragmentation(trace: Trace, device: int) -> Fragmentation:
@@ -81,17 +67,13 @@ def _worst(trace: Trace, pinned: Ids, used: Mask) -> tuple[PinnedSegment, ...]:
 
 
 class SegmentState(msgspec.Struct, frozen=True):
-    """One segment.
-
-    Attributes:
-        parts: for each of `PARTS` equal parts what holds most of it: a position in `KINDS`, -1 if
-            most is free.
-    """
+    """One segment."""
 
     address: int
     bytes: int
     used_bytes: int
     largest_hole: int
+    # for each of `PARTS` equal parts what holds most of it: a position in `KINDS`, -1 if most is free
     parts: list[int]
 
 

@@ -70,19 +70,12 @@ _ROLES = (
 
 @dataclass(frozen=True)
 class StackRoles:
-    """What each stack of the table `stacks` says; every array has shape (n,).
+    """What each stack of the table `stacks` says; every array has shape (n,)."""
 
-    Attributes:
-        line: stacks.id of the innermost Python frame in the user's code, -1 where there is none.
-        role: position in `KINDS`.
-        backward: whether autograd called it, in its own thread or in the caller's.
-        has_native: whether the file holds frames of C++, as with PyTorch's default.
-    """
-
-    line: Ids32
-    role: Codes
-    backward: Mask
-    has_native: bool
+    line: Ids32  # stacks.id of the innermost Python frame in the user's code, -1 where there is none
+    role: Codes  # position in `KINDS`
+    backward: Mask  # whether autograd called it, in its own thread or in the caller's
+    has_native: bool  # whether the file holds frames of C++, as with PyTorch's default
 
 
 def find_roles(stacks: Table) -> StackRoles:

@@ -27,20 +27,14 @@ OTHERS = "everything else"
 
 @dataclass(frozen=True, eq=False)
 class MemoryChanges:
-    """The changes of one device.
+    """The changes of one device."""
 
-    Attributes:
-        before: bytes of each owner before the first change, shape (owners,). An owner is an
-            allocation; a kind, where it is unknown which release ends which allocation.
-        time_ns: when, ascending, shape (n,).
-        change: bytes, negative for a release, shape (n,).
-        owner: whose, shape (n,).
-    """
-
+    # bytes of each owner before the first change, shape (owners,). An owner is an allocation; a kind,
+    # where it is unknown which release ends which allocation.
     before: Counts
-    time_ns: Times
-    change: Counts
-    owner: Ids32
+    time_ns: Times  # when, ascending, shape (n,)
+    change: Counts  # bytes, negative for a release, shape (n,)
+    owner: Ids32  # whose, shape (n,)
 
     @classmethod
     def of_lifetimes(cls, life: Lifetimes) -> MemoryChanges:
@@ -103,19 +97,12 @@ def _held_before(table: Table, kind: Codes, change: Counts) -> Counts:
 
 @dataclass(frozen=True)
 class Columns:
-    """What a tile shows: columns that each last until the next begins.
+    """What a tile shows: columns that each last until the next begins."""
 
-    Attributes:
-        exact: whether each column is one moment and no change is left out.
-        start_ns: ascending, shape (n,).
-        least: the least bytes in use within each column, shape (n,).
-        held: bytes of each group when most is in use, shape (groups, n).
-    """
-
-    exact: bool
-    start_ns: Times
-    least: Counts
-    held: Counts
+    exact: bool  # whether each column is one moment and no change is left out
+    start_ns: Times  # ascending, shape (n,)
+    least: Counts  # the least bytes in use within each column, shape (n,)
+    held: Counts  # bytes of each group when most is in use, shape (groups, n)
 
 
 class StackedLevels:

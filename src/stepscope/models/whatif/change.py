@@ -57,19 +57,12 @@ def _parsed(kind: str, text: str) -> Any:
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """A parameter that the user can set.
+    """A parameter that the user can set."""
 
-    Attributes:
-        name: as in `CHANGE:NAME=VALUE`.
-        type: `float`, `int`, `str` or `bool`.
-        default: None if the user has to give a value.
-        meaning: what it sets.
-    """
-
-    name: str
-    type: str
-    default: Any
-    meaning: str
+    name: str  # as in `CHANGE:NAME=VALUE`
+    type: str  # `float`, `int`, `str` or `bool`
+    default: Any  # None if the user has to give a value
+    meaning: str  # what it sets
 
 
 @dataclass(frozen=True)
@@ -77,19 +70,14 @@ class Application:
     """How `stepscope verify` makes a change to a running script.
 
     The code that does it is in `stepscope.record.applied`, since it runs in the user's process.
-
-    Attributes:
-        summary: what happens to the script.
-        arguments: the parameters that this code takes.
-        defaults: values of parameters that the user does not give.
-        processes: whether the script runs in `workers` local processes.
-        check: raises ChangeError for parameters that PyTorch does not offer.
     """
 
-    summary: str
-    arguments: tuple[str, ...] = ()
+    summary: str  # what happens to the script
+    arguments: tuple[str, ...] = ()  # the parameters that this code takes
+    # values of parameters that the user does not give
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    processes: bool = False
+    processes: bool = False  # whether the script runs in `workers` local processes
+    # raises ChangeError for parameters that PyTorch does not offer
     check: Callable[[Mapping[str, Any]], None] | None = None
 
 

@@ -363,23 +363,14 @@ def _bounds_ms(graph: Graph, requests: Sequence[Request]) -> list[float]:
 
 
 class MemoryPrediction(msgspec.Struct, frozen=True):
-    """The effect of some changes on the peak of allocated bytes.
+    """The effect of some changes on the peak of allocated bytes."""
 
-    Attributes:
-        device: whose memory.
-        measured_bytes: the recorded peak.
-        predicted_bytes: the peak of the changed lifetimes.
-        error: how far such predictions were from measurements, relative; None where none was made.
-        unknown: changes whose effect on memory is not known; it counts as none.
-        reserved_bytes: what PyTorch's allocator reserves for it; None on a CPU.
-    """
-
-    device: str
-    measured_bytes: int
-    predicted_bytes: int
-    error: float | None
-    unknown: tuple[str, ...] = ()
-    reserved_bytes: int | None = None
+    device: str  # whose memory
+    measured_bytes: int  # the recorded peak
+    predicted_bytes: int  # the peak of the changed lifetimes
+    error: float | None  # how far such predictions were from measurements, relative; None where none was made
+    unknown: tuple[str, ...] = ()  # changes whose effect on memory is not known; it counts as none
+    reserved_bytes: int | None = None  # what PyTorch's allocator reserves for it; None on a CPU
 
 
 def recorded(trace: Trace) -> RecordedMemory | None:

@@ -39,18 +39,12 @@ def graph_of(trace: Trace, step: int | None, rank: int | None) -> Graph:
 
 
 class Ranking(msgspec.Struct, frozen=True):
-    """Every change tried on its own.
-
-    Attributes:
-        reasons: why the others do not apply, by name.
-        unmeasured: those of them that only want a calibration of the machine.
-        notes: what the file lacks of the steps, which no prediction counts.
-    """
+    """Every change tried on its own."""
 
     gains: list[Prediction]
-    reasons: dict[str, str]
-    unmeasured: list[str]
-    notes: list[str] = []
+    reasons: dict[str, str]  # why the others do not apply, by name
+    unmeasured: list[str]  # those of them that only want a calibration of the machine
+    notes: list[str] = []  # what the file lacks of the steps, which no prediction counts
 
 
 def notes_of(trace: Trace, rank: int | None) -> list[str]:
@@ -86,17 +80,12 @@ _MOST = 12  # answers that are listed; chosen: they fit on a screen
 
 
 class Fit(msgspec.Struct, frozen=True):
-    """Changes under which the step fits.
-
-    Attributes:
-        step_ms: the predicted step; None where time cannot be predicted for this trace.
-        cost: time per sample over that of the unchanged step, minus 1; None where unknown.
-    """
+    """Changes under which the step fits."""
 
     changes: tuple[str, ...]
     memory: MemoryPrediction
-    step_ms: float | None
-    cost: float | None
+    step_ms: float | None  # the predicted step; None where time cannot be predicted for this trace
+    cost: float | None  # time per sample over that of the unchanged step, minus 1; None where unknown
     why_no_time: str = ""
 
 

@@ -19,18 +19,14 @@ from stepscope.trace.trace import Trace
 
 
 class ListedChange(msgspec.Struct, frozen=True):
-    """A change, and whether it applies to the trace with its defaults.
-
-    Attributes:
-        reason: why it does not apply, or which parameters it needs.
-    """
+    """A change, and whether it applies to the trace with its defaults."""
 
     name: str
     summary: str
     parameters: list[Parameter]
     assumptions: list[str]
     applies: bool
-    reason: str
+    reason: str  # why it does not apply, or which parameters it needs
 
 
 class Pane:

@@ -286,21 +286,13 @@ _BACKWARD = re.compile(r"(autograd::engine::evaluate_function: )?\w*(Backward\d*
 
 
 class NvtxName(NamedTuple):
-    """The name of a range.
+    """The name of a range."""
 
-    Attributes:
-        name: without what was appended.
-        sequence: autograd's sequence number, or -1.
-        sizes: the shapes of the inputs as JSON text, or empty.
-        is_operator: whether it is an operator, and not a range of the user's.
-        is_backward: whether autograd ran it in backward.
-    """
-
-    name: str
-    sequence: int
-    sizes: str
-    is_operator: bool
-    is_backward: bool
+    name: str  # without what was appended
+    sequence: int  # autograd's sequence number, or -1
+    sizes: str  # the shapes of the inputs as JSON text, or empty
+    is_operator: bool  # whether it is an operator, and not a range of the user's
+    is_backward: bool  # whether autograd ran it in backward
 
 
 def parse(text: str) -> NvtxName:

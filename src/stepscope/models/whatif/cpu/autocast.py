@@ -60,15 +60,11 @@ def autocast_assumptions(graph: Graph) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class _Autocast:
-    """What autocast would do to the operators of a graph's steps.
-
-    Attributes:
-        ratio: time in 16 bits over time in 32; NaN if not measured.
-    """
+    """What autocast would do to the operators of a graph's steps."""
 
     operators: ScriptOperators
     effects: list[Effect]
-    ratio: Floats
+    ratio: Floats  # time in 16 bits over time in 32; NaN if not measured
 
     @property
     def half(self) -> Mask:

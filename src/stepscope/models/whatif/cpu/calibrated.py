@@ -23,14 +23,10 @@ CalibrationTable = Literal["casts", "copies", "sparse_gradients", "reducing", "l
 
 @dataclass(frozen=True)
 class CpuPrediction:
-    """How a change is predicted where the CPU does the work, with times of the calibration.
+    """How a change is predicted where the CPU does the work, with times of the calibration."""
 
-    Attributes:
-        basis: where its numbers come from, in a few words; by default as on a device.
-        assumptions: what has to hold, given the graph; by default the same as on a device.
-    """
-
-    basis: str = ""
+    basis: str = ""  # where its numbers come from, in a few words; by default as on a device
+    # what has to hold, given the graph; by default the same as on a device
     assumptions: Callable[[Graph], tuple[str, ...]] | None = None
 
     def based_on(self, graph: Graph, otherwise: str) -> str:

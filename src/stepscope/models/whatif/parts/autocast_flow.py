@@ -31,19 +31,12 @@ _PRODUCTS = ("linear", "mm", "bmm", "matmul", "addmm", "baddbmm")
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of autocast on one operator.
+    """The effect of autocast on one operator."""
 
-    Attributes:
-        half: whether it computes in 16 bits.
-        down: elements of each input that is cast to 16 bits.
-        up: elements of each input that is cast to FP32.
-        mixed: whether it adds a value in 16 bits to one in FP32.
-    """
-
-    half: bool = False
-    down: tuple[int, ...] = ()
-    up: tuple[int, ...] = ()
-    mixed: bool = False
+    half: bool = False  # whether it computes in 16 bits
+    down: tuple[int, ...] = ()  # elements of each input that is cast to 16 bits
+    up: tuple[int, ...] = ()  # elements of each input that is cast to FP32
+    mixed: bool = False  # whether it adds a value in 16 bits to one in FP32
 
 
 @dataclass(frozen=True)

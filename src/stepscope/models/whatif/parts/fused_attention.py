@@ -31,17 +31,12 @@ _BACKWARD_BYTES = 2.0  # times those of forward
 
 @dataclass(frozen=True)
 class Attention:
-    """One call of attention.
+    """One call of attention."""
 
-    Attributes:
-        forward, backward: its operators, as rows of `StepWork`; backward is empty in inference.
-        scores, values: its products.
-    """
-
-    forward: tuple[int, ...]
-    backward: tuple[int, ...]
-    scores: Product
-    values: Product
+    forward: tuple[int, ...]  # its operators, as rows of `StepWork`
+    backward: tuple[int, ...]  # the same of its backward; empty in inference
+    scores: Product  # its products
+    values: Product  # its products
 
     def kernel_ns(self, precision: str, gpu: Gpu, backward: bool) -> float:
         """The time of the fused kernel, ns."""

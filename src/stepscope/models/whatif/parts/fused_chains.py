@@ -41,21 +41,13 @@ _SUMS = ("add", "add_")
 
 
 class Chains(NamedTuple):
-    """What is fused, by operator of `StepWork`; shape (operators,) each.
+    """What is fused, by operator of `StepWork`; shape (operators,) each."""
 
-    Attributes:
-        inside: whether it is compiled: it belongs to a module, as far as any does.
-        group: the first operator of its chain; -1 if it stays as it is.
-        least, most: the share of its bytes that still move, if intermediate values are written
-            nowhere, and if all of them are.
-        moved: elements that still move with `least`.
-    """
-
-    inside: Mask
-    group: Ids
-    least: Floats
-    most: Floats
-    moved: Floats
+    inside: Mask  # whether it is compiled: it belongs to a module, as far as any does
+    group: Ids  # the first operator of its chain; -1 if it stays as it is
+    least: Floats  # the share of its bytes that still move, if intermediate values are written nowhere
+    most: Floats  # the same if all of them are written
+    moved: Floats  # elements that still move with `least`
 
 
 def fused_chains(graph: Graph) -> Chains:

@@ -217,23 +217,16 @@ def norm_ns(call: Operator, precision: str, rate: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Autocast:
-    """Device time of each operator under autocast.
-
-    Attributes:
-        rate: bytes per ns of this step's elementwise work.
-        bfloat: whether 16 bits are bfloat16, else float16.
-        longer: than predicted that products take, as a factor.
-        settings: of the graph.
-        timed: time in 16 bits over that in FP32, of operators that were timed on this device.
-    """
+    """Device time of each operator under autocast."""
 
     work: StepWork
     gpu: Gpu
     effects: list[Effect]
-    rate: float
-    bfloat: bool
-    longer: float
-    settings: frozenset[str]
+    rate: float  # bytes per ns of this step's elementwise work
+    bfloat: bool  # whether 16 bits are bfloat16, else float16
+    longer: float  # than predicted that products take, as a factor
+    settings: frozenset[str]  # of the graph
+    # time in 16 bits over that in FP32, of operators that were timed on this device
     timed: Mapping[int, float]
 
     def casts(self, row: int) -> tuple[int, ...]:

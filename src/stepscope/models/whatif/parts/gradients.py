@@ -31,21 +31,14 @@ _ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 @dataclass(frozen=True)
 class Gradients(TaskColumns):
-    """One row per parameter (or module, if parameters are not recorded) and step, by readiness.
-
-    Attributes:
-        ready: tasks.id of the task at whose end it is ready: on the device, if there is one.
-        module: modules.id of its module, -1 if unknown.
-        used: tasks.id of the first task of the step that uses the parameter in forward, or -1.
-        begun: tasks.id of the first task that uses it in backward, or -1.
-    """
+    """One row per parameter (or module, if parameters are not recorded) and step, by readiness."""
 
     step: Ids
     bytes: Ids
-    ready: Ids
-    module: Ids
-    used: Ids
-    begun: Ids
+    ready: Ids  # tasks.id of the task at whose end it is ready: on the device, if there is one
+    module: Ids  # modules.id of its module, -1 if unknown
+    used: Ids  # tasks.id of the first task of the step that uses the parameter in forward, or -1
+    begun: Ids  # tasks.id of the first task that uses it in backward, or -1
 
 
 def find_gradients(graph: Graph, change: str) -> Gradients:

@@ -151,7 +151,7 @@ Rates = Mapping[str, Any]
 FIXED_NS = 5000  # of a kernel, on any device: docs/evidence/accuracy/other_devices.md
 # Kernels on AMD's GPUs reach a smaller share of the data sheet than on NVIDIA's: two models on an H100
 # and an MI300X take 1.18 and 1.47 times as long as peak rates say; each by the other's, 1.24 off.
-_LONGER_ON_AMD = 1.32
+_LONGER_ON_AMD = 1.32  # times; between the two: docs/evidence/accuracy/other_devices.md
 SCALING_ERROR = 1.6  # kernels took at most so many times as long or as short as predicted
 
 

@@ -106,20 +106,14 @@ class TaskColumns:
 
 @dataclass(frozen=True)
 class Layers(TaskColumns):
-    """Forward operators with a backward, in the order in which forward runs them.
+    """Forward operators with a backward, in the order in which forward runs them."""
 
-    Attributes:
-        operator: events.id.
-        first, last: tasks.id of its first and last working task in forward.
-        begun: tasks.id of the first working task of its backward, -1 if unknown.
-    """
-
-    operator: Ids
+    operator: Ids  # events.id
     name: NDArray[np.object_]
     step: Ids
-    first: Ids
-    last: Ids
-    begun: Ids
+    first: Ids  # tasks.id of its first working task in forward
+    last: Ids  # tasks.id of its last working task in forward
+    begun: Ids  # tasks.id of the first working task of its backward, -1 if unknown
 
 
 def find_layers(graph: Graph) -> Layers:

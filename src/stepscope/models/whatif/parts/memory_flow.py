@@ -22,14 +22,10 @@ from stepscope.trace.schema import STAGES
 
 @dataclass(frozen=True)
 class FlowOperation:
-    """One outermost operator.
-
-    Attributes:
-        reads: numbers of the recorded allocations that it uses and that were there before.
-    """
+    """One outermost operator."""
 
     root: int
-    reads: Ids
+    reads: Ids  # numbers of the recorded allocations that it uses and that were there before
     makes: Ids
 
 

@@ -43,21 +43,14 @@ from stepscope.models.whatif.parts.network import (
 
 @dataclass(frozen=True)
 class Unit:
-    """Parameters of a step that are gathered and dropped together.
-
-    Attributes:
-        used: tasks.id of the first task that needs them in forward.
-        begun: tasks.id of the first task that needs them in backward.
-        ready: tasks.id of the tasks that complete their gradients, in order.
-        stays: whether they stay gathered from forward to backward: those of no matching module.
-    """
+    """Parameters of a step that are gathered and dropped together."""
 
     tensors: int
     bytes: int
-    used: int
-    begun: int
-    ready: Ids
-    stays: bool = False
+    used: int  # tasks.id of the first task that needs them in forward
+    begun: int  # tasks.id of the first task that needs them in backward
+    ready: Ids  # tasks.id of the tasks that complete their gradients, in order
+    stays: bool = False  # whether they stay gathered from forward to backward: those of no matching module
 
 
 def units_of(

@@ -26,58 +26,34 @@ _SIMPLE = ("add", "add_", "mul", "relu", "relu_", "gelu", "tanh", "copy_", "to",
 
 
 class Kernels(NamedTuple):
-    """The kernels of an operator after a change.
+    """The kernels of an operator after a change."""
 
-    Attributes:
-        multiplied_ns: those of products and what prepares them.
-        other_ns: the others.
-        launches: how many of the first kind; -1 for as many as recorded.
-        called: what the CPU takes for the operator, relative to what it took.
-    """
-
-    multiplied_ns: float
-    other_ns: float
-    launches: int = -1
-    called: float = 1.0
+    multiplied_ns: float  # those of products and what prepares them
+    other_ns: float  # the others
+    launches: int = -1  # how many of the first kind; -1 for as many as recorded
+    called: float = 1.0  # what the CPU takes for the operator, relative to what it took
 
 
 @dataclass(frozen=True, eq=False)
 class StepWork:
-    """The outermost operators of forward and backward, with the device work that each launches.
-
-    Attributes:
-        ahead: the operator that each differentiates, or -1; shape (operators,), as all below.
-        first: whether a backward operator is the first of its forward's.
-        device_ns: all kernels.
-        product_ns: kernels of products, convolutions and attention, and those that prepare them.
-        kernels: how many kernels.
-        launches: how many operations of the device, with those that clear memory.
-        replaced: whether each task is one of `product_ns`; shape (tasks,).
-        cells_ns: of `product_ns`, the cells of recurrent layers.
-        flops, moved: operations and bytes by the roofline; 0 if unknown.
-        task: the first CPU task of each, or -1.
-        kernel: the first kernel of each, or -1.
-        of_task: the operator of each task of the graph, or -1; shape (tasks,).
-        backward: whether it belongs to the backward pass.
-        simple_call_ns: what the CPU takes for an operator of one elementwise kernel, in forward and
-            in backward; shape (2,).
-    """
+    """The outermost operators of forward and backward, with the device work that each launches."""
 
     operators: ScriptOperators
-    ahead: Ids
-    first: Mask
-    device_ns: Floats
-    product_ns: Floats
-    kernels: Ids
-    launches: Ids
-    replaced: Mask
-    cells_ns: Floats
-    flops: Floats
-    moved: Floats
-    task: Ids
-    kernel: Ids
-    of_task: Ids
-    backward: Mask
+    ahead: Ids  # the operator that each differentiates, or -1; shape (operators,), as all below
+    first: Mask  # whether a backward operator is the first of its forward's
+    device_ns: Floats  # all kernels
+    product_ns: Floats  # kernels of products, convolutions and attention, and those that prepare them
+    kernels: Ids  # how many kernels
+    launches: Ids  # how many operations of the device, with those that clear memory
+    replaced: Mask  # whether each task is one of `product_ns`; shape (tasks,)
+    cells_ns: Floats  # of `product_ns`, the cells of recurrent layers
+    flops: Floats  # operations by the roofline; 0 if unknown
+    moved: Floats  # bytes by the roofline; 0 if unknown
+    task: Ids  # the first CPU task of each, or -1
+    kernel: Ids  # the first kernel of each, or -1
+    of_task: Ids  # the operator of each task of the graph, or -1; shape (tasks,)
+    backward: Mask  # whether it belongs to the backward pass
+    # what the CPU takes for an operator of one elementwise kernel, in forward and in backward; shape (2,)
     simple_call_ns: Floats
 
     @property
