@@ -178,7 +178,7 @@ def _decoder() -> Callable[[bytes], Any]:
 _DECODER = json.JSONDecoder(strict=False)
 # Of PyTorch: lists, and what is in them; anything else under these names is not what it seems.
 _LISTS: dict[str, type] = {"Input Dims": object, "Input type": str, "Input Strides": object}
-_LISTS |= {"Concrete Inputs": object, "grid": int, "block": int}
+_LISTS |= {"Concrete Inputs": object, "block": int}  # not "grid": Triton's is text
 
 
 def parse(text: bytes) -> dict[str, Any]:

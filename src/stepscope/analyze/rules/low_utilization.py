@@ -53,7 +53,7 @@ def low_utilization(context: RuleContext) -> Iterator[Finding]:
 def _reason(context: RuleContext, rows: Rows) -> tuple[str, str]:
     """Why it is slow, and what to do."""
     multiprocessors = int(context.measures.device_facts().get("numSms") or 0)
-    blocks = [int(np.prod(one.get("grid") or [0])) for one in context.search.arguments(rows[:64])]
+    blocks = [_blocks(arguments.get("grid")) for arguments in context.search.arguments(rows[:64])]
     most = max(blocks, default=0)
     if 0 < most < multiprocessors:
         return (
@@ -73,3 +73,10 @@ def _reason(context: RuleContext, rows: Rows) -> tuple[str, str]:
         "Use dimensions that are multiples of 64 and contiguous inputs; keep one layout "
         "(channels_last for convolutions).",
     )
+
+
+def _blocks(grid: object) -> int:
+    """The blocks of a launch, 0 if its grid is not recorded as a list of sizes."""
+    if isinstance(grid, list) and grid and all(isinstance(size, int) for size in grid):
+        return int(np.prod(grid))
+    return 0

@@ -14,6 +14,7 @@ from stepscope.trace.schema import MODEL_STAGES, PRODUCT_KINDS
 
 BESIDES = 0.2  # of it: memory that they take and return (a graph network saved 1.2 times their time)
 LEAST = 0.1  # of the step, as for operators between the stages
+LEAST_LINKED = 0.9  # of the products of what trains: backward passes of most networks reach all
 _MODULES = r"^(stepscope\.module:|nn\.Module: )"
 # Noise is new in each step, and copies and reads have rules of their own.
 _OTHERS = (
@@ -32,8 +33,8 @@ def work_without_gradient(context: RuleContext) -> Iterator[Finding]:
 
     Such as masks and tables that are made again in each step, or a copy of a large buffer.
 
-    Silent below 10 % of the step, on devices, in JAX, and about random numbers, matrix products,
-    and modules that run without gradients as a whole, as of a teacher.
+    Silent below 10 % of the step, on devices, in JAX, where backward is not linked to forward, and about
+    random numbers, matrix products, and modules that run without gradients as a whole, as of a teacher.
     """
     if context.measures.has_device or context.is_jax or context.context_trace or not context.trains:
         return
@@ -65,6 +66,8 @@ def _without_gradient(context: RuleContext) -> Rows:
     others = np.union1d(search.find(_OTHERS, category="cpu_op"), products)
     rows = rows[~(trained | search.holding(others))[rows]]
     calls = search.find(_MODULES, on_device=False)
-    frozen = calls[search.holding(products)[calls] & ~trained[calls]]
-    result: Rows = rows[~search.within(frozen)[rows]]
-    return result
+    frozen = search.within(calls[search.holding(products)[calls] & ~trained[calls]])
+    linked = trained[products[~frozen[products]]]
+    if not len(linked) or linked.mean() < LEAST_LINKED:
+        return rows[:0]  # what leads back to forward is not recorded
+    return rows[~frozen[rows]]
