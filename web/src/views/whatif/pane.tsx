@@ -73,7 +73,12 @@ function Panel({ store }: { store: Store }): JSX.Element {
   return (
     <div class="whatif">
       {store.host.live ? <Changes store={store} /> : <Predicted store={store} />}
-      <section class="whatif-answer" aria-label="Prediction" aria-busy={answer.value.loading}>
+      <section
+        class="whatif-answer"
+        aria-label="Prediction"
+        tabIndex={0}
+        aria-busy={answer.value.loading}
+      >
         <WithAnswer answer={answer} waiting="Building and simulating the dependency graph…">
           {(value) => (
             <Figures answer={value.answer}>
