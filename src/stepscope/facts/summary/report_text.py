@@ -64,6 +64,7 @@ _PHASES = ("forward", "backward")
 _NO_COUNT = "–"
 _LEAST_PLACE, _MOST_PLACES = 0.005, 5
 _MOST_DEVICES = 32  # that are shown: as many as fit a screen, and machines have
+_MOST_UPDATES = 32  # likewise
 _LEAST_PART = 0.001  # of the step: what a percentage with one decimal shows
 _MUCH = 0.05  # of the step, in `other`
 
@@ -379,10 +380,12 @@ def updates_table(summary: Summary) -> Table:
     stages = [stage for stage in STAGE_STYLE if stage in found]
     heads = (f"{stage_words(stage)}>" for stage in stages)
     table = plain_table(f"Updates by optimizer, {where} ms per step", "", "times>", *heads, "of step>")
-    for update in summary.updates:
+    for update in summary.updates[:_MOST_UPDATES]:
         _add_update(table, update, stages, side, summary.steps.mean_ms or 1.0)
         for model in update.models if len(update.models) > 1 else []:
             table.add_row(Text(f"  {model.path}", "dim"), "", *_of_model(model, stages, side), "")
+    if (others := len(summary.updates) - _MOST_UPDATES) > 0:
+        table.add_row(f"and {others} more optimizers")
     return table
 
 

@@ -16,6 +16,7 @@ from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table
 
 _MOST_MODELS = 4  # that are listed below an update
+_MOST_SPLIT = 64  # updates that are split into models, the longest: each split reads all events
 _LEAST_SHARE = 0.01  # of an update's time, for a model to be listed
 _NONE = -1
 
@@ -30,13 +31,22 @@ def updates_of(selected: SelectedSteps) -> list[Update]:
     if len(order) < 2:
         return []
     run_of = _run_of_events(selected, runs)
-    models = _models(selected)
-    counts = _counts(selected, runs)
-    return [_update(selected, runs, run_of, models, code, counts[names.values[code]]) for code in order]
+    models, counts, longest = _models(selected), _counts(selected, runs), _longest(runs)
+    return [
+        _update(selected, runs, run_of, models if code in longest else models[:0], code, counts)
+        for code in order
+    ]
+
+
+def _longest(runs: Table) -> set[int]:
+    """The codes of the optimizers with the most time."""
+    chosen = runs.take(runs["optimizer"] >= 0)
+    spent = np.bincount(chosen.text("optimizer").codes, chosen["cpu_ns"] + chosen["device_ns"])
+    return {*np.argsort(-spent, kind="stable")[:_MOST_SPLIT].tolist()}
 
 
 def _update(
-    selected: SelectedSteps, runs: Table, run_of: Rows, models: Ids32, code: int, count: int
+    selected: SelectedSteps, runs: Table, run_of: Rows, models: Ids32, code: int, counts: Counter[str]
 ) -> Update:
     optimizer = runs.text("optimizer")
     here: Mask = optimizer.codes == code
@@ -51,7 +61,7 @@ def _update(
     inside = np.append(here, False)[run_of]
     return Update(
         optimizer=optimizer.values[code],
-        count=count / selected.count,
+        count=counts[optimizer.values[code]] / selected.count,
         cpu_ms=sum(stage.cpu_ms for stage in spent),
         device_ms=sum(stage.device_ms for stage in spent),
         stages=spent,
@@ -87,6 +97,8 @@ def _models(selected: SelectedSteps) -> Ids32:
 
 
 def _models_of(selected: SelectedSteps, inside: Mask, models: Ids32) -> list[UpdatedModel]:
+    if not len(models):
+        return []
     modules = selected.trace["modules"]
     costs = module_costs(selected.trace, modules["parent"], inside)
     times = {name.replace("_ns", "_ms"): ns * MS / selected.count for name, ns in costs.items()}

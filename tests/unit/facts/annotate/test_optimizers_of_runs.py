@@ -9,6 +9,7 @@ import pytest
 
 from stepscope.facts.annotate import annotate
 from stepscope.facts.summary.report_facts import summarize
+from stepscope.facts.summary.report_text import updates_table
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 
@@ -156,3 +157,14 @@ def test_a_pass_that_no_step_follows_is_of_no_optimizer() -> None:
     )
     last = [row["optimizer"] for row in trace["stages"].rows() if row["start_ns"] >= 60_000]
     assert set(last) == {None}
+
+
+def test_of_many_optimizers_the_longest_are_split_and_the_first_are_shown() -> None:
+    loop = Loop(51)
+    loop.step(1, [(f"net{number}",) for number in range(80)])
+    summary = summarize(loop.trace())
+    updates = sorted(summary.updates, key=lambda update: -update.cpu_ms)
+    assert [bool(update.models) for update in updates] == [True] * 64 + [False] * 16
+    table = updates_table(summary)
+    assert table.row_count - sum(len(u.models) for u in summary.updates[:32] if len(u.models) > 1) == 33
+    assert [*table.columns[0].cells][-1] == "and 48 more optimizers"
