@@ -108,6 +108,21 @@ def test_cuda_graphs_leave_the_device_as_the_only_limit() -> None:
     assert "launch CUDA graphs already" in refusal(again, "cuda_graphs")
 
 
+def test_a_cuda_graph_leaves_what_the_loop_does_around_it() -> None:
+    graph = graph_of("""
+        main     |  0 300 | ProfilerStep#0
+        main     | 10  50 | ## forward ##
+        main     | 10  14 | cudaLaunchKernel | corr=7
+        main     | 60 100 | ## backward ##
+        main     | 60  64 | cudaLaunchKernel | corr=8
+        stream 7 | 20  30 | sgemm            | corr=7
+        stream 7 | 70  75 | sgemm            | corr=8
+    """)
+    # 10 before forward and 200 of Python after backward; the 90 between are in the graph.
+    assert step_us(graph) == 300
+    assert step_us(graph, "cuda_graphs") == 210
+
+
 def test_the_data_loader_takes_no_time() -> None:
     graph = graph_of("""
         main     |  0 100 | ProfilerStep#0

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from stepscope.base.arrays import Rows
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale, select
 from stepscope.models.whatif.change import OURS, Change
@@ -13,7 +14,8 @@ _CAPTURED = (*FORWARD_STAGES, "zero_grad", "backward", "optimizer")
 def cuda_graphs(graph: Graph) -> Graph:
     """A CUDA graph launches the device work: the CPU's part of the step takes no time.
 
-    That holds for forward, loss, backward and optimizer; latencies and order stay.
+    That holds from the first to the last call of forward, loss, backward and optimizer; what the
+    loop does before and after them, latencies and order stay.
     """
     if not graph.on_device.any():
         raise ChangeError("cuda_graphs: these steps have no device work")
@@ -25,7 +27,15 @@ def cuda_graphs(graph: Graph) -> Graph:
             "cuda_graphs: no CPU call belongs to forward, backward or optimizer; a step that was "
             "compiled as a whole is launched at once already"
         )
-    return scale(graph, captured, 0, gaps=True)
+    last = np.zeros_like(captured)
+    last[_last_of_steps(graph, np.flatnonzero(captured))] = True
+    return scale(scale(graph, captured & ~last, 0, gaps=True), last, 0)
+
+
+def _last_of_steps(graph: Graph, rows: Rows) -> Rows:
+    """The last of these tasks on each thread in each step."""
+    thread, step = graph.tasks["thread"][rows], graph.tasks["step"][rows]
+    return rows[np.append((np.diff(thread) != 0) | (np.diff(step) != 0), True)]
 
 
 CHANGE = Change(
