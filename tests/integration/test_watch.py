@@ -118,7 +118,8 @@ raise MemoryError("DefaultCPUAllocator: not enough memory: you tried to allocate
     assert "stepscope: out of memory on cpu" in done.stderr
     bill = bill_of(read_watched_run(folder / "train.watch"))
     slow = next(slow for slow in bill.slow if slow.first <= 110 <= slow.last)
-    assert (slow.first, slow.last) == (pytest.approx(99, abs=3), pytest.approx(118, abs=3))
+    # Other programs may slow a few steps next to them, too.
+    assert (slow.first, slow.last) == (pytest.approx(99, abs=10), pytest.approx(118, abs=10))
     assert slow.cause == "waiting for data"
     assert slow.cause_ms == pytest.approx(149, rel=0.5)
     losses = {loss.cause: loss for loss in bill.losses}
