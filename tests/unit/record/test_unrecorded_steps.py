@@ -156,6 +156,8 @@ def test_host_and_device_come_apart_at_the_end_and_change_nothing_else() -> None
         program.run(1000)
     assert both.steps._apart.calls == ["begin", "end", "begin", "end"]
     assert both.detail is Detail.STEP
-    facts = both.steps.describe()
+    facts, plain = both.steps.describe(), alone.steps.describe()
     assert facts.pop("apart") == {"host_ns": [1], "device_ns": [2]}
-    assert facts == alone.steps.describe()
+    for described in (facts, plain):
+        described.pop("queued_ns")  # of this machine, which may be busy
+    assert facts == plain
