@@ -1,6 +1,7 @@
 """The schema of a trace's tables; storage, SQL and `docs/reference/schema.md` follow from it."""
 
 # ruff: noqa: F403, F405  (this module has every table and every list of words)
+from stepscope.trace.analysis_schema import *
 from stepscope.trace.declaration import *
 from stepscope.trace.memory_schema import *
 
