@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict, astuple, replace
 
-from stepscope.base.syntax_trees import parse_source
+from stepscope.base.syntax_trees import parse_call, parse_source
 from stepscope.trace.schema import EVIDENCE, FINDINGS
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Metadata, Trace
@@ -87,7 +87,7 @@ def with_arguments(call: str, arguments: Mapping[str, str | None]) -> str:
 
 
 def _with_argument(call: str, name: str, value: str | None) -> str:
-    node = _parsed(call)
+    node = parse_call(call)
     known = next((one for one in node.keywords if one.arg == name), None) if node else None
     if node is None or (known is None and value is None):
         return call
@@ -95,7 +95,7 @@ def _with_argument(call: str, name: str, value: str | None) -> str:
 
 
 def _passes(call: str, name: str, value: str | None) -> bool:
-    node = _parsed(call)
+    node = parse_call(call)
     if node is None:
         return False
     found = [ast.unparse(one.value) for one in node.keywords if one.arg == name]
@@ -117,14 +117,6 @@ def _added(call: str, node: ast.Call, argument: str) -> str:
     last = max((_end(call, one) for one in values), default=len(call) - 1)
     last += call[last:-1].rfind(")") + 1  # of an argument in parentheses
     return f"{call[:last]}{', ' if values else ''}{argument}{call[last:]}"
-
-
-def _parsed(call: str) -> ast.Call | None:
-    try:
-        node = parse_source(call, mode="eval").body
-    except SyntaxError:
-        return None
-    return node if isinstance(node, ast.Call) else None
 
 
 def _offset(text: str, line: int, column: int) -> int:

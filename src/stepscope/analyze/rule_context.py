@@ -15,7 +15,7 @@ from stepscope.analyze.gains import Gains, glob
 from stepscope.analyze.measures import Measures
 from stepscope.analyze.source_places import PlaceFinder
 from stepscope.base.arrays import Rows
-from stepscope.base.syntax_trees import parse_source
+from stepscope.base.syntax_trees import parse_call
 from stepscope.errors import BatchError
 from stepscope.facts.contexts import ContextTree
 from stepscope.facts.summary.facts import RunPlace
@@ -323,7 +323,7 @@ def patch_of_origin(
     wanted = next(((key, value) for key, value in arguments.items() if value and value.isdigit()), None)
     if call is None or wanted is None:
         return None
-    node = _parsed(str(call["call"]))
+    node = parse_call(str(call["call"]))
     given = keyword(node, wanted[0]) if node else None
     spreads = node is not None and any(one.arg is None for one in node.keywords)
     if given is None and not spreads:
@@ -335,14 +335,6 @@ def patch_of_origin(
     except (BatchError, RecursionError):
         lines = []
     return NumberPatch(lines[0] if len(lines) == 1 else None)
-
-
-def _parsed(call: str) -> ast.Call | None:
-    try:
-        node = parse_source(call, mode="eval").body
-    except SyntaxError:
-        return None
-    return node if isinstance(node, ast.Call) else None
 
 
 def _lines(metadata: Metadata, call: Mapping[str, Any], key: str, value: str) -> Iterator[Patch]:

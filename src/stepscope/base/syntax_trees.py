@@ -26,3 +26,19 @@ def parse_source(text: str, file: str = "<unknown>", mode: str = "exec") -> Any:
             with suppress(SystemError):
                 return ast.parse(text, file, mode)
         return ast.parse(text, file, mode)
+
+
+def parse_call(text: str) -> ast.Call | None:
+    """The syntax tree of one call, None if the text is anything else.
+
+    Example:
+        >>> parse_call("DataLoader(data, 8)").func.id
+        'DataLoader'
+        >>> parse_call("8 +") is parse_call("8") is None
+        True
+    """
+    try:
+        node = parse_source(text, mode="eval").body
+    except SyntaxError:
+        return None
+    return node if isinstance(node, ast.Call) else None

@@ -15,7 +15,7 @@ from stepscope.base.watch_format import is_watched_run
 from stepscope.record.capture_file import check_target
 from stepscope.record.manifest import Run
 from stepscope.record.memory.out_of_memory import find_out_of_memory
-from stepscope.record.options import Rank, RecordOptions, script_name, target_path
+from stepscope.record.options import Rank, RecordOptions, belongs_to_parent, script_name, target_path
 from stepscope.record.patch import AfterImport
 from stepscope.record.session import Ending, Session
 
@@ -140,8 +140,7 @@ def watch_from_environment(output: str) -> None:
     """
     # The children of each rank, and of a launcher, leave its file alone.
     owner = f"STEPSCOPE_WATCH_OWNER_{os.environ.get('RANK', '')}"
-    is_child = os.environ.setdefault(owner, str(os.getpid())) != str(os.getpid())
-    if is_child or "stepscope.record.run" in sys.modules:
+    if belongs_to_parent(owner) or "stepscope.record.run" in sys.modules:
         return
     try:
         watched = watch(output)

@@ -61,6 +61,15 @@ def script_name() -> str:
     return Path(sys.argv[0] if sys.argv else "").stem or "capture"
 
 
+def belongs_to_parent(variable: str) -> bool:
+    """Whether what the environment asks for is a parent process's; else it is this one's from now on.
+
+    Args:
+        variable: the name of another variable, which children inherit with the owner's process id.
+    """
+    return os.environ.setdefault(variable, str(os.getpid())) != str(os.getpid())
+
+
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 

@@ -17,7 +17,7 @@ from stepscope.record.contexts.context_options import NO_MODULES, ContextOptions
 from stepscope.record.contexts.native_collector import NativeCollector
 from stepscope.record.contexts.python_collector import PythonCollector
 from stepscope.record.manifest import Result, Run, build_manifest
-from stepscope.record.options import RecordOptions, script_name, target_path
+from stepscope.record.options import RecordOptions, belongs_to_parent, script_name, target_path
 from stepscope.record.patch import AfterImport
 from stepscope.record.session import Ending
 
@@ -281,7 +281,7 @@ def _begin(output: str) -> None:
         return
     run = Run(list(sys.argv), RecordOptions())
     path = target_path(output, "", run.rank)
-    if run.rank.world_size == 1 and _is_child():
+    if run.rank.world_size == 1 and belongs_to_parent(f"{_VARIABLE}_OWNER"):
         path = path.with_name(f"{path.stem}-{os.getpid()}{path.suffix}")
     check_target(path)
     switches = {name: bool(_number(name)) for name in ("native", "memory", "perf", "stalls")}
@@ -289,12 +289,6 @@ def _begin(output: str) -> None:
     collection = Collection(run, path, options, keep_empty=False)
     collection.start()
     atexit.register(collection.close, "complete", "the run ended; collected its contexts")
-
-
-def _is_child() -> bool:
-    """Whether another process of the job has the file: a child gets one of its own."""
-    owner = os.environ.setdefault(f"{_VARIABLE}_OWNER", str(os.getpid()))
-    return owner != str(os.getpid())
 
 
 def _number(name: str) -> int:

@@ -61,7 +61,7 @@ _UNROLLED = (
     "the modules of backward are unknown: nothing links it to forward, and recurrent layers ran "
     "there as the products of each time step"
 )
-_NOBODY = -1
+_NOBODY = -1  # encloses the first call: calls are numbered from 0
 
 
 @dataclass
