@@ -48,6 +48,11 @@ class WatchFile:
         self._first_ns = self._first_ns if self._steps else step[2]
         self._steps += 1
 
+    @property
+    def sums(self) -> dict[str, float]:
+        """Of all steps, by field."""
+        return dict(zip(layout.FIELDS, self._sums, strict=True))
+
     def put_text(self, facts: Mapping[str, Any]) -> None:
         """Replace what is no number; where it is too long, places are left out."""
         left = dict(facts)

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepscope.base.watch_format import SUFFIX
+from stepscope.base.watch_format import PARTS, SUFFIX, TIMES
 from stepscope.errors import CaptureError
 from stepscope.record.manifest import Run
 from stepscope.record.memory.out_of_memory import AllocationFailure, size
@@ -37,6 +37,7 @@ class WatchSession:
         self._log: StepLog | None = None
         self._detach: list[Callable[[], object]] = []
         self._optimizers: Callable[[], list[Any]] = list
+        self._told: dict[str, float] = {}  # sums when metrics were last asked for
         self._facts: dict[str, Any] = {}
         self._flush_after_ns = 0
         self._requests: Requests | None = None
@@ -60,6 +61,21 @@ class WatchSession:
     def steps(self) -> int:
         """How many steps have ended."""
         return self._log.steps if self._log else 0
+
+    def metrics(self) -> dict[str, float]:
+        """Mean ms of each part of the steps since the last call; nothing if none has ended."""
+        if not (self._log and self._file):
+            return {}
+        self._log.count_noted()
+        sums = self._file.sums
+        since = {field: total - self._told.get(field, 0.0) for field, total in sums.items()}
+        self._told, count = sums, since["count"]
+        if not count:
+            return {}
+        # Of JAX's steps the parts are not known, nor what its collectives take.
+        measured = TIMES if self._log.has_trained else TIMES[len(PARTS) + 1 :]
+        parts = {f"{field}_ms": since[field] / count for field in measured}
+        return {"steps": count, "step_ms": 1e-6 * since["wall_ns"] / count, **parts}
 
     def attach(self) -> None:
         """Watch PyTorch, which has been imported."""
