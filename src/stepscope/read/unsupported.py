@@ -59,6 +59,7 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
         "record memory with `stepscope run --memory` and open that",
     ),
     (_starts(b"\xfb)", b"\xfb("), "a file of statistics of cProfile", _TIMELINE),
+    (_starts(b"stepscope watch "), "the file of a watched run", "`stepscope FILE` shows where its time went"),
     (
         lambda head: b"brain.Event:" in head[:64],
         "an event file of TensorBoard",
