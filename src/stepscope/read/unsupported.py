@@ -92,7 +92,6 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
 
 # Names that a file may have whose first bytes say nothing.
 _BY_NAME = (
-    (re.compile(r"\.(nsys-rep|qdrep)$"), "an Nsight Systems report", _NSYS),
     (
         re.compile(r"\.py$"),
         "a Python script",

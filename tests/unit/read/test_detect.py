@@ -95,13 +95,6 @@ def test_foreign_files(content: bytes, message: str, tmp_path: Path) -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_a_report_of_nsight_systems_is_known_by_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "report1.nsys-rep"
-    path.write_bytes(b"\x5a\x01\x02\x03 unknown")
-    with pytest.raises(IngestError, match="nsys export --type sqlite FILE"):
-        read(path)
-
-
 def test_a_script_where_a_trace_is_expected(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text("import torch\n")

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import json
+import re
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -422,45 +426,83 @@ def test_a_thread_that_copies_while_the_loop_is_in_its_own_backward_is_not_autog
     assert device_ms(trace) == {"forward": 6, "backward": 11, "optimizer": 2, "other": 1}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "step {}",
-        "step_{}",
-        "Step #{}",
-        "iteration {}",
-        "iter{}",
-        "train_step",
-        "Training step {} / 100",
-        "epoch 0 batch {}",
-        "Epoch 3, iter {}",
-        "batch_{}",
-        "[Trainer]run_training_batch",
-    ],
-)
-def test_ranges_with_the_name_of_a_step_are_steps(name: str, tmp_path: Path) -> None:
-    steps = opened(export(tmp_path / "loop.sqlite", a_loop(name)))["steps"]
+# How people name the ranges of their steps, with the number of each where `{}` is.
+STEP_NAMES = """step {}|Step#{}|step_{}|step={}|step-{}|Step: {}|[step {}]|step{} (rank 0)|rank 0: step {}
+iter{}|iter_{}|iter 0000{}|iter: {}, epoch: 1|iteration:{}|Iteration {}/100|training iteration #{}
+train_step|training_step {}|Training step {} / 100|train step [{}]|train/step/{}|trainer.step {}|TrainStep {}
+step_{}_of_10|Step {}, epoch 1|epoch 0/step {}|epoch=1 step={}|Epoch[1/10] Step[{}/100]|Epoch 3, iter {}
+batch {}/100|batch_{}|epoch 0 batch {}|epoch 1, batch {} of 100|mini-batch {}|train_batch|run_batch|trainStep
+[Trainer]run_training_batch|[pl][profile]run_training_batch|DeepSpeedEngine.train_step|global_step: {}"""
+OTHER_NAMES = """eval_step {}|val_step {}|validation batch {}|test step|optimizer step|lr_scheduler.step
+load batch {}|next_batch|get_batch|copy batch {} to device|batch_norm {}|batch size 32|micro batch {}
+stepping {}|work {}|epoch {}|step_lr|forward_step|step {} forward|Optimizer.step#SGD.step|scaler.step"""
+
+
+def steps_of(ranges: list[tuple[str, int, int]], **how: Any) -> list[tuple[Any, ...]]:
+    """Number, start, end (ms) and evidence of the steps in a trace with ranges (name, start, end)."""
+    ranges = sorted(ranges, key=lambda each: (each[1], -each[2]))
+    events = [
+        {
+            "ph": "X",
+            "pid": 1,
+            "tid": 1,
+            "name": name,
+            "cat": "user_annotation",
+            "ts": at * 1e3,
+            "dur": (end - at) * 1e3,
+        }
+        for name, at, end in ranges
+    ]
+    work = {"ph": "X", "pid": 1, "tid": 1, "name": "aten::mm", "cat": "cpu_op", "dur": 1e3}
+    events += [{**work, "ts": at * 1e3} for at in range(ranges[-1][2])]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        path.write_text(json.dumps({"traceEvents": events}))
+        steps = stepscope.open(path, cache=False, **how)["steps"]
+    columns = (steps["step"], steps["start_ns"] // MS, steps["end_ns"] // MS)
+    return [*zip(*(column.tolist() for column in columns), steps.text("evidence"), strict=True)]
+
+
+def test_ranges_with_the_name_of_a_step_are_steps(tmp_path: Path) -> None:
+    expected = [(step, 30 * step, 30 * step + 30, "range") for step in range(4)]
+    for name in re.split(r"[|\n]", STEP_NAMES):
+        ranges = [(name.format(step), 30 * step, 30 * step + 30) for step in range(4)]
+        assert steps_of(ranges) == expected, name
+    steps = opened(export(tmp_path / "loop.sqlite", a_loop("iter_{}")))["steps"]
     assert steps["window_start_ns"].tolist() == [0, 30 * MS, 60 * MS, 90 * MS]
-    assert steps["step"].tolist() == [0, 1, 2, 3]
-    assert set(steps.text("evidence")) == {"range"}
 
 
-@pytest.mark.parametrize(
-    "name", ["eval_step {}", "optimizer step", "load batch {}", "stepping {}", "work {}"]
-)
-def test_ranges_with_other_names_are_not(name: str, tmp_path: Path) -> None:
-    steps = opened(export(tmp_path / "loop.sqlite", a_loop(name)))["steps"]
-    assert "range" not in set(steps.text("evidence"))
+def test_ranges_with_other_names_are_not() -> None:
+    for name in re.split(r"[|\n]", OTHER_NAMES):
+        ranges = [(name.format(step), 30 * step, 30 * step + 30) for step in range(4)]
+        assert "range" not in {evidence for *_, evidence in steps_of(ranges)}, name
 
 
 def test_the_user_chooses_the_ranges_that_are_steps(tmp_path: Path) -> None:
     path = export(tmp_path / "loop.sqlite", a_loop("work {}"))
-    steps = stepscope.open(path, step_range="work", cache=False)["steps"]
+    steps = stepscope.open(path, range_name="work", cache=False)["steps"]
     assert steps["window_start_ns"].tolist() == [0, 30 * MS, 60 * MS, 90 * MS]
     with pytest.raises(
         IngestError, match=r"no range is called 'wrok'; the longest ranges .*: 'work', 'backward'"
     ):
-        stepscope.open(path, step_range="wrok", cache=False)
+        stepscope.open(path, range_name="wrok", cache=False)
+
+
+def test_the_user_chooses_the_part_to_look_at() -> None:
+    """Two epochs of three steps of 10 ms, each 4 ms of forward; 20 ms of validation follow each epoch."""
+    steps = [50 * epoch + 10 * step for epoch in range(2) for step in range(3)]
+    ranges = [
+        *((f"epoch {epoch}", 50 * epoch, 50 * epoch + 30) for epoch in range(2)),
+        *((f"step {at}", at, at + 10) for at in steps),
+        *(("forward", at + 2, at + 6) for at in steps),
+        *(("validation", at, at + 20) for at in (30, 80)),
+    ]
+    assert [row[1:3] for row in steps_of(ranges)] == [(at, at + 10) for at in steps]
+    in_second = [(at, at, at + 10, "range") for at in steps[3:]]
+    assert steps_of(ranges, range_name="epoch 1") == in_second
+    parts = [(number, at + 2, at + 6, "range") for number, at in enumerate(steps)]
+    assert steps_of(ranges, range_name="forward") == parts
+    assert steps_of(ranges, range_name="validation") == [(0, 30, 50, "range"), (1, 80, 100, "range")]
 
 
 def test_the_compute_capability_is_that_of_the_file(tmp_path: Path) -> None:
@@ -482,3 +524,71 @@ def test_dropped_records_are_said_and_withhold_the_verdict(tmp_path: Path) -> No
     assert summary.verdict.sentence == (
         "Cannot tell what limits the step: 64 of 80 launches lack recorded device work."
     )
+
+
+# -- reports, which only nsys can read
+
+_NSYS = """#!{python}
+import pathlib, shutil, sys
+assert sys.argv[1:5] == ["export", "--type", "sqlite", "--output"], sys.argv
+{action}
+"""
+
+
+@pytest.fixture
+def nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Installs an `nsys` that does something."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "bin").mkdir()
+
+    def install(action: str) -> None:
+        program = tmp_path / "bin" / "nsys"
+        program.write_text(_NSYS.format(python=sys.executable, action=action))
+        program.chmod(0o755)
+
+    return install
+
+
+def test_a_report_is_exported_by_nsys(tmp_path: Path, nsys: Callable[[str], None]) -> None:
+    database = export(tmp_path / "exported.sqlite", a_loop("step {}"))
+    nsys(f"shutil.copy({str(database)!r}, sys.argv[5])")
+    (tmp_path / "given").mkdir()
+    report = tmp_path / "given" / "run 1.nsys-rep"
+    report.write_bytes(b"\x00report")
+
+    trace = opened(report)
+    assert rows(trace) == rows(opened(database))
+    assert (trace.metadata.source, trace.metadata.format) == (str(report), "Nsight Systems export")
+    assert [*report.parent.iterdir()] == [report]
+    assert not [*(tmp_path / "temporary").iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        ("", "nsys exported nothing"),
+        (
+            "sys.exit('Importer error: the report is damaged')",
+            "exit code 1: Importer error: the report is damaged",
+        ),
+        ("import time; time.sleep(60)", "timed out after 1 s"),
+        (None, "only nsys can read its reports: where it is installed, run `nsys export --type sqlite FILE`"),
+    ],
+)
+def test_what_nsys_cannot_export(
+    action: str | None,
+    message: str,
+    tmp_path: Path,
+    nsys: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if action is not None:
+        nsys(action)
+    monkeypatch.setattr("stepscope.read.nsys.report._TIMEOUT_S", 1 if "sleep" in (action or "") else 600)
+    report = tmp_path / "run.nsys-rep"
+    report.write_bytes(b"report")
+    with pytest.raises(IngestError, match=message):
+        opened(report)
+    assert not [*(tmp_path / "temporary").iterdir()]
