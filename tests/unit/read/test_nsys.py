@@ -8,6 +8,7 @@ import re
 import sqlite3
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -233,21 +234,87 @@ def test_a_table_that_was_not_exported_is_missing_alone(missing: str, tmp_path: 
     assert {row["category"] for row in trace.events.rows()} == expected
 
 
+# Columns that versions of the schema lack, from that of 2026 back to that of 2019.
+_LACK = tuple(
+    columns.split()
+    for columns in (
+        "",
+        "greenContextId graphId",
+        "greenContextId graphId graphNodeId mangledName",
+        "greenContextId graphId graphNodeId mangledName textId dstKind",
+        "greenContextId graphId graphNodeId mangledName textId srcKind dstKind demangledName globalPid "
+        "registersPerThread",
+    )
+)
+
+
 def test_columns_of_an_old_version_are_enough(tmp_path: Path) -> None:
     """Without process, long name, registers and shared memory."""
-    tables = one_step()
-    columns, (kernel,) = tables["CUPTI_ACTIVITY_KIND_KERNEL"]
-    kept = [
-        n
-        for n, name in enumerate(columns)
-        if name not in ("globalPid", "demangledName", "registersPerThread")
-    ]
-    tables["CUPTI_ACTIVITY_KIND_KERNEL"] = ([columns[n] for n in kept], [[kernel[n] for n in kept]])
-
-    trace = opened(export(tmp_path / "old.sqlite", tables))
+    trace = opened(export(tmp_path / "old.sqlite", without_columns(one_step(), _LACK[-1])))
 
     (found,) = (row for row in trace.events.rows() if row["category"] == "kernel")
     assert (found["name"], found["stage"]) == ("gemm", "forward")
+
+
+def without_columns(tables: dict[str, Any], lacking: Sequence[str]) -> dict[str, Any]:
+    result = {}
+    for table, (columns, rows) in tables.items():
+        kept = [at for at, name in enumerate(columns) if name not in lacking]
+        result[table] = ([columns[at] for at in kept], [[row[at] for at in kept] for row in rows])
+    return result
+
+
+def of_version(lacking: Sequence[str]) -> dict[str, Any]:
+    """Two processes with random work, as a version writes it."""
+    random = Random(len(lacking))
+    tables = one_step()
+    for table, extra in (("KERNEL", 300), ("MEMCPY", 40)):
+        columns, (row,) = tables[f"CUPTI_ACTIVITY_KIND_{table}"]
+        columns = (*columns, "greenContextId", "graphId", "graphNodeId", "mangledName")
+        rows = []
+        for at in range(extra):
+            start = random.randrange(20 * MS)
+            named = {
+                "demangledName": random.choice([1, 2]),
+                "shortName": 1,
+                "copyKind": random.choice([1, 2, 8]),
+            }
+            values = dict(zip(columns, (*row, 0, 1, at, 2), strict=True)) | named
+            values |= {"start": start, "end": start + random.randrange(MS), "correlationId": 1000 + at}
+            values |= {"globalPid": process(random.choice([7, 8]))}
+            rows.append([values[name] for name in columns])
+        tables[f"CUPTI_ACTIVITY_KIND_{table}"] = (columns, rows)
+    return without_columns(tables, lacking)
+
+
+@pytest.mark.parametrize("version", [*range(len(_LACK)), "h100_2gpu_1s", "healthy_1pct"])
+def test_totals_are_those_of_sql(version: int | str, tmp_path: Path, traces: Path) -> None:
+    if isinstance(version, int):
+        path = export(tmp_path / "run.sqlite", of_version(_LACK[version]))
+    else:
+        path = traces / "nsys_sqlite" / f"{version}.sqlite"
+    events = opened(path).events
+    with sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True) as file:
+        for table, category in (("KERNEL", "kernel"), ("MEMCPY", "memcpy"), ("MEMSET", "memset")):
+            work = events.text("category").mask(category)
+            sql = f"select count(*), total(end - start) from CUPTI_ACTIVITY_KIND_{table}"
+            total = file.execute(sql).fetchone() if columns_in(file, table) else (0, 0)
+            assert (work.sum(), events["duration_ns"][work].sum()) == total
+        name = "demangledName" if "demangledName" in columns_in(file, "KERNEL") else "shortName"
+        kernels = f"CUPTI_ACTIVITY_KIND_KERNEL join StringIds on id = {name}"
+        sql = f"select value, sum(end - start) from {kernels} group by value"
+        expected = dict(file.execute(sql).fetchall())
+    rows = np.flatnonzero(events.text("category").mask("kernel"))
+    found: dict[str, int] = defaultdict(int)
+    for kernel, time in zip(
+        events.text("name").take(rows), events["duration_ns"][rows].tolist(), strict=True
+    ):
+        found[kernel or ""] += time
+    assert found == expected
+
+
+def columns_in(file: sqlite3.Connection, table: str) -> set[str]:
+    return {row[1] for row in file.execute(f"pragma table_info(CUPTI_ACTIVITY_KIND_{table})")}
 
 
 def test_a_compressed_export_is_the_same(tmp_path: Path) -> None:
