@@ -340,6 +340,7 @@ def test_a_range_without_an_end_is_counted(tmp_path: Path) -> None:
     ("tables", "message"),
     [
         ({"songs": (("title",), [("a",)])}, "an SQLite database without tables of Nsight Systems"),
+        ({"StringTable": (("_id_",), [(1,)])}, "found a database of nvprof; record with `nsys profile"),
         ({"rocpd_region_5f": (("id",), [(1,)])}, "of AMD's rocprofv3; run `rocpd convert"),
         ({"NVTX_EVENTS": (_RANGE, [])}, "an Nsight Systems export without CUDA and NVTX events; record with"),
         (
