@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import anyio
@@ -232,23 +233,25 @@ def test_a_cancelled_query_ends(folder: Path) -> None:
     """Its process with it, and at once: another query need not wait until its time is over."""
     slow = "select count(*) from events a, events b, events c, events d where a.name <> d.name"
     views = Recordings([folder])
-    threads: list[BaseException] = []
+    begun, errors = Event(), list[BaseException]()
 
     def work() -> None:
+        begun.set()
         try:
             answer(views.view("waits.json"), "query", Query({"sql": slow}))
         except BaseException as error:
-            threads.append(error)
+            errors.append(error)
             raise
 
     async def begun_and_cancelled() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(anyio.to_thread.run_sync, work)
-            await anyio.sleep(0)
+            while not begun.is_set():
+                await anyio.sleep(0.01)
             group.cancel_scope.cancel()
 
     asyncio.run(begun_and_cancelled())
-    assert [type(error) for error in threads] == [asyncio.CancelledError]
+    assert [type(error) for error in errors] == [asyncio.CancelledError]
 
 
 def test_no_tool_runs_code_unless_allowed(folder: Path) -> None:
