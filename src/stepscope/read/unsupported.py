@@ -14,6 +14,7 @@ PICKLE = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # by protocol
 _LZ4 = b"\x04\x22\x4d\x18"
 _NSYS = "export the recording with `nsys export --type sqlite FILE` and open that"
 _TIMELINE = "it has no times of events; record with torch.profiler or `nsys profile` instead"
+_NO_TIMES = "it has operators and what they depend on; give the Kineto trace of the same run"
 _HANGS = "`stepscope ranks FOLDER` says why the job hangs, of the dumps of its ranks"
 _SAMPLES = "it has samples and no steps; record the script with `stepscope run` or torch.profiler"
 
@@ -60,6 +61,11 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
     (_starts(b"NVR\0"), "an Nsight Compute report", _TIMELINE),
     (_starts(b"PERFILE2"), "a recording of Linux perf", _SAMPLES),
     (_starts(b"\x0a\x04\x08\x01\x10\x02"), "a profile of pprof, such as JAX's of memory", _SAMPLES),
+    (
+        lambda head: re.match(rb"[\x80-\xff]{0,2}[\x00-\x7f]\x0a\x05\d\.\d\.\d", head) is not None,
+        "an execution trace of Chakra",
+        _NO_TIMES,
+    ),
     (_starts(b"\xfb)", b"\xfb("), "a file of statistics of cProfile", _TIMELINE),
     (
         lambda head: b"brain.Event:" in head[:64],
@@ -113,7 +119,7 @@ _BY_NAME = (
 
 # Of JSON objects without events: keys that they have, the name of the format, and advice.
 _JSON = (
-    ({"nodes", "schema"}, "a PyTorch execution trace", "give the Kineto trace of the same run"),
+    ({"nodes", "schema"}, "a PyTorch execution trace", _NO_TIMES),
     ({"profiles", "shared"}, "a profile of speedscope", _SAMPLES),
     ({"root_frame", "sample_count"}, "a profile of pyinstrument", _SAMPLES),
     ({"frame_records", "sample_count"}, "a session of pyinstrument", _SAMPLES),
@@ -136,7 +142,7 @@ def foreign_json(data: Mapping[str, Any]) -> str:
     """What a JSON object without events is, and what to do; empty if unknown.
 
     Example:
-        >>> foreign_json({"nodes": [], "schema": "1.0"})
-        'this is a PyTorch execution trace: give the Kineto trace of the same run'
+        >>> foreign_json({"profiles": [], "shared": {}})[:33]
+        'this is a profile of speedscope: '
     """
     return next((f"this is {what}: {advice}" for keys, what, advice in _JSON if keys <= data.keys()), "")

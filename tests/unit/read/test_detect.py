@@ -91,6 +91,7 @@ def sqlite_file() -> bytes:
         (b'{"sample_count": 1, "frame_records": []}', "this is a session of pyinstrument: it has"),
         (b"memray\0\x0b\0\0", "this is a recording of memray: record memory with"),
         (b'{"schema": "1.0", "nodes": []}', "this is a PyTorch execution trace"),
+        (b"\x07\x0a\x050.0.4\x12\x08\x01", "this is an execution trace of Chakra: it has operators"),
     ],
     ids=lambda part: part if isinstance(part, str) else len(part),
 )

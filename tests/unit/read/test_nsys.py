@@ -551,7 +551,7 @@ def test_the_user_chooses_the_ranges_that_are_steps(tmp_path: Path) -> None:
     steps = stepscope.open(path, range_name="work", cache=False)["steps"]
     assert steps["window_start_ns"].tolist() == [0, 30 * MS, 60 * MS, 90 * MS]
     with pytest.raises(
-        IngestError, match=r"no range is called 'wrok'; the longest ranges .*: 'work', 'backward'"
+        IngestError, match=r"no range is called 'wrok'; the longest ranges .*: 'work 3', 'backward'"
     ):
         stepscope.open(path, range_name="wrok", cache=False)
 
@@ -570,6 +570,11 @@ def test_the_user_chooses_the_part_to_look_at() -> None:
     assert steps_of(ranges, range_name="epoch 1") == in_second
     parts = [(number, at + 2, at + 6, "range") for number, at in enumerate(steps)]
     assert steps_of(ranges, range_name="forward") == parts
+    assert steps_of([*ranges, ("epoch 10", 100, 130)], range_name="epoch 1") == in_second
+    optimizer = [(f"Optimizer.step#SGD.step{at}x", at + 6, at + 8) for at in steps]
+    named = steps_of([*ranges, *optimizer], range_name="Optimizer.step")
+    assert [row[1:3] for row in named] == [(at + 6, at + 8) for at in steps]
+    assert steps_of([*ranges, *optimizer], range_name="Optimizer.step#SGD.step7x") == named
     assert steps_of(ranges, range_name="validation") == [(0, 30, 50, "range"), (1, 80, 100, "range")]
 
 

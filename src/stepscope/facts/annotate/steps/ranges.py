@@ -57,21 +57,26 @@ def _group(name: str) -> str | None:
     return _NUMBER.sub("", name).lower() if _is_step_name(name) else None
 
 
-def _chosen_group(chosen: str, name: str) -> str | None:
-    """The same for a name that the user chose: all of the name, or the name with a number."""
-    rest = name.removeprefix(chosen)
-    return chosen if name.startswith(chosen) and not re.search(r"[^\W\d_]", rest) else None
-
-
 def step_ranges(trace: Trace) -> Rows:
     """The ranges with names of steps, of the loop that takes most of one thread's time, in order."""
     return _longest_loop(trace, _group, _FEWEST, _MOST_TIME)
 
 
 def chosen_ranges(trace: Trace) -> Rows:
-    """The ranges that the user asks for, of the thread on which they last longest; none without a choice."""
+    """The ranges that the user asks for, of the thread on which they last longest; none without a choice.
+
+    They have the name, or else its words with other numbers, or begin with it.
+    """
     chosen = str(trace.metadata.properties.get(CHOSEN, ""))
-    return _longest_loop(trace, lambda name: _chosen_group(chosen, name), 1, 0) if chosen else _NONE
+    if not chosen:
+        return _NONE
+    exact = _longest_loop(trace, lambda name: name if name == chosen else None, 1, 0)
+    return exact if len(exact) else _longest_loop(trace, lambda name: _alike(chosen, name), 1, 0)
+
+
+def _alike(chosen: str, name: str) -> str | None:
+    begins = name.startswith(chosen) and not name[len(chosen) :][:1].isalpha()
+    return chosen if begins or _NUMBER.sub("", name).strip() == _NUMBER.sub("", chosen).strip() else None
 
 
 def _longest_loop(trace: Trace, group: Callable[[str], str | None], fewest: int, covers: float) -> Rows:
@@ -101,12 +106,15 @@ def cut_to_ranges(trace: Trace, rows: Rows, numbers: Times, starts: Times, ends:
 
 
 def longest_ranges(trace: Trace) -> list[str]:
-    """Names of the ranges on the CPU that take most time, without their numbers, the longest first."""
+    """Names of the ranges on the CPU that take most time, the longest first; one of those with numbers."""
     events = trace.events
     rows = np.flatnonzero(events.text("category").mask("annotation") & on_host(trace))
-    names = events.text("name").take(rows).map(lambda name: _NUMBER.sub("", name).strip())
-    spent = np.bincount(names.codes, events["duration_ns"][rows], len(names.values))
-    return [names.values[code] for code in np.argsort(-spent)[:_MOST_NAMED].tolist() if spent[code]]
+    names = events.text("name").take(rows)
+    groups = names.map(lambda name: _NUMBER.sub("", name).strip())
+    spent = np.bincount(groups.codes, events["duration_ns"][rows], len(groups.values))
+    example = dict(zip(groups, names, strict=True))
+    longest = (groups.values[code] for code in np.argsort(-spent)[:_MOST_NAMED].tolist() if spent[code])
+    return [example[group] or "" for group in longest]
 
 
 def _keys(track: Rows, group: Rows) -> Times:
