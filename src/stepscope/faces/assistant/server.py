@@ -10,7 +10,6 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import ToolAnnotations
-from pydantic import ValidationError
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -35,7 +34,7 @@ _UNITS = "_ms: mean per step; _ns, _bytes: as named; range: ms; share, ratio: fr
 _PARAMETERS = (("part", str, ""), ("first", int, 0), ("limit_bytes", int, LIMIT_BYTES))
 
 
-class _Server(MCPServer[Any]):
+class _Server(MCPServer[Any]):  # type: ignore[misc]
     """Answers wrong arguments in one line, and those that no tool has as wrong, too."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
@@ -47,10 +46,10 @@ class _Server(MCPServer[Any]):
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
-            wrong = error.__cause__
-            if not isinstance(wrong, ValidationError):
+            faults = getattr(error.__cause__, "errors", None)  # pydantic's
+            if faults is None:
                 raise
-            each = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in wrong.errors())
+            each = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults())
             raise ToolError(f"{name}: " + "; ".join(each)) from error
 
 
