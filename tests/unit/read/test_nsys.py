@@ -500,6 +500,7 @@ iter{}|iter_{}|iter 0000{}|iter: {}, epoch: 1|iteration:{}|Iteration {}/100|trai
 train_step|training_step {}|Training step {} / 100|train step [{}]|train/step/{}|trainer.step {}|TrainStep {}
 step_{}_of_10|Step {}, epoch 1|epoch 0/step {}|epoch=1 step={}|Epoch[1/10] Step[{}/100]|Epoch 3, iter {}
 batch {}/100|batch_{}|epoch 0 batch {}|epoch 1, batch {} of 100|mini-batch {}|train_batch|run_batch|trainStep
+batch_idx={}|train_on_batch|TRAIN_STEP_{}|rank0_step{}|batch {} (epoch 1)|[Epoch 1] Batch {}|step index {}
 [Trainer]run_training_batch|[pl][profile]run_training_batch|DeepSpeedEngine.train_step|global_step: {}"""
 OTHER_NAMES = """eval_step {}|val_step {}|validation batch {}|test step|optimizer step|lr_scheduler.step
 load batch {}|next_batch|get_batch|copy batch {} to device|batch_norm {}|batch size 32|micro batch {}

@@ -16,7 +16,9 @@ CHOSEN = "chosen_range"  # property of a trace: the name of the ranges that the 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _STEP_WORDS = {"step", "iter", "iteration"}
 _BATCH_WORDS = {"batch", "minibatch"}
-_AROUND = re.compile("epoch|of|rank|train(ing|er)?|run|do|fit|global|one|mini|pl|profiler?")
+_AROUND = re.compile(
+    "epoch|of|on|rank|train(ing|er)?|run|do|fit|global|one|mini|pl|profiler?|idx|index|number"
+)
 # Words for a part of a step, or for steps of something else than training.
 _OTHERS = re.compile(
     "eval|evaluat(e|ion)|val|valid|validat(e|ion)|test|opt|optim|optimizer|scheduler|scaler|lr|zero|grad"
