@@ -65,6 +65,6 @@ def mcp(folders: Sequence[str], allow_run: bool, port: int | None, no_cache: boo
 
 def _document(path: Path, tokens: int, cache: bool) -> str:
     from stepscope.faces.terminal.explain import document
-    from stepscope.faces.terminal.source import Source
+    from stepscope.faces.terminal.source import InputFile
 
-    return document(Source(str(path), None, False, cache), tokens, None)
+    return document(InputFile(str(path), None, False, cache), tokens, None)

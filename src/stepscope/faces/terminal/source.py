@@ -43,7 +43,7 @@ class OnlyMemory(TraceError):
 
 
 @dataclass(frozen=True)
-class Source:
+class InputFile:
     """FILE and the options that say how to open it."""
 
     path: str
@@ -74,7 +74,7 @@ class Source:
         warn_of_ranks(trace.metadata.source, ranks_without_steps(trace))
         return trace
 
-    def focused(self) -> tuple[Source, ManyRanks | None]:
+    def focused(self) -> tuple[InputFile, ManyRanks | None]:
         """What to open; of a folder of many ranks the slowest one, and all their sketches.
 
         With a rank asked for no others are read: `open` opens its file alone.
@@ -82,7 +82,7 @@ class Source:
         many = None if self.rank is not None else many_ranks(Path(self.path), self.cache)
         return (self, None) if many is None else (self.slowest(many), many)
 
-    def slowest(self, many: ManyRanks) -> Source:
+    def slowest(self, many: ManyRanks) -> InputFile:
         """The file of the rank that works longest, as stderr says."""
         slowest = many.findings.slowest_rank
         click.echo(
@@ -134,7 +134,7 @@ class Source:
 
 
 def takes_file(command: Command) -> Command:
-    """Give a command FILE and its options; it gets a `Source` as `file`."""
+    """Give a command FILE and its options; it gets a `InputFile` as `file`."""
 
     @click.argument("file", type=NamedPath())
     @click.option(
@@ -161,7 +161,7 @@ def takes_file(command: Command) -> Command:
         # later threads would take over; these return memory all the same.
         click.get_current_context().find_root().with_resource(freed_memory_kept())
         capture = rest.pop("graph_capture")
-        source = Source(file, model, as_recorded, not no_cache, rest.get("rank"), step_range, capture)
+        source = InputFile(file, model, as_recorded, not no_cache, rest.get("rank"), step_range, capture)
         return command(file=source, **rest)
 
     return with_file  # type: ignore[return-value]
@@ -179,7 +179,7 @@ def takes_trace(command: Command) -> Command:
 
     @takes_file
     @wraps(command)
-    def opened(file: Source, **rest: Any) -> Any:
+    def opened(file: InputFile, **rest: Any) -> Any:
         return command(trace=file.load(), **rest)
 
     return opened  # type: ignore[return-value]
