@@ -21,26 +21,12 @@ _RECORDING = re.compile(r"\.(stepscope|json|pb|sqlite|nsys-rep|pickle)(\.gz|\.zs
 _ANSWERS = {"as_json": "--json", "svg": "--svg", "html": "--html"}
 
 
-def keeps_recorded_times(command: Command) -> Command:
-    return click.option(
-        "--as-recorded", is_flag=True, help="Keep the cost of recording in the times of a capture."
-    )(command)
-
-
-def chooses_step_range(command: Command) -> Command:
-    return click.option(
-        "--step-range", metavar="NAME", default="", help="Ranges of this name are the steps."
-    )(command)
-
-
-def takes_rules(command: Command) -> Command:
-    return click.option(
-        "--rules",
-        metavar="FILE",
-        multiple=True,
-        type=NamedPath(exists=True, dir_okay=False),
-        help="Python file with custom rules (it is executed).",
-    )(command)
+keeps_recorded_times = click.option(
+    "--as-recorded", is_flag=True, help="Keep the cost of recording in the times of a capture."
+)
+chooses_step_range = click.option(
+    "--step-range", metavar="NAME", default="", help="Ranges of this name are the steps."
+)
 
 
 def at_least_one(name: str, default: int | None, help: str, **rest: Any) -> Callable[[Command], Command]:
@@ -81,6 +67,15 @@ class NamedPath(click.Path):
         if not os.fspath(value):
             self.fail("the path is empty", param, ctx)
         return super().convert(value, param, ctx)
+
+
+takes_rules = click.option(
+    "--rules",
+    metavar="FILE",
+    multiple=True,
+    type=NamedPath(exists=True, dir_okay=False),
+    help="Python file with custom rules (it is executed).",
+)
 
 
 class ScriptPath(NamedPath):
