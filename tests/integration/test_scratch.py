@@ -268,7 +268,7 @@ def test_verify_leaves_the_project_as_it_was(
     assert snapshot(project, tmp_path / "data") == before
 
 
-@pytest.mark.parametrize("method", [OVERLAY, COPY])
+@pytest.mark.parametrize("method", [OVERLAY, pytest.param(COPY, marks=pytest.mark.full)])
 def test_processes_that_train_together_share_one_view(
     project: Path, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
