@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from hypothesis import settings
 from stepscope.base.compiled.build import LIBRARY, build
 from stepscope.base.compiled.library import function
 from stepscope.errors import StepscopeError
+from stepscope.facts.load import open as open_trace
+from stepscope.trace.trace import Trace
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `oracles`
 sys.path.append(str(Path(__file__).parents[1] / "scripts"))  # for the generators of pages
@@ -71,6 +74,23 @@ def traces() -> Path:
             pytest.fail(reason)
         pytest.skip(reason)
     return folder
+
+
+@pytest.fixture(scope="session")
+def opened(
+    traces: Path, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Callable[[str], Trace]:
+    """Opens a real trace by its path in their folder; each is read once for all tests and workers."""
+    base = tmp_path_factory.getbasetemp()
+    kept = (base.parent if hasattr(pytestconfig, "workerinput") else base) / "opened"
+    kept.mkdir(exist_ok=True)
+
+    def opened(name: str) -> Trace:
+        with pytest.MonkeyPatch.context() as environment:
+            environment.setenv("STEPSCOPE_CACHE", str(kept))
+            return open_trace(traces / name)
+
+    return opened
 
 
 @pytest.fixture(scope="session")

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import stepscope
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
 from stepscope.errors import StepscopeError
+from stepscope.trace.trace import Trace
 
 _READ = (".json", ".gz", ".pb", ".sqlite")
 _WHOLE_WAITS = ("cpu_latency", "exposed_communication", "idle_device", "input_bound")
 _RULES = {rule.name: rule for rule in RULES if rule.name in (*_WHOLE_WAITS, "python_stall")}
 
 
-def contexts(traces: Path) -> Iterator[tuple[str, RuleContext]]:
+def contexts(traces: Path, opened: Callable[[str], Trace]) -> Iterator[tuple[str, RuleContext]]:
     """Every shared trace with steps that run on a device."""
     for path in sorted(traces.rglob("*")):
         if path.suffix not in _READ or "malformed" in path.parts:
             continue
+        name = str(path.relative_to(traces))
         try:
-            context = RuleContext(stepscope.open(path, cache=False))
+            context = RuleContext(opened(name))
         except StepscopeError:  # not a trace, or one without steps
             continue
         if context.measures.has_device:
-            yield str(path.relative_to(traces)), context
+            yield name, context
 
 
 def percents(finding: Finding) -> set[str]:
@@ -33,9 +34,11 @@ def percents(finding: Finding) -> set[str]:
     return set(re.findall(r"\d+%", finding.what.partition("; ")[0]))
 
 
-def test_a_wait_has_one_number_in_the_verdict_and_in_findings(traces: Path) -> None:
+def test_a_wait_has_one_number_in_the_verdict_and_in_findings(
+    traces: Path, opened: Callable[[str], Trace]
+) -> None:
     compared, wrong = set(), list[str]()
-    for name, context in contexts(traces):
+    for name, context in contexts(traces, opened):
         verdict = context.measures.summary.verdict
         for finding in apply_rules(context, list(_RULES.values())):
             causes = _RULES[finding.rule].explains or (verdict.bound_by,)
@@ -53,8 +56,8 @@ def test_a_wait_has_one_number_in_the_verdict_and_in_findings(traces: Path) -> N
     assert compared == set(_WHOLE_WAITS)
 
 
-def test_waiting_for_other_ranks_is_no_gain_of_faster_collectives(traces: Path) -> None:
-    context = RuleContext(stepscope.open(traces / "dlrm_8rank_v100", cache=False))
+def test_waiting_for_other_ranks_is_no_gain_of_faster_collectives(opened: Callable[[str], Trace]) -> None:
+    context = RuleContext(opened("dlrm_8rank_v100"))
     (finding,) = apply_rules(context, [_RULES["exposed_communication"]])
     free = context.gains.whatif("scale:select=category=communication,factor=0")
     assert free is not None

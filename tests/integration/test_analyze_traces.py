@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-import stepscope
 from stepscope.analyze import RULES, RuleContext, apply_rules
 from stepscope.analyze.analysis import Analysis, Heading
 from stepscope.analyze.findings_text import print_findings
+from stepscope.trace.trace import Trace
 
 FOUND = {
     "kineto_resnet50_v100/num_workers_0.json.gz": {
@@ -77,8 +77,8 @@ INTERNAL = re.compile(
 
 
 @pytest.mark.parametrize("file", sorted(FOUND))
-def test_findings_are_those_judged_true(file: str, traces: Path) -> None:
-    context = RuleContext(stepscope.open(traces / file))
+def test_findings_are_those_judged_true(file: str, opened: Callable[[str], Trace]) -> None:
+    context = RuleContext(opened(file))
     findings = apply_rules(context, RULES)
     assert {one.rule for one in findings} == FOUND[file]
     out = StringIO()
@@ -86,9 +86,9 @@ def test_findings_are_those_judged_true(file: str, traces: Path) -> None:
     assert not INTERNAL.findall(out.getvalue())
 
 
-def test_the_data_loader_is_named_where_it_holds_the_step_up(traces: Path) -> None:
+def test_the_data_loader_is_named_where_it_holds_the_step_up(opened: Callable[[str], Trace]) -> None:
     """33 % of the step is idle for want of data; four workers end that."""
-    context = RuleContext(stepscope.open(traces / "kineto_resnet50_v100/num_workers_0.json.gz"))
+    context = RuleContext(opened("kineto_resnet50_v100/num_workers_0.json.gz"))
     worst = apply_rules(context, RULES)[0]
     assert (worst.rule, worst.severity) == ("input_bound", "critical")
     assert worst.gain.changes == ("dataloader",)
@@ -98,9 +98,9 @@ def test_the_data_loader_is_named_where_it_holds_the_step_up(traces: Path) -> No
     }
 
 
-def test_evidence_on_a_device_has_its_module_and_line(traces: Path) -> None:
+def test_evidence_on_a_device_has_its_module_and_line(opened: Callable[[str], Trace]) -> None:
     """The softmax of TimeSformer's attention, 12 times: unfused attention."""
-    context = RuleContext(stepscope.open(traces / "pair_h100_mi300x/timesformer_h100.json.gz"))
+    context = RuleContext(opened("pair_h100_mi300x/timesformer_h100.json.gz"))
     hot = next(one for one in apply_rules(context, RULES) if one.rule == "hotspot")
     assert "scaled_dot_product_attention" in hot.advice
     place = hot.evidence[0]

@@ -6,6 +6,7 @@ Nothing here looks at how long anything took.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,8 +22,9 @@ if not find_spec("jax"):
 
 pytestmark = pytest.mark.usefixtures("jax_compiles_once")
 
-PLAN = Plan(extra=0, rounds=1, effort=Effort(warmup=1, memory=1, least=1, most=2, seconds=0), timeout_s=300)
-LONGER = Plan(extra=0, rounds=1, effort=Effort(warmup=2, memory=1, least=3, most=6, seconds=0), timeout_s=300)
+SHORT = Effort(warmup=1, memory=1, least=1, most=2, seconds=0)
+PLAN = Plan(points=3, extra=0, rounds=1, effort=SHORT, timeout_s=300)
+LONGER = replace(PLAN, effort=Effort(warmup=2, memory=1, least=3, most=6, seconds=0))
 MODEL = """
 import sys
 import jax

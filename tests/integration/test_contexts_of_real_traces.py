@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from oracles.context_tree import checked
 
-import stepscope
 from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.contexts import bottom_up, build_contexts, difference, hide, merge_trees, prune
 from stepscope.trace.intervals import Intervals
@@ -50,8 +49,8 @@ TRACES = [
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_nothing_is_lost(traces: Path, name: str) -> None:
-    trace = stepscope.open(traces / name)
+def test_nothing_is_lost(opened: Callable[[str], Trace], name: str) -> None:
+    trace = opened(name)
     tree = checked(build_contexts(trace))
     events = trace.events
     ends = events["start_ns"] + events["duration_ns"]
@@ -95,8 +94,8 @@ def test_nothing_is_lost(traces: Path, name: str) -> None:
         "resnet_ddp_mi300x/rank0_act_checkpoint.json.gz",
     ],
 )
-def test_sums_survive_every_operation(traces: Path, name: str) -> None:
-    tree = build_contexts(stepscope.open(traces / name))
+def test_sums_survive_every_operation(opened: Callable[[str], Trace], name: str) -> None:
+    tree = build_contexts(opened(name))
     autograd = tree.nodes.text("name").where(lambda name: name.startswith("autograd::engine"))
     for made, times in (
         (bottom_up(tree), 1),
@@ -110,8 +109,8 @@ def test_sums_survive_every_operation(traces: Path, name: str) -> None:
     assert not difference(tree, tree).change("device").any()
 
 
-def test_backward_hangs_below_its_forward_call(traces: Path) -> None:
-    trace = stepscope.open(traces / "kineto_resnet50_v100/num_workers_0.json.gz")
+def test_backward_hangs_below_its_forward_call(opened: Callable[[str], Trace]) -> None:
+    trace = opened("kineto_resnet50_v100/num_workers_0.json.gz")
     tree = build_contexts(trace)
     linked = np.flatnonzero(trace.events["forward_event"] >= 0)
     forward = trace.events["forward_event"][linked]
@@ -122,8 +121,8 @@ def test_backward_hangs_below_its_forward_call(traces: Path) -> None:
     assert (below < tree.end[above]).all()
 
 
-def test_ranks_of_a_folder_are_one_tree_or_one_each(traces: Path) -> None:
-    trace = stepscope.open(traces / "dlrm_8rank_v100")
+def test_ranks_of_a_folder_are_one_tree_or_one_each(opened: Callable[[str], Trace]) -> None:
+    trace = opened("dlrm_8rank_v100")
     whole, alone = build_contexts(trace), [build_contexts(trace, rank=rank) for rank in range(8)]
     assert sum(one.total("device_ns") for one in alone) == whole.total("device_ns")
     merged = merge_trees(alone)
@@ -131,8 +130,8 @@ def test_ranks_of_a_folder_are_one_tree_or_one_each(traces: Path) -> None:
     assert [row["name"] for row in whole.nodes.rows() if row["kind"] == "thread"] == ["backward", "main"]
 
 
-def test_steps_add_up_to_what_belongs_to_steps(traces: Path) -> None:
-    trace: Trace = stepscope.open(traces / "steps_ns_v100/rank0.json.gz")
+def test_steps_add_up_to_what_belongs_to_steps(opened: Callable[[str], Trace]) -> None:
+    trace = opened("steps_ns_v100/rank0.json.gz")
     work = device_work(trace) & (trace.events["step"] >= 0)
     alone = [build_contexts(trace, step=int(step)) for step in trace["steps"]["step"]]
     total = sum(one.total("device_ns") for one in alone)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
-import stepscope
 from stepscope.facts.annotate.links.launches import device_work
 from stepscope.models.diff import Row, RunComparison, compare, explain
+from stepscope.trace.trace import Trace
 
 
-def pair(traces: Path, before: str, after: str) -> RunComparison:
-    return compare(stepscope.open(traces / before), stepscope.open(traces / after))
+def pair(opened: Callable[[str], Trace], before: str, after: str) -> RunComparison:
+    return compare(opened(before), opened(after))
 
 
 def row(found: RunComparison, part: str, *key: str) -> Row:
     return next(one for one in found.parts[part] if one.key == key)
 
 
-def test_workers_take_data_loading_out_of_the_step(traces: Path) -> None:
+def test_workers_take_data_loading_out_of_the_step(opened: Callable[[str], Trace]) -> None:
     folder = "kineto_resnet50_v100"
-    found = pair(traces, f"{folder}/num_workers_0.json.gz", f"{folder}/num_workers_4.json.gz")
+    found = pair(opened, f"{folder}/num_workers_0.json.gz", f"{folder}/num_workers_4.json.gz")
     loading = row(found, "stages", "data_loading", "CPU")
     assert found.parts["stages"][0] is loading
     assert loading.verdict == "faster"
@@ -31,8 +31,8 @@ def test_workers_take_data_loading_out_of_the_step(traces: Path) -> None:
     assert 0.6 < (found.step.ratio or 0) < 0.8
 
 
-def test_a_v100_takes_longer_than_an_a100(traces: Path) -> None:
-    found = pair(traces, "diff_a100_v100/a100_rank3of8.json.gz", "diff_a100_v100/v100_rank1of2.json.gz")
+def test_a_v100_takes_longer_than_an_a100(opened: Callable[[str], Trace]) -> None:
+    found = pair(opened, "diff_a100_v100/a100_rank3of8.json.gz", "diff_a100_v100/v100_rank1of2.json.gz")
     assert found.step.verdict == "slower"
     assert (found.before.rank, found.after.rank) == (3, 1)
     assert set(found.differing) == {"device", "ranks"}
@@ -41,9 +41,11 @@ def test_a_v100_takes_longer_than_an_a100(traces: Path) -> None:
     assert row(found, "operators", "aten::mm").before is not None
 
 
-def test_one_step_each_gives_no_verdict_but_modules_are_beside_each_other(traces: Path) -> None:
+def test_one_step_each_gives_no_verdict_but_modules_are_beside_each_other(
+    opened: Callable[[str], Trace],
+) -> None:
     found = pair(
-        traces, "pair_h100_mi300x/timesformer_h100.json.gz", "pair_h100_mi300x/timesformer_mi300.json.gz"
+        opened, "pair_h100_mi300x/timesformer_h100.json.gz", "pair_h100_mi300x/timesformer_mi300.json.gz"
     )
     assert found.step.verdict == "one_step"
     both = [one for one in found.parts["modules"] if one.before and one.after]
@@ -51,8 +53,8 @@ def test_one_step_each_gives_no_verdict_but_modules_are_beside_each_other(traces
     assert {one.verdict for one in both} == {"one_step"}
 
 
-def test_all_device_work_of_the_steps_is_in_kernels_and_in_operators(traces: Path) -> None:
-    trace = stepscope.open(traces / "steps_ns_v100/rank0.json.gz")
+def test_all_device_work_of_the_steps_is_in_kernels_and_in_operators(opened: Callable[[str], Trace]) -> None:
+    trace = opened("steps_ns_v100/rank0.json.gz")
     found = compare(trace, trace)
     work = device_work(trace) & (trace.events["step"] >= 0)
     total = trace.events["duration_ns"][work].sum()

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import stepscope
 from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.summary.report_facts import summarize
 from stepscope.trace.trace import Trace
 
 
 @pytest.fixture(scope="module")
-def resnet(traces: Path) -> Trace:
-    return stepscope.open(traces / "kineto_resnet50_v100" / "num_workers_0.json.gz", cache=False)
+def resnet(opened: Callable[[str], Trace]) -> Trace:
+    return opened("kineto_resnet50_v100/num_workers_0.json.gz")
 
 
 @pytest.fixture(scope="module")
-def checkpointed(traces: Path) -> Trace:
-    path = traces / "resnet_ddp_mi300x" / "rank0_act_checkpoint.json.gz"
-    return stepscope.open(path, cache=False)
+def checkpointed(opened: Callable[[str], Trace]) -> Trace:
+    return opened("resnet_ddp_mi300x/rank0_act_checkpoint.json.gz")
 
 
 def share(trace: Trace, rows: np.ndarray, of: np.ndarray) -> float:
@@ -47,8 +46,8 @@ def test_step_5_loads_data_for_69_ms(resnet: Trace) -> None:
     assert summarize(resnet, step=5).data_wait_ms == pytest.approx(68.694, rel=0.01)
 
 
-def test_the_step_waits_for_data_until_workers_load_it(resnet: Trace, traces: Path) -> None:
-    with_workers = stepscope.open(traces / "kineto_resnet50_v100" / "num_workers_4.json.gz", cache=False)
+def test_the_step_waits_for_data_until_workers_load_it(resnet: Trace, opened: Callable[[str], Trace]) -> None:
+    with_workers = opened("kineto_resnet50_v100/num_workers_4.json.gz")
     assert summarize(resnet).verdict.bound_by == "data"
     assert "waits for data" in summarize(resnet).verdict.sentence
     assert summarize(with_workers).verdict.bound_by != "data"
@@ -99,22 +98,22 @@ def test_recomputation_is_not_booked_as_forward(checkpointed: Trace) -> None:
     assert stage.mask("forward")[frames & ~again].all()
 
 
-def test_eight_ranks_open_as_one_with_tables_for_each(traces: Path) -> None:
-    trace = stepscope.open(traces / "dlrm_8rank_v100", cache=False)
+def test_eight_ranks_open_as_one_with_tables_for_each(opened: Callable[[str], Trace]) -> None:
+    trace = opened("dlrm_8rank_v100")
     assert trace.metadata.ranks == tuple(range(8))
     for table in ("steps", "stages", "tracks"):
         assert set(trace[table]["rank"].tolist()) == set(range(8))
     for rank in range(8):
-        alone = stepscope.open(traces / "dlrm_8rank_v100" / f"rank{rank}.json.gz", cache=False)
+        alone = opened(f"dlrm_8rank_v100/rank{rank}.json.gz")
         together, apart = summarize(trace, rank), summarize(alone)
         assert together.verdict == apart.verdict
         assert together.kernels == apart.kernels
         assert [one.cpu_ms for one in together.stages] == pytest.approx([one.cpu_ms for one in apart.stages])
 
 
-def test_one_ranks_gpu_idles_about_half_of_the_step(traces: Path) -> None:
+def test_one_ranks_gpu_idles_about_half_of_the_step(opened: Callable[[str], Trace]) -> None:
     """And most communication is exposed, as the traces' own description says."""
-    trace = stepscope.open(traces / "dlrm_8rank_v100", cache=False)
+    trace = opened("dlrm_8rank_v100")
     devices = [summarize(trace, rank).devices[0] for rank in range(8)]
     busy = [(one.computing_ms + one.idle_ms["communication"]) / one.window_ms for one in devices]
     assert any(0.4 < 1 - share_ < 0.6 for share_ in busy)
@@ -122,12 +121,12 @@ def test_one_ranks_gpu_idles_about_half_of_the_step(traces: Path) -> None:
         assert one.overlapped_ms < 0.5 * one.communication_ms
 
 
-def test_on_every_trace_sums_agree(traces: Path) -> None:
+def test_on_every_trace_sums_agree(traces: Path, opened: Callable[[str], Trace]) -> None:
     """Invariants that hold whatever was recorded."""
     for path in sorted(traces.glob("*/*.json.gz")):
         if path.name == "execution_trace.json.gz":
             continue
-        trace = stepscope.open(path, cache=False)
+        trace = opened(str(path.relative_to(traces)))
         events, runs, steps = trace.events, trace["stages"], trace["steps"]
         length = (steps["end_ns"] - steps["start_ns"]).sum()
         assert (runs["end_ns"] - runs["start_ns"]).sum() == length, path
@@ -144,8 +143,8 @@ def test_on_every_trace_sums_agree(traces: Path) -> None:
             assert total == pytest.approx(device.window_ms), path
 
 
-def test_a_graph_launch_starts_all_its_kernels(traces: Path) -> None:
-    trace = stepscope.open(traces / "cuda_graph_vllm" / "graph_execution.json.gz", cache=False)
+def test_a_graph_launch_starts_all_its_kernels(opened: Callable[[str], Trace]) -> None:
+    trace = opened("cuda_graph_vllm/graph_execution.json.gz")
     launches, names = trace["launches"], trace.events.text("name")
     by_call = np.bincount(launches["cpu_event"])
     assert names[int(by_call.argmax())] in ("cudaGraphLaunch", "hipGraphLaunch")

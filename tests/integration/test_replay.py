@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from stepscope.facts.load import open as open_trace
 from stepscope.graph import build_graph, build_ranks, select, simulate
+from stepscope.trace.trace import Trace
 
 TRAINING = (
     "critical_path_a100/*",
@@ -28,16 +29,18 @@ TRAINING = (
 
 
 @pytest.mark.parametrize("pattern", TRAINING)
-def test_the_unchanged_replay_reproduces_every_step(traces: Path, pattern: str) -> None:
+def test_the_unchanged_replay_reproduces_every_step(
+    traces: Path, opened: Callable[[str], Trace], pattern: str
+) -> None:
     files = sorted(traces.glob(pattern))
     assert files
-    errors = np.concatenate([_errors(file) for file in files])
+    errors = np.concatenate([_errors(opened(str(file.relative_to(traces)))) for file in files])
     assert np.abs(errors).mean() < 0.02
     assert np.abs(errors).max() < 0.05
 
 
-def test_ranks_that_wait_for_each_other_replay_as_they_ran(traces: Path) -> None:
-    trace = open_trace(traces / "dlrm_8rank_v100")
+def test_ranks_that_wait_for_each_other_replay_as_they_ran(opened: Callable[[str], Trace]) -> None:
+    trace = opened("dlrm_8rank_v100")
     graph = build_ranks(trace).check()
     together = simulate(graph)
     measured = np.mean([build_graph(trace, rank).window.measured_ns for rank in range(8)])
@@ -45,9 +48,8 @@ def test_ranks_that_wait_for_each_other_replay_as_they_ran(traces: Path) -> None
     assert abs(together.step_ns[0] / measured - 1) < 0.02
 
 
-def _errors(file: Path) -> np.ndarray:
+def _errors(trace: Trace) -> np.ndarray:
     """Relative errors of the steps in a row, and of each step on its own."""
-    trace = open_trace(file)
     row = build_graph(trace).check()
     graphs = [row, *(build_graph(trace, steps=(step, step)) for step in row.window.steps)]
     return np.concatenate([simulate(graph).step_ns / graph.window.measured_ns - 1 for graph in graphs])

@@ -87,6 +87,17 @@ REFUSED_IN_A_COPY = {
     "writes to linked data",
     "removes linked data",
 }
+# In a copy most means write to it as in an overlay: these stand for them in the second tier.
+MEANS_IN_A_COPY = {"overwrites a checkpoint", "uses sqlite", "calls programs", "removes its own folder"}
+CASES = [
+    *((harm, OVERLAY) for harm in HARMFUL),
+    *((harm, COPY) for harm in HARMFUL if harm in REFUSED_IN_A_COPY | MEANS_IN_A_COPY),
+    *(
+        pytest.param(harm, COPY, marks=pytest.mark.full)
+        for harm in HARMFUL
+        if harm not in REFUSED_IN_A_COPY | MEANS_IN_A_COPY
+    ),
+]
 
 
 def snapshot(*folders: Path) -> dict[str, Any]:
@@ -163,8 +174,7 @@ def run(worker: Worker, script: Path, scratch: Scratch | None) -> dict[str, Any]
     return worker.run(entry.request(8, effort=EFFORT, timeout_s=120.0)).facts
 
 
-@pytest.mark.parametrize("method", [OVERLAY, COPY])
-@pytest.mark.parametrize("harm", HARMFUL)
+@pytest.mark.parametrize(("harm", "method"), CASES)
 def test_a_harmful_script_leaves_its_project_as_it_was(
     worker: Worker, project: Path, tmp_path: Path, harm: str, method: str
 ) -> None:
@@ -258,7 +268,7 @@ def test_verify_leaves_the_project_as_it_was(
     assert snapshot(project, tmp_path / "data") == before
 
 
-@pytest.mark.parametrize("method", [OVERLAY, COPY])
+@pytest.mark.parametrize("method", [OVERLAY, pytest.param(COPY, marks=pytest.mark.full)])
 def test_processes_that_train_together_share_one_view(
     project: Path, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 import pytest
 
-import stepscope
 from stepscope.analyze import RuleContext
 from stepscope.analyze.analysis import analysis_of
 from stepscope.errors import StepscopeError
@@ -38,28 +37,29 @@ class Times(NamedTuple):
     idle: float | None
 
 
-def test_every_command_means_the_same_by_a_step(traces: Path) -> None:
-    opened = 0
-    for name, trace in opened_traces(traces):
+def test_every_command_means_the_same_by_a_step(traces: Path, opened: Callable[[str], Trace]) -> None:
+    count = 0
+    for name, trace in opened_traces(traces, opened):
         rank = ranks_with_steps(trace)[0]
         steps = summarize(trace, rank).steps.numbers
         expected = of_query(trace, rank, steps)
         for where, found in stated(trace, rank, steps):
             assert found == pytest.approx(expected, abs=1e-6), (name, where)
-        opened += 1
-    assert opened > 30
+        count += 1
+    assert count > 30
 
 
-def opened_traces(folder: Path) -> Iterator[tuple[str, Trace]]:
+def opened_traces(folder: Path, opened: Callable[[str], Trace]) -> Iterator[tuple[str, Trace]]:
     """The shared traces with steps, each opened once."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name.endswith(SUFFIXES):
+            name = str(path.relative_to(folder))
             try:
-                trace = stepscope.open(path, cache=False)
+                trace = opened(name)
             except StepscopeError:
                 continue
             if len(trace["steps"]):
-                yield str(path.relative_to(folder)), trace
+                yield name, trace
 
 
 def stated(trace: Trace, rank: int, steps: list[int]) -> Iterator[tuple[str, Times]]:

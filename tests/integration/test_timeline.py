@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
-import stepscope
 from stepscope.facts.annotate.modules.costs import module_costs
 from stepscope.facts.timeline import Level, Operation, Timeline
 from stepscope.facts.timeline.chosen_events import place_events
@@ -20,42 +18,21 @@ DLRM = "dlrm_8rank_v100"
 
 
 @pytest.fixture(scope="module")
-def resnet(traces: Path) -> Timeline:
-    return Timeline(stepscope.open(traces / RESNET, cache=False))
+def resnet(opened: Callable[[str], Trace]) -> Timeline:
+    return Timeline(opened(RESNET))
 
 
 @pytest.fixture(scope="module")
-def checkpointed(traces: Path) -> Timeline:
-    return Timeline(stepscope.open(traces / CHECKPOINTED, cache=False))
+def checkpointed(opened: Callable[[str], Trace]) -> Timeline:
+    return Timeline(opened(CHECKPOINTED))
 
 
 @pytest.fixture(scope="module")
-def dlrm(traces: Path) -> Timeline:
-    return Timeline(stepscope.open(traces / DLRM, cache=False))
+def dlrm(opened: Callable[[str], Trace]) -> Timeline:
+    return Timeline(opened(DLRM))
 
 
 # -- what holds at every level
-
-
-def walk(
-    timeline: Timeline, path: str, every: bool = True, most: int = 99
-) -> Iterator[tuple[Level, int, Level]]:
-    """Each operation below a path that holds anything, in paths of at most `most` parts: the level
-    that lists it, its number there, and the level inside it.
-    """
-    yield from below(timeline, timeline.level(path, every), path, every, most)
-
-
-def below(
-    timeline: Timeline, level: Level, path: str, every: bool, most: int
-) -> Iterator[tuple[Level, int, Level]]:
-    for number, operation in enumerate(level.operations):
-        if level.costs.events[number] == 1 or len(level.path) == most:
-            continue  # nothing is inside
-        inner = f"{path}/{operation.id}" if path else operation.id
-        inside = timeline.level(inner, every)
-        yield level, number, inside
-        yield from below(timeline, inside, inner, every, most)
 
 
 def check(above: Level, number: int, inside: Level) -> None:
@@ -117,17 +94,19 @@ def test_nor_where_ranks_are_joined(dlrm: Timeline) -> None:
 
 
 def check_all(timeline: Timeline, step: str, most: int = 99) -> int:
-    """Check every level of a step; returns the largest number of operations in one."""
+    """Check every level of a step, in paths of at most `most` parts; returns the most operations in one."""
     first = timeline.level("", every=True)
     number = first.find(step)
     assert number is not None
-    check(first, number, timeline.level(step, every=True))
-    sizes = [0]
-    for above, place, inside in walk(timeline, step, most=most):
+    opened = [one.every for depth in timeline.below(step) for one in depth if len(one.every.path) <= most]
+    levels = {level.path: level for level in opened}
+    for path, inside in levels.items():
+        above = levels.get(path[:-1], first)
+        place = above.find(path[-1])
+        assert place is not None
         check(above, place, inside)
-        sizes.append(len(inside))
     assert first.costs.events[number] == events_of(timeline.trace, step)
-    return max(sizes)
+    return max(map(len, levels.values()))
 
 
 def events_of(trace: Trace, step: str) -> int:
@@ -199,11 +178,20 @@ def test_layer_3_is_at_most_three_clicks_from_the_start(checkpointed: Timeline, 
     blocks = {"BasicBlock_4", "BasicBlock_5"}
     found = [
         inside
-        for _, _, inside in walk(checkpointed, start, every=False, most=4)
+        for inside in shown_below(checkpointed, start, most=4)
         if blocks <= {one.name for one in inside.operations}
         and inside.path[1] == stage_id(checkpointed, start, stage)
     ]
     assert found
+
+
+def shown_below(timeline: Timeline, path: str, most: int) -> Iterator[Level]:
+    """The levels inside the operations that are shown, in paths of at most `most` parts."""
+    level = timeline.level(path)
+    for number, operation in enumerate(level.operations):
+        if level.costs.events[number] > 1 and len(level.path) < most:
+            yield timeline.level(f"{path}/{operation.id}")
+            yield from shown_below(timeline, f"{path}/{operation.id}", most)
 
 
 def stage_id(timeline: Timeline, step: str, stage: str) -> str:
@@ -213,10 +201,12 @@ def stage_id(timeline: Timeline, step: str, stage: str) -> str:
 # -- raw events
 
 
-@pytest.mark.parametrize("file", [RESNET, CHECKPOINTED])
-def test_an_export_holds_exactly_the_raw_events_of_an_operation(traces: Path, file: str) -> None:
+@pytest.mark.parametrize("name", ["resnet", "checkpointed"])
+def test_an_export_holds_exactly_the_raw_events_of_an_operation(
+    name: str, request: pytest.FixtureRequest
+) -> None:
     """Checked without the index: by following parents and launches of all events."""
-    timeline = Timeline(stepscope.open(traces / file, cache=False))
+    timeline: Timeline = request.getfixturevalue(name)
     step = timeline.start()
     for path in (step, *(f"{step}/{one.id}" for one in timeline.level(step).operations)):
         level, number = timeline.find(path)

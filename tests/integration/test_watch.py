@@ -16,7 +16,7 @@ from stepscope.facts.watched import bill_of
 from stepscope.read.watched_run import read_watched_run
 from stepscope.record.watch.requests import ask_to_record, recorded, watched_runs
 
-WATCH = [sys.executable, "-c", "from stepscope.faces.terminal.watch import watch; watch()"]
+WATCH = [sys.executable, "-c", "from stepscope.faces.terminal.run import watch; watch()"]
 LONGEST_S = 60
 Answer = TypeVar("Answer")
 

@@ -226,17 +226,12 @@ class Graph:
     def start_ns(self) -> Times:
         """When each task starts (see `simulate`), int64, shape (tasks,).
 
-        It is found once. Until Python 3.12 a `cached_property` lets one thread at a time find it,
-        of all graphs.
-
         Raises:
             GraphError: if the graph has a cycle.
         """
         from stepscope.graph.simulate import start_times  # imports this module
 
-        if "_start_ns" not in vars(self):
-            vars(self)["_start_ns"] = start_times(self)
-        return vars(self)["_start_ns"]
+        return self.once(start_times)
 
     @cached_property
     def on_device(self) -> Mask:

@@ -57,7 +57,7 @@ class Group(NamedTuple):
     members: tuple[int, ...]
 
 
-class Operation(NamedTuple):
+class LoggedOperation(NamedTuple):
     """What is called, and the elements that every rank must give alike, such as `1,024 Float`."""
 
     name: str
@@ -71,7 +71,7 @@ class RankDump:
     rank: int
     written_ns: int  # when the file was last written
     groups: tuple[Group, ...]
-    operations: tuple[Operation, ...]
+    operations: tuple[LoggedOperation, ...]
     places: tuple[str, ...]  # `file:line (function)` in the user's code; the first is empty
     calls: dict[str, Integers]  # the columns that `COLUMNS` explains
 
@@ -110,7 +110,7 @@ class _Entry(msgspec.Struct):
         return int(is_done), int(self.retired and not is_done)
 
 
-_Call = tuple[_Entry, Operation, int]  # and the other rank of a send or recv, else -1
+_Call = tuple[_Entry, LoggedOperation, int]  # and the other rank of a send or recv, else -1
 
 
 class _Config(msgspec.Struct):
@@ -160,7 +160,7 @@ def _rank_dump(dump: _Dump, rank: int, written_ns: int) -> RankDump:
     for entry in dump.entries:
         of_group.setdefault(entry.process_group[0], []).append(entry)
         groups.setdefault(entry.process_group[0], Group(*entry.process_group, ()))
-    operations: dict[Operation, int] = {}
+    operations: dict[LoggedOperation, int] = {}
     places, codes = {"": 0}, {name: code for code, name in enumerate(groups)}
     rows = []
     for name, entries in of_group.items():
@@ -183,7 +183,7 @@ def _collective(parts: list[_Entry]) -> Iterator[_Call]:
     operations = [_operation(call) for call in calls]
     names = " + ".join(dict.fromkeys(operation.name for operation in operations))
     sizes = " + ".join(operation.sizes for operation in operations if operation.sizes)
-    yield calls[0], Operation(names, sizes), -1
+    yield calls[0], LoggedOperation(names, sizes), -1
 
 
 def _messages(parts: list[_Entry], group: Group) -> Iterator[_Call]:
@@ -199,17 +199,17 @@ def _members(ranks: str | list[int]) -> tuple[int, ...]:
     return tuple(rank for rank in map(int, numbers) if 0 <= rank < MOST_RANKS)
 
 
-def _operation(entry: _Entry, name: str = "") -> Operation:
+def _operation(entry: _Entry, name: str = "") -> LoggedOperation:
     name = name or entry.profiling_name.partition(":")[2] or entry.profiling_name
     if _UNEVEN.search(name):
-        return Operation(name, "")
+        return LoggedOperation(name, "")
     sides = [(entry.input_sizes, entry.input_dtypes), (entry.output_sizes, entry.output_dtypes)]
     if _ALIKE_OUTPUT.search(name):
         sides.reverse()
     sizes, kinds = next((side for side in sides if side[0]), ([], []))
     # Shapes may differ where their number of elements does not.
     count = sum(map(math.prod, sizes))
-    return Operation(name, f"{count:,} {'/'.join(dict.fromkeys(kinds))}".rstrip() if sizes else "")
+    return LoggedOperation(name, f"{count:,} {'/'.join(dict.fromkeys(kinds))}".rstrip() if sizes else "")
 
 
 def _place(frames: list[_Frame]) -> str:

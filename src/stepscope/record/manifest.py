@@ -26,7 +26,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Result:
+class RunResult:
     """The outcome of a recording, with keys of manifest.json (docs/reference/capture_format.md)."""
 
     outcome: str
@@ -44,7 +44,7 @@ class Result:
     run_shares: dict[str, Any] | None = None
 
 
-def build_manifest(run: Run, result: Result, framework: str | None = None) -> dict[str, Any]:
+def build_manifest(run: Run, result: RunResult, framework: str | None = None) -> dict[str, Any]:
     """The content of manifest.json; `framework` by default is the loaded one."""
     return {
         "format": FORMAT,

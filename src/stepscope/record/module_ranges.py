@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
-from stepscope.record.module_registry import ModuleNode, ModuleRegistry
+from stepscope.record.module_registry import ModuleRegistry, RecordedModule
 from stepscope.record.ranges import Range
 from stepscope.record.torch_internals import CompilerPaused, compiler_takes, hide_from_compiler, hide_methods
 
@@ -53,7 +53,7 @@ class ModuleRanges:
         self._is_quiet = False
 
     @property
-    def running(self) -> ModuleNode:
+    def running(self) -> RecordedModule:
         """The innermost module that runs in this thread; `top_level` where none does."""
         return self._running.nodes[-1]
 
@@ -118,7 +118,7 @@ class ModuleRanges:
         hide_from_compiler(call.__code__)
         return call
 
-    def _node_of(self, parent: ModuleNode, module: Any) -> ModuleNode | None:
+    def _node_of(self, parent: RecordedModule, module: Any) -> RecordedModule | None:
         """The node that a call means; None for no range."""
         if self._is_quiet or not self._on:
             return None
@@ -143,7 +143,7 @@ class ModuleRanges:
                 self._note(error, module)
                 self.on_outermost = None
 
-    def _resolve(self, parent: ModuleNode, module: Any) -> ModuleNode | None:
+    def _resolve(self, parent: RecordedModule, module: Any) -> RecordedModule | None:
         """The call must continue whatever the user's objects do when inspected."""
         with CompilerPaused():
             try:
@@ -159,7 +159,7 @@ class ModuleRanges:
 class _Running(threading.local):
     """The modules that run in this thread, outermost first, after the top level."""
 
-    def __init__(self, top_level: ModuleNode) -> None:
+    def __init__(self, top_level: RecordedModule) -> None:
         self.nodes = [top_level]
         self.is_reported = False  # whether a module runs whose call was only reported
 

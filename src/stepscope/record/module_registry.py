@@ -29,11 +29,11 @@ class ModuleRegistry:
     """
 
     def __init__(self) -> None:
-        self.top_level = ModuleNode(None, "", "", None)
-        self.roots: list[ModuleNode] = []
-        self._index: dict[int, list[ModuleNode]] = {}
+        self.top_level = RecordedModule(None, "", "", None)
+        self.roots: list[RecordedModule] = []
+        self._index: dict[int, list[RecordedModule]] = {}
 
-    def add_root(self, module: Any, name: str | None) -> ModuleNode:
+    def add_root(self, module: Any, name: str | None) -> RecordedModule:
         """Make `module` a root, named by its class where it has no parameters or no name."""
         if name is None or is_bare(module):
             name = type(unwrap(module)).__name__
@@ -72,13 +72,13 @@ class ModuleRegistry:
         """Whether TorchScript made any of the modules, so that Python does not call its parts."""
         return any(is_scripted(node.module) for node in self.nodes())
 
-    def nodes(self) -> Iterator[ModuleNode]:
+    def nodes(self) -> Iterator[RecordedModule]:
         return (node for root in self.roots for node in root.walk())
 
     def has(self, module: Any) -> bool:
         return any(node.module is module for node in self._index.get(id(module), ()))
 
-    def resolve(self, parent: ModuleNode, module: Any) -> ModuleNode | None:
+    def resolve(self, parent: RecordedModule, module: Any) -> RecordedModule | None:
         """The node meant by a call of `module` while `parent` runs; None for no range."""
         node = self._find(parent, unwrap(module))
         frame = calling_frame() if node is None or node.site is None else None
@@ -95,17 +95,17 @@ class ModuleRegistry:
         for root in self.roots:
             self._set_path(root)
 
-    def _set_path(self, root: ModuleNode) -> None:
+    def _set_path(self, root: RecordedModule) -> None:
         """A single model needs no prefix; bare modules do not count."""
         models = [root for root in self.roots if not is_bare(root.module)]
         root.set_prefix("" if models == [root] else root.name)
 
-    def _find(self, parent: ModuleNode, module: Any) -> ModuleNode | None:
+    def _find(self, parent: RecordedModule, module: Any) -> RecordedModule | None:
         places = self._index.get(id(module), [])
         below = [node for node in places if parent in node.lineage()]
         return next(iter(below or places), None)
 
-    def _in_owner(self, frame: FrameType | None, module: Any) -> ModuleNode | None:
+    def _in_owner(self, frame: FrameType | None, module: Any) -> RecordedModule | None:
         """The node in the model whose method calls `module`: `model.encode`, `model.training_step`.
 
         Only the call of a module itself shows as one, so a method other than `forward` is found by
@@ -118,7 +118,7 @@ class ModuleRegistry:
         self.add_root(owner, name_in(caller, owner) if is_users else None)
         return self._find(self.top_level, unwrap(module))
 
-    def _in_variable(self, frame: FrameType | None, module: Any) -> ModuleNode | None:
+    def _in_variable(self, frame: FrameType | None, module: Any) -> RecordedModule | None:
         """The root that a variable names, or the node in what a variable holds.
 
         A second module in the same variable, as in a loop over layers, is known by its place.
@@ -132,7 +132,7 @@ class ModuleRegistry:
                 return self._find(self.top_level, inner)
         return self._root_for(module, name)
 
-    def _root_for(self, module: Any, name: str | None) -> ModuleNode:
+    def _root_for(self, module: Any, name: str | None) -> RecordedModule:
         """Loss modules are often created for each call: those of one class share a root."""
         if is_bare(module):
             for root in self.roots:
@@ -140,7 +140,7 @@ class ModuleRegistry:
                     return root
         return self.add_root(module, name)
 
-    def _remember(self, parent: ModuleNode, node: ModuleNode, module: Any) -> None:
+    def _remember(self, parent: RecordedModule, node: RecordedModule, module: Any) -> None:
         """Cache the answer for the next such call, wrapped modules included.
 
         Only modules that a tree keeps alive are cached: the id of others may be reused.
@@ -151,7 +151,7 @@ class ModuleRegistry:
         for inner in list(wrappers(module))[1:]:
             node.resolved[id(inner)] = None
 
-    def _rebuild(self, old: ModuleNode) -> None:
+    def _rebuild(self, old: RecordedModule) -> None:
         root = build_tree(old.module, old.name)
         sites = {node.inner: node.site for node in old.walk()}
         for node in root.walk():
@@ -159,7 +159,7 @@ class ModuleRegistry:
         self.roots.append(root)
         self._add_to_index(root)
 
-    def _add_to_index(self, root: ModuleNode) -> None:
+    def _add_to_index(self, root: RecordedModule) -> None:
         for node in root.walk():
             self._index.setdefault(id(node.module), []).append(node)
 
@@ -192,7 +192,7 @@ def describe_registry(registry: ModuleRegistry) -> Json:
     return {"roots": [_describe(root)[0] for root in registry.roots]}
 
 
-def _describe(node: ModuleNode) -> tuple[Json, dict[int, Any]]:
+def _describe(node: RecordedModule) -> tuple[Json, dict[int, Any]]:
     """A node as JSON, and the distinct parameters in its subtree."""
     parameters = {id(p): p for p in node.module._parameters.values() if p is not None}
     children = []
@@ -267,21 +267,21 @@ _WRAPPED = {
 }
 
 
-class ModuleNode:
+class RecordedModule:
     """One place in a model tree."""
 
     __slots__ = ("children", "inner", "label", "module", "name", "parent", "path", "resolved", "site")
 
-    def __init__(self, module: Any, name: str, inner: str, parent: ModuleNode | None) -> None:
+    def __init__(self, module: Any, name: str, inner: str, parent: RecordedModule | None) -> None:
         self.module = module  # without wrappers
         self.name = name  # in the parent
         self.inner = self.path = inner  # below the root, and below the root's path, if that has one
         self.label = RANGE_PREFIX + inner  # of its ranges
         self.parent = parent
-        self.children: list[ModuleNode] = []
+        self.children: list[RecordedModule] = []
         self.site: tuple[str, int] | None = None  # of the first call seen
         # What a call of the module with this id means while this node runs; None for no range.
-        self.resolved: dict[int, ModuleNode | None] = {}
+        self.resolved: dict[int, RecordedModule | None] = {}
 
     def set_prefix(self, prefix: str) -> None:
         """Put the whole subtree below the path `prefix`."""
@@ -289,7 +289,7 @@ class ModuleNode:
             node.path = ".".join(part for part in (prefix, node.inner) if part)
             node.label = RANGE_PREFIX + node.path
 
-    def walk(self) -> Iterator[ModuleNode]:
+    def walk(self) -> Iterator[RecordedModule]:
         """This node and all below it, parents first."""
         stack = [self]
         while stack:
@@ -303,9 +303,9 @@ class ModuleNode:
             node.module = node.parent = None
             node.children, node.resolved = [], {}
 
-    def lineage(self) -> Iterator[ModuleNode]:
+    def lineage(self) -> Iterator[RecordedModule]:
         """This node and all above it, the root last."""
-        node: ModuleNode | None = self
+        node: RecordedModule | None = self
         while node is not None:
             yield node
             node = node.parent
@@ -332,9 +332,9 @@ def wrappers(module: Any) -> Iterator[Any]:
         module = inner
 
 
-def build_tree(module: Any, name: str) -> ModuleNode:
+def build_tree(module: Any, name: str) -> RecordedModule:
     """The tree below a root module, with a child for each submodule, in order of registration."""
-    root = ModuleNode(unwrap(module), name, "", None)
+    root = RecordedModule(unwrap(module), name, "", None)
     pending = [root]
     while pending:
         node = pending.pop()
@@ -343,7 +343,7 @@ def build_tree(module: Any, name: str) -> ModuleNode:
     return root
 
 
-def _children(node: ModuleNode) -> Iterator[ModuleNode]:
+def _children(node: RecordedModule) -> Iterator[RecordedModule]:
     for name, child in node.module._modules.items():
         if child is None:
             continue
@@ -351,4 +351,4 @@ def _children(node: ModuleNode) -> Iterator[ModuleNode]:
         # A module registered below itself would make the tree endless.
         if all(above.module is not module for above in node.lineage()):
             inner = f"{node.inner}.{name}" if node.inner else name
-            yield ModuleNode(module, name, inner, node)
+            yield RecordedModule(module, name, inner, node)

@@ -12,7 +12,7 @@ from typing import Any
 from stepscope.base.unfinished_files import unfinished
 from stepscope.record.capture_file import CaptureFile, Member
 from stepscope.record.inductor_graphs import InductorGraphs
-from stepscope.record.manifest import Result, Run, build_manifest
+from stepscope.record.manifest import Run, RunResult, build_manifest
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry, describe_registry
 from stepscope.record.options import Rank, RecordOptions
@@ -45,7 +45,7 @@ class TraceHandler:
             trace = folder / "trace.json"
             export_trace(profiler, trace)
             steps = recorded_steps(trace)
-            result = Result("complete", "recorded by the script's own torch.profiler", len(steps), steps)
+            result = RunResult("complete", "recorded by the script's own torch.profiler", len(steps), steps)
             manifest = build_manifest(Run(sys.argv, _options_of(profiler)), result)
             file = CaptureFile(path, self._rank, self._overwrite)
             members: dict[str, Member] = {"trace.json": trace.replace}

@@ -12,7 +12,7 @@ from stepscope.record import process_exit as exits
 from stepscope.record.capture_file import check_target
 from stepscope.record.child_processes import ChildPlan, ChildProcesses
 from stepscope.record.contexts import ContextOptions, ContextSession
-from stepscope.record.manifest import Result, Run
+from stepscope.record.manifest import Run, RunResult
 from stepscope.record.memory.out_of_memory import find_out_of_memory
 from stepscope.record.options import Rank, RecordOptions, chosen_ranks, target_path
 from stepscope.record.patch import AfterImport
@@ -194,7 +194,7 @@ def _command(session: Session | ContextSession) -> str:
     return "memory" if session.has_memory else "report"
 
 
-def _next(result: Result, command: str, file: str) -> Iterator[str]:
+def _next(result: RunResult, command: str, file: str) -> Iterator[str]:
     """The next command to try; nothing if the run failed before it trained."""
     if command == "contexts" or result.outcome == "complete" or result.steps_recorded:
         yield f"next: stepscope {command} {file}"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from stepscope.errors import CaptureError, has_no_descriptors
 from stepscope.record.capture_file import CaptureFile, Member
 from stepscope.record.jax import cannot_record
-from stepscope.record.manifest import Result, Run, build_manifest
+from stepscope.record.manifest import Run, RunResult, build_manifest
 from stepscope.record.memory.out_of_memory import AllocationFailure, verdict
 from stepscope.record.recording import Recording
 from stepscope.record.run_shares.run_shares import RunClock, unrecorded_training
@@ -47,7 +47,7 @@ class Session:
 
     def __init__(self, run: Run, path: Path, overwrite: bool = False, clock: RunClock | None = None) -> None:
         self.file = CaptureFile(path, run.rank, overwrite)
-        self.result: Result | None = None
+        self.result: RunResult | None = None
         self.failure: str | None = None
         self.run = run
         self._recorders: list[AnyRecorder] = []
@@ -187,7 +187,7 @@ class Session:
 
     def _judge(
         self, recorder: AnyRecorder | None, recording: Recording[Any] | None, ending: Ending
-    ) -> Result:
+    ) -> RunResult:
         steps = recorder.detector.steps if recorder else 0
         if steps == 0:
             outcome = "no_steps" if ending.outcome == "ended" else ending.outcome
@@ -206,8 +206,8 @@ class Session:
 
     def _result(
         self, recorder: AnyRecorder | None, outcome: str, message: str, recording: Recording[Any] | None
-    ) -> Result:
-        return Result(
+    ) -> RunResult:
+        return RunResult(
             outcome=outcome,
             message=message,
             steps_seen=recorder.detector.steps if recorder else 0,
@@ -234,7 +234,9 @@ class Session:
             )
         return warnings
 
-    def _write(self, recorder: AnyRecorder | None, recording: Recording[Any] | None, result: Result) -> None:
+    def _write(
+        self, recorder: AnyRecorder | None, recording: Recording[Any] | None, result: RunResult
+    ) -> None:
         """A capture that cannot be written must not stop the training run."""
         self.failure = None
         manifest = build_manifest(self.run, result, recorder.framework if recorder else None)

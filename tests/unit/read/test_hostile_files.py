@@ -171,7 +171,7 @@ def test_an_archive_of_many_members_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("member", ["trace.json", "modules.json", "snapshot.pickle", "memory.json"])
 def test_a_member_that_is_larger_than_it_says_is_not_unpacked(member: str, tmp_path: Path) -> None:
-    path, content = tmp_path / "lies.stepscope", b"[" + b" " * (200 << 20) + b"]"
+    path, content = tmp_path / "lies.stepscope", b"[" + b" " * (20 << 20) + b"]"
     archive(path, {member: content})
     path.write_bytes(path.read_bytes().replace(struct.pack("<I", len(content)), struct.pack("<I", 100)))
     assert "damaged" in outcome(path)
@@ -220,10 +220,10 @@ LIST, DICT = b"[", b'{"traceEvents":['
 @pytest.mark.parametrize(
     ("begin", "event"),
     [
-        *((LIST, event) for event in (b"{}", b"[]", b"1")),
-        *((DICT, event) for event in (b'{"a":1}', b"[]", b"1")),
-        pytest.param(LIST, b'{"a":1}', marks=pytest.mark.full),
-        pytest.param(DICT, b"{}", marks=pytest.mark.full),
+        *((LIST, event) for event in (b'{"a":1}', b"[]", b"1")),
+        *((DICT, event) for event in (b"[]", b"1")),
+        *(pytest.param(begin, b"{}", marks=pytest.mark.full) for begin in (LIST, DICT)),
+        pytest.param(DICT, b'{"a":1}', marks=pytest.mark.full),
     ],
 )
 def test_a_list_of_millions_of_tiny_values_is_no_trace(begin: bytes, event: bytes, tmp_path: Path) -> None:

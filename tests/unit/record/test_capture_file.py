@@ -17,14 +17,14 @@ from stepscope.record.capture_file import (
     replace_manifest,
     write_capture,
 )
-from stepscope.record.manifest import Result, Run, build_manifest
+from stepscope.record.manifest import Run, RunResult, build_manifest
 from stepscope.record.options import Rank, RecordOptions, target_path
 from stepscope.record.profiler_handler import recorded_steps
 
 
 def manifest():
     run = Run(["train.py", "--lr", "1"], RecordOptions(memory=True), cwd="/home/me", rank=Rank(1, 2))
-    return build_manifest(run, Result("complete", "recorded step 5", 6, [5], "SGD.step"))
+    return build_manifest(run, RunResult("complete", "recorded step 5", 6, [5], "SGD.step"))
 
 
 def test_a_capture_holds_what_it_was_given(tmp_path):
@@ -153,7 +153,7 @@ def test_keys_of_a_manifest_can_be_changed(tmp_path):
 
 def content(file: CaptureFile, text: str | None) -> None:
     """Write a capture whose trace is `text`; without a recording where that is None."""
-    manifest = build_manifest(Run(["train.py"], RecordOptions()), Result("complete", "recorded"))
+    manifest = build_manifest(Run(["train.py"], RecordOptions()), RunResult("complete", "recorded"))
     file.write(manifest, {"roots": []}, {} if text is None else {"trace.json": text.encode()})
 
 

@@ -7,10 +7,10 @@ from types import ModuleType
 
 import pytest
 
-from stepscope.record.manifest import Result
+from stepscope.record.manifest import RunResult
 from stepscope.record.run import _next
 
-NOTHING = Result("no_steps", "the run ended; no optimizer stepped in this process")
+NOTHING = RunResult("no_steps", "the run ended; no optimizer stepped in this process")
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def said(command: str = "report", result: Result = NOTHING) -> str:
+def said(command: str = "report", result: RunResult = NOTHING) -> str:
     (line,) = _next(result, command, "train.stepscope")
     return line
 
@@ -52,5 +52,5 @@ def test_contexts_need_no_step() -> None:
 
 @pytest.mark.parametrize("command", ["report", "memory"])
 def test_the_command_that_shows_what_was_recorded_comes_next(command: str) -> None:
-    recorded = Result("complete", "recorded step 5", steps_recorded=(5,))
+    recorded = RunResult("complete", "recorded step 5", steps_recorded=(5,))
     assert said(command, recorded) == f"next: stepscope {command} train.stepscope"

@@ -13,7 +13,7 @@ from stepscope.base.kernel_names import short_kernel
 from stepscope.facts.summary.facts import Kernel, ModuleNode, Summary
 from stepscope.facts.summary.job_findings import JobFindings
 from stepscope.facts.summary.numbers import count, ms, percent, plural, rounded, size
-from stepscope.facts.summary.report_text import Report, places_text
+from stepscope.facts.summary.report_text import ReportText, places_text
 from stepscope.facts.summary.run_shares import run_lines
 from stepscope.facts.summary.text_tables import TIME_WORDS, stage_words
 from stepscope.models.memory.memory_facts import MemoryFacts
@@ -56,14 +56,14 @@ def explanation(knowledge: Knowledge, most_tokens: int) -> str:
     return fitted(f"{head}\n{_NOTE}", list(_sections(knowledge, report)), most_tokens)
 
 
-def _report(knowledge: Knowledge) -> Report | None:
+def _report(knowledge: Knowledge) -> ReportText | None:
     if not knowledge.summaries:
         return None
     rank = knowledge.job.slowest_rank if knowledge.job else None
-    return Report(knowledge.summaries, _DEPTH, 120, rank)
+    return ReportText(knowledge.summaries, _DEPTH, 120, rank)
 
 
-def _sections(knowledge: Knowledge, report: Report | None) -> Iterator[Section]:
+def _sections(knowledge: Knowledge, report: ReportText | None) -> Iterator[Section]:
     if report:
         yield Section("step", _lines(report.step().plain), "stepscope report FILE")
     yield Section("doubts", _doubts(knowledge, report), "stepscope report FILE")
@@ -96,7 +96,7 @@ def _lines(text: str) -> list[str]:
     return [f"- {line.strip()}" for line in text.split("\n") if line.strip()]
 
 
-def _doubts(knowledge: Knowledge, report: Report | None) -> list[str]:
+def _doubts(knowledge: Knowledge, report: ReportText | None) -> list[str]:
     """What was not recorded, cannot be trusted, or was not answered."""
     texts = (
         [] if report is None else [*report.header().plain.split("\n")[1:], *report.footer().plain.split("\n")]

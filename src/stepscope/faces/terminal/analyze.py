@@ -9,7 +9,7 @@ import click
 
 from stepscope.faces.terminal.options import takes_rules
 from stepscope.faces.terminal.output import echo_json, terminal
-from stepscope.faces.terminal.source import Source, takes_file
+from stepscope.faces.terminal.source import InputFile, takes_file
 
 if TYPE_CHECKING:
     from stepscope.analyze.analysis import Analysis
@@ -39,7 +39,7 @@ _PACKAGES = (
     "--device", metavar="NAME", help="The device, if the file does not name it (H100, A100, MI300X, …)."
 )
 def analyze(
-    file: Source,
+    file: InputFile,
     as_json: bool,
     fail_on: str | None,
     rules: tuple[str, ...],
@@ -64,7 +64,7 @@ def analyze(
         sys.exit(1)
 
 
-def analysis_of_file(file: Source, rank: int | None, job: JobReport | None) -> Analysis:
+def analysis_of_file(file: InputFile, rank: int | None, job: JobReport | None) -> Analysis:
     """The analysis by the built-in rules; of a file, or of a folder of few ranks, kept in the cache."""
     if job:
         return _analyzed(file, rank, (), None, job)
@@ -87,7 +87,7 @@ def analysis_of_file(file: Source, rank: int | None, job: JobReport | None) -> A
 
 
 def _analyzed(
-    file: Source, rank: int | None, rules: tuple[str, ...], device: str | None, job: JobReport | None
+    file: InputFile, rank: int | None, rules: tuple[str, ...], device: str | None, job: JobReport | None
 ) -> Analysis:
     """The analysis by custom rules, for a named device, or of one rank of many."""
     from stepscope.analyze import RULES, RuleContext, load_rules

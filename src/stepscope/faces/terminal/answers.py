@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from stepscope.base.typed_data import decode
-from stepscope.faces.terminal.source import Source, ranks_without_steps, warn_of_ranks
+from stepscope.faces.terminal.source import InputFile, ranks_without_steps, warn_of_ranks
 
 if TYPE_CHECKING:
     from stepscope.trace.cache import Key
@@ -38,7 +38,7 @@ class _Kept(msgspec.Struct, Generic[Answer], frozen=True):
 
 
 def answer_of(
-    kind: AnswerKind[Answer], file: Source, asked: tuple[Any, ...], make: Callable[[Trace], Answer]
+    kind: AnswerKind[Answer], file: InputFile, asked: tuple[Any, ...], make: Callable[[Trace], Answer]
 ) -> Answer:
     """An answer about a file, from the cache if it was made before; ranks without steps on stderr.
 
@@ -65,7 +65,7 @@ def calibrations() -> tuple[tuple[str, int], ...]:
     return tuple((path.name, path.stat().st_mtime_ns) for path in kept_calibrations())
 
 
-def _key(kind: AnswerKind[Answer], file: Source, asked: tuple[Any, ...]) -> Key | None:
+def _key(kind: AnswerKind[Answer], file: InputFile, asked: tuple[Any, ...]) -> Key | None:
     from stepscope.facts.load import key_of_text
 
     if not file.cache:

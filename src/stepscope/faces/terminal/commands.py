@@ -16,7 +16,6 @@ import click
 from stepscope.base.plugins import named_plugin, plugin_names
 from stepscope.errors import StepscopeError
 from stepscope.faces.terminal.output import SIMILAR
-from stepscope.faces.terminal.project_options import project_options
 from stepscope.version import __version__
 
 _INTERRUPTED, _BROKEN_PIPE = 130, 141  # 128 and the number of the signal, as a shell says it
@@ -80,6 +79,7 @@ GROUPS = {
     },
 }
 COMMANDS = [name for group in GROUPS.values() for name in group]
+_FILE_OF = {"watch": "run", "record": "status", "fits": "batch", "lsp": "mcp"}  # where it is another one
 
 
 class Refusal(click.ClickException):
@@ -99,7 +99,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return named_plugin("commands", cmd_name, click.Command)
-        return getattr(import_module(f"stepscope.faces.terminal.{cmd_name}"), cmd_name)
+        file = _FILE_OF.get(cmd_name, cmd_name)
+        return getattr(import_module(f"stepscope.faces.terminal.{file}"), cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -206,6 +207,66 @@ def _reason(error: OSError) -> str:
     if error.errno == errno.ENOSPC and not error.filename:
         return f"the output cannot be written: {what}"
     return f"{error.filename}: {what}" if error.filename else what
+
+
+# -- options of a project: `[COMMAND]` in `stepscope.toml`, `[tool.stepscope.COMMAND]` in `pyproject.toml`
+
+
+_PROJECT_FILES = ("stepscope.toml", "pyproject.toml")  # the first one counts
+# Who clones a project has not read it: such a file starts nothing, names no file and changes none.
+_WITH_DEFAULTS = ("run", "report", "analyze", "contexts", "diff", "ranks", "memory")
+_VALUES = (bool, int, float)
+
+
+def project_options(command: click.Command, folder: Path) -> dict[str, Any]:
+    """Defaults of a command's switches and numbers, from the nearest file in this folder or around it.
+
+    Raises:
+        StepscopeError: the file is not TOML, or has an option that the command does not have or that
+            only its user may set.
+    """
+    if command.name not in _WITH_DEFAULTS:
+        return {}
+    for path in (around / name for around in (folder, *folder.parents) for name in _PROJECT_FILES):
+        if path.is_file() and (options := _section(path, command.name or "")) is not None:
+            return _checked(options, command, path)
+    return {}
+
+
+def _section(path: Path, command: str) -> dict[str, Any] | None:
+    """The options of a command; None if the file says nothing of stepscope."""
+    text = path.read_text("utf-8", errors="replace")
+    if path.name == "pyproject.toml" and "tool.stepscope" not in text:
+        return None
+    try:
+        import tomllib
+
+        content: dict[str, Any] = tomllib.loads(text)
+    except ImportError:
+        raise StepscopeError(f"{path}: options of a project need Python 3.11") from None
+    except ValueError as error:
+        raise StepscopeError(f"{path} is not TOML: {error}") from None
+    own = content if path.name == "stepscope.toml" else content.get("tool", {}).get("stepscope", {})
+    section = own.get(command, {})
+    return section if isinstance(section, dict) else {}
+
+
+def _checked(options: dict[str, Any], command: click.Command, path: Path) -> dict[str, Any]:
+    """The options by the names of their parameters."""
+    names = {
+        word.lstrip("-"): parameter.name
+        for parameter in command.params
+        if isinstance(parameter, click.Option)
+        for word in parameter.opts
+    }
+    for word, value in options.items():
+        if word not in names:
+            raise StepscopeError(f"{path}: stepscope {command.name} has no option --{word}")
+        if not isinstance(value, _VALUES):
+            raise StepscopeError(
+                f"{path}: --{word} can be set on the command line only; here, switches and numbers"
+            )
+    return {str(names[word]): value for word, value in options.items()}
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from stepscope.base.arrays import Ids
 from stepscope.faces.terminal.output import terminal, write_text
-from stepscope.facts.contexts import ContextTree, Measure, hot_path, hotspots, measure
+from stepscope.facts.contexts import ContextTree, TreeMeasure, hot_path, hotspots, measure
 from stepscope.facts.contexts.node_values import short_label
 from stepscope.facts.summary.numbers import bar, count, ms, percent, plural, size
 from stepscope.facts.summary.text_tables import plain_table
@@ -68,7 +68,7 @@ class _ContextsText:
     ) -> None:
         self.tree, self.depth, self.least, self.width = tree, depth, least, width
         self.bottom_up = bottom_up
-        self.measure: Measure = measure(tree, by)
+        self.measure: TreeMeasure = measure(tree, by)
         self.value = self.measure.inclusive
         self.whole = float(self.value[0]) or 1.0
         # The time of a whole call says more than the time of its own.
@@ -234,7 +234,7 @@ def _passed(names: list[str], room: int) -> str:
     return separator.join([names[0], "…", *kept, ""])
 
 
-def _writer(found: Measure) -> Callable[[float], str]:
+def _writer(found: TreeMeasure) -> Callable[[float], str]:
     if found.unit == "ns":
         return lambda value: ms(value / 1e6)
     if found.unit == "B":

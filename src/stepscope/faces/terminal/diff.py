@@ -8,7 +8,7 @@ import click
 
 from stepscope.faces.terminal.options import FiniteRange, NamedPath, opens_traces
 from stepscope.faces.terminal.output import echo_json, terminal
-from stepscope.faces.terminal.source import MEMORY_FORMATS, Source
+from stepscope.faces.terminal.source import MEMORY_FORMATS, InputFile
 
 if TYPE_CHECKING:
     from stepscope.models.diff import RunComparison
@@ -64,7 +64,7 @@ def diff(
 
     other = rank if to_rank is None else to_rank
     sides = [
-        Source(path, model, as_recorded, not no_cache, which, range_name, graph_capture).load(memory=True)
+        InputFile(path, model, as_recorded, not no_cache, which, range_name, graph_capture).load(memory=True)
         for path, which in ((before, rank), (after, other))
     ]
     if all(trace.metadata.format in MEMORY_FORMATS for trace in sides):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from stepscope.errors import StepscopeError
-from stepscope.faces.terminal.source import OnlyMemory, Source, takes_file
+from stepscope.faces.terminal.source import InputFile, OnlyMemory, takes_file
 
 if TYPE_CHECKING:
     from stepscope.faces.assistant.explanation import Knowledge
@@ -22,7 +22,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
-class _ReadOnce(Source):
+class _ReadOnce(InputFile):
     """A file that several answers are of, read once."""
 
     def open(self, *, memory: bool = False) -> Trace:
@@ -43,7 +43,7 @@ class _ReadOnce(Source):
     help="Most tokens of the document, each counted as 3 bytes.",
 )
 @click.option("--rank", type=int, help="Process rank; by default the slowest.")
-def explain(file: Source, tokens: int, rank: int | None) -> None:
+def explain(file: InputFile, tokens: int, rank: int | None) -> None:
     """Write what is known of the step as Markdown, for an assistant.
 
     The facts of report, analyze, whatif, memory and ranks, most valuable first, within a budget of
@@ -56,14 +56,14 @@ def explain(file: Source, tokens: int, rank: int | None) -> None:
     click.echo(document(file, tokens, rank))
 
 
-def document(file: Source, tokens: int, rank: int | None) -> str:
+def document(file: InputFile, tokens: int, rank: int | None) -> str:
     """The document about a file, of at most so many tokens."""
     from stepscope.faces.assistant.explanation import explanation
 
     return explanation(_knowledge(file, rank), tokens)
 
 
-def _knowledge(file: Source, rank: int | None) -> Knowledge:
+def _knowledge(file: InputFile, rank: int | None) -> Knowledge:
     from stepscope.faces.assistant.explanation import Knowledge
     from stepscope.faces.terminal.analyze import analysis_of_file
     from stepscope.faces.terminal.report import report_of_file
@@ -98,7 +98,7 @@ def _or_why(what: str, why: list[str], answer: Callable[[], Answer]) -> Answer |
         return None
 
 
-def _recorded_memory(file: Source) -> list[MemoryFacts]:
+def _recorded_memory(file: InputFile) -> list[MemoryFacts]:
     from stepscope.models.memory.memory_comparison import holds_memory
 
     trace = file.open()

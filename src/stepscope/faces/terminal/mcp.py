@@ -1,4 +1,4 @@
-"""`stepscope mcp`: the server for coding assistants."""
+"""`stepscope mcp` and `lsp`: the servers for coding assistants and for editors."""
 
 import os
 import sys
@@ -65,6 +65,28 @@ def mcp(folders: Sequence[str], allow_run: bool, port: int | None, no_cache: boo
 
 def _document(path: Path, tokens: int, cache: bool) -> str:
     from stepscope.faces.terminal.explain import document
-    from stepscope.faces.terminal.source import Source
+    from stepscope.faces.terminal.source import InputFile
 
-    return document(Source(str(path), None, False, cache), tokens, None)
+    return document(InputFile(str(path), None, False, cache), tokens, None)
+
+
+@click.command()
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help="Listen on a port instead of standard input; 0 chooses a free one.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+def lsp(port: int | None, host: str) -> None:
+    """Start the language server, which shows editors what each line costs.
+
+    It speaks on standard input and output, as editors expect. With --port it listens on a socket,
+    and the editor must send the printed token as initializationOptions.token.
+    """
+    from stepscope.faces.editor.start import start_on_port, start_on_streams
+
+    if port is None:
+        start_on_streams()
+    else:
+        start_on_port(host, port, click.echo)

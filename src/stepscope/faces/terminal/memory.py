@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stepscope.faces.terminal.output import echo_json, terminal
-from stepscope.faces.terminal.source import Source, takes_file
+from stepscope.faces.terminal.source import InputFile, takes_file
 
 if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @takes_file
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--gpu", type=int, help="Number of one device; the default is all of them.")
-def memory(file: Source, as_json: bool, gpu: int | None) -> None:
+def memory(file: InputFile, as_json: bool, gpu: int | None) -> None:
     """Show what fills a device's memory, what fragments it, and what to do.
 
     FILE is a capture made with `stepscope run --memory`, a memory snapshot of PyTorch, as

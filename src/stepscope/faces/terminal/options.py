@@ -50,16 +50,6 @@ def opens_traces(command: Command) -> Command:
     return command
 
 
-def takes_rules(command: Command) -> Command:
-    return click.option(
-        "--rules",
-        metavar="FILE",
-        multiple=True,
-        type=NamedPath(exists=True, dir_okay=False),
-        help="Python file with custom rules (it is executed).",
-    )(command)
-
-
 def at_least_one(name: str, default: int | None, help: str, **rest: Any) -> Callable[[Command], Command]:
     """An option that takes a whole number from 1 on."""
     rest = {"show_default": default is not None, **rest}
@@ -98,6 +88,15 @@ class NamedPath(click.Path):
         if not os.fspath(value):
             self.fail("the path is empty", param, ctx)
         return super().convert(value, param, ctx)
+
+
+takes_rules = click.option(
+    "--rules",
+    metavar="FILE",
+    multiple=True,
+    type=NamedPath(exists=True, dir_okay=False),
+    help="Python file with custom rules (it is executed).",
+)
 
 
 class ScriptPath(NamedPath):

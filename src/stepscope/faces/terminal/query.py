@@ -14,7 +14,7 @@ import click
 
 from stepscope.errors import QueryError
 from stepscope.faces.terminal.output import finite
-from stepscope.faces.terminal.source import Source, takes_file
+from stepscope.faces.terminal.source import InputFile, takes_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +36,7 @@ _WIDEST_CELL = 80  # kernel names run to thousands of letters; the other formats
     help="How to write the rows.",
 )
 @click.option("--json", "form", flag_value="json", help="Short for --format json.")
-def query(file: Source, sql: str, form: str) -> None:
+def query(file: InputFile, sql: str, form: str) -> None:
     """Run SQL on the tables of the trace FILE, or of all ranks in the folder of `ranks -o`.
 
     The query `show tables` lists the tables, and `describe events` the columns of one. A query of a
@@ -48,7 +48,7 @@ def query(file: Source, sql: str, form: str) -> None:
     sys.stdout.writelines(f"{line}\n" for line in FORMATS[form](_result(file, sql)))
 
 
-def _result(file: Source, sql: str) -> pa.Table:
+def _result(file: InputFile, sql: str) -> pa.Table:
     from stepscope.models.ranks.dataset import is_dataset
 
     if is_dataset(Path(file.path)):

@@ -1,4 +1,4 @@
-"""`stepscope ranks`: which rank of a job is slow, since when, and why."""
+"""`stepscope ranks`: which rank of a job is slow, since when, and why; or where it hangs, by its dumps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepscope.errors import IngestError
-from stepscope.faces.terminal.hang_text import dump_files, show_hang
 from stepscope.faces.terminal.options import NamedPath, OutputFile
 from stepscope.faces.terminal.output import echo_json, terminal, write_text
 from stepscope.faces.terminal.source import with_rank_progress
@@ -18,8 +17,12 @@ from stepscope.faces.terminal.status import show_watched, watched_files
 
 if TYPE_CHECKING:
     from stepscope.faces.page.open_files import Workbench
+    from stepscope.models.ranks.hangs import HangReport
     from stepscope.models.ranks.job import ManyRanks
     from stepscope.models.ranks.map_ranks import RankResult
+
+_MOST_ROWS = 20  # of alike ranks; with the sentence they fill one screen
+_MOST_OTHERS = 5  # calls that wait, too
 
 
 @click.command()
@@ -70,10 +73,10 @@ def ranks(
         raise click.UsageError(f"{'--port' if port else '--no-browser'} needs --view")
     if tables and dataset is None:
         raise click.UsageError("--tables needs -o FOLDER, where it keeps them")
-    if dumps := dump_files(sources):
+    if dumps := _dump_files(sources):
         if view or page or dataset:
             raise click.UsageError("dumps of the flight recorder have no page and no sketches; use --json")
-        show_hang(dumps, as_json)
+        _show_hang(dumps, as_json)
         return
     if watched := [file for source in sources for file in watched_files(source)]:
         show_watched(watched, as_json)
@@ -164,3 +167,58 @@ def name_of(sources: Sequence[str | Path]) -> str:
     """
     first = Path(sources[0]).resolve().name
     return f"{first} and {len(sources) - 1} more" if len(sources) > 1 else first
+
+
+# -- dumps of a job that hangs
+
+
+def _dump_files(sources: Sequence[str]) -> list[Path]:
+    """The flight recorder's dumps of a job; none if most of its files are traces."""
+    from stepscope.models.ranks.files import is_url, paths_at
+    from stepscope.read import is_trace
+    from stepscope.read.flight_recorder import is_dump
+
+    files = {path for source in sources if not is_url(source) for path in paths_at(source)}
+    dumps = sorted(filter(is_dump, files))
+    return dumps if dumps and len(dumps) >= sum(map(is_trace, files.difference(dumps))) else []
+
+
+def _show_hang(files: Sequence[Path], as_json: bool) -> None:
+    """Print what the dumps say; raises IngestError if none can be read."""
+    from stepscope.base.parallel import on_each
+    from stepscope.models.ranks.hangs import hang_of
+    from stepscope.read.flight_recorder import read_dump
+
+    results = on_each({path: path.stat().st_size for path in files}, read_dump, None, lambda *_: None)
+    errors = [str(result) for result in results.values() if isinstance(result, IngestError)]
+    dumps = [result for result in results.values() if not isinstance(result, IngestError)]
+    if not dumps:
+        raise IngestError(errors[0])
+    # Of several dumps of a rank one with stacks, the one written last.
+    dumps.sort(key=lambda dump: (len(dump.places) > 1, dump.written_ns))
+    latest = {dump.rank: dump for dump in dumps}
+    report = hang_of([latest[rank] for rank in sorted(latest)])
+    for error in errors:
+        click.echo(f"! {error}", err=True)
+    echo_json(report) if as_json else _print_hang(report)
+
+
+def _print_hang(report: HangReport) -> None:
+    from rich.text import Text
+
+    from stepscope.facts.summary.numbers import plural
+    from stepscope.facts.summary.text_tables import plain_table
+    from stepscope.models.ranks.hangs import in_runs
+
+    console = terminal()
+    console.print(Text(f"Dumps of {plural(report.ranks, 'rank')}\n", "bold"))
+    console.print(Text(f"▶ {report.sentence}", "bold yellow"), soft_wrap=True)
+    for blocked in report.blocked[1 : 1 + _MOST_OTHERS]:
+        console.print(Text(f"  also: {blocked.sentence}", "dim"), soft_wrap=True)
+    table = plain_table("Where the ranks stand", "ranks~", "state", "call~", "at~")
+    for stand in report.stands[:_MOST_ROWS]:
+        ranks = in_runs(stand.ranks).partition(" ")[2]
+        table.add_row(ranks, stand.state, Text(stand.call), Text(stand.place))
+    console.print(table)
+    if len(report.stands) > _MOST_ROWS:
+        console.print("… and more (--json has all)", style="dim")

@@ -14,7 +14,7 @@ import click
 
 from stepscope.errors import StepscopeError
 from stepscope.faces.terminal.options import NamedPath
-from stepscope.faces.terminal.source import Source, takes_file
+from stepscope.faces.terminal.source import InputFile, takes_file
 
 if TYPE_CHECKING:
     from stepscope.trace.trace import Trace
@@ -31,7 +31,7 @@ _KEY_BYTES = 32  # of a secret, as long as SHA-256's result
     type=NamedPath(exists=True, dir_okay=False),
     help="Secret under which names are replaced; by default one of your own, kept next to settings.",
 )
-def redact(file: Source, out: str, key: str | None) -> None:
+def redact(file: InputFile, out: str, key: str | None) -> None:
     """Write FILE to OUT without what identifies you, as a capture that every command reads.
 
     Paths, hosts, users, arguments, texts and the names of your modules and functions are replaced, the
@@ -61,7 +61,7 @@ def own_key() -> bytes:
     return path.read_bytes()
 
 
-def _redact_file(file: Source, out: Path, key: bytes) -> list[Path]:
+def _redact_file(file: InputFile, out: Path, key: bytes) -> list[Path]:
     from stepscope.trace.redact import redacted
 
     if out.suffix != ".stepscope":
@@ -72,7 +72,7 @@ def _redact_file(file: Source, out: Path, key: bytes) -> list[Path]:
     return [out]
 
 
-def _redact_folder(file: Source, out: Path, key: bytes) -> list[Path]:
+def _redact_folder(file: InputFile, out: Path, key: bytes) -> list[Path]:
     """A file for each rank, named by its position: names of files may identify, too."""
     from stepscope.read.rank_folder import rank_of, trace_files
     from stepscope.trace.redact import redacted

@@ -16,7 +16,7 @@ import click
 from stepscope.faces.terminal.memory import show_memory
 from stepscope.faces.terminal.options import NamedPath, OutputFile, takes_rules
 from stepscope.faces.terminal.output import echo_json, progress_bar, terminal, write_text
-from stepscope.faces.terminal.source import OnlyMemory, Source, takes_file
+from stepscope.faces.terminal.source import InputFile, OnlyMemory, takes_file
 from stepscope.faces.terminal.status import show_watched, watched_files
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     "--depth", type=click.IntRange(1), default=4, show_default=True, help="Levels of the module tree to show."
 )
 def report(
-    file: Source,
+    file: InputFile,
     as_json: bool,
     svg: str | None,
     html: str | None,
@@ -115,7 +115,7 @@ def report(
 
 
 def report_of_file(
-    file: Source, rank: int | None, step: int | None
+    file: InputFile, rank: int | None, step: int | None
 ) -> tuple[list[Summary], JobFindings | None]:
     """The facts of each rank, and of their comparison; kept in the cache."""
     from msgspec import structs

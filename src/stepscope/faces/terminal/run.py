@@ -1,4 +1,4 @@
-"""`stepscope run`: record a few steps of an unmodified script."""
+"""`stepscope run` and `watch`: record a few steps of an unmodified script, or watch all of them."""
 
 import sys
 from collections.abc import Callable
@@ -114,10 +114,27 @@ def run(
     elif native or sample or sample_real or perf or stalls:
         raise click.UsageError("--native, --sample, --sample-real, --perf and --stalls need --contexts")
     program = Program(script, arguments, as_module)
-    raise Deferred(lambda: run_or_exit(program, what, output, overwrite, ranks))
+    raise Deferred(lambda: _run_or_exit(program, what, output, overwrite, ranks))
 
 
-def run_or_exit(
+@click.command(cls=RunCommand, context_settings={"allow_interspersed_args": False})
+@click.option(
+    "-o", "--output", metavar="FILE", type=NamedPath(), help="File to write [default: SCRIPT.watch]."
+)
+@click.option("-m", "as_module", is_flag=True, help="SCRIPT is a module name, as in python -m.")
+@click.argument("script", type=ScriptPath())
+@click.argument("arguments", metavar="[ARGS]...", nargs=-1, type=click.UNPROCESSED)
+def watch(script: str, arguments: tuple[str, ...], as_module: bool, output: str | None) -> None:
+    """Run an unmodified SCRIPT and watch all of its training steps.
+
+    A file of constant size (at most 20 MB) gets a short vector of each step. `stepscope FILE` shows what the
+    run lost time to, also while it runs.
+    """
+    program = Program(script, arguments, as_module)
+    raise Deferred(lambda: _run_or_exit(program, None, output, False, "all"))
+
+
+def _run_or_exit(
     program: Program,
     options: RecordOptions | ContextOptions | None,
     output: str | None,

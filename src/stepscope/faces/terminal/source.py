@@ -37,7 +37,7 @@ class OnlyMemory(TraceError):
 
 
 @dataclass(frozen=True)
-class Source:
+class InputFile:
     """FILE and the options that say how to open it."""
 
     path: str
@@ -68,7 +68,7 @@ class Source:
         warn_of_ranks(trace.metadata.source, ranks_without_steps(trace))
         return trace
 
-    def focused(self) -> tuple[Source, ManyRanks | None]:
+    def focused(self) -> tuple[InputFile, ManyRanks | None]:
         """What to open; of a folder of many ranks the slowest one, and all their sketches.
 
         With a rank asked for no others are read: `open` opens its file alone.
@@ -76,7 +76,7 @@ class Source:
         many = None if self.rank is not None else many_ranks(Path(self.path), self.cache)
         return (self, None) if many is None else (self.slowest(many), many)
 
-    def slowest(self, many: ManyRanks) -> Source:
+    def slowest(self, many: ManyRanks) -> InputFile:
         """The file of the rank that works longest, as stderr says."""
         slowest = many.findings.slowest_rank
         click.echo(
@@ -128,7 +128,7 @@ class Source:
 
 
 def takes_file(command: Command) -> Command:
-    """Give a command FILE and its options; it gets a `Source` as `file`."""
+    """Give a command FILE and its options; it gets a `InputFile` as `file`."""
 
     @click.argument("file", type=NamedPath())
     @opens_traces
@@ -144,7 +144,7 @@ def takes_file(command: Command) -> Command:
         # later threads would take over; these return memory all the same.
         click.get_current_context().find_root().with_resource(freed_memory_kept())
         capture = rest.pop("graph_capture")
-        source = Source(file, model, as_recorded, not no_cache, rest.get("rank"), range_name, capture)
+        source = InputFile(file, model, as_recorded, not no_cache, rest.get("rank"), range_name, capture)
         return command(file=source, **rest)
 
     return with_file  # type: ignore[return-value]
@@ -162,7 +162,7 @@ def takes_trace(command: Command) -> Command:
 
     @takes_file
     @wraps(command)
-    def opened(file: Source, **rest: Any) -> Any:
+    def opened(file: InputFile, **rest: Any) -> Any:
         return command(trace=file.load(), **rest)
 
     return opened  # type: ignore[return-value]

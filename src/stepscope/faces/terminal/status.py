@@ -1,4 +1,5 @@
-"""`stepscope status`: what watched runs do now; and the bill of runs, which `stepscope FILE` shows."""
+"""`stepscope status` and `record`: what watched runs do now, and a few of their steps recorded; and the
+bill of runs, which `stepscope FILE` shows."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import click
 from stepscope.base.watch_format import SUFFIX, is_watched_run
 from stepscope.errors import StepscopeError
 from stepscope.faces.terminal.output import echo_json
-from stepscope.record.watch.requests import watch_file_of, watched_runs
+from stepscope.record.watch.requests import MOST_STEPS, ask_to_record, recorded, watch_file_of, watched_runs
 
 if TYPE_CHECKING:
     from stepscope.facts.watched import Bill
@@ -30,6 +31,21 @@ def status(pids: Sequence[int]) -> None:
         raise StepscopeError("no watched run on this machine; start one with: stepscope watch SCRIPT")
     for pid, file in files.items():
         click.echo(f"{pid}: {_line(file)}; {file}")
+
+
+@click.command()
+@click.argument("pids", metavar="PID...", nargs=-1, required=True, type=click.IntRange(1))
+@click.option(
+    "--steps", type=click.IntRange(1, MOST_STEPS), default=3, show_default=True, help="Steps to record."
+)
+def record(pids: Sequence[int], steps: int) -> None:
+    """Record the next steps of watched runs, as `stepscope run` does, next to their files."""
+    for pid in pids:
+        ask_to_record(pid, steps)
+    for pid in pids:
+        while (answer := recorded(pid)) is None:
+            time.sleep(0.2)
+        click.echo(f"{pid}: {answer['message']}; next: stepscope report {answer['file']}")
 
 
 def _line(file: Path) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepscope.faces.terminal.output import show_answer
-from stepscope.faces.terminal.source import Source, many_ranks, takes_file
+from stepscope.faces.terminal.source import InputFile, many_ranks, takes_file
 from stepscope.facts.summary.numbers import size
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class _Whatif(click.Command):
 @click.option("--device", metavar="NAME", help="The GPU, such as H100, for a trace that does not name it.")
 @click.option("--rank", type=int, help="One process rank; by default all ranks together.")
 def whatif(
-    file: Source,
+    file: InputFile,
     changes: tuple[str, ...],
     try_all: bool,
     fits: str | None,
@@ -105,7 +105,7 @@ def whatif(
         _show_prediction(graph, findings_of(report) if report else None, changes, files, as_json)
 
 
-def _graph(file: Source, step: int | None, rank: int | None, device: str | None) -> Graph:
+def _graph(file: InputFile, step: int | None, rank: int | None, device: str | None) -> Graph:
     from stepscope.facts.roofline import with_device
     from stepscope.models.whatif.ranking import graph_of, notes_of
 
@@ -115,7 +115,7 @@ def _graph(file: Source, step: int | None, rank: int | None, device: str | None)
     return graph_of(trace if device is None else with_device(trace, device), step, rank)
 
 
-def ranking_of_file(file: Source, step: int | None, rank: int | None, device: str | None) -> Ranking:
+def ranking_of_file(file: InputFile, step: int | None, rank: int | None, device: str | None) -> Ranking:
     """Every change tried on its own; kept in the cache unless the device is named."""
     from stepscope.faces.terminal.answers import AnswerKind, answer_of, calibrations
     from stepscope.models.whatif.ranking import Ranking, graph_of, rank_changes

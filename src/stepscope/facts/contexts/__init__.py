@@ -5,7 +5,7 @@ from stepscope.facts.contexts.combine_trees import bottom_up, difference, merge_
 from stepscope.facts.contexts.context_line_costs import LineTotal, line_totals, whole_ns
 from stepscope.facts.contexts.node_values import (
     MEASURES,
-    Measure,
+    TreeMeasure,
     default_measure,
     hot_path,
     hotspots,
@@ -20,7 +20,7 @@ __all__ = [
     "MEASURES",
     "ContextTree",
     "LineTotal",
-    "Measure",
+    "TreeMeasure",
     "bottom_up",
     "build_contexts",
     "default_measure",

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from stepscope.base.arrays import Array, Floats, Ids, Mask
 from stepscope.facts.contexts.call_paths import levels, preorder
-from stepscope.facts.contexts.node_values import Measure, hot_path, measure, plain_numbers, short_label
+from stepscope.facts.contexts.node_values import TreeMeasure, hot_path, measure, plain_numbers, short_label
 from stepscope.facts.contexts.tree import ContextTree
 from stepscope.trace.row_order import inverse
 from stepscope.trace.sets import Interner
@@ -163,7 +163,7 @@ def _hidden_below(tree: ContextTree, missing: Ids, tops: Ids) -> Ids:
 # -- columns of the boxes
 
 
-def _columns(tree: ContextTree, boxes: FlameBoxes, shown: Measure, strings: Interner[str]) -> Boxes:
+def _columns(tree: ContextTree, boxes: FlameBoxes, shown: TreeMeasure, strings: Interner[str]) -> Boxes:
     hot = np.zeros(len(tree), np.int64)
     hot[hot_path(tree, shown.name, int(boxes.node[0]))] = 1
     kinds, files = tree.nodes.text("kind"), tree.nodes.text("file")

@@ -37,7 +37,7 @@ _WIDEST = 200  # characters: no table or graph has room for more
 _TOP = "<module>"  # Python's name for code outside functions
 
 
-class Measure(msgspec.Struct, frozen=True):
+class TreeMeasure(msgspec.Struct, frozen=True):
     """One number per node."""
 
     name: str  # the name given to `measure`
@@ -48,7 +48,7 @@ class Measure(msgspec.Struct, frozen=True):
     inclusive: Floats  # of its whole subtree, float64, shape (nodes,)
 
 
-def measure(tree: ContextTree, name: str) -> Measure:
+def measure(tree: ContextTree, name: str) -> TreeMeasure:
     """One number per node, by the name of a measure or of one of the tree's metrics.
 
     Raises:
@@ -62,7 +62,7 @@ def measure(tree: ContextTree, name: str) -> Measure:
         source = tree.source or "the tree"
         raise TraceError(f"no metric {name!r}; {source} has {available}")
     own, whole = tree.own(metric), tree.inclusive(metric)
-    return Measure(
+    return TreeMeasure(
         name=name,
         metric=metric,
         meaning=meaning,

@@ -81,7 +81,7 @@ def print_report(
         depth: how many levels of the module tree are shown.
         rank: whose details are shown; by default the rank that computes longest.
     """
-    console.print(Group(*Report(summaries, depth, console.width, rank).parts()), highlight=False)
+    console.print(Group(*ReportText(summaries, depth, console.width, rank).parts()), highlight=False)
 
 
 def picture(summaries: Sequence[Summary], depth: int = 4, rank: int | None = None) -> str:
@@ -164,7 +164,7 @@ def _inner_steps(steps: StepTimes) -> str:
     return f"a step{batches.removeprefix('; each')}" if batches else ""
 
 
-class Report:
+class ReportText:
     """The parts of a report, each as text or a table."""
 
     def __init__(self, summaries: Sequence[Summary], depth: int, width: int, rank: int | None) -> None:

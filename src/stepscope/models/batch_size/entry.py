@@ -14,7 +14,7 @@ from stepscope.errors import BatchError
 from stepscope.models.batch_size.find_site import find_site
 from stepscope.models.batch_size.site import Site, SiteChoice, edit_site
 from stepscope.models.batch_size.source_files import EditableText, declared_encoding, read_source
-from stepscope.record.batch_size.request import Request
+from stepscope.record.batch_size.request import RunRequest
 
 _JAX = re.compile(r"^\s*(?:import|from)\s+(?:jax|flax|equinox|haiku|optax)\b", re.MULTILINE)
 _TORCH = re.compile(r"^\s*(?:import|from)\s+(?:torch|lightning|transformers)\b", re.MULTILINE)
@@ -55,14 +55,14 @@ class Entry:
             return ""
         return "jax" if _JAX.search(text) and not _TORCH.search(text) else "torch"
 
-    def request(self, batch: int, **how: Any) -> Request:
+    def request(self, batch: int, **how: Any) -> RunRequest:
         """The request to measure a batch size; the user's files are not written.
 
         Args:
-            how: fields of `Request` that say how: `effort`, `capture`, `estimate`, `as_gpu`, `timeout_s`.
+            how: fields of `RunRequest` that say how: `effort`, `capture`, `estimate`, `as_gpu`, `timeout_s`.
         """
         arguments, files = self._with(batch)
-        return Request(
+        return RunRequest(
             entry=self.path,
             module=self.module,
             result="",

@@ -19,7 +19,7 @@ from typing import Any
 
 from stepscope.base.scratch import Scratch
 from stepscope.errors import BatchError
-from stepscope.record.batch_size.request import Request, RunFacts
+from stepscope.record.batch_size.request import RunFacts, RunRequest
 
 # stepscope may be newer than what the script's interpreter has installed, or absent there: its
 # folder is looked into for stepscope alone.
@@ -93,7 +93,7 @@ class Worker:
         if self._process is None or self._process.poll() is not None:
             self._process = self._spawn()
 
-    def run(self, request: Request) -> Reply:
+    def run(self, request: RunRequest) -> Reply:
         """Measure.
 
         Args:
@@ -148,13 +148,13 @@ class Worker:
         self._forks = bool(answer["forks"])
         return process
 
-    def _send(self, request: Request) -> None:
+    def _send(self, request: RunRequest) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write(request.to_json().encode() + b"\n")
         self._process.stdin.flush()
 
-    def _wait(self, request: Request) -> int | None:
+    def _wait(self, request: RunRequest) -> int | None:
         """The exit status; None where it hung and had to be killed."""
         assert self._process is not None
         deadline = time.monotonic() + request.timeout_s + _GRACE_S
@@ -205,7 +205,7 @@ class Worker:
                 self._failure = str(answer["failed"])
         return None
 
-    def _facts(self, result: Path, status: int | None, output: str, request: Request) -> RunFacts:
+    def _facts(self, result: Path, status: int | None, output: str, request: RunRequest) -> RunFacts:
         """The result, or what its absence means."""
         if result.exists():
             return json.loads(result.read_text("utf-8"))
@@ -267,7 +267,7 @@ def _kill_group(leader: int) -> bool:
     return True
 
 
-def _failed(hung: bool, words: str, output: str, request: Request) -> RunFacts:
+def _failed(hung: bool, words: str, output: str, request: RunRequest) -> RunFacts:
     """What is reported of a run without a result."""
     file, line = _last_place(output, request)
     return {
@@ -282,7 +282,7 @@ def _failed(hung: bool, words: str, output: str, request: Request) -> RunFacts:
     }
 
 
-def _last_place(output: str, request: Request) -> tuple[str | None, int | None]:
+def _last_place(output: str, request: RunRequest) -> tuple[str | None, int | None]:
     """The innermost line of the script's folder in a dump of faulthandler's."""
     folder = str(Path(request.entry).parent)
     for match in _FRAME.finditer(output):

@@ -24,7 +24,7 @@ _OWN_SEGMENT = 10 * _MB  # bytes: `kMinLargeAlloc`, from which on a block has a 
 _ROUND_SEGMENT = 2 * _MB  # bytes: `kRoundLarge`
 
 
-class OutOfMemory(Exception):
+class CapacityExceeded(Exception):
     """The device has no room for an allocation, even after unused segments were returned."""
 
 
@@ -72,7 +72,7 @@ class CachingAllocator:
         """A block of at least `size` bytes, by its address.
 
         Raises:
-            OutOfMemory: if it exceeds the capacity.
+            CapacityExceeded: if it exceeds the capacity.
         """
         size = max(_BLOCK, -(-size // _BLOCK) * _BLOCK)
         small = size <= _SMALL
@@ -167,7 +167,7 @@ class CachingAllocator:
             self.release()
             self.retries += 1
             if self.reserved + room > self.capacity:
-                raise OutOfMemory(f"{room} bytes do not fit beside {self.reserved} of {self.capacity}")
+                raise CapacityExceeded(f"{room} bytes do not fit beside {self.reserved} of {self.capacity}")
         self.reserved += room
         self.peak_reserved = max(self.peak_reserved, self.reserved)
 
@@ -216,7 +216,7 @@ def replay(changes: Iterable[tuple[int, int]], capacity: int | None = None) -> C
             release. Releases of unknown keys are of blocks from before, and count for nothing.
 
     Raises:
-        OutOfMemory: if an allocation exceeds the capacity.
+        CapacityExceeded: if an allocation exceeds the capacity.
 
     Example:
         >>> replay([(1, 4 << 20), (2, 4 << 20), (1, -1), (3, 4 << 20)]).peak_reserved >> 20

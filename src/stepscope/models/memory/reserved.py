@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Mask
-from stepscope.models.memory.caching_allocator import OutOfMemory, replay
+from stepscope.models.memory.caching_allocator import CapacityExceeded, replay
 from stepscope.models.memory.lifetimes import Lifetimes
 
 _CYCLES = 4  # of the recorded steps; chosen: reserved memory settles in two to three
@@ -47,7 +47,7 @@ def runs_in(history: History, capacity: int) -> bool:
     """Whether they succeed where an allocator may reserve so many bytes."""
     try:
         replay(history, capacity=capacity)
-    except OutOfMemory:
+    except CapacityExceeded:
         return False
     return True
 

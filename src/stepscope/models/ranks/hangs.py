@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Integers, Rows
-from stepscope.read.flight_recorder import Group, Operation, RankDump
+from stepscope.read.flight_recorder import Group, LoggedOperation, RankDump
 
 _IN_FLIGHT_S = 5.0  # chosen: a call that waits less when the dump is written is no hang
 _DEFAULT = "default_pg"  # PyTorch's description of the group of all ranks
@@ -294,7 +294,7 @@ class _Job:
 
     def __init__(self, dumps: Sequence[RankDump]) -> None:
         self.dumps = {dump.rank: dump for dump in dumps}
-        operations: dict[Operation, int] = {}
+        operations: dict[LoggedOperation, int] = {}
         places: dict[str, int] = {}
         groups: dict[Group, int] = {}
         parts = []

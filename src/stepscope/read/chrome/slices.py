@@ -37,7 +37,7 @@ class SliceMark(NamedTuple):
     ends: bool
 
 
-class Pair(NamedTuple):
+class SlicePair(NamedTuple):
     """A slice from the begin event at `row`."""
 
     row: int
@@ -45,7 +45,7 @@ class Pair(NamedTuple):
     end_ns: int
 
 
-def pair(marks: Iterable[SliceMark], last_ns: int, log: WarningLog) -> list[Pair]:
+def pair(marks: Iterable[SliceMark], last_ns: int, log: WarningLog) -> list[SlicePair]:
     """Pair the begins and ends of one track, which nest as a stack.
 
     An end closes the innermost open begin of its name; begins inside it that were never ended end
@@ -56,7 +56,7 @@ def pair(marks: Iterable[SliceMark], last_ns: int, log: WarningLog) -> list[Pair
 
     Example:
         >>> pair([SliceMark(0, 5, "a", False), SliceMark(1, 9, "a", True)], 9, WarningLog())
-        [Pair(row=0, start_ns=5, end_ns=9)]
+        [SlicePair(row=0, start_ns=5, end_ns=9)]
     """
     ordered = sorted(marks, key=lambda mark: mark.time_ns)
     stack = _Stack(ordered, log)
@@ -74,7 +74,7 @@ class _Stack:
         self._log = log
         self._opened: list[SliceMark] = []
         self._names: Counter[str] = Counter()
-        self._pairs: list[Pair] = []
+        self._pairs: list[SlicePair] = []
         # For each name, how many more ends than begins are still to come.
         self._ends_to_come: Counter[str] = Counter()
         for mark in marks:
@@ -127,9 +127,9 @@ class _Stack:
     def _pop(self, end_ns: int) -> None:
         row, start_ns, name, _ = self._opened.pop()
         self._names[name] -= 1
-        self._pairs.append(Pair(row, start_ns, max(start_ns, end_ns)))
+        self._pairs.append(SlicePair(row, start_ns, max(start_ns, end_ns)))
 
-    def finish(self, last_ns: int) -> list[Pair]:
+    def finish(self, last_ns: int) -> list[SlicePair]:
         while self._opened:
             self._abandon(last_ns)
         return self._pairs

@@ -15,7 +15,7 @@ import numpy as np
 
 from stepscope.base.arrays import Integers
 from stepscope.read.shared import columns_of
-from stepscope.read.xplane.hlo import Instruction, Programs
+from stepscope.read.xplane.hlo import HloPrograms, Instruction
 from stepscope.read.xplane.hlo_inputs import Input, Origin
 from stepscope.read.xplane.xevents import Batch, Further, parts_of
 from stepscope.read.xplane.xspace import Plane
@@ -30,7 +30,7 @@ _TYPE = re.compile(r":+([A-Z_]\w*)?$")  # TensorFlow ends the scope with the ope
 class CompiledEvents:
     """Looks up the instruction that each event executes; `words` are texts by their codes."""
 
-    def __init__(self, programs: Programs, words: Interner[str]) -> None:
+    def __init__(self, programs: HloPrograms, words: Interner[str]) -> None:
         self._programs, self._words = programs, words
         self._origins: Interner[tuple[tuple[Origin, ...], tuple[Input, ...], str]] = Interner()
         self._graphs: dict[tuple[int, int, tuple[int, ...]], Integers] = {}

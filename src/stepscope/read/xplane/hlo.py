@@ -53,7 +53,7 @@ class Instruction(NamedTuple):
     role: str = ""
 
 
-class Programs:
+class HloPrograms:
     """The programs of a file, each read when its first instruction is looked up.
 
     Attributes:

@@ -94,7 +94,7 @@ _ATTENTION = "__cudnn$fmha"
 _BACKWARD_PRODUCTS = 2.5  # five products where forward has two
 
 
-class Product(NamedTuple):
+class HloProduct(NamedTuple):
     """The work of a product."""
 
     kind: str  # `gemm`, `convolution` or `attention`, of `events.kind`; empty if it is none of them
@@ -103,30 +103,30 @@ class Product(NamedTuple):
     sizes: tuple[int, ...] = ()  # of a matrix product: rows, contracted size, columns; else empty
 
 
-def dot(source: XSpaceFile, span: Span, operands: Sequence[Shape], result: Shape) -> Product:
+def dot(source: XSpaceFile, span: Span, operands: Sequence[Shape], result: Shape) -> HloProduct:
     """`dot`: each element of the result sums over the contracted dimensions."""
     if not operands:
-        return Product("gemm")
+        return HloProduct("gemm")
     (numbers,) = source.inner(span, 30)[-1:] or [Span(0, 0)]
     batch = source.numbers(numbers, 3)
     return _dot(operands[0], source.numbers(numbers, 1), batch, result)
 
 
-def _dot(left: Shape, contracted: Sequence[int], batch: Sequence[int], result: Shape) -> Product:
+def _dot(left: Shape, contracted: Sequence[int], batch: Sequence[int], result: Shape) -> HloProduct:
     sizes = first(left).dimensions
     if any(not 0 <= number < len(sizes) for number in (*contracted, *batch)):
-        return Product("gemm")
+        return HloProduct("gemm")
     depth, many = (prod(sizes[number] for number in of) for of in (contracted, batch))
     elements = first(result).elements
     rows = first(left).elements // max(depth * many, 1)
-    return Product("gemm", 2.0 * elements * depth, sizes=(rows, depth, elements // max(rows * many, 1)))
+    return HloProduct("gemm", 2.0 * elements * depth, sizes=(rows, depth, elements // max(rows * many, 1)))
 
 
-def convolution(source: XSpaceFile, span: Span, arrays: Sequence[Array]) -> Product:
+def convolution(source: XSpaceFile, span: Span, arrays: Sequence[Array]) -> HloProduct:
     """`convolution`, given its input, filter and output."""
     if len(arrays) < 3:  # a damaged program
-        return Product("convolution", 0.0)
-    return Product("convolution", _convolution(source, span, *arrays[:3]))
+        return HloProduct("convolution", 0.0)
+    return HloProduct("convolution", _convolution(source, span, *arrays[:3]))
 
 
 def _convolution(source: XSpaceFile, span: Span, x: Array, weight: Array, out: Array) -> float:
@@ -198,19 +198,19 @@ def _first_multiple(at: Any, stride: int, spread: int, period: int) -> Any:
 # -- calls of libraries
 
 
-def library_call(source: XSpaceFile, span: Span, operands: Sequence[Shape], result: Shape) -> Product:
+def library_call(source: XSpaceFile, span: Span, operands: Sequence[Shape], result: Shape) -> HloProduct:
     """A `custom-call` of a library; unknown targets have unknown work."""
     target, settings = source.last_text(span, 28), _settings(source.last_text(span, 43))
     if estimate := _find(settings, "cost_estimate"):  # Pallas: as the kernel's author states it
-        return Product(_kind(target), _number(estimate, "flops"), _number(estimate, "bytes_accessed"))
+        return HloProduct(_kind(target), _number(estimate, "flops"), _number(estimate, "bytes_accessed"))
     if target.startswith(_ATTENTION):
         return _attention(target, settings, operands, result)
     if target.startswith(_CUDNN_CONVOLUTION) and len(operands) > 1:
         arrays = _forward(target, first(operands[0]), first(operands[1]), first(result))
-        return Product("convolution", _convolution(source, span, *arrays))
+        return HloProduct("convolution", _convolution(source, span, *arrays))
     if "gemm" in target or "matmul" in target:
         return _library_product(settings, operands, result)
-    return Product(_kind(target))
+    return HloProduct(_kind(target))
 
 
 def _kind(target: str) -> str:
@@ -228,28 +228,30 @@ def _forward(target: str, left: Array, right: Array, result: Array) -> tuple[Arr
     return left, right, result
 
 
-def _library_product(settings: Mapping[str, Any], operands: Sequence[Shape], result: Shape) -> Product:
+def _library_product(settings: Mapping[str, Any], operands: Sequence[Shape], result: Shape) -> HloProduct:
     """A product by its contracted dimensions, else by the sizes of both operands and the result.
 
     m*k, k*n and m*n multiply to the square of m*k*n, for each matrix of a batch.
     """
     if len(operands) < 2:
-        return Product("gemm")
+        return HloProduct("gemm")
     if numbers := _find(settings, "dot_dimension_numbers"):
         names = ("lhs_contracting_dimensions", "lhs_batch_dimensions")
         contracted, many = (_integers(numbers, name) for name in names)
         return _dot(operands[0], contracted, many, result)
     sizes = [first(shape) for shape in (*operands[:2], result)]
     batch = max(prod(sizes[1].dimensions[:-2]), 1)
-    return Product("gemm", 2 * sqrt(prod(array.elements for array in sizes) / batch))
+    return HloProduct("gemm", 2 * sqrt(prod(array.elements for array in sizes) / batch))
 
 
-def _attention(target: str, settings: Mapping[str, Any], operands: Sequence[Shape], result: Shape) -> Product:
+def _attention(
+    target: str, settings: Mapping[str, Any], operands: Sequence[Shape], result: Shape
+) -> HloProduct:
     """Two products over the scores, five backward; half of that if causal, as it is computed."""
     scores = _find(settings, "intermediate_tensor_shape") or {}
     sizes = _integers(scores, "dimensions")
     if len(sizes) != 4 or len(operands) < 3 or not prod(sizes):
-        return Product("attention")
+        return HloProduct("attention")
     batch, heads, queries, _ = sizes
     backward = "Backward" in target
     rows = batch * heads * queries
@@ -257,7 +259,7 @@ def _attention(target: str, settings: Mapping[str, Any], operands: Sequence[Shap
     value = query if backward else first(result).elements / rows
     flops = 2.0 * prod(sizes) * (query + value) * (_BACKWARD_PRODUCTS if backward else 1)
     mask = _find(settings, "cudnn_fmha_backend_config") or {}
-    return Product("attention", flops * (0.5 if "CAUSAL" in str(mask.get("mask_type")) else 1))
+    return HloProduct("attention", flops * (0.5 if "CAUSAL" in str(mask.get("mask_type")) else 1))
 
 
 def _settings(text: str) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import nan, prod
 from typing import NamedTuple
 
-from stepscope.read.xplane.hlo_products import Product, Shape, convolution, dot, first, library_call, size
+from stepscope.read.xplane.hlo_products import HloProduct, Shape, convolution, dot, first, library_call, size
 from stepscope.read.xplane.protobuf import Span
 from stepscope.read.xplane.xspace import XSpaceFile
 from stepscope.trace.declaration import PRODUCT_KINDS
@@ -116,14 +116,14 @@ class ProgramWork:
         width = max((first(shape).width for shape in shapes[:2]), default=0)
         return HloWork(product.flops, product.flops, moved, width, product.kind, product.sizes)
 
-    def _product(self, node: HloNode, shapes: Sequence[Shape]) -> Product | None:
+    def _product(self, node: HloNode, shapes: Sequence[Shape]) -> HloProduct | None:
         if node.opcode in ("dot", "scaled-dot"):
             return dot(self._source, node.span, shapes, node.shape)
         if node.opcode == "convolution":
             return convolution(self._source, node.span, [first(each) for each in (*shapes[:2], node.shape)])
         if node.opcode == "custom-call":
             return library_call(self._source, node.span, shapes, node.shape)
-        return Product("gemm") if node.opcode == "ragged-dot" else None
+        return HloProduct("gemm") if node.opcode == "ragged-dot" else None
 
     def _fusion(self, node: HloNode, shapes: Sequence[Shape]) -> HloWork:
         inside = self._called(node)

@@ -18,7 +18,7 @@ from stepscope.errors import IngestError
 from stepscope.read.byte_stream import Progress, chunks
 from stepscope.read.shared import LONGEST_NS, WarningLog, log_note
 from stepscope.read.xplane.compiled_events import CompiledEvents
-from stepscope.read.xplane.hlo import METADATA_PLANE, Programs
+from stepscope.read.xplane.hlo import METADATA_PLANE, HloPrograms
 from stepscope.read.xplane.xevents import Batch, PlaneReader
 from stepscope.read.xplane.xspace import Plane, XSpaceFile, read_space
 from stepscope.read.xplane.xtracks import Naming, PlaneTrack, PlaneTracks
@@ -87,7 +87,7 @@ def _whole(pieces: Generator[bytes, None, None]) -> bytes:
 class _Profile:
     def __init__(self, source: XSpaceFile, planes: Sequence[Plane]) -> None:
         self._source, self._planes = source, planes
-        self._programs = Programs(source, planes)
+        self._programs = HloPrograms(source, planes)
         self._words: Interner[str] = Interner()
         self._compiled = CompiledEvents(self._programs, self._words)
         self._names: Interner[str] = Interner()

@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from stepscope.record.batch_size.kernel_workspace import OneDnnLstm, with_workspace, workspace
-from stepscope.record.batch_size.request import Request
+from stepscope.record.batch_size.request import RunRequest
 from stepscope.record.batch_size.torch_steps import WHY_NO_STEPS, tensors_in
 from stepscope.record.memory.memory_recorder import kept_tensors
 from stepscope.record.module_ranges import ModuleRanges
@@ -132,7 +132,7 @@ class Estimate:
     why_no_steps = WHY_NO_STEPS
     detects = trains = True
 
-    def __init__(self, request: Request, finish: Callable[[Json], object]) -> None:
+    def __init__(self, request: RunRequest, finish: Callable[[Json], object]) -> None:
         self._request = request
         self._finish = finish
         self._registry = ModuleRegistry()

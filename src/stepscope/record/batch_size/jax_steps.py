@@ -31,13 +31,13 @@ from stepscope.record.batch_size.measured_steps import (
     cpu_counters,
     main_memory,
 )
-from stepscope.record.batch_size.request import Request
+from stepscope.record.batch_size.request import RunRequest
 from stepscope.record.capture_file import write_capture
 from stepscope.record.jax import MEMBER
 from stepscope.record.jax.jax_step_detector import UNSURE_STEPS, JaxStepDetector, arrays_in
 from stepscope.record.jax.jax_window import JaxWindow, RunAhead
 from stepscope.record.jax.jit_calls import JitCall, JitCallWatch
-from stepscope.record.manifest import Result, Run, build_manifest
+from stepscope.record.manifest import Run, RunResult, build_manifest
 from stepscope.record.options import RecordOptions
 
 _OPTIMIZERS = re.compile(
@@ -111,7 +111,7 @@ class RecordedPrograms:
     The program's own profiler takes precedence: there is no capture then.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: RunRequest) -> None:
         assert request.capture is not None
         self._command = [request.entry, *request.arguments]
         self._path = Path(request.capture)
@@ -143,7 +143,7 @@ class RecordedPrograms:
 
     def _write(self, window: JaxWindow) -> None:
         steps = list(window.complete)
-        result = Result("complete", "recorded", steps[-1] + 1, steps)
+        result = RunResult("complete", "recorded", steps[-1] + 1, steps)
         manifest = build_manifest(Run(self._command, _OPTIONS), result, "jax")
         write_capture(self._path, manifest, {"roots": []}, {MEMBER: window.export})
 
@@ -177,7 +177,7 @@ class JaxSteps(Steps):
 
     why_no_steps = "no function under jax.jit was called repeatedly in its process"
 
-    def __init__(self, request: Request, finish: Callable[[Json], object]) -> None:
+    def __init__(self, request: RunRequest, finish: Callable[[Json], object]) -> None:
         counts = StepCounts()
         super().__init__(request, finish, counts)
         self._recording = RecordedPrograms(request) if request.capture else None

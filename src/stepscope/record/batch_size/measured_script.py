@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from stepscope.base.scratch import original_path, relocated, relocated_word
 from stepscope.errors import CaptureError
-from stepscope.record.batch_size.request import Request
+from stepscope.record.batch_size.request import RunRequest
 from stepscope.record.patch import AfterImport
 from stepscope.record.script_runner import Program
 
@@ -22,13 +22,13 @@ Makers = Mapping[str, Callable[[], Any]]  # of `Steps`, or of `Estimate`
 _MODULE = "__stepscope_entry__"
 
 
-def run_entry(request: Request, finish: Callable[[Json], object]) -> Json:
+def run_entry(request: RunRequest, finish: Callable[[Json], object]) -> Json:
     """Run the entry; `finish` ends the process, unless a script ends before enough is measured."""
     makers = steps_of_frameworks(request, finish)
     return run_providers(request, makers) if request.providers else run_steps(request, makers)
 
 
-def steps_of_frameworks(request: Request, finish: Callable[[Json], object]) -> Makers:
+def steps_of_frameworks(request: RunRequest, finish: Callable[[Json], object]) -> Makers:
     """What makes the measured steps of each framework, or an estimate, by the name of its module."""
     if request.estimate:
         from stepscope.record.batch_size.fake_memory import Estimate
@@ -49,7 +49,7 @@ def steps_of_frameworks(request: Request, finish: Callable[[Json], object]) -> M
     return {"torch": torch_steps, "jax": jax_steps}
 
 
-def run_steps(request: Request, makers: Makers) -> Json:
+def run_steps(request: RunRequest, makers: Makers) -> Json:
     """Run the script and report its steps to a watcher for each framework that it imports."""
     watched = watch_imports(makers)
     try:
@@ -75,7 +75,7 @@ def watch_imports(makers: Makers) -> list[Any]:
     return made
 
 
-def run_providers(request: Request, makers: Makers) -> NoReturn:
+def run_providers(request: RunRequest, makers: Makers) -> NoReturn:
     """Make iterations until enough is measured, which ends the process."""
     watched = watch_imports(makers)
     model, inputs, iterate = prepare(request)
@@ -90,7 +90,7 @@ def run_providers(request: Request, makers: Makers) -> NoReturn:
         iterate()
 
 
-def prepare(request: Request) -> tuple[Any, Any, Callable[[], object]]:
+def prepare(request: RunRequest) -> tuple[Any, Any, Callable[[], object]]:
     """The model, its inputs, and a function that makes one iteration on them."""
     entry = load_entry(relocated(request.entry))
     model_of, inputs_of, iteration_of = (

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stepscope.record.batch_size.request import Request
+from stepscope.record.batch_size.request import RunRequest
 from stepscope.record.unreplaced import time
 
 _ALIKE = 0.95  # of the largest inputs: these count as equally long
@@ -110,7 +110,7 @@ class Steps(ABC):
 
     least_memory_steps = 1
 
-    def __init__(self, request: Request, finish: Callable[[Json], object], counts: StepCounts) -> None:
+    def __init__(self, request: RunRequest, finish: Callable[[Json], object], counts: StepCounts) -> None:
         self.request = request
         self.count = 0
         self.detects = True

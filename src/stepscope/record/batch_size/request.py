@@ -21,7 +21,7 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Request:
+class RunRequest:
     """One measurement."""
 
     entry: str  # the script, or the file with the provider functions; an absolute path
@@ -44,7 +44,7 @@ class Request:
     store: str = ""  # a folder for the temporary data of this run
 
     @classmethod
-    def from_json(cls, text: str) -> Request:
+    def from_json(cls, text: str) -> RunRequest:
         facts: dict[str, Any] = json.loads(text)
         return cls(**{**facts, "effort": Effort(**facts.get("effort", {}))})
 

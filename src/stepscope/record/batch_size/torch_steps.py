@@ -24,9 +24,9 @@ from stepscope.record.batch_size.measured_steps import (
     gpu_counters,
     main_memory,
 )
-from stepscope.record.batch_size.request import Request
+from stepscope.record.batch_size.request import RunRequest
 from stepscope.record.capture_file import write_capture
-from stepscope.record.manifest import Result, Run, build_manifest
+from stepscope.record.manifest import Run, RunResult, build_manifest
 from stepscope.record.memory.allocators import CpuTable
 from stepscope.record.memory.memory_recorder import list_storages, memory_json
 from stepscope.record.memory.operator_lines import Creations, LineRanges
@@ -89,7 +89,7 @@ class CudaStepClock(StepClock):
 class RecordedSteps:
     """One capture, from the first call of a model to the file."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: RunRequest) -> None:
         assert request.capture is not None
         self.registry = ModuleRegistry()
         self.optimizers: dict[int, Any] = {}
@@ -123,7 +123,7 @@ class RecordedSteps:
         """Write the capture; the window is closed."""
         assert self._window is not None
         command = [self._request.entry, *self._request.arguments]
-        result = Result("complete", "recorded", self._steps[-1] + 1, self._steps)
+        result = RunResult("complete", "recorded", self._steps[-1] + 1, self._steps)
         manifest = build_manifest(Run(command, _RECORDING), result)
         modules = describe_registry(self.registry)
         memory = memory_json(**self._storages)
@@ -141,7 +141,7 @@ class TorchSteps(Steps):
 
     why_no_steps = WHY_NO_STEPS
 
-    def __init__(self, request: Request, finish: Callable[[Json], object]) -> None:
+    def __init__(self, request: RunRequest, finish: Callable[[Json], object]) -> None:
         counts = StepCounts()
         super().__init__(request, finish, counts)
         self.recording = RecordedSteps(request) if request.capture else None

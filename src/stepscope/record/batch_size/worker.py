@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from stepscope.base.scratch import Scratch, WriteWatch, enter, relocated
-from stepscope.record.batch_size.request import Request
+from stepscope.record.batch_size.request import RunRequest
 from stepscope.record.call_sites import LIBRARIES, is_internal
 from stepscope.record.unreplaced import time
 
@@ -145,7 +145,7 @@ def main() -> None:
         _preload(sys.argv[-1])
     _send({"ready": True, "forks": forks})
     for line in sys.stdin:
-        request = Request.from_json(line)
+        request = RunRequest.from_json(line)
         if not forks:
             _serve(request)
         _send({"status": _in_child(request)})
@@ -186,7 +186,7 @@ def _preload_jax() -> None:
 _PRELOADS = {"torch": _preload_torch, "jax": _preload_jax}
 
 
-def _in_child(request: Request) -> int:
+def _in_child(request: RunRequest) -> int:
     _wait_for_threads()
     child = os.fork()
     if child == 0:
@@ -235,7 +235,7 @@ def _sleeps(task: Path) -> bool:
         return True
 
 
-def _serve(request: Request) -> NoReturn:
+def _serve(request: RunRequest) -> NoReturn:
     """Measure in this process, write the result and leave, past all exit functions."""
 
     watches: list[WriteWatch] = []
@@ -272,7 +272,7 @@ def _write_failure(write: Callable[[Json], None], facts: Json, answers: int) -> 
         os.write(answers, json.dumps({"failed": failure}).encode() + b"\n")
 
 
-def _measure(request: Request, finish: Any) -> Json:
+def _measure(request: RunRequest, finish: Any) -> Json:
     os.chdir(relocated(request.folder))
     serve_edited(
         {

@@ -16,7 +16,7 @@ from stepscope.record.contexts import native_build as build
 from stepscope.record.contexts.context_options import NO_MODULES, ContextOptions, FlushPlan
 from stepscope.record.contexts.native_collector import NativeCollector
 from stepscope.record.contexts.python_collector import PythonCollector
-from stepscope.record.manifest import Result, Run, build_manifest
+from stepscope.record.manifest import Run, RunResult, build_manifest
 from stepscope.record.options import RecordOptions, belongs_to_parent, script_name, target_path
 from stepscope.record.patch import AfterImport
 from stepscope.record.session import Ending
@@ -130,7 +130,7 @@ class Collection:
             return PythonCollector(self.options, str(error), torch)
 
     def _manifest(self, outcome: str, message: str) -> dict[str, Any]:
-        manifest = build_manifest(self.run, Result(outcome, message, warnings=self.warnings))
+        manifest = build_manifest(self.run, RunResult(outcome, message, warnings=self.warnings))
         return manifest | {"contains": ["contexts"], "options": asdict(self.options)}
 
 
@@ -143,7 +143,7 @@ class ContextSession(Collection):
 
     def __init__(self, run: Run, path: Path, options: ContextOptions, overwrite: bool = False) -> None:
         super().__init__(run, path, options, overwrite=overwrite)
-        self.result: Result | None = None
+        self.result: RunResult | None = None
         self._has_begun = False
 
     def attach(self) -> None:
@@ -175,7 +175,7 @@ class ContextSession(Collection):
         outcome = "complete" if ending.outcome == "ended" else ending.outcome
         message = f"the run {ending.detail}; collected the contexts of the whole run"
         self.close(outcome, message)
-        self.result = Result(outcome, message, warnings=tuple(self.warnings))
+        self.result = RunResult(outcome, message, warnings=tuple(self.warnings))
 
 
 class record_contexts:

@@ -10,8 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from stepscope.errors import StepscopeError
-from stepscope.faces.terminal.commands import stepscope
-from stepscope.faces.terminal.project_options import project_options
+from stepscope.faces.terminal.commands import project_options, stepscope
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="needs tomllib")
 

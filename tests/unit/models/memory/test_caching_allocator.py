@@ -12,7 +12,12 @@ from typing import Any
 
 import pytest
 
-from stepscope.models.memory.caching_allocator import AllocatorSettings, CachingAllocator, OutOfMemory, replay
+from stepscope.models.memory.caching_allocator import (
+    AllocatorSettings,
+    CachingAllocator,
+    CapacityExceeded,
+    replay,
+)
 
 KB, MB = 1 << 10, 1 << 20
 
@@ -97,7 +102,7 @@ def test_unused_segments_are_returned_before_memory_runs_out() -> None:
     allocator.free(allocator.allocate(60 * MB))
     allocator.allocate(80 * MB)
     assert (allocator.reserved, allocator.retries) == (80 * MB, 1)
-    with pytest.raises(OutOfMemory, match="do not fit beside"):
+    with pytest.raises(CapacityExceeded, match="do not fit beside"):
         allocator.allocate(30 * MB)
 
 

@@ -59,7 +59,7 @@ def autocast_assumptions(graph: Graph) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Autocast:
+class _CpuAutocast:
     """What autocast would do to the operators of a graph's steps."""
 
     operators: ScriptOperators
@@ -93,12 +93,12 @@ class _Autocast:
         return [names.values[name] for name in longest.tolist() if spent[name]]
 
 
-def _autocast(graph: Graph, calibration: Calibration) -> _Autocast:
+def _autocast(graph: Graph, calibration: Calibration) -> _CpuAutocast:
     events = graph.trace.events
     chosen = events.text("stage").mask(*_STAGES) & np.isin(events["step"], graph.window.steps)
     operators = find_operators(graph.trace, chosen)
     ratio = np.array([_ratio(calibration, call) for call in operators.calls], np.float64)
-    return _Autocast(operators, effects_of(graph, operators, policy_of("cpu")), ratio)
+    return _CpuAutocast(operators, effects_of(graph, operators, policy_of("cpu")), ratio)
 
 
 def _ratio(calibration: Calibration, call: Operator | None) -> float:
