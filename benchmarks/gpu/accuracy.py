@@ -128,14 +128,13 @@ def _changes(device: Path) -> str:
 
 
 def _change_row(name: str, found: Sequence[Outcome], models: Sequence[str]) -> list[str]:
-    by_model = {one.model: _cell(one) for one in found}
+    by_model = {name: ", ".join(_cell(one) for one in found if one.model == name) for name in models}
     held = [one for one in found if one.held and one.error is not None]
     errors = [abs(one.error or 0.0) for one in held]
     wrong = sum(not one.right_sign for one in held)
     middle = f"{statistics.median(errors):.1%}" if errors else ""
     covered = f"{sum(one.covered for one in held)}/{len(held)}"
-    cells = [by_model.get(model, "") for model in models]
-    return [name, *cells, _mean_max(errors, 1), middle, covered, str(wrong)]
+    return [name, *by_model.values(), _mean_max(errors, 1), middle, covered, str(wrong)]
 
 
 def _cell(one: Outcome) -> str:

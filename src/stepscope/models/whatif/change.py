@@ -175,6 +175,12 @@ class Change:
             return self.on_cpu.based_on(graph, self.basis)
         return self.basis
 
+    def error_on(self, graph: Graph) -> float:
+        """The largest error of such predictions that was measured where this graph's work runs."""
+        if self.on_cpu and self.on_cpu.error is not None and on_cpu(graph):
+            return self.on_cpu.error
+        return self.error
+
     def apply(self, graph: Graph, **values: Any) -> Graph:
         """The changed graph.
 

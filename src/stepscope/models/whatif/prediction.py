@@ -257,7 +257,7 @@ class Baseline:
     def _time_with(self, requests: Sequence[Request]) -> tuple[TimePrediction, Simulation]:
         after = simulate(_changed(self.graph, requests))
         steps = [mean_ms(after), *_bounds_ms(self.graph, requests), *self._free_ms(after)]
-        published = (request.change.error for request in requests)
+        published = (request.change.error_on(self.graph) for request in requests)
         error = max(abs(self._error), self.unexplained, *published)
         within = min(steps) * (1 - error), max(steps) * (1 + error)
         return TimePrediction(mean_ms(self.simulation), steps[0], within), after
