@@ -70,14 +70,8 @@ def test_other_convolutions_are_not(calls: list[tuple[str, str, str, int]]) -> N
 @pytest.mark.parametrize(
     ("operator", "words"),
     [
-        (
-            "aten::conv2d",
-            "cudnn.allow_tf32 = True (the default) for TF32, or use torch.autocast with bfloat16 and",
-        ),
-        (
-            "aten::lstm",
-            "cudnn.allow_tf32 = True (the default) for TF32, or use torch.autocast with bfloat16.",
-        ),
+        ("aten::conv2d", "allow_tf32 = True (the default) for TF32, or use torch.autocast with bfloat16 and"),
+        ("aten::lstm", "allow_tf32 = True (the default) for TF32, or use torch.autocast with bfloat16."),
         ("aten::addmm", "torch.set_float32_matmul_precision('high')"),
     ],
 )
