@@ -121,8 +121,8 @@ def _changes(device: Path) -> str:
     return _told(
         "Changes, predicted from the FP32 captures alone, at the pace of the CPU that nothing "
         "watched: error by model. Brackets: the step without the change is not within 10 % of the "
-        "captured one, so the machine was another; these do not count. DAYDREAM: at most 13 % for "
-        "AMP and the fused optimizer.",
+        "captured one, so the machine was another; these do not count. Two numbers: measured twice. "
+        "DAYDREAM: at most 13 % for AMP and the fused optimizer.",
         table(["change", *models, "mean / greatest", "median", "in range", "wrong signs"], rows),
     )
 
@@ -166,7 +166,8 @@ def _batch_sizes(device: Path) -> str:
     ]
     return _told(
         "Batch sizes, from five of those measured, chosen as `stepscope batch` chooses them on a "
-        "GPU. SKYLINE: throughput 3.7 % (greatest 10 %), memory 0.19 % (greatest 1.1 %).",
+        "GPU. SKYLINE: throughput 3.7 % (greatest 10 %), memory 0.19 % (greatest 1.1 %). Workspaces are "
+        "predicted without a constant, but by a rule that was chosen with this U-Net in view.",
         table(head, rows),
     )
 
