@@ -166,8 +166,8 @@ def _batch_sizes(device: Path) -> str:
     ]
     return _told(
         "Batch sizes, from five of those measured, chosen as `stepscope batch` chooses them on a "
-        "GPU. SKYLINE: throughput 3.7 % (greatest 10 %), memory 0.19 % (greatest 1.1 %). Workspaces are "
-        "predicted without a constant, but by a rule that was chosen with this U-Net in view.",
+        "GPU. SKYLINE: throughput 3.7 % (greatest 10 %), memory 0.19 % (greatest 1.1 %). The rule for "
+        "workspaces was chosen with this U-Net in view.",
         table(head, rows),
     )
 
