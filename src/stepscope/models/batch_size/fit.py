@@ -238,7 +238,7 @@ def _tensors(x: Floats, y: Floats, tolerance: float) -> tuple[Piece, ...]:
     runs = _runs(x[hull], y[hull], tolerance)
     lines = [fit_line(x[hull][run], y[hull][run]) for run in runs]
     floor = Piece(float(x[0]), 0.0, float(y[0]))
-    if len(runs) > 1 and runs[0].stop == 2 and hull[1] == 1:
+    if len(runs) > 1 and runs[0].stop == 2 and hull[1] == 1 and lines[1].slope > 0:
         met = np.abs(lines[1].at(x) - y) <= tolerance * y
         if met.sum() >= _LEAST_LINE and x[0] < _meet(floor, lines[1]) < lines[1].start:
             lines[0] = floor

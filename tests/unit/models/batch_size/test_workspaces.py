@@ -38,6 +38,14 @@ def test_at_the_small_end_the_optimizer_holds_the_peak_until_the_next_stage_does
     assert not model.workspace
 
 
+@pytest.mark.parametrize("values", [(100, 90, 90, 90, 90), (90, 90, 90, 90, 100), (5, 9, 7, 9, 7), (0,) * 5])
+def test_memory_that_hardly_grows_has_a_model(values: tuple[int, ...]) -> None:
+    model = fit_peaks((1, 2, 4, 8, 16), values)
+    for batch, value in zip(model.batches, values, strict=True):
+        low, high = model.range(batch)
+        assert low - 1 <= value <= high + 1
+
+
 def test_memory_without_workspaces_is_as_certain_as_it_was() -> None:
     model = fit_peaks(BATCHES, [1 + 0.4 * batch for batch in BATCHES])
     assert model.range(64) == pytest.approx((26.6, 26.6))
