@@ -28,7 +28,6 @@ class CpuPrediction:
     basis: str = ""  # where its numbers come from, in a few words; by default as on a device
     # what has to hold, given the graph; by default the same as on a device
     assumptions: Callable[[Graph], tuple[str, ...]] | None = None
-    error: float | None = None  # the largest that was measured there; by default as on a device
 
     def based_on(self, graph: Graph, otherwise: str) -> str:
         """The basis, and how busy the machine was when it was calibrated, if it was."""
