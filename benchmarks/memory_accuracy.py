@@ -37,6 +37,8 @@ def changes(model: str) -> list[tuple[str, int, str, str]]:
     found.append(("checkpoint all blocks", BATCH, f"checkpoint:{every}", f"checkpoint:module={every}"))
     found.append(("autocast", BATCH, "autocast", "amp"))
     found.append(("stateless optimizer", BATCH, "stateless", "stateless_optimizer"))
+    if model == "gpt":  # the others take minutes to compile, and mostly call libraries
+        found.append(("compile", BATCH, "compile", "compile"))
     return found
 
 

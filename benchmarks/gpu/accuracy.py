@@ -121,21 +121,20 @@ def _changes(device: Path) -> str:
     return _told(
         "Changes, predicted from the FP32 captures alone, at the pace of the CPU that nothing "
         "watched: error by model. Brackets: the step without the change is not within 10 % of the "
-        "captured one, so the machine was another; these do not count. DAYDREAM: at most 13 % for "
-        "AMP and the fused optimizer.",
+        "captured one, so the machine was another; these do not count. Two numbers: measured twice. "
+        "DAYDREAM: at most 13 % for AMP and the fused optimizer.",
         table(["change", *models, "mean / greatest", "median", "in range", "wrong signs"], rows),
     )
 
 
 def _change_row(name: str, found: Sequence[Outcome], models: Sequence[str]) -> list[str]:
-    by_model = {one.model: _cell(one) for one in found}
+    by_model = {name: ", ".join(_cell(one) for one in found if one.model == name) for name in models}
     held = [one for one in found if one.held and one.error is not None]
     errors = [abs(one.error or 0.0) for one in held]
     wrong = sum(not one.right_sign for one in held)
     middle = f"{statistics.median(errors):.1%}" if errors else ""
     covered = f"{sum(one.covered for one in held)}/{len(held)}"
-    cells = [by_model.get(model, "") for model in models]
-    return [name, *cells, _mean_max(errors, 1), middle, covered, str(wrong)]
+    return [name, *by_model.values(), _mean_max(errors, 1), middle, covered, str(wrong)]
 
 
 def _cell(one: Outcome) -> str:
@@ -167,7 +166,8 @@ def _batch_sizes(device: Path) -> str:
     ]
     return _told(
         "Batch sizes, from five of those measured, chosen as `stepscope batch` chooses them on a "
-        "GPU. SKYLINE: throughput 3.7 % (greatest 10 %), memory 0.19 % (greatest 1.1 %).",
+        "GPU. SKYLINE: throughput 3.7 % (greatest 10 %), memory 0.19 % (greatest 1.1 %). The rule for "
+        "workspaces was chosen with this U-Net in view.",
         table(head, rows),
     )
 

@@ -52,6 +52,7 @@ TRIALS = (
     Trial("tf32", "precision", "fp32", "tf32"),
     Trial("fused_optimizer", "optimizers", "foreach", "fused"),
     Trial("cuda_graphs", "layouts", "plain", "CUDA graph"),
+    Trial("amp", "layouts", "plain", "bf16"),  # once more, of the models with images
     Trial("channels_last", "layouts", "plain", "channels_last"),
     Trial("amp channels_last", "layouts", "plain", "bf16 channels_last"),
     Trial("checkpoint", "layouts", "plain", "checkpointing"),

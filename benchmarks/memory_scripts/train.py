@@ -1,6 +1,6 @@
 """Trains a small model for a few steps: python train.py MODEL BATCH [CHANGE].
 
-CHANGE is `checkpoint:GLOB` (of module paths), `autocast` or `stateless` (SGD instead of AdamW).
+CHANGE is `checkpoint:GLOB` (of module paths), `autocast`, `compile` or `stateless` (SGD instead of AdamW).
 """
 
 import sys
@@ -125,6 +125,8 @@ def main():
     model = {"gpt": GPT, "resnet": ResNet, "lstm": LSTM}[name]()
     if change.startswith("checkpoint:"):
         recomputed(model, change.partition(":")[2])
+    if change == "compile":
+        model.compile()
     make = torch.optim.SGD if change == "stateless" else torch.optim.AdamW
     optimizer = make(model.parameters(), lr=1e-3)
     for _ in range(6):

@@ -84,7 +84,7 @@ def test_ranges_hold_what_was_measured(path):
 @pytest.mark.parametrize(
     ("change", "least", "middle", "mean"),
     [
-        ("amp (bf16)", 7, 0.07, 0.1),
+        ("amp (bf16)", 7, 0.06, 0.1),
         ("amp (fp16)", 7, 0.13, 0.14),
         ("tf32 (tf32)", 7, 0.05, 0.13),
         ("fused_optimizer (fused)", 6, 0.003, 0.003),
@@ -108,11 +108,13 @@ def test_batch_sizes_are_predicted_from_five_of_them(path):
     """SKYLINE: 0.037 and 0.0019. Memory of a U-Net jumps where cuDNN takes other workspaces."""
     found = list(batch_sizes(path.parent))
     throughput = [error for one in found for error in one.throughput]
-    memory = [error for one in found if one.model != "unet" for error in one.memory]
+    memory = [error for one in found for error in one.memory]
+    tensors = [error for one in found if one.model != "unet" for error in one.memory]
     covered = [is_inside for one in found for is_inside in one.covered]
     assert len(throughput) >= 27
     assert statistics.mean(throughput) <= 0.03
-    assert statistics.mean(memory) <= 0.007
+    assert statistics.mean(memory) <= 0.012
+    assert statistics.mean(tensors) <= 0.007
     assert statistics.mean(covered) >= 0.85
 
 

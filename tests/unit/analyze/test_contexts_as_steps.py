@@ -165,6 +165,7 @@ def test_a_kernel_stalls_over_all_contexts_that_launch_it() -> None:
     (finding,) = findings(tree)
     assert finding.rule == "stall_reasons"
     assert "wgrad stalls mainly on long_scoreboard: long_scoreboard 60%" in finding.what
+    assert "another algorithm" in finding.advice  # nothing is fused with a convolution of a library
     assert finding.gain.ms == pytest.approx(0.6 * 0.078)
     assert {place.file for place in finding.evidence} == {"net.py"}
     assert finding.step_ms == pytest.approx(0.078)

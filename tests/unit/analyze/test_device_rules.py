@@ -285,6 +285,13 @@ def test_slow_launches_of_a_runtime_without_graphs_can_be_tried_too() -> None:
     assert "CUDA graphs" not in finding.advice
 
 
+def test_ranges_of_the_recorder_are_no_places_of_slow_launches() -> None:
+    text = lines("main | 0 1000 | ProfilerStep#0", launches(10, "volta_gemm", 10, 5, 90))
+    finding = found("cpu_latency", text + "\nmain | 1 999 | stepscope.lines: /train.py:3 | cat=cpu_op")
+    assert finding is not None
+    assert not [place.name for place in finding.evidence if place.name.startswith("stepscope")]
+
+
 def test_a_program_that_replays_graphs_is_not_advised_to_use_them() -> None:
     text = lines("main | 0 1000 | ProfilerStep#0", launches(10, "volta_gemm", 10, 5, 90))
     eager, replaying = (

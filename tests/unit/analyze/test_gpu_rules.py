@@ -67,6 +67,25 @@ def test_other_convolutions_are_not(calls: list[tuple[str, str, str, int]]) -> N
     assert found("slow_convolution", steps(*calls), devices=H200) is None
 
 
+@pytest.mark.parametrize(
+    ("operator", "words"),
+    [
+        ("aten::conv2d", "allow_tf32 = True (the default) for TF32, or use torch.autocast with bfloat16 and"),
+        ("aten::lstm", "allow_tf32 = True (the default) for TF32, or use torch.autocast with bfloat16."),
+        ("aten::addmm", "torch.set_float32_matmul_precision('high')"),
+    ],
+)
+def test_cudnn_has_a_switch_of_its_own_for_tf32(operator: str, words: str) -> None:
+    name, arguments, _, us = convolution(128, 128, 9000)
+    kernel = "implicit_convolve_sgemm" if operator == name else "sgemm_128x64"
+    square = tensors([2048], [2048, 2048], [2048, 2048])
+    call = operator, arguments if operator == name else square, kernel, us
+    product = "aten::mm", tensors([4096, 4096], [4096, 4096]), "sgemm_128x64", 5000
+    finding = found("fp32_matmul", steps(call, product), devices=H200)
+    assert finding is not None
+    assert words in finding.advice
+
+
 def linear(columns: int) -> tuple[str, str, str, int]:
     return "aten::linear", tensors([4096, 768], [columns, 768]), "sgemm_128x64", 7000
 

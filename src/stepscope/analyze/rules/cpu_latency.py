@@ -172,7 +172,8 @@ def _gain(context: RuleContext, idle_ms: float, has_graphs: bool) -> Gain:
 
 def _during(context: RuleContext, gaps: Intervals) -> Rows:
     """Operators and calls that are in the gaps for most of their time; if none is, for some."""
-    rows = context.search.outermost(context.search.find(category=("cpu_op", "runtime"), on_device=False))
+    rows = context.search.find(category=("cpu_op", "runtime"), on_device=False)
+    rows = context.search.outermost(rows[~context.search.is_range(rows)])
     start, duration = context.events["start_ns"][rows], context.events["duration_ns"][rows]
     inside = gaps.within(start, start + duration)
     mostly = inside > MOSTLY * duration

@@ -6,6 +6,7 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.base.arrays import Rows
 from stepscope.errors import StepscopeError
 from stepscope.facts.summary.numbers import rounded
 from stepscope.graph import Graph
@@ -17,6 +18,7 @@ _FP32 = r"sgemm|scudnn|_f32f32_f32f32|<float, (float|\d)|, float, float,|simt_s|
 _OTHER = r"tf32|TF32|half|bf16|f16|bfloat|hmma|s1688|s16816|h884|s884|fp16|__half|double"
 _BOUND = "at most the time of these kernels: the file does not show when the CPU waits for them"
 _WORTH = 0.01  # of the step
+_OF_CUDNN = r"^aten::(\w*conv\w*|_cudnn_rnn\w*|lstm|gru|rnn_\w+)$"
 _TF32_SINCE = 8  # compute capability: Ampere
 LIBRARIES = {
     "transformers": "Set bf16=True (or tf32=True) in TrainingArguments.",
@@ -52,7 +54,7 @@ def fp32_matmul(context: RuleContext) -> Iterator[Finding]:
         f"{rounded(context.measures.calls(rows), 4)} kernels per step "
         f"({rounded(context.measures.ms(rows))} ms) compute matrix products or convolutions in "
         "FP32 on a device with tensor cores.",
-        aligning + context.advice(_advice(major), jax=_jax(major), **LIBRARIES),
+        aligning + context.advice(_advice(context, rows, major), jax=_jax(major), **LIBRARIES),
         rows,
         gain,
     )
@@ -87,7 +89,17 @@ def _saved_ms(graph: Graph, change: str) -> float:
     return (next(work) - next(work)) / 1e6 / len(graph.window.steps)
 
 
-def _advice(major: int) -> str:
+def _advice(context: RuleContext, rows: Rows, major: int) -> str:
+    """cuDNN has a switch of its own for convolutions and recurrent layers."""
+    time = context.events["duration_ns"][rows]
+    of_cudnn = context.search.within(context.search.find(_OF_CUDNN, category="cpu_op"))[rows]
+    if major >= _TF32_SINCE and time[of_cudnn].sum() > time[~of_cudnn].sum():
+        images = context.events.text("kind").mask("convolution")[rows].any()
+        layout = " and memory_format=torch.channels_last" if images else ""
+        return (
+            "Set torch.backends.cudnn.allow_tf32 = True (the default) for TF32, or use torch.autocast with "
+            f"bfloat16{layout}."
+        )
     if major >= _TF32_SINCE:
         return "Use torch.set_float32_matmul_precision('high') for TF32, or torch.autocast with bfloat16."
     return "Use torch.autocast with float16 and a GradScaler."

@@ -8,7 +8,9 @@ from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
 from stepscope.base.kernel_names import short_kernel
+from stepscope.facts.annotate.device.kernel_kinds import kind_of
 from stepscope.facts.contexts import ContextTree
+from stepscope.trace.schema import PRODUCT_KINDS
 from stepscope.trace.table import Text
 
 HOT = 0.10  # of the device time
@@ -18,6 +20,10 @@ TOP = 3  # reasons that the sentence names
 BUSY = ("selected", "not_selected")
 _LOADS = "Each block loads constants again: let blocks do more work, or fuse the kernel with its neighbors."
 _WAITS = "It waits for memory: fuse it with its neighbors, read less (16 bits), or read contiguous addresses."
+_WAITING_PRODUCT = (
+    "It waits for memory: use 16 bits or TF32, sizes that are multiples of 8, or another algorithm "
+    "(torch.backends.cudnn.benchmark = True)."
+)
 # The advice of the vendors' documents, by a part of the reason's name; "" is any other.
 ADVICE = (
     ("imc_miss", _LOADS),
@@ -75,10 +81,16 @@ def stall_reasons(context: RuleContext) -> Iterator[Finding]:
         bound = part_ns / 1e6 / context.step_count * share
         yield context.finding_in_tree(
             f"{short_kernel(kernel, 50)} stalls mainly on {reason}: {shares} of its samples.",
-            next(text for part, text in ADVICE if part in reason.lower()),
+            _advice(kernel, reason.lower()),
             np.append(_hottest(tree, nodes, reason), _longest(tree, nodes)),
             context.gains.bound(bound, "at most the stalled share of its time"),
         )
+
+
+def _advice(kernel: str, reason: str) -> str:
+    """Nothing is fused with a kernel of a library that multiplies."""
+    advice = next(text for part, text in ADVICE if part in reason)
+    return _WAITING_PRODUCT if advice == _WAITS and kind_of(kernel) in PRODUCT_KINDS else advice
 
 
 def _hot_kernels(tree: ContextTree) -> Iterator[tuple[str, Rows, float]]:

@@ -149,7 +149,7 @@ class Profile:
         memory, full = self.memory, self.reserve.when_full
         if memory is None:
             return None
-        needed = needs or (lambda batch: memory.at(batch) * full(batch))
+        needed = needs or (lambda batch: memory.least(batch) * full(batch))
         beyond = _first(lambda batch: needed(batch) > capacity)
         return _LARGEST if beyond is None else beyond - 1 or None
 

@@ -90,8 +90,8 @@ class Result:
         }
 
     def _on_device(self, batch: int) -> float:
-        """Bytes in use at the peak."""
-        return max(self.profile.memory.at(batch) - self.host_bytes, 0.0) if self.profile.memory else 0.0
+        """Bytes in use at the peak, without workspaces."""
+        return max(self.profile.memory.least(batch) - self.host_bytes, 0.0) if self.profile.memory else 0.0
 
     def reserved_range(self, batch: int) -> tuple[float, float]:
         """The least and the most bytes that PyTorch's allocator may need on a device."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from stepscope.base.arrays import Floats
 from stepscope.base.students_t import STUDENT
 from stepscope.models.batch_size.measurement import BatchPoint, scatter
 
+Number = TypeVar("Number", float, Floats)
 _NORMAL = 1.96  # for more degrees of freedom than are listed: of the normal distribution
 _TINY = 1e-9  # relative, of rounding
 _LEAST_LINE, _LEAST_POINTS = 3, 5  # points of a line that extends, and of pieces
@@ -33,6 +35,10 @@ class Piece:
     start: float
     slope: float
     intercept: float  # at batch size 0
+
+    def at(self, batch: Number) -> Number:
+        """The value at a batch size."""
+        return self.slope * batch + self.intercept
 
     def first_with(self, rate: float, low: int) -> int | None:
         """The first whole batch size from `low` on with at most 1 / `rate` a sample, if any."""
@@ -52,7 +58,7 @@ class Model:
     noise: float  # standard deviation of one of the values
     freedom: int  # degrees of freedom that the noise was estimated with
     own_error: float | None = None  # relative error on a point held back; None where none was
-    workspaces: bool = False  # whether slopes fall: workspaces come and go with the size
+    tensors: tuple[Piece, ...] = ()  # the same without workspaces, where sizes take some
 
     @property
     def slope(self) -> float:
@@ -77,8 +83,19 @@ class Model:
 
     def at(self, batch: float) -> float:
         """The value at a batch size."""
-        piece = [piece for piece in self.pieces if piece.start <= batch] or [self.pieces[0]]
-        return piece[-1].slope * batch + piece[-1].intercept
+        return _value(self.pieces, batch)
+
+    def least(self, batch: float) -> float:
+        """The same without workspaces: a library asks for less where memory is short."""
+        return _value(self.tensors or self.pieces, batch)
+
+    @property
+    def workspace(self) -> float:
+        """The most that was seen of what a measured size takes beyond its tensors."""
+        return max(self._workspaces(), default=0.0) if self.tensors else 0.0
+
+    def _workspaces(self) -> list[float]:
+        return [value - self.least(batch) for batch, value in zip(self.batches, self.values, strict=True)]
 
     def first_with(self, rate: float) -> int | None:
         """The smallest whole batch size at which it is at most 1 / `rate` a sample, if any."""
@@ -95,10 +112,15 @@ class Model:
         value = self.at(batch)
         half = max(self._band(batch), (self.own_error or 0.0) * abs(value))
         low, high = (value, value) if self.linear else convex_range(self.batches, self.values, batch)
-        if self.workspaces and self.batches[0] <= batch <= self.batches[-1]:
-            least, most = workspace_range(self.batches, self.values, batch)
-            low, high = min(low, least), max(high, most)
+        if self.tensors and self.batches[0] <= batch <= self.batches[-1]:
+            low, high = min(low, self.least(batch)), max(high, self._most(batch))
         return max(0.0, min(value - half, low)), max(value + half, high)
+
+    def _most(self, batch: float) -> float:
+        """With the largest workspace: they grow in proportion, and further than was seen."""
+        pairs = zip(self._workspaces(), self.batches, strict=True)
+        a_sample = max(extra / size for extra, size in pairs)
+        return self.least(batch) + min(a_sample * batch, _MOST_WORKSPACE * self.workspace)
 
     @property
     def has_certain_slope(self) -> bool:
@@ -183,27 +205,62 @@ def fit_peaks(batches: Sequence[float], values: Sequence[float], tolerance: floa
     """Memory: a line, or several where the peak moves to another place in the step.
 
     Each place in the step holds a constant and so much a sample; the peak is the greatest of them,
-    so its slope can only grow. Memory has no noise but for sizes that are rounded up: where one
-    line misses by more than `tolerance`, the greater of the lines on either side holds between two
-    points, and the chord where slopes fall.
+    so its slope can only grow. What a size takes beyond that are workspaces: libraries choose
+    algorithms by size, and ask for less where memory is short. Other sizes are taken to use that of
+    the next smaller measured one.
+
+    Memory has no noise but for sizes that are rounded up, within `tolerance`.
     """
     x, y = _by_batch(batches, values)
     straight = _model((fit_line(x, y),), x, y, None, None)
     if straight.residual() <= tolerance or len(x) < 3:
         return straight
-    pieces = [fit_line(x[run], y[run]) for run in _runs(x, y, tolerance)]
-    if all(left.slope < right.slope for left, right in pairwise(pieces)):
-        return _model(_greatest(pieces), x, y, None, None)
+    tensors = _tensors(x, y, tolerance)
+    extra = y - [_value(tensors, batch) for batch in x]
+    if (extra <= tolerance * y).all():
+        return _model(tensors, x, y, None, None)
     if len(x) < _LEAST_POINTS:
         return straight
-    return replace(_model(_chords(x, y), x, y, None, None), workspaces=True)
+    return replace(_model(_with_workspaces(tensors, x, extra), x, y, None, None), tensors=tensors)
+
+
+def _tensors(x: Floats, y: Floats, tolerance: float) -> tuple[Piece, ...]:
+    """The greatest convex function below the points, as lines.
+
+    From the smallest size to the next a peak that does not grow with the batch, as the optimizer's,
+    goes over into a line that three points make.
+    """
+    hull = [0]
+    for place in range(1, len(x)):
+        while len(hull) > 1 and _slope(x, y, hull[-2], hull[-1]) >= _slope(x, y, hull[-2], place):
+            hull.pop()
+        hull.append(place)
+    runs = _runs(x[hull], y[hull], tolerance)
+    lines = [fit_line(x[hull][run], y[hull][run]) for run in runs]
+    floor = Piece(float(x[0]), 0.0, float(y[0]))
+    if len(runs) > 1 and runs[0].stop == 2 and hull[1] == 1 and lines[1].slope > 0:
+        met = np.abs(lines[1].at(x) - y) <= tolerance * y
+        if met.sum() >= _LEAST_LINE and x[0] < _meet(floor, lines[1]) < lines[1].start:
+            lines[0] = floor
+    return _greatest(lines)
+
+
+def _with_workspaces(tensors: Sequence[Piece], x: Floats, extra: Floats) -> tuple[Piece, ...]:
+    """Lines of which each goes on with the workspace of the measured size at which it begins."""
+    starts = sorted({*x.tolist(), *(piece.start for piece in tensors)})
+    lines = [[piece for piece in tensors if piece.start <= start][-1] for start in starts]
+    taken = np.maximum(extra, 0)[np.searchsorted(x, starts, side="right") - 1]
+    return tuple(
+        Piece(start, line.slope, line.intercept + float(workspace))
+        for start, line, workspace in zip(starts, lines, taken, strict=True)
+    )
 
 
 def _greatest(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     """The greater of neighboring lines: of two points that lie on different ones, the line through
     both is none of the step's, and goes where its neighbors meet between the points."""
     kept = list(pieces[:1])
-    for piece, following in zip(pieces[1:], [*pieces[2:], None], strict=True):
+    for piece, following in zip(pieces[1:], [*pieces[2:], None], strict=False):
         if following and piece.start < _meet(kept[-1], following) < following.start:
             continue
         kept.append(replace(piece, start=max(_meet(kept[-1], piece), kept[-1].start)))
@@ -212,11 +269,6 @@ def _greatest(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
 
 def _meet(left: Piece, right: Piece) -> float:
     return (left.intercept - right.intercept) / (right.slope - left.slope)
-
-
-def _chords(x: Floats, y: Floats) -> tuple[Piece, ...]:
-    """From point to point, where slopes fall: another workspace or kernel is chosen by size."""
-    return tuple(fit_line(x[place : place + 2], y[place : place + 2]) for place in range(len(x) - 1))
 
 
 def convex_range(batches: Sequence[float], values: Sequence[float], batch: float) -> tuple[float, float]:
@@ -247,25 +299,9 @@ def convex_range(batches: Sequence[float], values: Sequence[float], batch: float
     return min(lines, chord), max(lines, chord)
 
 
-def workspace_range(batches: Sequence[float], values: Sequence[float], batch: float) -> tuple[float, float]:
-    """Where memory may lie whose workspaces come and go: from none to the most that was seen.
-
-    Without workspaces it is convex, so what lies above the points' lower hull is one. It grows with
-    the batch size, and a larger one of twice its size may be taken at most.
-
-    Example:
-        >>> workspace_range([1, 2, 4, 8], [2, 3, 9, 9], 6)  # the hull is 1 + x; at 4 there are 4 more
-        (7.0, 13.0)
-    """
-    x, y = np.asarray(batches, float), np.asarray(values, float)
-    hull = [0]
-    for place in range(1, len(x)):
-        while len(hull) > 1 and _slope(x, y, hull[-2], hull[-1]) >= _slope(x, y, hull[-2], place):
-            hull.pop()
-        hull.append(place)
-    least = float(np.interp(batch, x[hull], y[hull]))
-    above = y - np.interp(x, x[hull], y[hull])
-    return least, least + float(min((above / x).max() * batch, _MOST_WORKSPACE * above.max()))
+def _value(pieces: Sequence[Piece], batch: float) -> float:
+    piece = [piece for piece in pieces if piece.start <= batch] or [pieces[0]]
+    return piece[-1].at(batch)
 
 
 def _slope(x: Floats, y: Floats, left: int, right: int) -> float:
@@ -346,7 +382,12 @@ def time_warnings(time: Model, points: Sequence[BatchPoint]) -> list[str]:
 def memory_warnings(memory: Model) -> list[str]:
     """Sentences about where the points contradict the model of memory."""
     notes = []
-    if not memory.linear:
+    if memory.tensors:
+        notes.append(
+            f"some batch sizes take up to {memory.workspace / 2**30:.3g} GiB more than tensors need "
+            "(workspaces of kernels); others are predicted with that of the next smaller size measured"
+        )
+    elif not memory.linear:
         notes.append(
             "the memory peak moves to another place in the step from batch size "
             f"{memory.pieces[-1].start:.0f} on; predictions use the segment of their batch size"

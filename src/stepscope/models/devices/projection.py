@@ -30,7 +30,7 @@ from stepscope.models.devices.device_work import (
 )
 from stepscope.models.whatif.changes.batch_size import batch_size
 from stepscope.models.whatif.changes.ddp import CHANGE as DDP
-from stepscope.models.whatif.changes.faster_gpu import faster_gpu
+from stepscope.models.whatif.changes.faster_gpu import HOST_ERROR, faster_gpu
 from stepscope.models.whatif.parts.kernel_times import SCALING_ERROR
 from stepscope.read import read
 
@@ -43,7 +43,8 @@ class MeasuredKernels:
     sentence = (
         "Each measured kernel is scaled by the peak rates of both devices; CPU times stay. "
         "The range is the largest error between two real devices: kernels took up to "
-        f"{SCALING_ERROR} times as long or as short as predicted."
+        f"{SCALING_ERROR} times as long or as short as predicted; and the CPU of another machine, "
+        f"{HOST_ERROR} times."
     )
 
     def __init__(self, graph: Graph, recorded_batch: int, profile: Profile) -> None:

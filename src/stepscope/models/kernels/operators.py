@@ -84,7 +84,9 @@ ATTENTION = ("scaled_dot_product_attention",)
 
 def _matrix_products(call: Operator, sizes: list[Size]) -> list[Product]:
     places = _PRODUCTS[call.name]
-    left, right = (sizes[place] for place in places if place < len(sizes))
+    if max(places) >= len(sizes):
+        return []
+    left, right = (sizes[place] for place in places)
     if call.name == "linear":
         return [Product(prod(left[:-1]), right[0], left[-1], lines=(right[0], left[-1]))]
     if len(left) < 2 or len(right) < 2:

@@ -96,6 +96,7 @@ class Change:
         low, high: parameters under which it gains least and most, for the range.
         error: the largest relative error of such predictions that was measured, 0 if none was.
         error_source: where that error was published; `OURS` for docs/evidence/accuracy.md.
+        error_of: a smaller error, given the graph, where more is known.
         on_cpu: how it is predicted where the CPU does the work, if the machine's calibration
             matters then.
         ranked: whether `--all` tries it: not if it needs parameters or cannot gain.
@@ -119,6 +120,7 @@ class Change:
     high: Mapping[str, Any] = field(default_factory=dict)
     error: float = 0.0
     error_source: str = ""
+    error_of: Callable[[Graph], float] | None = None
     on_cpu: CpuPrediction | None = None
     ranked: bool = True
     one_rank: bool = False
@@ -174,6 +176,10 @@ class Change:
         if self.on_cpu and on_cpu(graph):
             return self.on_cpu.based_on(graph, self.basis)
         return self.basis
+
+    def error_on(self, graph: Graph) -> float:
+        """The largest error of such predictions for a graph like this."""
+        return self.error_of(graph) if self.error_of else self.error
 
     def apply(self, graph: Graph, **values: Any) -> Graph:
         """The changed graph.

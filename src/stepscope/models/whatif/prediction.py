@@ -58,6 +58,7 @@ _ONE_STEP = (
     "one step alone counts until its device work ends; if the next step does not "
     "wait for that, steps take {before:.3g} ms, and {after:.3g} ms with the change"
 )
+_SINGLE = "one step was recorded, and others take as long"
 _ALWAYS = "unchanged work takes as long as it did, even if it overlaps with different work"
 _ALIKE = "other ranks change in the same way"
 _TOGETHER = (
@@ -257,7 +258,7 @@ class Baseline:
     def _time_with(self, requests: Sequence[Request]) -> tuple[TimePrediction, Simulation]:
         after = simulate(_changed(self.graph, requests))
         steps = [mean_ms(after), *_bounds_ms(self.graph, requests), *self._free_ms(after)]
-        published = (request.change.error for request in requests)
+        published = (request.change.error_on(self.graph) for request in requests)
         error = max(abs(self._error), self.unexplained, *published)
         within = min(steps) * (1 - error), max(steps) * (1 + error)
         return TimePrediction(mean_ms(self.simulation), steps[0], within), after
@@ -269,7 +270,7 @@ class Baseline:
         before_ms, after_ms = overlapping_ms(self.simulation), overlapping_ms(after)
         shorter = before_ms < mean_ms(self.simulation) * (1 - _LEAST_OVERLAP)
         shorter |= after_ms < mean_ms(after) * (1 - _LEAST_OVERLAP)
-        return [_ONE_STEP.format(before=before_ms, after=after_ms)] if shorter else []
+        return [_ONE_STEP.format(before=before_ms, after=after_ms) if shorter else _SINGLE]
 
     @cached_property
     def _waits_for_room(self) -> bool:

@@ -41,8 +41,9 @@ def test_parameters_have_types_defaults_and_meanings(pane: Pane) -> None:
             "name": "estimate",
             "type": "str",
             "default": "typical",
-            "meaning": "`typical`; `low` or `high` if kernels take 1.6 times as long or as short, "
-            "which is the largest error that was measured.",
+            "meaning": "`typical`; `low` or `high` if device work takes 1.6 times as long or as short, "
+            "the largest error that was measured, and the CPU of the other machine 1.5 times; in `high` "
+            "FP32 products run in TF32 where only the new device offers it.",
         },
     ]
 

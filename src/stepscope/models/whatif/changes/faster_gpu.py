@@ -1,5 +1,6 @@
 """`faster_gpu`: the same step on another device, products by their sizes, the rest by both rooflines."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -18,7 +19,8 @@ from stepscope.models.whatif.parts.step_work import StepWork, step_work
 
 _PREFERRED = "H100"
 _FASTER = 0.99  # of the kernels' time; chosen: a device that takes less counts as faster
-_LONGER = {"typical": 1.0, "low": SCALING_ERROR, "high": 1 / SCALING_ERROR}
+HOST_ERROR = 1.5  # as slow or fast as the CPU of another machine may be: DLRM on two with an H200, 1.48
+_GAINS = {"typical": 0, "low": -1, "high": 1}  # exponents of both errors
 
 
 def faster_gpu(graph: Graph, to: str = "", estimate: str = "typical") -> Graph:
@@ -32,18 +34,24 @@ def faster_gpu(graph: Graph, to: str = "", estimate: str = "typical") -> Graph:
 
     Args:
         to: a device of `data/gpus.json`; by default H100, or the next one that is faster.
-        estimate: `typical`; `low` or `high` if kernels take 1.6 times as long or as short, which is
-            the largest error that was measured.
+        estimate: `typical`; `low` or `high` if device work takes 1.6 times as long or as short, the
+            largest error that was measured, and the CPU of the other machine 1.5 times; in `high`
+            FP32 products run in TF32 where only the new device offers it.
     """
-    if estimate not in _LONGER:
+    if estimate not in _GAINS:
         raise ChangeError(f"faster_gpu: expected estimate=low, typical or high, found {estimate!r}")
     if not graph.on_device.any():
         raise ChangeError("faster_gpu: these steps have no device work")
     old = _rates(str(device_of(graph).get("name", "")))
-    time = kernels_on_ns(graph, old, _rates(to) if to else _faster(graph, old))
+    new = _rates(to) if to else _faster(graph, old)
+    gains = _GAINS[estimate]
+    time = kernels_on_ns(graph, old, new, gains > 0)
     kernels = ~np.isnan(time)
-    before = np.maximum(graph.tasks["duration_ns"][kernels], 1)
-    return scale(graph, kernels, time[kernels] * _LONGER[estimate] / before)
+    graph = scale(graph, kernels, time[kernels] / np.maximum(graph.tasks["duration_ns"][kernels], 1))
+    if not gains:
+        return graph
+    graph = scale(graph, graph.on_device, SCALING_ERROR**-gains)
+    return scale(graph, ~graph.on_device, HOST_ERROR**-gains, gaps=True)
 
 
 def choose_faster(graph: Graph) -> dict[str, str]:
@@ -75,8 +83,11 @@ def _rates(name: str) -> Rates:
     return found
 
 
-def kernels_on_ns(graph: Graph, old: Rates, new: Rates) -> Floats:
+def kernels_on_ns(graph: Graph, old: Rates, new: Rates, tf32: bool = False) -> Floats:
     """Duration of each kernel on another device, ns, shape (tasks,); nan for other tasks.
+
+    Args:
+        tf32: whether FP32 products run in TF32 where only the new device offers it.
 
     Between two NVIDIA GPUs a product of known sizes takes as much longer or shorter as products of
     its sizes are predicted to; every other kernel scales by peak rates.
@@ -89,14 +100,16 @@ def kernels_on_ns(graph: Graph, old: Rates, new: Rates) -> Floats:
     if before is None or after is None:
         return time
     work = graph.once(step_work)
-    ratio = np.append(_ratios(graph, work, before, after), np.nan)[work.of_task]
+    precisions = precisions_of_operators(graph, work)
+    if tf32 and TF32 in after.flops and TF32 not in before.flops:
+        precisions = [TF32 if precision == SINGLE else precision for precision in precisions]
+    ratio = np.append(_ratios(work, precisions, before, after, graph), np.nan)[work.of_task]
     known = work.replaced & ~np.isnan(ratio) & ~np.isnan(time)
     return np.where(known, graph.tasks["duration_ns"] * ratio, time)
 
 
-def _ratios(graph: Graph, work: StepWork, old: Gpu, new: Gpu) -> Floats:
+def _ratios(work: StepWork, precisions: Sequence[str], old: Gpu, new: Gpu, graph: Graph) -> Floats:
     """The time of each operator's products on the new device over that on the old one; nan if unknown."""
-    precisions = precisions_of_operators(graph, work)
     result = np.full(len(precisions), np.nan)
     ratios: dict[tuple[str, str], float] = {}  # sizes repeat from layer to layer and step to step
     for row in np.flatnonzero(work.product_ns > 0).tolist():
@@ -133,8 +146,9 @@ CHANGE = Change(
     group="Compute",
     basis="the data sheets of both devices, and measurements of others on GPUs",
     assumptions=(
-        "kernels gain what the peak rates of both devices suggest; CPU times do not change",
-        "copies and collectives take as long as they did",
+        "kernels gain what the peak rates of both devices suggest",
+        "CPU times do not change: in another machine they may be 1.5 times as long or as short",
+        "copies and collectives take as long as they did, and FP32 products stay in FP32",
     ),
     low={"estimate": "low"},
     high={"estimate": "high"},

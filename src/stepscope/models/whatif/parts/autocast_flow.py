@@ -36,7 +36,6 @@ class Effect:
     half: bool = False  # whether it computes in 16 bits
     down: tuple[int, ...] = ()  # elements of each input that is cast to 16 bits
     up: tuple[int, ...] = ()  # elements of each input that is cast to FP32
-    mixed: bool = False  # whether it adds a value in 16 bits to one in FP32
 
 
 @dataclass(frozen=True)
@@ -74,8 +73,7 @@ class _SizeFlow:
             inputs = [self.made.get(n, self.last) for n in wide]
             if _is_sum(call, wide):
                 inputs[1] = self.sums.get(wide[1], inputs[1])
-            mixed = any(inputs) and _is_sum(call, wide)
-            effect = Effect(bool(wide) and all(inputs), mixed=mixed)
+            effect = Effect(bool(wide) and all(inputs))
         self._remember(call, wide, effect.half)
         return effect
 

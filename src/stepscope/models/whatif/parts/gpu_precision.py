@@ -48,7 +48,6 @@ _SIXTEEN_BITS = (("c10::BFloat16",), ("c10::Half",))
 _LAYOUTS = re.compile("conv|norm")  # operators whose time depends on the layout of images
 NORMS = ("batch_norm", "cudnn_batch_norm_backward", "native_batch_norm_backward")
 _NATIVE_NORM = 1.2  # of FP32's time: batch norm leaves cuDNN in bfloat16; ResNet-50, U-Net on an H200
-_MIXED_SUM = 10 / 12  # of the bytes: one of two values read is in 16 bits
 
 
 def precise_gpu(graph: Graph) -> Gpu | None:
@@ -246,10 +245,10 @@ class _Autocast:
         )
 
     def _by_size(self, row: int) -> Kernels:
-        work, call, effect = self.work, self.work.call(row), self.effects[row]
+        work, call = self.work, self.work.call(row)
         recorded, other = float(work.product_ns[row]), float(work.other_ns[row])
         if call is None or not self._computes_in_half(row):
-            return Kernels(recorded, self._moving_ns(row, _MIXED_SUM) if effect.mixed else other)
+            return Kernels(recorded, other)
         if call.name in NORMS and CHANNELS_LAST in self.settings:
             return Kernels(recorded, min(other, norm_ns(call, HALF, self.rate)))
         if call.name in NORMS and self.bfloat:
