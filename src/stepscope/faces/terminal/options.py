@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _RECORDING = re.compile(r"\.(stepscope|json|pb|sqlite|nsys-rep|pickle)(\.gz|\.zst)?$")
-_ANSWERS = {"as_json": "--json", "svg": "--svg", "html": "--html"}
+_ANSWERS = {"as_json": "--json", "svg": "--svg", "html": "--html", "ncu": "--ncu"}
 
 
 def keeps_recorded_times(command: Command) -> Command:
