@@ -16,7 +16,12 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   const gutter = new Gutter(media);
   const status = new Status();
   const measured = new Set<string>(); // files with a button that opens the panel
-  const panel = new Panel(media, () => client, new BatchSize(() => client));
+  const panel = new Panel(
+    media,
+    () => client,
+    new BatchSize(() => client),
+    (lines) => gutter.explore(lines),
+  );
 
   const begin = async (before: Promise<unknown> | undefined) => {
     await before?.catch(() => undefined); // one after the other, or the first is never ended

@@ -1,5 +1,6 @@
 import { readElement } from "./element";
 import type { BatchAnswer, BatchProfile, DevicesAnswer, DevicesReply } from "./batch_types";
+import type { LineShare } from "../model/costs";
 
 /** Which devices to predict, and how many of them train together. */
 export interface DevicesWanted {
@@ -23,6 +24,8 @@ export interface BatchHost {
   reveal(file: string, line: number): void;
   /** Mark a line as long as the pointer is over what it costs; null for none. */
   highlight(file: string | null, line: number): void;
+  /** Mark only these lines in the gutter, those of the module that is explored; null for all. */
+  explore(lines: LineShare[] | null): void;
   /** Called when there is something new to ask for. */
   onChanged(act: () => void): void;
   /** Called with the line that the cursor of the editor is on. */
@@ -71,6 +74,10 @@ export class EditorHost implements BatchHost {
 
   highlight(file: string | null, line: number): void {
     this.editor.postMessage({ kind: "highlight", file, line });
+  }
+
+  explore(lines: LineShare[] | null): void {
+    this.editor.postMessage({ kind: "explore", lines });
   }
 
   onChanged(act: () => void): void {
@@ -131,6 +138,7 @@ export class FileHost implements BatchHost {
 
   reveal(): void {}
   highlight(): void {}
+  explore(): void {}
   onChanged(): void {}
   onLine(): void {}
 }

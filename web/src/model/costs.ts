@@ -25,6 +25,24 @@ export function follow(root: CostNode, trail: readonly string[]): CostNode[] {
   return nodes;
 }
 
+/** A line, and how much of a module's time it takes, 0 to 1. */
+export interface LineShare {
+  file: string;
+  line: number; // as measured, from 1
+  share: number;
+}
+
+/** A module's time by the lines that call what is directly inside it. */
+export function lineShares(node: CostNode): LineShare[] {
+  const lines = new Map<string, LineShare>();
+  for (const { file, line, ms } of node.children) {
+    if (!file || !line) continue;
+    const before = lines.get(`${file}:${line}`)?.share ?? 0;
+    lines.set(`${file}:${line}`, { file, line, share: before + ms / (node.ms || 1) });
+  }
+  return [...lines.values()];
+}
+
 /** What tells a node from its siblings; operators of one name may stand on several lines. */
 export function keyOf(node: CostNode): string {
   return `${node.kind}:${node.name}:${node.line ?? ""}`;

@@ -36,7 +36,7 @@ def profile_hottest(summary: Summary) -> None:
     """
     command = ncu_command(hottest_kernels(summary), summary.capture)
     folder = Path(summary.capture.get("cwd") or ".")
-    away = folder not in (Path("."), Path.cwd())
+    away = folder not in (Path(), Path.cwd())
     click.echo(f"cd {shlex.quote(str(folder))} && {shlex.join(command)}" if away else shlex.join(command))
     if _SCRIPT in command:
         click.echo(f"! the trace does not name the script: replace {_SCRIPT}", err=True)

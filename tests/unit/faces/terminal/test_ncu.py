@@ -50,7 +50,8 @@ def _run(*arguments: str) -> Result:
 def test_kernels_without_copies_and_collectives_hottest_first(tmp_path: Path) -> None:
     done = _run(_trace(tmp_path), "--ncu")
     words = shlex.split(done.stdout)
-    assert words[words.index("--kernel-name") + 1] == "regex:ampere_sgemm_128x64_tn|native.*fill_kernel.*Fill.*float"
+    pattern = words[words.index("--kernel-name") + 1]
+    assert pattern == "regex:ampere_sgemm_128x64_tn|native.*fill_kernel.*Fill.*float"
     assert words[words.index("--launch-count") + 1] == "3"  # of one step
     assert words[-2:] == ["python", "YOUR_SCRIPT.py"]
     assert done.stderr.endswith("! the trace does not name the script: replace YOUR_SCRIPT.py\n")
