@@ -4,6 +4,7 @@ import { BatchSize } from "./batch_size";
 import { Gutter } from "./gutter";
 import { CANCEL, MARKS, MEASURE, Marks, REMEMBER, Remember, STATE, State } from "./messages";
 import { Panel } from "./panel";
+import { Recordings } from "./recording";
 import { startServer } from "./server";
 import { Status } from "./status";
 
@@ -66,6 +67,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     context.subscriptions.push(vscode.commands.registerCommand(`stepscope.${name}`, run));
   }
   context.subscriptions.push(
+    Recordings.register(),
     log,
     gutter,
     status,

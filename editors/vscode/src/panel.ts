@@ -145,7 +145,7 @@ export class Panel implements vscode.Disposable {
 }
 
 /** Show a line; the panel keeps the focus, so that a double click and the keyboard go on there. */
-async function reveal(file: string, line: number): Promise<void> {
+export async function reveal(file: string, line: number): Promise<void> {
   const document = await vscode.workspace.openTextDocument(vscode.Uri.file(file));
   const place = new vscode.Range(line - 1, 0, line - 1, 0);
   const editor = await vscode.window.showTextDocument(document, {

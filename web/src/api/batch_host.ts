@@ -1,5 +1,6 @@
 import { readElement } from "./element";
 import type { BatchAnswer, BatchProfile, DevicesAnswer, DevicesReply } from "./batch_types";
+import { editorAround, openLine } from "./editor";
 import type { LineShare } from "../model/costs";
 
 /** Which devices to predict, and how many of them train together. */
@@ -32,11 +33,6 @@ export interface BatchHost {
   onLine(act: (file: string, line: number) => void): void;
 }
 
-interface Editor {
-  postMessage(message: object): void;
-}
-declare function acquireVsCodeApi(): Editor;
-
 type FromEditor =
   | { kind: "changed" }
   | { kind: "line"; file: string; line: number }
@@ -46,7 +42,7 @@ type FromEditor =
 export class EditorHost implements BatchHost {
   readonly edits = true;
   readonly knowsDevices = true;
-  private readonly editor = acquireVsCodeApi();
+  private readonly editor = editorAround()!;
   private readonly waiting = new Map<number, (message: FromEditor & { kind: "answer" }) => void>();
   private changed: () => void = () => undefined;
   private line: (file: string, line: number) => void = () => undefined;
@@ -69,7 +65,7 @@ export class EditorHost implements BatchHost {
   }
 
   reveal(file: string, line: number): void {
-    this.editor.postMessage({ kind: "reveal", file, line });
+    openLine(file, line);
   }
 
   highlight(file: string | null, line: number): void {
