@@ -50,7 +50,9 @@ def test_a_box_of_a_recordings_flame_graph_leads_to_its_line(editor: Any) -> Non
     try:
         page = editor.panel  # the only web page that is open
         page.locator("#tab-flame").click()
-        page.locator(".flame-frame").click(position={"x": 300, "y": 30})
+        boxes = page.locator(".flame-frame")
+        for _ in ("main", "step", "forward"):
+            boxes.press("ArrowDown")
         editor.look("recording")
         page.locator(".flame-chosen .chip", has_text="train.py:12").click()
         expect(editor.page.locator(".line-numbers.active-line-number")).to_have_text("12")
