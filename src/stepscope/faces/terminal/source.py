@@ -138,7 +138,10 @@ def takes_file(command: Command) -> Command:
 
     @click.argument("file", type=NamedPath())
     @click.option(
-        "--model", metavar="JSON", type=NamedPath(), help="Model tree, for a trace that names no modules."
+        "--model",
+        metavar="FILE",
+        type=NamedPath(),
+        help="Model tree (JSON or .onnx), for a trace that names no modules.",
     )
     @keeps_recorded_times
     @chooses_step_range
