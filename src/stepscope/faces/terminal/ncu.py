@@ -40,6 +40,8 @@ def profile_hottest(summary: Summary) -> None:
     click.echo(f"cd {shlex.quote(str(folder))} && {shlex.join(command)}" if away else shlex.join(command))
     if _SCRIPT in command:
         click.echo(f"! the trace does not name the script: replace {_SCRIPT}", err=True)
+    elif summary.world_size > 1:
+        click.echo(f"! of a job of {summary.world_size} ranks: let its launcher start this command", err=True)
     elif shutil.which("ncu") and folder.is_dir() and sys.stdin.isatty():
         click.confirm("run it now?", abort=True, err=True)
         sys.exit(subprocess.call(command, cwd=folder))
@@ -68,6 +70,7 @@ def ncu_command(kernels: Sequence[Kernel], capture: Mapping[str, Any]) -> list[s
         capture: manifest of the recording, with the script's `command` and the steps before it.
     """
     script = [str(word) for word in capture.get("command") or (_SCRIPT,)]
+    name = next(word for word in script if word != "-m")
     per_step = max(round(sum(kernel.count for kernel in kernels)), 1)
     before = min(capture.get("steps_recorded") or (1,))
     patterns = dict.fromkeys(name_pattern(kernel.name) for kernel in kernels)
@@ -77,7 +80,7 @@ def ncu_command(kernels: Sequence[Kernel], capture: Mapping[str, Any]) -> list[s
         "--kernel-name": f"regex:{'|'.join(patterns)}",
         "--launch-skip": str(before * per_step),
         "--launch-count": str(per_step),
-        "--export": f"{Path(script[0]).stem}.hottest",
+        "--export": f"{Path(name).stem}.hottest",
     }
     return ["ncu", *(word for option in options.items() for word in option), "python", *script]
 

@@ -58,10 +58,11 @@ def test_kernels_without_copies_and_collectives_hottest_first(tmp_path: Path) ->
 
 
 def test_a_capture_names_its_script_and_the_steps_before_the_first_recorded_one() -> None:
-    words = ncu_command([], {"command": ["a b/train.py", "--lr", "1"], "steps_recorded": [5, 6]})
-    assert words[-4:] == ["python", "a b/train.py", "--lr", "1"]
-    assert words[words.index("--launch-skip") + 1] == "5"
-    assert words[words.index("--export") + 1] == "train.hottest"
+    for script in (["a b/train.py", "--lr", "1"], ["-m", "train", "--lr", "1"]):
+        words = ncu_command([], {"command": script, "steps_recorded": [5, 6]})
+        assert words[-len(script) - 1 :] == ["python", *script]
+        assert words[words.index("--launch-skip") + 1] == "5"
+        assert words[words.index("--export") + 1] == "train.hottest"
 
 
 @pytest.mark.parametrize(
@@ -107,6 +108,7 @@ def test_where_ncu_is_installed_the_command_runs_once_the_user_agrees(
 class _Summary:
     def __init__(self, folder: Path) -> None:
         self.capture = {"command": ["t.py"], "cwd": str(folder)}
+        self.world_size = 1
 
 
 class _Terminal:
