@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { BatchHost } from "../src/api/batch_host";
+import type { BatchHost, LineShare } from "../src/api/batch_host";
 import type {
   BatchAnswer,
   BatchProfile,
@@ -9,7 +9,6 @@ import type {
   Point,
   Prediction,
 } from "../src/api/batch_types";
-import type { LineShare } from "../src/model/costs";
 import { BatchStore } from "../src/state/batch";
 
 const CURVE = [8, 16, 32, 64].map((batch) => ({ batch }) as Prediction);

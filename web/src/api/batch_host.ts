@@ -1,13 +1,19 @@
 import { readElement } from "./element";
 import type { BatchAnswer, BatchProfile, DevicesAnswer, DevicesReply } from "./batch_types";
 import { editorAround, openLine } from "./editor";
-import type { LineShare } from "../model/costs";
 
 /** Which devices to predict, and how many of them train together. */
 export interface DevicesWanted {
   on: string;
   ranks: number;
   bandwidth: number;
+}
+
+/** A line, and how much of a module's time it takes, 0 to 1. */
+export interface LineShare {
+  file: string;
+  line: number; // as measured, from 1
+  share: number;
 }
 
 /** Where the page about batch sizes lives: beside a file in an editor, or in a file of its own. */

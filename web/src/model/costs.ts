@@ -1,3 +1,4 @@
+import type { LineShare } from "../api/batch_host";
 import type { CostNode } from "../api/batch_types";
 
 export type Metric = "time" | "memory";
@@ -23,13 +24,6 @@ export function follow(root: CostNode, trail: readonly string[]): CostNode[] {
     nodes.push(next);
   }
   return nodes;
-}
-
-/** A line, and how much of a module's time it takes, 0 to 1. */
-export interface LineShare {
-  file: string;
-  line: number; // as measured, from 1
-  share: number;
 }
 
 /** A module's time by the lines that call what is directly inside it. */
