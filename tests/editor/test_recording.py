@@ -41,12 +41,7 @@ def _write_recording(script: Path) -> str:
 
 
 def test_a_box_of_a_recordings_flame_graph_leads_to_its_line(editor: Any) -> None:
-    name = _write_recording(editor.file)
-    editor.press("Control+p")
-    search = editor.page.locator(".quick-input-widget")
-    search.locator("input.input").fill(name)
-    search.locator(".monaco-list-row.focused", has_text=name).wait_for()
-    editor.press("Enter")
+    editor.show(_write_recording(editor.file))
     try:
         page = editor.panel  # the only web page that is open
         page.locator("#tab-flame").click()
