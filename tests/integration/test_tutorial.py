@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[2]
 def test_the_tutorial_runs_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPSCOPE_CACHE", str(tmp_path / ".cache"))  # that of the tutorial
     calibrated()
-    tutorial = runpy.run_path(str(ROOT / "scripts" / "run_tutorial.py"))
-    tutorial["run_tutorial"](tutorial["PAGE"].read_text("utf-8"), tmp_path, in_fork)
+    run_page = runpy.run_path(str(ROOT / "scripts" / "run_page.py"))["run_page"]
+    run_page((ROOT / "docs" / "tutorial.md").read_text("utf-8"), tmp_path, in_fork)
 
 
 def in_fork(
@@ -36,7 +36,7 @@ def in_fork(
 
 
 def test_a_command_that_does_not_show_what_it_must_is_an_error(tmp_path: Path) -> None:
-    tutorial = runpy.run_path(str(ROOT / "scripts" / "run_tutorial.py"))
+    run_page = runpy.run_path(str(ROOT / "scripts" / "run_page.py"))["run_page"]
     page = "<!-- run: must=seven -->\n```console\n$ echo six\n```\n"
     with pytest.raises(AssertionError, match="'seven' is not in\nsix"):
-        tutorial["run_tutorial"](page, tmp_path)
+        run_page(page, tmp_path)

@@ -1,14 +1,16 @@
 """The layout of the file of a watched run, which its writer (`record.watch`) and reader share.
 
-The file has a constant size of 19 MB, of which the disk holds what is written. A ring keeps the
+The file has a constant size of 20 MB, of which the disk holds what is written. A ring keeps the
 newest steps, one more row the means over all. What is no number is JSON, in two slots that are
-written in turns. A row is written before the counter that includes it, and a slot says the CRC of
-its bytes: a process that is killed leaves a readable file.
+written in turns, and so are samples of the training thread's lines. A row is written before the
+counter that includes it, and a slot says the CRC of its bytes: a process that is killed leaves a
+readable file.
 """
 
+import struct
 from pathlib import Path
 
-MAGIC = b"stepscope watch 1\n"
+MAGIC = b"stepscope watch 2\n"
 SUFFIX = ".watch"
 COUNTERS, COUNTERS_AT = "<2q", 32  # steps so far, and when that was written, in ns
 TOTALS_AT = 128  # a row with the means over all steps
@@ -23,7 +25,11 @@ ROW = f"<4q{len(TIMES)}f"
 ROW_BYTES = 8 * len(WHOLE) + 4 * len(TIMES)  # of `ROW`: 64-bit integers, 32-bit floats
 STEPS_AT = TEXTS_AT[1] + TEXT_BYTES
 KEPT_STEPS = 262_144  # 15 hours of steps of 200 ms; step n is in row n modulo this
-FILE_BYTES = STEPS_AT + KEPT_STEPS * ROW_BYTES
+SAMPLE = "<qi"  # ns since the run began, and the number of the line
+MOST_SAMPLES, MOST_LINES_BYTES = 32_768, 65_536  # `kMostSamples` of loop_sampler.cpp; JSON of the lines
+SAMPLES_BYTES = struct.calcsize(TEXT) + 4 + MOST_LINES_BYTES + MOST_SAMPLES * struct.calcsize(SAMPLE)
+SAMPLES_AT = STEPS_AT + KEPT_STEPS * ROW_BYTES, STEPS_AT + KEPT_STEPS * ROW_BYTES + SAMPLES_BYTES
+FILE_BYTES = SAMPLES_AT[1] + SAMPLES_BYTES
 
 
 def is_watched_run(path: str | Path) -> bool:

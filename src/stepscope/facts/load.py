@@ -35,7 +35,7 @@ def open(
     *,
     model: str | os.PathLike[str] | None = None,
     as_recorded: bool = False,
-    step_range: str = "",
+    range_name: str = "",
     graph_capture: str | os.PathLike[str] | None = None,
     executor: Executor | None = None,
     progress: Progress = lambda done, total: None,
@@ -48,8 +48,8 @@ def open(
         model: a JSON file with the model tree, used if the trace names no module itself.
         as_recorded: keep the times of captures as recorded; by default the cost of recording is
             removed where it is known (`Metadata.recording_cost`).
-        step_range: the name of the ranges that are steps, with or without a number; by default the
-            recorder's marks count, or names in use.
+        range_name: the name of ranges, with or without a number: the marked steps in them are the
+            steps, or each of them is one. By default the recorder's marks count, or names in use.
         graph_capture: a trace that shows the capture of the CUDA graphs that the file replays.
         executor: reads the files of a folder; by default processes on this machine.
         progress: called with the bytes read so far and the total.
@@ -72,7 +72,7 @@ def open(
         raise IngestError("the path is empty; give a file or folder")
     source, tree = Path(path), _read_model(model)
     captures = _read_captures(Path(graph_capture), cache) if graph_capture else None
-    how: dict[str, Any] = {"as_recorded": as_recorded, "step_range": step_range, "captures": captures}
+    how: dict[str, Any] = {"as_recorded": as_recorded, "range_name": range_name, "captures": captures}
     if source.is_dir():
         return _open_folder(source, tree, how, executor, progress, cache)
     key = _trace_key(source, tree, *how.values()) if cache else None
@@ -85,26 +85,26 @@ def open_file(
     cache: bool,
     progress: Progress = lambda done, total: None,
     as_recorded: bool = False,
-    step_range: str = "",
+    range_name: str = "",
     captures: Captures = None,
 ) -> Trace:
     """Read and annotate one file; depends on it and `captures` alone, so any process can run it."""
     from stepscope.read import read
     from stepscope.trace.portable import REDACTED
 
-    key = _trace_key(path, model, as_recorded, step_range, captures) if cache else None
+    key = _trace_key(path, model, as_recorded, range_name, captures) if cache else None
     trace = read(path, _byte_counter([path], progress))
     if trace.metadata.properties.get(REDACTED):
-        refused: dict[str, object] = {"--as-recorded": as_recorded, "--step-range": step_range}
+        refused: dict[str, object] = {"--as-recorded": as_recorded, "--range": range_name}
         refused |= {"--model": model, "--graph-capture": captures}
         return _as_redacted(trace, [option for option, value in refused.items() if value])
-    trace = _with_chosen_steps(trace, step_range)
+    trace = _with_chosen_range(trace, range_name)
     if captures:
         trace = trace.with_metadata(properties={**trace.metadata.properties, **captures})
     trace = _annotated(trace, model, as_recorded)
     if trace.metadata.capture and len(trace["contexts"]):
         trace = _with_windows(trace, path)
-    if key and key == _trace_key(path, model, as_recorded, step_range, captures):  # else it changed
+    if key and key == _trace_key(path, model, as_recorded, range_name, captures):  # else it changed
         trace_cache.keep(key, trace)
     return trace
 
@@ -118,16 +118,16 @@ def _as_redacted(trace: Trace, options: list[str]) -> Trace:
     return trace
 
 
-def _with_chosen_steps(trace: Trace, step_range: str) -> Trace:
-    """The trace with the name of the ranges that are its steps."""
-    from stepscope.facts.annotate.steps.ranges import CHOSEN, longest_ranges, step_ranges
+def _with_chosen_range(trace: Trace, range_name: str) -> Trace:
+    """The trace with the name of the ranges that the user asks for."""
+    from stepscope.facts.annotate.steps.ranges import CHOSEN, chosen_ranges, longest_ranges
 
-    if not step_range:
+    if not range_name:
         return trace
-    chosen = trace.with_metadata(properties={**trace.metadata.properties, CHOSEN: step_range})
-    if not len(step_ranges(chosen)):
+    chosen = trace.with_metadata(properties={**trace.metadata.properties, CHOSEN: range_name})
+    if not len(chosen_ranges(chosen)):
         known = ", ".join(map(repr, longest_ranges(trace))) or "none"
-        raise IngestError(f"no range is called {step_range!r}; the longest ranges of the file: {known}")
+        raise IngestError(f"no range is called {range_name!r}; the longest ranges of the file: {known}")
     return chosen
 
 

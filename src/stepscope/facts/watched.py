@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Array, Floats, Mask, Rows
-from stepscope.read.watched_run import WatchedPlace, WatchedRun, WatchedRunFacts
+from stepscope.read.watched_run import SampledLine, WatchedPlace, WatchedRun, WatchedRunFacts
 
 _HALF = 0.5  # of what steps were longer by: a cause that explains less is not named
 _MOSTLY = 0.8  # of the steps; chosen: of four equal ranks each is the last in a quarter
@@ -35,9 +35,11 @@ CAUSES = {
     "input": "waiting for data",
 }
 _EXPLANATIONS = {**CAUSES, "cpu": "more work of the training thread", "backward": "longer backward passes"}
+_UNKNOWN = "the training thread waited, for what is not known"
 _BY_LINE = {"evaluation": "evaluation", "checkpoint": "checkpoints"}
 RATE = 0.001  # false alarms of each test in a run, if its noise is as assumed
 FEWEST = 60  # steps that can be judged
+_FEWEST_SAMPLES = 8  # chosen: of a line with half of them, the share is known to a third
 _TAIL = 0.1  # of the steps
 _UNSURE = 3.0  # standard errors that the exponent may be larger than estimated
 _SHORTEST = 10  # steps between two changes of level
@@ -66,6 +68,8 @@ class UnusualSteps(msgspec.Struct, frozen=True):
     lost_s: float
     cause: str
     cause_ms: float  # a step, more than in other steps; 0 where the cause is not known
+    where: str = ""  # the line that took most of that, by samples
+    where_ms: float = 0.0  # a step, more than in other steps
 
 
 class SlowRank(msgspec.Struct, frozen=True):
@@ -141,33 +145,65 @@ def slow_steps(run: WatchedRun) -> tuple[list[UnusualSteps], float]:
     causes = np.array([_cause(step, usual, parts.usual)[0] for step in singles.reshape(-1, 1)], dtype=str)
     groups = [steps[first : last + 1] for first, last in parts.stretches]
     groups += [singles[causes == cause] for cause in sorted(set(causes))]
-    described = [_describe(rows, usual, parts.usual) for rows in groups]
+    usual_lines = _line_ms(run, normal)
+    described = [
+        _describe(rows, usual, parts.usual, _line_ms(run, rows) - usual_lines, run.lines) for rows in groups
+    ]
     return sorted(described, key=lambda slow: -slow.lost_s), parts.usual
 
 
 def _cause(slow: Array, usual: dict[str, float], usual_ms: float) -> tuple[str, float]:
-    """What explains most of what steps took longer, and how many ms a step of it."""
+    """What explains most of what steps took longer, and how many ms a step of it; empty if nothing does."""
     excess = float(own_ms(slow).mean()) - usual_ms
     for field, cause in _EXPLANATIONS.items():
         more = float(slow[field].mean()) - usual[field]
         if more >= _HALF * excess:
             return cause, more
-    return "the training thread waited, for what is not known", 0.0
+    return "", 0.0
 
 
-def _describe(rows: Array, usual: dict[str, float], usual_ms: float) -> UnusualSteps:
+def _line_ms(run: WatchedRun, steps: Array) -> Floats:
+    """What each line takes of a step on average, ms; nothing where these steps have too few samples."""
+    begin, ns = steps["begin_ns"], run.samples["ns"]
+    if not len(steps):
+        return np.zeros(len(run.lines))
+    at = np.searchsorted(begin, ns, side="right") - 1
+    inside = (at >= 0) & (ns < begin[at] + steps["wall_ns"][at])
+    counts = np.bincount(run.samples["line"][inside], minlength=len(run.lines))
+    if counts.sum() < _FEWEST_SAMPLES:
+        return np.zeros(len(run.lines))
+    mean: Floats = counts / counts.sum() * 1e-6 * float(steps["wall_ns"].mean())
+    return mean
+
+
+def _slow_line(more_ms: Floats, lines: Sequence[SampledLine], excess_ms: float) -> tuple[str, float]:
+    """The line that explains most of what steps took longer, if that is half of it."""
+    if not len(more_ms) or more_ms.max() < _HALF * excess_ms:
+        return "", 0.0
+    most = int(more_ms.argmax())
+    return _at(lines[most]), float(more_ms[most])
+
+
+def _describe(
+    rows: Array, usual: dict[str, float], usual_ms: float, more_ms: Floats, lines: Sequence[SampledLine]
+) -> UnusualSteps:
     longer = own_ms(rows) - usual_ms
+    cause, cause_ms = _cause(rows, usual, usual_ms)
+    where, where_ms = _slow_line(more_ms, lines, float(longer.mean()))
     return UnusualSteps(
-        int(rows["step"][0]),
-        int(rows["step"][-1]),
-        len(rows),
-        1 + float(longer.mean()) / usual_ms,
-        1e-3 * float(longer.sum()),
-        *_cause(rows, usual, usual_ms),
+        first=int(rows["step"][0]),
+        last=int(rows["step"][-1]),
+        count=len(rows),
+        ratio=1 + float(longer.mean()) / usual_ms,
+        lost_s=1e-3 * float(longer.sum()),
+        cause=cause or ("the training thread waited" if where else _UNKNOWN),
+        cause_ms=cause_ms,
+        where=where,
+        where_ms=where_ms,
     )
 
 
-def _at(place: WatchedPlace) -> str:
+def _at(place: WatchedPlace | SampledLine) -> str:
     return f"{place.function} at {PurePath(place.file).name}:{place.line}" if place.file else ""
 
 

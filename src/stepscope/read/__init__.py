@@ -13,6 +13,7 @@ from stepscope.read.chrome.trace_events import read_trace_events
 from stepscope.read.memory_snapshot.memory_snapshot import is_snapshot, read_snapshot
 from stepscope.read.memory_timeline import is_memory_timeline, read_memory_timeline
 from stepscope.read.nsys.nsys import read_nsys
+from stepscope.read.nsys.report import exported, is_report
 from stepscope.read.perfetto import is_perfetto, read_perfetto
 from stepscope.read.recorded.capture_file import read_capture
 from stepscope.read.unsupported import refuse_foreign
@@ -56,16 +57,25 @@ def read(path: Path, progress: Progress = lambda size: None) -> Trace:
     the file cannot be read as a trace; the message names the file.
     """
     try:
-        with path.open("rb") as file:
-            reader, compressed = _reader(file)
-            check_holes(file)
-            trace = reader.read(file, compressed, progress)
+        if is_report(path):
+            with exported(path) as database:
+                trace = _read_file(database, lambda size: None)
+        else:
+            trace = _read_file(path, progress)
     except IngestError as error:
         raise IngestError(f"{path}: {error}") from error
     except OSError as error:
         raise IngestError(f"{path}: {_reason(error)}") from error
+    return trace.with_metadata(source=str(path))
+
+
+def _read_file(path: Path, progress: Progress) -> Trace:
+    with path.open("rb") as file:
+        reader, compressed = _reader(file)
+        check_holes(file)
+        trace = reader.read(file, compressed, progress)
     # A redacted file says what it was made from.
-    return trace.with_metadata(source=str(path), format=trace.metadata.format or reader.name)
+    return trace.with_metadata(format=trace.metadata.format or reader.name)
 
 
 def is_trace(path: Path) -> bool:

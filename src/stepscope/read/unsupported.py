@@ -11,8 +11,10 @@ from stepscope.errors import IngestError
 
 _MESSAGE = re.compile(rb"^\x0a[\x80-\xff]{0,9}[\x00-\x7f][\x08-\xfa]", re.DOTALL)
 PICKLE = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # by protocol
+_LZ4 = b"\x04\x22\x4d\x18"
 _NSYS = "export the recording with `nsys export --type sqlite FILE` and open that"
 _TIMELINE = "it has no times of events; record with torch.profiler or `nsys profile` instead"
+_NO_TIMES = "it has operators and what they depend on; give the Kineto trace of the same run"
 _HANGS = "`stepscope ranks FOLDER` says why the job hangs, of the dumps of its ranks"
 _SAMPLES = "it has samples and no steps; record the script with `stepscope run` or torch.profiler"
 
@@ -32,7 +34,12 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
     (_starts(b"\x28\xb5\x2f\xfd"), "zstd data inside compressed data", "decompress it once"),
     (_starts(b"\xfd7zXZ\0"), "xz data", "decompress it with `xz -d` and open that"),
     (_starts(b"BZh"), "bzip2 data", "decompress it with `bzip2 -d` and open that"),
-    (_starts(b"\x04\x22\x4d\x18"), "lz4 data", "decompress it with `lz4 -d` and open that"),
+    (
+        lambda head: head.startswith(b"memray\0") or (head.startswith(_LZ4) and b"memray\0" in head[:64]),
+        "a recording of memray",
+        "record memory with `stepscope run --memory` and open that",
+    ),
+    (_starts(_LZ4), "lz4 data", "decompress it with `lz4 -d` and open that"),
     (_starts(b"\x1f\x8b"), "gzip data inside gzip data", "decompress it with `gunzip` once"),
     (
         lambda head: head[257:262] == b"ustar",
@@ -53,12 +60,14 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
     (_starts(b"\x0aNVIDIA"), "an Nsight Systems report", _NSYS),
     (_starts(b"NVR\0"), "an Nsight Compute report", _TIMELINE),
     (_starts(b"PERFILE2"), "a recording of Linux perf", _SAMPLES),
+    (_starts(b"\x0a\x04\x08\x01\x10\x02"), "a profile of pprof, such as JAX's of memory", _SAMPLES),
     (
-        _starts(b"memray\0"),
-        "a recording of memray",
-        "record memory with `stepscope run --memory` and open that",
+        lambda head: re.match(rb"[\x80-\xff]{0,2}[\x00-\x7f]\x0a\x05\d\.\d\.\d", head) is not None,
+        "an execution trace of Chakra",
+        _NO_TIMES,
     ),
     (_starts(b"\xfb)", b"\xfb("), "a file of statistics of cProfile", _TIMELINE),
+    (_starts(b"stepscope watch "), "the file of a watched run", "`stepscope FILE` shows where its time went"),
     (
         lambda head: b"brain.Event:" in head[:64],
         "an event file of TensorBoard",
@@ -73,7 +82,10 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
     (_like(rb"==\d+== (NVPROF|Profiling)"), "a summary of nvprof", _TIMELINE),
     (_like(rb'"?Time ?\(%\)"?,"?Total Time'), "a summary of `nsys stats`", _NSYS),
     (
-        _like(rb'"?Index"?,"?KernelName"?,|"Kind","Agent_Id"|"Name","Calls","TotalDurationNs"'),
+        _like(
+            rb'"?Index"?,"?KernelName"?,|"Name","Calls","TotalDurationNs"'
+            rb'|"Kind","(Agent_Id|Direction)"|"Domain","Function"|"Correlation_Id","Dispatch_Id"'
+        ),
         "a table of rocprof",
         "record with rocprofv3 and its format `pftrace`, and open that",
     ),
@@ -85,14 +97,20 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
     ),
     (_like(rb"-+ DeepSpeed Flops Profiler -+"), "a summary of DeepSpeed", _TIMELINE),
     (_like(rb"[^\n]+ \d+ +(\[\d+\] +)?\d+\.\d+: +\d+ [\w:-]+:"), "the output of `perf script`", _SAMPLES),
-    (_like(rb"[^\n]+;[^\n]+ \d+\r?\n"), "a file of collapsed stacks", _SAMPLES),
+    (
+        _like(rb"=== (API|Device|Kernel \w+) Timing Summary ==="),
+        "a summary of Intel's unitrace",
+        "record with `unitrace --chrome-call-logging --chrome-kernel-logging` and open the JSON",
+    ),
+    (_like(rb"(# callgrind format\n)?version: 1\ncreator: "), "a profile of callgrind", _TIMELINE),
+    (_like(rb"_ +\._ +__/__ "), "a printed profile of pyinstrument", _SAMPLES),
+    (_like(rb"([^\n;]*\d+\r?\n)?[^\n]+;[^\n]+ \d+\r?\n"), "a file of collapsed stacks", _SAMPLES),
     (_like(rb"(?i)<!doctype html|<html"), "a web page", "download the trace itself"),
     (_like(rb"<\?xml|<svg"), "XML, such as a picture", "give the recording that it was made from"),
 )
 
 # Names that a file may have whose first bytes say nothing.
 _BY_NAME = (
-    (re.compile(r"\.(nsys-rep|qdrep)$"), "an Nsight Systems report", _NSYS),
     (
         re.compile(r"\.py$"),
         "a Python script",
@@ -102,9 +120,10 @@ _BY_NAME = (
 
 # Of JSON objects without events: keys that they have, the name of the format, and advice.
 _JSON = (
-    ({"nodes", "schema"}, "a PyTorch execution trace", "give the Kineto trace of the same run"),
+    ({"nodes", "schema"}, "a PyTorch execution trace", _NO_TIMES),
     ({"profiles", "shared"}, "a profile of speedscope", _SAMPLES),
     ({"root_frame", "sample_count"}, "a profile of pyinstrument", _SAMPLES),
+    ({"frame_records", "sample_count"}, "a session of pyinstrument", _SAMPLES),
     ({"nodes", "timeDeltas"}, "a CPU profile of V8", _SAMPLES),
     ({"meta", "threads", "libs"}, "a profile of Firefox", _SAMPLES),
     ({"files", "elapsed_time_sec"}, "a profile of scalene", _SAMPLES),
@@ -124,7 +143,7 @@ def foreign_json(data: Mapping[str, Any]) -> str:
     """What a JSON object without events is, and what to do; empty if unknown.
 
     Example:
-        >>> foreign_json({"nodes": [], "schema": "1.0"})
-        'this is a PyTorch execution trace: give the Kineto trace of the same run'
+        >>> foreign_json({"profiles": [], "shared": {}})[:33]
+        'this is a profile of speedscope: '
     """
     return next((f"this is {what}: {advice}" for keys, what, advice in _JSON if keys <= data.keys()), "")

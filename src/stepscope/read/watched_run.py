@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,6 +18,7 @@ from stepscope.base.typed_data import decode
 from stepscope.errors import IngestError
 
 _ROW = np.dtype([(name, "<i8") for name in layout.WHOLE] + [(name, "<f4") for name in layout.TIMES])
+_SAMPLE = np.dtype([("ns", "<i8"), ("line", "<i4")])
 
 
 class WatchedPlace(msgspec.Struct, frozen=True):
@@ -43,6 +45,14 @@ class WatchedRunFacts(msgspec.Struct, frozen=True):
     places: list[WatchedPlace] = []
 
 
+class SampledLine(NamedTuple):
+    """A line that the training thread was seen at."""
+
+    function: str
+    file: str
+    line: int
+
+
 @dataclass(frozen=True)
 class WatchedRun:
     """Structured arrays with `watch_format.FIELDS`, in order of steps; times in ns and ms."""
@@ -51,6 +61,8 @@ class WatchedRun:
     updated_unix_ns: int  # when the file was last written
     totals: Array  # one row with the means over all steps
     steps: Array  # the latest
+    samples: Array  # of all steps, equally dense: `ns` since the run began, and `line`, a position in
+    lines: list[SampledLine]
 
 
 def read_watched_run(path: str | Path) -> WatchedRun:
@@ -74,19 +86,34 @@ def read_watched_run(path: str | Path) -> WatchedRun:
     data = data.ljust(layout.FILE_BYTES, b"\0")  # a copy may end early
     count, updated = struct.unpack_from(layout.COUNTERS, data, layout.COUNTERS_AT)
     try:
-        facts = decode(max(_texts(data))[1], WatchedRunFacts)
+        facts = decode(max(_slots(data, layout.TEXTS_AT, layout.TEXT_BYTES))[1], WatchedRunFacts)
     except (msgspec.DecodeError, ValueError) as error:
         raise IngestError(f"{path} is damaged: {error}") from None
     numbers = np.arange(max(count - layout.KEPT_STEPS, 0), max(count, 0))
     rows = np.frombuffer(data, _ROW, layout.KEPT_STEPS, layout.STEPS_AT)[numbers % layout.KEPT_STEPS]
     rows = rows[(rows["step"] == numbers) & (rows["wall_ns"] > 0)]  # others were being written
-    return WatchedRun(facts, updated, np.frombuffer(data, _ROW, 1, layout.TOTALS_AT)[0], rows)
+    totals = np.frombuffer(data, _ROW, 1, layout.TOTALS_AT)[0]
+    return WatchedRun(facts, updated, totals, rows, *_samples(data, path))
 
 
-def _texts(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The JSON in both slots, by number; empty for one that was being written."""
-    for offset in layout.TEXTS_AT:
+def _samples(data: bytes, path: str | Path) -> tuple[Array, list[SampledLine]]:
+    """The samples and their lines; none before they were written first."""
+    text = max(_slots(data, layout.SAMPLES_AT, layout.SAMPLES_BYTES))[1]
+    if not text:
+        return np.empty(0, _SAMPLE), []
+    (size,) = struct.unpack_from("<I", text)
+    try:
+        lines = decode(text[4 : 4 + size], list[SampledLine])
+        samples = np.frombuffer(text, _SAMPLE, offset=4 + size)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise IngestError(f"{path} is damaged: {error}") from None
+    return samples[(samples["line"] >= 0) & (samples["line"] < len(lines))], lines
+
+
+def _slots(data: bytes, offsets: tuple[int, int], most: int) -> Iterator[tuple[int, bytes]]:
+    """What is in both slots, by number; empty for one that was being written."""
+    for offset in offsets:
         number, size, checksum = struct.unpack_from(layout.TEXT, data, offset)
         begin = offset + struct.calcsize(layout.TEXT)
-        text = data[begin : begin + min(size, layout.TEXT_BYTES)]
+        text = data[begin : begin + min(size, most)]
         yield (number, text) if zlib.crc32(text) == checksum else (0, b"")

@@ -115,6 +115,21 @@ class watch:
         """Whether no step has ended, in this process."""
         return not (self._session.is_forked or self._session.steps)
 
+    def metrics(self) -> dict[str, float]:
+        """Mean times of the steps that have ended since the last call, for a logger of metrics.
+
+        Returns:
+            `stepscope/step_ms`, `stepscope/input_ms` and so on (ms), and `stepscope/steps`; empty
+            if no step has ended.
+
+        Example:
+            with stepscope.watch() as watched:
+                for batch in batches:
+                    train(batch)
+                    wandb.log({"loss": loss, **watched.metrics()})
+        """
+        return {f"stepscope/{name}": value for name, value in self._session.metrics().items()}
+
     def __enter__(self) -> watch:
         check_target(self.path, is_watched_run)
         for watched in self._imports:

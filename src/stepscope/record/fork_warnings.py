@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any
 
 from stepscope.record.unreplaced import os
@@ -47,8 +48,9 @@ class _OnlyOurThreads:
 _ours = _OnlyOurThreads()
 
 
+@cache
 def watch() -> None:
-    """Call before the program runs."""
+    """Call before the program runs, or before a thread is started."""
     if sys.version_info >= (3, 12) and hasattr(os, "register_at_fork"):
         os.register_at_fork(before=_ours.install, after_in_child=_ours.remove)
 

@@ -11,7 +11,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +23,29 @@ from stepscope.errors import QueryError
 from stepscope.trace.query import QueryLimits, answer_of, checked_tables, out_of_memory, stopped
 from stepscope.trace.trace import Trace
 
+Check = Callable[[], None]
+_CHECK_S = 0.1  # between two looks at whether the result is still wanted; chosen
 _START_S = 5  # to start Python and load DuckDB; 0.3 s on an idle machine
 _ANSWER, _ERROR, _ASKED = "answer", "error", "asked"
 _OVERHEAD_BYTES = 128 << 20  # of address space that threads and allocators reserve, and do not use
 _STOPPED = (-getattr(signal, "SIGXCPU", 0), -getattr(signal, "SIGKILL", 0))
 
 
-def run_query_within(trace: Trace, sql: str, limits: QueryLimits) -> pa.Table:
+def run_query_within(trace: Trace, sql: str, limits: QueryLimits, wanted: Check = lambda: None) -> pa.Table:
     """Run one reading statement over a trace's tables, as `Trace.query`, within limits.
 
     The result has one row more than allowed if it is cut. Raises QueryError if the SQL is wrong, or
     exceeds a limit.
+
+    Args:
+        wanted: called while the query runs; what it raises ends the query.
     """
-    return query_apart(sql, checked_tables(trace, sql), limits)
+    return query_apart(sql, checked_tables(trace, sql), limits, wanted)
 
 
-def query_apart(sql: str, tables: Mapping[str, pa.Table], limits: QueryLimits) -> pa.Table:
+def query_apart(
+    sql: str, tables: Mapping[str, pa.Table], limits: QueryLimits, wanted: Check = lambda: None
+) -> pa.Table:
     """The result of one reading statement over Arrow tables, at most `limits.rows + 1` rows.
 
     Raises QueryError if the SQL is wrong, or exceeds a limit.
@@ -47,7 +56,7 @@ def query_apart(sql: str, tables: Mapping[str, pa.Table], limits: QueryLimits) -
             _write(folder / f"{table}.arrow", rows)
         asked = {"sql": sql, "limits": [limits.seconds, limits.megabytes, limits.rows, limits.answer_bytes]}
         (folder / _ASKED).write_text(json.dumps(asked))
-        code = _run(folder, limits)
+        code = _run(folder, limits, wanted)
         if (folder / _ERROR).exists():
             raise QueryError((folder / _ERROR).read_text())
         if not (folder / _ANSWER).exists():
@@ -56,7 +65,7 @@ def query_apart(sql: str, tables: Mapping[str, pa.Table], limits: QueryLimits) -
             return reader.read_all()
 
 
-def _run(folder: Path, limits: QueryLimits) -> int | None:
+def _run(folder: Path, limits: QueryLimits, wanted: Check) -> int | None:
     """The exit code of the process; None where it was ended after its time."""
     search = os.pathsep.join(filter(None, sys.path))
     process = subprocess.Popen(
@@ -66,9 +75,12 @@ def _run(folder: Path, limits: QueryLimits) -> int | None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+    end = time.monotonic() + limits.seconds + _START_S
     try:
-        return process.wait(limits.seconds + _START_S)
-    except subprocess.TimeoutExpired:
+        while time.monotonic() < end:
+            wanted()
+            with suppress(subprocess.TimeoutExpired):
+                return process.wait(_CHECK_S)
         return None
     finally:
         process.kill()

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import json
+import re
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -229,21 +234,87 @@ def test_a_table_that_was_not_exported_is_missing_alone(missing: str, tmp_path: 
     assert {row["category"] for row in trace.events.rows()} == expected
 
 
+# Columns that versions of the schema lack, from that of 2026 back to that of 2019.
+_LACK = tuple(
+    columns.split()
+    for columns in (
+        "",
+        "greenContextId graphId",
+        "greenContextId graphId graphNodeId mangledName",
+        "greenContextId graphId graphNodeId mangledName textId dstKind",
+        "greenContextId graphId graphNodeId mangledName textId srcKind dstKind demangledName globalPid "
+        "registersPerThread",
+    )
+)
+
+
 def test_columns_of_an_old_version_are_enough(tmp_path: Path) -> None:
     """Without process, long name, registers and shared memory."""
-    tables = one_step()
-    columns, (kernel,) = tables["CUPTI_ACTIVITY_KIND_KERNEL"]
-    kept = [
-        n
-        for n, name in enumerate(columns)
-        if name not in ("globalPid", "demangledName", "registersPerThread")
-    ]
-    tables["CUPTI_ACTIVITY_KIND_KERNEL"] = ([columns[n] for n in kept], [[kernel[n] for n in kept]])
-
-    trace = opened(export(tmp_path / "old.sqlite", tables))
+    trace = opened(export(tmp_path / "old.sqlite", without_columns(one_step(), _LACK[-1])))
 
     (found,) = (row for row in trace.events.rows() if row["category"] == "kernel")
     assert (found["name"], found["stage"]) == ("gemm", "forward")
+
+
+def without_columns(tables: dict[str, Any], lacking: Sequence[str]) -> dict[str, Any]:
+    result = {}
+    for table, (columns, rows) in tables.items():
+        kept = [at for at, name in enumerate(columns) if name not in lacking]
+        result[table] = ([columns[at] for at in kept], [[row[at] for at in kept] for row in rows])
+    return result
+
+
+def of_version(lacking: Sequence[str]) -> dict[str, Any]:
+    """Two processes with random work, as a version writes it."""
+    random = Random(len(lacking))
+    tables = one_step()
+    for table, extra in (("KERNEL", 300), ("MEMCPY", 40)):
+        columns, (row,) = tables[f"CUPTI_ACTIVITY_KIND_{table}"]
+        columns = (*columns, "greenContextId", "graphId", "graphNodeId", "mangledName")
+        rows = []
+        for at in range(extra):
+            start = random.randrange(20 * MS)
+            named = {
+                "demangledName": random.choice([1, 2]),
+                "shortName": 1,
+                "copyKind": random.choice([1, 2, 8]),
+            }
+            values = dict(zip(columns, (*row, 0, 1, at, 2), strict=True)) | named
+            values |= {"start": start, "end": start + random.randrange(MS), "correlationId": 1000 + at}
+            values |= {"globalPid": process(random.choice([7, 8]))}
+            rows.append([values[name] for name in columns])
+        tables[f"CUPTI_ACTIVITY_KIND_{table}"] = (columns, rows)
+    return without_columns(tables, lacking)
+
+
+@pytest.mark.parametrize("version", [*range(len(_LACK)), "h100_2gpu_1s", "healthy_1pct"])
+def test_totals_are_those_of_sql(version: int | str, tmp_path: Path, traces: Path) -> None:
+    if isinstance(version, int):
+        path = export(tmp_path / "run.sqlite", of_version(_LACK[version]))
+    else:
+        path = traces / "nsys_sqlite" / f"{version}.sqlite"
+    events = opened(path).events
+    with sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True) as file:
+        for table, category in (("KERNEL", "kernel"), ("MEMCPY", "memcpy"), ("MEMSET", "memset")):
+            work = events.text("category").mask(category)
+            sql = f"select count(*), total(end - start) from CUPTI_ACTIVITY_KIND_{table}"
+            total = file.execute(sql).fetchone() if columns_in(file, table) else (0, 0)
+            assert (work.sum(), events["duration_ns"][work].sum()) == total
+        name = "demangledName" if "demangledName" in columns_in(file, "KERNEL") else "shortName"
+        kernels = f"CUPTI_ACTIVITY_KIND_KERNEL join StringIds on id = {name}"
+        sql = f"select value, sum(end - start) from {kernels} group by value"
+        expected = dict(file.execute(sql).fetchall())
+    rows = np.flatnonzero(events.text("category").mask("kernel"))
+    found: dict[str, int] = defaultdict(int)
+    for kernel, time in zip(
+        events.text("name").take(rows), events["duration_ns"][rows].tolist(), strict=True
+    ):
+        found[kernel or ""] += time
+    assert found == expected
+
+
+def columns_in(file: sqlite3.Connection, table: str) -> set[str]:
+    return {row[1] for row in file.execute(f"pragma table_info(CUPTI_ACTIVITY_KIND_{table})")}
 
 
 def test_a_compressed_export_is_the_same(tmp_path: Path) -> None:
@@ -269,6 +340,7 @@ def test_a_range_without_an_end_is_counted(tmp_path: Path) -> None:
     ("tables", "message"),
     [
         ({"songs": (("title",), [("a",)])}, "an SQLite database without tables of Nsight Systems"),
+        ({"StringTable": (("_id_",), [(1,)])}, "found a database of nvprof; record with `nsys profile"),
         ({"rocpd_region_5f": (("id",), [(1,)])}, "of AMD's rocprofv3; run `rocpd convert"),
         ({"NVTX_EVENTS": (_RANGE, [])}, "an Nsight Systems export without CUDA and NVTX events; record with"),
         (
@@ -422,45 +494,89 @@ def test_a_thread_that_copies_while_the_loop_is_in_its_own_backward_is_not_autog
     assert device_ms(trace) == {"forward": 6, "backward": 11, "optimizer": 2, "other": 1}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "step {}",
-        "step_{}",
-        "Step #{}",
-        "iteration {}",
-        "iter{}",
-        "train_step",
-        "Training step {} / 100",
-        "epoch 0 batch {}",
-        "Epoch 3, iter {}",
-        "batch_{}",
-        "[Trainer]run_training_batch",
-    ],
-)
-def test_ranges_with_the_name_of_a_step_are_steps(name: str, tmp_path: Path) -> None:
-    steps = opened(export(tmp_path / "loop.sqlite", a_loop(name)))["steps"]
+# How people name the ranges of their steps, with the number of each where `{}` is.
+STEP_NAMES = """step {}|Step#{}|step_{}|step={}|step-{}|Step: {}|[step {}]|step{} (rank 0)|rank 0: step {}
+iter{}|iter_{}|iter 0000{}|iter: {}, epoch: 1|iteration:{}|Iteration {}/100|training iteration #{}
+train_step|training_step {}|Training step {} / 100|train step [{}]|train/step/{}|trainer.step {}|TrainStep {}
+step_{}_of_10|Step {}, epoch 1|epoch 0/step {}|epoch=1 step={}|Epoch[1/10] Step[{}/100]|Epoch 3, iter {}
+batch {}/100|batch_{}|epoch 0 batch {}|epoch 1, batch {} of 100|mini-batch {}|train_batch|run_batch|trainStep
+batch_idx={}|train_on_batch|TRAIN_STEP_{}|rank0_step{}|batch {} (epoch 1)|[Epoch 1] Batch {}|step index {}
+[Trainer]run_training_batch|[pl][profile]run_training_batch|DeepSpeedEngine.train_step|global_step: {}"""
+OTHER_NAMES = """eval_step {}|val_step {}|validation batch {}|test step|optimizer step|lr_scheduler.step
+load batch {}|next_batch|get_batch|copy batch {} to device|batch_norm {}|batch size 32|micro batch {}
+stepping {}|work {}|epoch {}|step_lr|forward_step|step {} forward|Optimizer.step#SGD.step|scaler.step"""
+
+
+def steps_of(ranges: list[tuple[str, int, int]], **how: Any) -> list[tuple[Any, ...]]:
+    """Number, start, end (ms) and evidence of the steps in a trace with ranges (name, start, end)."""
+    ranges = sorted(ranges, key=lambda each: (each[1], -each[2]))
+    events = [
+        {
+            "ph": "X",
+            "pid": 1,
+            "tid": 1,
+            "name": name,
+            "cat": "user_annotation",
+            "ts": at * 1e3,
+            "dur": (end - at) * 1e3,
+        }
+        for name, at, end in ranges
+    ]
+    work = {"ph": "X", "pid": 1, "tid": 1, "name": "aten::mm", "cat": "cpu_op", "dur": 1e3}
+    events += [{**work, "ts": at * 1e3} for at in range(ranges[-1][2])]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        path.write_text(json.dumps({"traceEvents": events}))
+        steps = stepscope.open(path, cache=False, **how)["steps"]
+    columns = (steps["step"], steps["start_ns"] // MS, steps["end_ns"] // MS)
+    return [*zip(*(column.tolist() for column in columns), steps.text("evidence"), strict=True)]
+
+
+def test_ranges_with_the_name_of_a_step_are_steps(tmp_path: Path) -> None:
+    expected = [(step, 30 * step, 30 * step + 30, "range") for step in range(4)]
+    for name in re.split(r"[|\n]", STEP_NAMES):
+        ranges = [(name.format(step), 30 * step, 30 * step + 30) for step in range(4)]
+        assert steps_of(ranges) == expected, name
+    steps = opened(export(tmp_path / "loop.sqlite", a_loop("iter_{}")))["steps"]
     assert steps["window_start_ns"].tolist() == [0, 30 * MS, 60 * MS, 90 * MS]
-    assert steps["step"].tolist() == [0, 1, 2, 3]
-    assert set(steps.text("evidence")) == {"range"}
 
 
-@pytest.mark.parametrize(
-    "name", ["eval_step {}", "optimizer step", "load batch {}", "stepping {}", "work {}"]
-)
-def test_ranges_with_other_names_are_not(name: str, tmp_path: Path) -> None:
-    steps = opened(export(tmp_path / "loop.sqlite", a_loop(name)))["steps"]
-    assert "range" not in set(steps.text("evidence"))
+def test_ranges_with_other_names_are_not() -> None:
+    for name in re.split(r"[|\n]", OTHER_NAMES):
+        ranges = [(name.format(step), 30 * step, 30 * step + 30) for step in range(4)]
+        assert "range" not in {evidence for *_, evidence in steps_of(ranges)}, name
 
 
 def test_the_user_chooses_the_ranges_that_are_steps(tmp_path: Path) -> None:
     path = export(tmp_path / "loop.sqlite", a_loop("work {}"))
-    steps = stepscope.open(path, step_range="work", cache=False)["steps"]
+    steps = stepscope.open(path, range_name="work", cache=False)["steps"]
     assert steps["window_start_ns"].tolist() == [0, 30 * MS, 60 * MS, 90 * MS]
     with pytest.raises(
-        IngestError, match=r"no range is called 'wrok'; the longest ranges .*: 'work', 'backward'"
+        IngestError, match=r"no range is called 'wrok'; the longest ranges .*: 'work 3', 'backward'"
     ):
-        stepscope.open(path, step_range="wrok", cache=False)
+        stepscope.open(path, range_name="wrok", cache=False)
+
+
+def test_the_user_chooses_the_part_to_look_at() -> None:
+    """Two epochs of three steps of 10 ms, each 4 ms of forward; 20 ms of validation follow each epoch."""
+    steps = [50 * epoch + 10 * step for epoch in range(2) for step in range(3)]
+    ranges = [
+        *((f"epoch {epoch}", 50 * epoch, 50 * epoch + 30) for epoch in range(2)),
+        *((f"step {at}", at, at + 10) for at in steps),
+        *(("forward", at + 2, at + 6) for at in steps),
+        *(("validation", at, at + 20) for at in (30, 80)),
+    ]
+    assert [row[1:3] for row in steps_of(ranges)] == [(at, at + 10) for at in steps]
+    in_second = [(at, at, at + 10, "range") for at in steps[3:]]
+    assert steps_of(ranges, range_name="epoch 1") == in_second
+    parts = [(number, at + 2, at + 6, "range") for number, at in enumerate(steps)]
+    assert steps_of(ranges, range_name="forward") == parts
+    assert steps_of([*ranges, ("epoch 10", 100, 130)], range_name="epoch 1") == in_second
+    optimizer = [(f"Optimizer.step#SGD.step{at}x", at + 6, at + 8) for at in steps]
+    named = steps_of([*ranges, *optimizer], range_name="Optimizer.step")
+    assert [row[1:3] for row in named] == [(at + 6, at + 8) for at in steps]
+    assert steps_of([*ranges, *optimizer], range_name="Optimizer.step#SGD.step7x") == named
+    assert steps_of(ranges, range_name="validation") == [(0, 30, 50, "range"), (1, 80, 100, "range")]
 
 
 def test_the_compute_capability_is_that_of_the_file(tmp_path: Path) -> None:
@@ -482,3 +598,71 @@ def test_dropped_records_are_said_and_withhold_the_verdict(tmp_path: Path) -> No
     assert summary.verdict.sentence == (
         "Cannot tell what limits the step: 64 of 80 launches lack recorded device work."
     )
+
+
+# -- reports, which only nsys can read
+
+_NSYS = """#!{python}
+import pathlib, shutil, sys
+assert sys.argv[1:5] == ["export", "--type", "sqlite", "--output"], sys.argv
+{action}
+"""
+
+
+@pytest.fixture
+def nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Installs an `nsys` that does something."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "bin").mkdir()
+
+    def install(action: str) -> None:
+        program = tmp_path / "bin" / "nsys"
+        program.write_text(_NSYS.format(python=sys.executable, action=action))
+        program.chmod(0o755)
+
+    return install
+
+
+def test_a_report_is_exported_by_nsys(tmp_path: Path, nsys: Callable[[str], None]) -> None:
+    database = export(tmp_path / "exported.sqlite", a_loop("step {}"))
+    nsys(f"shutil.copy({str(database)!r}, sys.argv[5])")
+    (tmp_path / "given").mkdir()
+    report = tmp_path / "given" / "run 1.nsys-rep"
+    report.write_bytes(b"\x00report")
+
+    trace = opened(report)
+    assert rows(trace) == rows(opened(database))
+    assert (trace.metadata.source, trace.metadata.format) == (str(report), "Nsight Systems export")
+    assert [*report.parent.iterdir()] == [report]
+    assert not [*(tmp_path / "temporary").iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        ("", "nsys exported nothing"),
+        (
+            "sys.exit('Importer error: the report is damaged')",
+            "exit code 1: Importer error: the report is damaged",
+        ),
+        ("import time; time.sleep(60)", "timed out after 1 s"),
+        (None, "only nsys can read its reports: where it is installed, run `nsys export --type sqlite FILE`"),
+    ],
+)
+def test_what_nsys_cannot_export(
+    action: str | None,
+    message: str,
+    tmp_path: Path,
+    nsys: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if action is not None:
+        nsys(action)
+    monkeypatch.setattr("stepscope.read.nsys.report._TIMEOUT_S", 1 if "sleep" in (action or "") else 600)
+    report = tmp_path / "run.nsys-rep"
+    report.write_bytes(b"report")
+    with pytest.raises(IngestError, match=message):
+        opened(report)
+    assert not [*(tmp_path / "temporary").iterdir()]

@@ -136,11 +136,11 @@ class Answers:
         overview: Any = self._page(file, "overview")
         keys = ("start", "rank", "ranks", "has", "why", "warnings", "steps")
         facts = overview.facts
-        about = (
-            {}
-            if facts is None
-            else {"framework": facts.framework, "verdict": facts.verdict, "step": facts.steps}
-        )
+        about: dict[str, Any] = {"next": "overview or findings"}
+        if facts is not None:
+            about |= {"framework": facts.framework, "verdict": facts.verdict, "step": facts.steps}
+        elif overview.has.memory:
+            about = {"next": "memory: there are no steps, and no other tool has an answer"}
         return about | {key: getattr(overview, key) for key in keys}
 
     def overview(self, file: str, limit_tokens: int = 1300) -> str:

@@ -117,6 +117,9 @@ def _stages(summary: Summary) -> Iterator[str]:
         parts = {name: part for name, part in gpu.parts_ms.items() if part >= _LEAST_SHARE * window}
         times = "; ".join(f"{TIME_WORDS[name]} {ms(part)} ms" for name, part in parts.items())
         yield f"- device {gpu.device}: {times or 'no work'}"
+    for counter in summary.counters:
+        working = "" if counter.working is None else f", {rounded(counter.working, 4)} while work runs"
+        yield f"- device {counter.device}: {code(counter.name)} {rounded(counter.mean, 4)}{working}"
     yield from _lines(places_text(summary).plain)
     if summary.run:
         yield from _lines("\n".join(run_lines(summary.run)))

@@ -34,11 +34,28 @@ _UNITS = "_ms: mean per step; _ns, _bytes: as named; range: ms; share, ratio: fr
 _PARAMETERS = (("part", str, ""), ("first", int, 0), ("limit_bytes", int, LIMIT_BYTES))
 
 
+class _Server(MCPServer[Any]):  # type: ignore[misc]
+    """Answers wrong arguments in one line, and those that no tool has as wrong, too."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        takes = next(
+            (tool.input_schema["properties"] for tool in await self.list_tools() if tool.name == name), None
+        )
+        if takes is not None and (unknown := [key for key in arguments if key not in takes]):
+            raise ToolError(f"{name} has no argument {unknown[0][:80]!r}; it takes {', '.join(takes)}")
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            faults = getattr(error.__cause__, "errors", None)  # pydantic's
+            if faults is None:
+                raise
+            each = (f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults())
+            raise ToolError(f"{name}: " + "; ".join(each)) from error
+
+
 def make_server(answers: Answers, programs: Programs | None = None) -> MCPServer[Any]:
     """The server with a tool for each answer, and those that run code if there are `programs`."""
-    server: MCPServer[Any] = MCPServer(
-        "stepscope", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING"
-    )
+    server = _Server("stepscope", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
     for tool in _tools(answers):
         hints = ToolAnnotations(read_only_hint=True, open_world_hint=False)
         server.add_tool(_answering(tool), annotations=hints, structured_output=False)

@@ -62,13 +62,11 @@ class TraceFile:
         self,
         id: str,
         path: Path,
-        as_recorded: bool = False,
+        read: Callable[..., Trace] = open_trace,
         closed: bool = False,
-        step_range: str = "",
         rules: Sequence[Rule] = (),
     ) -> None:
-        self.id, self.path, self._as_recorded, self._step_range = id, path, as_recorded, step_range
-        self._rules = rules
+        self.id, self.path, self._read, self._rules = id, path, read, rules
         self.state: State = "closed" if closed else "loading"
         self.progress, self.message = 0.0, "waiting"
         self._view: TraceView | None = None
@@ -78,14 +76,7 @@ class TraceFile:
         self.state, self.message = "loading", "reading"
         try:
             with freed_memory_kept():
-                trace = open_trace(
-                    self.path,
-                    model=model,
-                    cache=cache,
-                    progress=self._report,
-                    as_recorded=self._as_recorded,
-                    step_range=self._step_range,
-                )
+                trace = self._read(self.path, model=model, cache=cache, progress=self._report)
                 self.message = "building the timeline"
                 self._view = _warmed(TraceView(trace, other, rules=self._rules))
         except StepscopeError as error:
@@ -141,10 +132,9 @@ class Workbench:
 
     Args:
         paths: of files and of folders with a file for each rank.
-        as_recorded: keep the cost of recording in their times.
+        read: opens one, as `stepscope.open` does.
         job: the page's answer about the job that the files are of; they are then read when somebody
             asks for them.
-        step_range: the name of the ranges that are steps.
         rules: custom rules for the findings.
 
     Raises:
@@ -154,9 +144,8 @@ class Workbench:
     def __init__(
         self,
         paths: Sequence[Path],
-        as_recorded: bool = False,
+        read: Callable[..., Trace] = open_trace,
         job: JobAnswer | None = None,
-        step_range: str = "",
         rules: Sequence[Rule] = (),
     ) -> None:
         for path in paths:
@@ -165,7 +154,7 @@ class Workbench:
         names = trace_ids([path.resolve().name for path in paths])
         self.job = job
         self.files = {
-            id: TraceFile(id, path, as_recorded, job is not None, step_range, rules)
+            id: TraceFile(id, path, read, job is not None, rules)
             for id, path in zip(names, paths, strict=True)
         }
         self._model: Path | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 from itertools import takewhile
 from threading import Lock
 from typing import Any
@@ -21,6 +22,7 @@ from stepscope.trace.schema import SCHEMAS
 LIMITS = QueryLimits(seconds=20, megabytes=1024, rows=10_000, answer_bytes=16_000_000)
 _MAX_SQL = 10_000  # characters; the headers of a request are limited as well
 _MAX_EXACT = 2**53  # larger integers lose digits as numbers of JavaScript
+_PATIENCE_S = 1  # while a query that was cancelled ends
 _running = Lock()
 
 
@@ -102,7 +104,7 @@ def query(view: TraceView, query: Query) -> QueryResult:
         raise ServeError("expected a query, found none")
     if len(sql) > _MAX_SQL:
         raise ServeError(f"expected at most {_MAX_SQL} characters of SQL, found {len(sql)}", 413)
-    if not _running.acquire(blocking=False):
+    if not _running.acquire(timeout=_PATIENCE_S):
         raise ServeError("another query is running; try again when it has ended", 429)
     try:
         return _result(view, sql)
@@ -112,9 +114,17 @@ def query(view: TraceView, query: Query) -> QueryResult:
         _running.release()
 
 
+def _still_wanted() -> None:
+    """Raise what a thread of a server is to end with if its client has cancelled the request."""
+    with suppress(ImportError, RuntimeError):  # anyio before 4.1; no thread of a server
+        from anyio.from_thread import check_cancelled
+
+        check_cancelled()
+
+
 def _result(view: TraceView, sql: str) -> QueryResult:
     start = time.perf_counter()
-    table = run_query_within(view.trace, sql, LIMITS)
+    table = run_query_within(view.trace, sql, LIMITS, _still_wanted)
     seconds = time.perf_counter() - start
     more = table.num_rows > LIMITS.rows
     table = table.slice(0, LIMITS.rows)

@@ -71,7 +71,7 @@ def _key(kind: AnswerKind[Answer], file: Source, asked: tuple[Any, ...]) -> Key 
     if not file.cache:
         return None
     capture = file.graph_capture and (file.graph_capture, Path(file.graph_capture).stat().st_mtime_ns)
-    what = (kind.name, file.step_range, capture, *asked)
+    what = (kind.name, file.range_name, capture, *asked)
     return key_of_text(Path(file.path), file.model, file.as_recorded, what, kind.packages)
 
 

@@ -46,6 +46,7 @@ GROUPS = {
         "watch": "Run a training script and watch all of its steps.",
         "status": "Show what watched runs do now.",
         "record": "Record a few steps of a watched run now.",
+        "export": "Export the times of watched runs to Prometheus or OTLP.",
     },
     "What is slow?": {
         "report": "Show where the time of a training step goes.",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.faces.terminal.options import FiniteRange, NamedPath, keeps_recorded_times
+from stepscope.faces.terminal.options import FiniteRange, NamedPath, opens_traces
 from stepscope.faces.terminal.output import echo_json, terminal
 from stepscope.faces.terminal.source import MEMORY_FORMATS, Source
 
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 @click.option(
     "--rows", type=click.IntRange(0), default=8, show_default=True, help="Changes of each kind to list."
 )
-@click.option("--model", metavar="JSON", type=NamedPath(), help="Model tree for traces that name no modules.")
-@keeps_recorded_times
-@click.option("--no-cache", is_flag=True, help="Do not use the cache.")
+@opens_traces
 @click.pass_context
 def diff(
     context: click.Context,
@@ -46,6 +44,8 @@ def diff(
     rows: int,
     model: str | None,
     as_recorded: bool,
+    range_name: str,
+    graph_capture: str | None,
     no_cache: bool,
 ) -> None:
     """Compare the steps of trace B with those of trace A.
@@ -64,7 +64,7 @@ def diff(
 
     other = rank if to_rank is None else to_rank
     sides = [
-        Source(path, model, as_recorded, not no_cache, which).load(memory=True)
+        Source(path, model, as_recorded, not no_cache, which, range_name, graph_capture).load(memory=True)
         for path, which in ((before, rank), (after, other))
     ]
     if all(trace.metadata.format in MEMORY_FORMATS for trace in sides):

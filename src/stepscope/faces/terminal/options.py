@@ -21,16 +21,36 @@ _RECORDING = re.compile(r"\.(stepscope|json|pb|sqlite|nsys-rep|pickle)(\.gz|\.zs
 _ANSWERS = {"as_json": "--json", "svg": "--svg", "html": "--html", "ncu": "--ncu"}
 
 
-def keeps_recorded_times(command: Command) -> Command:
-    return click.option(
-        "--as-recorded", is_flag=True, help="Keep the cost of recording in the times of a capture."
-    )(command)
-
-
-def chooses_step_range(command: Command) -> Command:
-    return click.option(
-        "--step-range", metavar="NAME", default="", help="Ranges of this name are the steps."
-    )(command)
+def opens_traces(command: Command) -> Command:
+    """Options that say how to open a trace: model, as_recorded, range_name, graph_capture and no_cache."""
+    options = (
+        click.option(
+            "--model",
+            metavar="FILE",
+            type=NamedPath(),
+            help="Model tree (JSON or .onnx), for a trace that names no modules.",
+        ),
+        click.option(
+            "--as-recorded", is_flag=True, help="Keep the cost of recording in the times of a capture."
+        ),
+        click.option(
+            "--range",
+            "range_name",
+            metavar="NAME",
+            default="",
+            help="Look at the steps in ranges of this name, or else at each such range as a step.",
+        ),
+        click.option(
+            "--graph-capture",
+            metavar="TRACE",
+            type=NamedPath(exists=True, dir_okay=False),
+            help="Trace of the capture of the CUDA graphs that the file replays.",
+        ),
+        click.option("--no-cache", is_flag=True, help="Do not use the cache."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 def takes_rules(command: Command) -> Command:

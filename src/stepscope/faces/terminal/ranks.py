@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -134,16 +135,21 @@ def _warn_of_numbers(renumbered: Sequence[RankResult]) -> None:
         )
 
 
-def job_workbench(name: str, many: ManyRanks, as_recorded: bool = False) -> Workbench:
-    """What serves the page about a job; traces on this machine are read when they are opened."""
+def job_workbench(name: str, many: ManyRanks, **how: Any) -> Workbench:
+    """What serves the page about a job; traces on this machine are read when they are opened.
+
+    Args:
+        how: arguments of `stepscope.open` for them.
+    """
     from stepscope.faces.page.job_answer import job_answer
     from stepscope.faces.page.open_files import Workbench
+    from stepscope.facts.load import open as open_trace
     from stepscope.models.ranks.files import is_url
 
     local = not any(is_url(result.file) for result in many.results)
     files = [Path(result.file) for result in many.results if result.sketch and local]
     answer = job_answer(name, many.job, many.report, many.results)
-    workbench = Workbench(files, as_recorded, answer)
+    workbench = Workbench(files, partial(open_trace, **how), answer)
     for rank, id in zip(answer.ranks, workbench.files, strict=local):
         rank.trace = id
     return workbench

@@ -16,13 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepscope.errors import TraceError
-from stepscope.faces.terminal.options import (
-    Command,
-    NamedPath,
-    chooses_step_range,
-    keeps_recorded_times,
-    refuse_two_answers,
-)
+from stepscope.faces.terminal.options import Command, NamedPath, opens_traces, refuse_two_answers
 from stepscope.faces.terminal.output import progress_bar
 
 if TYPE_CHECKING:
@@ -51,7 +45,7 @@ class Source:
     as_recorded: bool
     cache: bool
     rank: int | None = None  # which to open of a folder of many ranks; None for the command's choice
-    step_range: str = ""  # the name of the ranges that are steps; empty for those that the file marks
+    range_name: str = ""  # of the ranges to look at; empty for all steps
     graph_capture: str | None = None  # a trace of the capture of the CUDA graphs that it replays
 
     def open(self, *, memory: bool = False) -> Trace:
@@ -100,7 +94,7 @@ class Source:
                 self.path,
                 model=self.model,
                 as_recorded=self.as_recorded,
-                step_range=self.step_range,
+                range_name=self.range_name,
                 graph_capture=self.graph_capture,
                 cache=self.cache,
                 progress=progress,
@@ -137,24 +131,10 @@ def takes_file(command: Command) -> Command:
     """Give a command FILE and its options; it gets a `Source` as `file`."""
 
     @click.argument("file", type=NamedPath())
-    @click.option(
-        "--model",
-        metavar="FILE",
-        type=NamedPath(),
-        help="Model tree (JSON or .onnx), for a trace that names no modules.",
-    )
-    @keeps_recorded_times
-    @chooses_step_range
-    @click.option(
-        "--graph-capture",
-        metavar="TRACE",
-        type=NamedPath(exists=True, dir_okay=False),
-        help="Trace of the capture of the CUDA graphs that FILE replays.",
-    )
-    @click.option("--no-cache", is_flag=True, help="Do not use the cache.")
+    @opens_traces
     @wraps(command)
     def with_file(
-        file: str, model: str | None, as_recorded: bool, step_range: str, no_cache: bool, **rest: Any
+        file: str, model: str | None, as_recorded: bool, range_name: str, no_cache: bool, **rest: Any
     ) -> Any:
         refuse_two_answers(rest)
         from stepscope.trace.freed_memory import freed_memory_kept
@@ -164,7 +144,7 @@ def takes_file(command: Command) -> Command:
         # later threads would take over; these return memory all the same.
         click.get_current_context().find_root().with_resource(freed_memory_kept())
         capture = rest.pop("graph_capture")
-        source = Source(file, model, as_recorded, not no_cache, rest.get("rank"), step_range, capture)
+        source = Source(file, model, as_recorded, not no_cache, rest.get("rank"), range_name, capture)
         return command(file=source, **rest)
 
     return with_file  # type: ignore[return-value]

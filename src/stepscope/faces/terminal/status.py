@@ -94,7 +94,8 @@ def _bill_lines(bill: Bill) -> Iterator[str]:
         steps = f"steps {slow.first:,} to {slow.last:,}" if slow.count > 1 else f"step {slow.first:,}"
         some = f" ({slow.count:,} of them)" if slow.count < slow.last - slow.first + 1 else ""
         more = f" +{slow.cause_ms:.3g} ms" if slow.cause_ms else ""
-        yield f"{steps}{some} took {slow.ratio:.3g} times the usual: {slow.cause}{more}"
+        line = f"; {slow.where} +{slow.where_ms:.2g} ms" if slow.where else ""
+        yield f"{steps}{some} took {slow.ratio:.3g} times the usual: {slow.cause}{more}{line}"
 
 
 def duration(seconds: float) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.faces.terminal.options import NamedPath, chooses_step_range, keeps_recorded_times, takes_rules
+from stepscope.faces.terminal.options import NamedPath, opens_traces, takes_rules
 
 if TYPE_CHECKING:
     from stepscope.models.ranks.job import ManyRanks
@@ -21,22 +22,16 @@ if TYPE_CHECKING:
     help="Port to listen on [default: the first free port from 8765].",
 )
 @click.option("--no-browser", is_flag=True, help="Print the URL without opening a browser.")
-@click.option(
-    "--model", metavar="JSON", type=NamedPath(path_type=Path), help="Model tree, for traces without modules."
-)
 @takes_rules
-@keeps_recorded_times
-@chooses_step_range
-@click.option("--no-cache", is_flag=True, help="Do not use the cache.")
+@opens_traces
 def view(
     files: tuple[Path, ...],
     port: int | None,
     no_browser: bool,
-    model: Path | None,
+    model: str | None,
     rules: tuple[str, ...],
-    as_recorded: bool,
-    step_range: str,
     no_cache: bool,
+    **how: Any,
 ) -> None:
     """Open FILE… (captures, traces, memory snapshots, folders of ranks) in the browser.
 
@@ -48,18 +43,20 @@ def view(
     from stepscope.faces.page import bundle
     from stepscope.faces.page.open_files import Workbench
     from stepscope.faces.page.server import serve
+    from stepscope.facts.load import open as open_trace
 
+    tree = Path(model) if model else None
     many = _many(files, not no_cache)
     if many:
         from stepscope.faces.terminal.ranks import job_workbench, name_of
 
-        workbench = job_workbench(name_of(files), many, as_recorded)
-        serve(workbench, port, not no_browser, model, not no_cache)
+        workbench = job_workbench(name_of(files), many, **how)
+        serve(workbench, port, not no_browser, tree, not no_cache)
         return
     bundle.page()
     custom = [rule for path in rules for rule in load_rules(path)]
-    workbench = Workbench(files, as_recorded, step_range=step_range, rules=custom)
-    serve(workbench, port, not no_browser, model, not no_cache)
+    workbench = Workbench(files, partial(open_trace, **how), rules=custom)
+    serve(workbench, port, not no_browser, tree, not no_cache)
 
 
 def _many(files: tuple[Path, ...], cache: bool) -> ManyRanks | None:

@@ -18,7 +18,7 @@ from stepscope.record.script_runner import Program
 def watch(script: str, arguments: tuple[str, ...], as_module: bool, output: str | None) -> None:
     """Run an unmodified SCRIPT and watch all of its training steps.
 
-    A file of constant size (at most 19 MB) gets a short vector of each step. `stepscope FILE` shows what the
+    A file of constant size (at most 20 MB) gets a short vector of each step. `stepscope FILE` shows what the
     run lost time to, also while it runs.
     """
     program = Program(script, arguments, as_module)

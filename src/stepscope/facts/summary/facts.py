@@ -343,6 +343,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     warnings: list[Warning] = []
 
 
+class HardwareCounter(msgspec.Struct, frozen=True):
+    """A counter of a device: means over time, in the unit that its name says."""
+
+    device: int
+    name: str  # as recorded
+    mean: float  # over the steps
+    working: float | None  # while work of the steps runs on the device; null without such work
+
+
 class Summary(Facts, frozen=True, kw_only=True):
     """Everything that a report says about one rank.
 
@@ -354,3 +363,4 @@ class Summary(Facts, frozen=True, kw_only=True):
     kernels: list[Kernel]
     modules: list[ModuleNode]
     at_once: float = 1.0
+    counters: list[HardwareCounter] = []  # of devices, where the recorder sampled them

@@ -36,6 +36,7 @@ from stepscope.facts.summary.facts import (
     WarmUp,
     Warning,
 )
+from stepscope.facts.summary.hardware_counters import hardware_counters
 from stepscope.facts.summary.kernels import (
     WorkBounds,
     efficiency_of,
@@ -180,6 +181,7 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
         kernels_are="kernels" if devices else "operators",
         modules=modules,
         at_once=_at_once(selected, modules),
+        counters=hardware_counters(selected),
         modules_evidence=next(iter(trace["modules"].text("evidence")), None) or "",
         data_wait_ms=sum((stage.cpu_ms for stage in stages if stage.stage == "data_loading"), 0.0),
         parameters=_of_roots(selected, "parameters"),

@@ -62,6 +62,7 @@ _EVIDENCE = {
 _OF_FOLDER = ("other_file", "other_run", "merged_file", "unreadable_file", "rank_missing")
 _PHASES = ("forward", "backward")
 _NO_COUNT = "–"
+_OF_PEAK = ".avg.pct_of_peak_sustained_elapsed"  # CUPTI's names of percentages
 _LEAST_PLACE, _MOST_PLACES = 0.005, 5
 _MOST_DEVICES = 32  # that are shown: as many as fit a screen, and machines have
 _MOST_UPDATES = 32  # likewise
@@ -188,6 +189,8 @@ class Report:
         if self.main.iterations:
             yield iterations_table(self.main.iterations)
         yield from (self.device(device) for device in self.main.devices[:_MOST_DEVICES])
+        if self.main.counters:
+            yield self.counters()
         if self.main.efficiency:
             yield from efficiency_parts(self.main.efficiency)
         if self.main.modules:
@@ -317,6 +320,17 @@ class Report:
         if device.overlapped_ms / window >= _LEAST_PART:
             words = Text("communication overlapped by computing", "dim")
             table.add_row(words, ms(device.overlapped_ms), percent(device.overlapped_ms / window))
+        return table
+
+    def counters(self) -> Table:
+        table = plain_table("Hardware counters", "~", "mean>", "while working>", "device>")
+        for counter in self.main.counters:
+            share, name = counter.name.endswith(_OF_PEAK), counter.name.removesuffix(_OF_PEAK)
+            cells = [
+                _NO_COUNT if mean is None else percent(mean / 100) if share else f"{mean:,.4g}"
+                for mean in (counter.mean, counter.working)
+            ]
+            table.add_row(f"{name}, of peak" if share else name, *cells, str(counter.device))
         return table
 
     # -- the rest

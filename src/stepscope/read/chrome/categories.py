@@ -170,6 +170,8 @@ def on_device(recorded: str) -> bool:
     return category(recorded, "") in _ON_DEVICE or recorded.lower() == "gpu_user_annotation"
 
 
+# Kineto's samples of a device's performance monitors, on the process with its number.
+_COUNTERS = re.compile(r"^(hardware|gpu_pm|mtia)_counters?$", re.IGNORECASE)
 _STREAM_NUMBER = re.compile(r"^stream (\d{1,9})$")
 
 
@@ -210,7 +212,11 @@ def _devices(
 
 
 def _on_device(recorded: RecordedEvents, count: int) -> Mask:
-    rows = recorded.rows(lambda phase, category: phase in "XB" and on_device(category))
+    rows = recorded.rows(
+        lambda phase, category: (
+            (phase in "XB" and on_device(category)) or (phase == "C" and bool(_COUNTERS.search(category)))
+        )
+    )
     result = np.zeros(count, np.bool_)
     result[recorded.track[rows]] = True
     return result

@@ -299,10 +299,8 @@ def no_array(text: bytes) -> IngestError:
         kind = type(data["traceEvents"]).__name__
         return IngestError(f"expected `traceEvents` to be an array, found {kind}")
     keys = f"the keys {', '.join(list(data)[:8])}" if data else "nothing"
-    hint = foreign_json(data)
-    return IngestError(
-        f"expected a top-level array `traceEvents`; found {keys}" + (f"; {hint}" if hint else "")
-    )
+    expected = f"expected a top-level array `traceEvents`; found {keys}"
+    return IngestError(foreign_json(data) or expected)
 
 
 def load(text: bytes) -> Any:

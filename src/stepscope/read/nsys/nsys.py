@@ -8,7 +8,7 @@ Source: https://docs.nvidia.com/nsight-systems/UserGuide/ (SQLite schema referen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -53,7 +53,9 @@ def _without_events(database: Database) -> str:
     )
 
 
-def _other_database(tables: Iterable[str]) -> str:
+def _other_database(tables: Collection[str]) -> str:
+    if "StringTable" in tables:
+        return "found a database of nvprof; record with `nsys profile --trace cuda,nvtx` instead"
     if any(name.startswith("rocpd_") for name in tables):
         return (
             "found a database of AMD's rocprofv3; run `rocpd convert -i FILE --output-format "
@@ -69,7 +71,7 @@ def read_nsys(file: BinaryIO, compressed: bool, progress: Progress) -> Trace:
     """Read an SQLite export, as every `Reader` does."""
     log = WarningLog()
     with on_disk(file, compressed, log, progress) as path, Database(path) as database:
-        if not database.columns.keys() & ACTIVITIES.keys():
+        if not database.columns.keys() & ACTIVITIES.keys() or "StringTable" in database.columns:
             raise IngestError(_without_activities(database))
         for (note,) in database.cells("DIAGNOSTIC_EVENT", "text"):
             log_note(log, str(note))

@@ -77,7 +77,7 @@ def describe(samples: StackSamples, callers: Sequence[Function], waits: list[Wai
         callers: these functions, innermost first.
         waits: of an event loop, in order of time.
     """
-    own = [_line(samples, stack) for stack in samples.stacks]
+    own = [line_of(samples, stack) for stack in samples.stacks]
     kept = [at for at, stack in enumerate(samples.stack) if own[stack]]
     around = _around(samples, kept)
     loop = {caller for caller in callers if caller in around}
@@ -149,7 +149,7 @@ def _around(samples: StackSamples, kept: list[int]) -> Functions:
     return {function for function, count in counts.items() if count >= _NEARLY_ALL * len(kept)}
 
 
-def _line(samples: StackSamples, stack: list[int]) -> SampledPlace | None:
+def line_of(samples: StackSamples, stack: list[int]) -> SampledPlace | None:
     """The innermost line of the program's own files, else the innermost that is not torch's.
 
     None where the recorder itself runs, or nothing but torch.
@@ -214,6 +214,15 @@ class StackSampler:
         self._library.stepscope_stop_sampler(self._handle)
         samples = self._read()
         self._free()
+        return samples
+
+    def so_far(self) -> StackSamples:
+        """What was found until now; sampling goes on."""
+        if os.getpid() != self._process or not self._handle:
+            return StackSamples([], [], [], [])
+        self._library.stepscope_stop_sampler(self._handle)
+        samples = self._read()
+        self._library.stepscope_start_sampler(self._handle)
         return samples
 
     def _make(self, interval_ns: int) -> int | None:

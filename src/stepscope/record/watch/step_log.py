@@ -158,6 +158,7 @@ class StepLog(ActivityLog):
         self._spent = [0] * len(_PARTS)
         self._began_ns: int | None = None  # the step that runs; None before the first has ended
         self._before = self.clocks.read()
+        self._backward_ns = 0
 
     def note(self, method: Callable[[Any], object], argument: Any) -> None:
         """As the shares' log, with the clocks where a step may end."""
@@ -178,6 +179,17 @@ class StepLog(ActivityLog):
     def spent(self, activity: Activity, spent_ns: int) -> None:
         """An activity has ended, or a part of it."""
         self._add(activity, spent_ns, 1)
+
+    def begin_backward(self, _: object = None) -> None:
+        super().begin_backward()
+        self._backward_ns = self.now()
+
+    def end_backward(self, _: object = None) -> None:
+        super().end_backward()
+        if self._open and self._open.kind == "optimizer":
+            # In a closure, as Lightning gives one to optimizers: what it runs is no part of the update.
+            self._since = self.now()
+            self._spent[BACKWARD] += self._since - self._backward_ns
 
     def prepared(self, activity: Activity, spent_ns: int, loading_ns: int) -> None:
         """An activity begins; what it was prepared for is no part of a step if it is none itself."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from stepscope.record.unreplaced import os, time
 Vector = tuple[Any, ...]  # fields as in `watch_format.FIELDS`
 _ROW = struct.Struct(layout.ROW)
 _TEXT = struct.Struct(layout.TEXT)
+_SAMPLE = struct.Struct(layout.SAMPLE)
 
 
 class WatchFile:
@@ -29,7 +30,7 @@ class WatchFile:
         self.path, self.failure = path, ""
         self._pending: list[tuple[int, bytes]] = []
         self._sums = [0.0] * len(layout.FIELDS)
-        self._steps = self._texts = self._first_ns = 0
+        self._steps = self._texts = self._sampled = self._first_ns = 0
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)  # who reads the earlier file goes on reading that
@@ -48,14 +49,37 @@ class WatchFile:
         self._first_ns = self._first_ns if self._steps else step[2]
         self._steps += 1
 
+    @property
+    def sums(self) -> dict[str, float]:
+        """Of all steps, by field."""
+        return dict(zip(layout.FIELDS, self._sums, strict=True))
+
     def put_text(self, facts: Mapping[str, Any]) -> None:
         """Replace what is no number; where it is too long, places are left out."""
         left = dict(facts)
         while len(data := json.dumps(left).encode()) > layout.TEXT_BYTES - _TEXT.size:
             left["places"] = left["places"][: len(left["places"]) // 2]
         self._texts += 1
-        head = _TEXT.pack(self._texts, len(data), zlib.crc32(data))
-        self._pending.append((layout.TEXTS_AT[self._texts % 2], head + data))
+        self._put_slot(layout.TEXTS_AT, self._texts, data)
+
+    def put_samples(self, lines: Sequence[Sequence[str | int]], samples: Sequence[tuple[int, int]]) -> None:
+        """Replace the samples.
+
+        Args:
+            lines: function, file and number of each; the last are left out where there is no room.
+            samples: ns since the run began, and position in the lines.
+        """
+        left = list(lines)
+        while len(text := json.dumps(left).encode()) > layout.MOST_LINES_BYTES:
+            left = left[: len(left) // 2]
+        kept = [_SAMPLE.pack(*sample) for sample in samples[: layout.MOST_SAMPLES] if sample[1] < len(left)]
+        self._sampled += 1
+        data = struct.pack("<I", len(text)) + text + b"".join(kept)
+        self._put_slot(layout.SAMPLES_AT, self._sampled, data)
+
+    def _put_slot(self, slots: tuple[int, int], number: int, data: bytes) -> None:
+        head = _TEXT.pack(number, len(data), zlib.crc32(data))
+        self._pending.append((slots[number % 2], head + data))
 
     def flush(self) -> None:
         """Hand everything to the system; a row goes before the counter that includes it."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepscope.base.watch_format import SUFFIX
+from stepscope.base.watch_format import PARTS, SUFFIX, TIMES
 from stepscope.errors import CaptureError
 from stepscope.record.manifest import Run
 from stepscope.record.memory.out_of_memory import AllocationFailure, size
@@ -16,6 +16,7 @@ from stepscope.record.options import RecordOptions, target_path
 from stepscope.record.recording import call_in_forked_children
 from stepscope.record.session import Ending, Session
 from stepscope.record.unreplaced import os, time
+from stepscope.record.watch.line_samples import LineSamples
 from stepscope.record.watch.requests import Requests
 from stepscope.record.watch.step_log import StepClocks, StepLog, works_on_device
 from stepscope.record.watch.watch_file import WatchFile
@@ -37,8 +38,10 @@ class WatchSession:
         self._log: StepLog | None = None
         self._detach: list[Callable[[], object]] = []
         self._optimizers: Callable[[], list[Any]] = list
+        self._told: dict[str, float] = {}  # sums when metrics were last asked for
         self._facts: dict[str, Any] = {}
         self._flush_after_ns = 0
+        self._samples: LineSamples | None = None
         self._requests: Requests | None = None
         self._wanted = 0  # steps that `stepscope record` asked for
         self._recording: Session | None = None
@@ -60,6 +63,21 @@ class WatchSession:
     def steps(self) -> int:
         """How many steps have ended."""
         return self._log.steps if self._log else 0
+
+    def metrics(self) -> dict[str, float]:
+        """Mean ms of each part of the steps since the last call; nothing if none has ended."""
+        if not (self._log and self._file):
+            return {}
+        self._log.count_noted()
+        sums = self._file.sums
+        since = {field: total - self._told.get(field, 0.0) for field, total in sums.items()}
+        self._told, count = sums, since["count"]
+        if not count:
+            return {}
+        # Of JAX's steps the parts are not known, nor what its collectives take.
+        measured = TIMES if self._log.has_trained else TIMES[len(PARTS) + 1 :]
+        parts = {f"{field}_ms": since[field] / count for field in measured}
+        return {"steps": count, "step_ms": 1e-6 * since["wall_ns"] / count, **parts}
 
     def attach(self) -> None:
         """Watch PyTorch, which has been imported."""
@@ -111,6 +129,8 @@ class WatchSession:
                 self._detach.append(self._requests.close)
             self._detach.append(self._log.clocks.detach)
             call_in_forked_children(self.detach)
+            self._samples = LineSamples(self._log.begun_ns, self._facts["begun_unix_ns"])
+            self._detach.append(lambda: self._samples and self._samples.stop())
             self._put_text()
             self._file.flush()
         return self._log
@@ -141,6 +161,7 @@ class WatchSession:
         if now > self._flush_after_ns and self._file and not self._ended:
             self._flush_after_ns = now + _FLUSH_NS
             self._put_text()
+            self._put_samples()
             self._file.flush()
             if self._requests and not self._recording:
                 self._wanted = self._requests.wanted()
@@ -149,6 +170,12 @@ class WatchSession:
         if self._file and self._log:
             places = list(self._log.places.values())
             self._file.put_text({**self._facts, "on_device": works_on_device(), "places": places})
+
+    def _put_samples(self, *, is_end: bool = False) -> None:
+        if self._samples and self._file and self._log and self._log.steps:
+            with self._log.excluding():
+                if samples := self._samples.read_if_due(is_end=is_end):
+                    self._file.put_samples(*samples)
 
     def finish(self, ending: Ending) -> None:
         """Write the end of the file; a forked child leaves it alone."""
@@ -161,6 +188,7 @@ class WatchSession:
             self._log.count_noted()
             self._facts["outcome"] = ending.outcome
             self._put_text()
+            self._put_samples(is_end=True)
             self._file.close()
             self.failure = self._file.failure or None
         self._ended = True

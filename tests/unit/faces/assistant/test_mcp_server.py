@@ -10,14 +10,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from threading import Event
 from typing import Any
 
+import anyio
 import pytest
 from click.testing import CliRunner
 from recordings import waiting_steps
 from starlette.testclient import TestClient
 
 from stepscope.faces.assistant.answers import Answers, Programs, Recordings
+from stepscope.faces.page.requests import Query
+from stepscope.faces.page.routes import answer
 from stepscope.faces.terminal.commands import stepscope
 from stepscope.faces.terminal.mcp import TOKEN, _document
 
@@ -177,7 +181,9 @@ def test_many_ranks_are_compared_and_not_joined(tmp_path: Path) -> None:
         ("memory", {}, ""),
         ("fits", {"capacity": "24GB"}, "--memory"),
         ("kernels", {"part": "rows.x"}, "no part"),
-        ("kernels", {"first": "many"}, "first"),
+        ("kernels", {"first": "many"}, "kernels: first: Input should be a valid integer"),
+        ("kernels", {"step_number": 3}, "kernels has no argument 'step_number'; it takes file, rank, step"),
+        ("whatif", {"changes": "amp"}, "whatif: changes: Input should be a valid list"),
         ("level", {"path": "nowhere"}, ""),
     ],
 )
@@ -186,6 +192,7 @@ def test_wrong_questions_are_one_line(folder: Path, tool: str, asked: dict[str, 
     assert failed
     assert words in text
     assert "Traceback" not in text
+    assert len(text.splitlines()) == 1
 
 
 def test_names_that_are_prompts_arrive_as_data(folder: Path) -> None:
@@ -220,6 +227,31 @@ def test_ten_clients_at_once(folder: Path) -> None:
         return list(await asyncio.gather(*(one() for _ in range(10))))
 
     assert len(set(asyncio.run(all_of_them()))) == 1
+
+
+def test_a_cancelled_query_ends(folder: Path) -> None:
+    """Its process with it, and at once: another query need not wait until its time is over."""
+    slow = "select count(*) from events a, events b, events c, events d where a.name <> d.name"
+    views = Recordings([folder])
+    begun, errors = Event(), list[BaseException]()
+
+    def work() -> None:
+        begun.set()
+        try:
+            answer(views.view("waits.json"), "query", Query({"sql": slow}))
+        except BaseException as error:
+            errors.append(error)
+            raise
+
+    async def begun_and_cancelled() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(anyio.to_thread.run_sync, work)
+            while not begun.is_set():
+                await anyio.sleep(0.01)
+            group.cancel_scope.cancel()
+
+    asyncio.run(begun_and_cancelled())
+    assert [type(error) for error in errors] == [asyncio.CancelledError]
 
 
 def test_no_tool_runs_code_unless_allowed(folder: Path) -> None:

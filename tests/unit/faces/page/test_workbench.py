@@ -9,6 +9,7 @@ from serving import TRACE
 
 from stepscope.errors import ServeError
 from stepscope.faces.page.open_files import Workbench
+from stepscope.trace.trace import Trace
 
 
 def test_a_files_id_is_its_name_and_differs_from_the_others(tmp_path: Path) -> None:
@@ -57,14 +58,13 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_others(
 
 
 def test_a_fault_of_our_own_is_told_and_leaves_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(*arguments: object, **options: object) -> None:
+    def fail(*arguments: object, **options: object) -> Trace:
         raise ZeroDivisionError("division by zero")
 
     (tmp_path / "run.json").write_text(TRACE)
-    monkeypatch.setattr("stepscope.faces.page.open_files.open_trace", fail)
-    workbench = Workbench([tmp_path / "run.json"])
+    workbench = Workbench([tmp_path / "run.json"], fail)
     workbench.load(cache=False).join()
     assert workbench["run"].state == "failed"
     assert "internal error" in workbench["run"].message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from stepscope.base import watch_format as layout
 from stepscope.facts.watched import bill_of, slow_rank
-from stepscope.read.watched_run import WatchedRun, read_watched_run
+from stepscope.read.watched_run import SampledLine, WatchedRun, read_watched_run
 from stepscope.record.watch.watch_file import WatchFile
 
 S = 1_000_000_000
@@ -69,6 +70,28 @@ def test_slow_steps_have_their_cause(tmp_path: Path, part: str, cause: str) -> N
     assert slow.ratio == pytest.approx(2, rel=0.05)
     assert slow.lost_s == pytest.approx(0.6, rel=0.05)
     assert slow.cause_ms == pytest.approx(0 if part == "sleep" else 20, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("at_decode", "expected"),
+    [(0.75, ("decode at data.py:5", 28.0)), (0.1, ("", 0.0))],  # of the slow steps; in others 10 %
+)
+def test_the_line_that_explains_half_of_slow_steps_is_named(
+    tmp_path: Path, at_decode: float, expected: tuple[str, float]
+) -> None:
+    run = drawn_run(tmp_path / "run.watch", {number: {"sleep": 20.0} for number in range(400, 430)})
+    begins, walls = run.steps["begin_ns"], run.steps["wall_ns"]
+    samples = []
+    for number in range(STEPS):
+        share = at_decode if 400 <= number < 430 else 0.1
+        times = begins[number] + (np.arange(20) + 0.5) / 20 * walls[number]
+        samples += [(int(ns), 0 if at < 20 * share else 1 + at % 4) for at, ns in enumerate(times)]
+    lines = [SampledLine("decode", "/run/data.py", 5)]
+    lines += [SampledLine("main", "/run/train.py", number) for number in range(4)]
+    run = replace(run, lines=lines, samples=np.array(samples, run.samples.dtype))
+    (slow,) = bill_of(run).slow
+    assert (slow.where, slow.where_ms) == (expected[0], pytest.approx(expected[1], abs=1))
+    assert slow.cause.endswith("waited" if expected[0] else "not known")
 
 
 def test_single_slow_steps_are_summed_by_cause(tmp_path: Path) -> None:

@@ -134,6 +134,20 @@ def test_two_optimizers_make_one_step(run: Watched) -> None:
     assert len(walls) >= 4
 
 
+def test_what_a_closure_runs_is_no_part_of_the_update(run: Watched) -> None:
+    training = Training(run)
+
+    def closure() -> torch.Tensor:
+        run.ms(3)
+        loss = training.weight.sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    for _ in range(2):
+        training.optimizer.step(closure)
+    assert run.steps("wall_ns", "backward", "optimizer") == [(8, 5, 0)]
+
+
 def test_garbage_collection_counts_in_its_step(run: Watched) -> None:
     train = Training(run)
 

@@ -45,7 +45,9 @@ def test_the_size_is_constant_and_the_newest_steps_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layout, "KEPT_STEPS", 8)
-    monkeypatch.setattr(layout, "FILE_BYTES", layout.STEPS_AT + 8 * layout.ROW_BYTES)
+    samples_at = layout.STEPS_AT + 8 * layout.ROW_BYTES
+    monkeypatch.setattr(layout, "SAMPLES_AT", (samples_at, samples_at + layout.SAMPLES_BYTES))
+    monkeypatch.setattr(layout, "FILE_BYTES", samples_at + 2 * layout.SAMPLES_BYTES)
     file = WatchFile(tmp_path / "long.watch")
     file.put_text(FACTS)
     for number in range(20):
@@ -100,6 +102,31 @@ def test_facts_that_are_too_long_lose_places(file: WatchFile) -> None:
     file.put_text({**FACTS, "places": [place] * 100})
     file.flush()
     assert 1 < len(read_watched_run(file.path).facts.places) < 100
+
+
+LINES = [("decode", "data.py", 5), ("log", "train.py", 9)]
+
+
+def test_samples_replace_those_before(file: WatchFile) -> None:
+    assert len(read_watched_run(file.path).samples) == 0
+    for samples in ([(7, 1)], [(7, 1), (8, 0), (9, 1)]):
+        file.put_samples(LINES, samples)
+        file.flush()
+    run = read_watched_run(file.path)
+    assert run.lines == LINES
+    assert run.samples.tolist() == [(7, 1), (8, 0), (9, 1)]
+    with file.path.open("r+b") as damaged:
+        damaged.seek(layout.SAMPLES_AT[0] + 20)
+        damaged.write(b"\0\0\0\0")
+    assert read_watched_run(file.path).samples.tolist() == [(7, 1)]
+
+
+def test_lines_without_room_lose_their_samples(file: WatchFile) -> None:
+    file.put_samples(
+        [("f", "x" * 30_000, number) for number in range(4)], [(number, number) for number in range(4)]
+    )
+    file.flush()
+    assert read_watched_run(file.path).samples.tolist() == [(0, 0), (1, 1)]
 
 
 def test_a_removed_file_is_said_at_the_end(file: WatchFile) -> None:

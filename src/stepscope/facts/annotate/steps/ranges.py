@@ -1,6 +1,7 @@
 """Ranges of the user's that are steps: by the names in use, or by the name that the user gives."""
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -10,15 +11,24 @@ from stepscope.facts.annotate.links.launches import on_host
 from stepscope.trace.nesting import outermost
 from stepscope.trace.trace import Trace
 
-CHOSEN = "step_range"  # property of a trace: the name of the ranges that the user calls steps
-_NAME = re.compile(
-    r"^(?:.*[\]/])?(?:epoch\W{0,3}_?\d+\W{0,3}_?)?"
-    r"(?:(?:run|do|train(?:ing|er)?|fit|global|one)[ _./-]*)*"
-    r"(?:step|iter(?:ation)?|(?:mini[ _-]?)?batch)"
-    r"(?:[ _:#=(\[-]{0,3}(?P<number>\d{1,9}))?[)\]]?(?:\s*(?:/|of)\s*\d+)?$",
-    re.IGNORECASE,
+CHOSEN = "chosen_range"  # property of a trace: the name of the ranges that the user asks for
+# Names end in the word of a step; numbers, and the words of `_AROUND`, may follow and precede it.
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_STEP_WORDS = {"step", "iter", "iteration"}
+_BATCH_WORDS = {"batch", "minibatch"}
+_AROUND = re.compile(
+    "epoch|of|on|rank|train(ing|er)?|run|do|fit|global|one|mini|pl|profiler?|idx|index|number"
 )
+# Words for a part of a step, or for steps of something else than training.
+_OTHERS = re.compile(
+    "eval|evaluat(e|ion)|val|valid|validat(e|ion)|test|opt|optim|optimizer|scheduler|scaler|lr|zero|grad"
+    "|load|loader|loading|data|next|get|fetch|prefetch|forward|fwd|backward|bwd|micro|save|checkpoint|sync"
+)
+_AFTER_WORD = re.compile(r"(?i)(?:step|iter(?:ation)?|batch)\W{0,4}_?(\d{1,9})")
 _NUMBER = re.compile(r"\d+")
+Steps = tuple[Times, Times, Times]
+"""Numbers, starts and ends of steps, each of shape (steps,)."""
+_NONE: Rows = np.zeros(0, np.intp)
 _FEWEST = 2  # ranges of which a loop consists
 _MOST_TIME = 0.5  # between the first and the last: ranges of a part of a step take less
 _MOST_NAMED = 6  # in an error
@@ -27,69 +37,117 @@ _SHORT_PAUSE = 0.1  # of the time from one range to the next
 _LONG_PAUSE = 3  # times the usual pause between two steps: the loop did something else
 
 
+def _is_step_name(name: str) -> bool:
+    """Whether a range of this name is a step of training.
+
+    Example:
+        >>> [_is_step_name(name) for name in ("Epoch[1/10] Step[3/100]", "trainStep 3", "[x]run_batch")]
+        [True, True, True]
+        >>> [_is_step_name(name) for name in ("eval_step 3", "load batch 3", "step 3 forward", "stepping")]
+        [False, False, False, False]
+    """
+    words = [word.lower() for word in _WORD.findall(re.sub(r"^(\[\D*?\])+(?=.*[A-Za-z])", "", name))]
+    own = [word for word in words if not _AROUND.fullmatch(word)]
+    if own[-1:] and own[-1] in _BATCH_WORDS:
+        return len(own) == 1
+    return bool(own) and own[-1] in _STEP_WORDS and not any(map(_OTHERS.fullmatch, own))
+
+
 @lru_cache(maxsize=1 << 14)
 def _group(name: str) -> str | None:
     """What the ranges of a loop have in common in their names; None for a name of no step."""
-    return _NUMBER.sub("", name).lower() if _NAME.match(name) else None
-
-
-def _chosen_group(chosen: str, name: str) -> str | None:
-    """The same for a name that the user chose: all of the name, or the name with a number."""
-    rest = name.removeprefix(chosen)
-    return chosen if name.startswith(chosen) and not re.search(r"[^\W\d_]", rest) else None
+    return _NUMBER.sub("", name).lower() if _is_step_name(name) else None
 
 
 def step_ranges(trace: Trace) -> Rows:
-    """The ranges of the loop that takes most of the time of one thread, in order; none if none does."""
-    events = trace.events
+    """The ranges with names of steps, of the loop that takes most of one thread's time, in order."""
+    return _longest_loop(trace, _group, _FEWEST, _MOST_TIME)
+
+
+def chosen_ranges(trace: Trace) -> Rows:
+    """The ranges that the user asks for, of the thread on which they last longest; none without a choice.
+
+    They have the name, or else its words with other numbers, or begin with it.
+    """
     chosen = str(trace.metadata.properties.get(CHOSEN, ""))
-    annotations = events.text("category").mask("annotation") & on_host(trace)
-    names = events.text("name").map(lambda name: _chosen_group(chosen, name) if chosen else _group(name))
-    marked = annotations & (names.codes >= 0)
-    best, most = np.zeros(0, np.intp), 0
+    if not chosen:
+        return _NONE
+    exact = _longest_loop(trace, lambda name: name if name == chosen else None, 1, 0)
+    return exact if len(exact) else _longest_loop(trace, lambda name: _alike(chosen, name), 1, 0)
+
+
+def _alike(chosen: str, name: str) -> str | None:
+    begins = name.startswith(chosen) and not name[len(chosen) :][:1].isalpha()
+    return chosen if begins or _NUMBER.sub("", name).strip() == _NUMBER.sub("", chosen).strip() else None
+
+
+def _longest_loop(trace: Trace, group: Callable[[str], str | None], fewest: int, covers: float) -> Rows:
+    events = trace.events
+    names = events.text("name").map(group)
+    marked = events.text("category").mask("annotation") & on_host(trace) & (names.codes >= 0)
+    best, most = _NONE, -1
     keys = _keys(events["track"], names.codes)
     for key in np.unique(keys[marked]).tolist():
         rows = np.flatnonzero(outermost(events["parent"], marked & (keys == key)))
         start, end = events.spans(rows)
         spent = int((end - start).sum())
-        takes_time = chosen or spent >= _MOST_TIME * (end.max() - start[0])
-        if len(rows) >= (1 if chosen else _FEWEST) and takes_time and spent > most:
+        if len(rows) >= fewest and spent >= covers * (end.max() - start[0]) and spent > most:
             best, most = rows, spent
     return best
 
 
+def cut_to_ranges(trace: Trace, rows: Rows, numbers: Times, starts: Times, ends: Times) -> Steps:
+    """The steps whose middles lie in ranges that contain several, without what is outside of the range."""
+    begin, end = trace.events.spans(rows)
+    middle = (starts + ends) // 2
+    place = np.searchsorted(begin, middle, side="right") - 1
+    inside = (place >= 0) & (middle < end[place])
+    inside &= np.bincount(place[inside], minlength=len(rows))[place] > 1
+    place = place[inside]
+    return numbers[inside], np.maximum(starts[inside], begin[place]), np.minimum(ends[inside], end[place])
+
+
 def longest_ranges(trace: Trace) -> list[str]:
-    """Names of the ranges on the CPU that take most time, without their numbers, the longest first."""
+    """Names of the ranges on the CPU that take most time, the longest first; one of those with numbers."""
     events = trace.events
     rows = np.flatnonzero(events.text("category").mask("annotation") & on_host(trace))
-    names = events.text("name").take(rows).map(lambda name: _NUMBER.sub("", name).strip())
-    spent = np.bincount(names.codes, events["duration_ns"][rows], len(names.values))
-    return [names.values[code] for code in np.argsort(-spent)[:_MOST_NAMED].tolist() if spent[code]]
+    names = events.text("name").take(rows)
+    groups = names.map(lambda name: _NUMBER.sub("", name).strip())
+    spent = np.bincount(groups.codes, events["duration_ns"][rows], len(groups.values))
+    example = dict(zip(groups, names, strict=True))
+    longest = (groups.values[code] for code in np.argsort(-spent)[:_MOST_NAMED].tolist() if spent[code])
+    return [example[group] or "" for group in longest]
 
 
 def _keys(track: Rows, group: Rows) -> Times:
     return track.astype(np.int64) << 32 | (group.astype(np.int64) + 1)
 
 
-def steps_of_ranges(trace: Trace, rows: Rows) -> tuple[Times, Times, Times]:
-    """Number, start and end of the step of each range: it lasts until the next, unless the loop pauses."""
+def steps_of_ranges(trace: Trace, rows: Rows, is_part: bool = False) -> Steps:
+    """Number, start and end of the step of each range.
+
+    It lasts until the next, unless the loop pauses. A range that is a part of a loop is the step.
+
+    Args:
+        is_part: whether ranges may be parts: the loop does much between them, and the user chose them.
+    """
     names = trace.events.text("name")
-    found = [_last_number(names[row] or "") for row in rows.tolist()]
-    numbers = np.array(found, np.int64)
+    numbers = np.array([_step_number(names[row] or "") for row in rows.tolist()], np.int64)
     if (np.diff(numbers) <= 0).any() or (numbers < 0).any():
         numbers = np.arange(len(rows))
     start, end = trace.events.spans(rows)
     pause = start[1:] - end[:-1]
-    usual = _LONG_PAUSE * np.median(pause) if len(pause) else 0
-    follows = np.append(pause <= np.maximum(usual, (end - start)[:-1]), False)
+    usual = np.median(pause) if len(pause) else 0
+    is_loop = len(rows) < _FEWEST or usual <= _SHORT_PAUSE * np.median(np.diff(start))
+    if is_part and not is_loop:
+        return numbers, start, end
+    follows = np.append(pause <= np.maximum(_LONG_PAUSE * usual, (end - start)[:-1]), False)
     # Where the loop does much between its ranges, nothing shows when the last step ends.
-    known = len(rows) < _FEW or np.median(pause) <= _SHORT_PAUSE * np.median(np.diff(start))
-    count = len(rows) if known else len(rows) - 1
+    count = len(rows) if is_loop or len(rows) < _FEW else len(rows) - 1
     return numbers[:count], start[:count], np.where(follows, np.append(start[1:], 0), end)[:count]
 
 
-def _last_number(name: str) -> int:
+def _step_number(name: str) -> int:
     """The number of a step in the name of its range, -1 for none: `epoch 2 step 5 of 90` is step 5."""
-    found = _NAME.match(name)
-    text = found["number"] if found else next(iter(_NUMBER.findall(name)[::-1]), None)
-    return int(text[:18]) if text else -1
+    numbers = _AFTER_WORD.findall(name) or _NUMBER.findall(name)
+    return int(numbers[-1][:18]) if numbers else -1

@@ -30,7 +30,13 @@ from stepscope.facts.annotate.steps.missing_work import (
     warn_missing,
     with_partial_graphs,
 )
-from stepscope.facts.annotate.steps.ranges import CHOSEN, step_ranges, steps_of_ranges
+from stepscope.facts.annotate.steps.ranges import (
+    CHOSEN,
+    chosen_ranges,
+    cut_to_ranges,
+    step_ranges,
+    steps_of_ranges,
+)
 from stepscope.facts.annotate.steps.step_table import COVERS_LITTLE, ITERATION, number_list
 from stepscope.facts.annotate.steps.windows import end_of_earlier_work, step_windows
 from stepscope.trace.recorded_steps import milliseconds
@@ -69,16 +75,16 @@ def find_steps(trace: Trace) -> Trace:
 
     Source: HOTLINE section 4.2, widened.
     """
-    ways = [_by_profiler, _by_optimizer, _by_iterations, _by_calls, _by_ranges, _by_pattern, _whole]
-    ways.sort(key=lambda way: way is not _by_ranges or not trace.metadata.properties.get(CHOSEN))
-    numbers, starts, ends, evidence = next(found for way in ways if (found := way(trace)))
+    chosen = _by_choice(trace)
+    found = chosen or _by_marks(trace) or _by_pattern(trace) or _whole(trace)
+    numbers, starts, ends, evidence = found
     numbers = _ascending(numbers)
     called = calls_of_host_work(trace)
     # The last range of a profiler is often cut off; a capture has complete steps only.
     is_complete = evidence == ITERATION or bool(trace.metadata.capture.get("recorded_steps"))
     whole = ~_cut_off(trace, starts, ends) | is_complete
     step = _step_of_events(trace, called, starts[whole], ends[whole])
-    if not trace.metadata.capture and (share := covered_share(trace, step)) < _LITTLE:
+    if not (chosen or trace.metadata.capture) and (share := covered_share(trace, step)) < _LITTLE:
         return _as_one_step(trace, called, evidence, (ends - starts)[whole], share)
     if not whole.all():
         message = "an incomplete step at the end of the recording is excluded"
@@ -159,7 +165,7 @@ def main_track(trace: Trace) -> int:
     """The CPU track of the training loop: the one with marks of steps, else the busiest."""
     events = trace.events
     on_cpu = on_host(trace)
-    if trace.metadata.properties.get(CHOSEN) and len(rows := step_ranges(trace)):
+    if len(rows := chosen_ranges(trace)):
         return int(events["track"][rows[0]])
     marks = events.text("name").where(is_step)
     named = on_cpu & marks
@@ -182,7 +188,27 @@ def main_track(trace: Trace) -> int:
     return int(weight.argmax()) if len(weight) else 0
 
 
-def _by_profiler(trace: Trace) -> tuple[Times, Times, Times, str] | None:
+Found = tuple[Times, Times, Times, str]
+"""Numbers, starts and ends of steps, and the evidence for them."""
+
+
+def _by_choice(trace: Trace) -> Found | None:
+    """The marked steps in the ranges that the user asks for; else each of these is a step."""
+    ranges = chosen_ranges(trace)
+    if not len(ranges):
+        return None
+    marked = _by_marks(trace.with_metadata(properties={**trace.metadata.properties, CHOSEN: ""}))
+    if marked and len((inside := cut_to_ranges(trace, ranges, *marked[:3]))[0]):
+        return (*inside, marked[3])
+    return (*steps_of_ranges(trace, ranges, is_part=True), "range")
+
+
+def _by_marks(trace: Trace) -> Found | None:
+    ways = (_by_profiler, _by_optimizer, _by_iterations, _by_calls, _by_ranges)
+    return next((found for way in ways if (found := way(trace))), None)
+
+
+def _by_profiler(trace: Trace) -> Found | None:
     rows = _named(trace, is_recorded_step)
     rows = rows if len(rows) else _named(trace, is_step)
     if not len(rows):
@@ -200,7 +226,7 @@ def _by_profiler(trace: Trace) -> tuple[Times, Times, Times, str] | None:
     return (numbers[kept], start[kept], end[kept], "profiler_step") if kept.any() else None
 
 
-def _by_optimizer(trace: Trace) -> tuple[Times, Times, Times, str] | None:
+def _by_optimizer(trace: Trace) -> Found | None:
     rows = _named(trace, ends_update)
     names = [trace.events.text("name")[row] for row in rows]
     if not names:
@@ -215,7 +241,7 @@ def _by_optimizer(trace: Trace) -> tuple[Times, Times, Times, str] | None:
     return np.arange(len(ends)), starts, ends, "optimizer"
 
 
-def _by_iterations(trace: Trace) -> tuple[Times, Times, Times, str] | None:
+def _by_iterations(trace: Trace) -> Found | None:
     """From the start of one iteration of a server to the start of the next."""
     iterations = trace["iterations"]
     if not len(iterations):
@@ -225,7 +251,7 @@ def _by_iterations(trace: Trace) -> tuple[Times, Times, Times, str] | None:
     return np.arange(len(starts)), starts, ends, ITERATION
 
 
-def _by_calls(trace: Trace) -> tuple[Times, Times, Times, str] | None:
+def _by_calls(trace: Trace) -> Found | None:
     """From one call of the training function to the next."""
     track = main_track(trace)
     iterations = iterations_by_calls(trace, track)
@@ -258,13 +284,13 @@ def _window_lengths(trace: Trace, starts: Times, ends: Times) -> Times:
     return np.diff(done) if (step >= 0).any() else np.zeros(0, np.int64)
 
 
-def _by_ranges(trace: Trace) -> tuple[Times, Times, Times, str] | None:
+def _by_ranges(trace: Trace) -> Found | None:
     """The user's ranges that are steps by their names."""
     rows = step_ranges(trace)
     return (*steps_of_ranges(trace, rows), "range") if len(rows) else None
 
 
-def _by_pattern(trace: Trace) -> tuple[Times, Times, Times, str] | None:
+def _by_pattern(trace: Trace) -> Found | None:
     """Repeats of the sequence of top-level events on the main track."""
     events = trace.events
     top = np.flatnonzero((events["track"] == main_track(trace)) & (events["parent"] < 0))
@@ -307,7 +333,7 @@ def _period(codes: IntArray) -> int | None:
     return None
 
 
-def _whole(trace: Trace, any_track: bool = False) -> tuple[Times, Times, Times, str]:
+def _whole(trace: Trace, any_track: bool = False) -> Found:
     """The whole trace as one step: what the training loop's thread does, or all threads do."""
     events = trace.events
     rows = events["track"] == main_track(trace)

@@ -43,6 +43,7 @@ class LoopSampler {
 
   bool start() {
     if (!has_clock_) return false;
+    is_stopping_ = false;  // it may have been stopped to be read
     return !start_hidden_thread(thread_, this, [](void* self) -> void* {
       static_cast<LoopSampler*>(self)->run();
       return nullptr;

@@ -1,9 +1,10 @@
-"""Run every command of docs/tutorial.md in a scratch folder, in order.
+"""Run every command of a page in a scratch folder, in order.
 
-    python scripts/run_tutorial.py --check    # each command succeeds and shows what it must
-    python scripts/run_tutorial.py --write    # the same, and put the new outputs into the page
+    python scripts/run_page.py docs/tutorial.md --check    # each command succeeds and shows what it must
+    python scripts/run_page.py docs/tutorial.md --write    # the same, and put the new outputs into the page
 
-A ```console block holds one command after `$ ` and its output. The comment before it says what
+The comment <!-- files: examples/tutorial/train.py --> names what the folder holds at first. A
+```console block holds one command after `$ ` and its output. The comment before it says what
 to keep and what the output must contain: <!-- run: lines=12 must=waits for data -->; `quiet`
 leaves out what goes to stderr. A ```diff block is an edit of the file named in its first line.
 """
@@ -20,8 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "tutorial.md"
-START = ROOT / "examples" / "tutorial" / "train.py"
+FILES = re.compile(r"<!-- files: (.*?) -->")
 BLOCK = re.compile(
     r"(?:<!-- run:(?P<options>[^\n]*) -->\n)?```(?P<kind>console|diff)\n(?P<body>.*?)```\n", re.DOTALL
 )
@@ -46,11 +46,11 @@ def in_shell(
     )
 
 
-def run_tutorial(page: str, folder: Path, run: Run = in_shell) -> str:
+def run_page(page: str, folder: Path, run: Run = in_shell) -> str:
     """Run the commands and edits of a page.
 
     Args:
-        page: the text of the tutorial.
+        page: the text of a page.
         folder: where the commands run; it gets the first version of the script.
         run: runs a command in a folder, in an environment; where its stderr goes, as for `subprocess`.
 
@@ -60,7 +60,9 @@ def run_tutorial(page: str, folder: Path, run: Run = in_shell) -> str:
     Raises:
         AssertionError: a command fails, or does not show what it must.
     """
-    shutil.copy(START, folder)
+    for pattern in " ".join(FILES.findall(page)).split():
+        for path in ROOT.glob(pattern):
+            shutil.copy(path, folder)
 
     def run_block(match: re.Match[str]) -> str:
         if match["kind"] == "diff":
@@ -104,11 +106,12 @@ def apply_edit(body: str, folder: Path) -> None:
 
 
 def main() -> None:
-    """Run the tutorial; with --write, update the page."""
+    """Run a page; with --write, update it."""
+    path = Path(sys.argv[1])
     with tempfile.TemporaryDirectory() as folder:
-        page = run_tutorial(PAGE.read_text("utf-8"), Path(folder))
+        page = run_page(path.read_text("utf-8"), Path(folder))
     if "--write" in sys.argv:
-        PAGE.write_text(page, "utf-8")
+        path.write_text(page, "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,56 @@
+"""Which lines the training thread executes, sampled over the whole run in constant memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from stepscope.record import fork_warnings
+from stepscope.record.samples.loop_samples import (
+    SampledPlace,
+    StackSampler,
+    StackSamples,
+    Unavailable,
+    line_of,
+)
+from stepscope.record.unreplaced import time
+
+_EVERY_NS = 20_000_000  # at first; chosen: 15 samples in a stretch of 0.3 s. The sampler thins them out
+_LATER = 1.05  # of the length of the run when they were last read: that takes up to 15 ms
+_SOONEST_NS = 1_000_000_000  # 1 s; chosen: what a kill may lose of a short run
+Lines = list[SampledPlace]  # the most frequent first
+Samples = list[tuple[int, int]]  # ns since the run began, and position in the lines
+
+
+class LineSamples:
+    """Samples the thread that calls `read_if_due`, from the first call on; nothing where it cannot."""
+
+    def __init__(self, begun_ns: int, begun_unix_ns: int) -> None:
+        self._begun_ns, self._begun_unix_ns, self._after_ns = begun_ns, begun_unix_ns, 0
+        self._sampler: StackSampler | None = None
+        self.stop: Callable[[], object] = lambda: None
+
+    def read_if_due(self, *, is_end: bool = False) -> tuple[Lines, Samples] | None:
+        """All samples so far, about twenty times in each doubling of the run, and at its end."""
+        now = time.perf_counter_ns()
+        if now < self._after_ns and not is_end:
+            return None
+        since_ns = now - self._begun_ns
+        self._after_ns = self._begun_ns + max(round(_LATER * since_ns), since_ns + _SOONEST_NS)
+        if self._sampler:
+            return _described(self._sampler.so_far(), self._begun_unix_ns)
+        try:
+            fork_warnings.watch()
+            self._sampler = StackSampler(_EVERY_NS)
+            self.stop = self._sampler.stop
+        except (Unavailable, OSError):
+            self._after_ns = 2**63  # never
+        return None
+
+
+def _described(samples: StackSamples, begun_unix_ns: int) -> tuple[Lines, Samples]:
+    lines = [line_of(samples, stack) for stack in samples.stacks]
+    counts = Counter(line for stack in samples.stack if (line := lines[stack]))
+    numbers = {line: at for at, (line, _) in enumerate(counts.most_common())}
+    seen = zip(samples.times_ns, samples.stack, strict=True)
+    return list(numbers), [(ns - begun_unix_ns, numbers[line]) for ns, at in seen if (line := lines[at])]

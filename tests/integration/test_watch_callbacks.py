@@ -1,0 +1,95 @@
+"""The callbacks of `stepscope.callbacks` in the real frameworks: their loggers get the times."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPTS = {
+    "transformers": """
+import json, torch
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from stepscope import callbacks
+
+logged = []
+class Reporter(TrainerCallback):
+    def on_log(self, args, state, control, logs, **kwargs):
+        logged.append(dict(logs))
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+    def forward(self, x, labels=None):
+        return {"loss": self.layer(x).square().mean()}
+
+data = [{"x": torch.ones(8), "labels": torch.zeros(1)}] * 240
+options = {"report_to": [], "save_strategy": "no", "use_cpu": True, "disable_tqdm": True}
+arguments = TrainingArguments("out", logging_steps=10, num_train_epochs=1, **options)
+trainer = Trainer(Model(), arguments, train_dataset=data, callbacks=[Reporter()])
+callbacks.watch_trainer(trainer, "run.watch")
+trainer.train()
+json.dump([metrics for metrics in logged if "loss" in metrics], open("logged.json", "w"))
+""",
+    "lightning": """
+import json, lightning, torch
+from lightning.pytorch.loggers.logger import DummyLogger
+from stepscope import callbacks
+
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+    def training_step(self, batch, index):
+        return self.layer(batch).square().mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+logged = []
+class Logger(DummyLogger):
+    def log_metrics(self, metrics, step):
+        logged.append(metrics)
+
+data = torch.utils.data.DataLoader(torch.ones(240, 8), batch_size=8)
+shown = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+watch = callbacks.lightning_callback("run.watch")
+options = {"callbacks": [watch], "logger": Logger(), "accelerator": "cpu", **shown}
+trainer = lightning.Trainer(max_epochs=1, log_every_n_steps=10, **options)
+trainer.fit(Model(), data)
+json.dump(logged, open("logged.json", "w"))
+""",
+    "keras": """
+import json, os
+os.environ["KERAS_BACKEND"] = "jax"
+import keras, numpy
+from stepscope import callbacks
+
+model = keras.Sequential([keras.layers.Dense(8)])
+model.compile("sgd", "mse")
+options = {"epochs": 3, "batch_size": 8, "verbose": 0, "callbacks": [callbacks.keras_callback("run.watch")]}
+history = model.fit(numpy.zeros((80, 8)), numpy.zeros((80, 8)), **options).history
+json.dump([dict(zip(history, row)) for row in zip(*history.values())], open("logged.json", "w"))
+""",
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("framework", SCRIPTS)
+def test_the_loggers_of_a_framework_get_the_times(framework: str, tmp_path: Path) -> None:
+    if os.environ.get("CI") != "true" and not find_spec(framework):
+        pytest.skip(f"needs {framework}")
+    subprocess.run([sys.executable, "-c", SCRIPTS[framework]], cwd=tmp_path, check=True, capture_output=True)
+    logged: list[dict[str, Any]] = json.loads((tmp_path / "logged.json").read_text())
+    assert [float(row["stepscope/steps"]) for row in logged][1:] == [10, 10][: len(logged) - 1]
+    for row in logged:
+        assert float(row["stepscope/cpu_ms"]) > 0
+        assert 0 <= float(row.get("stepscope/backward_ms", 0)) < float(row["stepscope/step_ms"])
+    assert ("stepscope/backward_ms" in logged[0]) == (framework != "keras")
+    assert (tmp_path / "run.watch").exists()
