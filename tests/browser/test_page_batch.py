@@ -32,7 +32,7 @@ def _node(name: str, ms: float, *children: dict[str, Any], line: int | None = No
         "ms": ms,
         "forward_ms": ms,
         "backward_ms": 0,
-        "bytes": 0,
+        "bytes": 10 * ms,
         "self_ms": 0,
         "self_bytes": 0,
         "calls": 1,
@@ -42,7 +42,7 @@ def _node(name: str, ms: float, *children: dict[str, Any], line: int | None = No
     }
 
 
-_NET = _node("net", 6, _node("aten::conv2d", 4, line=5), line=3)
+_NET = _node("net", 6, _node("block", 5, _node("aten::conv2d", 4, line=5), line=4), line=3)
 _ANSWER = {
     "entry": "train.py",
     "batch": 32,
@@ -159,8 +159,39 @@ def test_a_row_that_does_something_is_a_button_in_a_list(page: Any) -> None:
 
 def test_enter_opens_what_is_inside_a_row(page: Any) -> None:
     page.get_by_role("button", name="net.py:3").press("Enter")
-    page.get_by_role("button", name="conv2d").wait_for()
+    page.get_by_role("button", name="block").wait_for()
     assert page.get_by_label("Breadcrumbs").locator("strong").inner_text() == "net"
+
+
+@pytest.mark.parametrize("place", ["net", "step"])  # up one level, and to the top
+def test_breadcrumbs_lead_up(page: Any, place: str) -> None:
+    for row in ("net.py:3", "net.py:4"):
+        page.get_by_role("button", name=row).press("Enter")
+    crumbs = page.get_by_label("Breadcrumbs")
+    crumbs.get_by_role("button", name=place).click()
+    assert crumbs.locator("strong").inner_text() == place
+
+
+def test_a_part_is_lit_in_time_in_memory_and_in_its_row(page: Any) -> None:
+    for bar in ("time", "memory"):
+        page.locator(f"[data-metric={bar}] > span").first.hover()
+        for place in ("[data-metric=time]", "[data-metric=memory]"):
+            assert page.locator(f"{place} > .lit").get_attribute("title").startswith("net: 60")
+        assert page.locator(".cost.lit").inner_text().startswith("net")
+        page.mouse.move(0, 0)
+        page.locator(".lit").first.wait_for(state="detached")
+
+
+def test_the_pointer_may_leave_a_bar_that_it_drags(page: Any) -> None:
+    bar = page.get_by_role("slider", name="Throughput")
+    box = bar.bounding_box()
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 0.9 * box["width"], y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.1 * box["width"], y + 80, steps=3)
+    page.get_by_text("16", exact=True).first.wait_for()
+    page.mouse.up()
+    assert page.locator("output.batch-size").inner_text() == "16"
 
 
 def _cells(table: Any) -> list[list[str]]:

@@ -303,7 +303,12 @@ class Editor:
         expect(self.until(click, status)).to_be_visible()
 
     def open(self, name: str) -> None:
-        """Open a file by its name."""
+        """Open a text file by its name, and put the cursor into it."""
+        self.show(name)
+        self.focus()
+
+    def show(self, name: str) -> None:
+        """Open a file by its name in whatever shows such files."""
         search = self.page.locator(".quick-input-widget")
 
         def ask() -> None:
@@ -316,7 +321,6 @@ class Editor:
         self.until(ask, search.locator(".monaco-list-row.focused", has_text=name)).wait_for()
         self.press("Enter")
         self.page.locator(f".tab.active[data-resource-name='{name}']").wait_for()
-        self.focus()
 
     def drag(self, name: str, shares: Sequence[float]) -> int:
         """Drag a bar of the panel over shares of its width; the batch size that it ends at."""

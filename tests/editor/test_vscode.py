@@ -74,6 +74,14 @@ def test_a_row_of_the_panel_leads_to_its_line_and_back(editor: Any) -> None:
     expect(editor.panel.locator(".cost.at-cursor")).to_contain_text("body")
 
 
+def test_the_gutter_marks_the_lines_of_the_module_that_is_explored(editor: Any) -> None:
+    marks = editor.page.locator(".glyph-margin-widgets > *")
+    expect(marks).to_have_count(2)  # the two calls in `forward` of the model that is open
+    editor.look("explored")
+    editor.panel.get_by_role("button", name="step", exact=True).click()
+    expect(marks.nth(2)).to_be_visible()  # the iteration's lines are back
+
+
 def test_an_action_offers_other_batch_sizes(editor: Any) -> None:
     offer = editor.page.locator(".action-widget", has_text="Set batch size to").first
     for _ in range(8):  # sizes are offered only if the measurement predicts well

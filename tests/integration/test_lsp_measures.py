@@ -71,7 +71,7 @@ async def _measure_all(folder: Path) -> dict[str, Any]:
     for name, text in {"before": MODEL, **texts, "after": MODEL}.items():
         entry = folder / f"{name.replace(' ', '_')}.py"
         entry.write_text(text)
-        settings = Settings(time_limit_s=5.0 if "never" in name else 120.0)
+        settings = Settings(time_limit=5.0 if "never" in name else 120.0)
         try:
             found[name] = await measuring(MeasureRequest(str(entry), settings), report)
         except MeasureError as error:

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { CostNode, Prediction } from "../src/api/batch_types";
 import { at, forBytes, forThroughput, most, step } from "../src/model/choice";
-import { amount, follow, keyOf, parts } from "../src/model/costs";
+import { amount, follow, keyOf, lineShares, parts } from "../src/model/costs";
 
 const predicted = (batch: number): Prediction => ({
   batch,
@@ -68,6 +68,16 @@ describe("a breakdown", () => {
     expect(parts(tree, "time").map((one) => one.name)).toEqual(["a", "b"]);
     expect(parts(tree, "memory").map((one) => one.name)).toEqual(["b", "a"]);
     expect(amount(tree, "memory")).toBe(40);
+  });
+
+  it("has the share of each line that calls its parts", () => {
+    const at = (line: number | null, ms: number) =>
+      ({ file: line && "/p/net.py", line, ms }) as unknown as CostNode;
+    const module = { ms: 10, children: [at(3, 4), at(3, 1), at(5, 2), at(null, 3)] } as CostNode;
+    expect(lineShares(module)).toEqual([
+      { file: "/p/net.py", line: 3, share: 0.5 },
+      { file: "/p/net.py", line: 5, share: 0.2 },
+    ]);
   });
 
   it("is followed as far as it leads, also when it was measured anew", () => {

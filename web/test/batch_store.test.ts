@@ -1,8 +1,9 @@
 import { describe, expect, it } from "vitest";
-import type { BatchHost } from "../src/api/batch_host";
+import type { BatchHost, LineShare } from "../src/api/batch_host";
 import type {
   BatchAnswer,
   BatchProfile,
+  CostNode,
   DevicesAnswer,
   DevicesReply,
   Point,
@@ -12,6 +13,9 @@ import { BatchStore } from "../src/state/batch";
 
 const CURVE = [8, 16, 32, 64].map((batch) => ({ batch }) as Prediction);
 
+const CALL = { kind: "module", name: "block", file: "/p/net.py", line: 3, ms: 6 };
+const NET = { kind: "module", name: "net", ms: 8, children: [CALL] } as unknown as CostNode;
+
 /** A source with a number in it: asked and written to, it answers when the test says so. */
 class Source implements BatchHost {
   readonly edits = true;
@@ -19,12 +23,15 @@ class Source implements BatchHost {
   written = 32;
   points: Point[] = [];
   problem: string | null = null;
+  explored: LineShare[] | null = null;
   private readonly waiting: (() => void)[] = [];
   private changed: () => void = () => undefined;
 
   ask(): Promise<BatchAnswer> {
     const { written } = this; // as it is now, however late the answer comes
-    const batch = { batch: 32, curve: CURVE, points: this.points } as BatchProfile;
+    const breakdown = { tree: { kind: "step", name: "step", children: [NET] } };
+    const profile = { batch: 32, curve: CURVE, points: this.points, breakdown };
+    const batch = profile as unknown as BatchProfile;
     return this.later(() => ({ batch, problem: null, written }));
   }
   devices(): Promise<DevicesReply> {
@@ -52,6 +59,9 @@ class Source implements BatchHost {
   }
   reveal(): void {}
   highlight(): void {}
+  explore(lines: LineShare[] | null): void {
+    this.explored = lines;
+  }
   onLine(): void {}
 
   private later<T>(answer: () => T): Promise<T> {
@@ -108,6 +118,17 @@ describe("the number shown", () => {
     await source.answer();
     expect(size()).toBe(32);
     expect(store.problem.value).toBe("ambiguous");
+  });
+});
+
+describe("the gutter", () => {
+  it("follows the module that is explored, until the way back to the top", async () => {
+    const { source, store } = await shown();
+    expect(source.explored).toBe(null);
+    store.descend(NET);
+    expect(source.explored).toEqual([{ file: "/p/net.py", line: 3, share: 0.75 }]);
+    store.ascend(0);
+    expect(source.explored).toBe(null);
   });
 });
 

@@ -25,6 +25,15 @@ describe("a level", () => {
     ]);
   });
 
+  it("has its device work below what launched it where the sides are aligned", () => {
+    const aligned = new Level(level.wire, true);
+    expect(aligned.rows.map(({ start, earlier }) => [...start, earlier])).toEqual([
+      [0, 40, 0],
+      [0, 30, 65, 30],
+    ]);
+    expect(aligned.reach).toBe(100);
+  });
+
   it("reaches to the end of its device work, and so does an operation", () => {
     expect(level.reach).toBe(130);
     expect(spanOf(level, 2)).toEqual({ from: 40, to: 130 });

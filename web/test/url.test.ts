@@ -82,6 +82,7 @@ const VIEWS: Record<string, Partial<View>> = {
   "switches and a search": {
     text: "aten::mul_ #1",
     every: true,
+    aligned: true,
     oneStep: true,
     asTable: true,
     sql: "select count(*) from events\nwhere step = 1",

@@ -4,6 +4,7 @@ import { BatchSize } from "./batch_size";
 import { Gutter } from "./gutter";
 import { CANCEL, MARKS, MEASURE, Marks, REMEMBER, Remember, STATE, State } from "./messages";
 import { Panel } from "./panel";
+import { Recordings } from "./recording";
 import { startServer } from "./server";
 import { Status } from "./status";
 
@@ -16,7 +17,12 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   const gutter = new Gutter(media);
   const status = new Status();
   const measured = new Set<string>(); // files with a button that opens the panel
-  const panel = new Panel(media, () => client, new BatchSize(() => client));
+  const panel = new Panel(
+    media,
+    () => client,
+    new BatchSize(() => client),
+    (lines) => gutter.explore(lines),
+  );
 
   const begin = async (before: Promise<unknown> | undefined) => {
     await before?.catch(() => undefined); // one after the other, or the first is never ended
@@ -61,6 +67,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     context.subscriptions.push(vscode.commands.registerCommand(`stepscope.${name}`, run));
   }
   context.subscriptions.push(
+    Recordings.register(),
     log,
     gutter,
     status,

@@ -2,6 +2,7 @@
 
 export interface Mark {
   line: number; // from 0
+  measured: number; // the line as it was measured, from 1
   share: number; // of the step's time, 0 to 1
   stale: boolean;
 }
@@ -9,6 +10,13 @@ export interface Mark {
 export interface Marks {
   uri: string;
   marks: Mark[];
+}
+
+/** A line of the module that is explored in the panel. */
+export interface ExploredLine {
+  file: string;
+  line: number; // as measured, from 1
+  share: number; // of the module's time, 0 to 1
 }
 
 export interface State {

@@ -2,13 +2,14 @@ import { randomBytes } from "node:crypto";
 import * as vscode from "vscode";
 import { LanguageClient } from "vscode-languageclient/node";
 import { BatchSize } from "./batch_size";
-import { ANSWER, DEVICES } from "./messages";
+import { ANSWER, DEVICES, ExploredLine } from "./messages";
 
 type FromPage =
   | { kind: "request"; id: number; request: string }
   | { kind: "devices"; id: number; on: string; ranks: number; bandwidth: number }
   | { kind: "batch"; id: number; value: number; more: boolean }
   | { kind: "reveal"; file: string; line: number }
+  | { kind: "explore"; lines: ExploredLine[] | null }
   | { kind: "highlight"; file: string | null; line: number };
 
 const TYPING_PAUSE_MS = 250;
@@ -27,6 +28,7 @@ export class Panel implements vscode.Disposable {
     private readonly media: vscode.Uri,
     private readonly client: () => LanguageClient | undefined,
     private readonly batchSize: BatchSize,
+    private readonly explore: (lines: ExploredLine[] | null) => void,
   ) {}
 
   /** Open the page for a file, or bring it to the front. */
@@ -69,7 +71,10 @@ export class Panel implements vscode.Disposable {
     });
     this.panel.webview.html = this.page(this.panel.webview);
     this.panel.webview.onDidReceiveMessage((message: FromPage) => this.receive(message));
-    this.panel.onDidDispose(() => (this.panel = undefined));
+    this.panel.onDidDispose(() => {
+      this.panel = undefined;
+      this.explore(null);
+    });
   }
 
   private post(message: object): void {
@@ -86,6 +91,7 @@ export class Panel implements vscode.Disposable {
         this.batchSize.set(this.uri, message.value, message.more),
       );
     else if (message.kind === "highlight") this.highlight(message.file, message.line);
+    else if (message.kind === "explore") this.explore(message.lines);
     else await reveal(message.file, message.line);
   }
 
@@ -139,7 +145,7 @@ export class Panel implements vscode.Disposable {
 }
 
 /** Show a line; the panel keeps the focus, so that a double click and the keyboard go on there. */
-async function reveal(file: string, line: number): Promise<void> {
+export async function reveal(file: string, line: number): Promise<void> {
   const document = await vscode.workspace.openTextDocument(vscode.Uri.file(file));
   const place = new vscode.Range(line - 1, 0, line - 1, 0);
   const editor = await vscode.window.showTextDocument(document, {

@@ -37,9 +37,15 @@ class ModuleRoots(Struct):
 def read_model(path: Path) -> dict[str, Any]:
     """The model tree that `--model` names, `{"name": …, "class": …, "children": […]}` or `{"roots": […]}`.
 
+    Of an ONNX file it is the tree of the modules that its nodes name.
+
     Raises IngestError if the file cannot be read or has another shape.
     """
     try:
+        if path.suffix == ".onnx":
+            from stepscope.read.onnx_model import read_onnx
+
+            return read_onnx(path)
         return parse_model(path.read_bytes())
     except OSError as error:
         raise IngestError(f"{path}: cannot read the model tree (--model): {error.strerror}") from error

@@ -1,11 +1,19 @@
 import { readElement } from "./element";
 import type { BatchAnswer, BatchProfile, DevicesAnswer, DevicesReply } from "./batch_types";
+import { editorAround, openLine } from "./editor";
 
 /** Which devices to predict, and how many of them train together. */
 export interface DevicesWanted {
   on: string;
   ranks: number;
   bandwidth: number;
+}
+
+/** A line, and how much of a module's time it takes, 0 to 1. */
+export interface LineShare {
+  file: string;
+  line: number; // as measured, from 1
+  share: number;
 }
 
 /** Where the page about batch sizes lives: beside a file in an editor, or in a file of its own. */
@@ -23,16 +31,13 @@ export interface BatchHost {
   reveal(file: string, line: number): void;
   /** Mark a line as long as the pointer is over what it costs; null for none. */
   highlight(file: string | null, line: number): void;
+  /** Mark only these lines in the gutter, those of the module that is explored; null for all. */
+  explore(lines: LineShare[] | null): void;
   /** Called when there is something new to ask for. */
   onChanged(act: () => void): void;
   /** Called with the line that the cursor of the editor is on. */
   onLine(act: (file: string, line: number) => void): void;
 }
-
-interface Editor {
-  postMessage(message: object): void;
-}
-declare function acquireVsCodeApi(): Editor;
 
 type FromEditor =
   | { kind: "changed" }
@@ -43,7 +48,7 @@ type FromEditor =
 export class EditorHost implements BatchHost {
   readonly edits = true;
   readonly knowsDevices = true;
-  private readonly editor = acquireVsCodeApi();
+  private readonly editor = editorAround()!;
   private readonly waiting = new Map<number, (message: FromEditor & { kind: "answer" }) => void>();
   private changed: () => void = () => undefined;
   private line: (file: string, line: number) => void = () => undefined;
@@ -66,11 +71,15 @@ export class EditorHost implements BatchHost {
   }
 
   reveal(file: string, line: number): void {
-    this.editor.postMessage({ kind: "reveal", file, line });
+    openLine(file, line);
   }
 
   highlight(file: string | null, line: number): void {
     this.editor.postMessage({ kind: "highlight", file, line });
+  }
+
+  explore(lines: LineShare[] | null): void {
+    this.editor.postMessage({ kind: "explore", lines });
   }
 
   onChanged(act: () => void): void {
@@ -131,6 +140,7 @@ export class FileHost implements BatchHost {
 
   reveal(): void {}
   highlight(): void {}
+  explore(): void {}
   onChanged(): void {}
   onLine(): void {}
 }

@@ -1,3 +1,4 @@
+import type { LineShare } from "../api/batch_host";
 import type { CostNode } from "../api/batch_types";
 
 export type Metric = "time" | "memory";
@@ -23,6 +24,17 @@ export function follow(root: CostNode, trail: readonly string[]): CostNode[] {
     nodes.push(next);
   }
   return nodes;
+}
+
+/** A module's time by the lines that call what is directly inside it. */
+export function lineShares(node: CostNode): LineShare[] {
+  const lines = new Map<string, LineShare>();
+  for (const { file, line, ms } of node.children) {
+    if (!file || !line) continue;
+    const before = lines.get(`${file}:${line}`)?.share ?? 0;
+    lines.set(`${file}:${line}`, { file, line, share: before + ms / (node.ms || 1) });
+  }
+  return [...lines.values()];
 }
 
 /** What tells a node from its siblings; operators of one name may stand on several lines. */

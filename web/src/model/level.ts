@@ -48,6 +48,8 @@ export interface Row {
   /** Number of its device; null for a thread, or all devices of a rank. */
   device: number | null;
   name: string;
+  /** How much earlier than recorded its bars are drawn. */
+  earlier: number;
   start: Float64Array;
   end: Float64Array;
   /** The largest end so far, which makes searching overlapping bars possible. */
@@ -73,12 +75,17 @@ export class Level {
   readonly size: number;
   readonly rows: Row[];
 
-  constructor(readonly wire: WireLevel) {
+  /** @param aligned whether the device side is drawn below the calls that launched it. */
+  constructor(
+    readonly wire: WireLevel,
+    aligned = false,
+  ) {
     this.path = wire.path;
     this.length = Math.max(wire.length_ns, 1);
     this.size = wire.operations.id.length;
     this.start = wire.start_ns;
-    this.rows = makeRows(wire, this.length);
+    // Steps of a trace have no common lag.
+    this.rows = makeRows(wire, this.length, aligned && wire.path ? wire.shift_ns : 0);
     this.reach = this.rows.reduce((most, row) => Math.max(most, row.reach.at(-1)!), this.length);
   }
 
@@ -197,7 +204,7 @@ interface Bars {
   name: number[];
 }
 
-function makeRows(wire: WireLevel, length: number): Row[] {
+function makeRows(wire: WireLevel, length: number, lag: number): Row[] {
   const shown = wire.resources.filter((one) => one.shown);
   const cpu = shown.filter((one) => one.kind === "cpu" || one.kind === "rank");
   const bars = new Map<string, Bars>();
@@ -214,7 +221,7 @@ function makeRows(wire: WireLevel, length: number): Row[] {
   fillDevice(wire, bars);
   return [...bars.values()]
     .filter((one) => one.start.length)
-    .map((one) => finish(one, wire, length));
+    .map((one) => finish(one, wire, length, one.side === "device" ? lag : 0));
 }
 
 function fillCpu(wire: WireLevel, bars: Map<string, Bars>): void {
@@ -272,11 +279,11 @@ function push(
   row.name.push(name);
 }
 
-function finish(bars: Bars, wire: WireLevel, length: number): Row {
+function finish(bars: Bars, wire: WireLevel, length: number, earlier: number): Row {
   const order = Array.from(bars.start.keys()).sort(
     (a, b) => bars.start[a]! - bars.start[b]! || bars.end[b]! - bars.end[a]!,
   );
-  const end = Float64Array.from(order, (i) => bars.end[i]!);
+  const end = Float64Array.from(order, (i) => bars.end[i]! - earlier);
   let furthest = -Infinity;
   const busy = Float64Array.from(order, (i) => bars.busy[i]!);
   return {
@@ -287,7 +294,8 @@ function finish(bars: Bars, wire: WireLevel, length: number): Row {
     rank: bars.resource.rank,
     device: bars.resource.device,
     name: bars.resource.name,
-    start: Float64Array.from(order, (i) => bars.start[i]!),
+    earlier,
+    start: Float64Array.from(order, (i) => bars.start[i]! - earlier),
     end,
     reach: end.map((one) => (furthest = Math.max(furthest, one))),
     busy,

@@ -1,9 +1,9 @@
-import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
+import { batch, computed, effect, signal, type ReadonlySignal } from "@preact/signals";
 import type { BatchHost } from "../api/batch_host";
 import type { BatchProfile, CostNode, Prediction } from "../api/batch_types";
 import { messageOf } from "../base/error";
 import { at } from "../model/choice";
-import { follow, keyOf, type Metric } from "../model/costs";
+import { follow, keyOf, lineShares, type Metric } from "../model/costs";
 import { DevicesStore } from "./devices";
 
 export type Tab = "batch" | "devices";
@@ -16,6 +16,8 @@ export class BatchStore {
   readonly tab = signal<Tab>("batch");
   readonly devices: DevicesStore;
   readonly cursor = signal<{ file: string; line: number } | null>(null);
+  /** The part that the pointer is on, by its key: it is lit wherever it is drawn. */
+  readonly pointed = signal("");
   readonly chosen: ReadonlySignal<Prediction | null>;
   readonly nodes: ReadonlySignal<CostNode[]>;
   private readonly size = signal(0);
@@ -35,6 +37,10 @@ export class BatchStore {
       return tree ? follow(tree, this.trail.value) : [];
     });
     this.devices = new DevicesStore(host);
+    effect(() => {
+      const inside = this.nodes.value.slice(1).at(-1);
+      host.explore(inside ? lineShares(inside) : null);
+    });
     host.onChanged(() => void this.load());
     host.onLine((file, line) => (this.cursor.value = { file, line }));
   }
@@ -91,6 +97,17 @@ export class BatchStore {
     this.writing--;
     this.changes++;
     if (!this.writing && !this.dragging) await this.load(refused);
+  }
+
+  /** Light up a node and its line as long as the pointer is on it; null for none. */
+  point(node: CostNode | null): void {
+    this.pointed.value = node ? keyOf(node) : "";
+    this.host.highlight(node?.file ?? null, node?.line ?? 0);
+  }
+
+  /** Open the line of a node. */
+  reveal({ file, line }: CostNode): void {
+    if (file && line) this.host.reveal(file, line);
   }
 
   /** Show what is inside a node of those on screen. */

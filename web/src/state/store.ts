@@ -67,6 +67,7 @@ export class Store {
     // Each part by itself: what follows from one is not worked out again when another changes.
     const part = <K extends keyof View>(key: K) => computed(() => view.value[key]);
     const [path, chosen, every] = [part("path"), part("chosen"), part("every")];
+    const aligned = part("aligned");
     const [text, subject] = [part("text"), part("subject")];
     this.entry = computed(() => entryOf(this.traces.value, view.value.trace));
     const id = computed(() => (this.entry.value?.state === "ready" ? this.entry.value.id : ""));
@@ -84,11 +85,12 @@ export class Store {
     );
     this.facts = this.scoped((client, scope) => client.overview(scope));
     this.levels = latest(() => {
+      const draw = aligned.value ? drawnAligned : drawn;
       const client = this.client.value;
       if (!client || path.value === null) return null;
       const known = client.knownLevels(path.value, every.value);
-      if (known) return known.map(drawn);
-      return client.levels(path.value, every.value).then((all) => all.map(drawn));
+      if (known) return known.map(draw);
+      return client.levels(path.value, every.value).then((all) => all.map(draw));
     });
     this.details = latest(() => {
       const [client, one] = [this.client.value, chosen.value];
@@ -318,14 +320,15 @@ function partnersOf(client: Client, { level, index }: ChosenPlace): Promise<Part
   );
 }
 
-const made = new WeakMap<wire.WireLevel, Level>();
-
-/** The level of an answer, made once. */
-function drawn(level: wire.WireLevel): Level {
-  const kept = made.get(level) ?? new Level(level);
-  made.set(level, kept);
-  return kept;
-}
+/** The level of an answer, made once; as recorded, or with its device work below its launches. */
+const [drawn, drawnAligned] = [false, true].map((aligned) => {
+  const made = new WeakMap<wire.WireLevel, Level>();
+  return (level: wire.WireLevel): Level => {
+    const kept = made.get(level) ?? new Level(level, aligned);
+    made.set(level, kept);
+    return kept;
+  };
+}) as [(level: wire.WireLevel) => Level, (level: wire.WireLevel) => Level];
 
 function entryOf(traces: wire.Traces | null, id: string): wire.TraceEntry | null {
   const all = traces?.traces ?? [];

@@ -17,6 +17,8 @@ export interface View {
   text: string;
   /** All threads, streams and ranks, not the longest of a kind. */
   every: boolean;
+  /** Device work below what launched it, earlier by how far the device runs behind. */
+  aligned: boolean;
   /** What of the time axis is visible, ns; null for all of the lowest level. */
   window: Span | null;
   /** The part of the axis whose statistics are shown. */
@@ -102,6 +104,7 @@ export const NO_VIEW: View = {
   pane: "overview",
   text: "",
   every: false,
+  aligned: false,
   window: null,
   area: null,
   oneStep: false,
@@ -148,7 +151,15 @@ export function toHash(view: View): string {
   for (const [id, choice] of Object.entries(view.tables)) say(TABLE + id, choiceText(choice));
   say("notes", notesText(view.notes));
   say("memory", memoryText(view.memory), memoryText(NO_MEMORY));
-  for (const key of ["every", "oneStep", "asTable", "roofline", "byRank", "whole"] as const)
+  for (const key of [
+    "every",
+    "aligned",
+    "oneStep",
+    "asTable",
+    "roofline",
+    "byRank",
+    "whole",
+  ] as const)
     say(key, view[key] ? "1" : "");
   // Slashes need no escape in a fragment, and a path is easier to read with them.
   return `#${said.toString().replaceAll("%2F", "/").replaceAll("%2C", ",")}`;
@@ -168,6 +179,7 @@ export function fromHash(hash: string): View {
     window: parseSpan(said.get("at") ?? ""),
     area: parseArea(said.get("area") ?? ""),
     every: said.get("every") === "1",
+    aligned: said.get("aligned") === "1",
     oneStep: said.get("oneStep") === "1",
     asTable: said.get("asTable") === "1",
     sql: said.get("sql") ?? "",

@@ -1,6 +1,7 @@
 import { computed } from "@preact/signals";
 import type { JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { openLine } from "../api/editor";
 import type { Source, SourceLine, Sources } from "../api/types";
 import { milliseconds, percent } from "../base/format";
 import { perStore } from "../state/per_store";
@@ -76,6 +77,7 @@ function bestFile(store: Store): string {
 /** Shows a line in the source pane, and what belongs to it in the others. */
 export function showLine(store: Store, place: { file: string; line: number }): void {
   const { file, line } = place;
+  openLine(file, line);
   if (store.stepless.value) store.set({ pane: "source", file, subject: { file, line } });
   else {
     store.set({ pane: "source" });
@@ -85,6 +87,7 @@ export function showLine(store: Store, place: { file: string; line: number }): v
 
 /** What a line leads to: its operations, or where a path of calls goes through it. */
 function followLine(store: Store, per: Per, file: string, line: number): void {
+  openLine(file, line);
   if (per === "step") void store.choosePart({ file, line });
   else {
     const find = `${file.slice(file.lastIndexOf("/") + 1)}:${line}`;

@@ -302,7 +302,7 @@ class StepscopeServer(LanguageServer):
     def send_marks(self, uri: str) -> None:
         if self.is_open(uri):
             marks = [
-                {"line": mark.line, "share": mark.share, "stale": mark.stale}
+                {"line": mark.line, "measured": mark.cost.line, "share": mark.share, "stale": mark.stale}
                 for mark in self.marks(uri)
                 if mark.shown
             ]

@@ -14,21 +14,15 @@ from stepscope.models.batch_size.breakdown import LineBreakdown, StepBreakdown
 from stepscope.models.batch_size.entry_result import Result
 from stepscope.models.batch_size.site import Site, SiteChoice
 
-_NAMES = {
-    "measure_on_save": "measureOnSave",
-    "time_limit_s": "timeLimit",
-    "run_scripts": "runScripts",
-    "in_place": "inPlace",
-}
 _LONGEST_S = 1e9  # of a time limit: 30 years; infinity is none
 
 
-class Settings(msgspec.Struct, frozen=True, rename=_NAMES):
+class Settings(msgspec.Struct, frozen=True, rename="camel"):
     """The settings of the language server; an editor sends them under `stepscope`."""
 
     measure_on_save: bool = True  # measure a file again when it is saved
     arguments: tuple[str, ...] = ()  # of the training script
-    time_limit_s: Annotated[float, msgspec.Meta(gt=0, lt=_LONGEST_S)] = 120.0  # for a measurement
+    time_limit: Annotated[float, msgspec.Meta(gt=0, lt=_LONGEST_S)] = 120.0  # of a measurement, seconds
     hints: Literal["inlay", "lens", "off"] = "inlay"
     run_scripts: Literal["ask", "always", "never"] = "ask"  # `ask` before the first run
     in_place: bool = False  # run scripts in the project itself instead of a scratch view of it

@@ -85,7 +85,7 @@ class Measuring:
                 unsaved=request.unsaved,
                 choice=request.choice,
                 folder=folder,
-                plan=replace(QUICK, timeout_s=request.settings.time_limit_s),
+                plan=replace(QUICK, timeout_s=request.settings.time_limit),
             )
         except (BatchError, ScratchError) as error:
             raise MeasureError(_problem(request, error)) from error

@@ -18,14 +18,17 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _RECORDING = re.compile(r"\.(stepscope|json|pb|sqlite|nsys-rep|pickle)(\.gz|\.zst)?$")
-_ANSWERS = {"as_json": "--json", "svg": "--svg", "html": "--html"}
+_ANSWERS = {"as_json": "--json", "svg": "--svg", "html": "--html", "ncu": "--ncu"}
 
 
 def opens_traces(command: Command) -> Command:
     """Options that say how to open a trace: model, as_recorded, range_name, graph_capture and no_cache."""
     options = (
         click.option(
-            "--model", metavar="JSON", type=NamedPath(), help="Model tree, for a trace that names no modules."
+            "--model",
+            metavar="FILE",
+            type=NamedPath(),
+            help="Model tree (JSON or .onnx), for a trace that names no modules.",
         ),
         click.option(
             "--as-recorded", is_flag=True, help="Keep the cost of recording in the times of a capture."

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     help="With --html: include the comparison with this trace; may be repeated.",
 )
 @takes_rules
+@click.option("--ncu", is_flag=True, help="Print the Nsight Compute command for the hottest kernels.")
 @click.option("--step", type=int, help="Show one step; the default is the mean over all.")
 @click.option("--rank", type=int, help="Show one rank; the default is all, with details of one.")
 @click.option(
@@ -73,6 +74,7 @@ def report(
     whatifs: tuple[str, ...],
     compared: tuple[str, ...],
     rules: tuple[str, ...],
+    ncu: bool,
     step: int | None,
     rank: int | None,
     depth: int,
@@ -104,7 +106,12 @@ def report(
         show_memory(only.trace, as_json)
         return
     job = many.findings if many else job
-    if as_json:
+    if ncu:
+        from stepscope.faces.terminal.ncu import profile_hottest
+
+        slowest = job.slowest_rank if job else None
+        profile_hottest(next((each for each in summaries if each.rank == slowest), summaries[0]))
+    elif as_json:
         echo_json({"job": job, "ranks": summaries} if job else summaries[0])
     elif svg is not None:
         from stepscope.facts.summary.report_text import picture

@@ -13,6 +13,7 @@ Source: https://protobuf.dev/programming-guides/encoding
 from __future__ import annotations
 
 from collections.abc import Iterator
+from mmap import mmap
 from typing import NamedTuple
 
 import numpy as np
@@ -53,7 +54,7 @@ class Span(NamedTuple):
     end: int
 
 
-def fields(data: bytes, span: Span, damage: Damage) -> Iterator[Field]:
+def fields(data: bytes | mmap, span: Span, damage: Damage) -> Iterator[Field]:
     """The fields of the message at a span of a file, in file order.
 
     Example:
@@ -105,7 +106,7 @@ def repeated(data: bytes, span: Span, number: int) -> tuple[list[int], int]:
     return places, at
 
 
-def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+def _varint(data: bytes | mmap, at: int, end: int) -> tuple[int, int]:
     """A varint and its end, which is after `end` if the varint is incomplete."""
     value = shift = 0
     while at < end and shift < 7 * _LONGEST_VARINT:

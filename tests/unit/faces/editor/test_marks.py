@@ -116,7 +116,7 @@ def test_settings_from_an_editor_that_sends_nonsense_are_the_defaults():
     assert settings_of(None) == Settings()
     nonsense = {"measureOnSave": "false", "arguments": "--lr 1", "timeLimit": -1, "hints": ["x"]}
     assert settings_of(nonsense) == settings_of({"timeLimit": float("nan")}) == Settings()
-    assert settings_of({"measureOnSave": False, "timeLimit": 5}) == Settings(False, time_limit_s=5)
+    assert settings_of({"measureOnSave": False, "timeLimit": 5}) == Settings(False, time_limit=5)
 
 
 @pytest.mark.parametrize(

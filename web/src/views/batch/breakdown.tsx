@@ -4,6 +4,8 @@ import { bytes, milliseconds, percent, words } from "../../base/format";
 import { amount, keyOf, parts, type Metric } from "../../model/costs";
 import type { BatchStore } from "../../state/batch";
 
+const METRICS = ["time", "memory"] as const;
+
 /** Where the time or the memory of a step goes: one level of the model, breadcrumbs above it. */
 export function BreakdownView({ store }: { store: BatchStore }): JSX.Element {
   const nodes = store.nodes.value;
@@ -21,6 +23,7 @@ export function BreakdownView({ store }: { store: BatchStore }): JSX.Element {
         <Switch store={store} />
       </div>
       <Breadcrumbs store={store} nodes={nodes} />
+      <LinkedBars store={store} here={here} />
       {metric === "time" && <Directions />}
       {inside.length === 0 && <p class="nothing">No further breakdown.</p>}
       <ul>
@@ -37,7 +40,7 @@ export function BreakdownView({ store }: { store: BatchStore }): JSX.Element {
 function Switch({ store }: { store: BatchStore }): JSX.Element {
   return (
     <div role="group" aria-label="What is broken down">
-      {(["time", "memory"] as const).map((metric) => (
+      {METRICS.map((metric) => (
         <button
           key={metric}
           type="button"
@@ -48,6 +51,46 @@ function Switch({ store }: { store: BatchStore }): JSX.Element {
         </button>
       ))}
     </div>
+  );
+}
+
+/** The time and the memory of one level, each in one bar; a part is lit in both. */
+function LinkedBars({ store, here }: { store: BatchStore; here: CostNode }): JSX.Element {
+  return (
+    <div class="linked-bars" aria-hidden="true">
+      {METRICS.filter((metric) => amount(here, metric) > 0).map((metric) => (
+        <div key={metric}>
+          <span class="dim">{metric}</span>
+          <span class="linked-bar" data-metric={metric}>
+            {parts(here, metric).map((node) => (
+              <Part key={keyOf(node)} store={store} node={node} metric={metric} of={here} />
+            ))}
+          </span>
+        </div>
+      ))}
+    </div>
+  );
+}
+
+interface PartProps {
+  store: BatchStore;
+  node: CostNode;
+  metric: Metric;
+  of: CostNode;
+}
+
+function Part({ store, node, metric, of }: PartProps): JSX.Element {
+  const share = amount(node, metric) / amount(of, metric);
+  return (
+    <span
+      class={store.pointed.value === keyOf(node) ? "lit" : ""}
+      style={{ width: `${share * 100}%` }}
+      title={`${words(node.name)}: ${percent(share)} of the ${metric}`}
+      onClick={() => store.reveal(node)}
+      onDblClick={() => parts(node, metric).length > 0 && store.descend(node)}
+      onPointerEnter={() => store.point(node)}
+      onPointerLeave={() => store.point(null)}
+    />
   );
 }
 
@@ -95,25 +138,25 @@ function Row({ store, node, metric, whole }: RowProps): JSX.Element {
   const descends = parts(node, metric).length > 0;
   const cursor = store.cursor.value;
   const here = cursor && cursor.file === node.file && cursor.line === node.line;
-  const reveal = () => node.file && node.line && store.host.reveal(node.file, node.line);
+  const lit = store.pointed.value === keyOf(node);
   const acts = descends || Boolean(node.file && node.line);
   const press = (event: KeyboardEvent) => {
     if (event.key === "Enter" && descends) store.descend(node);
-    else if (event.key === "Enter" || event.key === " ") reveal();
+    else if (event.key === "Enter" || event.key === " ") store.reveal(node);
     else return;
     event.preventDefault();
   };
   return (
     <div
-      class={`cost${here ? " at-cursor" : ""}${descends ? " descends" : ""}`}
+      class={`cost${here ? " at-cursor" : ""}${descends ? " descends" : ""}${lit ? " lit" : ""}`}
       role={acts ? "button" : undefined}
       tabIndex={acts ? 0 : undefined}
       aria-current={here ? "location" : undefined}
-      onClick={reveal}
+      onClick={() => store.reveal(node)}
       onDblClick={() => descends && store.descend(node)}
       onKeyDown={press}
-      onPointerEnter={() => store.host.highlight(node.file ?? null, node.line ?? 0)}
-      onPointerLeave={() => store.host.highlight(null, 0)}
+      onPointerEnter={() => store.point(node)}
+      onPointerLeave={() => store.point(null)}
       title={hint(node, descends)}
     >
       <span class="cost-name">

@@ -23,6 +23,7 @@ const KEYS: [string, string][] = [
   ["g", "longest kernel of the step"],
   ["/", "search; Enter and Shift+Enter go to the next and previous hit, Esc ends it"],
   ["e", "all threads, streams and ranks"],
+  ["~", "device work below its launches, or when it ran"],
   ["m", "this step only, or means over all steps"],
   ["t", "the timeline as a table"],
   ["n", "note on the moment below the pointer, else on what is selected"],

@@ -49,6 +49,10 @@ export const ACTIONS: Record<string, Action> = {
     name: "All threads and ranks",
     run: (store) => store.set({ every: !store.view.value.every }),
   },
+  "~": {
+    name: "Device below its launches",
+    run: (store) => store.set({ aligned: !store.view.value.aligned }),
+  },
   w: { name: "Zoom in", run: (store) => zoomBy(axisOf(store), ZOOM_STEP) },
   s: { name: "Zoom out", run: (store) => zoomBy(axisOf(store), 1 / ZOOM_STEP) },
   a: { name: "Move left", run: (store) => panBy(axisOf(store), -PAN_STEP) },

@@ -151,11 +151,12 @@ function RowName({ row, top, device }: { row: Row; top: number; device: string }
     <div
       class="row-name"
       style={{ top: `${top}px`, width: `${gutter.value - 4}px` }}
-      title={row.name}
+      title={row.earlier ? `${row.name}: drawn ${duration(row.earlier)} earlier` : row.name}
       data-side={row.side}
     >
       <span class="side">{side}</span>
       <span class="row-which">
+        {row.earlier > 0 && "~ "}
         {row.kind === "rank" ? `rank ${row.rank}` : shortNameOf(row.name)}
       </span>
     </div>
