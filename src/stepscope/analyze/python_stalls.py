@@ -11,6 +11,7 @@ from stepscope.base.arrays import Ids, Mask, Rows, Times
 from stepscope.facts.annotate.range_names import is_step
 from stepscope.trace.intervals import Intervals, index_pairs
 from stepscope.trace.nesting import inherit
+from stepscope.trace.recorded_steps import active_share, blocked_share
 
 # What each class of torch.optim does in Python takes microseconds. LBFGS has a Python loop.
 _UPDATES = (
@@ -22,6 +23,11 @@ MAIN_SHARE = 0.1  # of the time of the name with most; others only surround it
 MOSTLY = 0.5  # of the time: what takes less does not explain it
 WHOLE = 0.9  # of the step: a range that takes as much shows no place in it
 LOOP = "the training loop"
+WAITING = (
+    "Find what it waits for: another process (a queue, an environment), a disk, the network, a "
+    "lock or a sleep; and prefetch: let that go on in another thread, process or task while the last "
+    "result is used."
+)
 _NONE = -1
 _EVER = 2**62  # ns: later than every event
 
@@ -90,6 +96,13 @@ def find_python_stalls(context: RuleContext, gaps: Intervals) -> PythonStalls | 
 def share(context: RuleContext, gaps: Intervals) -> float:
     start, end = context.steps["start_ns"], context.steps["end_ns"]
     return float(np.median(gaps.within(start, end) / np.maximum(end - start, 1)))
+
+
+def blocked_of_loop(context: RuleContext, part: float) -> float:
+    """About the share of the step in which the training loop waits for something, if for most of `part`."""
+    loads = context.measures.stage_spans("data_loading").minus(context.measures.python_time())
+    elsewhere = context.measures.wait_ms() / context.measures.steady_ms + share(context, loads)
+    return blocked_share(part, active_share(context.trace.metadata.capture), elsewhere)
 
 
 def _by_step(context: RuleContext, gaps: Intervals) -> tuple[Times, Times, Rows]:

@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding, Place, short_path
+from stepscope.analyze.python_stalls import WAITING, blocked_of_loop
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.facts.summary.facts import StagePlace
 from stepscope.facts.summary.numbers import rounded
 
 CAUSE = "work_between_stages"
@@ -40,7 +42,13 @@ def slow_function(context: RuleContext) -> Iterator[Finding]:
         yield context.finding_at(
             f"{place.function} takes about {rounded(place.ms)} ms per step ({place.share:.0%}), outside "
             f"of forward, backward and the optimizer, in {file}.",
-            DRAWING if _DRAWS.search(place.function) else OTHER,
+            _advice(context, place),
             (Place(place.function, "other", "", place.file, place.line, place.function, 1.0, place.ms),),
             context.gains.bound(place.ms, "at most this time, by samples of the loop"),
         )
+
+
+def _advice(context: RuleContext, place: StagePlace) -> str:
+    if blocked_of_loop(context, place.share):
+        return WAITING
+    return DRAWING if _DRAWS.search(place.function) else OTHER
