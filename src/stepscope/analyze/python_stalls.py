@@ -6,7 +6,7 @@ import numpy as np
 
 from stepscope.analyze.finding import short_path
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.analyze.source_places import plain_name
+from stepscope.analyze.source_places import most_sampled, plain_name, samples_of
 from stepscope.base.arrays import Ids, Mask, Rows, Times
 from stepscope.facts.annotate.range_names import is_step
 from stepscope.trace.intervals import Intervals, index_pairs
@@ -28,6 +28,7 @@ WAITING = (
     "lock or a sleep; and prefetch: let that go on in another thread, process or task while the last "
     "result is used."
 )
+_FEWEST_SAMPLES = 3  # as of the places in a report
 _NONE = -1
 _EVER = 2**62  # ns: later than every event
 
@@ -46,6 +47,7 @@ class PythonStalls:
 class StalledRanges:
     """What the training loop's thread is in during some gaps."""
 
+    gaps: Intervals
     rows: Rows  # the ranges and frames with much of the time; where there are none, the calls before the gaps
     spent: Ids  # the time of the gaps in each, ns
     outside: int  # the time in no range, ns; steps of JAX are no ranges
@@ -140,13 +142,17 @@ def _is_step(context: RuleContext, rows: Rows) -> Mask:
 
 def name_of_stall(context: RuleContext, stalled: StalledRanges) -> str:
     """The range or frame with most of the time, and the user's function that called it.
-    If that is the training loop itself, the line of it that samples saw most, where they did.
+    If that is the training loop itself, the function or line that most samples in the gaps saw.
     """
     name = _named_by_ranges(context, stalled)
     if name != LOOP:
         return name
-    spent = float(stalled.spent.sum() + stalled.outside)
-    return sampled_line(context, spent / 1e6 / context.step_count) or LOOP
+    samples = samples_of(context.trace)
+    samples = samples.take(samples["track"] == context.search.loop_track)
+    if (place := most_sampled(samples, stalled.gaps, _FEWEST_SAMPLES, MOSTLY)) is None:
+        return LOOP
+    file, line, function = place
+    return f"{short_path(file)}:{line}" + (f" in {function}" if function else "")
 
 
 def place_of_stall(context: RuleContext, stalled: StalledRanges, name: str) -> str:
@@ -227,9 +233,9 @@ def stalled_ranges(context: RuleContext, gaps: Intervals) -> StalledRanges:
     outside = gaps.total() - int(own.sum())
     main = (own > 0) & (spent[names] >= MAIN_SHARE * max(spent.max(initial=1), outside))
     if main.any():
-        return StalledRanges(rows[main], own[main], outside)
+        return StalledRanges(gaps, rows[main], own[main], outside)
     calls = _calls_before(context, gaps)
-    return StalledRanges(calls, np.zeros(len(calls), np.int64), outside)
+    return StalledRanges(gaps, calls, np.zeros(len(calls), np.int64), outside)
 
 
 def _calls_before(context: RuleContext, gaps: Intervals) -> Rows:

@@ -5,7 +5,7 @@ library, such as a layer of Flax, has the user's line that called the library. A
 that runs outside `jax.jit` is a program of one operation, with the line at which it first ran."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -249,20 +249,12 @@ class PlaceFinder:
         if module >= 0:
             instants = instants.take(instants.text("category").mask(CATEGORY))
             rows = np.where(self._origin[rows] >= 0, self._origin[rows], rows)
-        time = instants["time_ns"]
-        inside = Intervals(*events.spans(rows)).within(time, time + 1) > 0
-        inside &= np.isin(instants["track"], events["track"][rows])
-        names = instants.text("name").take(np.flatnonzero(inside))
-        seen = Counter(place.groups() for name in names if (place := _SAMPLED.match(name or "")))
-        ((function, file, line), count), *_ = seen.most_common(1) or [(("", "", "0"), 0)]
-        if count < _FEWEST_SAMPLES:
-            return None
-        return file, int(line), "" if function == "<module>" else function
+        instants = instants.take(np.isin(instants["track"], events["track"][rows]))
+        return most_sampled(instants, Intervals(*events.spans(rows)), _FEWEST_SAMPLES)
 
     @cached_property
     def _samples(self) -> Table:
-        instants = self._trace["instants"]
-        return instants.take(instants.text("category").mask(CATEGORY, IN_LOOP))
+        return samples_of(self._trace)
 
     def _of_module(self, module: int) -> tuple[str, int | None, str]:
         modules = self._trace["modules"]
@@ -301,6 +293,33 @@ class PlaceFinder:
         caller = launch_of(self._trace)
         origin[caller >= 0] = origin[caller[caller >= 0]]
         return origin
+
+
+def samples_of(trace: Trace) -> Table:
+    instants = trace["instants"]
+    return instants.take(instants.text("category").mask(CATEGORY, IN_LOOP))
+
+
+def most_sampled(
+    samples: Table, spans: Intervals, fewest: int, part: float = 0.0
+) -> tuple[str, int | None, str] | None:
+    """File, line and function that most samples in some spans saw; of the training loop it is a line.
+
+    Returns:
+        None if fewer saw it, or less than this part of them.
+    """
+    time = samples["time_ns"]
+    samples = samples.take(spans.within(time, time + 1) > 0)
+    in_loop = samples.text("category").mask(IN_LOOP).tolist()
+    seen: defaultdict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
+    for name, of_loop in zip(samples.text("name"), in_loop, strict=True):
+        if place := _SAMPLED.match(name or ""):
+            function, file, line = place.groups()
+            seen[function, file, line if of_loop else ""][line] += 1
+    most = max(seen, key=lambda place: seen[place].total(), default=None)
+    if most is None or seen[most].total() < max(fewest, part * len(samples)):
+        return None
+    return most[1], int(seen[most].most_common(1)[0][0]), "" if most[0] == "<module>" else most[0]
 
 
 def plain_name(name: str) -> str:
