@@ -90,6 +90,7 @@ PARTS = (
     ),
 )
 ALONE = "Load batches in worker processes: DataLoader(num_workers=…, persistent_workers=True)."
+FASTER = " Or shorten what that function does: all of loading is {:.0%} of the step."
 QUICK = (
     "Index whole batches instead of samples: keep the data in one tensor and index that, or "
     "DataLoader(dataset, batch_size=None, sampler=BatchSampler(…)). Workers would not help: to "
@@ -128,11 +129,12 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     # On a CPU, delays by other processes are part of this time: as in the report, the step has them too.
     share = measures.idle_share("data") if measures.has_device else min(waits / measures.step_ms, 1.0)
     who = "The device idles" if context.measures.has_device else f"The {context.loop} waits"
+    line = sampled_line(context, measures.ms(rows), "data_loading")
     how = " in the main process (num_workers=0)." if loader.is_alone else "."
     yield context.finding(
         f"{who} for {share:.0%} of the step while a batch loads{how}{_hidden_in_words(hidden, loader)}"
-        f"{_in_words(parts)}{_line(context, rows)}",
-        loader.advice(context, parts, helps),
+        f"{_in_words(parts)}{f' Most of it is in {line}.' if line else ''}",
+        loader.advice(context, parts, helps) + (FASTER.format(share) if line and loader.is_alone else ""),
         rows,
         gain if gain and helps else _gain(context, rows, hidden),
         recurs=not later or later.ms < measures.ms(rows),  # workers deliver batches in bursts
@@ -254,12 +256,6 @@ def _in_words(parts: dict[LoadingPart, float]) -> str:
     others = f", then {', '.join(shares[1:MOST_PARTS])}" if len(shares) > 1 else ""
     head = "Most of it is" if ordered[0][1] >= MOST_OF_IT else "The largest part is"
     return f" {head} {shares[0]}{others}."
-
-
-def _line(context: RuleContext, rows: Rows) -> str:
-    """Where the main process spends most of loading, in a sentence of its own; empty if unknown."""
-    line = sampled_line(context, context.measures.ms(rows), "data_loading")
-    return f" Most of it is in {line}." if line else ""
 
 
 def _parts(context: RuleContext, rows: Rows) -> dict[LoadingPart, float]:

@@ -12,7 +12,7 @@ from stepscope.facts.summary.numbers import rounded
 CAUSE = "work_between_stages"
 EXPLAINS = ("host", "cpu")
 LEAST = 0.1  # of the step, as for operators between the stages
-_DRAWS = re.compile(r"(?i)(^|_)(sample|draw|batch|batches|minibatch|replay)(_|$)|get_batch|next_batch")
+DRAWS = re.compile(r"(?i)(^|[_.])(sample|draw|batch|batches|minibatch|replay)(_|$)|get_batch|next_batch")
 DRAWING = (
     "Keep what it draws from in preallocated tensors, one for each field, and index them with random "
     "positions before anything is copied or converted; or draw the next batch in another thread while "
@@ -51,4 +51,4 @@ def slow_function(context: RuleContext) -> Iterator[Finding]:
 def _advice(context: RuleContext, place: StagePlace) -> str:
     if blocked_of_loop(context, place.share):
         return WAITING
-    return DRAWING if _DRAWS.search(place.function) else OTHER
+    return DRAWING if DRAWS.search(place.function) else OTHER
