@@ -6,9 +6,10 @@ import numpy as np
 
 from stepscope.analyze.finding import short_path
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.analyze.source_places import most_sampled, plain_name, samples_of
+from stepscope.analyze.source_places import most_sampled, plain_name
 from stepscope.base.arrays import Ids, Mask, Rows, Times
 from stepscope.facts.annotate.range_names import is_step
+from stepscope.facts.summary.report_facts import samples_of
 from stepscope.trace.intervals import Intervals, index_pairs
 from stepscope.trace.nesting import inherit
 from stepscope.trace.recorded_steps import active_share, blocked_share

@@ -5,7 +5,7 @@ library, such as a layer of Flax, has the user's line that called the library. A
 that runs outside `jax.jit` is a program of one operation, with the line at which it first ran."""
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -19,7 +19,8 @@ from stepscope.facts.annotate.jax.frames import frames_of_events, is_users
 from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.annotate.range_names import MODULE_RANGE, has_lines, parse_lines
-from stepscope.read.recorded.members_json import CATEGORY, IN_LOOP
+from stepscope.facts.summary.report_facts import count_samples, samples_of
+from stepscope.read.recorded.members_json import CATEGORY
 from stepscope.trace.arguments import parse
 from stepscope.trace.frame_name import LIBRARY, FrameName, is_users_frame
 from stepscope.trace.intervals import Intervals
@@ -164,7 +165,6 @@ _PREFIX = re.compile(
     r"|#+ )"
 )
 _ACTIVITY = re.compile(r"^stepscope\.(?:(evaluation|checkpointing)|block): (\S+) \((.*):(\d{1,9})\)$")
-_SAMPLED = re.compile(r"^(.*) \((.*):(\d{1,9})\)$")
 _MOST_EVENTS = 100_000  # of a place
 _FEWEST_SAMPLES = 2  # one may be of what runs next
 
@@ -295,11 +295,6 @@ class PlaceFinder:
         return origin
 
 
-def samples_of(trace: Trace) -> Table:
-    instants = trace["instants"]
-    return instants.take(instants.text("category").mask(CATEGORY, IN_LOOP))
-
-
 def most_sampled(
     samples: Table, spans: Intervals, fewest: int, part: float = 0.0
 ) -> tuple[str, int | None, str] | None:
@@ -308,18 +303,12 @@ def most_sampled(
     Returns:
         None if fewer saw it, or less than this part of them.
     """
-    time = samples["time_ns"]
-    samples = samples.take(spans.within(time, time + 1) > 0)
-    in_loop = samples.text("category").mask(IN_LOOP).tolist()
-    seen: defaultdict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
-    for name, of_loop in zip(samples.text("name"), in_loop, strict=True):
-        if place := _SAMPLED.match(name or ""):
-            function, file, line = place.groups()
-            seen[function, file, line if of_loop else ""][line] += 1
+    seen = count_samples(samples, spans)
     most = max(seen, key=lambda place: seen[place].total(), default=None)
-    if most is None or seen[most].total() < max(fewest, part * len(samples)):
+    total = sum(map(Counter.total, seen.values()))
+    if most is None or seen[most].total() < max(fewest, part * total):
         return None
-    return most[1], int(seen[most].most_common(1)[0][0]), "" if most[0] == "<module>" else most[0]
+    return most[1], seen[most].most_common(1)[0][0], "" if most[0] == "<module>" else most[0]
 
 
 def plain_name(name: str) -> str:

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from stepscope.analyze.source_places import PlaceFinder, most_sampled, samples_of
+from stepscope.analyze.source_places import PlaceFinder, most_sampled
 from stepscope.facts.annotate import annotate
+from stepscope.facts.summary.report_facts import samples_of
 from stepscope.read.recorded.members_json import CATEGORY
 from stepscope.testing import drawn_trace
 from stepscope.trace.intervals import Intervals
