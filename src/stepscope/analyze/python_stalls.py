@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
-from stepscope.analyze.finding import short_path
+from stepscope.analyze.finding import Finding, Place, short_path
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import most_sampled, plain_name
 from stepscope.base.arrays import Ids, Mask, Rows, Times
@@ -148,12 +149,27 @@ def name_of_stall(context: RuleContext, stalled: StalledRanges) -> str:
     name = _named_by_ranges(context, stalled)
     if name != LOOP:
         return name
-    samples = samples_of(context.trace)
-    samples = samples.take(samples["track"] == context.search.loop_track)
-    if (place := most_sampled(samples, stalled.gaps, _FEWEST_SAMPLES, MOSTLY)) is None:
+    if (place := _sampled_place(context, stalled.gaps)) is None:
         return LOOP
     file, line, function = place
     return f"{short_path(file)}:{line}" + (f" in {function}" if function else "")
+
+
+def at_sampled_line(context: RuleContext, finding: Finding, stalled: StalledRanges) -> Finding:
+    """The finding on a stall, with that line as its evidence where the stall is named by it."""
+    place = _sampled_place(context, stalled.gaps)
+    if place is None or _named_by_ranges(context, stalled) != LOOP:
+        return finding
+    file, line, function = place
+    events = max(finding.evidence, key=lambda one: one.ms).events
+    ms = stalled.gaps.total() / 1e6 / context.step_count
+    return replace(finding, evidence=(Place(LOOP, "", "", file, line, function, 1.0, ms, events),))
+
+
+def _sampled_place(context: RuleContext, gaps: Intervals) -> tuple[str, int | None, str] | None:
+    samples = samples_of(context.trace)
+    samples = samples.take(samples["track"] == context.search.loop_track)
+    return most_sampled(samples, gaps, _FEWEST_SAMPLES, MOSTLY)
 
 
 def place_of_stall(context: RuleContext, stalled: StalledRanges, name: str) -> str:

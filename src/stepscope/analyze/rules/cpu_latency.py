@@ -9,6 +9,7 @@ from stepscope.analyze.python_stalls import (
     LOOP,
     WAITING,
     PythonStalls,
+    at_sampled_line,
     blocked_of_loop,
     find_python_stalls,
     has_names,
@@ -195,7 +196,7 @@ def _python(context: RuleContext) -> Iterator[Finding]:
     does = "is blocked, and runs no operator," if blocked else "runs Python and no operator"
     plain = context.by_framework(PYTHON, jax=PYTHON_OF_JAX, inference=PYTHON_OF_INFERENCE)
     advice = WAITING if blocked else plain
-    yield context.finding(
+    stall = context.finding(
         f"The {context.loop} {does} for {'about ' * bool(blocked)}{blocked or part:.0%} of the step"
         f"{mostly}{_between(context, found)}.",
         advice if has_names(context, name) else f"{advice} {context.by_framework(NAMES, jax=NAMES_OF_JAX)}",
@@ -203,6 +204,7 @@ def _python(context: RuleContext) -> Iterator[Finding]:
         context.gains.bound(part * context.measures.steady_ms, "at most the time between operators"),
         recurs=False,  # the share is a median over the steps
     )
+    yield at_sampled_line(context, stall, stalled)
 
 
 def _between(context: RuleContext, found: PythonStalls | None) -> str:
