@@ -44,6 +44,13 @@ def test_neither_a_call_that_lost_its_core_nor_a_recurrent_cell_elsewhere_hides_
     assert found("repeated_module", text, model=MODEL) is not None
 
 
+def test_an_operator_that_loops_by_itself_is_one_call() -> None:
+    calls = [line for line in rows(64).splitlines() if "module" not in line and "select" not in line]
+    layer = ["main | 12 2440 | stepscope.module: layer", "main | 15 2439 | aten::gru"]
+    assert found("repeated_module", "\n".join([*calls, layer[0]]), model=MODEL) is not None
+    assert found("repeated_module", "\n".join([*calls, *layer]), model=MODEL) is None
+
+
 @pytest.mark.parametrize(
     "text",
     [rows(8), rows(64, us=60), rows(64, trained=False)],

@@ -53,12 +53,16 @@ def repeated_module(context: RuleContext) -> Iterator[Finding]:
 
 
 def _products(context: RuleContext) -> Rows:
-    """Small products with a backward pass, of modules that run many times in a step."""
+    """Small products with a backward pass, of modules that run many times in a step.
+
+    One of each call of the program: aten::gru loops over its steps by itself.
+    """
     search, events = context.search, context.events
     rows = search.outermost(search.find(_PRODUCT, category="cpu_op", stage=_STAGES))
     rows = rows[(events["module"][rows] >= 0) & search.trained()[rows]]
     paths = context.trace["modules"].text("path").take(events["module"][rows])
     rows = rows[~paths.where(lambda path: bool(EXPERT.search(path)))]
+    rows = rows[np.unique(search.enclosing(context.eager.rows)[rows], return_index=True)[1]]
     if not len(rows):
         return rows
     _, of, count = np.unique(events["module"][rows], return_inverse=True, return_counts=True)
