@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from stepscope.analyze.finding import Finding
+from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import percent, rounded
 
 ADVICE = (
@@ -35,6 +36,15 @@ def recomputation(context: RuleContext) -> Iterator[Finding]:
         f"({percent(context.measures.part_of_step(rows, spent))}){context.main_place(rows)}.",
         ADVICE,
         rows,
-        context.gains.scaled(rows, 0.0, WHY),
+        _gain(context, rows),
     )
     yield replace(found, limit="info")
+
+
+def _gain(context: RuleContext, rows: Rows) -> Gain:
+    """On a CPU at most all of the nodes in which it happens: saving tensors again takes time besides."""
+    gain = context.gains.scaled(rows, 0.0, WHY)
+    if context.measures.has_device:
+        return gain
+    most = min(context.eager.ms(context.eager.around(rows)), context.measures.steady_ms)
+    return replace(gain, range_ms=(0.0, max(most, gain.ms)))
