@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec.structs import replace
 
-from stepscope.analyze.finding import Finding, Place, short_path
+from stepscope.analyze.finding import Finding, short_path
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import most_sampled, plain_name
 from stepscope.base.arrays import Ids, Mask, Rows, Times
@@ -161,9 +161,8 @@ def at_sampled_line(context: RuleContext, finding: Finding, stalled: StalledRang
     if place is None or _named_by_ranges(context, stalled) != LOOP:
         return finding
     file, line, function = place
-    events = max(finding.evidence, key=lambda one: one.ms).events
-    ms = stalled.gaps.total() / 1e6 / context.step_count
-    return replace(finding, evidence=(Place(LOOP, "", "", file, line, function, 1.0, ms, events),))
+    at_line = (replace(one, file=file, line=line, function=function) for one in finding.evidence)
+    return replace(finding, evidence=tuple(at_line))
 
 
 def _sampled_place(context: RuleContext, gaps: Intervals) -> tuple[str, int | None, str] | None:
