@@ -27,7 +27,6 @@ from stepscope.record.patch import replace, undo
 _PMAP = "jax._src.pmap"
 _PART_OF_GRADIENT = "call_impl_cache_miss"  # of a jitted function that is differentiated
 _OF_JAX = ("jax", "jaxlib")
-_EFFECTS = ("has_host_callbacks", "has_unordered_effects")
 
 
 class JitCall(NamedTuple):
@@ -83,7 +82,7 @@ class JitCallWatch:
         @functools.wraps(execute)
         def watched(program: Any, *arguments: Any) -> Any:
             outputs = execute(program, *arguments)
-            if name := self._run_from_python(program):
+            if name := self._run_from_python():
                 self._notify(
                     JitCall(
                         name, arguments, outputs, lambda: program.xla_executable.get_compiled_memory_stats()
@@ -93,10 +92,8 @@ class JitCallWatch:
 
         return watched
 
-    def _run_from_python(self, program: Any) -> str:
+    def _run_from_python(self) -> str:
         """The name of the function whose call is to be reported; empty if it is none."""
-        if any(getattr(program, effect, False) for effect in _EFFECTS):
-            return str(program.name).removeprefix("jit(").removesuffix(")")
         called = called_from_python(sys._getframe(2))
         name: str = getattr(called, "__qualname__", "").rpartition("<locals>.")[2]
         is_first = name not in self._called
