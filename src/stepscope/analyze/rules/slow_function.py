@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from stepscope.analyze.finding import Finding, Place, short_path
 from stepscope.analyze.python_stalls import WAITING, blocked_of_loop
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.facts.annotate.device.one_off_costs import COMPILING
 from stepscope.facts.summary.facts import StagePlace
 from stepscope.facts.summary.numbers import rounded
 
@@ -32,12 +33,13 @@ def slow_function(context: RuleContext) -> Iterator[Finding]:
     """
     if context.measures.has_device or context.context_trace or not context.trains:
         return
+    compiling = context.measures.ms(context.search.find(COMPILING, on_device=False))
     for place in context.measures.summary.places:
         surely = place.ms - place.error_ms
         if place.stage != "other" or not place.samples or surely < LEAST * context.measures.steady_ms:
             continue
-        if place.function == "<module>":
-            continue  # the loop itself: other rules name what it calls
+        if place.function == "<module>" or compiling > place.ms / 2:
+            continue  # the loop itself, or its compiler: other rules name what it calls
         file = f"{short_path(place.file)}:{place.line}"
         yield context.finding_at(
             f"{place.function} takes about {rounded(place.ms)} ms per step ({place.share:.0%}), outside "
