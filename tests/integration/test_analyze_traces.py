@@ -27,7 +27,11 @@ FOUND = {
         "pageable_copies",
         "zero_grad_memset",
     },
-    "resnet_ddp_mi300x/rank0_act_checkpoint.json.gz": {"exposed_communication", "layout_conversions"},
+    "resnet_ddp_mi300x/rank0_act_checkpoint.json.gz": {
+        "exposed_communication",
+        "layout_conversions",
+        "recomputation",
+    },
     "steps_ns_v100/rank0.json.gz": {"fp32_matmul"},
     "diff_a100_v100/a100_rank3of8.json.gz": {
         "cpu_latency",

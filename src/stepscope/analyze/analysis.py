@@ -111,7 +111,7 @@ def _notes(context: RuleContext) -> tuple[str, ...]:
 
 
 def apply_rules(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:
-    """The findings of the rules, by severity and then by the share that they save.
+    """The findings of the rules, by severity and then by the time that they save.
 
     Findings with a gain below 1 % of the step are dropped. Rules that explain a stall in general
     apply only if no other finding explains what bounds the step, or half of what the CPU does.
@@ -131,7 +131,8 @@ def apply_rules(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:
 
 
 def _worst_first(finding: Finding) -> tuple[int, float, float, str]:
-    return -LEVELS.index(finding.severity), -finding.share, -finding.gain.ms, finding.rule
+    """Gains are per training step, of the run too; shares are of different wholes."""
+    return -LEVELS.index(finding.severity), -finding.gain.ms, -finding.share, finding.rule
 
 
 def _found(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:
@@ -157,9 +158,19 @@ def group_findings(findings: Sequence[Finding]) -> list[FindingGroup]:
 def _related(main: Finding, other: Finding) -> bool:
     if main.cause == other.cause:
         return True
-    theirs = {event for place in other.evidence for event in place.events}
-    shared = theirs & {event for place in main.evidence for event in place.events}
-    return bool(theirs) and len(shared) >= _SAME_EVIDENCE * len(theirs)
+    ours, theirs = (
+        {part for place in one.evidence for part in place.events or place.contexts} for one in (main, other)
+    )
+    if not ours or not theirs:
+        return _are_at_one_line(main, other)
+    return len(ours & theirs) >= _SAME_EVIDENCE * len(theirs)
+
+
+def _are_at_one_line(main: Finding, other: Finding) -> bool:
+    """Whether the lines of the first have half of the time of the other: samples have no events."""
+    lines = {(place.file, place.line) for place in main.evidence if place.line is not None}
+    shared = sum(place.ms for place in other.evidence if (place.file, place.line) in lines)
+    return shared > 0 and shared >= _SAME_EVIDENCE * sum(place.ms for place in other.evidence)
 
 
 def _apply(rule: Rule, context: RuleContext) -> list[Finding]:

@@ -3,14 +3,17 @@
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
-from stepscope.analyze.finding import short_path
+from stepscope.analyze.finding import Finding, short_path
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.analyze.source_places import plain_name
+from stepscope.analyze.source_places import most_sampled, plain_name
 from stepscope.base.arrays import Ids, Mask, Rows, Times
 from stepscope.facts.annotate.range_names import is_step
+from stepscope.facts.summary.report_facts import samples_of
 from stepscope.trace.intervals import Intervals, index_pairs
 from stepscope.trace.nesting import inherit
+from stepscope.trace.recorded_steps import active_share, blocked_share
 
 # What each class of torch.optim does in Python takes microseconds. LBFGS has a Python loop.
 _UPDATES = (
@@ -22,6 +25,12 @@ MAIN_SHARE = 0.1  # of the time of the name with most; others only surround it
 MOSTLY = 0.5  # of the time: what takes less does not explain it
 WHOLE = 0.9  # of the step: a range that takes as much shows no place in it
 LOOP = "the training loop"
+WAITING = (
+    "Find what it waits for: another process (a queue, an environment), a disk, the network, a "
+    "lock or a sleep; and prefetch: let that go on in another thread, process or task while the last "
+    "result is used."
+)
+_FEWEST_SAMPLES = 3  # as of the places in a report
 _NONE = -1
 _EVER = 2**62  # ns: later than every event
 
@@ -40,6 +49,7 @@ class PythonStalls:
 class StalledRanges:
     """What the training loop's thread is in during some gaps."""
 
+    gaps: Intervals
     rows: Rows  # the ranges and frames with much of the time; where there are none, the calls before the gaps
     spent: Ids  # the time of the gaps in each, ns
     outside: int  # the time in no range, ns; steps of JAX are no ranges
@@ -92,6 +102,13 @@ def share(context: RuleContext, gaps: Intervals) -> float:
     return float(np.median(gaps.within(start, end) / np.maximum(end - start, 1)))
 
 
+def blocked_of_loop(context: RuleContext, part: float) -> float:
+    """About the share of the step in which the training loop waits for something, if for most of `part`."""
+    loads = context.measures.stage_spans("data_loading").minus(context.measures.python_time())
+    elsewhere = context.measures.wait_ms() / context.measures.steady_ms + share(context, loads)
+    return blocked_share(part, active_share(context.trace.metadata.capture), elsewhere)
+
+
 def _by_step(context: RuleContext, gaps: Intervals) -> tuple[Times, Times, Rows]:
     """Long gaps, split at step boundaries: start, end, and number of the step."""
     begin, finish = context.steps["start_ns"], context.steps["end_ns"]
@@ -127,13 +144,31 @@ def _is_step(context: RuleContext, rows: Rows) -> Mask:
 
 def name_of_stall(context: RuleContext, stalled: StalledRanges) -> str:
     """The range or frame with most of the time, and the user's function that called it.
-    If that is the training loop itself, the line of it that samples saw most, where they did.
+    If that is the training loop itself, the function or line that most samples in the gaps saw.
     """
     name = _named_by_ranges(context, stalled)
     if name != LOOP:
         return name
-    spent = float(stalled.spent.sum() + stalled.outside)
-    return sampled_line(context, spent / 1e6 / context.step_count) or LOOP
+    if (place := _sampled_place(context, stalled.gaps)) is None:
+        return LOOP
+    file, line, function = place
+    return f"{short_path(file)}:{line}" + (f" in {function}" if function else "")
+
+
+def at_sampled_line(context: RuleContext, finding: Finding, stalled: StalledRanges) -> Finding:
+    """The finding on a stall, with that line as its evidence where the stall is named by it."""
+    place = _sampled_place(context, stalled.gaps)
+    if place is None or _named_by_ranges(context, stalled) != LOOP:
+        return finding
+    file, line, function = place
+    at_line = (replace(one, file=file, line=line, function=function) for one in finding.evidence)
+    return replace(finding, evidence=tuple(at_line))
+
+
+def _sampled_place(context: RuleContext, gaps: Intervals) -> tuple[str, int | None, str] | None:
+    samples = samples_of(context.trace)
+    samples = samples.take(samples["track"] == context.search.loop_track)
+    return most_sampled(samples, gaps, _FEWEST_SAMPLES, MOSTLY)
 
 
 def place_of_stall(context: RuleContext, stalled: StalledRanges, name: str) -> str:
@@ -214,9 +249,9 @@ def stalled_ranges(context: RuleContext, gaps: Intervals) -> StalledRanges:
     outside = gaps.total() - int(own.sum())
     main = (own > 0) & (spent[names] >= MAIN_SHARE * max(spent.max(initial=1), outside))
     if main.any():
-        return StalledRanges(rows[main], own[main], outside)
+        return StalledRanges(gaps, rows[main], own[main], outside)
     calls = _calls_before(context, gaps)
-    return StalledRanges(calls, np.zeros(len(calls), np.int64), outside)
+    return StalledRanges(gaps, calls, np.zeros(len(calls), np.int64), outside)
 
 
 def _calls_before(context: RuleContext, gaps: Intervals) -> Rows:

@@ -19,7 +19,8 @@ from stepscope.facts.annotate.jax.frames import frames_of_events, is_users
 from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.annotate.range_names import MODULE_RANGE, has_lines, parse_lines
-from stepscope.read.recorded.members_json import CATEGORY, IN_LOOP
+from stepscope.facts.summary.report_facts import count_samples, samples_of
+from stepscope.read.recorded.members_json import CATEGORY
 from stepscope.trace.arguments import parse
 from stepscope.trace.frame_name import LIBRARY, FrameName, is_users_frame
 from stepscope.trace.intervals import Intervals
@@ -164,7 +165,6 @@ _PREFIX = re.compile(
     r"|#+ )"
 )
 _ACTIVITY = re.compile(r"^stepscope\.(?:(evaluation|checkpointing)|block): (\S+) \((.*):(\d{1,9})\)$")
-_SAMPLED = re.compile(r"^(.*) \((.*):(\d{1,9})\)$")
 _MOST_EVENTS = 100_000  # of a place
 _FEWEST_SAMPLES = 2  # one may be of what runs next
 
@@ -249,20 +249,12 @@ class PlaceFinder:
         if module >= 0:
             instants = instants.take(instants.text("category").mask(CATEGORY))
             rows = np.where(self._origin[rows] >= 0, self._origin[rows], rows)
-        time = instants["time_ns"]
-        inside = Intervals(*events.spans(rows)).within(time, time + 1) > 0
-        inside &= np.isin(instants["track"], events["track"][rows])
-        names = instants.text("name").take(np.flatnonzero(inside))
-        seen = Counter(place.groups() for name in names if (place := _SAMPLED.match(name or "")))
-        ((function, file, line), count), *_ = seen.most_common(1) or [(("", "", "0"), 0)]
-        if count < _FEWEST_SAMPLES:
-            return None
-        return file, int(line), "" if function == "<module>" else function
+        instants = instants.take(np.isin(instants["track"], events["track"][rows]))
+        return most_sampled(instants, Intervals(*events.spans(rows)), _FEWEST_SAMPLES)
 
     @cached_property
     def _samples(self) -> Table:
-        instants = self._trace["instants"]
-        return instants.take(instants.text("category").mask(CATEGORY, IN_LOOP))
+        return samples_of(self._trace)
 
     def _of_module(self, module: int) -> tuple[str, int | None, str]:
         modules = self._trace["modules"]
@@ -301,6 +293,22 @@ class PlaceFinder:
         caller = launch_of(self._trace)
         origin[caller >= 0] = origin[caller[caller >= 0]]
         return origin
+
+
+def most_sampled(
+    samples: Table, spans: Intervals, fewest: int, part: float = 0.0
+) -> tuple[str, int | None, str] | None:
+    """File, line and function that most samples in some spans saw; of the training loop it is a line.
+
+    Returns:
+        None if fewer saw it, or less than this part of them.
+    """
+    seen = count_samples(samples, spans)
+    most = max(seen, key=lambda place: seen[place].total(), default=None)
+    total = sum(map(Counter.total, seen.values()))
+    if most is None or seen[most].total() < max(fewest, part * total):
+        return None
+    return most[1], seen[most].most_common(1)[0][0], "" if most[0] == "<module>" else most[0]
 
 
 def plain_name(name: str) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-_TORCH = getattr(find_spec("torch"), "origin", None)
-_FILES = tuple(str(Path(file).parent) for file in (_TORCH, Path(__file__).parent) if file)
+_FRAMEWORKS = (getattr(find_spec(name), "origin", None) for name in ("torch", "jax"))
+_FILES = tuple(str(Path(file).parent) for file in (*_FRAMEWORKS, Path(__file__).parent) if file)
 # Folders of what is installed, for `str.startswith`.
 LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
@@ -20,19 +20,19 @@ _OWN_REFERENCES = 3  # of the frame, the variable, and the call that counts them
 
 
 def is_internal(file: str) -> bool:
-    """Whether code is torch's or ours."""
+    """Whether code is torch's, JAX's or ours."""
     return file.startswith(_FILES)
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
-    """The nearest frame, from `frame` outwards, that is neither torch's nor ours."""
+    """The nearest frame, from `frame` outwards, that is neither a framework's nor ours."""
     while frame is not None and is_internal(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 
 
 def user_frames(frame: FrameType | None, most: int) -> Iterator[FrameType]:
-    """Frames that are neither torch's nor ours, from `frame` outwards, at most so many."""
+    """Frames that are neither a framework's nor ours, from `frame` outwards, at most so many."""
     for _ in range(most):
         frame = user_frame(frame)
         if frame is None:

@@ -137,7 +137,9 @@ class Session:
         elif shares:
             self._add({"run_shares": shares})
         self._warn(unlike)
-        self._warn(getattr(self._chosen(), "compiles_again", None))
+        if compiles_again := getattr(self._chosen(), "compiles_again", None):
+            self._warn(compiles_again)
+            self._add({"compiles_again": True})
         for recorder in self._recorders:
             recorder.detach()
 

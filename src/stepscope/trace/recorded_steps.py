@@ -119,12 +119,15 @@ def later_loading(capture: Mapping[str, Any]) -> LaterLoading | None:
     return LaterLoading(times["data_loading"] / 1e6, sum(times.values()) / 1e6)
 
 
+_AT_ONCE = 3  # data sets whose workers may live next to each other: training, validation, test
+
+
 class WorkerRestarts(NamedTuple):
     """Workers of DataLoaders that were started again, as for every epoch."""
 
     workers: int  # of the iterator that has most
     restarts: int  # how many times they were started again
-    remakes_loader: bool  # whether a new DataLoader of the same data starts them, not the same one
+    remakes_loader: bool  # whether a new DataLoader starts them, not the same one
     # what the training loop waited for because of them in the whole run: their starts and stops alone,
     # and also their first batches as far as others come sooner
     least_ns: float
@@ -134,14 +137,15 @@ class WorkerRestarts(NamedTuple):
 def worker_restarts(capture: Mapping[str, Any]) -> WorkerRestarts | None:
     """The restarts of workers in the run; None where there were none, or they were not counted."""
     times = (capture.get("run_shares") or {}).get("worker_starts") or {}
-    restarts = times.get("starts", 0) - times.get("datasets", 0)
+    first_starts = min(times.get("datasets", 0), _AT_ONCE)
+    restarts = times.get("starts", 0) - first_starts
     if restarts < 1:
         return None
     starts = times["starts"]
     own = times["starting_ns"] + times["stopping_ns"]
     usual = times["waiting_ns"] / max(times["batches"], 1)
     first = max(times["first_ns"] - times["first"] * usual, 0.0)
-    remakes = times["loaders"] > times["datasets"]
+    remakes = times["loaders"] > first_starts
     part = restarts / starts
     return WorkerRestarts(times["workers"], restarts, remakes, part * own, part * (own + first))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from drawn_findings import found
 
 ATTENTION = """
@@ -46,3 +47,26 @@ def test_random_numbers_elsewhere_are_advised_as_before() -> None:
     finding = found("hotspot", f"{text}\n main | 950 990 | Optimizer.step#SGD.step")
     assert finding is not None
     assert "Initialize weights once" in finding.advice
+
+
+CHECKPOINTED = """
+    main | 0 1000   | ProfilerStep#0
+    main | 10 200   | stepscope.module: net
+    main | 20 190   | aten::addmm | seq=1
+    main | 300 600  | autograd::engine::evaluate_function: CheckpointBackward | seq=2 fwd=1
+    main | 310 480  | stepscope.module: net
+    main | 320 470  | aten::addmm | seq=3
+    main | 490 590  | autograd::engine::evaluate_function: AddmmBackward0 | seq=3 fwd=1
+    main | 700 800  | Optimizer.step#SGD.step
+"""
+
+
+def test_a_forward_pass_that_is_computed_again_is_named_but_never_urgent() -> None:
+    finding = found("recomputation", CHECKPOINTED)
+    assert finding is not None
+    assert finding.severity == "info"
+    assert finding.gain.ms == pytest.approx(0.17)
+    assert (
+        found("recomputation", CHECKPOINTED.replace("310 480", "310 315").replace("320 470", "311 314"))
+        is None
+    )

@@ -23,7 +23,7 @@ from stepscope.analyze import (
     load_rules,
     with_findings,
 )
-from stepscope.analyze.analysis import Analysis, Heading
+from stepscope.analyze.analysis import Analysis, Heading, group_findings
 from stepscope.analyze.findings_text import print_findings
 from stepscope.errors import RuleError, TraceError
 from stepscope.facts.annotate import annotate
@@ -66,6 +66,26 @@ def test_the_worst_comes_first_and_less_than_a_hundredth_is_dropped() -> None:
     found = apply_rules(context, [Rule(three)])
     assert [one.gain.ms for one in found] == [0.030, 0.002]
     assert {one.rule for one in found} == {"three"}
+
+
+def test_gains_of_the_run_and_of_a_step_are_ordered_by_their_time() -> None:
+    """Their shares are of different wholes."""
+
+    def both(context: RuleContext) -> list[Finding]:
+        of_step = finding(0.06)
+        return [replace(of_step, of="run", gain=Gain(0.05), step_ms=0.06), replace(of_step, step_ms=0.1)]
+
+    found = apply_rules(RuleContext(annotate(drawn_trace(LOADING))), [Rule(both)])
+    assert [one.of for one in found] == ["step", "run"]
+
+
+def test_samples_of_a_line_and_a_finding_there_are_one() -> None:
+    at_line = replace(PLACE, file="train.py", line=7)
+    stall = replace(finding(40), evidence=(at_line,), cause="stall")
+    sampled = replace(finding(30), evidence=(replace(at_line, events=()),), cause="sampled")
+    elsewhere = replace(sampled, evidence=(replace(at_line, events=(), line=8),))
+    groups = group_findings([stall, sampled, elsewhere])
+    assert [(one.main, one.related) for one in groups] == [(stall, (sampled,)), (elsewhere, ())]
 
 
 def test_no_finding_without_evidence() -> None:

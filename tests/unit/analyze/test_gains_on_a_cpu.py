@@ -217,6 +217,21 @@ def test_steps_that_wait_only_after_the_recording_are_input_bound() -> None:
     assert finding.gain.ms == pytest.approx(0.6 * finding.steady_ms)
 
 
+def test_a_busy_machine_after_the_recording_hides_no_loading() -> None:
+    """All of a step took three times as long: the share of loading is the same."""
+    finding = found("input_bound", NO_BURSTS, capture=after_recording(3, 36))
+    assert finding is not None
+    assert "Later steps" not in finding.what
+
+
+def test_a_loop_that_loads_its_batches_itself_finds_none_ready() -> None:
+    text = NO_BURSTS.replace("_MultiProcessing", "_SingleProcess").replace("10    1000 ", "10    30   ")
+    text = text.replace("5010  6000", "5010  5030").replace("34010 35000", "34010 34030")
+    finding = found("input_bound", text, capture=after_recording(6, 4))
+    assert finding is not None
+    assert "(6 ms of 10 ms); the recorded ones load less." in finding.what
+
+
 def test_a_capture_adds_to_the_range_what_recording_an_event_may_have_cost() -> None:
     """A quarter of a microsecond for each event of the chains; the gain itself stays."""
     trace = annotate(drawn_trace(written_out(3)))

@@ -93,13 +93,14 @@ def test_numbers_that_the_optimizer_reads_are_not_the_scripts() -> None:
     assert "clip_grad_norm_" in clipping.advice
 
 
-def reads(*between: str) -> str:
-    """A step of 1 ms that reads a value every 20 us, after one of `between` in turn."""
-    lines = ["main | 0 1000 | ProfilerStep#0"]
+def reads(*between: str, late: int = 0) -> str:
+    """A step of 1 ms that reads a value every 20 us, after one of `between` in turn; the last is late."""
+    lines = [f"main | 0 {1000 + late} | ProfilerStep#0"]
     for turn in range(40):
         at = 10 + 20 * turn
-        lines.append(f"main | {at} {at + 15} | {between[turn % len(between)]}")
-        lines.append(f"main | {at + 16} {at + 17} | aten::item")
+        more = late * (turn == 39)
+        lines.append(f"main | {at} {at + 15 + more} | {between[turn % len(between)]}")
+        lines.append(f"main | {at + 16 + more} {at + 17 + more} | aten::item")
     return "\n".join(lines)
 
 
@@ -107,6 +108,12 @@ def test_a_loop_around_reads_costs_what_its_iterations_take() -> None:
     loop = found("synchronizing_calls", reads("aten::argmax", "aten::eq"))
     assert loop is not None
     assert loop.gain.ms == pytest.approx(0.8, rel=0.02)
+
+
+def test_an_iteration_that_lost_its_core_is_one_of_the_loop() -> None:
+    loop = found("synchronizing_calls", reads("aten::argmax", "aten::eq", late=2000))
+    assert loop is not None
+    assert loop.gain.ms == pytest.approx(2.8, rel=0.02)
 
 
 def test_a_loop_that_calls_the_model_costs_what_its_reads_take() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn_findings import V100, found
+from drawn_findings import V100, findings, found
 
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
 from stepscope.facts.annotate import annotate
@@ -53,6 +53,18 @@ def test_a_function_that_is_compiled_in_each_step() -> None:
     assert finding is not None
     assert finding.what == "jax.jit compiles once per step, 0.8 ms, mostly train_step."
     assert place(finding) == ("/home/me/train.py", 12, "train_step")
+
+
+@pytest.mark.parametrize(("again", "rule"), [(False, "first_use"), (True, "recompilation")])
+def test_one_compilation_in_three_steps_recurs_where_the_run_compiles_again(again: bool, rule: str) -> None:
+    starts = [2000 * number for number in range(4)]
+    text = "".join(
+        f"main | {at} {at + 2000} | train#step_num={at // 2000} | cat=annotation\n" for at in starts
+    )
+    text += compiling("train_step", 4100)
+    text += "".join(call("train_step", at + 100, at + 1100, "train.py:12") for at in starts if at != 4000)
+    found = findings(text, framework="jax", capture={"compiles_again": again})
+    assert {"first_use", "recompilation"} & {one.rule for one in found} == {rule}
 
 
 def test_a_function_that_is_only_called() -> None:

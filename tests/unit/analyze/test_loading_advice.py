@@ -55,11 +55,11 @@ def test_more_workers_than_cores_are_no_advice(workers: int, more: bool) -> None
     assert ("more workers or a larger prefetch_factor" in finding.advice) is more
 
 
-def restarted(starts: int, loaders: int = 1) -> dict[str, Any]:
+def restarted(starts: int, loaders: int = 1, datasets: int = 1) -> dict[str, Any]:
     """100 steps in 2 s after the start-up; each start of workers costs 60 ms, its first batch 40."""
     times = {"starting_ns": 40_000_000, "stopping_ns": 20_000_000, "first_ns": 42_000_000}
     workers = {name: starts * ns for name, ns in times.items()}
-    workers |= {"starts": starts, "workers": 2, "loaders": loaders, "datasets": 1}
+    workers |= {"starts": starts, "workers": 2, "loaders": loaders, "datasets": datasets}
     workers |= {"first": starts, "batches": 90, "waiting_ns": 180_000_000}
     run = {"ended": True, "elapsed_ns": 5_000_000_000, "steps": 100, "data_loading_ns": 0, "places": []}
     stages = {"start_up": 3_000_000_000, "training_steps": 2_000_000_000}
@@ -85,6 +85,18 @@ def test_a_loader_that_is_made_for_every_epoch_is_made_once() -> None:
     assert finding is not None
     assert finding.patch is None
     assert finding.advice.startswith("Create the DataLoader once")
+
+
+def test_workers_that_start_for_ever_other_data_are_started_again() -> None:
+    """As for each stage of a curriculum; training, validation and test data need their own."""
+    text = ALONE.replace("_SingleProcess", "_MultiProcessing")
+    stages = capture(workers=2, **restarted(11, loaders=11, datasets=11))
+    finding = found("restarted_workers", text, capture=stages)
+    assert finding is not None
+    assert finding.patch is None
+    assert "started again 8 times" in finding.what
+    few = capture(workers=2, **restarted(3, loaders=3, datasets=3))
+    assert found("restarted_workers", text, capture=few) is None
 
 
 def test_workers_that_start_once_are_no_finding() -> None:

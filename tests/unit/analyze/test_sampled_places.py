@@ -1,13 +1,17 @@
 """Lines of events that no frame has, by the samples of a capture: outside of modules, and in them."""
 
 import numpy as np
+import pytest
 
-from stepscope.analyze.source_places import PlaceFinder
+from stepscope.analyze.source_places import PlaceFinder, most_sampled
 from stepscope.facts.annotate import annotate
+from stepscope.facts.summary.report_facts import samples_of
 from stepscope.read.recorded.members_json import CATEGORY
 from stepscope.testing import drawn_trace
+from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import INSTANTS
 from stepscope.trace.table import Table, Text
+from stepscope.trace.trace import Trace
 
 STEP = """
     main | 0 1000 | ProfilerStep#0
@@ -30,7 +34,7 @@ SAMPLES = {
 }
 
 
-def place(name: str, text: str = STEP) -> tuple[str, int | None, str]:
+def sampled(text: str) -> Trace:
     trace = drawn_trace(text)
     samples = {
         "time_ns": np.array([1000 * at for at in SAMPLES], np.int64),
@@ -40,13 +44,32 @@ def place(name: str, text: str = STEP) -> tuple[str, int | None, str]:
         "category": Text.of([CATEGORY] * len(SAMPLES)),
         "phase": Text.constant("i", len(SAMPLES)),
     }
-    trace = annotate(trace.with_table(Table(INSTANTS, samples)))
+    return annotate(trace.with_table(Table(INSTANTS, samples)))
+
+
+def place(name: str, text: str = STEP) -> tuple[str, int | None, str]:
+    trace = sampled(text)
     [found] = PlaceFinder(trace).of(np.flatnonzero(trace.events.text("name").mask(name)), 1)
     return found.file, found.line, found.function
 
 
 def test_a_wait_outside_of_modules_has_the_line_that_most_samples_saw() -> None:
     assert place("aten::item") == ("/x/train.py", 7, "log")
+
+
+@pytest.mark.parametrize(
+    ("until", "part", "place"),
+    [
+        (700, 0.5, ("/x/train.py", 7, "log")),  # of two lines of a function the one that more saw
+        (900, 0.7, ("/x/train.py", 7, "log")),
+        (900, 0.8, None),
+    ],
+)
+def test_a_gap_has_the_function_that_most_samples_in_it_saw(
+    until: int, part: float, place: tuple[str, int, str] | None
+) -> None:
+    spans = Intervals([0], [1000 * until])
+    assert most_sampled(samples_of(sampled(STEP)), spans, 3, part) == place
 
 
 def test_one_sample_is_not_enough() -> None:

@@ -7,7 +7,10 @@ from msgspec.structs import replace
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.python_stalls import (
     LOOP,
+    WAITING,
     PythonStalls,
+    at_sampled_line,
+    blocked_of_loop,
     find_python_stalls,
     has_names,
     name_of_stall,
@@ -23,7 +26,6 @@ from stepscope.facts.annotate.links.launches import is_graph_launch
 from stepscope.facts.summary.numbers import rounded
 from stepscope.facts.summary.text_tables import stage_words
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.recorded_steps import active_share, blocked_share
 from stepscope.trace.schema import STAGES
 
 CAUSE = "launches"
@@ -67,11 +69,6 @@ PYTHON_OF_JAX = (
 PYTHON_OF_INFERENCE = (
     "Replace loops over elements by operators on whole tensors, and prepare inputs, schedule and "
     "log in another thread or process."
-)
-WAITING = (
-    "Find what it waits for: another process (a queue, an environment), a disk, the network, a "
-    "lock or a sleep; and prefetch: let that go on in another thread, process or task while the last "
-    "result is used."
 )
 NAMES = "Record with `stepscope run --stack` to see the functions."
 NAMES_OF_JAX = "Record with python_tracer_level=1 to see the functions."
@@ -196,11 +193,11 @@ def _python(context: RuleContext) -> Iterator[Finding]:
     part = share(context, gaps)
     name = name_of_stall(context, stalled)
     mostly = f", {place_of_stall(context, stalled, name)}" if name != LOOP else ""
-    blocked = _blocked(context, part)
+    blocked = blocked_of_loop(context, part)
     does = "is blocked, and runs no operator," if blocked else "runs Python and no operator"
     plain = context.by_framework(PYTHON, jax=PYTHON_OF_JAX, inference=PYTHON_OF_INFERENCE)
     advice = WAITING if blocked else plain
-    yield context.finding(
+    stall = context.finding(
         f"The {context.loop} {does} for {'about ' * bool(blocked)}{blocked or part:.0%} of the step"
         f"{mostly}{_between(context, found)}.",
         advice if has_names(context, name) else f"{advice} {context.by_framework(NAMES, jax=NAMES_OF_JAX)}",
@@ -208,13 +205,7 @@ def _python(context: RuleContext) -> Iterator[Finding]:
         context.gains.bound(part * context.measures.steady_ms, "at most the time between operators"),
         recurs=False,  # the share is a median over the steps
     )
-
-
-def _blocked(context: RuleContext, part: float) -> float:
-    """About the share of the step in which the training loop waits for something, if for most."""
-    loads = context.measures.stage_spans("data_loading").minus(context.measures.python_time())
-    elsewhere = context.measures.wait_ms() / context.measures.steady_ms + share(context, loads)
-    return blocked_share(part, active_share(context.trace.metadata.capture), elsewhere)
+    yield at_sampled_line(context, stall, stalled)
 
 
 def _between(context: RuleContext, found: PythonStalls | None) -> str:

@@ -24,7 +24,7 @@ MOST_OF_IT = 0.5  # of loading
 MOST_PARTS = 3  # that the sentence names
 MOST_WORKERS = 8  # that the patch asks for
 RESTARTS = 0.5  # of the waits in later steps: so much explains them
-MUCH_LONGER = 2  # than recorded steps wait
+MUCH_LONGER = 2  # than recorded steps wait, relative to the rest of a step: a busy machine lengthens both
 LATER = "at most the share that the steps after the recording wait"
 # To receive a batch of two tensors from a worker took the training loop 0.5 to 0.8 ms of CPU time
 # on 2 cores of an AMD EPYC, and 0.09 ms more for each further tensor (PyTorch 2.13).
@@ -90,6 +90,7 @@ PARTS = (
     ),
 )
 ALONE = "Load batches in worker processes: DataLoader(num_workers=…, persistent_workers=True)."
+FASTER = " Or shorten what that function does: all of loading is {:.0%} of the step."
 QUICK = (
     "Index whole batches instead of samples: keep the data in one tensor and index that, or "
     "DataLoader(dataset, batch_size=None, sampler=BatchSampler(…)). Workers would not help: to "
@@ -128,11 +129,12 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     # On a CPU, delays by other processes are part of this time: as in the report, the step has them too.
     share = measures.idle_share("data") if measures.has_device else min(waits / measures.step_ms, 1.0)
     who = "The device idles" if context.measures.has_device else f"The {context.loop} waits"
+    line = sampled_line(context, measures.ms(rows), "data_loading")
     how = " in the main process (num_workers=0)." if loader.is_alone else "."
     yield context.finding(
-        f"{who} for {share:.0%} of the step while a batch loads{how}{_hidden_in_words(hidden)}"
-        f"{_in_words(parts)}{_line(context, rows)}",
-        loader.advice(context, parts, helps),
+        f"{who} for {share:.0%} of the step while a batch loads{how}{_hidden_in_words(hidden, loader)}"
+        f"{_in_words(parts)}{f' Most of it is in {line}.' if line else ''}",
+        loader.advice(context, parts, helps) + (FASTER.format(share) if line and loader.is_alone else ""),
         rows,
         gain if gain and helps else _gain(context, rows, hidden),
         recurs=not later or later.ms < measures.ms(rows),  # workers deliver batches in bursts
@@ -223,7 +225,8 @@ def _is_hidden(context: RuleContext, waits_ms: float, later: LaterLoading) -> bo
     restarts, run = worker_restarts(context.trace.metadata.capture), context.measures.summary.run
     if restarts and run and restarts.most_ns / 1e6 >= RESTARTS * later.ms * run.steps:
         return False
-    much_longer = later.ms > MUCH_LONGER * waits_ms
+    rest_ms, later_rest_ms = context.measures.step_ms - waits_ms, later.step_ms - later.ms
+    much_longer = later.ms * rest_ms > MUCH_LONGER * waits_ms * later_rest_ms
     return much_longer and later.share >= LEAST_SHARE and not context.measures.has_device
 
 
@@ -233,13 +236,14 @@ def _gain(context: RuleContext, rows: Rows, hidden: LaterLoading | None) -> Gain
     return context.gains.gain(rows, "dataloader")
 
 
-def _hidden_in_words(hidden: LaterLoading | None) -> str:
+def _hidden_in_words(hidden: LaterLoading | None, loader: _Loader) -> str:
     """What only the steps after the recording show, in a sentence of its own."""
     if not hidden:
         return ""
+    recorded = "load less" if loader.is_alone else "found batches that were ready"
     return (
         f" Later steps load or wait for {hidden.share:.0%} ({milliseconds(hidden.ms * 1e6)} of "
-        f"{milliseconds(hidden.step_ms * 1e6)}); the recorded ones found batches that were ready."
+        f"{milliseconds(hidden.step_ms * 1e6)}); the recorded ones {recorded}."
     )
 
 
@@ -252,12 +256,6 @@ def _in_words(parts: dict[LoadingPart, float]) -> str:
     others = f", then {', '.join(shares[1:MOST_PARTS])}" if len(shares) > 1 else ""
     head = "Most of it is" if ordered[0][1] >= MOST_OF_IT else "The largest part is"
     return f" {head} {shares[0]}{others}."
-
-
-def _line(context: RuleContext, rows: Rows) -> str:
-    """Where the main process spends most of loading, in a sentence of its own; empty if unknown."""
-    line = sampled_line(context, context.measures.ms(rows), "data_loading")
-    return f" Most of it is in {line}." if line else ""
 
 
 def _parts(context: RuleContext, rows: Rows) -> dict[LoadingPart, float]:

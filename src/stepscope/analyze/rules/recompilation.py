@@ -57,6 +57,7 @@ def recompilation(context: RuleContext) -> Iterator[Finding]:
         context.by_framework(_ADVICE, jax=_OF_JAX),
         rows,
         context.gains.without(rows, context.measures.ms(rows), _WHY),
+        recurs=not context.trace.metadata.capture.get("compiles_again"),  # few of many steps are recorded
     )
 
 

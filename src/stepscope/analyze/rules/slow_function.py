@@ -4,13 +4,16 @@ import re
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding, Place, short_path
+from stepscope.analyze.python_stalls import WAITING, blocked_of_loop
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.facts.annotate.device.one_off_costs import COMPILING
+from stepscope.facts.summary.facts import StagePlace
 from stepscope.facts.summary.numbers import rounded
 
 CAUSE = "work_between_stages"
 EXPLAINS = ("host", "cpu")
 LEAST = 0.1  # of the step, as for operators between the stages
-_DRAWS = re.compile(r"(?i)(^|_)(sample|draw|batch|batches|minibatch|replay)(_|$)|get_batch|next_batch")
+DRAWS = re.compile(r"(?i)(^|[_.])(sample|draw|batch|batches|minibatch|replay)(_|$)|get_batch|next_batch")
 DRAWING = (
     "Keep what it draws from in preallocated tensors, one for each field, and index them with random "
     "positions before anything is copied or converted; or draw the next batch in another thread while "
@@ -30,17 +33,24 @@ def slow_function(context: RuleContext) -> Iterator[Finding]:
     """
     if context.measures.has_device or context.context_trace or not context.trains:
         return
+    compiling = context.measures.ms(context.search.find(COMPILING, on_device=False))
     for place in context.measures.summary.places:
         surely = place.ms - place.error_ms
         if place.stage != "other" or not place.samples or surely < LEAST * context.measures.steady_ms:
             continue
-        if place.function == "<module>":
-            continue  # the loop itself: other rules name what it calls
+        if place.function == "<module>" or compiling > place.ms / 2:
+            continue  # the loop itself, or its compiler: other rules name what it calls
         file = f"{short_path(place.file)}:{place.line}"
         yield context.finding_at(
             f"{place.function} takes about {rounded(place.ms)} ms per step ({place.share:.0%}), outside "
             f"of forward, backward and the optimizer, in {file}.",
-            DRAWING if _DRAWS.search(place.function) else OTHER,
+            _advice(context, place),
             (Place(place.function, "other", "", place.file, place.line, place.function, 1.0, place.ms),),
             context.gains.bound(place.ms, "at most this time, by samples of the loop"),
         )
+
+
+def _advice(context: RuleContext, place: StagePlace) -> str:
+    if blocked_of_loop(context, place.share):
+        return WAITING
+    return DRAWING if DRAWS.search(place.function) else OTHER

@@ -95,7 +95,8 @@ def synchronizing_calls(context: RuleContext) -> Iterator[Finding]:
             advice = f"{CLIPPING} {advice}"
         if _mostly_of_scaler(context, rows):
             advice = SCALER
-        yield context.finding(what, advice, rows, _gain(context, rows))
+        # On a CPU the gain is of the loops around the calls, not of their time alone.
+        yield context.finding(what, advice, rows, _gain(context, rows), recurs=context.measures.has_device)
     if context.measures.has_device:
         yield from _copies(context, reported)
     if context.measures.has_device and not context.is_jax:  # where the runtime itself waits so
@@ -146,12 +147,12 @@ def _gain(context: RuleContext, rows: Rows) -> Gain:
 def _loops(context: RuleContext, rows: Rows) -> Intervals:
     """The calls, and the iterations of loops around them, from one call to the next.
 
-    Calls follow each other in an iteration: soon, and after the same operators as many others do.
+    Calls follow each other in an iteration: after the same operators as many others do, and mostly soon.
     A loop with products computes what is trained, with or without the call.
     """
     start = context.events["start_ns"][rows]
     end = start + context.events["duration_ns"][rows]
-    iterates = (start[1:] - end[:-1] < CLOSE_NS) & _recurs(context, rows)
+    iterates = _recurs(context, rows, start[1:] - end[:-1])
     iterates &= ~_multiplies(context, start, iterates)
     typical = int(np.median(np.diff(start)[iterates])) if iterates.any() else 0
     is_last = np.append(False, iterates) & ~np.append(iterates, False)
@@ -167,10 +168,10 @@ def _multiplies(context: RuleContext, start: Times, iterates: Mask) -> Mask:
     return np.bincount(loop, np.where(iterates, inside, 0), len(start) + 1)[loop] > 0
 
 
-def _recurs(context: RuleContext, rows: Rows) -> Mask:
-    """Whether what runs between two consecutive rows runs between many others too.
+def _recurs(context: RuleContext, rows: Rows, gap_ns: Times) -> Mask:
+    """Whether what runs between two consecutive rows runs between many others too, soon in most of them.
 
-    Operators are compared by their names and numbers, in any order.
+    Operators are compared by their names and numbers, in any order. A busy machine delays some.
     """
     operators = context.search.outermost(context.search.find(category="cpu_op"))
     same_thread = context.events["track"][operators] == context.events["track"][rows[0]]
@@ -180,7 +181,8 @@ def _recurs(context: RuleContext, rows: Rows) -> Mask:
     so_far = np.append(0, np.cumsum(random[codes]))
     place = np.searchsorted(context.events["start_ns"][operators], context.events["start_ns"][rows])
     _, kind, count = np.unique(np.diff(so_far[place]), return_inverse=True, return_counts=True)
-    return count[kind] >= REPEATS * context.step_count
+    median = gap_ns[np.lexsort((gap_ns, kind))][np.cumsum(count) - (count + 1) // 2]
+    return ((count >= REPEATS * context.step_count) & (median < CLOSE_NS))[kind]
 
 
 def _waiting(context: RuleContext, rows: Rows) -> Rows:

@@ -40,12 +40,13 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
         return
     line = sampled_line(context, spent) or context.main_place(rows).partition(" in ")[2]
     gone = max(context.eager.ms(context.eager.around(rows)), spent)
+    bound = context.gains.bound(gone, "at most their time, with the Python between")
     yield context.finding(
         f"Operators outside of forward, backward and the optimizer take {rounded(spent)} ms per "
         f"step ({share:.0%}){f', most in {line}' if line else ''}: {longest_operators(context, rows)}.",
         context.advice(f"{ADVICE} (torch._foreach_…).", jax=f"{ADVICE} under jax.jit."),
         rows,
-        context.gains.bound(gone, "at most their time, with the Python between"),
+        context.gains.unsure(bound, context.search.within(rows)),
     )
 
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.analyze.rules.slow_function import DRAWING, DRAWS
 from stepscope.analyze.rules.work_between_stages import longest_operators
 from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import rounded
@@ -46,15 +47,16 @@ def work_without_gradient(context: RuleContext) -> Iterator[Finding]:
         f"Operators of the forward pass that train nothing take {rounded(spent)} ms per step "
         f"({spent / context.measures.steady_ms:.0%}){context.main_place(rows)}: "
         f"{longest_operators(context, rows)}.",
-        ADVICE,
+        DRAWING if DRAWS.search(context.main_place(rows)) else ADVICE,
         rows,
-        _gain(context, spent),
+        _gain(context, rows, spent),
     )
 
 
-def _gain(context: RuleContext, spent: float) -> Gain:
+def _gain(context: RuleContext, rows: Rows, spent: float) -> Gain:
     bound = context.gains.bound(spent, "at most their time, with the Python between")
-    return replace(bound, range_ms=(0.0, context.gains.bound((1 + BESIDES) * spent, "").ms))
+    ranged = replace(bound, range_ms=(0.0, context.gains.bound((1 + BESIDES) * spent, "").ms))
+    return context.gains.unsure(ranged, context.search.within(rows))
 
 
 def _without_gradient(context: RuleContext) -> Rows:

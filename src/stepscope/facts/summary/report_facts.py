@@ -342,11 +342,9 @@ def _sampled(selected: SelectedSteps, stage: str, marked: Intervals) -> list[Sta
     runs = selected.rows_of(selected.trace["stages"])
     runs = runs.take(runs.text("stage").mask(stage))
     left = Intervals(*runs.spans()).minus(marked)
-    seen: defaultdict[tuple[str, str, int], Counter[int]] = defaultdict(Counter)
-    for (name, in_loop), count in _samples(selected, left).items():
-        if found := _SAMPLED.match(name):
-            function, file, line = _COMPREHENSION.sub("", found[1]), found[2], int(found[3])
-            seen[function, file, line if in_loop else 0][line] += count
+    samples = samples_of(selected.trace)
+    of_rank = selected.trace["tracks"]["rank"][samples["track"]] == selected.rank
+    seen = count_samples(samples.take(of_rank), left)
     total = sum(map(Counter.total, seen.values()))
     places = [
         _sampled_place(selected, stage, left.total(), key[:2], lines, total)
@@ -356,17 +354,22 @@ def _sampled(selected: SelectedSteps, stage: str, marked: Intervals) -> list[Sta
     return [place for place in places if place.error_ms < place.ms]
 
 
-def _samples(selected: SelectedSteps, spans: Intervals) -> Counter[tuple[str, bool]]:
-    """How often the rank has a sample of each name in some spans, and whether it is the loop's."""
-    instants = selected.trace["instants"]
-    rank = selected.trace["tracks"]["rank"][instants["track"]]
-    time: Times = instants["time_ns"]
-    in_loop = instants.text("category").mask(IN_LOOP)
-    chosen = (in_loop | instants.text("category").mask(CATEGORY)) & (rank == selected.rank)
-    chosen &= spans.within(time, time + 1) > 0
-    rows = np.flatnonzero(chosen)
-    names = (name or "" for name in instants.text("name").take(rows))
-    return Counter(zip(names, in_loop[rows].tolist(), strict=True))
+def samples_of(trace: Trace) -> Table:
+    """The instants at which a capture sampled the training loop's thread."""
+    instants = trace["instants"]
+    return instants.take(instants.text("category").mask(CATEGORY, IN_LOOP))
+
+
+def count_samples(samples: Table, spans: Intervals) -> dict[tuple[str, str, int], Counter[int]]:
+    """How many samples in some spans saw each line, by function and file; in the loop also by line."""
+    time: Times = samples["time_ns"]
+    samples = samples.take(spans.within(time, time + 1) > 0)
+    seen: defaultdict[tuple[str, str, int], Counter[int]] = defaultdict(Counter)
+    for name, in_loop in zip(samples.text("name"), samples.text("category").mask(IN_LOOP), strict=True):
+        if found := _SAMPLED.match(name or ""):
+            function, file, line = _COMPREHENSION.sub("", found[1]), found[2], int(found[3])
+            seen[function, file, line if in_loop else 0][line] += 1
+    return seen
 
 
 def _sampled_place(

@@ -48,7 +48,7 @@ class _ModulesTable:
         heads = ["", "~", "forward>", "backward>", *(["outside>"] if self.outside else [])]
         heads += ["of step>", *([""] if self.bars else [])]
         heads += ["parameters>"] if self.parameters else []
-        where = "device" if self.on_device else "CPU"
+        where = "device" if self.on_device else "wall"
         self.table = plain_table(f"Model, {where} ms per step", *heads)
         self.step_ms = summary.steps.mean_ms or 1.0
         self.add_nodes(summary.modules)

@@ -76,15 +76,20 @@ class CompilationCounter:
             self._functions[name] = _Compiled(compiled.times + 1, compiled.seconds + duration)
 
 
+def called_from_python(frame: FrameType | None) -> Any:
+    """The function of the program whose call compiles or runs from Python; None if none does."""
+    while frame and not frame.f_code.co_name.endswith(_CALL):
+        frame = frame.f_back
+    function = frame.f_locals.get(_CALLED) if frame and frame.f_code.co_name == _CALL else None
+    module = getattr(function, "__module__", None)
+    return function if module and module.partition(".")[0] not in _OF_JAX else None
+
+
 def _compiling(frame: FrameType | None) -> str | None:
     """The function of the program that is being compiled, with its line; None if unknown."""
-    while frame and frame.f_code.co_name != _CALL:
-        frame = frame.f_back
-    function = frame.f_locals.get(_CALLED) if frame else None
-    module = getattr(function, "__module__", None)
-    if not module or module.partition(".")[0] in _OF_JAX:
+    if (function := called_from_python(frame)) is None:
         return None
-    name = getattr(function, "__qualname__", "a function").rpartition("<locals>.")[2]
+    name: str = getattr(function, "__qualname__", "a function").rpartition("<locals>.")[2]
     code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
     return f"{name} ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else name
 

@@ -71,6 +71,7 @@ class JaxRecorder:
     """
 
     framework = "jax"
+    why_no_steps = "no function under jax.jit was called repeatedly in this process"
 
     def __init__(
         self,
@@ -125,11 +126,6 @@ class JaxRecorder:
         watch, self._watch = self._watch, None
         if watch:
             watch.close()
-
-    @property
-    def why_no_steps(self) -> str:
-        nothing = "no function under jax.jit was called repeatedly in this process"
-        return "each call compiled again" if self.compiles_again else nothing
 
     @property
     def compiles_again(self) -> str | None:

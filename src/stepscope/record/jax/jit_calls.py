@@ -3,13 +3,15 @@
 JAX calls one hook after each call that needed no compilation; `jax_debug_nans` uses it. The hook is
 not part of JAX's public interface (jax/_src/api.py, `_post_hook_state`); where it is missing,
 `public_profiler` records instead. It costs a few microseconds per call, and nothing after removal.
-Functions with effects (`jax.debug.print`, callbacks) bypass the hook: JAX runs them from Python
-each time, where they are wrapped, if that is possible; else they are not seen. Gradients outside of
-compiled functions are reported as calls too (`watch_gradients`).
+Functions with effects (`jax.debug.print`, callbacks) bypass the hook, and so do calls that compile:
+JAX runs them from Python, where they are wrapped, if that is possible; else they are not seen. The
+first call of a function is not reported. Gradients outside of compiled functions are reported as
+calls too (`watch_gradients`).
 """
 
 import functools
 import inspect
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,12 +21,12 @@ from jax._src import api, core, source_info_util, traceback_util
 from jax._src.interpreters import pxla
 
 from stepscope.errors import CaptureError
+from stepscope.record.jax.compilation_counter import called_from_python
 from stepscope.record.patch import replace, undo
 
 _PMAP = "jax._src.pmap"
 _PART_OF_GRADIENT = "call_impl_cache_miss"  # of a jitted function that is differentiated
 _OF_JAX = ("jax", "jaxlib")
-_EFFECTS = ("has_host_callbacks", "has_unordered_effects")
 
 
 class JitCall(NamedTuple):
@@ -48,6 +50,7 @@ class JitCallWatch:
 
     def __init__(self, on_call: OnCall) -> None:
         self._on_call = on_call
+        self._called: set[str] = set()  # names of functions that have run
         self._hook_of_program, self._remove_hook = _install_hook(self._returned)
         self._restore: Callable[[], None] = lambda: None
         if (programs := getattr(pxla, "ExecuteReplicated", None)) is not None:
@@ -68,6 +71,7 @@ class JitCallWatch:
         if (hook := self._hook_of_program()) is not None:
             hook(function, arguments, keywords, outputs)
         if name := name_of(function):
+            self._called.add(name)
 
             def memory() -> Any:  # lowered and compiled already: nothing is done again
                 return function.lower(*arguments, **keywords).compile().memory_analysis()
@@ -78,8 +82,7 @@ class JitCallWatch:
         @functools.wraps(execute)
         def watched(program: Any, *arguments: Any) -> Any:
             outputs = execute(program, *arguments)
-            if any(getattr(program, effect, False) for effect in _EFFECTS):
-                name = program.name.removeprefix("jit(").removesuffix(")")
+            if name := self._run_from_python():
                 self._notify(
                     JitCall(
                         name, arguments, outputs, lambda: program.xla_executable.get_compiled_memory_stats()
@@ -88,6 +91,14 @@ class JitCallWatch:
             return outputs
 
         return watched
+
+    def _run_from_python(self) -> str:
+        """The name of the function whose call is to be reported; empty if it is none."""
+        called = called_from_python(sys._getframe(2))
+        name: str = getattr(called, "__qualname__", "").rpartition("<locals>.")[2]
+        is_first = name not in self._called
+        self._called.add(name)
+        return "" if is_first else name
 
     def _notify(self, call: JitCall) -> None:
         if threading.get_ident() == threading.main_thread().ident:

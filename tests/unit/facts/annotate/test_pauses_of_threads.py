@@ -52,6 +52,13 @@ def test_in_a_call_only_a_pause_within_one_stage_is_known() -> None:
     ]
 
 
+def test_a_call_that_compiles_pauses_in_no_stage() -> None:
+    """Work of the step before is done when XLA compiles for the next shapes."""
+    text = WORK + run(950, 980, BACKWARD) + main(0, 1000, "PjitFunction(step)")
+    text += main(720, 940, "backend_compile_and_load", "annotation")
+    assert ("other", 700, 950) in stages(text)
+
+
 def test_a_wait_after_the_work_is_of_the_last_of_it() -> None:
     """Reading the loss when the step is done."""
     found = stages(CALL + WORK + main(100, 700, "wait: float(x)") + main(800, 950, "wait: float(x)"))

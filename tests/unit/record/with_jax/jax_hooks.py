@@ -61,6 +61,23 @@ def test_programs_with_effects_are_not_seen_without_their_class(monkeypatch: pyt
     assert seen == ["double", "double"]  # the first call compiles
 
 
+def test_calls_that_compile_again_are_seen_and_their_arrays_are_the_program_s() -> None:
+    """All but the first call of a function, under the name that its other calls have."""
+    seen: list[tuple[str, bool]] = []
+    arrays: list[Any] = [jnp.ones(1)]
+
+    def is_known(call: jit_calls.JitCall) -> bool:
+        return any(leaf is arrays[-1] for leaf in jax.tree.leaves(call.inputs))
+
+    watch = jit_calls.JitCallWatch(lambda call: seen.append((call.name, is_known(call))))
+    appended = jax.jit(lambda x, size: jnp.ones(size) + x[0], static_argnums=1)
+    for size in (1, 2, 2, 3, 3):
+        arrays.append(appended(arrays[-1], size))
+    watch.close()
+    appended(arrays[-1], 4)
+    assert seen == 4 * [("<lambda>", True)]
+
+
 def test_a_watch_goes_on_while_and_after_another_one_is_open() -> None:
     seen: list[str] = []
     doubled = jax.jit(lambda x: 2 * x)

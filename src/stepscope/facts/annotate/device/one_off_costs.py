@@ -203,13 +203,16 @@ def _work_of(trace: Trace, operators: Rows) -> Rows:
 
 
 def _compilations(trace: Trace, rank: int, host: Mask) -> Rows:
-    """Compilation in at most one of three steps or more, besides one that warms up."""
+    """Compilation in at most one of three steps or more, besides one that warms up.
+
+    None where the whole run compiles one function again and again.
+    """
     events, numbers = trace.events, _numbers(trace, rank, steady=True)
     compiles = host & events.text("category").mask("annotation", "cpu_op") & _named(trace, _COMPILING)
     rows = np.flatnonzero(compiles)
     place = step_places(numbers, events["step"][rows])
-    several = len(distinct(place[place >= 0])) > 1
-    return np.zeros(0, np.int64) if several or len(_numbers(trace, rank)) < _MIN_STEPS else rows
+    recur = len(distinct(place[place >= 0])) > 1 or trace.metadata.capture.get("compiles_again", False)
+    return np.zeros(0, np.int64) if recur or len(_numbers(trace, rank)) < _MIN_STEPS else rows
 
 
 # -- delays by a busy machine

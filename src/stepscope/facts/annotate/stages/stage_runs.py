@@ -1,5 +1,6 @@
 """The unbroken runs of each stage within each step: the table `stages`."""
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from stepscope.base.arrays import Codes, Codes8, Ids, Ids32, Mask, Rows, Times
 from stepscope.facts.annotate.device.idle import time_blocked
+from stepscope.facts.annotate.device.one_off_costs import COMPILING
 from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait, waits_for_calls
 from stepscope.facts.annotate.jax.scopes import loads_next_batch
 from stepscope.facts.annotate.links.launches import device_work, launch_of, on_host
@@ -86,6 +88,7 @@ _COMPILED_STAGES = tuple(
     STAGES.index(name) for name in ("data_loading", "evaluation", "optimizer", "forward", "loss")
 )
 _BACKWARD, _OPTIMIZER = STAGES.index("backward"), STAGES.index("optimizer")
+_COMPILES = re.compile(COMPILING)
 _NONE = -1
 
 
@@ -214,7 +217,7 @@ def _covers(span: Intervals, moments: Times) -> Mask:
 def _calls_waits_and_work(trace: Trace, main: int) -> tuple[Intervals, ...]:
     """When the thread of the training loop calls a program, waits for one, and runs one itself.
 
-    Calls in a range whose name tells their stage are part of that range.
+    Calls in a range whose name tells their stage are part of that range. What compiles is no call.
     """
     events = trace.events
     names, here = events.text("name"), events["track"] == main
@@ -222,7 +225,9 @@ def _calls_waits_and_work(trace: Trace, main: int) -> tuple[Intervals, ...]:
     named = (outer >= 0) & (outer != _OTHER) & ~names.where(is_compiled_call)[events["parent"]]
     calls = here & names.where(is_compiled_call) & ~named
     waits, works = here & names.where(is_wait), here & (events["scope"] >= 0)
-    return tuple(Intervals(*events.spans(rows)) for rows in (calls, waits, works))
+    compiles = Intervals(*events.spans(here & names.where(lambda name: bool(_COMPILES.search(name)))))
+    spans = tuple(Intervals(*events.spans(rows)) for rows in (calls, waits, works))
+    return (spans[0].minus(compiles), *spans[1:])
 
 
 def _fill_pauses(stages: Codes, runs_it: Mask, decided: Mask, calls: Mask, waits: Mask) -> None:
