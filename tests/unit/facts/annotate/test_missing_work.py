@@ -167,6 +167,7 @@ def test_a_file_whose_device_is_silent_is_not_bound_by_the_cpu() -> None:
 def test_graphs_whose_kernels_are_not_recorded_leave_idle_time_unknown() -> None:
     trace = stepped(lost=set(range(0, 30, 2)), graphs=True)
     verdict, _ = said(trace)
+    assert {row["cause"] for row in trace["idle"].rows()} == {"unknown"}
     assert "15 of 30 graph launches lack recorded device work" in verdict
     (device,) = summarize(trace).devices
     assert {cause for cause, ms in device.idle_ms.items() if ms} == {"unknown"}
