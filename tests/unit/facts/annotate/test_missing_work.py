@@ -164,6 +164,24 @@ def test_a_file_whose_device_is_silent_is_not_bound_by_the_cpu() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("call", "silent"),
+    [
+        ("cudaStreamSynchronize", True),
+        ("nccl:all_reduce", True),
+        ("aten::cudnn_convolution", True),
+        ("aten::_scaled_dot_product_flash_attention", True),
+        ("aten::_scaled_dot_product_flash_attention_for_cpu", False),
+        ("aten::mkldnn_convolution", False),
+        ("cudaDeviceSynchronize", False),  # by the profiler itself
+        ("gloo:all_reduce", False),
+    ],
+)
+def test_without_any_launch_a_call_may_show_that_a_device_is_silent(call: str, silent: bool) -> None:
+    trace = annotate(drawn_trace(f"main | 0 100 | ProfilerStep#1\nmain | 10 90 | {call}"))
+    assert warning_codes(trace) == ({"work_missing": 1} if silent else {})
+
+
 def test_graphs_whose_kernels_are_not_recorded_leave_idle_time_unknown() -> None:
     trace = stepped(lost=set(range(0, 30, 2)), graphs=True)
     verdict, _ = said(trace)

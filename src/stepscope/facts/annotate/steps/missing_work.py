@@ -28,6 +28,12 @@ from stepscope.trace.trace import Trace
 
 _KERNEL_LAUNCH = re.compile(r"^(cu|cuda|hip)(?!\w*Cooperative)\w*Launch\w*Kernel")
 _SYNCHRONIZE = re.compile(r"^(cudaDevice|hipDevice|cudaThread|cuCtx)Synchronize")
+# Calls and operators that no process without a device makes; profilers synchronize devices themselves.
+_USES_DEVICE = re.compile(
+    r"^(cuda|hip)(Stream(Synchronize|WaitEvent)|Event(Record|Synchronize)|Mem(cpy|set))"
+    r"|^cu(Stream(Synchronize|WaitEvent)|Event(Record|Synchronize)|Mem(cpy|set))|^(nccl|rccl|hccl|xccl):"
+    r"|^aten::_?(cudnn|miopen)_|^aten::_(scaled_dot_product_)?(flash|efficient|cudnn)_attention(?!_for_cpu)"
+)
 _ASYNC_COPY = re.compile(r"^(cu|cuda|hip)Memcpy\w*Async")
 _MOSTLY = 0.5  # of the calls of a copy's name: where so many have work, all should
 _PENDING_NS = 1_000_000  # a device that works until so short before the end has more work to do
@@ -159,8 +165,8 @@ def warn_missing(trace: Trace, calls: LaunchCalls, step: IntArray, complete: Mas
     missing, number = calls.missing & inside, int((calls.missing & inside).sum())
     dropped = trace["warnings"].text("code").mask(RECORDS_MISSING).any()
     if not number:
-        message = "the recorder lost records, and the file does not show which"
-        return trace.with_warnings([(WORK_MISSING, message, 1)] if dropped else [])
+        message = "the recorder lost records, and the file does not show which" if dropped else _silent(trace)
+        return trace.with_warnings([(WORK_MISSING, message, 1)] if message else [])
     count = _count_of_missing(calls, missing, inside)
     if complete.any() and not complete.all():
         return trace.with_warnings([(STEPS_LEFT_OUT, f"{count}; {_kept(trace)}", 1)])
@@ -168,6 +174,15 @@ def warn_missing(trace: Trace, calls: LaunchCalls, step: IntArray, complete: Mas
         return trace.with_warnings([(WORK_MISSING, count, 1)])
     message = f"{count}: the recording ended before that work did"
     return trace.with_warnings([("work_after_recording", message, 1)])
+
+
+def _silent(trace: Trace) -> str:
+    """What shows that a device works of which the file has nothing; empty if nothing does."""
+    uses = trace.events.text("name").where(lambda name: bool(_USES_DEVICE.match(name)))
+    if not uses.any() or device_work(trace).any():
+        return ""
+    name = trace.events.text("name")[int(uses.argmax())]
+    return f"the file has no device work, although {name} uses a device"
 
 
 def _kept(trace: Trace) -> str:
