@@ -26,6 +26,10 @@ from stepscope.trace.trace import Trace
         ("cudaLaunchKernelExC", True),
         ("cuLaunchKernelEx", True),
         ("hipExtModuleLaunchKernel", True),
+        ("musaLaunchKernel", True),
+        ("aclrtLaunchKernelWithConfig", True),
+        ("urEnqueueKernelLaunch", True),
+        ("zeCommandListAppendLaunchKernel", True),
         ("cudaGraphLaunch", True),
         ("cudaLaunchCooperativeKernel", False),
         ("cudaLaunchHostFunc", False),
@@ -38,7 +42,7 @@ def test_calls_that_always_start_work(call: str, starts_work: bool) -> None:
     trace = annotate(
         drawn_trace(f"""
         main     |  0 100 | ProfilerStep#1
-        main     | 10  20 | {call}           | corr=1
+        main     | 10  20 | {call}           | corr=1 cat=runtime
         main     | 30  40 | cudaLaunchKernel | corr=2
         main     | 70  90 | cudaDeviceSynchronize
         stream 7 | 50  60 | sgemm            | corr=2

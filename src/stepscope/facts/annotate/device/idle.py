@@ -22,7 +22,10 @@ from stepscope.trace.trace import Trace
 
 Spans = list[tuple[int, int, int]]
 _Gaps = tuple[Ids, Times, Times, Ids]  # step, start, end and cause (index in `IDLE_CAUSES`) of each
-_WAITS = re.compile(r"Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^cuMemcpy\w*(HtoD|DtoH)(_v2)?$|StreamWaitValue")
+_WAITS = re.compile(
+    r"Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^cuMemcpy\w*(HtoD|DtoH)(_v2)?$|StreamWaitValue"
+    r"|^ur(QueueFinish|EventWait)"
+)
 
 
 def find_idle(trace: Trace) -> Trace:

@@ -26,15 +26,16 @@ from stepscope.trace.nesting import outermost
 from stepscope.trace.row_order import begins_run
 from stepscope.trace.trace import Trace
 
-_KERNEL_LAUNCH = re.compile(r"^(cu|cuda|hip)(?!\w*Cooperative)\w*Launch\w*Kernel")
-_SYNCHRONIZE = re.compile(r"^(cudaDevice|hipDevice|cudaThread|cuCtx)Synchronize")
+# Of any vendor: cudaLaunchKernelExC, hipExtModuleLaunchKernel, aclrtLaunchKernel, urEnqueueKernelLaunch.
+_KERNEL_LAUNCH = re.compile(r"^[a-z]+(?!\w*Cooperative)\w*(Launch\w*Kernel|KernelLaunch)")
+_SYNCHRONIZE = re.compile(r"^[a-z]+((Device|Thread|Ctx)Synchronize|SynchronizeDevice)")
 # Calls and operators that no process without a device makes; profilers synchronize devices themselves.
 _USES_DEVICE = re.compile(
-    r"^(cuda|hip)(Stream(Synchronize|WaitEvent)|Event(Record|Synchronize)|Mem(cpy|set))"
-    r"|^cu(Stream(Synchronize|WaitEvent)|Event(Record|Synchronize)|Mem(cpy|set))|^(nccl|rccl|hccl|xccl):"
+    r"^[a-z]+(Stream(Synchronize|WaitEvent)|Event(Record|Synchronize)|Mem(cpy|set)|SynchronizeStream)"
+    r"|^ur(Queue|Enqueue|Event)[A-Z]|^(nccl|rccl|hccl|xccl):"
     r"|^aten::_?(cudnn|miopen)_|^aten::_(scaled_dot_product_)?(flash|efficient|cudnn)_attention(?!_for_cpu)"
 )
-_ASYNC_COPY = re.compile(r"^(cu|cuda|hip)Memcpy\w*Async")
+_ASYNC_COPY = re.compile(r"^[a-z]+Memcpy\w*Async")
 _MOSTLY = 0.5  # of the calls of a copy's name: where so many have work, all should
 _PENDING_NS = 1_000_000  # a device that works until so short before the end has more work to do
 
