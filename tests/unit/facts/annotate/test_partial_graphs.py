@@ -57,6 +57,19 @@ def test_where_nothing_waits_for_a_replay_its_missing_work_is_doubtful() -> None
     )
 
 
+def test_a_pause_between_nodes_is_work_that_every_replay_lost() -> None:
+    """Each step launches a graph; of three kernels the second, of 2 ms, is never recorded."""
+    lines = []
+    for step in range(3):
+        begin = 3000 * step
+        lines.append(f"main | {begin} {begin + 3000} | ProfilerStep#{step}")
+        lines.append(f"main | {begin + 10} {begin + 20} | cudaGraphLaunch | corr={step}")
+        lines.append(f"main | {begin + 30} {begin + 2500} | cudaStreamSynchronize")
+        lines.append(f"stream 7 | {begin + 40} {begin + 140} | first | corr={step}")
+        lines.append(f"stream 7 | {begin + 2140} {begin + 2440} | third | corr={step}")
+    assert notes(annotate(drawn_trace("\n".join(lines)))) == {"work_missing"}
+
+
 # -- a family of recordings with known truth
 
 

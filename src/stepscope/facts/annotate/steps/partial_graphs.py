@@ -3,6 +3,7 @@
 Conditional nodes run their bodies in some replays only, and a recorder may lose a record. Time tells
 them apart: a lost record leaves the device idle for as long as its work took, while work that was left
 out makes room for what follows. Where the device has nothing to do after a replay, nothing shows which.
+A recorder may lose the same nodes in each replay, too: then the device seems to pause in the graph.
 """
 
 from collections import Counter
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, IntArray, Rows, Times
+from stepscope.base.arrays import Ids, IntArray, Mask, Rows, Times
 from stepscope.facts.annotate.links.launches import device_work, launch_of
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit
@@ -19,6 +20,7 @@ from stepscope.trace.trace import Trace
 
 _MOSTLY = 0.5  # of the time that a missing kernel takes: idle for less, the device did not run it
 _NOTABLE = 0.02  # of the work of a replay: less missing changes no figure
+_PAUSE_NS = 1_000_000  # between two nodes a device takes microseconds
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -50,7 +52,7 @@ def partial_replays(trace: Trace, launches: Rows, step: IntArray) -> PartialRepl
     full = [alike[works[:, place] == whole[place], place] for place in range(alike.shape[1])]
     fewer = (works < whole) & (works > 0)
     kernels = [replays.kernels(int(rows[0])) for rows in full] if fewer.any() else []
-    lost, unsure = [], []
+    lost, unsure = inside[replays.pauses[inside]].tolist(), []
     for place in np.flatnonzero(fewer.any(axis=0)).tolist():
         for replay in alike[fewer[:, place], place].tolist():
             own = replays.kernels(replay)
@@ -58,7 +60,7 @@ def partial_replays(trace: Trace, launches: Rows, step: IntArray) -> PartialRepl
                 idle, idle_after = replays.unusual_idle(replay, full[place], kernels[place] - own)
                 lost += [replay] if idle else []
                 unsure += [replay] if idle_after and not idle else []
-    return PartialReplays(np.sort(lost).astype(np.int64), np.sort(unsure).astype(np.int64))
+    return PartialReplays(np.array(lost, np.int64), np.array(unsure, np.int64))
 
 
 def work_of_calls(trace: Trace, rows: Rows) -> tuple[Ids, Ids]:
@@ -85,6 +87,7 @@ class _Replays(NamedTuple):
     busy: Times  # the lengths together
     idle: Times  # when the device was idle and, with all the work, should have been busy
     idle_after: Times  # when it was idle after the replay, and nothing waited for it
+    pauses: Mask  # whether it paused within the replay
 
     def kernels(self, replay: int) -> Counter[int]:
         """How many pieces of each name a replay has."""
@@ -112,7 +115,7 @@ def _replays(trace: Trace, launches: Rows) -> _Replays:
     busy = np.bincount(call, end - start, len(launches)).astype(np.int64)
     idle = np.zeros_like(busy), np.zeros_like(busy)
     columns = works, np.cumsum(works) - works, trace.events["name"][work], end - start, busy
-    replays = _Replays(*columns, *idle)
+    replays = _Replays(*columns, *idle, np.zeros(len(launches), np.bool_))
     device = trace["tracks"]["device"][trace.events["track"][work]]
     for each in distinct(device).tolist():
         _fill_idle(trace, launches, replays, call[device == each], work[device == each], each)
@@ -135,6 +138,9 @@ def _fill_idle(trace: Trace, launches: Rows, replays: _Replays, call: Ids, work:
     first, last, called = first[here], last[here], events["start_ns"][launches[here]]
     rows = np.flatnonzero(device_work(trace) & (trace["tracks"]["device"] == device)[events["track"]])
     busy = Intervals(*events.spans(rows))
+    pauses = np.flatnonzero(busy.starts[1:] - busy.ends[:-1] >= _PAUSE_NS)
+    following = np.append(busy.starts[1:][pauses], _NEVER)[np.searchsorted(busy.ends[:-1][pauses], first)]
+    replays.pauses[here] = following <= last
     earlier = np.append(0, busy.ends)[np.searchsorted(busy.starts, first)]
     asked, until = _next_need(trace, rows, last, called)
     asked = np.clip(asked, last, until)
