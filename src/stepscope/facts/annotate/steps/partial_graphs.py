@@ -156,22 +156,14 @@ def _idle(busy: Intervals, start: Times, end: Times) -> Times:
 def _next_need(trace: Trace, work: Ids, last: Times, called: Times) -> tuple[Times, Times]:
     """From when and until when something waits for what ends at `last`: further work, or the CPU."""
     events = trace.events
-    end_of_all = int(events.spans()[1].max())
     begin, caller = events["start_ns"][work], launch_of(trace)[work]
-    order = np.argsort(begin, kind="stable")
-    asked = np.where(caller >= 0, events["start_ns"][caller], begin)[order]
-    after = np.searchsorted(begin[order], last)
-    waits = np.flatnonzero(
-        events.text("category").mask("runtime")
-        & events.text("name").where(lambda name: "Synchronize" in name)
-    )
-    wait_start, wait_end = events.spans(waits)
-    by_end = np.argsort(wait_end, kind="stable")
-    wait = np.searchsorted(wait_end[by_end], last)
-    since = np.append(wait_start[by_end], end_of_all)[wait]
-    ends = np.append(wait_end[by_end], end_of_all)[wait]
-    ends[since < called] = end_of_all
-    since[since < called] = end_of_all
-    next_start = np.append(begin[order], end_of_all)[after]
-    next_asked = np.append(asked, end_of_all)[after]
-    return np.minimum(since, next_asked), np.minimum(ends, next_start)
+    waits = events.text("category").mask("runtime")
+    waits &= events.text("name").where(lambda name: "Synchronize" in name)
+    wait_begin, wait_end = events.spans(np.flatnonzero(waits))
+    since = np.append(np.where(caller >= 0, events["start_ns"][caller], begin), wait_begin)
+    until = np.append(begin, wait_end)
+    order = np.argsort(until, kind="stable")
+    place = np.searchsorted(until[order], last)
+    end = int(events.spans()[1].max())
+    since, until = (np.append(times[order], end)[place] for times in (since, until))
+    return np.where(since < called, until, since), until  # what began before the launch is for other work
