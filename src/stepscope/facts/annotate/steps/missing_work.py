@@ -31,7 +31,7 @@ _KERNEL_LAUNCH = re.compile(r"^[a-z]+(?!\w*Cooperative)\w*(Launch\w*Kernel|Kerne
 _SYNCHRONIZE = re.compile(r"^[a-z]+((Device|Thread|Ctx)Synchronize|SynchronizeDevice)")
 # Calls and operators that no process without a device makes; profilers synchronize devices themselves.
 _USES_DEVICE = re.compile(
-    r"^[a-z]+(Stream(Synchronize|WaitEvent)|Event(Record|Synchronize)|Mem(cpy|set)|SynchronizeStream)"
+    r"^[a-z]+(Stream(Synchronize|WaitEvent)|Event(Record|Synchronize)|SynchronizeStream)"
     r"|^ur(Queue|Enqueue|Event)[A-Z]|^(nccl|rccl|hccl|xccl):"
     r"|^aten::_?(cudnn|miopen)_|^aten::_(scaled_dot_product_)?(flash|efficient|cudnn)_attention(?!_for_cpu)"
 )

@@ -135,11 +135,13 @@ def _fill_idle(trace: Trace, launches: Rows, replays: _Replays, call: Ids, work:
     np.minimum.at(first, call, starts)
     np.maximum.at(last, call, ends)
     here = distinct(call).astype(np.int64)
-    first, last, called = first[here], last[here], events["start_ns"][launches[here]]
+    first, last = first[here], last[here]
+    called, returned = events.spans(launches[here])
     rows = np.flatnonzero(device_work(trace) & (trace["tracks"]["device"] == device)[events["track"]])
     busy = Intervals(*events.spans(rows))
     pauses = np.flatnonzero(busy.starts[1:] - busy.ends[:-1] >= _PAUSE_NS)
-    following = np.append(busy.starts[1:][pauses], _NEVER)[np.searchsorted(busy.ends[:-1][pauses], first)]
+    since = np.maximum(first, returned)  # until then the call may launch the nodes one by one
+    following = np.append(busy.starts[1:][pauses], _NEVER)[np.searchsorted(busy.ends[:-1][pauses], since)]
     replays.pauses[here] = following <= last
     earlier = np.append(0, busy.ends)[np.searchsorted(busy.starts, first)]
     asked, until = _next_need(trace, rows, last, called)
