@@ -13,7 +13,7 @@ import stepscope
 from stepscope.analyze import RuleContext
 from stepscope.errors import StepscopeError
 from stepscope.facts.annotate import annotate
-from stepscope.facts.annotate.device.idle import cause_names, windows
+from stepscope.facts.annotate.device.idle import windows
 from stepscope.facts.timeline.axis.area import area_of
 from stepscope.facts.timeline.axis.time_axis import TimeAxis
 from stepscope.facts.timeline.event_index import Index
@@ -84,7 +84,7 @@ def check_answers(path: Path) -> int:
         idle = trace["idle"]
         chosen = (idle["rank"] == rank) & (idle["device"] == device.device) & np.isin(idle["step"], numbers)
         answers = [
-            sums(trace.with_table(idle.take(chosen)), rank),
+            sums(trace.with_table(idle.take(chosen))),
             on_the_page(trace, rank, device.device, numbers),
         ]
         if device.device == measures.busiest_device.device:
@@ -95,14 +95,10 @@ def check_answers(path: Path) -> int:
     return len(measures.summary.devices)
 
 
-def sums(trace: Trace, rank: int) -> Counter[str]:
-    """Idle time by cause, ns, as SQL shows it; by the name that a rank without its CPU's side gives it."""
-    names = dict(zip(IDLE_CAUSES, cause_names(trace, rank), strict=True))
+def sums(trace: Trace) -> dict[str, int]:
+    """Idle time by cause, ns, as SQL shows it."""
     rows = trace.query("select cause, sum(end_ns - start_ns) as ns from idle group by cause").to_pylist()
-    total = Counter[str]()
-    for row in rows:
-        total[names[row["cause"]]] += int(row["ns"])
-    return total
+    return {row["cause"]: int(row["ns"]) for row in rows}
 
 
 def on_the_page(trace: Trace, rank: int, device: int, numbers: np.typing.NDArray[np.int64]) -> Counter[str]:

@@ -183,7 +183,9 @@ def _apply(rule: Rule, context: RuleContext) -> list[Finding]:
             f"rule {rule.name} failed on {context.trace.metadata.source}: {type(error).__name__}: {error}"
         ) from error
     found = [one for one in found if one.share >= LEAST_GAIN or rule.notice]
-    return found if not work_is_missing(context.trace, context.rank) else _on_devices(context, found)
+    if not work_is_missing(context.trace, context.rank):
+        return found
+    return _on_devices(context, found) if not rule.explains else []  # idle time may have been work
 
 
 def _on_devices(context: RuleContext, found: list[Finding]) -> list[Finding]:

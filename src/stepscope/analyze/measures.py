@@ -8,7 +8,7 @@ import numpy as np
 from stepscope.analyze.event_search import EventSearch
 from stepscope.analyze.finding import WARNING
 from stepscope.base.arrays import Floats, Mask, Rows
-from stepscope.facts.annotate.device.idle import cause_names, exposed_communication, windows
+from stepscope.facts.annotate.device.idle import exposed_communication, windows
 from stepscope.facts.annotate.device.idle import python_time as intervals_of_python
 from stepscope.facts.annotate.device.one_off_costs import one_off_delays
 from stepscope.facts.summary.facts import Summary
@@ -287,9 +287,7 @@ class Measures:
 
     def idle(self, cause: str) -> Intervals:
         """When the busiest device idles for a cause in the steps."""
-        idle = self._search.trace["idle"]
-        known = np.isin(cause_names(self._search.trace, self._search.rank), [cause])[idle["cause"]]
-        return self._idle_gaps(known)
+        return self._idle_gaps(self._search.trace["idle"].text("cause").mask(cause))
 
     def _idle_gaps(self, chosen: Mask) -> Intervals:
         """Those of the chosen rows of `idle` that are of the steps and of the busiest device."""

@@ -238,6 +238,8 @@ def stalled_ranges(context: RuleContext, gaps: Intervals) -> StalledRanges:
     events = context.events
     rows = context.search.find(category=("annotation", "python", "cpu_op"), on_device=False)
     rows = rows[(events["track"][rows] == context.search.loop_track) & context.search.is_range(rows)]
+    marks = events.text("name").where(is_step)[rows]
+    rows = rows[marks | ~is_whole_step(context, rows)]  # a step that the user marks shows no place in it
     start = events["start_ns"][rows]
     inside = gaps.within(start, start + events["duration_ns"][rows])
     around = inherit(events["parent"], np.where(np.isin(events["id"], rows), events["id"], -1))

@@ -9,7 +9,8 @@ import re
 RECORDS_MISSING = "records_missing"  # the recorder's own note
 WORK_MISSING = "work_missing"  # of launches in every step: busy and idle times are wrong
 STEPS_LEFT_OUT = "steps_left_out"  # those whose launches lack work
-NOTES = (RECORDS_MISSING, WORK_MISSING, STEPS_LEFT_OUT)  # what a report says first
+GRAPHS_VARY = "graphs_vary"  # replays with less work than others, for a reason that nothing shows
+NOTES = (RECORDS_MISSING, WORK_MISSING, STEPS_LEFT_OUT, GRAPHS_VARY)  # what a report says first
 
 _LOST = re.compile(
     r"\bdropp(ed|ing)|\bdrops?\b|\blost\b|\bdiscarded\b|stopped early\? = (1|true)|\btruncated\b"

@@ -432,3 +432,17 @@ def test_a_whole_graph_and_a_wait_are_no_hotspots() -> None:
             stream 7 | 1 100 | {name}          | corr=1 cat=kernel
         """
         assert found("hotspot", text) is None
+
+
+def test_a_step_that_the_user_marks_is_no_place_in_it() -> None:
+    steps = "\n".join(
+        f"main     | {begin} {begin + 20_000} | step {step} | cat=annotation\n"
+        f"main     | {begin + 100} {begin + 6_000} | forward | cat=annotation\n"
+        f"main     | {begin + 5_000} {begin + 5_005} | cudaLaunchKernel | corr={step}\n"
+        f"stream 7 | {begin + 5_010} {begin + 12_000} | sgemm | corr={step}"
+        for step, begin in enumerate(range(0, 80_000, 20_000))
+    )
+    finding = found("python_stall", steps)
+    assert finding is not None
+    assert "mostly in the training loop" in finding.what.lower()
+    assert [place.name for place in finding.evidence] == ["forward"]

@@ -48,6 +48,7 @@ JAX = (
     "scheduler=true), send less data (gradients in jnp.bfloat16) or send less often (several "
     "batches per update), and check whether one rank is late."
 )
+ANY = "Overlap collectives with other work, send less data (16 bits), and check whether one rank is late."
 
 
 def exposed_communication(context: RuleContext) -> Iterator[Finding]:
@@ -90,7 +91,7 @@ def _advice(context: RuleContext, rows: Rows) -> str:
         return context.by_framework(EXCHANGES, jax=jax)
     metrics = rows[context.events.text("stage").mask("loss", "other")[rows]]
     training = METRICS if context.measures.ms(metrics) > half else ADVICE
-    return context.by_framework(training, jax=jax, inference=INFERENCE)
+    return context.by_framework(training, jax=jax, inference=INFERENCE if context.serves else ANY)
 
 
 def _hidden(ms: float) -> str:

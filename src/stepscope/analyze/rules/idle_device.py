@@ -26,7 +26,7 @@ REASONS = {
 ON_THE_CPU = ("data", "synchronization", "host")  # what the CPU does then is the reason
 _WAITS_FOR_DEVICE = re.compile(r"(block_until_ready|try_to_block)$")
 FIND = "Find out what the CPU does there."
-UNEXPLAINED = "Nothing recorded explains it: no call or range takes half of this time."
+UNEXPLAINED = "Nothing recorded explains it: no call or range takes half of this time by itself."
 
 
 def idle_device(context: RuleContext) -> Iterator[Finding]:

@@ -110,7 +110,7 @@ def _graph(file: InputFile, step: int | None, rank: int | None, device: str | No
     from stepscope.models.whatif.ranking import graph_of, notes_of
 
     trace = file.load()
-    for note in notes_of(trace, rank):
+    for note in notes_of(trace, rank, step):
         click.echo(f"! {note}", err=True)
     return graph_of(trace if device is None else with_device(trace, device), step, rank)
 
@@ -121,11 +121,11 @@ def ranking_of_file(file: InputFile, step: int | None, rank: int | None, device:
     from stepscope.models.whatif.ranking import Ranking, graph_of, rank_changes
 
     if device is not None:
-        return rank_changes(_graph(file, step, rank, device), rank)
+        return rank_changes(_graph(file, step, rank, device), rank, step)
     packages = ("models/calibration", "graph", "models/memory", "facts/roofline", "models/whatif")
     kind = AnswerKind("what-ifs", Ranking, packages)
     asked = (step, rank, calibrations())
-    return answer_of(kind, file, asked, lambda trace: rank_changes(graph_of(trace, step, rank), rank))
+    return answer_of(kind, file, asked, lambda trace: rank_changes(graph_of(trace, step, rank), rank, step))
 
 
 def _list(as_json: bool) -> None:
@@ -221,7 +221,7 @@ def _ranking_lines(ranking: Ranking) -> Iterator[str]:
             f"{_uncertain(gain)}\n{'':23}{', '.join(gain.basis)}"
         )
     if not ranking.gains:
-        yield "none of the changes applies to these steps"
+        yield "no change can be predicted for these steps"
     if ranking.unmeasured:
         names = ", ".join(ranking.unmeasured)
         yield f"run `stepscope calibrate FILE` on the same machine to predict: {names}"

@@ -14,7 +14,6 @@ import numpy as np
 from stepscope.base.arrays import Floats, Mask, Rows, Times
 from stepscope.base.typed_data import convert
 from stepscope.facts.annotate.device.idle import (
-    cause_names,
     copy_times,
     exposed_communication,
     python_time,
@@ -53,7 +52,7 @@ from stepscope.read.recorded.members_json import CATEGORY, IN_LOOP, NOT_SAMPLED
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit
 from stepscope.trace.recorded_steps import active_share, core_share, later_blocked_share, later_loading
-from stepscope.trace.schema import INFERENCE_STAGES, OUTSIDE_STAGES, STAGES
+from stepscope.trace.schema import IDLE_CAUSES, INFERENCE_STAGES, OUTSIDE_STAGES, STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace, allocated_peaks
@@ -73,9 +72,8 @@ def devices_of(selected: SelectedSteps) -> list[Device]:
 def _device(selected: SelectedSteps, idle: Table, compared: Rows, device: int) -> Device:
     here = idle["device"] == device
     length = (idle["end_ns"] - idle["start_ns"]) * MS / selected.count
-    causes: dict[str, float] = {}
-    for code, cause in enumerate(cause_names(selected.trace, selected.rank)):
-        causes[cause] = causes.get(cause, 0.0) + float(length[here & (idle["cause"] == code)].sum())
+    spent = np.bincount(idle["cause"][here], length[here], len(IDLE_CAUSES)).tolist()
+    causes = {cause: ms for cause, ms in zip(IDLE_CAUSES, spent, strict=True) if ms or cause != "unknown"}
     begins, ends = selected.windows
     window = float(int((ends - begins).sum()) * MS / selected.count)
     # Time in which any communication runs on the device, within the steps' windows.

@@ -80,7 +80,7 @@ def verdict(
             ones; used without a device.
 
     Returns:
-        `bound_by` is a cause of idle time (see `cause_names`), `device`, or `cpu`.
+        `bound_by` is a cause of idle time (see `IDLE_CAUSES`), `device`, or `cpu`.
     """
     if not devices:
         found = _later_verdict(stages, python or {}, communication, later_data, later_blocked)

@@ -13,12 +13,11 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Ids, Mask, Times
-from stepscope.facts.annotate.device.idle import cause_names
 from stepscope.facts.annotate.links.launches import device_work, launching_operator, on_host
 from stepscope.facts.timeline.operation_labels import short_name
 from stepscope.trace.nesting import outermost
 from stepscope.trace.row_order import begins_run, stable_order
-from stepscope.trace.schema import STAGES
+from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.sets import Interner, distinct_rows
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -340,12 +339,16 @@ class _StepPieces:
         return Pieces(length, *columns, self._names, lambda some: kinds[kind[some]].tolist())
 
     def _names(self, some: Ids) -> list[str | None]:
-        names, causes = self.step.trace.events.text("name"), cause_names(self.step.trace)
+        names = self.step.trace.events.text("name")
         facts = zip(
             self.event[some].tolist(), self.stage[some].tolist(), self.cause[some].tolist(), strict=True
         )
         return [
-            short_name(names[event] or "") if event >= 0 else causes[cause] if cause >= 0 else STAGES[stage]
+            short_name(names[event] or "")
+            if event >= 0
+            else IDLE_CAUSES[cause]
+            if cause >= 0
+            else STAGES[stage]
             for event, stage, cause in facts
         ]
 

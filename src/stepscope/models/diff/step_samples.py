@@ -9,7 +9,7 @@ import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, IntArray, Times
 from stepscope.errors import TraceError
-from stepscope.facts.annotate.device.idle import busiest_device, cause_names
+from stepscope.facts.annotate.device.idle import busiest_device
 from stepscope.facts.annotate.links.launches import device_work, launching_operator, on_host
 from stepscope.facts.annotate.modules.costs import subtree_totals
 from stepscope.facts.annotate.steps.step_table import (
@@ -20,7 +20,7 @@ from stepscope.facts.annotate.steps.step_table import (
     step_places,
 )
 from stepscope.trace.recorded_steps import core_share, load_warning
-from stepscope.trace.schema import STAGES
+from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -156,11 +156,10 @@ def _time_use(trace: Trace, rank: int, steps: Table) -> Sample:
     place = step_places(steps["step"], idle["step"][rows])
     length = (idle["end_ns"] - idle["start_ns"])[rows]
     times: dict[Key, Floats] = {("device busy",): steps["device_busy_ns"].astype(np.float64)}
-    causes = cause_names(trace, rank)
-    spent = totals(idle["cause"][rows].astype(np.int64), place, length, (len(causes), len(steps)))
-    for cause, value in zip(causes, spent, strict=True):
+    spent = totals(idle["cause"][rows].astype(np.int64), place, length, (len(IDLE_CAUSES), len(steps)))
+    for cause, value in zip(IDLE_CAUSES, spent, strict=True):
         name = "busy: exposed communication" if cause == "communication" else f"idle: {cause}"
-        times[(name,)] = times.get((name,), np.zeros(len(steps))) + value
+        times[(name,)] = value
     return Sample({key: value for key, value in times.items() if value.any()})
 
 

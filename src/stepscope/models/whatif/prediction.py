@@ -43,6 +43,7 @@ from stepscope.models.whatif.anchor import (
 )
 from stepscope.models.whatif.change import Request
 from stepscope.trace.recorded_steps import load_warning
+from stepscope.trace.sets import distinct
 from stepscope.trace.trace import Trace
 
 MOST_TASKS = 1 << 22  # of graphs that are simulated at once: of each, 100 bytes a task
@@ -58,7 +59,7 @@ _ONE_STEP = (
     "one step alone counts until its device work ends; if the next step does not "
     "wait for that, steps take {before:.3g} ms, and {after:.3g} ms with the change"
 )
-_SINGLE = "one step was recorded, and others take as long"
+_NO_OTHER_STEP = "steps are alike, although the file has only one"
 _ALWAYS = "unchanged work takes as long as it did, even if it overlaps with different work"
 _ALIKE = "other ranks change in the same way"
 _TOGETHER = (
@@ -270,7 +271,7 @@ class Baseline:
         before_ms, after_ms = overlapping_ms(self.simulation), overlapping_ms(after)
         shorter = before_ms < mean_ms(self.simulation) * (1 - _LEAST_OVERLAP)
         shorter |= after_ms < mean_ms(after) * (1 - _LEAST_OVERLAP)
-        return [_ONE_STEP.format(before=before_ms, after=after_ms) if shorter else _SINGLE]
+        return [_ONE_STEP.format(before=before_ms, after=after_ms)] if shorter else []
 
     @cached_property
     def _waits_for_room(self) -> bool:
@@ -339,6 +340,8 @@ def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
 
 def _assumptions(graph: Graph, requests: Sequence[Request], unexplained: float) -> tuple[str, ...]:
     assumed = [_ALWAYS, _TOGETHER if graph.window.rank < 0 else _ALIKE]
+    if len(distinct(graph.trace["steps"]["step"])) == 1:
+        assumed.append(_NO_OTHER_STEP)
     if unexplained >= _LEAST_UNEXPLAINED:
         assumed.append(f"{unexplained:.1%} of the step are delays without a known cause; they stay")
     if load := load_warning(graph.trace.metadata.capture):

@@ -9,7 +9,7 @@ import numpy as np
 
 from stepscope.base.parallel import in_threads
 from stepscope.errors import ChangeError, NotMeasured, StepscopeError
-from stepscope.facts.annotate.steps.missing_work import notes_on_missing
+from stepscope.facts.annotate.steps.missing_work import notes_on_missing, work_is_missing
 from stepscope.facts.annotate.steps.step_table import coverage_note
 from stepscope.facts.roofline.rates import Capacity
 from stepscope.graph import Graph, build_graph, build_ranks
@@ -44,21 +44,42 @@ class Ranking(msgspec.Struct, frozen=True):
     gains: list[Prediction]
     reasons: dict[str, str]  # why the others do not apply, by name
     unmeasured: list[str]  # those of them that only want a calibration of the machine
-    notes: list[str] = []  # what the file lacks of the steps, which no prediction counts
+    notes: list[str] = []  # what no prediction counts, as steps that the file lacks
 
 
-def notes_of(trace: Trace, rank: int | None) -> list[str]:
-    """What the file lacks of the steps of a rank, by default the first."""
+def notes_of(trace: Trace, rank: int | None, step: int | None) -> list[str]:
+    """What predictions for all steps of a rank, by default the first, or for one step do not count."""
     rank = trace.metadata.ranks[0] if rank is None else rank
-    return [note for note in (coverage_note(trace, rank), *notes_on_missing(trace, rank)) if note]
+    coverage = coverage_note(trace, rank)
+    notes = (
+        coverage,
+        *notes_on_missing(trace, rank),
+        "" if coverage else _note_on_one_step(trace, rank, step),
+    )
+    return [note for note in notes if note]
 
 
-def rank_changes(graph: Graph, rank: int | None = None) -> Ranking:
-    """The prediction of each change on its own."""
+def _note_on_one_step(trace: Trace, rank: int, step: int | None) -> str:
+    """How one of several steps differs from all of them; empty for all."""
+    steps = trace["steps"].take(trace["steps"]["rank"] == rank)
+    length, chosen = steps["window_end_ns"] - steps["window_start_ns"], steps["step"] == step
+    if len(steps) == 1 or not chosen.any():
+        return ""
+    share = float(length[chosen].mean() / length.mean()) - 1
+    longer = f"{abs(share):.0%} {'longer' if share > 0 else 'shorter'} than the mean of {len(steps)} steps"
+    return f"predictions are for step {step} alone, which is {longer}; for all they may differ"
+
+
+def rank_changes(graph: Graph, rank: int | None = None, step: int | None = None) -> Ranking:
+    """The prediction of each change on its own; `step` is the one that the graph was built of, if any."""
     baseline = Baseline(graph)
     changes = [change for change in CHANGES.values() if change.ranked]
 
+    missing = work_is_missing(graph.trace)
+
     def tried(change: Change) -> Prediction | StepscopeError:
+        if missing:
+            return ChangeError(f"no ranking without all device work: {missing}")
         try:
             return baseline.predict([Request(change)])[0]
         except StepscopeError as error:
@@ -71,7 +92,7 @@ def rank_changes(graph: Graph, rank: int | None = None) -> Ranking:
         sorted(gains, key=lambda prediction: prediction.predicted_step_ms),
         {name: str(error).removeprefix(f"{name}: ") for name, error in errors.items()},
         [name for name, error in errors.items() if isinstance(error, NotMeasured)],
-        notes_of(graph.trace, rank),
+        notes_of(graph.trace, rank, step),
     )
 
 

@@ -99,7 +99,7 @@ def metadata_of(properties: Mapping[str, Any], log: WarningLog) -> Metadata:
 
 def _notes(properties: Mapping[str, Any]) -> list[str]:
     """What Kineto logged while it recorded, which it adds to the trace by severity."""
-    logged = (properties.get(severity) for severity in ("ERROR", "WARNING"))
+    logged = (properties.get(severity) for severity in ("ERROR", "WARNING", "INFO"))
     notes = [note for notes in logged for note in (notes if isinstance(notes, list) else [notes])]
     return [note for note in notes if isinstance(note, str)]
 

@@ -116,6 +116,27 @@ def test_a_device_whose_clock_is_early_is_told(shift_us: int, warned: bool) -> N
     assert ("device_clock" in codes) == warned
 
 
+@pytest.mark.parametrize(
+    ("wait", "streams", "warned"),
+    [
+        ("cudaDeviceSynchronize", 2, True),
+        ("cudaStreamSynchronize", 1, True),
+        ("cudaStreamSynchronize", 2, False),  # may wait for the other
+        ("cudaEventSynchronize", 1, False),
+    ],
+)
+def test_a_device_whose_clock_is_late_is_told(wait: str, streams: int, warned: bool) -> None:
+    """Waits return before the work that was launched before them has ended."""
+    lines = [
+        f"""main | {at} {at + 5} | cudaLaunchKernel | corr={at}
+        main | {at + 6} {at + 50} | {wait}
+        stream {at // 100 % streams} | {at + 20} {at + 80} | sgemm | corr={at}"""
+        for at in range(1000, 3000, 100)
+    ]
+    codes = warning_codes(link_launches(drawn_trace("\n".join(lines))))
+    assert ("device_clock" in codes) == warned
+
+
 def test_one_early_kernel_of_many_says_nothing_of_the_clock() -> None:
     lines = [
         f"""main | {at} {at + 5} | cudaLaunchKernel | corr={at}

@@ -26,6 +26,10 @@ from stepscope.trace.trace import Trace
         ("cudaLaunchKernelExC", True),
         ("cuLaunchKernelEx", True),
         ("hipExtModuleLaunchKernel", True),
+        ("musaLaunchKernel", True),
+        ("aclrtLaunchKernelWithConfig", True),
+        ("urEnqueueKernelLaunch", True),
+        ("zeCommandListAppendLaunchKernel", True),
         ("cudaGraphLaunch", True),
         ("cudaLaunchCooperativeKernel", False),
         ("cudaLaunchHostFunc", False),
@@ -38,7 +42,7 @@ def test_calls_that_always_start_work(call: str, starts_work: bool) -> None:
     trace = annotate(
         drawn_trace(f"""
         main     |  0 100 | ProfilerStep#1
-        main     | 10  20 | {call}           | corr=1
+        main     | 10  20 | {call}           | corr=1 cat=runtime
         main     | 30  40 | cudaLaunchKernel | corr=2
         main     | 70  90 | cudaDeviceSynchronize
         stream 7 | 50  60 | sgemm            | corr=2
@@ -164,9 +168,28 @@ def test_a_file_whose_device_is_silent_is_not_bound_by_the_cpu() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("call", "silent"),
+    [
+        ("cudaStreamSynchronize", True),
+        ("nccl:all_reduce", True),
+        ("aten::cudnn_convolution", True),
+        ("aten::_scaled_dot_product_flash_attention", True),
+        ("aten::_scaled_dot_product_flash_attention_for_cpu", False),
+        ("aten::mkldnn_convolution", False),
+        ("cudaDeviceSynchronize", False),  # by the profiler itself
+        ("gloo:all_reduce", False),
+    ],
+)
+def test_without_any_launch_a_call_may_show_that_a_device_is_silent(call: str, silent: bool) -> None:
+    trace = annotate(drawn_trace(f"main | 0 100 | ProfilerStep#1\nmain | 10 90 | {call}"))
+    assert warning_codes(trace) == ({"work_missing": 1} if silent else {})
+
+
 def test_graphs_whose_kernels_are_not_recorded_leave_idle_time_unknown() -> None:
     trace = stepped(lost=set(range(0, 30, 2)), graphs=True)
     verdict, _ = said(trace)
+    assert {row["cause"] for row in trace["idle"].rows()} == {"unknown"}
     assert "15 of 30 graph launches lack recorded device work" in verdict
     (device,) = summarize(trace).devices
     assert {cause for cause, ms in device.idle_ms.items() if ms} == {"unknown"}

@@ -16,7 +16,7 @@ from stepscope.faces.terminal.commands import stepscope
 from stepscope.facts.annotate import annotate
 from stepscope.graph import build_graph
 from stepscope.models.whatif import CHANGES, parse_request, predict
-from stepscope.models.whatif.ranking import rank_changes
+from stepscope.models.whatif.ranking import notes_of, rank_changes
 from stepscope.testing import drawn_trace
 
 
@@ -102,6 +102,30 @@ def test_the_ranking_is_by_gain_and_tells_what_does_not_apply() -> None:
     assert gains[0].changes == ("amp",)
     assert reasons["bandwidth"] == "these steps have no collectives"
     assert "scale" not in reasons
+
+
+def test_without_all_device_work_no_gain_is_ranked() -> None:
+    """The wait is for a graph whose kernels the recorder lost; the file shows only a copy."""
+    lost = """
+        main     |  0 100 | ProfilerStep#0
+        main     | 10  20 | cudaMemcpyAsync | corr=1
+        main     | 20  30 | cudaGraphLaunch | corr=2
+        main     | 30  95 | cudaDeviceSynchronize
+        stream 7 | 22  24 | Memcpy HtoD     | corr=1
+    """
+    ranking = rank_changes(build_graph(annotate(drawn_trace(lost)), 0))
+    assert ranking.gains == []
+    assert ranking.notes == ["1 of 1 graph launches lack recorded device work"]
+
+
+def test_predictions_for_one_of_several_steps_say_so() -> None:
+    trace = annotate(drawn_trace("main | 0 100 | ProfilerStep#0\nmain | 100 400 | ProfilerStep#1"))
+    (note,) = notes_of(trace, 0, 1)
+    assert note == (
+        "predictions are for step 1 alone, which is 50% longer than the mean of 2 steps; "
+        "for all they may differ"
+    )
+    assert notes_of(trace, 0, None) == []
 
 
 def test_changes_that_only_want_a_calibration_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

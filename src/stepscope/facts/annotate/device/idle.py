@@ -22,7 +22,10 @@ from stepscope.trace.trace import Trace
 
 Spans = list[tuple[int, int, int]]
 _Gaps = tuple[Ids, Times, Times, Ids]  # step, start, end and cause (index in `IDLE_CAUSES`) of each
-_WAITS = re.compile(r"Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^cuMemcpy\w*(HtoD|DtoH)(_v2)?$|StreamWaitValue")
+_WAITS = re.compile(
+    r"Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^cuMemcpy\w*(HtoD|DtoH)(_v2)?$|StreamWaitValue"
+    r"|^ur(QueueFinish|EventWait)"
+)
 
 
 def find_idle(trace: Trace) -> Trace:
@@ -32,7 +35,8 @@ def find_idle(trace: Trace) -> Trace:
     if the device only communicates; `launch` if work has been launched and has not begun (launch
     latency, or a wait for another stream); `one_off` in a cost that later steps do not pay; `data`
     while the training loop loads data; `synchronization` while the CPU is blocked on the device;
-    and `host` otherwise. So idle time changes by no more than what a time in the trace does.
+    and `host` otherwise. So idle time changes by no more than what a time in the trace does. What
+    the trace does not show is `unknown`.
     """
     work = np.flatnonzero(device_work(trace))
     of_device = trace["tracks"]["device"][trace.events["track"][work]]
@@ -43,6 +47,7 @@ def find_idle(trace: Trace) -> Trace:
     if not any(len(part[0]) for part in parts):
         return _with_busy_times(trace)
     step, start, end, cause = (np.concatenate([part[place] for part in parts]) for place in range(4))
+    cause[np.isin(cause, _unknown_causes(trace))] = IDLE_CAUSES.index("unknown")
     columns: dict[str, Any] = {
         "step": step,
         "rank": np.full(len(step), trace.metadata.ranks[0]),
@@ -54,16 +59,16 @@ def find_idle(trace: Trace) -> Trace:
     return _with_busy_times(trace.with_table(Table(IDLE, columns)))
 
 
-def cause_names(trace: Trace, rank: int | None = None) -> tuple[str, ...]:
-    """What each of `IDLE_CAUSES` is called: without the CPU's side nobody knows what it did.
+def _unknown_causes(trace: Trace) -> Ids:
+    """The causes that a trace cannot show, as indices in `IDLE_CAUSES`.
 
-    Where work is missing in the file, of a rank or of any, the device may not even be idle.
+    Where work is missing in the file the device may not even be idle; without the CPU's side nobody
+    knows what it did.
     """
-    if work_is_missing(trace, rank):
-        return tuple(cause if cause == "communication" else "unknown" for cause in IDLE_CAUSES)
-    if shows_cpu(trace):
-        return IDLE_CAUSES
-    return tuple("unknown" if cause == "host" else cause for cause in IDLE_CAUSES)
+    causes = np.arange(len(IDLE_CAUSES))
+    if work_is_missing(trace):
+        return causes[causes != IDLE_CAUSES.index("communication")]
+    return causes[(causes == IDLE_CAUSES.index("host")) & (not shows_cpu(trace))]
 
 
 def windows(trace: Trace) -> Spans:

@@ -29,7 +29,7 @@ _MOSTLY, _NEARLY_ALL = 0.51, 0.75  # of the steps; the latter for calls that by 
 _MIN_STEPS = 3  # with fewer nothing shows which step is typical
 _RARE = 0.1  # of what the step with the most of it takes
 
-_DRIVER = r"^(cu|cuda|hip)(?=[A-Z])"
+_DRIVER = r"^(cu|cuda|hip|mu|musa)(?=[A-Z])"
 # Contexts, modules, streams, handles and graphs are created and destroyed once.
 _ONCE = re.compile(
     rf"{_DRIVER}(Init$|Ctx(Create|Destroy|Detach)|DevicePrimaryCtx|DeviceReset|Stream(Create|Destroy)"
@@ -44,7 +44,7 @@ _SETS_UP = re.compile(_DRIVER)
 # Long calls of these wait for work, or start it.
 _WORKS = re.compile(r"Launch|Memcpy|Memset|Synchronize|Wait|EventRecord|Query|Capture|Host(Func|Fn)")
 _ALLOCATES = re.compile(r"Malloc|Free|Host(Alloc|Register|Unregister)|Mem(Alloc|Create|Map|Unmap|Release)")
-_LAUNCH = re.compile(r"^(cu|cuda|hip)(Ext)?(Module)?Launch\w*Kernel")
+_LAUNCH = re.compile(rf"{_DRIVER}(Ext)?(Module)?Launch\w*Kernel")
 _TIMES = re.compile(r"(Event|Stream|Device)Synchronize|EventElapsedTime")
 _CONVOLUTION = re.compile(r"(?i)conv")
 _COMPILING = re.compile(COMPILING)

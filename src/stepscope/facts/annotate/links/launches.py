@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.base.arrays import Codes8, Ids, Ids32, IntArray, Mask
+from stepscope.base.arrays import Codes8, Ids, Ids32, IntArray, Mask, Times
 from stepscope.facts.annotate.range_names import is_step
 from stepscope.trace.concat import stacked
 from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.schema import DEVICE_WORK, LAUNCHES
-from stepscope.trace.sets import members
+from stepscope.trace.sets import distinct, members
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -47,7 +47,9 @@ def device_work(trace: Trace) -> Mask:
 
 _CERTAIN = ("correlation", "flow")
 _CLOCKS_AGREE_NS = 10_000  # no recorder is more exact
-_FEW_EARLY = 0.01  # of all launches
+_FEW_ODD = 0.01  # of all launches
+_WAITS_FOR_ALL = ("cudaDeviceSynchronize", "hipDeviceSynchronize", "cuCtxSynchronize")
+_WAITS_FOR_STREAM = ("cudaStreamSynchronize", "hipStreamSynchronize", "cuStreamSynchronize")
 _EVIDENCE = ("correlation", "flow", "external_id", "order")
 _UNLINKED = ("launched_before_recording", "unlinked_device_work")  # codes of warnings
 _FALLBACKS = {
@@ -166,18 +168,45 @@ def _by_evidence(name: str) -> str:
 
 
 def _warn_clocks(trace: Trace) -> Trace:
-    """Warn where device work starts before its launch, as no device can."""
+    """Warn where device work starts before its launch, or ends after the CPU has waited for it."""
     launches = trace["launches"]
-    early = launches["delay_ns"] < -_CLOCKS_AGREE_NS
-    early &= launches.text("evidence").mask(*_CERTAIN)
-    if early.sum() <= _FEW_EARLY * len(launches):
-        return trace
-    most = -int(launches["delay_ns"][early].min()) / 1e6
-    message = (
-        f"device work starts up to {most:.3g} ms before its launch: the clocks of CPU and device "
-        "differ, so causes of idle time are uncertain"
+    certain = launches.text("evidence").mask(*_CERTAIN)
+    wrong = (
+        ("starts", "before its launch", -launches["delay_ns"]),
+        ("ends", "after a wait for it", _late(trace)),
     )
-    return trace.with_warnings([("device_clock", message, int(early.sum()))])
+    for what, where, by_ns in wrong:
+        odd = certain & (by_ns > _CLOCKS_AGREE_NS)
+        if odd.sum() > _FEW_ODD * len(launches):
+            message = (
+                f"device work {what} up to {by_ns[odd].max() / 1e6:.3g} ms {where}: the clocks of CPU and "
+                "device differ, so causes of idle time are uncertain"
+            )
+            return trace.with_warnings([("device_clock", message, int(odd.sum()))])
+    return trace
+
+
+def _late(trace: Trace) -> Times:
+    """How long after the next wait for a device each launched work ends, ns; 0 where that is not known.
+
+    A wait for a stream is one for the device if that has one stream.
+    """
+    events, launches = trace.events, trace["launches"]
+    work = launches["device_event"]
+    streams = len(distinct(events["track"][work]))
+    waits = np.flatnonzero(
+        events.text("name").where(_WAITS_FOR_ALL.__contains__ if streams > 1 else _is_wait)
+    )
+    if not len(waits) or len(distinct(trace["tracks"]["device"][events["track"][work]])) > 1:
+        return np.zeros(len(work), np.int64)
+    begin, end = events.spans(waits)
+    call_end = events.spans(launches["cpu_event"])[1]
+    following = np.append(end, _LARGEST)[np.searchsorted(begin, call_end)]
+    return np.maximum(events.spans(work)[1] - following, 0)
+
+
+def _is_wait(name: str) -> bool:
+    return name in _WAITS_FOR_ALL or name in _WAITS_FOR_STREAM
 
 
 def _warn_unlinked(trace: Trace, unlinked: Ids32) -> Trace:
@@ -258,7 +287,7 @@ _LARGEST = 2**63 - 1  # of an int64
 _COPY = re.compile(r"mem_?cpy|memory_?copy|mem_?buffer_?copy|dma", re.IGNORECASE)
 _SET = re.compile(r"mem_?set|buffer_?fill", re.IGNORECASE)
 _LAUNCH = re.compile(r"launch", re.IGNORECASE)
-_GRAPH_LAUNCH = re.compile(r"^(cu|cuda|hip)GraphLaunch")
+_GRAPH_LAUNCH = re.compile(r"^(cu|cuda|hip|mu|musa)GraphLaunch")
 _KERNEL, _MEMCPY, _MEMSET, _NO_LAUNCH = 0, 1, 2, -1
 _MOSTLY = 0.5  # where most work of a track has a correlation id, the rest is not linked by order
 _ALIKE = 0.8  # calls and work of one kind must be about as many to be linked by order

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, IntArray, Mask, Rows
+from stepscope.base.arrays import IntArray, Mask, Rows
 from stepscope.facts.annotate.links.cuda_graphs import capture_of
 from stepscope.facts.annotate.links.launches import (
     device_work,
@@ -19,15 +19,23 @@ from stepscope.facts.annotate.links.launches import (
     launch_of,
     launched_before_recording,
 )
+from stepscope.facts.annotate.steps.partial_graphs import partial_replays, work_of_calls
 from stepscope.facts.annotate.steps.step_table import number_list
-from stepscope.trace.missing_records import NOTES, RECORDS_MISSING, STEPS_LEFT_OUT, WORK_MISSING
-from stepscope.trace.nesting import inherit, outermost
+from stepscope.trace.missing_records import GRAPHS_VARY, NOTES, RECORDS_MISSING, STEPS_LEFT_OUT, WORK_MISSING
+from stepscope.trace.nesting import outermost
 from stepscope.trace.row_order import begins_run
 from stepscope.trace.trace import Trace
 
-_KERNEL_LAUNCH = re.compile(r"^(cu|cuda|hip)(?!\w*Cooperative)\w*Launch\w*Kernel")
-_SYNCHRONIZE = re.compile(r"^(cudaDevice|hipDevice|cudaThread|cuCtx)Synchronize")
-_ASYNC_COPY = re.compile(r"^(cu|cuda|hip)Memcpy\w*Async")
+# Of any vendor: cudaLaunchKernelExC, hipExtModuleLaunchKernel, aclrtLaunchKernel, urEnqueueKernelLaunch.
+_KERNEL_LAUNCH = re.compile(r"^[a-z]+(?!\w*Cooperative)\w*(Launch\w*Kernel|KernelLaunch)")
+_SYNCHRONIZE = re.compile(r"^[a-z]+((Device|Thread|Ctx)Synchronize|SynchronizeDevice)")
+# Calls and operators that no process without a device makes; profilers synchronize devices themselves.
+_USES_DEVICE = re.compile(
+    r"^[a-z]+(Stream(Synchronize|WaitEvent)|Event(Record|Synchronize)|SynchronizeStream)"
+    r"|^ur(Queue|Enqueue|Event)[A-Z]|^(nccl|rccl|hccl|xccl):"
+    r"|^aten::_?(cudnn|miopen)_|^aten::_(scaled_dot_product_)?(flash|efficient|cudnn)_attention(?!_for_cpu)"
+)
+_ASYNC_COPY = re.compile(r"^[a-z]+Memcpy\w*Async")
 _MOSTLY = 0.5  # of the calls of a copy's name: where so many have work, all should
 _PENDING_NS = 1_000_000  # a device that works until so short before the end has more work to do
 
@@ -36,10 +44,10 @@ class LaunchCalls(NamedTuple):
     """Calls that start device work, in order of start; arrays of shape (n,)."""
 
     rows: Rows  # events.id
-    works: Ids  # how many pieces of work are linked to the call
     missing: Mask  # whether no work of the call is in the file, or of a graph only a part
     pending: Mask  # whether that is since the recording ended before the work did
     graphs: Mask  # whether the call starts a graph
+    unsure: Mask  # whether a part of the graph's work is lost, or did not run
 
     @property
     def lost(self) -> Mask:
@@ -55,8 +63,7 @@ def launch_calls(trace: Trace) -> LaunchCalls:
     starts_work = graphs | names.where(lambda name: bool(_KERNEL_LAUNCH.match(name)))
     starts_work &= events.text("category").mask("runtime")
     rows = np.flatnonzero(outermost(events["parent"], starts_work))
-    works = _works(trace, rows)
-    missing = (works == 0) & (capture_of(trace)[rows] < 0)
+    missing = ~_with_work(trace, rows) & (capture_of(trace)[rows] < 0)
     if _unlinked_count(trace) >= missing.sum():
         missing[:] = False  # it is there, without a link to its launch
     if missing.any():
@@ -64,8 +71,8 @@ def launch_calls(trace: Trace) -> LaunchCalls:
         rows, missing = np.append(rows, copies), np.append(missing, np.ones(len(copies), np.bool_))
         order = np.argsort(rows, kind="stable")
         rows, missing = rows[order], missing[order]
-        works = _works(trace, rows)
-    return LaunchCalls(rows, works, missing, _pending(trace, rows, missing), graphs[rows])
+    unsure = np.zeros(len(rows), np.bool_)
+    return LaunchCalls(rows, missing, _pending(trace, rows, missing), graphs[rows], unsure)
 
 
 def _unlinked_count(trace: Trace) -> int:
@@ -74,18 +81,9 @@ def _unlinked_count(trace: Trace) -> int:
     return int((kernels & (launch_of(trace) < 0) & ~launched_before_recording(trace)).sum())
 
 
-def _works(trace: Trace, rows: Rows) -> Ids:
-    """How many pieces of device work are linked to each call, or to a call inside it."""
-    events = trace.events
-    around = inherit(events["parent"], _numbered(rows, len(events)))
-    used = around[trace["launches"]["cpu_event"]]
-    return np.bincount(used[used >= 0], minlength=len(rows)).astype(np.int64)
-
-
-def _numbered(rows: Rows, count: int) -> IntArray:
-    number = np.full(count, -1, np.int32)
-    number[rows] = np.arange(len(rows))
-    return number
+def _with_work(trace: Trace, rows: Rows) -> Mask:
+    """Whether any device work is linked to each call, or to a call inside it."""
+    return np.isin(np.arange(len(rows)), work_of_calls(trace, rows)[0])
 
 
 def _copies(trace: Trace) -> Rows:
@@ -94,7 +92,7 @@ def _copies(trace: Trace) -> Rows:
     names = events.text("name")
     rows = np.flatnonzero(names.where(lambda name: bool(_ASYNC_COPY.match(name))))
     rows = rows[capture_of(trace)[rows] < 0]
-    has = _works(trace, rows) > 0
+    has = _with_work(trace, rows)
     code = events["name"][rows]
     of_name, with_work = np.bincount(code), np.bincount(code, has)
     return rows[~has & (with_work >= _MOSTLY * of_name)[code]]
@@ -121,28 +119,17 @@ def _pending(trace: Trace, rows: Rows, missing: Mask) -> Mask:
 # -- steps that have all their work
 
 
-def with_partial_graphs(calls: LaunchCalls, step: IntArray) -> LaunchCalls:
+def with_partial_graphs(trace: Trace, calls: LaunchCalls, step: IntArray) -> LaunchCalls:
     """The calls, where launches of graphs that lost a part of their work count as missing.
-
-    The same launch in most steps has more pieces of work, and no other launch has so few: steps may
-    launch several graphs in any order.
 
     Args:
         step: index of the step of each event, or -1, shape (events,).
     """
-    graphs = np.flatnonzero(calls.graphs & (step[calls.rows] >= 0))
-    if not len(graphs):
-        return calls
-    of_graph = step[calls.rows[graphs]]
-    number = np.bincount(of_graph)
-    usual = int(np.bincount(number[number > 0]).argmax())
-    alike = graphs[number[of_graph] == usual]
-    works = calls.works[alike].reshape(-1, usual)  # of each step, in order
-    whole = works.max(axis=0)
-    mostly = (works == whole).mean(axis=0) >= _MOSTLY
-    missing = calls.missing.copy()
-    missing[alike] |= ((works < whole) & mostly & ~np.isin(works, whole)).ravel()
-    return calls._replace(missing=missing)
+    graphs = np.flatnonzero(calls.graphs)
+    partial = partial_replays(trace, calls.rows[graphs], step[calls.rows[graphs]])
+    missing, unsure = calls.missing.copy(), calls.unsure.copy()
+    missing[graphs[partial.lost]] = unsure[graphs[partial.unsure]] = True
+    return calls._replace(missing=missing, unsure=unsure)
 
 
 def complete_steps(trace: Trace, calls: LaunchCalls, step: IntArray, count: int) -> Mask:
@@ -170,11 +157,17 @@ def warn_missing(trace: Trace, calls: LaunchCalls, step: IntArray, complete: Mas
         complete: whether each of these steps has all its work.
     """
     inside = step[calls.rows] >= 0
+    if unsure := int((calls.unsure & inside).sum()):
+        message = (
+            f"{unsure} of {int((calls.graphs & inside).sum())} graph launches have less recorded device work "
+            "than others of their graph: some nodes did not run, or their records were lost"
+        )
+        trace = trace.with_warnings([(GRAPHS_VARY, message, 1)])
     missing, number = calls.missing & inside, int((calls.missing & inside).sum())
     dropped = trace["warnings"].text("code").mask(RECORDS_MISSING).any()
     if not number:
-        message = "the recorder lost records, and the file does not show which"
-        return trace.with_warnings([(WORK_MISSING, message, 1)] if dropped else [])
+        message = "the recorder lost records, and the file does not show which" if dropped else _silent(trace)
+        return trace.with_warnings([(WORK_MISSING, message, 1)] if message else [])
     count = _count_of_missing(calls, missing, inside)
     if complete.any() and not complete.all():
         return trace.with_warnings([(STEPS_LEFT_OUT, f"{count}; {_kept(trace)}", 1)])
@@ -182,6 +175,15 @@ def warn_missing(trace: Trace, calls: LaunchCalls, step: IntArray, complete: Mas
         return trace.with_warnings([(WORK_MISSING, count, 1)])
     message = f"{count}: the recording ended before that work did"
     return trace.with_warnings([("work_after_recording", message, 1)])
+
+
+def _silent(trace: Trace) -> str:
+    """What shows that a device works of which the file has nothing; empty if nothing does."""
+    uses = trace.events.text("name").where(lambda name: bool(_USES_DEVICE.match(name)))
+    if not uses.any() or device_work(trace).any():
+        return ""
+    name = trace.events.text("name")[int(uses.argmax())]
+    return f"the file has no device work, although {name} uses a device"
 
 
 def _kept(trace: Trace) -> str:

@@ -136,7 +136,7 @@ def _with_steps(
     trace: Trace, called: Ids32, step: Rows, steps: tuple[Times, Times, Times], evidence: str
 ) -> Trace:
     numbers, starts, ends = steps
-    calls = with_partial_graphs(launch_calls(trace), step)
+    calls = with_partial_graphs(trace, launch_calls(trace), step)
     complete = complete_steps(trace, calls, step, len(numbers))
     kept = complete if complete.any() else ~complete
     of_kept = (step >= 0) & kept[step]

@@ -115,9 +115,7 @@ def _idle(axis: TimeAxis, start: int, end: int, rank: int, device: int) -> Devic
     part = np.minimum(idle["end_ns"], end) - np.maximum(idle["start_ns"], start)
     rows &= (part > 0) & (idle["cause"] != IDLE_CAUSES.index("communication"))
     causes = np.bincount(idle["cause"][rows], part[rows], len(IDLE_CAUSES)).astype(np.int64)
-    found: dict[str, int] = {}
-    for code in np.flatnonzero(causes).tolist():  # several may have one name, as where work is missing
-        found[axis.causes[code]] = found.get(axis.causes[code], 0) + int(causes[code])
+    found = {IDLE_CAUSES[code]: int(causes[code]) for code in np.flatnonzero(causes).tolist()}
     rest = end - start - computing - copying - communicating - sum(found.values())
     if rest > 0:
         found["outside_steps"] = rest

@@ -13,13 +13,13 @@ from threading import RLock
 import numpy as np
 
 from stepscope.base.arrays import Codes8, Floats, Ids, Rows, Times
-from stepscope.facts.annotate.device.idle import busy_times, cause_names, copy_times
+from stepscope.facts.annotate.device.idle import busy_times, copy_times
 from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.timeline.axis.counters import BINS, Counter, counters_of
 from stepscope.facts.timeline.event_index import Index
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import depths
-from stepscope.trace.schema import STAGES
+from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table
 
@@ -226,11 +226,6 @@ class TimeAxis:
         found = counters_of(self.index.trace, lambda rank, device: self.device_time(rank, device).busy)
         return {f"c{number}": counter for number, counter in enumerate(found)}
 
-    @cached_property
-    def causes(self) -> tuple[str, ...]:
-        """The names of causes of idle time, by their codes."""
-        return cause_names(self.index.trace)
-
     def labels(self, track: AxisTrack, rows: Ids) -> Labels:
         """What some slices of a track say; `rows` are of `track.rows`, shape (n,)."""
         at = track.rows[rows]
@@ -240,7 +235,7 @@ class TimeAxis:
         none = np.full(len(at), -1, np.int8)
         if track.kind == "idle":
             causes = self.index.trace["idle"]["cause"][at].tolist()
-            return Labels(np.full(len(at), -1), none, [self.causes[code] for code in causes])
+            return Labels(np.full(len(at), -1), none, [IDLE_CAUSES[code] for code in causes])
         return Labels(at, self.index.events["stage"][at], None)
 
     def spans(self, track: AxisTrack, rows: Ids | slice = _ALL) -> tuple[Times, Times]:
