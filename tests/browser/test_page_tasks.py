@@ -77,7 +77,7 @@ def test_the_bottleneck_is_on_screen_before_the_first_click(start: Workbench, tr
     share = most["ns"] / 1e6 / sum(step_lengths(trace))
     assert most["cause"] == "data"
     said = text_of(start, ".verdict")
-    assert said.startswith(f"The step waits for data: for {share:.0%} of it the device is idle")
+    assert said.startswith(f"The step waits for data: the device idles {share:.0%} of it")
     # The step on screen is the slowest of those that begin like the others.
     assert start.path == "s5.0"
     slowest = max(start.operations("s5.0"), key=lambda one: one["cpu_ns"])

@@ -139,11 +139,11 @@ def name_of_stall(context: RuleContext, stalled: StalledRanges) -> str:
 def place_of_stall(context: RuleContext, stalled: StalledRanges, name: str) -> str:
     """Where the time of a stall is, in words: mostly in this place, or a share of it.
 
-    Example: `mostly in train.py:12 in log`, `40% of it in train.py:12 in log`.
+    Example: `Mostly in train.py:12 in log`, `40% of it in train.py:12 in log`.
     """
     whole = float(stalled.spent.sum() + stalled.outside)
     spent = max(most_of_name(context, stalled.rows, stalled.spent)[1], stalled.outside) / (whole or 1.0)
-    return f"{spent:.0%} of it in {name}" if whole and spent < MOSTLY else f"mostly in {name}"
+    return f"{spent:.0%} of it in {name}" if whole and spent < MOSTLY else f"Mostly in {name}"
 
 
 def _named_by_ranges(context: RuleContext, stalled: StalledRanges) -> str:
