@@ -339,7 +339,7 @@ def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
 def _assumptions(graph: Graph, requests: Sequence[Request], unexplained: float) -> tuple[str, ...]:
     assumed = [_ALWAYS, _TOGETHER if graph.window.rank < 0 else _ALIKE]
     if unexplained >= _LEAST_UNEXPLAINED:
-        assumed.append(f"{unexplained:.1%} of the step are delays without a known cause; they stay")
+        assumed.append(f"{unexplained:.1%} of the step is unexplained and kept as is")
     if load := load_warning(graph.trace.metadata.capture):
         assumed.append(f"the times of the CPU are typical, although {load}")
     if missing := work_is_missing(graph.trace):
