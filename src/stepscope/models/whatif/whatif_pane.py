@@ -102,7 +102,11 @@ class Pane:
             )
             for simulation, some, known in zip((before, after), rows, names, strict=True)
         ]
-        partner = align([sides[0].event], [sides[1].event], [1])
+        busy = [one.graph.on_device[some] for one, some in zip((before, after), rows, strict=True)]
+        if busy[0].any():
+            idle = threads[PairThread("idle", "idle", rank)]
+            sides = [side.with_idle(mask, idle) for side, mask in zip(sides, busy, strict=True)]
+        partner = align([sides[0].event], [sides[1].event], [(0,)])
         partner[sides[0].event < 0] = -1
         return list(threads), *paired(sides[0], sides[1], partner, most)
 
