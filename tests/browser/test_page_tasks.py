@@ -271,10 +271,10 @@ def test_the_flame_graph_of_contexts(start: Workbench, trace: Trace) -> None:
     assert start.clicks == 1
     assert "device time" in first
     assert times_in(first)[0] == pytest.approx(work["ms"], rel=0.005)
-    assert f"count {work['count']:,}".replace(",", " ") in first
+    assert f"count {work['count']:,}" in first
     start.page.fill('[aria-label="Search names in the flame graph"]', "layer3")
     start.until("document.querySelector('.flame-tools [role=status]').innerText.includes('box')")
-    share = re.search(r"([\d.]+) %", text_of(start, ".flame-tools [role=status]"))
+    share = re.search(r"([\d.]+)%", text_of(start, ".flame-tools [role=status]"))
     assert share is not None
     assert float(share[1]) == pytest.approx(100 * layer["ms"] / work["ms"], abs=0.6)
 
