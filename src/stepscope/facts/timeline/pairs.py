@@ -16,7 +16,6 @@ from stepscope.base.arrays import Ids, Mask, Times
 from stepscope.facts.annotate.device.idle import cause_names
 from stepscope.facts.annotate.links.launches import device_work, launching_operator, on_host
 from stepscope.facts.timeline.operation_labels import short_name
-from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import outermost
 from stepscope.trace.row_order import begins_run, stable_order
 from stepscope.trace.schema import STAGES
@@ -89,33 +88,6 @@ class Pieces:
     event: Ids
     names: Callable[[Ids], list[str | None]]
     kinds: Callable[[Ids], list[str | None]]
-
-    def with_idle(self, on_device: Mask, thread: int) -> Pieces:
-        """These pieces, and in a row of its own the time in which no device works.
-
-        Args:
-            on_device: the pieces that are a device's work, shape (n,).
-            thread: the row.
-        """
-        count = len(self.thread)
-        gaps = Intervals(self.start_ns[on_device], self.end_ns[on_device]).gaps(0, self.length_ns)
-        none = np.full(len(gaps), -1)
-
-        def idle_of(known: Callable[[Ids], list[str | None]]) -> Callable[[Ids], list[str | None]]:
-            return lambda some: [
-                "idle" if at >= count else name
-                for at, name in zip(some.tolist(), known(np.minimum(some, count - 1)), strict=True)
-            ]
-
-        return Pieces(
-            self.length_ns,
-            np.append(self.thread, none * 0 + thread),
-            np.append(self.start_ns, gaps.starts),
-            np.append(self.end_ns, gaps.ends),
-            *(np.append(column, none) for column in (self.label, self.stage, self.event)),
-            names=idle_of(self.names),
-            kinds=idle_of(self.kinds),
-        )
 
 
 def align(before: Sequence[Ids], after: Sequence[Ids], levels: Sequence[Sequence[int]]) -> Ids:
