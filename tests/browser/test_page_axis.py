@@ -175,5 +175,5 @@ def utilization(workbench: Workbench, start: float, length: float) -> float:
 
 
 def percent(text: str) -> float:
-    """The number of `12 %`."""
-    return float(text.split()[0])
+    """The number of `12%`."""
+    return float(text.split("%")[0])

@@ -77,7 +77,7 @@ def test_the_bottleneck_is_on_screen_before_the_first_click(start: Workbench, tr
     share = most["ns"] / 1e6 / sum(step_lengths(trace))
     assert most["cause"] == "data"
     said = text_of(start, ".verdict")
-    assert said.startswith(f"The step waits for data: for {share:.0%} of it the device is idle")
+    assert said.startswith(f"The step waits for data: the device idles {share:.0%} of it")
     # The step on screen is the slowest of those that begin like the others.
     assert start.path == "s5.0"
     slowest = max(start.operations("s5.0"), key=lambda one: one["cpu_ns"])
@@ -271,10 +271,10 @@ def test_the_flame_graph_of_contexts(start: Workbench, trace: Trace) -> None:
     assert start.clicks == 1
     assert "device time" in first
     assert times_in(first)[0] == pytest.approx(work["ms"], rel=0.005)
-    assert f"count {work['count']:,}".replace(",", " ") in first
+    assert f"count {work['count']:,}" in first
     start.page.fill('[aria-label="Search names in the flame graph"]', "layer3")
     start.until("document.querySelector('.flame-tools [role=status]').innerText.includes('box')")
-    share = re.search(r"([\d.]+) %", text_of(start, ".flame-tools [role=status]"))
+    share = re.search(r"([\d.]+)%", text_of(start, ".flame-tools [role=status]"))
     assert share is not None
     assert float(share[1]) == pytest.approx(100 * layer["ms"] / work["ms"], abs=0.6)
 

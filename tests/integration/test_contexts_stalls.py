@@ -200,7 +200,9 @@ def test_the_analyzer_names_the_reason_and_the_line(folder: Path) -> None:
     stalled = [finding for finding in found if finding.rule == "stall_reasons"]
     assert len(stalled) == 2
     for finding in stalled:
-        assert "stalls mainly on long_scoreboard: long_scoreboard 58%, imc_miss 25%" in (finding.what)
+        assert "stalls mainly on long_scoreboard. By samples: long_scoreboard 58%, imc_miss 25%" in (
+            finding.what
+        )
         assert "memory" in finding.advice
         assert {Path(place.file).name for place in finding.evidence} == {"work.py"}
         first, second, kernel = finding.evidence

@@ -283,6 +283,6 @@ def test_analyze_reports_what_is_compiled_repeatedly(run, tmp_path):
     found = apply_rules(RuleContext(stepscope.open(tmp_path / "train.stepscope")), RULES)
     (finding,) = (one for one in found if one.rule == "recompilation")
     assert finding.what.startswith("jax.jit recompiled 2 times, ")
-    assert finding.what.endswith("mostly update (new shape of x).")
+    assert finding.what.endswith("Mostly update (new shape of x).")
     assert finding.evidence[0].file == str(tmp_path / "train.py")
     assert finding.evidence[0].line == line_of("@jax.jit")

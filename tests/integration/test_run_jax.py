@@ -362,7 +362,7 @@ for step in range(12):
     recorded(tmp_path, "train.py")
     done = start([sys.executable, "-m", "stepscope", "analyze", "train.stepscope"], tmp_path)
     words = " ".join(done.stdout.split())
-    assert "runs Python and no operator for" in words, done.stdout
+    assert "runs only Python for" in words, done.stdout
     assert " in preprocess" in words, done.stdout
 
 

@@ -108,6 +108,7 @@ const APART = 0.09;
 const STAGE_NAMES = [...STAGES, "none"].map((one) => `stage-${one}`);
 const MEMORY_COLORS = MEMORY_KINDS.map((one) => memoryColor("kind", one, 0));
 const namesOf = (stages: string[]): string[] => [...stages, "none"].map((one) => `stage-${one}`);
+const KINDS = ["python", "module", "operator", "copy", "kernel"].map((one) => `kind-${one}`);
 const SHADES = [1, 2, 3, 4, 5].map((one) => `shade-${one}`);
 
 function closest(names: string[], all: Record<string, string>, vision: Matrix): [number, string] {
@@ -134,6 +135,7 @@ describe.each([
       ["stages of training", namesOf(TOGETHER[0]!), APART],
       ["stages of inference", namesOf(TOGETHER[1]!), APART],
       ["shades of parts", SHADES, APART],
+      ["kinds of boxes in a flame graph", KINDS, APART],
       ["more and less", ["more", "less", "lane"], APART],
       ["kinds of memory", MEMORY_COLORS, APART],
       ["an error and what is as usual", ["error", "text", "surface"], APART],

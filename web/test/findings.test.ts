@@ -6,11 +6,11 @@ const FINDING = { gain_ms: 1.63, share: 0.272 } as Finding;
 const found = (step_ms: number, steady_ms: number) => ({ step_ms, steady_ms }) as Findings;
 
 test("a gain is a share of the step", () => {
-  expect(gainText(found(6, 6), FINDING)).toBe("1.63\u202fms a step (27\u202f%)");
+  expect(gainText(found(6, 6), FINDING)).toBe("1.63\u202fms a step (27%)");
 });
 
 test("where delays make steps longer, it says what the gain is a share of", () => {
   expect(gainText(found(45, 5.99), FINDING)).toBe(
-    "1.63\u202fms a step, 27\u202f% of the 5.99\u202fms without one-off costs and delays",
+    "1.63\u202fms a step, 27% of the 5.99\u202fms without one-off costs and delays",
   );
 });

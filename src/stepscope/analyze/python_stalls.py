@@ -27,7 +27,7 @@ WHOLE = 0.9  # of the step: a range that takes as much shows no place in it
 LOOP = "the training loop"
 WAITING = (
     "Find what it waits for: another process (a queue, an environment), a disk, the network, a "
-    "lock or a sleep; and prefetch: let that go on in another thread, process or task while the last "
+    "lock or a sleep. Prefetch: let that go on in another thread, process or task while the last "
     "result is used."
 )
 _FEWEST_SAMPLES = 3  # as of the places in a report
@@ -174,11 +174,11 @@ def _sampled_place(context: RuleContext, gaps: Intervals) -> tuple[str, int | No
 def place_of_stall(context: RuleContext, stalled: StalledRanges, name: str) -> str:
     """Where the time of a stall is, in words: mostly in this place, or a share of it.
 
-    Example: `mostly in train.py:12 in log`, `40% of it in train.py:12 in log`.
+    Example: `Mostly in train.py:12 in log`, `40% of it in train.py:12 in log`.
     """
     whole = float(stalled.spent.sum() + stalled.outside)
     spent = max(most_of_name(context, stalled.rows, stalled.spent)[1], stalled.outside) / (whole or 1.0)
-    return f"{spent:.0%} of it in {name}" if whole and spent < MOSTLY else f"mostly in {name}"
+    return f"{spent:.0%} of it in {name}" if whole and spent < MOSTLY else f"Mostly in {name}"
 
 
 def _named_by_ranges(context: RuleContext, stalled: StalledRanges) -> str:

@@ -184,8 +184,8 @@ class RuleContext:
         """A finding with its evidence.
 
         Args:
-            what: one sentence on what is slow.
-            advice: one sentence on what to do.
+            what: sentences on what is slow; the first, of at most 12 words, is its title.
+            advice: sentences on what to do; the first has at most 18 words.
             rows: the events that show it, at least one.
             gain: the estimated gain.
             recurs: whether it counts only as far as it recurs in the steps; not for what is known
@@ -275,11 +275,11 @@ class RuleContext:
         return f" in {first.short}" if first.short else ""
 
     def main_place(self, rows: Rows) -> str:
-        """The source of most of the time of `rows`, in the form of `place`."""
+        """The source of most of the time of `rows`, as a sentence; empty if unknown."""
         first, *others = self._places.of(np.asarray(rows), 1)
         if not first.short:
             return ""
-        return f", most in {first.short}" if others else f" in {first.short}"
+        return f" Most is in {first.short}." if others else f" See {first.short}."
 
 
 def _is_users(row: Mapping[str, Any]) -> bool:
@@ -403,9 +403,9 @@ def finding_of_part(context: RuleContext, stage: str, what: str, advice: str, le
         _place(one, 1e3 * run.seconds / run.steps, run.steps) for one in run.places if one.stage == stage
     ]
     places = places or [Place(stage, stage, "", "", None, "", 0.0, share * run_ms)]
-    where = f", most in {places[0].short}" if places[0].short else ""
+    where = f" Most is in {places[0].short}." if places[0].short else ""
     gain = context.gains.of_run(share * run_ms, "at most this time")
-    sentence = f"{what} {share:.0%} of the run after its start-up{where}."
+    sentence = f"{what} {share:.0%} of the run after start-up.{where}"
     return context.finding_of_run(sentence, advice, tuple(places), gain)
 
 

@@ -164,7 +164,7 @@ def test_a_kernel_stalls_over_all_contexts_that_launch_it() -> None:
     tree = tree_of(rows, launching, device_ns=values(device), stalls=values(stalls))
     (finding,) = findings(tree)
     assert finding.rule == "stall_reasons"
-    assert "wgrad stalls mainly on long_scoreboard: long_scoreboard 60%" in finding.what
+    assert "wgrad stalls mainly on long_scoreboard. By samples: long_scoreboard 60%" in finding.what
     assert "another algorithm" in finding.advice  # nothing is fused with a convolution of a library
     assert finding.gain.ms == pytest.approx(0.6 * 0.078)
     assert {place.file for place in finding.evidence} == {"net.py"}
@@ -219,8 +219,8 @@ def test_the_reasons_that_a_hot_kernel_stalls_for() -> None:
     tree = sampled({"smsp__pcsamp_constant_miss": 60, "math_dependency": 30, "selected": 10})
     (finding,) = [one for one in findings(tree) if one.rule == "stall_reasons"]
     assert finding.what == (
-        "convert stalls mainly on smsp__pcsamp_constant_miss: smsp__pcsamp_constant_miss 60%, "
-        "math_dependency 30%, selected 10% of its samples."
+        "convert stalls mainly on smsp__pcsamp_constant_miss. By samples: smsp__pcsamp_constant_miss 60%, "
+        "math_dependency 30%, selected 10%."
     )
     assert "constants" in finding.advice
     assert finding.gain.ms == pytest.approx(0.8 * 0.6)

@@ -24,7 +24,7 @@ def experts(count: int, tokens: str = "varied", name: str = "aten::index", us: i
 def test_a_loop_over_experts_is_reported_with_its_rows_and_what_one_call_saves() -> None:
     finding = found("expert_loop", experts(64), devices=A100)
     assert finding is not None
-    assert "64 matrix products per step with 16 to 205 rows" in finding.what
+    assert "64 matrix products per step. They have 16 to 205 rows" in finding.what
     assert "grouped_mm" in finding.advice
     assert "Balance" not in finding.advice
     low, high = finding.gain.stated_ms

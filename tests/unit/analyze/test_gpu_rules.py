@@ -48,8 +48,8 @@ def test_a_convolution_far_slower_than_equal_ones_is_found() -> None:
         "slow_convolution", steps(convolution(128, 128, 1800), convolution(256, 64, 9000)), devices=H200
     )
     assert finding is not None
-    assert "1 convolutions per step take 9 ms, 5 times as long as others of equal work" in finding.what
-    assert "8.6 TFLOP/s, others 43" in finding.what
+    assert "1 convolutions per step take 5 times as long as equal ones. They take 9 ms" in finding.what
+    assert "8.6 TFLOP/s; others reach 43" in finding.what
     assert "torch.backends.cudnn.benchmark = True" in finding.advice
     assert finding.gain.changes == ("cudnn_benchmark",)
     assert finding.gain.ms == pytest.approx(7.2, abs=0.05)
@@ -93,7 +93,7 @@ def linear(columns: int) -> tuple[str, str, str, int]:
 def test_sizes_are_padded_before_tensor_cores_compute() -> None:
     finding = found("fp32_matmul", steps(linear(50257)), devices=H200)
     assert finding is not None
-    assert finding.advice.startswith("First pad sizes that are not multiples of 8 (50257): ")
+    assert finding.advice.startswith("First pad sizes that are not multiples of 8 (50257). ")
     assert finding.gain.changes == ("amp", "pad_to_aligned")
 
 
@@ -131,7 +131,7 @@ def test_many_tables_one_by_one_are_found() -> None:
     finding = found("many_embeddings", embeddings(26, 6), devices=H200)
     assert finding is not None
     assert finding.what.startswith("26 embedding tables per step are looked up one by one")
-    assert "their dense gradients take 26 kernels, 0.156 ms" in finding.what
+    assert "Their dense gradients take 26 kernels, 0.156 ms" in finding.what
 
 
 @pytest.mark.parametrize(("count", "us"), [(4, 6), (26, 300)], ids=["few", "long kernels move data"])
@@ -188,7 +188,7 @@ def test_attention_of_jax_is_found_by_the_sizes_of_its_products() -> None:
         framework="jax",
     )
     assert finding is not None
-    assert "the kernels between its products take 0.3 ms per step" in finding.what
+    assert "0.3 ms per step. The kernels between its products" in finding.what
     assert "implementation='cudnn'" in finding.advice
 
 

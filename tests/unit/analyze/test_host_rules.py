@@ -23,7 +23,7 @@ UPDATE = """
 def test_clipping_gradients_is_no_part_of_the_update() -> None:
     finding = found("optimizer_loop", UPDATE.format(name="AdamW") + calls("aten::mul_", 100, 130))
     assert finding is not None
-    assert "one parameter at a time (a Python loop): 100 operators per step" in finding.what
+    assert "one parameter at a time. A Python loop starts 100 operators per step" in finding.what
     assert finding.gain.ms == pytest.approx(0.78)  # all of Optimizer.step
 
 
@@ -207,7 +207,7 @@ def test_a_hotspot_is_where_it_takes_most() -> None:
         model=model,
     )
     assert finding is not None
-    assert finding.what.endswith("2 times per step, most in b.")
+    assert finding.what.endswith("2 times per step. Most is in b.")
 
 
 SMALL = """
@@ -260,8 +260,8 @@ def test_python_that_comes_back_in_each_step_is_told_with_its_place() -> None:
     finding = found("cpu_latency", logged(0, 4) + logged(10_000, 3), capture={"step_ends_after": "SGD.step"})
     assert finding is not None
     assert finding.what == (
-        "The training loop runs Python and no operator for 35% of the step: "
-        "4 ms without interruption between SGD.step and aten::mm."
+        "The training loop runs only Python for 35% of the step. "
+        "Longest: 4 ms without interruption between SGD.step and aten::mm."
     )
     assert "stepscope run --stack" in finding.advice
     assert finding.gain.ms == pytest.approx(3.5)
@@ -286,10 +286,10 @@ def test_python_that_saves_a_checkpoint_has_a_rule_of_its_own_that_names_the_lin
 @pytest.mark.parametrize(
     ("cpu_ms", "queued_ms", "says"),
     [
-        (1, 0, "is blocked, and runs no operator, for about 90%"),
-        (9, 0, "runs Python"),
-        (1, 8, "runs Python"),
-        (4, 0, "is blocked, and runs no operator, for about 60%"),
+        (1, 0, "is blocked for about 90%"),
+        (9, 0, "runs only Python"),
+        (1, 8, "runs only Python"),
+        (4, 0, "is blocked for about 60%"),
     ],
 )
 def test_a_loop_that_waits_for_other_processes_runs_no_python(
@@ -324,7 +324,7 @@ def test_memory_that_an_optimizer_of_pytorch_frees_is_no_python_of_the_loop() ->
 def test_python_in_an_optimizer_of_the_user_is_named() -> None:
     finding = found("cpu_latency", freed(0, "Mine") + freed(10_000, "Mine"))
     assert finding is not None
-    assert "for 40% of the step, mostly in Mine.step" in finding.what
+    assert "for 40% of the step. Mostly in Mine.step" in finding.what
 
 
 def test_python_in_the_closure_of_an_optimizer_is_of_the_loop() -> None:
@@ -349,7 +349,7 @@ def test_the_function_is_named_where_frames_were_recorded() -> None:
     frame = "main | 10 3990 | train.py(7): write_log"
     finding = found("cpu_latency", logged(0, 4) + frame)
     assert finding is not None
-    assert "mostly in train.py:7 in write_log" in finding.what
+    assert "Mostly in train.py:7 in write_log" in finding.what
     assert "--stack" not in finding.advice
 
 
@@ -375,7 +375,7 @@ def test_a_function_of_a_library_is_named_with_who_called_it() -> None:
     frames = "main | 10 3990 | train.py(7): write_log\nmain | 20 3980 | json/encoder.py(9): encode"
     finding = found("cpu_latency", logged(0, 4) + frames)
     assert finding is not None
-    assert "in json/encoder.py(9): encode, called by train.py:7 in write_log: 4 ms" in finding.what
+    assert "in json/encoder.py(9): encode, called by train.py:7 in write_log. Longest: 4 ms" in finding.what
 
 
 def test_python_is_not_blamed_where_the_trace_shows_nothing_of_the_cpu() -> None:

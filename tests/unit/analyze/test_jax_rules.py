@@ -51,7 +51,7 @@ def test_a_function_that_is_compiled_in_each_step() -> None:
     """The call encloses the compilation, as it begins at the same time and lasts longer."""
     finding = found_in("recompilation", compiling("train_step", 100))
     assert finding is not None
-    assert finding.what == "jax.jit compiles once per step, 0.8 ms, mostly train_step."
+    assert finding.what == "jax.jit compiles once per step, 0.8 ms. Mostly train_step."
     assert place(finding) == ("/home/me/train.py", 12, "train_step")
 
 
@@ -85,7 +85,7 @@ def test_operations_one_by_one_in_a_python_loop() -> None:
     step = call("train_step", 10, 900, "train.py:12")
     finding = found_in("small_programs", step, *eager(24))
     assert finding is not None
-    assert finding.what == ("Each step starts 24 small programs one by one, mostly multiply, 1.2 ms.")
+    assert finding.what == "Each step starts 24 small programs one by one, 1.2 ms. Mostly multiply."
     assert "jax.lax.scan" in finding.advice
     assert place(finding) == ("train.py", 40, "multiply")
     assert finding.gain.ms == pytest.approx(24 * 0.05 + 23 * 0.15)  # with the Python between
@@ -159,7 +159,7 @@ def test_products_of_sizes_that_tensor_cores_do_not_like() -> None:
     finding = found_in("odd_shapes", product("4096x1000x50257"), devices=V100)
     assert finding is not None
     assert finding.what.startswith(
-        "1 16-bit matrix products per step have dimensions that are not multiples of 8 (50257)"
+        "1 16-bit matrix products per step have sizes not divisible by 8. The sizes are 50257;"
     )
     assert place(finding)[:2] == ("net.py", 9)
     assert finding.gain.ms > 0
@@ -252,7 +252,7 @@ def moving(name: str, length: int) -> list[str]:
 def test_operations_that_only_move_data_dominate(name: str) -> None:
     finding = found_in("copy_fusions", *moving(name, 4000))
     assert finding is not None
-    assert finding.what.endswith("without computing anything, 4 ms in net.py:7 in train_step.")
+    assert finding.what.endswith("4 ms. They compute nothing. See net.py:7 in train_step.")
     assert place(finding)[:2] == ("net.py", 7)
     assert finding.gain.ms == pytest.approx(4.0)
 
@@ -278,7 +278,7 @@ def scoped(options: str, name: str = "copy.11") -> Finding | None:
         ("scope=jit(train_step)/jvp()/transpose", "Keep one order of dimensions"),
         (
             "scope=jit(train_step)/jvp()/dot_general",
-            "XLA inserted them for the order of dimensions in which dot_general",
+            "XLA inserted them for the order of dimensions of dot_general",
         ),
         ("source=x.py:1", "The profile does not show what asks for most of them"),
     ],

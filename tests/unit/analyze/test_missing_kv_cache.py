@@ -41,7 +41,7 @@ def finding_of(text: str, **metadata: object) -> Finding | None:
 def test_eight_calls_whose_input_grows_by_one_token() -> None:
     finding = finding_of(decoding(growing(8)))
     assert finding is not None
-    assert "its input grows from 10 to 17 rows in 8 calls" in finding.what
+    assert "Its input grows from 10 to 17 rows in 8 calls" in finding.what
     assert "use_cache=True" in finding.advice
     # 20 us each, with the Python between: 10 us in the call, and at most 20 us after it.
     repeated = sum(1 - 1 / size for size in range(10, 18)) / 8

@@ -39,7 +39,7 @@ def test_a_part_of_the_run_is_advised_on_though_no_recorded_step_has_it(
     share = least + 0.02
     finding = found(rule, STEP, capture=run(start_up=5.0, training_steps=1 - share, **{stage: share}))
     assert finding is not None
-    assert f"{share:.0%} of the run after its start-up, most in me/train.py:7 in collect" in finding.what
+    assert f"{share:.0%} of the run after start-up. Most is in me/train.py:7 in collect." in finding.what
     assert (finding.of, finding.share) == ("run", pytest.approx(share))
     assert finding.gain.ms == pytest.approx(10 * share)  # per training step
     few = run(start_up=5.0, training_steps=1.02 - least, **{stage: least - 0.02})

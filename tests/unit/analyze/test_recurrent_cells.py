@@ -33,7 +33,7 @@ def test_the_layer_for_whole_sequences_is_named(name: str, layer: str) -> None:
     finding = found("recurrent_loop", cells(name))
     assert finding is not None
     assert finding.what == (
-        "A recurrent cell runs once per element of a sequence, 20 times per step: 0.715 ms with "
+        "A recurrent cell runs 20 times per step, once per sequence element. It takes 0.715 ms with "
         "its backward pass."
     )
     assert f"to {layer} instead" in finding.advice

@@ -227,7 +227,9 @@ function cutTrace(whole: TraceEvents, kept: Set<number>): TraceEvents {
 
 /** The data of the single file, base64 of gzip of JSON. */
 export async function readEmbedded(text: string): Promise<Embedded> {
-  const packed = Uint8Array.from(atob(text.trim()), (letter) => letter.charCodeAt(0));
+  const letters = atob(text.trim());
+  const packed = new Uint8Array(letters.length);
+  for (let at = 0; at < letters.length; at++) packed[at] = letters.charCodeAt(at);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   return (await new Response(stream).json()) as Embedded;
 }

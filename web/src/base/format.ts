@@ -19,7 +19,7 @@ export function significant(value: number): string {
 export function grouped(value: number): string {
   return Math.round(value)
     .toString()
-    .replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f");
+    .replace(/\B(?=(\d{3})+(?!\d))/g, ",");
 }
 
 /** A time in nanoseconds: `69.3 ms`. */
@@ -58,11 +58,11 @@ export function milliseconds(ms: number): string {
   return ms === 0 ? "–" : duration(ms * 1e6);
 }
 
-/** A share of one: `39 %`; small ones keep a digit. */
+/** A share of one, as in sentences: `39%`; small ones keep a digit. */
 export function percent(share: number): string {
-  if (share > 0 && share < 0.001) return `<${SPACE}0.1${SPACE}%`;
+  if (share > 0 && share < 0.001) return "<0.1%";
   const value = share * 100;
-  return `${value > 0 && value < 9.95 ? value.toFixed(1) : Math.round(value)}${SPACE}%`;
+  return `${value > 0 && value < 9.95 ? value.toFixed(1) : Math.round(value)}%`;
 }
 
 /** A mean count: whole where it is. */

@@ -32,7 +32,7 @@ export interface FlameScene {
 export interface FlameColors {
   kinds: Map<string, string>;
   rest: string;
-  severity: Record<string, string>;
+  critical: string;
   more: string;
   less: string;
   same: string;
@@ -43,9 +43,9 @@ export interface FlameColors {
 
 // In the words of the tree's kinds; several may share one.
 const KINDS: Record<string, string> = {
-  python: "shade-1", native: "shade-1", module: "shade-2", operator: "shade-3",
-  annotation: "lane", kernel: "shade-5", memcpy: "shade-4", memset: "shade-4",
-  communication: "shade-4", runtime: "shade-1", sync: "shade-1", instruction: "shade-5",
+  python: "kind-python", native: "shade-1", module: "kind-module", operator: "kind-operator",
+  annotation: "lane", kernel: "kind-kernel", memcpy: "kind-copy", memset: "kind-copy",
+  communication: "kind-copy", runtime: "shade-1", sync: "shade-1", instruction: "kind-kernel",
   unlinked: "shade-4",
 }; // prettier-ignore
 
@@ -55,11 +55,7 @@ export function readFlameColors(element: HTMLElement): FlameColors {
   return {
     kinds: new Map(Object.entries(KINDS).map(([kind, name]) => [kind, color(name)])),
     rest: color("lane"),
-    severity: {
-      critical: color("error"),
-      warning: color("shade-5"),
-      info: color("shade-3"),
-    },
+    critical: color("error"),
     more: color("more"),
     less: color("less"),
     same: color("lane"),
@@ -161,11 +157,11 @@ function drawBox(
   );
 }
 
-/** The color of a box: of its finding, of its change, or of its kind. */
+/** The color of a box: of a critical finding, of its change, or of its kind. */
 function fill(scene: FlameScene, box: number): string {
   const { layout, colors } = scene;
   const finding = scene.finding[box]!;
-  if (finding >= 0) return colors.severity[scene.severities[finding]!] ?? colors.rest;
+  if (scene.severities[finding] === "critical") return colors.critical;
   if (layout.wire.boxes.before) {
     const change = changeOf(layout, box);
     return blend(change > 0 ? colors.more : colors.less, colors.same, Math.sqrt(Math.abs(change)));

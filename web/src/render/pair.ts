@@ -127,10 +127,11 @@ function lane(context: CanvasRenderingContext2D, scene: PairScene, side: Side): 
   let seen = -Infinity;
   for (const index of row[side]) {
     const [from, to] = place(scene, { side, row: 0, index });
-    if (to < 0 || from > width || (to - from < 1 && to - seen < 0.7)) continue;
+    const idle = drawn.kind[index] === "idle";
+    // Gaps too short to see would fill the row of a busy device.
+    if (to < 0 || from > width || (to - from < 1 && (idle || to - seen < 0.7))) continue;
     seen = to;
     const size = Math.max(to - from - (to - from > 3 ? 0.75 : 0), 0.8);
-    const idle = drawn.kind[index] === "idle";
     const name = drawn.name[index] ?? "";
     const hue = hueOfStage(palette, STAGES.indexOf(drawn.stage[index] as (typeof STAGES)[number]));
     const heat = text && !name.toLowerCase().includes(text) ? 0 : INTENSITY;

@@ -90,7 +90,7 @@ const keyOf = (row: CollectiveRow): string => `${row.kind} ${row.group} ${row.ra
 
 function sentence({ rank, total_ms, exposed_ms, step_ms }: Collectives): string {
   const share = percent(exposed_ms / (step_ms || 1));
-  return `Rank ${rank} communicates for ${milliseconds(total_ms)} of a step; ${milliseconds(exposed_ms)} (${share} of the step) are exposed.`;
+  return `Rank ${rank} communicates for ${milliseconds(total_ms)} of a step; ${milliseconds(exposed_ms)} (${share} of the step) is exposed.`;
 }
 
 /** The ranks from the latest to the one that waits longest; one click shows a rank. */

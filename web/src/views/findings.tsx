@@ -1,6 +1,7 @@
 import type { JSX } from "preact";
 import type { Finding, FindingPlace, Findings, Patch as FindingPatch } from "../api/types";
 import { count, milliseconds, percent, plural, words } from "../base/format";
+import { titleOf } from "../base/sentences";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
@@ -75,6 +76,7 @@ function List({ store, value }: { store: Store; value: Findings }): JSX.Element 
 function Card({ store, finding }: { store: Store; finding: Finding }): JSX.Element {
   const { subject } = store.view.value;
   const chosen = subject !== null && "finding" in subject && subject.finding === finding.id;
+  const title = titleOf(finding.what);
   const place = chosen && "place" in subject ? subject.place : undefined;
   return (
     <li class={`finding severity-${finding.severity}`} data-rule={finding.rule}>
@@ -86,7 +88,10 @@ function Card({ store, finding }: { store: Store; finding: Finding }): JSX.Eleme
         onClick={() => showFinding(store, finding)}
       >
         <span class="severity">{finding.severity}</span>
-        <span class="finding-what">{finding.what}</span>
+        <span class="finding-what">
+          {title}
+          <span class="dim">{finding.what.slice(title.length)}</span>
+        </span>
         <span class="finding-gain">
           <b>{milliseconds(finding.gain_ms)}</b>
           <ShareBar share={finding.share} />

@@ -48,7 +48,7 @@ function Line({ store, note, at }: { store: Store; note: Note; at: number }): JS
         type="text"
         maxLength={MOST_LETTERS}
         aria-label={`Note on ${where}`}
-        placeholder="What is there to say?"
+        placeholder="Add a note"
         value={note.text}
         onKeyDown={(event) => {
           if (event.key === "Enter" || event.key === "Escape") event.currentTarget.blur();

@@ -85,14 +85,14 @@ function Numbers({ facts }: { facts: Facts }): JSX.Element {
     ]);
   if (steps.warm_up)
     rows.push([`Warm-up step ${steps.warm_up.step}, left out`, milliseconds(steps.warm_up.ms)]);
-  if (typeof facts.capture.step_is === "string") rows.push(["A step is", facts.capture.step_is]);
+  if (typeof facts.capture.step_is === "string") rows.push(["Step is", facts.capture.step_is]);
   const cost = facts.recording_cost;
   if (typeof cost.recorded_ns === "number" && typeof cost.unrecorded_ns === "number") {
     rows.push(["Step as recorded", milliseconds(cost.recorded_ns / 1e6)]);
     rows.push(["Step without recording", milliseconds(cost.unrecorded_ns / 1e6)]);
   }
   if (facts.core_share !== null && facts.core_share < 0.95)
-    rows.push(["Share of a core", `${Math.round(100 * facts.core_share)} %`]);
+    rows.push(["Share of a core", percent(facts.core_share)]);
   rows.push(["Waiting for data", milliseconds(facts.data_wait_ms)]);
   if (facts.run) rows.push(["Of the run", shares(facts.run.shares)]);
   rows.push(...facts.iterations.map(iterations));

@@ -32,7 +32,7 @@ const WHAT: Record<string, string> = { call: "calls ", class: "class ", frame: "
 type Per = Sources["per"];
 
 const PER: Record<Per, string> = {
-  step: "means a step",
+  step: "mean per step",
   recording: "of the whole recording",
 };
 
@@ -127,7 +127,7 @@ function Files({ store, value }: { store: Store; value: Sources }): JSX.Element 
           </select>
         </label>
         <Whole store={store} />
-        <span class="dim">{PER[per]}, inclusive: with all that a line calls</span>
+        <span class="dim">{PER[per]}, including what a line calls</span>
       </div>
       <WithAnswer answer={sourceOf(store)}>
         {(answer) => <Lines store={store} value={answer} />}

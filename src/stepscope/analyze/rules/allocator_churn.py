@@ -54,7 +54,7 @@ def _by_driver(context: RuleContext) -> Iterator[Finding]:
     why, advice = _reason(context, rows)
     yield context.finding(
         f"Each step allocates or frees driver memory {context.times(rows)}, "
-        f"{rounded(context.measures.ms(rows))} ms{context.main_place(rows)}: {why}.",
+        f"{rounded(context.measures.ms(rows))} ms.{context.main_place(rows)} {why}.",
         context.by_framework(advice, jax=JAX),
         rows,
         context.gains.gain(rows, *(f"scale:select=name={name},factor=0" for name in names)),
@@ -69,10 +69,10 @@ def _reason(context: RuleContext, rows: Rows) -> tuple[str, str]:
     """
     frees = rows[context.events.text("name").take(rows).where(lambda name: "Free" in name)]
     if not len(frees):
-        return "the caching allocator cannot keep enough memory", ADVICE
+        return "The caching allocator cannot keep enough memory", ADVICE
     if (context.search.operator_of(frees) >= 0).mean() > 0.5:
-        return "the allocator ran out of memory, freed its cache and retried", RETRIES
-    return "the cache of the allocator is emptied in the loop", EMPTIED
+        return "The allocator ran out of memory, freed its cache and retried", RETRIES
+    return "The cache of the allocator is emptied in the loop", EMPTIED
 
 
 def _by_system(context: RuleContext) -> Iterator[Finding]:
@@ -86,9 +86,9 @@ def _by_system(context: RuleContext) -> Iterator[Finding]:
         return
     volume = float(memory["bytes"][big][mine].sum()) / context.step_count
     yield context.finding(
-        f"Each step allocates {rounded(mine.sum() / context.step_count, 4)} blocks of 32 MiB or "
-        f"more from the system, {volume / 1e9:.3g} GB in total, and frees them: the kernel maps "
-        "and clears every page each time.",
+        f"Each step allocates and frees {rounded(mine.sum() / context.step_count, 4)} blocks of 32 MiB or "
+        f"more. They are {volume / 1e9:.3g} GB in total from the system: the kernel maps and clears every "
+        "page each time.",
         "Work in place (add_, mul_, out=), reuse buffers, or preload an allocator that caches "
         "memory (jemalloc, tcmalloc).",
         rows,

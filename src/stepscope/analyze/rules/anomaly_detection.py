@@ -24,7 +24,7 @@ LEAST_SHARE = 0.3  # of the nodes; those that accumulate gradients have nothing 
 LEAST_NODES = 3  # per step
 ADVICE = (
     "Leave out torch.autograd.set_detect_anomaly(True) and torch.autograd.detect_anomaly() unless "
-    "you search for a NaN: they also record the Python stack of each operation in forward."
+    "you search for a NaN. They also record the Python stack of each operation in forward."
 )
 LIBRARIES = {"lightning": "Create the Trainer with detect_anomaly=False."}
 
@@ -41,8 +41,8 @@ def anomaly_detection(context: RuleContext) -> Iterator[Finding]:
         return
     rows = _inside(context, nodes, _OF_CHECK)
     yield context.finding(
-        f"Anomaly detection is on: each step checks {rounded(context.measures.calls(checks), 4)} "
-        f"gradients for NaN, {rounded(context.measures.ms(rows))} ms.",
+        f"Anomaly detection checks {rounded(context.measures.calls(checks), 4)} "
+        f"gradients per step for NaN, {rounded(context.measures.ms(rows))} ms.",
         context.advice(ADVICE, **LIBRARIES),
         rows,
         _gain(context, rows),

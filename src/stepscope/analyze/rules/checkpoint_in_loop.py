@@ -12,11 +12,11 @@ _NAMES = r"(?i)(?<![a-z])_?save_(checkpoint|pretrained|model|state)|^torch\.save
 _OF_LIBRARIES = r"torch/serialization\.py\(\d+\): _?save$|safetensors[^:]*: save_file"
 WHAT = "Saving checkpoints, while training waits, takes"
 ADVICE = (
-    "Save less often, and in the background: copy the state to pinned memory and write it in "
+    "Save less often, and in the background. Copy the state to pinned memory and write it in "
     "another thread (torch.distributed.checkpoint.async_save)."
 )
 JAX = (
-    "Save less often, and in the background: orbax.checkpoint.AsyncCheckpointer copies the state "
+    "Save less often, and in the background. There orbax.checkpoint.AsyncCheckpointer copies the state "
     "to the host and writes it in another thread."
 )
 LIBRARIES = {
@@ -43,7 +43,7 @@ def checkpoint_in_loop(context: RuleContext) -> Iterator[Finding]:
         return
     yield context.finding(
         f"Saving a checkpoint takes {rounded(spent)} ms per step, while training "
-        f"waits{context.main_place(rows)}.",
+        f"waits.{context.main_place(rows)}",
         advice,
         rows,
         context.gains.without(rows, spent, "at most this time"),

@@ -22,13 +22,13 @@ _ASKED = frozenset(
     )
 )
 ADVICE = (
-    "Keep one order of dimensions and one type throughout: write products with jnp.einsum or "
-    "lax.dot_general instead of transposing before them, NHWC for images, and convert "
+    "Keep one order of dimensions and one type throughout. Write products with jnp.einsum or "
+    "lax.dot_general instead of transposing before them, use NHWC for images, and convert "
     "parameters once per step where they are first used."
 )
 INSERTED = (
-    "No line asks for most of them: XLA inserted them for the order of dimensions in which {} "
-    "takes or returns an array. Another order of that array may save them: a weight stored "
+    "No line asks for most of them: XLA inserted them for the order of dimensions of {}. "
+    "Another order of its arrays may save them: a weight stored "
     "transposed, NHWC for images, jnp.einsum that contracts other dimensions; or nothing does."
 )
 UNTRACED = "The profile does not show what asks for most of them; XLA may have inserted them."
@@ -60,8 +60,8 @@ def copy_fusions(context: RuleContext) -> Iterator[Finding]:
     ):
         return
     yield context.finding(
-        f"Each step transposes, copies or converts arrays {context.times(rows)} without computing "
-        f"anything, {rounded(ms)} ms{context.main_place(rows)}.",
+        f"Each step transposes, copies or converts arrays {context.times(rows)}, "
+        f"{rounded(ms)} ms. They compute nothing.{context.main_place(rows)}",
         _advice(context, rows),
         rows,
         context.gains.without(rows, ms, "at most the time of these operations"),

@@ -30,25 +30,25 @@ from stepscope.trace.schema import STAGES
 
 CAUSE = "launches"
 EXPLAINS = ("host", "launch")
-_TAIL = "keep Python out of the inner loop."
+_TAIL = "Keep Python out of the inner loop."
 # In training, and where nothing trains: without an optimizer, and with requests for samples.
 _COMPILE = "torch.compile (mode='reduce-overhead' replays CUDA graphs)"
 OF_GRAPHS = (
-    f"Launch fewer, larger kernels: {_COMPILE}, a larger batch, a fused optimizer; {_TAIL}",
-    f"Launch fewer, larger kernels: {_COMPILE}, more samples at once; {_TAIL}",
+    f"Launch fewer, larger kernels: {_COMPILE}, a larger batch, a fused optimizer. {_TAIL}",
+    f"Launch fewer, larger kernels: {_COMPILE}, more samples at once. {_TAIL}",
 )
 OF_OTHER_DEVICES = (
-    f"Launch fewer, larger kernels: torch.compile, a larger batch, a fused optimizer; {_TAIL}",
-    f"Launch fewer, larger kernels: torch.compile, more samples at once; {_TAIL}",
+    f"Launch fewer, larger kernels: torch.compile, a larger batch, a fused optimizer. {_TAIL}",
+    f"Launch fewer, larger kernels: torch.compile, more samples at once. {_TAIL}",
 )
 OF_SERVERS = (
-    "Launch fewer, larger kernels: CUDA graphs (a server replays them unless it runs in eager mode), "
-    f"torch.compile (mode='reduce-overhead'), more requests at once; {_TAIL}"
+    "Launch fewer, larger kernels: CUDA graphs, torch.compile (mode='reduce-overhead'), more requests at "
+    f"once. A server replays CUDA graphs unless it runs in eager mode. {_TAIL}"
 )
 _GRAPHS = r"^(cuda|hip)[A-Z]|^cu[A-Z]"  # runtimes with graphs
 JAX = (
     "Launch fewer, larger programs: the whole step under one jax.jit, several steps in one call "
-    "(jax.lax.scan over batches), a larger batch; keep Python out of the inner loop."
+    f"(jax.lax.scan). Use a larger batch. {_TAIL}"
 )
 IDLES = {"host": "because the CPU has launched nothing", "launch": "although work is launched"}
 LEAST_STATED = 0.005  # of the step: a smaller cause would be shown as 0 %
@@ -59,15 +59,15 @@ MOSTLY = 0.5  # of an operator, or of the gaps
 LEAST_PYTHON = 0.60  # of the step, on a CPU
 LEAST_LONG = 0.10  # of the step, in stalls of 1 ms or more at the same places
 PYTHON = (
-    "Replace loops over elements by operators on whole tensors, log and save less often or in "
+    "Replace loops over elements by operators on whole tensors. Log and save less often or in "
     "another thread, and prepare data in the data loader's workers."
 )
 PYTHON_OF_JAX = (
-    "Put loops over elements under jax.jit (jax.vmap, jax.lax.scan), log and save less often or in "
+    "Put loops over elements under jax.jit (jax.vmap, jax.lax.scan). Log and save less often or in "
     "another thread, and prepare batches in another thread or process."
 )
 PYTHON_OF_INFERENCE = (
-    "Replace loops over elements by operators on whole tensors, and prepare inputs, schedule and "
+    "Replace loops over elements by operators on whole tensors. Prepare inputs, schedule and "
     "log in another thread or process."
 )
 NAMES = "Record with `stepscope run --stack` to see the functions."
@@ -106,9 +106,9 @@ def _frames(context: RuleContext) -> Iterator[Finding]:
     worst = int(calls[slower][context.events["duration_ns"][calls[slower]].argmax()])
     mostly = context.events["duration_ns"][worst] >= MOSTLY * context.events["duration_ns"][calls].sum()
     yield context.finding(
-        f"Launching takes {rounded(cpu)} ms of CPU time per step for {rounded(device)} ms of "
-        f"device work, {'mostly' if mostly else 'most'} "
-        f"in {plain_name(context.search.name(worst))}{context.place(worst)}.",
+        f"Launching takes {rounded(cpu)} ms per step for {rounded(device)} ms of device work. "
+        f"{'Mostly' if mostly else 'Most'} in {plain_name(context.search.name(worst))}"
+        f"{context.place(worst)}.",
         _advice(context, graphs=True),
         calls[slower],
         context.gains.bound(cpu - device, "at most the CPU time in excess of the device time"),
@@ -123,7 +123,7 @@ def _launching(context: RuleContext) -> Iterator[Finding]:
         return
     graphs = len(context.search.find(_GRAPHS, category="runtime")) > 0
     yield context.finding(
-        f"The CPU launches work too slowly{_stage(context, gaps)}: {_waits(context, idle)}.",
+        f"The CPU launches work too slowly{_stage(context, gaps)}. {_waits(context, idle)}.",
         _advice(context, graphs),
         rows,
         _gain(context, idle, graphs),
@@ -154,7 +154,7 @@ def _waits(context: RuleContext, idle_ms: float) -> str:
     counted = idle_ms / context.measures.steady_ms
     rest = sum(shares.values()) > counted + LEAST_LEFT_OUT
     short = f"; {counted:.0%} of the step is in short gaps" if rest else ""
-    return f"the device is idle {' and '.join(waits)}{short}"
+    return f"The device is idle {' and '.join(waits)}{short}"
 
 
 def _gain(context: RuleContext, idle_ms: float, has_graphs: bool) -> Gain:
@@ -192,14 +192,14 @@ def _python(context: RuleContext) -> Iterator[Finding]:
         return
     part = share(context, gaps)
     name = name_of_stall(context, stalled)
-    mostly = f", {place_of_stall(context, stalled, name)}" if name != LOOP else ""
+    mostly = f" {place_of_stall(context, stalled, name)}." if name != LOOP else ""
     blocked = blocked_of_loop(context, part)
-    does = "is blocked, and runs no operator," if blocked else "runs Python and no operator"
+    does = "is blocked" if blocked else "runs only Python"
     plain = context.by_framework(PYTHON, jax=PYTHON_OF_JAX, inference=PYTHON_OF_INFERENCE)
     advice = WAITING if blocked else plain
     stall = context.finding(
-        f"The {context.loop} {does} for {'about ' * bool(blocked)}{blocked or part:.0%} of the step"
-        f"{mostly}{_between(context, found)}.",
+        f"The {context.loop} {does} for {'about ' * bool(blocked)}{blocked or part:.0%} of the step."
+        f"{mostly}{_between(context, found)}",
         advice if has_names(context, name) else f"{advice} {context.by_framework(NAMES, jax=NAMES_OF_JAX)}",
         stalled.rows,
         context.gains.bound(part * context.measures.steady_ms, "at most the time between operators"),
@@ -215,4 +215,4 @@ def _between(context: RuleContext, found: PythonStalls | None) -> str:
     begin = context.trace.metadata.capture.get("step_ends_after") or "the start of the step"
     before = plain_name(context.search.name(found.before)) if found.before >= 0 else begin
     after = plain_name(context.search.name(found.after)) if found.after >= 0 else "its end"
-    return f": {rounded(found.longest_ms)} ms without interruption between {before} and {after}"
+    return f" Longest: {rounded(found.longest_ms)} ms without interruption between {before} and {after}."

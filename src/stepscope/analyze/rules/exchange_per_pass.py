@@ -36,7 +36,7 @@ def exchange_per_pass(context: RuleContext) -> Iterator[Finding]:
         return
     yield context.finding(
         f"Gradients are exchanged after each of {rounded(len(passes) / last.sum())} backward "
-        "passes, and the weights are updated once.",
+        "passes per update.",
         context.advice(
             "Exchange them after the last pass alone: run forward and backward of the others under "
             "model.no_sync() of DistributedDataParallel.",

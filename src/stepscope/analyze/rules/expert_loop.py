@@ -58,7 +58,7 @@ def expert_loop(context: RuleContext) -> Iterator[Finding]:
     balance = BALANCE if context.trains else BALANCE_INFERENCE
     yield context.finding(
         f"Experts run one after the other: {rounded(context.measures.calls(rows), 4)} matrix "
-        f"products per step{_rows_in_words(known, uneven)}{context.main_place(rows)}.",
+        f"products per step.{_rows_in_words(known, uneven)}{context.main_place(rows)}",
         f"{advice} {balance}" if uneven >= UNEVEN else advice,
         rows,
         _gain(context, rows, known),
@@ -69,8 +69,8 @@ def expert_loop(context: RuleContext) -> Iterator[Finding]:
 def _rows_in_words(tokens: Floats, uneven: float) -> str:
     if not len(tokens):
         return ""
-    spread = f" with {tokens.min():.0f} to {tokens.max():.0f} rows"
-    return spread + (f" (the busiest {uneven:.2g} times the mean)" if uneven >= UNEVEN else "")
+    spread = f" They have {tokens.min():.0f} to {tokens.max():.0f} rows"
+    return spread + (f" (the busiest {uneven:.2g} times the mean)." if uneven >= UNEVEN else ".")
 
 
 def _products(context: RuleContext) -> tuple[Rows, Floats]:

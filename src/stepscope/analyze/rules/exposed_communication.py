@@ -17,27 +17,27 @@ LEAST_MS = 0.001  # less would be shown as 0
 LEAST_GAIN = 0.01  # of the step
 ADVICE = (
     "Overlap collectives with backward (DistributedDataParallel, bucket_cap_mb, FSDP "
-    "prefetching), send less data (16 bits) or send less often (gradient accumulation with "
+    "prefetching). Send less data (16 bits) or send less often (gradient accumulation with "
     "no_sync()), and check whether one rank is late."
 )
 EXCHANGES = (
     "Overlap the exchange with computation that does not need it (split the batch, prefetch the "
-    "next one), send less data (16 or 8 bits), and check whether one rank is late."
+    "next one). Send less data (16 or 8 bits), and check whether one rank is late."
 )
 METRICS = (
     "Most of it is metrics, flags or barriers and no gradients: reduce several values as one "
-    "tensor, do so every N steps only, and leave out barriers."
+    "tensor. Do so every N steps only, and leave out barriers."
 )
 INFERENCE = (
-    "Use an all-reduce for small messages (a custom or symmetric-memory one), fewer "
-    "tensor-parallel ranks, or overlap collectives with the other half of a split batch; send less "
+    "Use an all-reduce for small messages (a custom or symmetric-memory one), or fewer "
+    "tensor-parallel ranks. Overlap collectives with the other half of a split batch, send less "
     "data (16 or 8 bits), and check whether one rank is late."
 )
 INFERENCE_IN_JAX = (
     "Overlap collectives with other work (XLA_FLAGS=--xla_gpu_enable_latency_hiding_"
     "scheduler=true), send less data (jnp.bfloat16), and check whether one rank is late."
 )
-WAITS = "; it is mostly waiting for other ranks"
+WAITS = " It is mostly waiting for other ranks."
 BALANCE = (
     "Make the ranks equally fast in every step; faster collectives would change little. "
     "`stepscope ranks` and the matrix of collectives show who arrives last."
@@ -45,7 +45,7 @@ BALANCE = (
 _EXCHANGE = r"(?i)send_?recv|all_?to_?all|(^|:)(send|recv)"  # between stages, tables or experts
 JAX = (
     "Overlap collectives with other work (XLA_FLAGS=--xla_gpu_enable_latency_hiding_"
-    "scheduler=true), send less data (gradients in jnp.bfloat16) or send less often (several "
+    "scheduler=true). Send less data (gradients in jnp.bfloat16) or send less often (several "
     "batches per update), and check whether one rank is late."
 )
 ANY = "Overlap collectives with other work, send less data (16 bits), and check whether one rank is late."
@@ -76,7 +76,7 @@ def exposed_communication(context: RuleContext) -> Iterator[Finding]:
         return  # the CPU, or other work, would take as long
     yield context.finding(
         f"Communication is exposed for {rounded(exposed)} ms of the step "
-        f"({share:.0%}){_hidden(hidden)}{WAITS if waits else ''}.",
+        f"({share:.0%}).{_hidden(hidden)}{WAITS if waits else ''}",
         BALANCE if waits else _advice(context, rows),
         rows,
         gain,
@@ -95,7 +95,7 @@ def _advice(context: RuleContext, rows: Rows) -> str:
 
 
 def _hidden(ms: float) -> str:
-    return f"; another {rounded(ms)} ms overlap with computation" if ms >= LEAST_MS else ""
+    return f" Another {rounded(ms)} ms overlaps with computation." if ms >= LEAST_MS else ""
 
 
 def _gain(context: RuleContext, exposed: float) -> Gain:

@@ -76,7 +76,7 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
             continue
         gain = _gain(context, chosen, name, nodes, ratio)
         if not is_dense or not context.measures.is_small(gain.ms):
-            sentence = _sentence(name, ratio, spent) + f"{context.main_place(chosen)}."
+            sentence = _sentence(name, ratio, spent) + context.main_place(chosen)
             yield context.finding(sentence, _advice(name), chosen, gain)
 
 
@@ -124,11 +124,8 @@ def _share_of_tables(context: RuleContext) -> float:
 
 def _sentence(operator: str, ratio: float, ms: float) -> str:
     if operator in _SPECIAL:
-        return f"The gradient of {operator} takes {rounded(ms)} ms per step"
-    return (
-        f"The backward pass of {operator} takes {ratio:.3g} times as long as its forward pass, "
-        f"{rounded(ms)} ms per step"
-    )
+        return f"The gradient of {operator} takes {rounded(ms)} ms per step."
+    return f"Backward of {operator} takes {ratio:.3g} times its forward, {rounded(ms)} ms per step."
 
 
 def _advice(operator: str) -> str:

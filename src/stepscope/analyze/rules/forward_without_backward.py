@@ -42,8 +42,8 @@ def forward_without_backward(context: RuleContext) -> Iterator[Finding]:
     if context.measures.is_small(spent):
         return
     found = context.finding(
-        f"What is trained is also called without a backward pass, {context.times(calls)} per step "
-        f"and with gradients enabled, {rounded(spent)} ms.",
+        f"Trained modules run without backward {context.times(calls)} per step, {rounded(spent)} ms. "
+        "Gradients are enabled there.",
         context.advice(ADVICE, **LIBRARIES),
         calls,
         context.gains.bound(spent, "at most the time of these calls, if not each step needs them"),

@@ -52,8 +52,8 @@ def fp32_matmul(context: RuleContext) -> Iterator[Finding]:
         gain = padded
     yield context.finding(
         f"{rounded(context.measures.calls(rows), 4)} kernels per step "
-        f"({rounded(context.measures.ms(rows))} ms) compute matrix products or convolutions in "
-        "FP32 on a device with tensor cores.",
+        f"({rounded(context.measures.ms(rows))} ms) compute in FP32, without tensor cores. "
+        "They are matrix products or convolutions on a device that has tensor cores.",
         aligning + context.advice(_advice(context, rows, major), jax=_jax(major), **LIBRARIES),
         rows,
         gain,
@@ -72,7 +72,7 @@ def _alignment(context: RuleContext) -> tuple[Gain | None, str]:
     sizes = graph.once(odd_sizes)
     listed = ", ".join(map(str, sizes[:3])) + (", …" if len(sizes) > 3 else "")
     return both, (
-        f"First pad sizes that are not multiples of 8 ({listed}): in TF32 or 16 bits they cost the device "
+        f"First pad sizes that are not multiples of 8 ({listed}). In TF32 or 16 bits they cost the device "
         f"up to {rounded(saved)} ms per step, since tensor cores are slow on rows that are not multiples "
         "of 16 bytes. "
     )

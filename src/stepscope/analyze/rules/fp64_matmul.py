@@ -29,7 +29,7 @@ def fp64_matmul(context: RuleContext) -> Iterator[Finding]:
     spent = context.events["duration_ns" if context.measures.has_device else "self_ns"][rows].sum()
     yield context.finding(
         f"Matrix products and convolutions compute in FP64, "
-        f"{rounded(spent / 1e6 / context.step_count)} ms per step{context.main_place(rows)}.",
+        f"{rounded(spent / 1e6 / context.step_count)} ms per step.{context.main_place(rows)}",
         context.by_framework(
             "If the accuracy of FP32 is enough, convert the model and its inputs with .float(). "
             "Arrays of NumPy are FP64 by default: torch.from_numpy keeps that.",

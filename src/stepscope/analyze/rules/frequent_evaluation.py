@@ -46,7 +46,7 @@ def frequent_evaluation(context: RuleContext) -> Iterator[Finding]:
         return
     yield context.finding(
         f"Evaluation takes {share:.0%} of the recorded time, "
-        f"{rounded(share * context.measures.steady_ms)} ms per step{context.main_place(rows)}.",
+        f"{rounded(share * context.measures.steady_ms)} ms per step.{context.main_place(rows)}",
         advice,
         rows,
         context.gains.without(rows, share * context.measures.steady_ms, "at most this time"),

@@ -67,8 +67,8 @@ def fsdp_prefetch(context: RuleContext) -> Iterator[Finding]:
         if context.measures.is_small(saved):
             continue
         yield context.finding(
-            f"FSDP gathers each layer only when the {one.name} pass needs it: "
-            f"{rounded(context.measures.calls(rows), 4)} all-gathers per step, "
+            f"FSDP gathers each layer only when the {one.name} pass needs it. "
+            f"Per step {rounded(context.measures.calls(rows), 4)} all-gathers take "
             f"{rounded(exposed.sum() / 1e6 / context.step_count)} ms in which the device computes "
             "nothing.",
             context.advice(_advice(context, one), **LIBRARIES),

@@ -24,8 +24,8 @@ def host_callbacks(context: RuleContext) -> Iterator[Finding]:
         return
     yield context.finding(
         f"The compiled step calls back into Python {context.times(rows)}, "
-        f"{context.measures.ms(rows):.3g} ms; the device's data are copied to the host for it.",
-        "Return the value from the step and read it every N steps; remove jax.debug.print and "
+        f"{context.measures.ms(rows):.3g} ms. The device's data are copied to the host for it.",
+        "Return the value from the step and read it every N steps. Remove jax.debug.print and "
         "jax.debug.callback from timed code; write what pure_callback computes in jax.numpy.",
         rows,
         context.gains.without(rows, context.measures.ms(rows), "at most the time of the callbacks"),

@@ -64,7 +64,7 @@ REMEDIES = (
         "Remove copies that are not needed: write into a preallocated tensor (out=, slices), keep "
         "one layout, avoid .contiguous().",
         "Remove copies that are not needed: donate buffers that a step replaces (jax.jit with "
-        "donate_argnums), update in place with .at[…].set under jax.jit, keep one layout.",
+        "donate_argnums). Update in place with .at[…].set under jax.jit, keep one layout.",
     ),
     Remedy(
         r"",
@@ -109,8 +109,8 @@ def hotspot(context: RuleContext) -> Iterator[Finding]:
         name = context.events.text("name").values[code]
         share = context.measures.part_of_step(chosen, float(spent[code]) / 1e6 / context.step_count)
         yield context.finding(
-            f"{short_kernel(name, 50)} takes {share:.0%} of the step, "
-            f"{context.times(chosen)} per step{context.main_place(chosen)}.",
+            f"{short_kernel(name, 50)} takes {share:.0%} of the step. "
+            f"It runs {context.times(chosen)} per step.{context.main_place(chosen)}",
             _advice(context, name, chosen),
             chosen,
             _gain(context, chosen, name),

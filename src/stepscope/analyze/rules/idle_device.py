@@ -18,8 +18,8 @@ from stepscope.trace.intervals import Intervals
 FALLBACK = True
 REASONS = {
     "data": ("while a batch loads", "Load batches in worker processes, ahead of the step."),
-    "synchronization": ("because the CPU was blocked on it", "Read results a step later."),
-    "host": ("before the CPU launches more work", "Shorten or move what the CPU does there."),
+    "synchronization": ("as the CPU awaits it", "Read results a step later."),
+    "host": ("before the CPU launches more", "Shorten or move what the CPU does there."),
     "launch": ("although work was launched", "Find the stream or the event that it waits for."),
     "communication": ("except for communication", "Overlap communication with computation."),
 }
@@ -52,8 +52,8 @@ def idle_device(context: RuleContext) -> Iterator[Finding]:
     advice = FIND if is_unknown else advice
     frames = len(context.search.find(category="python", on_device=False)) > 0
     finding = context.finding(
-        f"The device idles for {rounded(context.measures.idle_ms(cause))} ms per step "
-        f"({context.measures.idle_share(cause):.0%}) {when}{where and f', mostly in {where}'}."
+        f"The device idles {context.measures.idle_share(cause):.0%} of the step {when}. That is "
+        f"{rounded(context.measures.idle_ms(cause))} ms per step{where and f', mostly in {where}'}."
         f"{f' {UNEXPLAINED}' if is_unknown else ''}",
         advice if frames else f"{advice} Record with `stepscope run --stack` to see the functions.",
         evidence,

@@ -31,7 +31,7 @@ def index_backward(context: RuleContext) -> Iterator[Finding]:
     yield context.finding(
         "The backward pass of indexing (tensor[indices]) takes "
         f"{rounded(context.measures.ms(work))} ms per step.",
-        "To index one dimension use torch.index_select or, for rows, F.embedding: their backward "
+        "To index one dimension use torch.index_select or, for rows, F.embedding. Their backward "
         "need not add in a fixed order.",
         work,
         _gain(context, rows),

@@ -92,18 +92,17 @@ PARTS = (
 ALONE = "Load batches in worker processes: DataLoader(num_workers=…, persistent_workers=True)."
 FASTER = " Or shorten what that function does: all of loading is {:.0%} of the step."
 QUICK = (
-    "Index whole batches instead of samples: keep the data in one tensor and index that, or "
+    "Index whole batches instead of samples: keep the data in one tensor and index that. Or use "
     "DataLoader(dataset, batch_size=None, sampler=BatchSampler(…)). Workers would not help: to "
     "receive a batch from one takes about as long."
 )
 CHEAPER = "the work per sample: smaller files, decoding and augmentation on the device, caching."
-TOGETHER = f"Give the DataLoader more workers or a larger prefetch_factor, or reduce {CHEAPER}"
+TOGETHER = f"Give the DataLoader more workers or a larger prefetch_factor. Or reduce {CHEAPER}"
 ALL_CORES = f"The workers use all of {{cores}}, so more of them would not help. Reduce {CHEAPER}"
 FEW_CORES = f"Workers would share {{cores}} with the {{loop}} and save little. Reduce {CHEAPER}"
 JAX = (
-    "Load the next batch while the step runs, in another thread or process (grain, tf.data with "
-    "prefetch, a loader with workers), and copy it ahead with jax.device_put; reduce the work per "
-    "sample."
+    "Load the next batch while the step runs, in another thread or process. Use grain, tf.data with "
+    "prefetch or a loader with workers; copy it ahead with jax.device_put; reduce the work per sample."
 )
 
 
@@ -130,9 +129,9 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     share = measures.idle_share("data") if measures.has_device else min(waits / measures.step_ms, 1.0)
     who = "The device idles" if context.measures.has_device else f"The {context.loop} waits"
     line = sampled_line(context, measures.ms(rows), "data_loading")
-    how = " in the main process (num_workers=0)." if loader.is_alone else "."
+    how = " They load in the main process (num_workers=0)." if loader.is_alone else ""
     yield context.finding(
-        f"{who} for {share:.0%} of the step while a batch loads{how}{_hidden_in_words(hidden, loader)}"
+        f"{who} {share:.0%} of the step while batches load.{how}{_hidden_in_words(hidden, loader)}"
         f"{_in_words(parts)}{f' Most of it is in {line}.' if line else ''}",
         loader.advice(context, parts, helps) + (FASTER.format(share) if line and loader.is_alone else ""),
         rows,

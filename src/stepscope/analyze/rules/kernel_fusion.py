@@ -23,12 +23,12 @@ LIBRARIES = {
     "timm": "Run with --torchcompile.",
 }
 ADVICE = (
-    "Fuse them: apply torch.compile to the model or to this function, or use a fused operator "
+    "Fuse them: apply torch.compile to the model or to this function. Or use a fused operator "
     "(F.gelu, F.layer_norm, F.cross_entropy)."
 )
 JAX = (
-    "XLA fuses within one program: put the whole step under one jax.jit, with no Python and no "
-    "jax.block_until_ready between its parts."
+    "XLA fuses within one program: put the whole step under one jax.jit. Let no Python and no "
+    "jax.block_until_ready come between its parts."
 )
 _CONVOLUTION = re.compile("conv", re.IGNORECASE)
 # Operators that move no data neither fuse nor keep others from it.
@@ -66,12 +66,12 @@ def kernel_fusion(context: RuleContext) -> Iterator[Finding]:
         return
     chains = len(np.unique(chain))
     if chains >= context.step_count:
-        how = f"run in {rounded(chains / context.step_count, 4)} chains"
+        how = f"They run in {rounded(chains / context.step_count, 4)} chains"
     else:
-        how = f"run in {chains} chain{'s' * (chains > 1)} in {context.step_count} steps"
+        how = f"They run in {chains} chain{'s' * (chains > 1)} in {context.step_count} steps"
     yield context.finding(
         f"{rounded(context.measures.calls(rows), 4)} small elementwise {what} per step, "
-        f"{typical_ns / 1e3:.2g} µs each, {how}.",
+        f"{typical_ns / 1e3:.2g} µs each. {how}.",
         context.advice(ADVICE, jax=JAX, **LIBRARIES),
         rows,
         _gain(context, rows, chain),
@@ -87,7 +87,7 @@ def _large(context: RuleContext, rows: Rows, chain: Ids, what: str) -> Iterator[
         return
     yield context.finding(
         f"Chains of elementwise {what} take {rounded(spent)} ms per step "
-        f"({context.measures.part_of_step(rows, spent):.0%}){context.main_place(rows)}: each of "
+        f"({context.measures.part_of_step(rows, spent):.0%}).{context.main_place(rows)} Each of "
         f"{rounded(context.measures.calls(rows), 4)} {what} reads and writes its whole tensor.",
         context.advice(ADVICE, jax=JAX, **LIBRARIES),
         rows,

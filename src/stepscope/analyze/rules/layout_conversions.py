@@ -38,7 +38,7 @@ def layout_conversions(context: RuleContext) -> Iterator[Finding]:
         return
     names = sorted({context.search.name(row) for row in rows.tolist()})
     yield context.finding(
-        f"Each step converts the layout of tensors around convolutions {context.times(rows)}, "
+        f"Each step converts layouts around convolutions {context.times(rows)}, "
         f"{rounded(context.measures.ms(rows))} ms.",
         context.by_framework(ADVICE, jax=JAX),
         rows,

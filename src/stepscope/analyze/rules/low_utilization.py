@@ -41,9 +41,9 @@ def low_utilization(context: RuleContext) -> Iterator[Finding]:
         reason, advice = _reason(context, rows[of])
         factor = np.clip(bound[of] / REACHABLE / time[of], 0.0, 1.0)
         yield context.finding(
-            f"{short_kernel(context.search.name(int(rows[of][0])), 50)} reaches {used:.0%} of what "
-            f"the device can do, {rounded(context.measures.ms(rows[of]))} ms per "
-            f"step{context.main_place(rows[of])}: {reason}.",
+            f"{short_kernel(context.search.name(int(rows[of][0])), 50)} reaches {used:.0%} of the "
+            f"roofline, {rounded(context.measures.ms(rows[of]))} ms per step. "
+            f"{reason}.{context.main_place(rows[of])}",
             advice,
             rows[of],
             context.gains.scaled(rows[of], factor, f"if it reached {REACHABLE:.0%} of the roofline"),
@@ -57,19 +57,19 @@ def _reason(context: RuleContext, rows: Rows) -> tuple[str, str]:
     most = max(blocks, default=0)
     if 0 < most < multiprocessors:
         return (
-            f"its {most} thread blocks leave most of the {multiprocessors} multiprocessors idle",
+            f"Its {most} thread blocks leave most of the {multiprocessors} multiprocessors idle",
             "Use a larger batch, or combine several small products into one (torch.bmm, a wider layer).",
         )
     if context.measures.is_memory_bound(rows):
         return (
-            "it moves more bytes than its arithmetic can hide",
+            "It moves more bytes than its arithmetic can hide",
             "Use a larger batch or wider layers, so that weights are read for more rows at a time.",
         )
     precision = context.measures.precision_of(rows)
     if precision == "fp32":
-        return "it computes in FP32", "Use torch.autocast with bfloat16, or TF32."
+        return "It computes in FP32", "Use torch.autocast with bfloat16, or TF32."
     return (
-        "its shape or layout suits no fast kernel",
+        "Its shape or layout suits no fast kernel",
         "Use dimensions that are multiples of 64 and contiguous inputs; keep one layout "
         "(channels_last for convolutions).",
     )

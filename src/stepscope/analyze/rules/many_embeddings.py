@@ -14,9 +14,9 @@ SHORT_NS = 10_000  # chosen: a kernel that is longer moves data, which one table
 _DENSE = r"^aten::(embedding_dense_backward|_embedding_bag_dense_backward)$"
 _LOOKUP = r"^aten::(embedding|embedding_bag|_embedding_bag)$"
 ADVICE = (
-    "Keep tables of equal width in one nn.EmbeddingBag, with the first row of each added to its indices, "
-    "or use a library that does (fbgemm_gpu, torchrec); each table's gradient is else sorted on its own. "
-    "sparse=True with SparseAdam avoids gradients of whole tables."
+    "Keep tables of equal width in one nn.EmbeddingBag, or use a library that does (fbgemm_gpu, torchrec). "
+    "Add the first row of each to its indices; each table's gradient is else sorted on its own. "
+    "SparseAdam with sparse=True avoids gradients of whole tables."
 )
 
 
@@ -39,8 +39,8 @@ def many_embeddings(context: RuleContext) -> Iterator[Finding]:
     rows = context.search.outermost(np.union1d(lookups, context.search.backward_of(lookups)))
     rows = np.union1d(rows, dense[~context.search.within(rows)[dense]])
     yield context.finding(
-        f"{rounded(tables, 4)} embedding tables per step are looked up one by one"
-        f"{context.main_place(lookups if len(lookups) else dense)}; their dense gradients take "
+        f"{rounded(tables, 4)} embedding tables per step are looked up one by one."
+        f"{context.main_place(lookups if len(lookups) else dense)} Their dense gradients take "
         f"{rounded(context.measures.calls(kernels), 4)} kernels, {rounded(context.measures.ms(kernels))} ms.",
         ADVICE,
         rows,

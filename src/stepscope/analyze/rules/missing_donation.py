@@ -38,10 +38,10 @@ def missing_donation(context: RuleContext) -> Iterator[Finding]:
             continue
         rows = calls[[names[row] == name for row in calls.tolist()]]
         yield context.finding(
-            f"{name} returns {rounded(size / 1e6, 4)} MB of its arguments' shapes in new memory; "
-            "the old values stay allocated meanwhile.",
-            f"If the program does not use the old values again ({OLD[context.trains]}), pass "
-            "donate_argnums or donate_argnames to jax.jit.",
+            f"{name} returns {rounded(size / 1e6, 4)} MB of its arguments' shapes in new memory. "
+            "The old values stay allocated meanwhile.",
+            "Pass donate_argnums or donate_argnames to jax.jit if the program does not use the old "
+            f"values again. Such values are {OLD[context.trains]}.",
             rows,
             context.gains.bound(0.0, f"up to {rounded(size / 1e6, 4)} MB of memory, no time"),
         )

@@ -20,7 +20,7 @@ MOSTLY = 0.5  # of the time in products
 _PRODUCT = r"^aten::(linear|addmm|mm|matmul)$"
 _INPUTS = "Input Dims"
 ADVICE = (
-    "Keep the keys and values of earlier tokens, and give the model only the new token: a KV cache "
+    "Keep the keys and values of earlier tokens, and give the model only the new token. That is a KV cache "
     "(use_cache=True in transformers, where it is the default of generate)."
 )
 
@@ -67,9 +67,9 @@ def missing_kv_cache(context: RuleContext) -> Iterator[Finding]:
         return
     first = max(series, key=len)
     yield context.finding(
-        f"Each call of the model computes all tokens again, {rounded(spent)} ms per step: its "
-        f"input grows from {first[0].size} to {first[-1].size} rows in {len(first)} calls"
-        f"{context.main_place(rows)}.",
+        f"Each model call computes all tokens again, {rounded(spent)} ms per step. Its "
+        f"input grows from {first[0].size} to {first[-1].size} rows in {len(first)} calls."
+        f"{context.main_place(rows)}",
         ADVICE,
         rows,
         context.gains.bound(spent * repeated, "at most the time of all tokens but the new ones"),

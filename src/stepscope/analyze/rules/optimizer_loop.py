@@ -26,7 +26,7 @@ LIBRARIES = {
 }
 _NOT_ELEMENTWISE = ("gemm", "convolution", "attention", "reduction")
 JAX = (
-    "Update all weights as one vector (wrap the optimizer in optax.flatten), and keep the update "
+    "Update all weights as one vector (wrap the optimizer in optax.flatten). Keep the update "
     "inside the jax.jit of the step."
 )
 
@@ -80,7 +80,7 @@ def _slow_update(context: RuleContext, names: tuple[str, ...], updates: Rows | N
         return
     number = f"{rounded(context.measures.calls(work), 4)} {unit}"
     yield context.finding(
-        f"{_subject(names)} the weights {_form(context, looped)}: {number} per step.",
+        f"{_subject(names)} the weights {_form(context, looped)} {number} per step.",
         advice,
         work,
         _gain(context, names, work, updates, partly=len(work) < len(all_work)),
@@ -106,8 +106,8 @@ def _subject(names: tuple[str, ...]) -> str:
 
 def _form(context: RuleContext, looped: bool) -> str:
     if context.is_jax or not context.has_advice:  # compiled, even if Python looped in the trace
-        return "one parameter at a time"
-    return "one parameter at a time (a Python loop)" if looped else "with many kernels"
+        return "one parameter at a time. It starts"
+    return "one parameter at a time. A Python loop starts" if looped else "with many kernels. It starts"
 
 
 def _libraries(names: tuple[str, ...]) -> dict[str, str]:
@@ -126,13 +126,13 @@ def _advice(context: RuleContext, names: tuple[str, ...], looped: bool) -> str:
         return ""  # on a CPU foreach is a loop too
     if not name:
         return (
-            "Use Adam, AdamW, SGD or Adagrad of torch.optim with fused=True, or compile the "
+            "Use Adam, AdamW, SGD or Adagrad of torch.optim with fused=True. Or compile the "
             "function that updates the weights with torch.compile."
         )
     if not looped:
         return ""
     return (
-        "Compile the step of the optimizer: step = torch.compile(optimizer.step); or use Adam, "
+        "Compile the step of the optimizer: step = torch.compile(optimizer.step). Or use Adam, "
         "AdamW, SGD or Adagrad of torch.optim with fused=True."
     )
 

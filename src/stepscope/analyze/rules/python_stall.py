@@ -11,7 +11,7 @@ from stepscope.facts.summary.numbers import rounded
 CAUSE = "python"
 EXPLAINS = ("host",)
 NAMES = "Record with `stepscope run --stack` to see the functions."
-LOADER = "to the data loader's workers, "
+LOADER = "loader workers, "
 ADVICE = (
     (r"sleep", "Remove the sleep from the {loop}."),
     (
@@ -47,8 +47,8 @@ def python_stall(context: RuleContext) -> Iterator[Finding]:
         loop=context.loop, loader=LOADER if context.trains else ""
     )
     yield context.finding(
-        f"Python stalls the step: the device idles for {rounded(idle)} ms per step "
-        f"({context.measures.share_of_window(gaps):.0%}) while the loop runs nothing else, "
+        f"Python stalls the step: the device idles {rounded(idle)} ms per step "
+        f"({context.measures.share_of_window(gaps):.0%}). The loop runs nothing else then. "
         f"{place_of_stall(context, stalled, name)}.",
         advice if has_names(context, name) else f"{advice} {NAMES}",
         stalled.rows,

@@ -25,8 +25,8 @@ _ADVICE = (
 )
 _FIX_IN_JAX = "Pad batches to a few sizes, pass numbers as arrays, and call jax.jit once, outside the loop."
 _OF_JAX = (
-    "Shapes, types or static arguments change between calls, or the function is created again "
-    f"(stepscope run --contexts shows which). {_FIX_IN_JAX}"
+    "Shapes, types or static arguments change between calls, or the function is created again. "
+    f"`stepscope run --contexts` shows which. {_FIX_IN_JAX}"
 )
 _ITSELF = "Operations outside jax.jit were compiled again"
 _OUTSIDE = (
@@ -53,7 +53,7 @@ def recompilation(context: RuleContext) -> Iterator[Finding]:
     who = context.by_framework("torch.compile", jax="jax.jit")
     mostly = _functions(context, rows) if context.is_jax else ""
     yield context.finding(
-        f"{who} compiles {context.times(rows)} per step, {rounded(context.measures.ms(rows), 4)} ms{mostly}.",
+        f"{who} compiles {context.times(rows)} per step, {rounded(context.measures.ms(rows), 4)} ms.{mostly}",
         context.by_framework(_ADVICE, jax=_OF_JAX),
         rows,
         context.gains.without(rows, context.measures.ms(rows), _WHY),
@@ -68,7 +68,7 @@ def _functions(context: RuleContext, rows: Rows) -> str:
         if call >= 0 and (found := CALL.match(context.search.name(call))):
             spent[found[1]] += int(context.events["duration_ns"][row])
     names = [name for name, _ in spent.most_common(MOST_NAMES)]
-    return f", mostly {' and '.join(names)}" if names else ""
+    return f" Mostly {' and '.join(names)}." if names else ""
 
 
 def _in_tree(context: RuleContext, tree: ContextTree) -> Iterator[Finding]:
@@ -92,8 +92,8 @@ def _repeated(
     nodes = nodes[(-spent.sum[nodes]).argsort(kind="stable")]
     ms = float(spent.sum[nodes].sum()) / 1e6
     yield context.finding_in_tree(
-        f"{what} {rounded(_times(tree, nodes), 4)} times, {rounded(ms, 4)} ms in total, "
-        f"mostly {_function_and_reason(tree.label(nodes[0]))}.",
+        f"{what} {rounded(_times(tree, nodes), 4)} times, {rounded(ms, 4)} ms in total. "
+        f"Mostly {_function_and_reason(tree.label(nodes[0]))}.",
         advice,
         nodes,
         context.gains.bound(ms / context.step_count, _WHY),

@@ -32,8 +32,8 @@ def recomputation(context: RuleContext) -> Iterator[Finding]:
     if not len(rows) or context.measures.is_small(spent):
         return
     found = context.finding(
-        f"Activation checkpointing computes forward passes again in backward, {rounded(spent)} ms per step "
-        f"({percent(context.measures.part_of_step(rows, spent))}){context.main_place(rows)}.",
+        f"Checkpointing computes forward passes again, {rounded(spent)} ms per step "
+        f"({percent(context.measures.part_of_step(rows, spent))}).{context.main_place(rows)}",
         ADVICE,
         rows,
         _gain(context, rows),

@@ -15,8 +15,8 @@ MANY = 16  # calls per step
 _CELL = r"^aten::(lstm_cell|gru_cell|rnn_tanh_cell|rnn_relu_cell)$"
 _LAYERS = {"lstm": "nn.LSTM", "gru": "nn.GRU", "rnn": "nn.RNN"}
 ADVICE = (
-    "If all elements of the sequence are known before, give the whole sequence to {} instead, "
-    "which has the same weights: it multiplies all elements at once and needs one call."
+    "If all elements of the sequence are known before, give the whole sequence to {} instead. "
+    "It has the same weights, multiplies all elements at once and needs one call."
 )
 
 
@@ -35,8 +35,8 @@ def recurrent_loop(context: RuleContext) -> Iterator[Finding]:
     if context.measures.is_small(spent):
         return
     found = context.finding(
-        f"A recurrent cell runs once per element of a sequence, {context.times(cells)} per step"
-        f"{context.main_place(cells)}: {rounded(spent)} ms with its backward pass.",
+        f"A recurrent cell runs {context.times(cells)} per step, once per sequence element."
+        f"{context.main_place(cells)} It takes {rounded(spent)} ms with its backward pass.",
         ADVICE.format(_layer(context, cells)),
         calls,
         context.gains.bound(spent, "at most the time of these calls and of their backward pass"),

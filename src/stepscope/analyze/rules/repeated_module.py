@@ -20,8 +20,8 @@ _PRODUCT = r"^aten::(mm|addmm|linear|bmm|convolution|conv[123]d)$"
 _CELL = r"^aten::(lstm_cell|gru_cell|rnn_tanh_cell|rnn_relu_cell)$"
 _STAGES = ("forward", "loss", "other")
 ADVICE = (
-    "If no call needs the result of an earlier one, call it once: stack the inputs along the batch "
-    "dimension; for calls with other weights or gradients of their own, use torch.func.vmap (with "
+    "If no call needs an earlier one's result, stack inputs along the batch dimension and call it "
+    "once. For calls with other weights or gradients of their own, use torch.func.vmap (with "
     "torch.func.stack_module_state)."
 )
 
@@ -42,8 +42,8 @@ def repeated_module(context: RuleContext) -> Iterator[Finding]:
     if gain.ms < LEAST * context.measures.steady_ms:
         return
     found = context.finding(
-        f"A module is called {rounded(_calls(context, rows), 4)} times per step, each time with little "
-        f"work{context.main_place(rows)}.",
+        f"A module is called {rounded(_calls(context, rows), 4)} times per step with little "
+        f"work each.{context.main_place(rows)}",
         ADVICE,
         rows,
         gain,

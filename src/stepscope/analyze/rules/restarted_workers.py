@@ -39,7 +39,7 @@ def restarted_workers(context: RuleContext) -> Iterator[Finding]:
     each = rounded(restarts.most_ns / 1e6 / restarts.restarts)
     yield context.finding_of_run(
         f"The {restarts.workers} workers of the DataLoader are started again {restarts.restarts} "
-        f"times, as for every epoch; each time the {context.loop} waits {each} ms.",
+        f"times. As for every epoch, the {context.loop} waits {each} ms each time.",
         f"{context.advice(REMAKE if restarts.remakes_loader else KEEP, **LIBRARIES)}. {ALONE}",
         (_place(context, restarts.restarts / run.steps, most_ms),),
         context.gains.of_run(most_ms, WHY, least_ms, (1 + MARGIN) * most_ms),

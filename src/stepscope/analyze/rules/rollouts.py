@@ -7,8 +7,8 @@ from stepscope.analyze.rule_context import RuleContext, finding_of_part
 
 LEAST = 0.2  # of the run after its start-up, as for evaluation
 ADVICE = (
-    "Act for several environments or prompts in one call of the model (vectorized environments, a "
-    "batch of prompts), under torch.inference_mode(), and step environments in processes of their own."
+    "Act for several environments or prompts in one call of the model. Use vectorized environments or a "
+    "batch of prompts, under torch.inference_mode(), and step environments in processes of their own."
 )
 
 

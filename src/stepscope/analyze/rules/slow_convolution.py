@@ -12,7 +12,7 @@ from stepscope.models.whatif.parts.step_work import step_work
 
 _CONVOLUTION = r"^aten::(conv\w*[123]d|convolution_backward)$"
 ADVICE = (
-    "Set torch.backends.cudnn.benchmark = True: cuDNN then times its algorithms once for each size, "
+    "Set torch.backends.cudnn.benchmark = True. With it, cuDNN times its algorithms once for each size, "
     "instead of choosing by rules of thumb."
 )
 
@@ -40,9 +40,9 @@ def slow_convolution(context: RuleContext) -> Iterator[Finding]:
     rate = float(work.flops[chosen].sum()) / took / 1e3
     steps = len(graph.window.steps)
     yield context.finding(
-        f"{rounded(len(chosen) / steps, 4)} convolutions per step take {rounded(took / 1e6 / steps)} ms, "
-        f"{rounded(took / expected, 2)} times as long as others of equal work{context.main_place(rows)}: "
-        f"{rounded(rate, 2)} TFLOP/s, others {rounded(rate * took / expected, 2)}.",
+        f"{rounded(len(chosen) / steps, 4)} convolutions per step take {rounded(took / expected, 2)} times "
+        f"as long as equal ones. They take {rounded(took / 1e6 / steps)} ms at {rounded(rate, 2)} TFLOP/s; "
+        f"others reach {rounded(rate * took / expected, 2)}.{context.main_place(rows)}",
         ADVICE,
         rows,
         gain,

@@ -35,8 +35,8 @@ LIBRARIES = {
     "timm": "Run without --amp.",
 }
 _OTHER = (
-    "Choose shapes, type and layout that suit a fast convolution (channels_last, multiples of 8), "
-    "and let the library search (torch.backends.cudnn.benchmark=True)."
+    "Choose shapes, type and layout that suit a fast convolution (channels_last, multiples of 8). "
+    "Let the library search (torch.backends.cudnn.benchmark=True)."
 )
 _OTHER_ON_CPU = "Use FP32 and a batch of more than one image; both suit a fast convolution."
 
@@ -107,11 +107,11 @@ def _in_slow_type(context: RuleContext, kind: str, rows: Rows) -> Finding:
     flops = context.measures.product_flops(rows)
     known = flops > 0
     rate = flops[known].sum() / max(time[known].sum(), 1)
-    runs = f"run at {rounded(rate)} GFLOP/s" if known.any() else "are slow"
+    runs = f"; products and convolutions run at {rounded(rate)} GFLOP/s" if known.any() else ""
     spent = time.sum() / 1e6 / context.step_count
     return context.finding(
-        f"Matrix products and convolutions in {kind} {runs} on this CPU, {rounded(spent)} ms per "
-        f"step{context.main_place(rows)}: it has no fast instructions for {kind}.",
+        f"Products in {kind} are slow on this CPU, {rounded(spent)} ms per step. It has no fast "
+        f"instructions for {kind}{runs}.{context.main_place(rows)}",
         context.advice(ADVICE.format(kind, _INSTRUCTIONS[kind]), **LIBRARIES),
         rows,
         _gain_in_fp32(context, rows, time, np.where(known, flops, 0.5 * LOW_GFLOPS * time)),
@@ -133,7 +133,7 @@ def _by_name(context: RuleContext, rows: Rows) -> Finding:
     name = context.search.name(int(rows[np.argmax(context.events["duration_ns"][rows])]))
     return context.finding(
         f"{name} is a slow fallback of the library, {rounded(context.measures.ms(rows))} ms per "
-        f"step{context.main_place(rows)}.",
+        f"step.{context.main_place(rows)}",
         _OTHER if context.measures.has_device else _OTHER_ON_CPU,
         rows,
         context.gains.scaled(rows, 0.5, "if a fast one took half as long"),

@@ -42,8 +42,8 @@ def slow_function(context: RuleContext) -> Iterator[Finding]:
             continue  # the loop itself, or its compiler: other rules name what it calls
         file = f"{short_path(place.file)}:{place.line}"
         yield context.finding_at(
-            f"{place.function} takes about {rounded(place.ms)} ms per step ({place.share:.0%}), outside "
-            f"of forward, backward and the optimizer, in {file}.",
+            f"{place.function} takes about {rounded(place.ms)} ms per step ({place.share:.0%}). It runs "
+            f"outside of forward, backward and the optimizer, in {file}.",
             _advice(context, place),
             (Place(place.function, "other", "", place.file, place.line, place.function, 1.0, place.ms),),
             context.gains.bound(place.ms, "at most this time, by samples of the loop"),

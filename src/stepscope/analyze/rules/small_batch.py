@@ -41,8 +41,8 @@ def small_batch(context: RuleContext) -> Iterator[Finding]:
     if overhead < least * context.measures.steady_ms:
         return
     yield context.finding(
-        f"Batches have {max(sizes)} rows, and {overhead / context.measures.steady_ms:.0%} of the "
-        "step is overhead that does not grow with the batch.",
+        f"Batches have {max(sizes)} rows; {overhead / context.measures.steady_ms:.0%} of the "
+        "step is fixed overhead. It does not grow with the batch.",
         _advice(context),
         rows,
         _gain(context, overhead),
@@ -60,7 +60,7 @@ def _advice(context: RuleContext) -> str:
     if not context.trains:
         return "Use larger batches, or pack several samples into one."
     return (
-        "Use larger batches (and scale the learning rate), or pack several samples into one; "
+        "Use larger batches (and scale the learning rate), or pack several samples into one. "
         "`stepscope batch` shows which size pays."
     )
 

@@ -41,8 +41,8 @@ def small_programs(context: RuleContext) -> Iterator[Finding]:
     listed = ", ".join(CALL.sub(r"\1", name) for name, _ in names)
     yield context.finding(
         f"Each step starts {rounded(context.measures.calls(calls), 4)} small programs one by one, "
-        f"mostly {listed}, {rounded(context.measures.ms(calls))} ms.",
-        "Move these operations into the jitted step, or into one function under jax.jit; a Python "
+        f"{rounded(context.measures.ms(calls))} ms. Mostly {listed}.",
+        "Move these operations into the jitted step, or into one function under jax.jit. A Python "
         "loop of equal calls becomes jax.lax.scan or jax.lax.fori_loop, one over a batch jax.vmap.",
         calls,
         _gain(context, calls, every),

@@ -80,7 +80,7 @@ def stall_reasons(context: RuleContext) -> Iterator[Finding]:
         shares = ", ".join(f"{name} {part:.0%}" for name, part in list(reasons.items())[:TOP])
         bound = part_ns / 1e6 / context.step_count * share
         yield context.finding_in_tree(
-            f"{short_kernel(kernel, 50)} stalls mainly on {reason}: {shares} of its samples.",
+            f"{short_kernel(kernel, 50)} stalls mainly on {reason}. By samples: {shares}.",
             _advice(kernel, reason.lower()),
             np.append(_hottest(tree, nodes, reason), _longest(tree, nodes)),
             context.gains.bound(bound, "at most the stalled share of its time"),

@@ -14,10 +14,9 @@ from stepscope.trace.schema import COMPUTING
 CAUSE = "communication"
 EXPLAINS = ("communication",)
 ADVICE = {
-    "data_loading": "Find what makes its batches late: an uneven shard, a slow disk, fewer workers",
-    "host": "Find what else its CPU does: other processes, logging or saving on that rank",
-    "": "Find its extra work: an uneven shard, longer sequences, a slower device, a busy host, "
-    "logging on that rank",
+    "data_loading": "Find what makes its batches late: an uneven shard, a slow disk, fewer workers.",
+    "host": "Find what else its CPU does: other processes, logging or saving on that rank.",
+    "": "Find its extra work: an uneven shard, longer sequences, a slower device, a busy host, or logging.",
 }
 
 
@@ -34,8 +33,9 @@ def straggling_rank(context: RuleContext) -> Iterator[Finding]:
         cost = sum(one.cost_ms for one in parts)
         if not context.measures.is_small(cost):
             yield context.finding(
-                f"{parts[0].who}: {'; '.join(one.what for one in parts)}.",
-                f"{ADVICE.get(parts[0].stage, ADVICE[''])} (stepscope analyze --rank {parts[0].ranks[0]}).",
+                f"{parts[0].who}: {'. Also '.join(one.what for one in parts)}.",
+                f"{ADVICE.get(parts[0].stage, ADVICE[''])} "
+                f"See `stepscope analyze --rank {parts[0].ranks[0]}`.",
                 _evidence(context, parts[0]),
                 context.gains.bound(cost, "simulated, if it worked no longer than the median rank"),
             )

@@ -30,13 +30,13 @@ class BlockingCall(NamedTuple):
 CALLS = (
     BlockingCall(
         r"^aten::(item|_local_scalar_dense|is_nonzero)$",
-        ".item(), float(), bool() or if on a tensor",
-        "Keep the value in a tensor (accumulate losses there, use torch.where for conditions), "
-        "and read it only every N steps.",
+        ".item(), float(), bool() or `if`",
+        "Keep the value in a tensor, and read it only every N steps. Accumulate losses there, and "
+        "use torch.where for conditions.",
     ),
     BlockingCall(
         r"^aten::(nonzero|masked_select|_unique2|unique_consecutive|unique_dim|equal)$",
-        "nonzero, a boolean mask as index, or unique",
+        "nonzero, boolean-mask indexing or unique",
         "Only the device knows the size of the result. Use torch.where, multiply by the mask, or "
         "use nonzero_static.",
     ),
@@ -48,11 +48,11 @@ LIBRARIES = {
 COPIES = ".cpu(), .to('cpu'), .tolist(), .numpy(), print"
 COPIES_OF_JAX = "float(x), x.item(), np.asarray(x), jax.device_get, print"
 ADVICE = (
-    "Copy into pinned memory with non_blocking=True and read the value a step later, or copy only "
+    "Copy into pinned memory with non_blocking=True and read the value a step later. Or copy only "
     "every N steps."
 )
 JAX = (
-    "Keep the value on the device and read it only every N steps, or start the copy with "
+    "Keep the value on the device and read it only every N steps. Or start the copy with "
     "x.copy_to_host_async() and read the value a step later."
 )
 # On a CPU torch.optim reads its own counters; on a device nothing waits for these.
@@ -84,12 +84,11 @@ def synchronizing_calls(context: RuleContext) -> Iterator[Finding]:
         if not len(rows) or (not context.measures.has_device and context.measures.calls(rows) < MANY):
             continue
         reported = np.concatenate([reported, rows])
-        where = context.main_place(rows)
-        what = f"Each step calls {call.spelled} {context.times(rows)}{where}"
+        what = f"Each step calls {call.spelled} {context.times(rows)}.{context.main_place(rows)}"
         if context.measures.has_device:
-            what += ", and each call blocks the CPU until the device is done."
+            what += " Each call on a tensor blocks the CPU until the device is done."
         else:
-            what += f", {rounded(context.measures.ms(rows))} ms; on a GPU each blocks the CPU."
+            what += f" They take {rounded(context.measures.ms(rows))} ms; on a GPU each blocks the CPU."
         advice = context.advice(call.advice, **LIBRARIES)
         if not context.measures.has_device and _mostly_before_updates(context, rows):
             advice = f"{CLIPPING} {advice}"
@@ -204,8 +203,8 @@ def _copies(context: RuleContext, reported: Rows) -> Iterator[Finding]:
     if len(rows):
         names = sorted({glob(context.search.name(row)) for row in rows.tolist()})
         yield context.finding(
-            f"Each step copies from the device {context.times(rows)} and blocks the CPU meanwhile "
-            f"({context.by_framework(COPIES, jax=COPIES_OF_JAX)}){context.main_place(rows)}.",
+            f"Each step copies from the device {context.times(rows)}, blocking the CPU. "
+            f"Such copies are {context.by_framework(COPIES, jax=COPIES_OF_JAX)}.{context.main_place(rows)}",
             context.by_framework(ADVICE, jax=JAX),
             rows,
             context.gains.gain(rows, *(f"no_sync:awaits={name}" for name in names)),
@@ -226,7 +225,7 @@ def _explicit(context: RuleContext) -> Iterator[Finding]:
         names = sorted({context.search.name(row) for row in rows.tolist()})
         yield context.finding(
             f"The step calls an explicit synchronization {context.times(rows)} "
-            f"({', '.join(names)}){context.main_place(rows)}.",
+            f"({', '.join(names)}).{context.main_place(rows)}",
             f"Remove torch.cuda.synchronize() from the {context.loop}; use CUDA events for timing.",
             rows,
             context.gains.gain(rows, *(f"no_sync:name={name}" for name in names)),

@@ -35,8 +35,8 @@ NEEDED_ON_A_CPU = (
     "value, and a mask that needs no gradient."
 )
 NO_DROPOUT_ON_A_CPU = (
-    "F.scaled_dot_product_attention falls back to its math kernel because of dropout, which the "
-    "fused kernel for CPUs does not have. Set the dropout of the attention to 0, or keep it "
+    "F.scaled_dot_product_attention falls back to its math kernel because of dropout. The "
+    "fused kernel for CPUs does not have it. Set the dropout of the attention to 0, or keep it "
     "outside of the attention."
 )
 LIBRARIES = {
@@ -67,8 +67,8 @@ def unfused_attention(context: RuleContext) -> Iterator[Finding]:
     if context.measures.is_small(spent):
         return
     yield context.finding(
-        f"Attention writes its matrix of scores to memory: softmax and the elementwise work around "
-        f"it take {rounded(spent)} ms per step{context.main_place(_work(context, rows))}.",
+        f"Attention writes its matrix of scores to memory, {rounded(spent)} ms per step. That is softmax "
+        f"and the elementwise work around it.{context.main_place(_work(context, rows))}",
         _why(context, falls_back) if len(falls_back) else context.advice(ADVICE, **LIBRARIES),
         _work(context, rows),
         _gain(context, rows, written_out=not len(falls_back)),
@@ -82,8 +82,8 @@ def _compiled(context: RuleContext) -> Iterator[Finding]:
     if not len(rows) or context.measures.is_small(spent):
         return
     yield context.finding(
-        f"Attention writes its matrix of scores to memory: the kernels between its products take "
-        f"{rounded(spent)} ms per step{context.main_place(rows)}.",
+        f"Attention writes its matrix of scores to memory, {rounded(spent)} ms per step. The kernels "
+        f"between its products take that time.{context.main_place(rows)}",
         JAX,
         rows,
         context.gains.scaled(rows, 0.0, "at most: a fused kernel that computes the softmax in passing"),

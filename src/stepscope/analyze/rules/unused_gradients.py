@@ -24,7 +24,7 @@ ADVICE = (
 )
 FREEZE = (
     "If they are not to be trained, call requires_grad_(False) on them, or call them under "
-    "torch.no_grad(); else give their parameters to an optimizer."
+    "torch.no_grad(). Else give their parameters to an optimizer."
 )
 
 Owners = Mapping[str, Sequence[str]]
@@ -53,9 +53,9 @@ def unused_gradients(context: RuleContext) -> Iterator[Finding]:
     changed = {path for name in unused.updates for path in owners.get(name, ())}
     update = f"the update of {' and '.join(unused.updates)} does not change"
     yield context.finding(
-        f"Backward also computes gradients of {_names(unused.modules, changed)}, which "
-        f"{'no optimizer has updated so far' if is_free else update}: {rounded(spent)} ms per "
-        "step.",
+        f"Backward computes unused gradients, {rounded(spent)} ms per step. "
+        f"They are of {_names(unused.modules, changed)}, which "
+        f"{'no optimizer has updated so far' if is_free else update}.",
         context.advice(FREEZE if is_free else ADVICE),
         unused.rows,
         _gain(context, spent),

@@ -15,10 +15,7 @@ MOST = 0.8  # more of a step is the work itself, in stages that are not recogniz
 _NAMED = 3  # operators that the sentence names
 # Copies and waits have rules of their own.
 _NO_WORK = r"^(aten::(to|_to_copy|copy_|item|_local_scalar_dense)$|record_param_comms|c10d|gloo:|nccl:)"
-ADVICE = (
-    "If these are statistics, metrics or averages of weights, compute them every N steps, of fewer "
-    "tensors, or of all tensors in one call"
-)
+ADVICE = "Compute statistics, metrics or averages of weights every N steps, of fewer tensors, or in one call"
 
 
 def work_between_stages(context: RuleContext) -> Iterator[Finding]:
@@ -38,13 +35,14 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
     share, spent = context.measures.share(rows), context.measures.ms(rows)
     if not LEAST <= share <= MOST:
         return
-    line = sampled_line(context, spent) or context.main_place(rows).partition(" in ")[2]
+    line = sampled_line(context, spent)
+    where = f" Most is in {line}." if line else context.main_place(rows)
     gone = max(context.eager.ms(context.eager.around(rows)), spent)
     bound = context.gains.bound(gone, "at most their time, with the Python between")
     yield context.finding(
-        f"Operators outside of forward, backward and the optimizer take {rounded(spent)} ms per "
-        f"step ({share:.0%}){f', most in {line}' if line else ''}: {longest_operators(context, rows)}.",
-        context.advice(f"{ADVICE} (torch._foreach_…).", jax=f"{ADVICE} under jax.jit."),
+        f"Operators outside forward, backward and optimizer take {rounded(spent)} ms per step ({share:.0%})."
+        f"{where} Longest: {longest_operators(context, rows)}.",
+        context.advice(f"{ADVICE} (torch._foreach_…).", jax=f"{ADVICE} (jax.jit)."),
         rows,
         context.gains.unsure(bound, context.search.within(rows)),
     )

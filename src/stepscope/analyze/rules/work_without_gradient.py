@@ -23,8 +23,8 @@ _OTHERS = (
     r"|normal_?|uniform_|bernoulli_?|exponential_|multinomial|dropout)$"
 )
 ADVICE = (
-    "Compute once, before the loop, what does not change between steps (masks, tables, the structure "
-    "of a graph); of a large buffer change only the rows that are new, in place; leave what depends "
+    "Compute once, before the loop, what does not change between steps (masks, tables, a graph's "
+    "structure). Of a large buffer change only the rows that are new, in place; leave what depends "
     "on the samples alone to the data loader."
 )
 
@@ -44,9 +44,9 @@ def work_without_gradient(context: RuleContext) -> Iterator[Finding]:
     if not len(rows) or spent < LEAST * context.measures.steady_ms:
         return
     yield context.finding(
-        f"Operators of the forward pass that train nothing take {rounded(spent)} ms per step "
-        f"({spent / context.measures.steady_ms:.0%}){context.main_place(rows)}: "
-        f"{longest_operators(context, rows)}.",
+        f"Forward operators that train nothing take {rounded(spent)} ms per step "
+        f"({spent / context.measures.steady_ms:.0%}).{context.main_place(rows)} "
+        f"Longest: {longest_operators(context, rows)}.",
         DRAWING if DRAWS.search(context.main_place(rows)) else ADVICE,
         rows,
         _gain(context, rows, spent),

@@ -291,8 +291,10 @@ def _sources(view: TraceView, chosen: Selection) -> list[list[SourcePlace]]:
     # Autograd has no frames of its own, so those of its forward partner count.
     partner = np.where(chosen.forward >= 0, nearest_frames(index, chosen.forward), -1)
     frames = np.where(frames >= 0, frames, partner)
-    of_module, of_frame = cache(partial(_module_places, view)), partial(_frame_places, view)
-    places = cache(lambda module, frame: [*of_module(module), *of_frame(frame)][:_MAX_PLACES])
+    of_module, of_frame = cache(partial(_module_places, view)), partial(frames_around, view.timeline.index)
+    places = cache(
+        lambda module, frame: [*of_module(module), *(of_frame(frame) if frame >= 0 else ())][:_MAX_PLACES]
+    )
     return [
         places(max(module_of(view, operation), operation.context), frame)
         if operation.kind not in ("step", "stage") and len(operation.rows)
@@ -307,7 +309,3 @@ def _module_places(view: TraceView, module: int) -> list[SourcePlace]:
         places += module_places(view.timeline.index, module)
         module = int(parents[module])
     return places
-
-
-def _frame_places(view: TraceView, frame: int) -> list[SourcePlace]:
-    return frames_around(view.timeline.index, frame)[:_MAX_PLACES] if frame >= 0 else []

@@ -26,6 +26,7 @@ from stepscope.facts.timeline.operation_labels import distinct_short_names, shor
 from stepscope.facts.timeline.source_lines import LineCost, frame_place, line_costs
 from stepscope.models.memory.memory_comparison import holds_memory
 from stepscope.models.ranks.job import findings_of, report_of_trace
+from stepscope.trace.frame_name import LIBRARY
 from stepscope.trace.trace import Trace
 
 _MAX_BYTES = 2_000_000  # of a source file; chosen: longer ones are hardly written by people
@@ -82,8 +83,8 @@ class SourceFiles:
     def is_installed(self, name: str) -> bool:
         """Whether a file belongs to an installed package or to Python itself."""
         path = Path(name)
-        if not path.is_absolute():
-            return False
+        if not path.is_absolute():  # PyTorch omits the folder of its package
+            return LIBRARY.search(name) is not None
         libraries = (Path(sysconfig.get_path("stdlib")), _OURS)
         return bool(set(_PACKAGES) & set(path.parts)) or any(map(path.is_relative_to, libraries))
 

@@ -16,35 +16,31 @@ MOSTLY = 0.50  # of the step, or of the work: more than everything else together
 MUCH_BLOCKED = 0.20  # more than in the recorded steps, whose shares of CPU time vary by less
 MUCH_LONGER = 2  # that steps load data after the recording than in it
 _SENTENCES = {
-    "data": "The step waits for data: for {share:.0%} of it the device is idle while a batch is loaded.",
-    "synchronization": "Synchronization stalls the step: "
-    "for {share:.0%} of it the device is idle because the CPU was blocked on the device.",
-    "communication": "The step waits for communication: "
-    "for {share:.0%} of it the device communicates and does not compute.",
-    "host": "The step is host-bound: "
-    "for {share:.0%} of it the device is idle because the CPU has launched nothing.",
-    "sometimes_host": "The device computes or copies for {computing:.0%} of the step; "
-    "for {share:.0%} it is idle because the CPU has launched nothing.",
-    "launch": "Launched work waits: "
-    "for {share:.0%} of the step the device is idle although work is launched.",
-    "unknown": "The device computes or copies for {computing:.0%} of the step and is idle for "
-    "{share:.0%}; without the CPU's side the trace does not show why.",
-    "device": "The step is device-bound: the device computes or copies for {share:.0%} of it.",
-    "copies": "The step is bound by copies: the device is busy for {share:.0%} of it, "
-    "and {copies:.0%} of its work is copying.",
+    "data": "The step waits for data: the device idles {share:.0%} of it.",
+    "synchronization": "Synchronization stalls the step: the device idles {share:.0%} of it.",
+    "communication": "The step waits for communication: {share:.0%} of it is exposed communication.",
+    "host": "The step is host-bound: the device awaits launches for {share:.0%} of it.",
+    "sometimes_host": "The device computes or copies {computing:.0%} of the step, "
+    "awaits launches {share:.0%}.",
+    "launch": "Launched work waits: the device is idle for {share:.0%} of the step.",
+    "unknown": "The device computes or copies {computing:.0%} of the step, idles {share:.0%}. "
+    "Without the CPU's side the trace does not show why.",
+    "device": "The step is device-bound: the device computes or copies {share:.0%} of it.",
+    "copies": "The step is bound by copies, {copies:.0%} of the device's work. "
+    "The device is busy for {share:.0%} of the step.",
     "cpu_data": "The step waits for data: loading batches takes {share:.0%} of it.",
-    "later_data": "The step waits for data: after the recording, loading batches takes {share:.0%} "
-    "of it; the recorded steps found batches that were ready.",
-    "later_waits": "The step waits: after the recording, the training loop is blocked for about "
-    "{share:.0%} of it; the recorded steps found ready what it waits for.",
-    "cpu_python": "Python limits the step: for {share:.0%} of it no operator runs{where}.",
-    "cpu_waits": "The step waits: the training loop is blocked for about {share:.0%} of it{where}.",
-    "cpu_communication": "The step waits for communication: "
-    "for {share:.0%} of it ranks exchange data and no operator runs.",
-    "cpu_other": "Work outside {what} limits the step: {share:.0%} of it is neither {parts}.",
-    "cpu_unknown": "The trace does not show what the step does: "
-    "no data loading, forward, backward or optimizer was found.",
-    "cpu": "The step is CPU-bound; the longest stage is {stage} ({share:.0%}){loads}.",
+    "later_data": "The step waits for data: after recording, loading takes {share:.0%} of it. "
+    "The recorded steps found batches that were ready.",
+    "later_waits": "The step waits: blocked for about {share:.0%} of it after recording. "
+    "The recorded steps found ready what it waits for.",
+    "cpu_python": "Python limits the step: for {share:.0%} of it no operator runs.{where}",
+    "cpu_waits": "The step waits: its loop is blocked for about {share:.0%} of it.{where}",
+    "cpu_communication": "The step waits for communication: ranks exchange data for {share:.0%} of it. "
+    "No operator runs then.",
+    "cpu_other": "Work outside {what} takes {share:.0%} of the step. It is neither {parts}.",
+    "cpu_unknown": "The trace does not show what the step does. "
+    "No data loading, forward, backward or optimizer was found.",
+    "cpu": "The step is CPU-bound; the longest stage is {stage} ({share:.0%}).{loads}",
 }
 # Stages that show the purpose of a step, this purpose, and the parts of such a step.
 _PURPOSES = (
@@ -142,7 +138,7 @@ def _cpu_verdict(
     if idle >= MOSTLY:
         stage = max(python, key=python.__getitem__)
         place = _outside(stages) if stage == "other" else f"in {stage_words(stage)}"
-        where = f", mostly {place}" if python[stage] >= MOSTLY * idle else ""
+        where = f" That is mostly {place}." if python[stage] >= MOSTLY * idle else ""
         elsewhere = communication + data - python.get("data_loading", 0.0)
         blocked = blocked_share(idle, active, elsewhere)
         text = _SENTENCES["cpu_waits" if blocked else "cpu_python"]
@@ -163,7 +159,7 @@ def _cpu_verdict(
         )
     else:
         name = stage_words(longest.stage)
-        loads = f"; loading batches takes {data:.0%}" if data >= NOTABLE else ""
+        loads = f" Loading batches takes {data:.0%}." if data >= NOTABLE else ""
         text = _SENTENCES["cpu"].format(stage=name, share=longest.share, loads=loads)
     return Verdict("cpu", longest.share, text)
 

@@ -25,7 +25,11 @@ from stepscope.trace.trace import Trace
 _FINEST = 64  # the first resolution is so many times finer than one rectangle per slot
 _FOREIGN = -2  # a module that the other side does not have
 _KINDS = ("work", "communication", "idle")
+_OF_NO_KIND = (None, "", "other")  # of kernels: what is not the same for having it in common
 STAGE_ROW, OPERATOR_ROW, _FIRST_DEVICE = 0, 1, 2
+# The columns of `_key` by which pieces are partners, level by level. At last it is the kind of kernel:
+# other libraries and compilers do the same by other operators and kernels.
+_LEVELS = ((0, 1, 2, 3, 4, 5), (0, 1, 2, 3, 4), (0, 1, 2, 3), (0, 1, 6))
 
 
 class PairThread(msgspec.Struct, frozen=True):
@@ -85,20 +89,20 @@ class Pieces:
     kinds: Callable[[Ids], list[str | None]]
 
 
-def align(before: Sequence[Ids], after: Sequence[Ids], levels: Sequence[int]) -> Ids:
+def align(before: Sequence[Ids], after: Sequence[Ids], levels: Sequence[Sequence[int]]) -> Ids:
     """The partner of each piece of a step in another step, -1 for none, shape (before,).
 
     Pieces with the same key are partners in the order in which they come. Those that have none by
     the whole key are then paired by less of it.
 
     Args:
-        before, after: columns of the keys, codes that both sides share, the most general first.
-        levels: how many columns are the key, level by level.
+        before, after: columns of the keys, codes that both sides share.
+        levels: which columns are the key, level by level.
 
     Example:
         >>> a = [np.array([0, 0, 0]), np.array([5, 7, 7])]  # an operator, and its kernels
         >>> b = [np.array([0, 0]), np.array([7, 9])]
-        >>> align(a, b, [2, 1]).tolist()
+        >>> align(a, b, [(0, 1), (0,)]).tolist()
         [1, 0, -1]
     """
     partner = np.full(len(before[0]), -1, np.int64)
@@ -106,8 +110,8 @@ def align(before: Sequence[Ids], after: Sequence[Ids], levels: Sequence[int]) ->
     for level in levels:
         if not (len(left) and len(other)):
             break
-        columns = zip(before[:level], after[:level], strict=True)
-        _, code = distinct_rows(*(np.concatenate([a[left], b[other]]) for a, b in columns))
+        columns = (np.concatenate([before[at][left], after[at][other]]) for at in level)
+        _, code = distinct_rows(*columns)
         mine, theirs = (key.astype(np.int64) << 32 | occurrence(key) for key in np.split(code, [len(left)]))
         _, at, there = np.intersect1d(mine, theirs, assume_unique=True, return_indices=True)
         partner[left[at]] = other[there]
@@ -267,7 +271,7 @@ def pair_steps(
     thread, other = np.split(code.astype(np.int64), [len(left.row)])
     keys, others = _keys(left, right)
     works, there = np.flatnonzero(~left.is_idle), np.flatnonzero(~right.is_idle)
-    found = align([key[works] for key in keys], [key[there] for key in others], (6, 5, 4))
+    found = align([key[works] for key in keys], [key[there] for key in others], _LEVELS)
     partner = np.full(len(left.row), -1, np.int64)
     partner[works] = np.append(there, -1)[found]
     drawn = paired(left.pieces(thread), right.pieces(other), partner, most)
@@ -368,13 +372,13 @@ def _device_rows(trace: Trace, work: Ids, idle: Table) -> tuple[Ids, Ids]:
 
 
 def _keys(before: _StepPieces, after: _StepPieces) -> tuple[list[Ids], list[Ids]]:
-    """Row, stage, module, operator, its call, and name of each piece, as codes of both sides."""
+    """Row, stage, module, operator, its call, name and kind of each piece, as codes of both sides."""
     names: Interner[str] = Interner()
     module, other = _modules(before, after)
-    return _key(before, module, names), _key(after, other, names)
+    return _key(before, module, names, -1), _key(after, other, names, -2)
 
 
-def _key(side: _StepPieces, module: Ids, names: Interner[str]) -> list[Ids]:
+def _key(side: _StepPieces, module: Ids, names: Interner[str], unknown: int) -> list[Ids]:
     trace, event = side.step.trace, side.event
     text = trace.events.text("name")
     codes = np.append(names.codes(text.values), -1)
@@ -383,7 +387,10 @@ def _key(side: _StepPieces, module: Ids, names: Interner[str]) -> list[Ids]:
     caller = np.where(launch >= 0, launch, event)
     operator = np.where(caller >= 0, codes[text.codes[caller]], -1)
     _, call = distinct_rows(side.stage, module, operator)
-    return [side.row, side.stage, module, operator, _call_numbers(call, caller), name]
+    of_event = trace.events.text("kind")
+    kinds = [unknown if one in _OF_NO_KIND else names[one] for one in of_event.values]
+    kind = np.where(event >= 0, np.append(kinds, unknown)[of_event.codes[event]], unknown)
+    return [side.row, side.stage, module, operator, _call_numbers(call, caller), name, kind]
 
 
 def _call_numbers(key: Ids, caller: Ids) -> Ids:

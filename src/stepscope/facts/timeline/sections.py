@@ -304,7 +304,10 @@ class _SectionContents:
             column[operation] for column in (facts.cpu_ns, facts.device_ns, facts.name, facts.block)
         )
         on_device = np.add.reduceat(device, begin) >= np.add.reduceat(cpu, begin)
-        one_name, one_block = (_all_equal(column, begin) for column in (name, block))
+        one_name, one_block = (
+            np.minimum.reduceat(column, begin) == np.maximum.reduceat(column, begin)
+            for column in (name, block)
+        )
         period = np.ones(len(first), np.int64)
         for one in np.flatnonzero(~one_name).tolist():
             period[one] = whole_period(facts.name[first[one] : end[one]])
@@ -360,7 +363,3 @@ class _SectionContents:
         ids = _ids(contents, lanes, self.operation[copies[slowest]])
         rows = zip(*(column.tolist() for column in columns), ids, strict=True)
         return [Spread(*row) for row in rows]
-
-
-def _all_equal(values: Ids, first: Ids) -> Mask:
-    return np.minimum.reduceat(values, first) == np.maximum.reduceat(values, first)

@@ -241,9 +241,11 @@ class Timeline:
         if whole is not None and (place := whole.places.path_of(event)) is not None:
             return place
         path: Path = ()
-        while (found := self._holding(self._level(path, True), event)) is not None:
+        while True:
+            inside = (one for one in self._level(path, True).operations if self._holds(one, event))
+            if (found := next(inside, None)) is None:
+                return "/".join(path)
             path = (*path, found.id)
-        return "/".join(path)
 
     def search(self, text: str) -> OperationSearch:
         """The events whose name contains a text, to be counted in the operations of any level."""
@@ -257,9 +259,6 @@ class Timeline:
     def chrome_trace(self, path: str) -> ChromeTrace:
         """The raw events of an operation as a Chrome trace, see `chrome_trace`."""
         return chrome_trace(self.index, self.raw_events(path))
-
-    def _holding(self, level: Level, event: int) -> Operation | None:
-        return next((one for one in level.operations if self._holds(one, event)), None)
 
     def _holds(self, operation: Operation, event: int) -> bool:
         if operation.kind == "step":

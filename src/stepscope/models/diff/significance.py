@@ -40,7 +40,8 @@ def differs(before: Floats, after: Floats) -> bool | None:
     """
     if min(len(before), len(after)) < _LEAST_STEPS:
         return None
-    return _trimmed_means_differ(before, after) or _ranks_differ(before, after)
+    change, error, freedom = _trimmed_change(before, after)
+    return abs(change) > student(freedom, 1 - _LEVEL) * error or _ranks_differ(before, after)
 
 
 def steps_apart(before: Floats, after: Floats) -> tuple[int, int]:
@@ -88,11 +89,6 @@ def _rare_wins(count_a: int, count_b: int) -> int:
         return int(pairs / 2 - _Z95 * (pairs * (count_a + count_b + 1) / 12) ** 0.5)
     orderings = _orderings(count_a, count_b)
     return int((orderings.cumsum() * _ONE_SIDED <= orderings.sum()).sum())
-
-
-def _trimmed_means_differ(before: Floats, after: Floats) -> bool:
-    change, error, freedom = _trimmed_change(before, after)
-    return abs(change) > student(freedom, 1 - _LEVEL) * error
 
 
 def _trimmed_change(before: Floats, after: Floats) -> tuple[float, float, float]:

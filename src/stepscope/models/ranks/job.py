@@ -216,8 +216,8 @@ def _no_finding(report: JobReport, waited_for: RankRow) -> str:
     if usual - waited_for.waiting_ms < _NOTABLE * report.step_ms:
         return f"{NONE_IS_SLOW}."
     return (
-        f"{NONE_IS_SLOW}; rank {waited_for.rank} waits least, {ms(waited_for.waiting_ms)} ms per step, "
-        f"the median rank {ms(usual)} ms."
+        f"{NONE_IS_SLOW}. Rank {waited_for.rank} waits least, {ms(waited_for.waiting_ms)} ms per step; "
+        f"the median rank waits {ms(usual)} ms."
     )
 
 

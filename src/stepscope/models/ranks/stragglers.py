@@ -76,7 +76,7 @@ class Straggler(msgspec.Struct, frozen=True):
         when = steps_in_words(self.steps, self.count, self.period)
         when = f"about {when}, each," if self.in_turn and self.count else when
         growing = ", more from step to step" if self.grows else ""
-        also = f"; also {self.also}" if self.also else ""
+        also = f". Also {self.also}" if self.also else ""
         return f"{stage_in_words(self.stage)} {much} in {when}{growing}, {self.cause}{also}"
 
 

@@ -343,7 +343,7 @@ def _assumptions(graph: Graph, requests: Sequence[Request], unexplained: float) 
     if len(distinct(graph.trace["steps"]["step"])) == 1:
         assumed.append(_NO_OTHER_STEP)
     if unexplained >= _LEAST_UNEXPLAINED:
-        assumed.append(f"{unexplained:.1%} of the step are delays without a known cause; they stay")
+        assumed.append(f"{unexplained:.1%} of the step is unexplained and kept as is")
     if load := load_warning(graph.trace.metadata.capture):
         assumed.append(f"the times of the CPU are typical, although {load}")
     if missing := work_is_missing(graph.trace):

@@ -1,12 +1,12 @@
 """What the page shows of what-ifs: the changes, a prediction, and two simulated timelines."""
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import msgspec
 import numpy as np
 
-from stepscope.base.arrays import Ids
+from stepscope.base.arrays import Array, Ids
 from stepscope.errors import StepscopeError
 from stepscope.facts.timeline.pairs import PairThread, Pieces, Rectangles, align, paired
 from stepscope.graph import Graph, Simulation
@@ -14,7 +14,9 @@ from stepscope.models.whatif import CHANGES, Change, Prediction, Request, parse_
 from stepscope.models.whatif.change import Parameter
 from stepscope.models.whatif.prediction import Baseline
 from stepscope.models.whatif.ranking import graph_of
+from stepscope.trace.intervals import Intervals
 from stepscope.trace.sets import Interner
+from stepscope.trace.table import Text
 from stepscope.trace.trace import Trace
 
 
@@ -92,17 +94,13 @@ class Pane:
         begin = _extent_of(before, rank)[0]
         names = [_thread_names(simulation) for simulation in (before, after)]
         threads: Interner[PairThread] = Interner()
+        codes = [threads.codes(known).astype(np.int64) for known in names]
+        idle = threads[PairThread("idle", "idle", rank)] if before.graph.on_device[rows[0]].any() else -1
         sides = [
-            _pieces(
-                simulation,
-                some,
-                _extent_of(simulation, rank)[1],
-                begin,
-                threads.codes(known).astype(np.int64),
-            )
-            for simulation, some, known in zip((before, after), rows, names, strict=True)
+            _pieces(simulation, some, _extent_of(simulation, rank)[1], begin, code, idle)
+            for simulation, some, code in zip((before, after), rows, codes, strict=True)
         ]
-        partner = align([sides[0].event], [sides[1].event], [1])
+        partner = align([sides[0].event], [sides[1].event], [(0,)])
         partner[sides[0].event < 0] = -1
         return list(threads), *paired(sides[0], sides[1], partner, most)
 
@@ -141,19 +139,37 @@ def _thread_names(simulation: Simulation) -> list[PairThread]:
     return [PairThread(name or "", kind or "", rank) for name, kind, rank in facts]
 
 
-def _pieces(simulation: Simulation, rows: Ids, end: int, begin: int, threads: Ids) -> Pieces:
-    """Tasks of a simulation since its begin; `threads` is the row of each of its threads."""
+def _pieces(simulation: Simulation, rows: Ids, end: int, begin: int, threads: Ids, idle: int) -> Pieces:
+    """Tasks of a simulation from begin to end, and the time in which no device of theirs works.
+
+    Args:
+        rows: the tasks.
+        threads: the row of each thread of the simulation.
+        idle: the row of idle time, -1 for none.
+    """
     tasks = simulation.graph.tasks
-    thread = tasks["thread"][rows].astype(np.int64)
     names, kinds = tasks.text("name"), tasks.text("kind")
+    starts, ends = simulation.start_ns[rows] - begin, simulation.end_ns[rows] - begin
+    busy = simulation.graph.on_device[rows]
+    gaps = Intervals(starts[busy], ends[busy]).gaps(0, end - begin if idle >= 0 else 0)
+    rows = np.append(rows, np.full(len(gaps), -1))
+
+    def of_tasks(column: Array) -> Ids:
+        return np.where(rows < 0, -1, column[rows].astype(np.int64))
+
+    def in_words(text: Text, some: Ids) -> list[str | None]:
+        known = text.take(rows[some])
+        return ["idle" if row < 0 else word for row, word in zip(rows[some].tolist(), known, strict=True)]
+
+    thread = of_tasks(tasks["thread"])
     return Pieces(
         length_ns=end - begin,
-        thread=threads[thread],
-        start_ns=simulation.start_ns[rows] - begin,
-        end_ns=simulation.end_ns[rows] - begin,
+        thread=np.where(rows < 0, idle, threads[thread]),
+        start_ns=np.append(starts, gaps.starts),
+        end_ns=np.append(ends, gaps.ends),
         label=thread,
-        stage=tasks.text("stage").codes[rows].astype(np.int64),
-        event=tasks["event"][rows].astype(np.int64),
-        names=lambda some: list(names.take(rows[some])),
-        kinds=lambda some: list(kinds.take(rows[some])),
+        stage=of_tasks(tasks.text("stage").codes),
+        event=of_tasks(tasks["event"]),
+        names=partial(in_words, names),
+        kinds=partial(in_words, kinds),
     )

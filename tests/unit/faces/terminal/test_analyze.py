@@ -44,7 +44,7 @@ def test_findings_in_sentences(trace: str) -> None:
     assert done.exit_code == 0
     assert f"waits.json   1 finding · {len(RULES)} rules · step time 1.00 ms" in done.output
     words = " ".join(done.output.split())
-    assert "critical The loop waits for 50% of the step while a batch loads" in words
+    assert "critical The loop waits 50% of the step while batches load" in words
     assert "saves up to 0.50 ms, 50% of the step" in words
     assert "what-if dataloader" in words
 

@@ -326,14 +326,14 @@ def test_ranges_and_marks_of_steps_do_not_show_what_the_cpu_did() -> None:
     """),
         120,
     )
-    assert "without the CPU's side the trace does not show why" in " ".join(text.split())
+    assert "Without the CPU's side the trace does not show why" in " ".join(text.split())
     assert "idle, cause unknown" in text
     assert "Stages" not in text
 
 
 def test_a_trace_of_kernels_alone_does_not_say_what_the_cpu_did() -> None:
     text = printed(drawn("stream 7 | 0 500 | sgemm\nstream 7 | 800 1500 | sgemm"), 120)
-    sentence = "is idle for 20%; without the CPU's side the trace does not show why"
+    sentence = "idles 20%. Without the CPU's side the trace does not show why"
     assert sentence in " ".join(text.split())
     assert "idle, cause unknown" in text
     assert "launched nothing" not in text

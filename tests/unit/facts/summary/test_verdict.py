@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepscope.facts.summary import facts
+from stepscope.facts.summary import verdict as verdict_module
 from stepscope.facts.summary.verdict import verdict
 
 
@@ -35,14 +36,14 @@ def test_the_longest_notable_idle_cause_else_the_device(idle: dict[str, float], 
 
 def test_the_sentence_tells_the_share() -> None:
     found = verdict(100.0, [], [device_of(67.0, {"data": 33.0, "host": 0.0})])
-    assert found.sentence.startswith("The step waits for data: for 33% of it")
+    assert found.sentence.startswith("The step waits for data: the device idles 33% of it")
 
 
 @pytest.mark.parametrize(
     ("computing", "host", "sentence"),
     [
-        (20.0, 70.0, "The step is host-bound: for 70% of it"),
-        (72.0, 18.0, "The device computes or copies for 72% of the step; for 18% it is idle because"),
+        (20.0, 70.0, "The step is host-bound: the device awaits launches for 70% of it"),
+        (72.0, 18.0, "The device computes or copies 72% of the step, awaits launches 18%."),
     ],
 )
 def test_a_step_is_host_bound_if_the_device_waits_for_longer_than_it_computes(
@@ -70,7 +71,7 @@ def test_the_verdict_names_what_costs_most_before_what_loads() -> None:
     found = verdict(100.0, [stage_of("data_loading", 0.17), stage_of("backward", 0.51)], [])
     assert found.bound_by == "cpu"
     assert found.sentence == (
-        "The step is CPU-bound; the longest stage is backward (51%); loading batches takes 17%."
+        "The step is CPU-bound; the longest stage is backward (51%). Loading batches takes 17%."
     )
 
 
@@ -83,7 +84,10 @@ def test_without_a_device_python_that_takes_half_of_the_step_holds_it_up() -> No
     ]
     found = verdict(100.0, stages, [], {"backward": 0.4, "other": 0.3})
     assert (found.bound_by, found.share) == ("host", pytest.approx(0.7))
-    assert found.sentence == ("Python limits the step: for 70% of it no operator runs, mostly in backward.")
+    assert (
+        found.sentence
+        == "Python limits the step: for 70% of it no operator runs. That is mostly in backward."
+    )
     found = verdict(100.0, stages, [], {"other": 0.5})
     assert found.sentence.endswith("mostly outside forward, backward and optimizer.")
     assert verdict(100.0, stages, [], {"other": 0.3}).bound_by == "cpu"
@@ -92,14 +96,14 @@ def test_without_a_device_python_that_takes_half_of_the_step_holds_it_up() -> No
 def test_a_step_that_mostly_does_something_else_says_so() -> None:
     stages = [stage_of("backward", 0.1), stage_of("optimizer", 0.1), stage_of("other", 0.6)]
     found = verdict(100.0, stages, [])
-    assert found.sentence.startswith("Work outside training limits the step: 60%")
+    assert found.sentence.startswith("Work outside training takes 60% of the step.")
 
 
 def test_where_no_update_was_recognized_the_rest_may_train() -> None:
     stages = [stage_of("backward", 0.2), stage_of("other", 0.6)]
     assert verdict(100.0, stages, []).sentence == (
-        "Work outside the forward and backward pass limits the step: "
-        "60% of it is neither data loading, forward nor backward."
+        "Work outside the forward and backward pass takes 60% of the step. "
+        "It is neither data loading, forward nor backward."
     )
     found = verdict(100.0, stages, [], {"other": 0.6})
     assert found.sentence.endswith("mostly outside forward and backward.")
@@ -116,7 +120,7 @@ def test_where_no_update_was_recognized_the_rest_may_train() -> None:
 def test_nothing_is_said_of_training_without_evidence(stage: str, parts: str, outside: str) -> None:
     stages = [stage_of(stage, 0.2), stage_of("other", 0.6)]
     assert verdict(100.0, stages, []).sentence == (
-        f"Work outside the model limits the step: 60% of it is neither {parts}."
+        f"Work outside the model takes 60% of the step. It is neither {parts}."
     )
     assert verdict(100.0, stages, [], {"other": 0.6}).sentence.endswith(f"mostly outside {outside}.")
 
@@ -131,7 +135,7 @@ def test_without_a_device_waiting_for_others_decides_where_it_is_longer_than_loa
     stages = [stage_of("data_loading", 0.15), stage_of("backward", 0.8)]
     found = verdict(100.0, stages, [], {}, 0.3)
     assert (found.bound_by, found.share) == ("communication", 0.3)
-    assert found.sentence.startswith("The step waits for communication: for 30% of it")
+    assert found.sentence.startswith("The step waits for communication: ranks exchange data for 30% of it.")
     assert verdict(100.0, stages, [], {}, 0.12).bound_by == "cpu"
     assert verdict(100.0, stages[1:], [], {}, 0.05).bound_by == "cpu"
 
@@ -140,7 +144,7 @@ def test_a_device_that_mostly_copies_does_not_compute() -> None:
     found = verdict(100.0, [], [device_of(99.0, {"host": 1.0})], copies=0.96)
     assert found.bound_by == "device"
     assert found.sentence == (
-        "The step is bound by copies: the device is busy for 99% of it, and 96% of its work is copying."
+        "The step is bound by copies, 96% of the device's work. The device is busy for 99% of the step."
     )
 
 
@@ -153,9 +157,9 @@ def test_what_waits_for_other_ranks_is_no_block_of_the_loop() -> None:
 @pytest.mark.parametrize(
     ("active", "sentence"),
     [
-        (0.1, "The step waits: the training loop is blocked for about 70% of it"),
+        (0.1, "The step waits: its loop is blocked for about 70% of it"),
         # 30 % are operators, which use a core.
-        (0.4, "The step waits: the training loop is blocked for about 60% of it"),
+        (0.4, "The step waits: its loop is blocked for about 60% of it"),
         (0.7, "Python limits the step: for 70% of it no operator runs"),
         (1.0, "Python limits the step: for 70% of it no operator runs"),
     ],
@@ -163,7 +167,7 @@ def test_what_waits_for_other_ranks_is_no_block_of_the_loop() -> None:
 def test_a_loop_that_uses_no_core_waits_and_runs_no_python(active: float, sentence: str) -> None:
     stages = [stage_of("loss", 0.7), stage_of("backward", 0.3)]
     found = verdict(100.0, stages, [], {"loss": 0.7}, active=active)
-    assert found.sentence == f"{sentence}, mostly in loss."
+    assert found.sentence == f"{sentence}. That is mostly in loss."
 
 
 @pytest.mark.parametrize(
@@ -181,7 +185,7 @@ def test_steps_after_the_recording_may_wait_for_data_that_the_recorded_ones_had(
     stages = [stage_of("data_loading", loads), stage_of("forward", 1 - loads)]
     found = verdict(100.0, stages, [], {"forward": python}, later_data=later)
     assert found.bound_by == bound_by
-    assert ("after the recording" in found.sentence) == (bound_by == "data")
+    assert ("after recording" in found.sentence) == (bound_by == "data")
 
 
 def test_data_that_the_recorded_steps_wait_for_as_well_is_said_of_them() -> None:
@@ -204,4 +208,13 @@ def test_a_loop_that_is_blocked_only_after_the_recording_waits(
     stages = [stage_of("data_loading", loads), stage_of("forward", 1 - loads)]
     found = verdict(100.0, stages, [], {"forward": python}, later_blocked=blocked)
     assert found.bound_by == bound_by
-    assert ("after the recording" in found.sentence) == (bound_by == "host")
+    assert ("after recording" in found.sentence) == (bound_by == "host")
+
+
+@pytest.mark.parametrize("sentence", verdict_module._SENTENCES.values())
+def test_the_first_sentence_has_at_most_twelve_words(sentence: str) -> None:
+    """The others may say more: the page has room for one."""
+    words = {"what": "the forward and backward pass", "stage": "prefill + decode", "parts": "a nor b"}
+    shares = dict.fromkeys(("share", "computing", "copies"), 0.5)
+    first = sentence.format(where="", loads="", **words, **shares).split(". ")[0]
+    assert len(first.split()) <= 12, first

@@ -57,9 +57,11 @@ def test_the_answer_is_that_of_the_command(pane: Pane) -> None:
 
 def test_both_timelines_have_the_same_threads_and_partners(pane: Pane) -> None:
     threads, before, after = pane.timelines([SLOWER], 0, 2000)
-    assert [one.name for one in threads] == ["main", "stream 7"]
+    assert [one.name for one in threads] == ["main", "stream 7", "idle"]
     for drawn, length, begin in ((before, 162, 112), (after, 117, 67)):
         assert drawn.length_us == length
+        idle = [us for us, kind in zip(drawn.duration_us, drawn.kind, strict=True) if kind == "idle"]
+        assert sum(idle) == 22  # until the first kernel begins
         row = drawn.name.index("elementwise_relu")
         assert (drawn.start_us[row], drawn.duration_us[row]) == (begin, 30)
     gemm = after.name.index("volta_sgemm_128x64")

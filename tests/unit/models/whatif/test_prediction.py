@@ -85,7 +85,7 @@ def test_delays_without_a_cause_are_told_and_widen_the_range() -> None:
     answer = predict(graph, [])
     assert answer.replay_error == 0
     assert answer.range == pytest.approx((0.125 * 0.8, 0.125 * 1.2))
-    assert "20.0% of the step are delays without a known cause; they stay" in (answer.assumptions)
+    assert "20.0% of the step is unexplained and kept as is" in (answer.assumptions)
 
 
 def test_without_a_change_the_prediction_is_the_replay() -> None:

@@ -1,4 +1,5 @@
 import type { JSX } from "preact";
+import { titleOf } from "../../base/sentences";
 import type { Store } from "../../state/store";
 import { findingsOf, gainText, showFinding, tryChanges } from "../findings";
 
@@ -20,11 +21,12 @@ export function Headline({ store }: { store: Store }): JSX.Element | null {
 /** What bounds the job or the step stands out; the rest follows as far as there is room. */
 function Verdict(props: { sentence: string; job: string | undefined }): JSX.Element {
   const { sentence, job } = props;
-  const colon = job ? 0 : sentence.indexOf(": ") + 1;
-  const first = job ?? (colon ? sentence.slice(0, colon) : sentence);
-  const rest = job ? ` ${sentence}` : colon ? sentence.slice(colon) : "";
+  const title = titleOf(sentence);
+  const colon = job ? 0 : title.indexOf(": ") + 1;
+  const first = job ? titleOf(job) : title.slice(0, colon || undefined);
+  const rest = job ? ` ${title}` : title.slice(first.length);
   return (
-    <p class="verdict" title={first + rest}>
+    <p class="verdict" title={[job, sentence].filter(Boolean).join(" ")}>
       {first}
       <span class="dim">{rest}</span>
     </p>
@@ -40,7 +42,7 @@ export function FirstFinding({ store }: { store: Store }): JSX.Element | null {
   return (
     <p class={`first-finding severity-${first.severity}`}>
       <span title={first.what}>
-        <span class="severity">{first.severity}</span> {first.what}
+        <span class="severity">{first.severity}</span> {titleOf(first.what)}
       </span>
       {first.gain_ms > 0 && (
         <b class="gain" title={`could save ${gainText(value, first)}`}>

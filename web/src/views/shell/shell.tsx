@@ -92,7 +92,7 @@ function WithoutSteps({ store, value }: { store: Store; value: Overview }): JSX.
               </>
             ) : (
               <>
-                Memory alone, without steps: <code>stepscope run --memory</code> records both.
+                This file has memory alone; <code>stepscope run --memory</code> records steps too.
               </>
             )}
           </p>

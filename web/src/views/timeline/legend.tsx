@@ -28,7 +28,7 @@ export function Legend({ levels, about }: { levels: Level[]; about: Axis | null 
       </span>
       <span class="legend-entry">
         <span class="heat-ramp" aria-hidden="true" />
-        the stronger, the larger its share of the level
+        stronger = larger share of the level
       </span>
       {idle && (
         <span class="legend-entry">

@@ -58,12 +58,11 @@ function sentence(answer: Prediction): string {
 
 function Numbers({ answer }: { answer: Prediction }): JSX.Element {
   const error = answer.replay_error;
-  const sign = error < 0 ? "−" : "+";
   const rows: [string, string, string][] = [
     ["measured", milliseconds(answer.measured_step_ms), "Until the next step begins"],
     [
       "replayed",
-      `${milliseconds(answer.replayed_step_ms)} (${error ? sign : ""}${percent(Math.abs(error))})`,
+      `${milliseconds(answer.replayed_step_ms)} (${percent(Math.abs(error))} off)`,
       "The same steps simulated without a change, and the error against the measurement",
     ],
   ];

@@ -68,7 +68,8 @@ class TrackSlices:
         counts = [depth.count(start, end) for depth in self._depths]
         exact = sum(counts) <= EXACT_SLICES
         shown = [(depth.within if exact else depth.long)(start, end) for depth in self._depths]
-        binned = [_no_bins() if exact else depth.bins(start, end) for depth in self._depths]
+        none = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
+        binned = [none if exact else depth.bins(start, end) for depth in self._depths]
         bins, rows, cover = (np.concatenate(part) for part in zip(*binned, strict=True))
         return SortedSlices(
             exact,
@@ -136,11 +137,6 @@ class _Depth:
         of = np.searchsorted(self._start, edges[found + 1]) - 1
         share = covered[found] / np.maximum(edges[found + 1] - edges[found], 1)
         return found, self._rows[of], share
-
-
-def _no_bins() -> tuple[Ids, Ids, Floats]:
-    none = np.zeros(0, np.int64)
-    return none, none, np.zeros(0)
 
 
 @dataclass(frozen=True)
