@@ -92,7 +92,7 @@ class Bill(msgspec.Struct, frozen=True):
 def bill_of(run: WatchedRun) -> Bill:
     """What a run lost time to; also of one that has just begun."""
     slow, usual_ms = slow_steps(run)
-    run_s = 1e-9 * (run.updated_unix_ns - run.facts.created_unix_ns)
+    run_s = 1e-9 * max(run.updated_unix_ns - run.facts.created_unix_ns, 1)
     tenths = [part for part in np.array_split(run.steps, 10) if len(part)]
     return Bill(
         run.facts,

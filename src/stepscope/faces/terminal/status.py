@@ -11,7 +11,7 @@ import click
 
 from stepscope.base.watch_format import SUFFIX, is_watched_run
 from stepscope.errors import StepscopeError
-from stepscope.faces.terminal.output import echo_json
+from stepscope.faces.terminal.output import echo_json, printable
 from stepscope.record.watch.requests import watch_file_of, watched_runs
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ def show_watched(files: Sequence[Path], as_json: bool) -> None:
         more = f"{slow.lost_ms:.3g} ms a step more than the median rank"
         click.echo(f"rank {slow.rank} is the last in steps {slow.first:,} to {slow.last:,}: {more}")
     for bill in bills:
-        click.echo(f"{f'rank {bill.facts.rank}: ' if len(bills) > 1 else ''}" + "\n".join(_bill_lines(bill)))
+        text = printable("\n".join(line.replace("\n", " ") for line in _bill_lines(bill)))
+        click.echo(f"{f'rank {bill.facts.rank}: ' if len(bills) > 1 else ''}{text}")
 
 
 def _bill_lines(bill: Bill) -> Iterator[str]:
