@@ -22,8 +22,8 @@ from stepscope.read.memory_snapshot.history import (
 from stepscope.read.memory_snapshot.safe_pickle import load
 from stepscope.read.shared import WarningLog
 from stepscope.read.unsupported import PICKLE
-from stepscope.trace.sets import distinct
 from stepscope.trace.memory_schema import ALLOCATIONS, BLOCKS, MEMORY_EVENTS, SEGMENTS, STACKS
+from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace, clock_of, with_times
 

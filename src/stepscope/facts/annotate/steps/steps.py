@@ -41,7 +41,7 @@ from stepscope.trace.trace import Trace
 # What counts as steps. The shares are judged, not measured; docs/design/annotation.md, "Steps".
 _REGULAR = 0.9  # of the top-level events recur: a loop also prints, evaluates or saves
 _LEAST_EVENTS = 8  # top-level events, of which fewer show no pattern
-_MOST_STEPS = 20_000  # each takes 0.2 ms; recordings have a few, and `watch` is for the whole run
+_MOST_STEPS = 10_000  # each takes 0.2 ms; recordings have a few, and `watch` is for the whole run
 _CUT_OFF = 0.02  # of the median length: shorter ranges are cut off by the end of the recording
 _NOTABLE = 0.1  # of the compiled work: as much outside of all steps is worth a warning
 _LITTLE = 0.25  # steps that hold less of the work do not stand for the trace
