@@ -15,7 +15,8 @@ from stepscope.errors import IngestError
 Result = TypeVar("Result")
 File = TypeVar("File", bound=Hashable)
 Item = TypeVar("Item")
-_MIN_BYTES = 32 << 20  # with less, starting processes and sending traces back costs more
+_BYTES = 16 << 20  # of files for each process: with less, starting it and sending traces back costs more
+_FILE_BYTES = 1 << 16  # that take as long to read as the tables of any file take to make, 8 ms
 _BATCHES = 16  # of items per thread: handing over one item costs 0.1 ms, and batches differ in work
 _MIN_ROWS = 1 << 16  # with fewer, starting threads costs more
 
@@ -129,8 +130,9 @@ def _pool(sizes: Mapping[File, int], given: Executor | None) -> Iterator[Executo
 
 def _processes(sizes: Mapping[File, int]) -> Executor | None:
     """A pool of processes if there are cores for them and enough to read, else None."""
-    count = min(len(sizes), os.cpu_count() or 1)
-    if count < 2 or sum(sizes.values()) < _MIN_BYTES:
+    work = sum(sizes.values()) + _FILE_BYTES * len(sizes)
+    count = min(len(sizes), usable_cores(), work // _BYTES)
+    if count < 2:
         return None
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context

@@ -35,6 +35,8 @@ FILE_BYTES = SAMPLES_AT[1] + SAMPLES_BYTES
 def is_watched_run(path: str | Path) -> bool:
     """Whether a file is one of a watched run."""
     try:
+        if not Path(path).is_file():  # opening a pipe would wait for who writes to it
+            return False
         with Path(path).open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:

@@ -96,7 +96,7 @@ class Bill(msgspec.Struct, frozen=True):
 def bill_of(run: WatchedRun) -> Bill:
     """What a run lost time to; also of one that has just begun."""
     slow, usual_ms = slow_steps(run)
-    run_s = 1e-9 * (run.updated_unix_ns - run.facts.created_unix_ns)
+    run_s = 1e-9 * max(run.updated_unix_ns - run.facts.created_unix_ns, 1)
     tenths = [part for part in np.array_split(run.steps, 10) if len(part)]
     return Bill(
         run.facts,
@@ -107,6 +107,30 @@ def bill_of(run: WatchedRun) -> Bill:
         _losses(run, run_s),
         slow,
     )
+
+
+class LastMinute(msgspec.Struct, frozen=True):
+    """The steps of the last minute until the last one that ended."""
+
+    step: int  # the last
+    since_s: float  # it ended
+    steps: int
+    mean_ms: float
+    most_ms: float
+    shares: dict[str, float]  # of their time, by cause; causes may overlap
+
+
+def last_minute(run: WatchedRun, now_unix_ns: int) -> LastMinute | None:
+    """What a run does now; None before the end of its first step."""
+    ends = run.steps["begin_ns"] + run.steps["wall_ns"]
+    if not len(ends):
+        return None
+    latest = run.steps[ends > ends[-1] - 60_000_000_000]  # ns
+    wall = 1e-6 * latest["wall_ns"]
+    since_s = 1e-9 * (now_unix_ns - run.facts.begun_unix_ns - int(ends[-1]))
+    shares = {cause: float(latest[field].sum() / wall.sum()) for field, cause in CAUSES.items()}
+    step, most_ms = int(latest["step"][-1]), float(wall.max())
+    return LastMinute(step, since_s, len(latest), float(wall.mean()), most_ms, shares)
 
 
 def own_ms(steps: Array) -> Floats:

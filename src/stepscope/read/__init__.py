@@ -70,7 +70,7 @@ def read(path: Path, progress: Progress = lambda size: None) -> Trace:
 
 
 def _read_file(path: Path, progress: Progress) -> Trace:
-    with path.open("rb") as file:
+    with _opened(path) as file:
         reader, compressed = _reader(file)
         check_holes(file)
         trace = reader.read(file, compressed, progress)
@@ -81,7 +81,7 @@ def _read_file(path: Path, progress: Progress) -> Trace:
 def is_trace(path: Path) -> bool:
     """Whether a file's first bytes look like a supported format."""
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             return bool(_reader(file))
     except (IngestError, OSError):
         return False
@@ -97,10 +97,15 @@ def _readers_of_others() -> tuple[Reader, ...]:
     return tuple(plugins("readers", Reader))
 
 
+def _opened(path: Path) -> BinaryIO:
+    """An open file; opening a pipe would wait for who writes to it."""
+    if path.is_fifo():
+        raise IngestError("a pipe cannot be read as a trace; save its output to a file first")
+    return path.open("rb")
+
+
 def _reader(file: BinaryIO) -> tuple[Reader, bool]:
     """The reader for an open file, and whether it is compressed; the file is left at its start."""
-    if not file.seekable():
-        raise IngestError("a pipe cannot be read as a trace; save its output to a file first")
     head = file.read(_HEAD_BYTES)
     file.seek(0)
     unpacked = decompressed_head(head, _HEAD_BYTES)

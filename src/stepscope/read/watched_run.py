@@ -78,7 +78,8 @@ def read_watched_run(path: str | Path) -> WatchedRun:
         stepscope.errors.IngestError: cannot read missing.watch: No such file or directory
     """
     try:
-        data = Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            data = file.read(layout.FILE_BYTES)  # a file made to do harm may be longer
     except OSError as error:
         raise IngestError(f"cannot read {path}: {error.strerror}") from None
     if not data.startswith(layout.MAGIC):
@@ -92,8 +93,16 @@ def read_watched_run(path: str | Path) -> WatchedRun:
     numbers = np.arange(max(count - layout.KEPT_STEPS, 0), max(count, 0))
     rows = np.frombuffer(data, _ROW, layout.KEPT_STEPS, layout.STEPS_AT)[numbers % layout.KEPT_STEPS]
     rows = rows[(rows["step"] == numbers) & (rows["wall_ns"] > 0)]  # others were being written
-    totals = np.frombuffer(data, _ROW, 1, layout.TOTALS_AT)[0]
-    return WatchedRun(facts, updated, totals, rows, *_samples(data, path))
+    totals = _plausible(np.frombuffer(data, _ROW, 1, layout.TOTALS_AT))
+    return WatchedRun(facts, updated, totals[0], _plausible(rows), *_samples(data, path))
+
+
+def _plausible(rows: Array) -> Array:
+    """The rows with 0 for times that no run has: a file may be damaged."""
+    rows = rows.copy()
+    for name in layout.TIMES:
+        rows[name][~((rows[name] >= 0) & (rows[name] < np.inf))] = 0
+    return rows
 
 
 def _samples(data: bytes, path: str | Path) -> tuple[Array, list[SampledLine]]:

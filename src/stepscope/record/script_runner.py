@@ -1,5 +1,6 @@
 """Run a script or module in this process as `python` would."""
 
+import builtins
 import importlib.machinery
 import io
 import pkgutil
@@ -64,8 +65,11 @@ class Program:
             run = self._prepare_application()
         else:
             run = self._prepare_script()
+        main = sys.modules["__main__"].__dict__
         try:
             run()
+            if not self.is_module and not self._is_application:
+                main.pop("__file__", None), main.pop("__cached__", None)  # as Python does, before atexit
         finally:
             _stop_profiling()
             _stop_tracing()
@@ -117,7 +121,7 @@ _stop_profiling, _stop_tracing = partial(sys.setprofile, None), partial(sys.sett
 def _replace_main(path: str | None, loader: object) -> ModuleType:
     """A fresh `__main__`, which stays: threads, atexit and pickle may look it up."""
     main = ModuleType("__main__")
-    main.__dict__.update(__builtins__=__builtins__, __loader__=loader)
+    main.__dict__.update(__builtins__=builtins, __loader__=loader)
     if path is not None:
         main.__dict__.update(__file__=path, __cached__=None)
     if sys.version_info < (3, 14):

@@ -124,13 +124,17 @@ def _limit(limits: QueryLimits) -> None:
         return
     import resource
 
-    seconds = int(limits.seconds) + _START_S
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    def lower(kind: int, most: int) -> None:
+        hard = resource.getrlimit(kind)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (most, hard))
+
+    lower(resource.RLIMIT_CPU, int(limits.seconds) + _START_S)
+    lower(resource.RLIMIT_CORE, 0)
     if sys.platform == "linux":  # macOS enforces no such limit
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         size = pages * resource.getpagesize() + (limits.megabytes << 20) + _OVERHEAD_BYTES
-        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+        lower(resource.RLIMIT_AS, size)
 
 
 if __name__ == "__main__":

@@ -5,17 +5,20 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import pickle
 import random
 import resource
 import sqlite3
 import struct
 import zipfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from stepscope.base.watch_format import is_watched_run
 from stepscope.errors import IngestError
 from stepscope.read import read
 from stepscope.read.chrome import compiled_decoder
@@ -79,6 +82,43 @@ def test_a_snapshot_made_to_do_harm_is_refused(name: str, tmp_path: Path) -> Non
     path = tmp_path / "snapshot.pickle"
     path.write_bytes(HEAD + PICKLES[name] + b"u.")
     assert outcome(path)
+
+
+@pytest.mark.parametrize("devices", [range(300), [1 << 31]])
+def test_a_snapshot_of_devices_that_nothing_has_is_refused(devices: Sequence[int], tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.pickle"
+    segments = [{"device": device, "address": 0, "total_size": 1, "blocks": []} for device in devices]
+    path.write_bytes(pickle.dumps({"segments": segments, "device_traces": []}, protocol=4))
+    assert "devices" in outcome(path)
+
+
+def test_histories_of_thousands_of_devices_are_refused(tmp_path: Path) -> None:
+    event = {"action": "alloc", "addr": 512, "size": 512, "stream": 0, "frames": []}
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [[event.copy()] for _ in range(3000)]}))
+    assert "3,000 devices" in outcome(path)
+
+
+def test_a_profile_of_thousands_of_planes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.xplane.pb"
+    path.write_bytes(b"\n\x0b\x12\x09/host:CPU" + b"\n\0" * 20_000)
+    assert "planes" in outcome(path)
+
+
+def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path: Path) -> None:
+    path = tmp_path / "a.watch"
+    os.mkfifo(path)
+    assert "a pipe cannot be read" in outcome(path)
+    assert not is_watched_run(path)
+
+
+@pytest.mark.parametrize("megabytes", [20, pytest.param(60, marks=pytest.mark.full)])
+def test_a_name_of_megabytes_is_cut(megabytes: int, tmp_path: Path) -> None:
+    event = {"ph": "X", "name": "n" * (megabytes << 20), "pid": 1, "tid": 1, "ts": 1, "dur": 1}
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps([event]))
+    (name,) = read(path).events.text("name")
+    assert name == "n" * (1 << 16)
 
 
 def test_a_name_of_megabytes_in_many_frames_is_cut(tmp_path: Path) -> None:

@@ -134,10 +134,11 @@ def test_damage_is_one_clear_line(data: bytes, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_many_objects_in_few_bytes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stepscope.read.memory_snapshot.safe_pickle._MOST_CONTAINERS", 1000)
+@pytest.mark.parametrize("objects", [b"(" + b"]" * 2000 + b"t.", b"N" + b"\x94" * 2000 + b"."])
+def test_many_objects_in_few_bytes_are_refused(objects: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepscope.read.memory_snapshot.safe_pickle._MOST_VALUES", 1000)
     with pytest.raises(IngestError, match="more than 1,000 lists and dicts"):
-        load(b"\x80\x04" + b"(" + b"]" * 2000 + b"t.")
+        load(b"\x80\x04" + objects)
 
 
 def test_deep_nesting_needs_no_deep_stack() -> None:

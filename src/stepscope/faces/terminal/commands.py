@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from stepscope.base.plugins import named_plugin, plugin_names
-from stepscope.errors import StepscopeError
+from stepscope.errors import StepscopeError, one_line
 from stepscope.faces.terminal.output import SIMILAR
 from stepscope.version import __version__
 
@@ -244,11 +244,14 @@ def _section(path: Path, command: str) -> dict[str, Any] | None:
         content: dict[str, Any] = tomllib.loads(text)
     except ImportError:
         raise StepscopeError(f"{path}: options of a project need Python 3.11") from None
-    except ValueError as error:
-        raise StepscopeError(f"{path} is not TOML: {error}") from None
-    own = content if path.name == "stepscope.toml" else content.get("tool", {}).get("stepscope", {})
-    section = own.get(command, {})
-    return section if isinstance(section, dict) else {}
+    except (ValueError, RecursionError) as error:
+        raise StepscopeError(f"{path} is not TOML: {one_line(error)}") from None
+    keys = [command] if path.name == "stepscope.toml" else ["tool", "stepscope", command]
+    for key in keys:
+        content = content.get(key, {})
+        if not isinstance(content, dict):
+            return {}
+    return content
 
 
 def _checked(options: dict[str, Any], command: click.Command, path: Path) -> dict[str, Any]:

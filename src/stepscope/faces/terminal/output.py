@@ -23,6 +23,7 @@ from stepscope.errors import ServeError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.segment import Segment
 
 
 FILE_WIDTH = 120  # columns
@@ -31,15 +32,34 @@ SIMILAR = "stepscope-similar"  # names the handler of errors of an output's enco
 _SIMILAR = dict(zip("…›◀↩▶▼·µ×–—→←━─│•█▉▊▋▌▍▎▏", "~><^>v.ux--><--|*#####:::", strict=True))
 Clock = Callable[[], float]
 _PATIENCE_S = 1.0  # before a bar appears
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
 def terminal() -> Console:
-    """A console as wide as the terminal; in a pipe or a file 120 columns, or `$COLUMNS`."""
+    """A console as wide as the terminal; in a pipe or a file 120 columns, or `$COLUMNS`.
+
+    It leaves control characters out: a name in a file must not steer the terminal.
+    """
     from rich.console import Console
 
+    class Printable(Console):
+        def render(self, *args: Any, **kwargs: Any) -> Iterator[Segment]:
+            for segment in super().render(*args, **kwargs):
+                yield segment if segment.control else segment._replace(text=printable(segment.text))
+
     wide = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console() if wide else Console(width=FILE_WIDTH)
+    return Printable() if wide else Printable(width=FILE_WIDTH)
+
+
+def printable(text: str) -> str:
+    """The text without control characters but tabs and ends of lines.
+
+    Example:
+        >>> printable("mm\\x1b[2J\\n")
+        'mm[2J\\n'
+    """
+    return _CONTROLS.sub("", text)
 
 
 def _similar(error: UnicodeError) -> tuple[str, int]:

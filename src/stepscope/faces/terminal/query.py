@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepscope.errors import QueryError
-from stepscope.faces.terminal.output import finite
+from stepscope.faces.terminal.output import finite, printable
 from stepscope.faces.terminal.source import InputFile, takes_file
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _rows(result: pa.Table) -> Iterator[tuple[Any, ...]]:
 def _cell(value: Any) -> str:
     if value is None:
         return _NULL
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    text = f"{value:.6g}" if isinstance(value, float) else printable(str(value))
     return text if len(text) <= _WIDEST_CELL else text[: _WIDEST_CELL - 1] + "…"
 
 

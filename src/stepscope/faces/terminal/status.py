@@ -12,11 +12,11 @@ import click
 
 from stepscope.base.watch_format import SUFFIX, is_watched_run
 from stepscope.errors import StepscopeError
-from stepscope.faces.terminal.output import echo_json
+from stepscope.faces.terminal.output import echo_json, printable
 from stepscope.record.watch.requests import MOST_STEPS, ask_to_record, recorded, watch_file_of, watched_runs
 
 if TYPE_CHECKING:
-    from stepscope.facts.watched import Bill
+    from stepscope.facts.watched import Bill, LastMinute
 
 _MOST = 8  # rows of each part of a bill
 _LEAST = 0.0005  # of the run, which 0.1 % shows
@@ -24,13 +24,21 @@ _LEAST = 0.0005  # of the run, which 0.1 % shows
 
 @click.command()
 @click.argument("pids", metavar="[PID]...", nargs=-1, type=click.IntRange(1))
-def status(pids: Sequence[int]) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def status(pids: Sequence[int], as_json: bool) -> None:
     """Show the last minute of watched runs; without PID, of all of yours on this machine."""
+    from stepscope.facts.watched import last_minute
+    from stepscope.read.watched_run import read_watched_run
+
     files = {pid: watch_file_of(pid) for pid in pids} or watched_runs()
     if not files:
         raise StepscopeError("no watched run on this machine; start one with: stepscope watch SCRIPT")
+    minutes = {pid: last_minute(read_watched_run(file), time.time_ns()) for pid, file in files.items()}
+    if as_json:
+        echo_json([{"pid": pid, "file": str(files[pid]), "last_minute": minutes[pid]} for pid in files])
+        return
     for pid, file in files.items():
-        click.echo(f"{pid}: {_line(file)}; {file}")
+        click.echo(f"{pid}: {_line(minutes[pid])}; {file}")
 
 
 @click.command()
@@ -48,24 +56,14 @@ def record(pids: Sequence[int], steps: int) -> None:
         click.echo(f"{pid}: {answer['message']}; next: stepscope report {answer['file']}")
 
 
-def _line(file: Path) -> str:
-    from stepscope.facts.watched import CAUSES
-    from stepscope.read.watched_run import read_watched_run
-
-    run = read_watched_run(file)
-    ends = run.steps["begin_ns"] + run.steps["wall_ns"]
-    if not len(ends):
+def _line(minute: LastMinute | None) -> str:
+    if minute is None:
         return "no step yet"
-    latest = run.steps[ends > ends[-1] - 60_000_000_000]  # ns
-    wall = 1e-6 * latest["wall_ns"]
-    shares = {cause: float(latest[field].sum() / wall.sum()) for field, cause in CAUSES.items()}
-    named = "".join(
-        f", {share:.0%} {cause}" for cause, share in shares.items() if share >= 0.01
-    )  # of a minute
-    since_s = 1e-9 * (time.time_ns() - run.facts.begun_unix_ns - int(ends[-1]))
+    shares = minute.shares.items()
+    named = "".join(f", {share:.0%} {cause}" for cause, share in shares if share >= 0.01)  # of the minute
     return (
-        f"step {int(latest['step'][-1]):,} ended {since_s:.3g} s ago; the last {len(latest):,} steps "
-        f"took {wall.mean():.4g} ms, at most {wall.max():.4g} ms{named}"
+        f"step {minute.step:,} ended {minute.since_s:.3g} s ago; the last {minute.steps:,} steps "
+        f"took {minute.mean_ms:.4g} ms, at most {minute.most_ms:.4g} ms{named}"
     )
 
 
@@ -91,7 +89,8 @@ def show_watched(files: Sequence[Path], as_json: bool) -> None:
         more = f"{slow.lost_ms:.3g} ms a step more than the median rank"
         click.echo(f"rank {slow.rank} is the last in steps {slow.first:,} to {slow.last:,}: {more}")
     for bill in bills:
-        click.echo(f"{f'rank {bill.facts.rank}: ' if len(bills) > 1 else ''}" + "\n".join(_bill_lines(bill)))
+        text = printable("\n".join(line.replace("\n", " ") for line in _bill_lines(bill)))
+        click.echo(f"{f'rank {bill.facts.rank}: ' if len(bills) > 1 else ''}{text}")
 
 
 def _bill_lines(bill: Bill) -> Iterator[str]:

@@ -30,6 +30,7 @@ from stepscope.trace.trace import Trace
 
 _FRAMEWORKS = ("jax", "xla")
 _UNKNOWN = float("nan")
+_DEEPEST = 200  # operators around an operator; a dozen are usual, and each level takes its time
 NO_ORIGIN, XLA, SHAPES = range(3)
 
 
@@ -170,20 +171,21 @@ class Operators:
     def known_around(self, rows: IntArray) -> IntArray:
         """The innermost operator with known work around each event, itself included; or -1."""
         parent, found = self._events["parent"], self._around[rows]
-        while True:
+        for _ in range(_DEEPEST):
             self._evaluate(found[found >= 0])
             lost = (found >= 0) & np.isnan(self.flops[found]) & np.isnan(self.bytes[found])
             if not lost.any():
                 return found
             above = parent[found[lost]]
             found[lost] = np.where(above >= 0, self._around[above], -1)
+        return np.where(lost, -1, found)
 
     def around_products(self, rows: IntArray) -> IntArray:
         """The events around the products among `rows`, whose work those products do."""
         parent, found = self._events["parent"], [np.empty(0, np.int32)]
         products = rows[self._names.where(multiplies)[rows] & (self.flops[rows] > 0)]
         around = distinct(parent[products])
-        while len(around := around[around >= 0]):
+        while len(around := around[around >= 0]) and len(found) < _DEEPEST:
             found.append(around)
             around = distinct(parent[around])
         return distinct(np.concatenate(found))

@@ -181,13 +181,12 @@ def _cached_sketch(above: str, tables: Path | None, file: RankFile) -> Sketch:
 
 
 def _sketch_file(above: str, tables: Path | None, file: RankFile) -> Sketch:
-    from stepscope.facts.annotate.steps.step_table import ranks_with_steps
     from stepscope.facts.load import open_file
     from stepscope.read.rank_folder import rank_of
 
     with file.on_disk() as path:
         trace = open_file(path, None, cache=False)
-        if not ranks_with_steps(trace):
+        if not len(trace["steps"]):
             raise IngestError(f"{path}: holds no recorded step")
         known = rank_of(path, trace.metadata)
         rank = UNKNOWN_RANK if known is None else known

@@ -24,6 +24,7 @@ _ABSENT = {
     "thread_duration_us": math.nan,
     **msgspec.structs.asdict(DEFAULTS),
 }
+_LONGEST_NAME = 1 << 16  # letters; each is searched by dozens of patterns
 _MOST_CODE = 2**31  # ids below it are codes themselves
 
 
@@ -48,7 +49,7 @@ class RecordColumns:
         for label in chunk.labels:
             self._label(label)
         if len(chunk.source):
-            names = self.names.codes(chunk.names, len(chunk.names))
+            names = self.names.codes((name[:_LONGEST_NAME] for name in chunk.names), len(chunk.names))
             columns = {
                 "phase": phase[chunk.place],
                 "track": track[chunk.place],

@@ -23,6 +23,7 @@ from stepscope.read.memory_snapshot.safe_pickle import load
 from stepscope.read.shared import WarningLog
 from stepscope.read.unsupported import PICKLE
 from stepscope.trace.memory_schema import ALLOCATIONS, BLOCKS, MEMORY_EVENTS, SEGMENTS, STACKS
+from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace, clock_of, with_times
 
@@ -30,6 +31,7 @@ _KEYS = ("segments", "device_traces")
 _MICROSECOND = 1000  # ns
 # A list that a file repeats by reference takes two bytes of it; rows that are written out take 40.
 _ROW_BYTES, _FEW_ROWS = 8, 1 << 12
+_MOST_DEVICES = 256  # of one process: NVL72 has 72; each takes time of its own
 _MOST_SETTINGS = 100  # of the allocator; PyTorch 2.9 has 14
 _TABLES = ("segments", "blocks", "allocations", "memory_events", "stacks")
 
@@ -72,7 +74,13 @@ def _snapshot(data: Any) -> Trace:
     most_rows = _FEW_ROWS + len(data) // _ROW_BYTES
     segments, blocks = segment_columns(snapshot.get("segments") or (), stacks, most_rows)
     events = history.columns(snapshot.get("device_traces"), most_rows)
+    _check_devices({*segments["device"], *distinct(events["device"]).tolist()})
     return _trace(snapshot, stacks, history, events, segments, blocks)
+
+
+def _check_devices(numbers: set[int]) -> None:
+    if len(numbers) > _MOST_DEVICES or max(numbers, default=0) >> 31:
+        raise IngestError(f"the snapshot names {len(numbers):,} devices up to {max(numbers)}; it is damaged")
 
 
 def _trace(

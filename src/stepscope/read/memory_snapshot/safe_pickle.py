@@ -51,7 +51,7 @@ class Memo(dict[int, Any]):
 # What a snapshot from anyone may take; what compiled code reads at once counts for neither of the
 # first two, and holds the millions of events of a large one.
 _MOST_STEPS = 20_000_000  # opcodes; 8 s
-_MOST_CONTAINERS = 4_000_000  # lists, tuples and dicts; 100 bytes each
+_MOST_VALUES = 4_000_000  # lists, tuples and dicts, and what the memo holds; 140 bytes each
 _MOST_AT_ONCE = 40_000_000  # events that are read at once; 4 bytes each
 _LONGEST_STACK = 1 << 17  # values, or marks, that wait for their list; picklers write 1,000 at a time
 _LONGEST_TEXT = 16 << 20  # bytes
@@ -83,13 +83,10 @@ _EXACT = (  # the opcodes that the standard library's unpickler runs
     "TUPLE1",
     "TUPLE2",
     "TUPLE3",
-    "BINPUT",
-    "LONG_BINPUT",
-    "MEMOIZE",
     "BINGET",
     "LONG_BINGET",
 )
-_COUNTED = ("EMPTY_TUPLE", "TUPLE", "EMPTY_LIST")
+_COUNTED = ("EMPTY_TUPLE", "TUPLE", "EMPTY_LIST", "BINPUT", "LONG_BINPUT", "MEMOIZE")
 
 
 def load(data: Any, sink: Sink = lambda target, items: False, at_once: Items | None = None) -> Any:
@@ -128,7 +125,7 @@ class _PlainUnpickler(_Unpickler):  # type: ignore[misc]
     def __init__(self, data: Any, sink: Sink, at_once: Items | None) -> None:
         super().__init__(io.BytesIO(), encoding="latin-1")
         self.data, self.sink, self.at_once = data, sink, at_once
-        self.at = self.containers = self.at_once_count = 0
+        self.at = self.values = self.at_once_count = 0
         self.memo = Memo()
         self.stack: list[Any] = []
         self.metastack: list[list[Any]] = []
@@ -167,7 +164,7 @@ class _PlainUnpickler(_Unpickler):  # type: ignore[misc]
             if self.read(1) != pickle.EMPTY_DICT:
                 self.at -= 1
                 return
-        self.count(1)
+        self.count()
         self.append({})
 
     def _read_at_once(self, at_once: Items) -> None:
@@ -208,11 +205,11 @@ class _PlainUnpickler(_Unpickler):  # type: ignore[misc]
                 raise TypeError("a key is a large number")
         self.stack[-1].update(zip(keys, values, strict=True))
 
-    def count(self, containers: int) -> None:
-        """Count lists, tuples and dicts, which take more memory than bytes of the file."""
-        self.containers += containers
-        if self.containers > _MOST_CONTAINERS:
-            raise _too_large(f"holds more than {_MOST_CONTAINERS:,} lists and dicts")
+    def count(self) -> None:
+        """Count what takes more memory than bytes of the file."""
+        self.values += 1
+        if self.values > _MOST_VALUES:
+            raise _too_large(f"holds more than {_MOST_VALUES:,} lists and dicts")
 
 
 def _too_large(what: str) -> IngestError:
@@ -223,7 +220,7 @@ def _too_large(what: str) -> IngestError:
 
 def _counted(run: Callable[[Any], None]) -> Callable[[Any], None]:
     def counted(self: _PlainUnpickler) -> None:
-        self.count(1)
+        self.count()
         run(self)
 
     return counted

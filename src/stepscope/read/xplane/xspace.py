@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.base.arrays import Integers
+from stepscope.errors import IngestError
 from stepscope.read.shared import WarningLog
 from stepscope.read.xplane import protobuf
 from stepscope.read.xplane.protobuf import (
@@ -29,6 +30,7 @@ from stepscope.read.xplane.protobuf import (
 )
 
 _LONGEST_TEXT = 1 << 20  # bytes
+_MOST_PLANES = 10_000  # a few for each device of a host; each costs 0.1 ms
 _LONGEST_SHIFT = 63  # bits: a damaged varint may be of any length
 _OPERATION_TYPE = re.compile(r"^[A-Z_]\w*$")
 # The first plane, with or without an id, and the start of its name, since Perfetto's traces begin
@@ -165,6 +167,8 @@ def read_space(source: XSpaceFile) -> tuple[list[Plane], dict[str, list[str]]]:
     for item in source.fields(Span(0, len(source.data))):
         if item.kind == BYTES and item.number == 1:
             planes.append(_plane(source, Span(item.value, item.end)))
+            if len(planes) > _MOST_PLANES:
+                raise IngestError(f"the profile has more than {_MOST_PLANES:,} planes; it is damaged")
         elif item.kind == BYTES and item.number in keys:
             texts[keys[item.number]].append(source.text(item.value, item.end))
     return planes, texts

@@ -24,7 +24,7 @@ from stepscope.record.patch import AfterImport, replace, undo
 from stepscope.record.run_shares.activity_log import Activity, ActivityLog
 from stepscope.record.step_detector import StepDetector
 from stepscope.record.unreplaced import os, time
-from stepscope.record.watch.watch_file import Vector
+from stepscope.record.watch.watch_file import Vector, moved
 
 # In ns since the run began, of the thread that trains: collectives that Python waits for, garbage
 # collection, compilation, CPU time, and how long it could run but others had the cores.
@@ -49,7 +49,8 @@ class StepClocks:
         self._thread = threading.get_ident()
         self._queue: int | None = None
         with suppress(OSError):
-            self._queue = os.open(f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY)
+            path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
+            self._queue = moved(os.open(path, os.O_RDONLY))
         gc.callbacks.append(self._collected)
         self._restore: list[Callable[[], object]] = [self._leave]
 

@@ -10,6 +10,7 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ Vector = tuple[Any, ...]  # fields as in `watch_format.FIELDS`
 _ROW = struct.Struct(layout.ROW)
 _TEXT = struct.Struct(layout.TEXT)
 _SAMPLE = struct.Struct(layout.SAMPLE)
+_FIRST_DESCRIPTOR = 500  # below the usual limit of 1,024
 
 
 class WatchFile:
@@ -34,7 +36,7 @@ class WatchFile:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)  # who reads the earlier file goes on reading that
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+            self._file = moved(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644))
             os.truncate(self._file, layout.FILE_BYTES)
             os.pwrite(self._file, layout.MAGIC, 0)
         except OSError as error:
@@ -108,6 +110,17 @@ class WatchFile:
             self.failure = f"{self.path} is gone: {error.strerror}"
         if not self.failure:
             os.close(self._file)
+
+
+def moved(descriptor: int) -> int:
+    """The same file under a high number: programs count on the next low one."""
+    with suppress(ImportError, OSError):  # Windows; a low limit of open files
+        import fcntl
+
+        high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
+        os.close(descriptor)
+        return high
+    return descriptor
 
 
 def _identity(status: Any) -> tuple[int, int]:

@@ -32,6 +32,8 @@ def run() -> None:
         ("pyproject.toml", "no TOML at all, and no section of ours", {}),
         ("stepscope.toml", "[report]\nsteps = 5", {}),
         ("stepscope.toml", "run = 5", {}),
+        ("pyproject.toml", "[tool]\nstepscope = 5 # tool.stepscope", {}),
+        ("pyproject.toml", "tool = [1] # tool.stepscope", {}),
     ],
 )
 def test_options(tmp_path: Path, file: str, text: str, options: dict[str, object]) -> None:
@@ -44,6 +46,8 @@ def test_options(tmp_path: Path, file: str, text: str, options: dict[str, object
     ("text", "message"),
     [
         ("[run", "is not TOML: "),
+        ("[run]\nsteps = " + "[" * 100_000, "is not TOML: "),
+        ("[run]\nsteps = " + "9" * 5000, "is not TOML: "),
         ("[run]\nstepz = 5", "stepscope run has no option --stepz"),
         ("[run]\noutput = 'a'", "--output can be set on the command line only"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+from rich.text import Text
 
 from stepscope.faces.terminal.output import FILE_WIDTH, terminal
 
@@ -18,3 +19,9 @@ def test_in_a_pipe_or_a_file_there_is_room_for_every_column(monkeypatch: pytest.
 def test_the_environment_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "72")
     assert terminal().width == 72
+
+
+def test_a_name_of_a_file_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    console = terminal()
+    console.print(Text("\x1b]0;title\x07aten::mm\x9b2J\u0430\n"), "\x1b[31mred")
+    assert capsys.readouterr().out == "]0;titleaten::mm2J\u0430\n [31mred\n"

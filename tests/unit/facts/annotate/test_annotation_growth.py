@@ -5,10 +5,12 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from stepscope.facts.annotate import annotate
 from stepscope.facts.annotate.device.one_off_costs import one_off_costs
+from stepscope.facts.roofline.operator_work import Operators
 from stepscope.testing import drawn_trace
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.sets import distinct
@@ -87,3 +89,37 @@ def test_devices_beyond_256_are_one() -> None:
     assert len(distinct(found["idle"]["device"])) == 256
     (message,) = [row["message"] for row in found["warnings"].rows() if row["code"] == "many_devices"]
     assert message == "the file names 300 devices; the last 45 are taken for one"
+
+
+def test_steps_beyond_the_first_thousands_are_said_and_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepscope.facts.annotate.steps.steps._MOST_STEPS", 7)
+    trace = annotate(trace_of(20), None)
+    assert trace["steps"]["step"].tolist() == [*range(7)]
+    assert int(trace.events["step"].max()) == 6
+    (warning,) = [row for row in trace["warnings"].rows() if row["code"] == "many_steps"]
+    assert (warning["message"], warning["count"]) == ("only the first 7 steps are read", 13)
+
+
+def test_modules_nested_by_thousands_have_a_limit() -> None:
+    depth = 5000
+    frames = (f"main | {n} {2 * depth - n} | nn.Module: Block_{n} | cat=python" for n in range(depth))
+    trace = annotate(drawn_trace("\n".join([*frames, f"main | {depth - 1} {depth} | aten::mm"])), None)
+    paths = list(trace["modules"].text("path"))
+    assert len(paths) == depth
+    assert max(path.count(".") for path in paths if path) == 99
+
+
+def test_operators_nested_by_thousands_are_looked_at_by_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    depth = 2000
+    nested = (f"main | {n} {2 * depth - n} | aten::unknown" for n in range(depth))
+    trace = annotate(drawn_trace("\n".join(nested)), None)
+    levels = 0
+
+    def counted(self: Operators, rows: object) -> None:
+        nonlocal levels
+        levels += 1
+
+    monkeypatch.setattr(Operators, "_evaluate", counted)
+    rows = np.arange(depth)
+    assert Operators.of(trace).known_around(rows).tolist() == [-1] * depth
+    assert levels <= 200

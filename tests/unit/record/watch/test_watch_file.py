@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from stepscope.base import watch_format as layout
 from stepscope.errors import CaptureError, IngestError
 from stepscope.read.watched_run import read_watched_run
+from stepscope.record.watch.step_log import StepLog
 from stepscope.record.watch.watch_file import Vector, WatchFile
 
 FACTS = {"begun_unix_ns": 5, "created_unix_ns": 1, "command": "train.py", "rank": 3, "places": []}
@@ -61,6 +63,38 @@ def test_the_size_is_constant_and_the_newest_steps_are_kept(
 
 def test_a_million_steps_are_at_most_20_MB() -> None:
     assert layout.FILE_BYTES <= 20e6
+
+
+@pytest.mark.full
+def test_memory_is_constant_over_100_000_steps_and_the_file_keeps_its_size(file: WatchFile) -> None:
+    log = StepLog(file.add_step, file.flush, lambda error: pytest.fail(str(error)))
+    steps, held = 100_000, []
+    tracemalloc.start()
+    for number in range(steps + 1):
+        log.end_jax_step()
+        if number % 20_000 == 10_000:
+            log.count_noted()
+            held.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    log.count_noted()
+    log.clocks.detach()
+    assert max(held) - held[0] < 50_000  # bytes: half of one a step
+    assert read_watched_run(file.path).totals["count"] == steps
+    assert file.path.stat().st_blocks * 512 < layout.STEPS_AT + 1.1 * steps * layout.ROW_BYTES
+
+
+def test_times_that_no_run_has_count_for_nothing(file: WatchFile) -> None:
+    file.add_step(step(0, input=float("nan"), gc=float("inf"), backward=-1, compile=2))
+    file.flush()
+    (row,) = read_watched_run(file.path).steps
+    assert [row[name].item() for name in ("input", "gc", "backward", "compile")] == [0, 0, 0, 2]
+
+
+def test_a_file_of_a_terabyte_is_read_as_far_as_a_run_writes(file: WatchFile) -> None:
+    file.add_step(step(0))
+    file.flush()
+    os.truncate(file.path, 1 << 40)
+    assert read_watched_run(file.path).steps["step"].tolist() == [0]
 
 
 def test_after_a_kill_what_was_flushed_is_read(file: WatchFile) -> None:

@@ -12,6 +12,7 @@ from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.annotate.range_names import has_lines
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import DEVICE_WORK, KERNEL_KINDS, PRODUCT_KINDS, STAGES
+from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -117,7 +118,7 @@ def classify_kernels(trace: Trace) -> Trace:
     # Collectives of a job without devices run on the CPU, alongside operators.
     has_device = (device & ~category.mask("communication")).any()
     work = device if has_device else _work_of_cpu(events)
-    code = np.where(work, _by_name(events.text("name")), -1)
+    code = _by_name(events.text("name"), work)
     for kind in ("memcpy", "memset", "communication"):
         code[work & category.mask(kind)] = _CODE[kind]
     code = _by_program(events, work, _by_scope(events, work, code))
@@ -162,16 +163,22 @@ def _work_of_cpu(events: Table) -> Mask:
     return events.text("category").mask("cpu_op", "communication") & ~ours
 
 
-def _by_name(names: Text) -> Codes8:
-    table = np.array([_CODE[kind_of(name)] for name in names.values] + [-1], np.int8)
-    return table[names.codes]
+def _by_name(names: Text, rows: Mask) -> Codes8:
+    """The kinds of some rows by their names, -1 for all others."""
+    codes = names.codes[rows]
+    table = np.full(len(names.values) + 1, -1, np.int8)
+    used = distinct(codes[codes >= 0])
+    table[used] = [_CODE[kind_of(names.values[code])] for code in used.tolist()]
+    kinds = np.full(len(rows), -1, np.int8)
+    kinds[rows] = table[codes]
+    return kinds
 
 
 def _by_scope(events: Table, work: Mask, code: Codes8) -> Codes8:
     """Use the kind of the scope for compiled kernels whose name is not informative."""
-    found = _by_name(primitives(events.text("scope")))
+    found = _by_name(primitives(events.text("scope")), work)
     plain = _CODE["other"], _CODE["elementwise"]
-    informative = work & np.isin(code, plain) & (found >= 0) & (found != _CODE["other"])
+    informative = np.isin(code, plain) & (found >= 0) & (found != _CODE["other"])
     return np.where(informative, found, code).astype(np.int8)
 
 
@@ -186,10 +193,9 @@ def _by_program(events: Table, work: Mask, code: Codes8) -> Codes8:
 def _by_operator(trace: Trace) -> Codes8:
     """The kind of the innermost classified operator around the launch of each event."""
     events = trace.events
-    kinds = _by_name(events.text("name"))
+    kinds = _by_name(events.text("name"), events.text("category").mask("cpu_op"))
     # Work launched by a collective is already classified as communication or a copy.
-    ignored = _CODE["other"], _CODE["communication"]
-    classified = events.text("category").mask("cpu_op") & ~np.isin(kinds, ignored)
+    classified = ~np.isin(kinds, (-1, _CODE["other"], _CODE["communication"]))
     around = inherit(events["parent"], np.where(classified, kinds, -1))
     caller = launch_of(trace)
     found = np.where(caller >= 0, around[caller], -1)

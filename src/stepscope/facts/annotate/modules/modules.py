@@ -25,6 +25,7 @@ from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 _BACKWARD = STAGES.index("backward")
+_DEEPEST = 100  # levels of modules; models have 20, and a path names all above
 
 
 def attribute_modules(trace: Trace) -> Trace:
@@ -222,33 +223,40 @@ def from_frames(trace: Trace) -> Evidence | None:
 def _tree_of_instances(names: Any, pairs: Counter[tuple[int, int]]) -> tuple[list[Module], dict[int, int]]:
     """Modules from (instance, instance around it) counts, parents before children."""
     parent: dict[int, int] = {}
+    above: dict[int, int] = {}  # of instances with a parent, one further out
     for (code, outer), _ in sorted(pairs.items(), key=lambda item: (item[0][1] < 0, -item[1])):
-        if code not in parent and not _is_below(outer, code, parent):
-            parent[code] = outer
+        if code not in parent and _outermost(outer, above) != code:  # parents must not form a cycle
+            parent[code] = above[code] = outer
     modules: list[Module] = []
-    number: dict[int, int] = {}
-
-    def add(code: int) -> int:
-        if code not in number:
-            outer = add(parent[code]) if parent.get(code, -1) >= 0 else -1
-            name = names[code][len(MODULE_FRAME) :]
-            path = f"{modules[outer].path}.{name}" if outer >= 0 else name
-            number[code] = len(modules)
-            modules.append(Module(path, name, name.rpartition("_")[0] or name, outer))
-        return number[code]
-
+    number, depth = dict[int, int](), [0]  # of each module, then of none
     for code in sorted(parent):
-        add(code)
+        for inner in reversed(_not_added(code, parent, number)):
+            outer = number.get(parent[inner], -1)
+            outer = modules[outer].parent if depth[outer] == _DEEPEST else outer
+            name = names[inner][len(MODULE_FRAME) :]
+            path = f"{modules[outer].path}.{name}" if outer >= 0 else name
+            depth.insert(len(modules), depth[outer] + 1)
+            number[inner] = len(modules)
+            modules.append(Module(path, name, name.rpartition("_")[0] or name, outer))
     return modules, number
 
 
-def _is_below(code: int, ancestor: int, parent: Mapping[int, int]) -> bool:
-    """Whether `code` is `ancestor` or inside it, as known so far: parents must not form a cycle."""
-    while code >= 0:
-        if code == ancestor:
-            return True
+def _not_added(code: int, parent: Mapping[int, int], number: Mapping[int, int]) -> list[int]:
+    """An instance and those around it without a number, from the innermost."""
+    chain = []
+    while code >= 0 and code not in number:
+        chain.append(code)
         code = parent.get(code, -1)
-    return False
+    return chain
+
+
+def _outermost(code: int, above: dict[int, int]) -> int:
+    """The outermost instance around one, as known so far; paths to it become shorter."""
+    while (outer := above.get(code, -1)) >= 0:
+        if (further := above.get(outer, -1)) >= 0:
+            above[code] = further
+        code = outer
+    return code
 
 
 # -- scripted models

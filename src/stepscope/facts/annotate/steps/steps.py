@@ -47,6 +47,7 @@ from stepscope.trace.trace import Trace
 # What counts as steps. The shares are judged, not measured; docs/design/annotation.md, "Steps".
 _REGULAR = 0.9  # of the top-level events recur: a loop also prints, evaluates or saves
 _LEAST_EVENTS = 8  # top-level events, of which fewer show no pattern
+_MOST_STEPS = 10_000  # each takes 0.2 ms; recordings have a few, and `watch` is for the whole run
 _CUT_OFF = 0.02  # of the median length: shorter ranges are cut off by the end of the recording
 _NOTABLE = 0.1  # of the compiled work: as much outside of all steps is worth a warning
 _LITTLE = 0.25  # steps that hold less of the work do not stand for the trace
@@ -89,8 +90,11 @@ def find_steps(trace: Trace) -> Trace:
     if not whole.all():
         message = "an incomplete step at the end of the recording is excluded"
         trace = trace.with_warnings([("cut_off_step", message, int((~whole).sum()))])
-    kept = numbers[whole], starts[whole], ends[whole]
-    trace = _with_steps(trace, called, step, kept, evidence)
+    if (more := int(whole.sum()) - _MOST_STEPS) > 0:
+        trace = trace.with_warnings([("many_steps", f"only the first {_MOST_STEPS:,} steps are read", more)])
+        step = np.where(step < _MOST_STEPS, step, -1)
+    kept = [column[whole][:_MOST_STEPS] for column in (numbers, starts, ends)]
+    trace = _with_steps(trace, called, step, (kept[0], kept[1], kept[2]), evidence)
     marked = evidence in ("profiler_step", "optimizer", "range", ITERATION)
     return trace if marked else _warn_inferred(trace, evidence)
 
