@@ -26,9 +26,8 @@ MOSTLY = 0.5  # of the time: what takes less does not explain it
 WHOLE = 0.9  # of the step: a range that takes as much shows no place in it
 LOOP = "the training loop"
 WAITING = (
-    "Find what it waits for: another process (a queue, an environment), a disk, the network, a "
-    "lock or a sleep. Prefetch: let that go on in another thread, process or task while the last "
-    "result is used."
+    "Find what it waits for: another process, a disk, the network, a lock or a sleep. Prefetch: let that "
+    "go on in another thread, process or task while the last result is used."
 )
 _FEWEST_SAMPLES = 3  # as of the places in a report
 _NONE = -1

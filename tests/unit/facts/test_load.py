@@ -202,7 +202,7 @@ def test_processes_give_the_same_as_this_one(tmp_path: Path, monkeypatch: pytest
         write(tmp_path / f"rank{rank}.json", "abc"[rank:], rank)
     with ThreadPoolExecutor(1) as here:
         expected = stepscope.open(tmp_path, executor=here, cache=False)
-    monkeypatch.setattr(parallel, "_MIN_BYTES", 0)
+    monkeypatch.setattr(parallel, "_BYTES", 1)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     found = stepscope.open(tmp_path, cache=False)
     for name, table in expected.tables.items():
@@ -213,7 +213,7 @@ SCRIPT = """
 import sys, stepscope
 from stepscope.base import parallel
 
-parallel._MIN_BYTES, parallel.os.cpu_count = 0, lambda: 2
+parallel._BYTES, parallel.os.cpu_count = 1, lambda: 2
 print("ranks", *stepscope.open(sys.argv[1], cache=False).metadata.ranks)
 """
 

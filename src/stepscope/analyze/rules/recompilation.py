@@ -30,8 +30,8 @@ _OF_JAX = (
 )
 _ITSELF = "Operations outside jax.jit were compiled again"
 _OUTSIDE = (
-    "Each is a program of its own, compiled for each shape: put the code around them under one "
-    "jax.jit, as in jax.jit(model.init)(key, x)."
+    "Put the code around them under one jax.jit, as in jax.jit(model.init)(key, x). Each is a program "
+    "of its own, compiled for each shape."
 )
 _WHY = "at most the compile time"
 

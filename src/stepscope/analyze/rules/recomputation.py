@@ -11,8 +11,8 @@ from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import percent, rounded
 
 ADVICE = (
-    "If the memory of their activations is there (stepscope memory shows the peak), do not checkpoint "
-    "these modules, or only some of them."
+    "Checkpoint none or only some of these modules if there is memory for their activations. "
+    "`stepscope memory` shows the peak."
 )
 WHY = "if nothing were computed again"
 

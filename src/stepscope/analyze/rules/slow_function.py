@@ -15,13 +15,12 @@ EXPLAINS = ("host", "cpu")
 LEAST = 0.1  # of the step, as for operators between the stages
 DRAWS = re.compile(r"(?i)(^|[_.])(sample|draw|batch|batches|minibatch|replay)(_|$)|get_batch|next_batch")
 DRAWING = (
-    "Keep what it draws from in preallocated tensors, one for each field, and index them with random "
-    "positions before anything is copied or converted; or draw the next batch in another thread while "
-    "this step runs."
+    "Keep what it draws from in preallocated tensors, one for each field. Index them with random "
+    "positions before anything is copied or converted, or draw the next batch in another thread."
 )
 OTHER = (
-    "Replace loops over elements by operators on whole tensors, do it every N steps, or in another "
-    "thread or process while the step runs."
+    "Replace loops over elements by operators on whole tensors, or do it every N steps. Or do it in "
+    "another thread or process while the step runs."
 )
 
 

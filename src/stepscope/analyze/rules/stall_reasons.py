@@ -21,8 +21,8 @@ BUSY = ("selected", "not_selected")
 _LOADS = "Each block loads constants again: let blocks do more work, or fuse the kernel with its neighbors."
 _WAITS = "It waits for memory: fuse it with its neighbors, read less (16 bits), or read contiguous addresses."
 _WAITING_PRODUCT = (
-    "It waits for memory: use 16 bits or TF32, sizes that are multiples of 8, or another algorithm "
-    "(torch.backends.cudnn.benchmark = True)."
+    "It waits for memory: use 16 bits or TF32, and sizes that are multiples of 8. Or let cuDNN choose "
+    "another algorithm (torch.backends.cudnn.benchmark = True)."
 )
 # The advice of the vendors' documents, by a part of the reason's name; "" is any other.
 ADVICE = (
