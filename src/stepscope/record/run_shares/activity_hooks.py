@@ -122,15 +122,12 @@ class ActivityHooks:
             self._log.note(self._log.end_backward, None)
 
     def _optimizer_begins(self, optimizer: Any, args: object, kwargs: object) -> None:
-        if self._counts_steps():
+        if not torch.compiler.is_compiling() and threading.get_ident() == self._thread:
             self._log.note(self._log.begin_step, self._stepping(optimizer))
 
     def _optimizer_ended(self, optimizer: Any, args: object, kwargs: object) -> None:
-        if self._counts_steps():
+        if not torch.compiler.is_compiling() and threading.get_ident() == self._thread:
             self._log.note(self._log.end_step, self._stepping(optimizer))
-
-    def _counts_steps(self) -> bool:
-        return not torch.compiler.is_compiling() and threading.get_ident() == self._thread
 
     def _stepping(self, optimizer: Any) -> SteppingOptimizer:
         last, number = self._order.last, self._order.number(optimizer)
@@ -176,12 +173,12 @@ class ActivityHooks:
 
     def _enter(self, original: Function, block: Any) -> Any:
         result = original(block)
-        activity = None
-        if not torch.is_grad_enabled() and self._counted.is_idle:
-            activity = self._place("no_grad")
-        if activity:
+        activity = None if torch.is_grad_enabled() else self._place("no_grad")
+        if activity and self._counted.is_idle:
             self._log.begin(activity)
-        self._blocks.append((activity, self._range(activity)))
+            self._blocks.append((activity, self._range(activity)))
+        else:
+            self._blocks.append((None, None))
         return result
 
     def _exit(self, original: Function, block: Any, *error: Any) -> Any:
@@ -193,7 +190,7 @@ class ActivityHooks:
         if marked:
             marked.__exit__(None, None, None)
         if activity:
-            self._counted.end(activity)
+            self._log.note(self._log.end, activity)
 
     # -- saving
 

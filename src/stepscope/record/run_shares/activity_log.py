@@ -12,6 +12,7 @@ has its own time; the gaps are counted by which activity comes before and which 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -161,7 +162,7 @@ class ActivityLog:
     torch_imported_ns: int | None = None  # from the start of the run until torch was imported
     # Those that stepped, in the order of their first steps.
     optimizers: list[OptimizerSteps] = field(default_factory=list)
-    gaps: dict[Gap, Durations] = field(default_factory=dict)
+    gaps: dict[Gap, Durations] = field(default_factory=lambda: defaultdict(Durations))
     recorded_ns: int | None = None  # when the steps that are kept began to be recorded
     first_step_ns: int | None = None  # the first step, in which compilers and allocators warm up
     has_trained: bool = False
@@ -385,7 +386,7 @@ class ActivityLog:
     def _close_gap(self, activity: Activity, now: int) -> None:
         ready = now if self._ready_since is None else self._ready_since
         gap = self._last, activity, self.has_trained
-        self.gaps.setdefault(gap, Durations()).add(ready - self._last_end)
+        self.gaps[gap].add(ready - self._last_end)
         if self._ready_since is not None:
             activity.own_ns += now - ready
             self.prepared(activity, now - ready, self._loading_ns + self._starting_ns)
