@@ -49,7 +49,8 @@ class DrawnRun:
         return self
 
     def stepping(self, which: int) -> SteppingOptimizer:
-        new = SteppingOptimizer("Adam", "train", "train.py", 8, len(self.optimizers) + 1)
+        place = Activity("optimizer", "train", "train.py", 8)
+        new = SteppingOptimizer("Adam", place, len(self.optimizers) + 1)
         return self.optimizers.setdefault(which, new)
 
     def step(self, forward: float = 3, backward: float = 5, optimizer: float = 2, which: int = 0) -> DrawnRun:
@@ -238,6 +239,13 @@ def test_several_optimizers(run: DrawnRun) -> None:
     assert run.facts()["steps"] == 20
 
 
+def test_a_generator_with_a_longer_forward_pass_than_its_critic_pauses_for_nothing(run: DrawnRun) -> None:
+    for _ in range(20):
+        run.step(which=1).step(forward=93, which=2)
+    assert run.shares() == about(training_steps=20 * (10 + 100))
+    assert [one["step_ns"] for one in run.facts()["trainings"]] == [110e6]
+
+
 def trainings(run: DrawnRun) -> list[tuple[int, int, float, bool]]:
     """First optimizer, steps, length of a step in ms and whether it is recorded, by training."""
     return [
@@ -402,7 +410,7 @@ def test_shares_are_published_ever_less_often(monkeypatch: pytest.MonkeyPatch) -
         now[0] += SECOND // 100  # so the next is a second later at least
         raise ValueError("must not reach the program")
 
-    optimizer = SteppingOptimizer("Adam")
+    optimizer = SteppingOptimizer("Adam", Activity("optimizer"))
     clock.publish_now_and_then(publish)
     for _ in range(1000):
         clock.log.begin_step(optimizer)

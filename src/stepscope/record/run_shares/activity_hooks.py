@@ -279,8 +279,7 @@ def _purpose(names: list[str]) -> tuple[str | None, str]:
 def _stepping_optimizer(optimizer: Any, number: int) -> SteppingOptimizer:
     with CompilerPaused():
         place = activity_at("optimizer", sys._getframe(1))
-    name = type(optimizer).__name__
-    return SteppingOptimizer(name, place.function, place.file, place.line, number)
+    return SteppingOptimizer(type(optimizer).__name__, place, number)
 
 
 # -- starts of workers of DataLoaders, and what they cost the training loop

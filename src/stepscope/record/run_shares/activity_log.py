@@ -120,16 +120,15 @@ class SteppingOptimizer:
     """An optimizer that steps."""
 
     name: str  # its class
-    function: str = ""  # where the program calls its first step
-    file: str = ""
-    line: int = 0
+    place: Activity  # where the program calls its first step
     number: int = 0  # counted from 1 in the order of first steps
     count: int = 0  # how often it stepped
     steps: OptimizerSteps | None = None  # where its steps are counted; None before the first
 
     def does_as(self, other: SteppingOptimizer) -> bool:
         """Whether the program calls both at the same line."""
-        return (self.name, self.file, self.line) == (other.name, other.file, other.line)
+        here, there = self.place, other.place
+        return (self.name, here.file, here.line) == (other.name, there.file, there.line)
 
 
 @dataclass(eq=False)
