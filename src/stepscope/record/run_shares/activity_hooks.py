@@ -213,10 +213,8 @@ class ActivityHooks:
         """
         if not self.marks or activity is None:
             return None
-        if self._log.has_trained or activity.kind == "saving":
-            kind = _RANGES.get(activity.stage, "block")
-        else:
-            kind = "block"
+        counts = self._log.has_trained or activity.kind == "saving"
+        kind = _RANGES.get(activity.stage, "block") if counts else "block"
         marked = Range(f"stepscope.{kind}: {activity.function} ({activity.file}:{activity.line})")
         marked.__enter__()
         return marked
