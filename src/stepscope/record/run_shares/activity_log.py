@@ -43,14 +43,17 @@ class Durations:
 
     def __init__(self) -> None:
         self._bins: dict[int, tuple[int, int]] = {}
-        self.count = self.total_ns = 0
+        self.total_ns = 0
 
     def add(self, duration_ns: int) -> None:
         key = int(math.log2(duration_ns) * _BINS_PER_OCTAVE) if duration_ns > 0 else -1
         count, total_ns = self._bins.get(key, (0, 0))
         self._bins[key] = count + 1, total_ns + duration_ns
-        self.count += 1
         self.total_ns += duration_ns
+
+    @property
+    def count(self) -> int:
+        return sum(count for count, _ in self._bins.values())
 
     def median_ns(self) -> int:
         """The mean of the bin that holds the median; 0 if nothing was counted."""
