@@ -101,18 +101,17 @@ class StepReadings:
     def end(self) -> None:
         """The step that has begun, if any, ends."""
         if self._begun:
-            self.steps.append((self._begun, self._read()))
-            self._begun = None
-            self._queued = self._queued[0], self._read_queue()
+            self.follow()
+        self._begun = None
 
     def follow(self) -> None:
         """A step ends and the next begins, without a pause for the recorder."""
         if not self._begun:
-            self._queued = self._read_queue(), None
+            self.begin()
+            return
         now = self._read()
-        if self._begun:
-            self.steps.append((self._begun, now))
-            self._queued = self._queued[0], self._read_queue()
+        self.steps.append((self._begun, now))
+        self._queued = self._queued[0], self._read_queue()
         self._begun = now
 
     @property

@@ -326,7 +326,8 @@ def test_optimizers_that_are_each_made_for_a_few_steps_are_one_training(run: Run
     for _ in range(100):
         train(model, Optimizer(run, model), steps=2)
     assert trainings(run) == [(1, 200)]
-    assert len(run.log.optimizers) == len(run.log.phases) == 1
+    assert len(run.log.optimizers) == 1
+    assert len(run.log.activities) <= 3
 
 
 def test_optimizers_of_one_line_that_live_on_step_in_turns(run: Run) -> None:

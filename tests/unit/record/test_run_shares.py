@@ -8,12 +8,7 @@ from typing import Any
 import pytest
 
 from stepscope.facts.summary.run_shares import run_lines, run_shares
-from stepscope.record.run_shares.activity_log import (
-    Activity,
-    ActivityLog,
-    DurationHistogram,
-    SteppingOptimizer,
-)
+from stepscope.record.run_shares.activity_log import Activity, ActivityLog, Durations, SteppingOptimizer
 from stepscope.record.run_shares.run_shares import RunClock, describe, unrecorded_training
 from stepscope.record.unreplaced import time
 
@@ -54,7 +49,8 @@ class DrawnRun:
         return self
 
     def stepping(self, which: int) -> SteppingOptimizer:
-        new = SteppingOptimizer("Adam", "train", "train.py", 8, len(self.optimizers) + 1)
+        place = Activity("optimizer", "train", "train.py", 8)
+        new = SteppingOptimizer("Adam", place, len(self.optimizers) + 1)
         return self.optimizers.setdefault(which, new)
 
     def step(self, forward: float = 3, backward: float = 5, optimizer: float = 2, which: int = 0) -> DrawnRun:
@@ -83,15 +79,16 @@ class DrawnRun:
 
     def save(self, length: float) -> DrawnRun:
         place = self.at("saving", "save", None)
-        self.log.begin_nested(place)
+        self.log.begin(place)
         self.ms(length)
-        self.log.end_nested(place)
+        self.log.end(place)
         return self
 
     def load(self, length: float, *, starts: bool = False, has_batch: bool = True) -> DrawnRun:
-        self.log.begin_loading(starts)
+        begun = self.log.now()
         self.ms(length)
-        self.log.end_loading(has_batch)
+        if has_batch:
+            self.log.loaded((begun, starts))
         return self
 
     def eval_mode(self) -> DrawnRun:
@@ -242,6 +239,13 @@ def test_several_optimizers(run: DrawnRun) -> None:
     assert run.facts()["steps"] == 20
 
 
+def test_a_generator_with_a_longer_forward_pass_than_its_critic_pauses_for_nothing(run: DrawnRun) -> None:
+    for _ in range(20):
+        run.step(which=1).step(forward=93, which=2)
+    assert run.shares() == about(training_steps=20 * (10 + 100))
+    assert [one["step_ns"] for one in run.facts()["trainings"]] == [110e6]
+
+
 def trainings(run: DrawnRun) -> list[tuple[int, int, float, bool]]:
     """First optimizer, steps, length of a step in ms and whether it is recorded, by training."""
     return [
@@ -353,8 +357,7 @@ def test_batches_are_read_to_evaluate(run: DrawnRun) -> None:
     def between() -> None:
         place = run.at("no_grad", "main", None)
         run.log.begin(place)
-        run.log.begin_loading(False)
-        run.ms(60).log.end_loading(True)
+        run.load(60)
         run.log.end(place)
 
     epochs(run, between)
@@ -384,16 +387,13 @@ def test_a_function_without_gradients_that_trains(run: DrawnRun) -> None:
 
 def test_durations_keep_their_sum() -> None:
     lengths = [0, 1, 3, 10, 10, 11, 4000, 10**12]
-    one, other = DurationHistogram(), DurationHistogram()
-    for length in lengths[:4]:
+    one = Durations()
+    for length in lengths:
         one.add(length)
-    for length in lengths[4:]:
-        other.add(length)
-    one.merge(other)
     assert one.total_ns == sum(lengths)
     assert one.median_ns() == 10
     assert one.cut_at(100, 20) == 0 + 1 + 3 + 10 + 10 + 11 + 20 + 20
-    assert DurationHistogram().median_ns() == 0
+    assert Durations().median_ns() == 0
 
 
 SECOND = 10**9
@@ -410,7 +410,7 @@ def test_shares_are_published_ever_less_often(monkeypatch: pytest.MonkeyPatch) -
         now[0] += SECOND // 100  # so the next is a second later at least
         raise ValueError("must not reach the program")
 
-    optimizer = SteppingOptimizer("Adam")
+    optimizer = SteppingOptimizer("Adam", Activity("optimizer"))
     clock.publish_now_and_then(publish)
     for _ in range(1000):
         clock.log.begin_step(optimizer)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import time
-
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from stepscope.record.run_shares.activity_hooks import WorkerWatch
+from stepscope.record.run_shares.activity_hooks import ActivityHooks
+from stepscope.record.run_shares.activity_log import ActivityLog
 
 DATA = TensorDataset(torch.zeros(6, 2))
 
 
 def counted(*loaders: DataLoader[object], epochs: int = 2) -> dict[str, int] | None:
-    watch = WorkerWatch(time.perf_counter_ns)
+    hooks = ActivityHooks(ActivityLog())
     for _ in range(epochs):
         for loader in loaders:
             assert len(list(loader)) == 3
-    watch.detach()
-    return watch.describe()
+    hooks.detach()
+    return hooks.workers.describe()
 
 
 def test_workers_start_for_every_epoch_unless_they_are_kept() -> None:

@@ -10,8 +10,6 @@ import re
 import sys
 import threading
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
@@ -25,12 +23,7 @@ from stepscope.record.optimizer_names import OptimizerOrder
 from stepscope.record.patch import AfterImport, undo
 from stepscope.record.ranges import Range
 from stepscope.record.recording import call_in_forked_children
-from stepscope.record.run_shares.activity_log import (
-    Activity,
-    ActivityLog,
-    DurationHistogram,
-    SteppingOptimizer,
-)
+from stepscope.record.run_shares.activity_log import Activity, ActivityLog, Durations, SteppingOptimizer
 from stepscope.record.torch_internals import (
     AUTOGRAD,
     ENGINE,
@@ -73,22 +66,19 @@ class ActivityHooks:
         self._order, self._optimizers = OptimizerOrder(), dict[int, SteppingOptimizer]()
         self.optimizers = self._order.living  # those that have stepped
         self._switching = False
-        self.workers = WorkerWatch(log.now)
+        self.workers = WorkerTimes()
         self._restore = [
-            self.workers.detach,
-            *wrap(AUTOGRAD, ENGINE, self._backward),
-            *wrap(_Batches, "__next__", self._batch),
-            *wrap(_Batches, "__init__", self._loader),
-            *wrap(torch.nn.Module, "train", self._mode),
-            *wrap(torch.serialization, "save", self._saving, torch),
-        ]
-        for block in (torch.no_grad, torch.inference_mode):
-            self._restore += wrap(block, "__enter__", self._enter)
-            self._restore += wrap(block, "__exit__", self._exit)
-        self._restore += [
             torch_optimizer.register_optimizer_step_pre_hook(self._optimizer_begins).remove,
             torch_optimizer.register_optimizer_step_post_hook(self._optimizer_ended).remove,
         ]
+        self._wrap(AUTOGRAD, ENGINE, self._backward)
+        self._wrap(DataLoader, "__iter__", self._iterate)
+        self._wrap(_Batches, "__next__", self._batch)
+        self._wrap(torch.nn.Module, "train", self._mode)
+        self._wrap(torch.serialization, "save", self._save, torch)
+        for block in (torch.no_grad, torch.inference_mode):
+            self._wrap(block, "__enter__", self._enter)
+            self._wrap(block, "__exit__", self._exit)
         for module, names in _SAVING.items():
             watch = AfterImport(module, functools.partial(self._watch_saving, module, names))
             self._restore.append(watch.remove)
@@ -101,7 +91,20 @@ class ActivityHooks:
     def _watch_saving(self, module: str, names: tuple[str, ...]) -> None:
         for name in names:
             if hasattr(sys.modules[module], name):
-                self._restore += wrap(sys.modules[module], name, self._saving)
+                self._wrap(sys.modules[module], name, self._save)
+
+    def _wrap(self, holder: Any, name: str, ours: Function, *others: Any) -> None:
+        """Call `ours` with the original and its arguments, on this thread."""
+
+        def around(original: Function) -> Function:
+            def hook(*args: Any, **kwargs: Any) -> Any:
+                if threading.get_ident() != self._thread:
+                    return original(*args, **kwargs)
+                return ours(original, *args, **kwargs)
+
+            return hook
+
+        self._restore += wrap(holder, name, around, *others)
 
     @property
     def _counted(self) -> ActivityLog:
@@ -109,29 +112,21 @@ class ActivityHooks:
         self._log.count_noted()
         return self._log
 
-    def _is_elsewhere(self) -> bool:
-        return threading.get_ident() != self._thread
-
     # -- training
 
-    def _backward(self, original: Function) -> Function:
-        def backward(*args: Any, **kwargs: Any) -> Any:
-            if self._is_elsewhere():
-                return original(*args, **kwargs)
-            self._log.note(self._log.begin_backward, None)
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self._log.note(self._log.end_backward, None)
-
-        return backward
+    def _backward(self, original: Function, *args: Any, **kwargs: Any) -> Any:
+        self._log.note(self._log.begin_backward, None)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self._log.note(self._log.end_backward, None)
 
     def _optimizer_begins(self, optimizer: Any, args: object, kwargs: object) -> None:
-        if not torch.compiler.is_compiling() and not self._is_elsewhere():
+        if not torch.compiler.is_compiling() and threading.get_ident() == self._thread:
             self._log.note(self._log.begin_step, self._stepping(optimizer))
 
     def _optimizer_ended(self, optimizer: Any, args: object, kwargs: object) -> None:
-        if not torch.compiler.is_compiling() and not self._is_elsewhere():
+        if not torch.compiler.is_compiling() and threading.get_ident() == self._thread:
             self._log.note(self._log.end_step, self._stepping(optimizer))
 
     def _stepping(self, optimizer: Any) -> SteppingOptimizer:
@@ -142,94 +137,72 @@ class ActivityHooks:
 
     # -- data loaders
 
-    def _batch(self, original: Function) -> Function:
-        def next_batch(iterator: Any) -> Any:
-            if self._is_elsewhere():
-                return original(iterator)
-            starts = getattr(iterator, "_num_yielded", 1) == 0
-            return self._loading(starts, original, iterator)
+    def _iterate(self, original: Function, loader: Any) -> Any:
+        kept, begun = getattr(loader, "_iterator", None), self._log.now()
+        iterator = original(loader)
+        if iterator is not kept:
+            self._log.note(self._log.loaded, (begun, True))
+            if loader.num_workers:
+                self.workers.started(loader, self._log.now() - begun)
+        return iterator
 
-        return next_batch
-
-    def _loader(self, original: Function) -> Function:
-        def loader(iterator: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._is_elsewhere() or not self._counted.is_idle:
-                return original(iterator, *args, **kwargs)
-            return self._loading(True, original, iterator, *args, **kwargs)
-
-        return loader
-
-    def _loading(self, starts: bool, original: Function, *args: Any, **kwargs: Any) -> Any:
-        has_batch = False
-        self._log.note(self._log.begin_loading, starts)
+    def _batch(self, original: Function, iterator: Any) -> Any:
+        yielded, workers = getattr(iterator, "_num_yielded", 1), getattr(iterator, "_num_workers", 0)
+        begun = self._log.now()
         try:
-            result = original(*args, **kwargs)
-            has_batch = True
-            return result
-        finally:
-            self._log.note(self._log.end_loading, has_batch)
+            batch = original(iterator)
+        except StopIteration:
+            self.workers.stopping_ns += self._log.now() - begun if workers else 0
+            raise
+        self._log.note(self._log.loaded, (begun, yielded == 0))
+        if workers:
+            self.workers.received(yielded < workers, self._log.now() - begun)
+        return batch
 
     # -- evaluation
 
-    def _mode(self, original: Function) -> Function:
-        def train(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._switching or self._is_elsewhere():
-                return original(module, *args, **kwargs)
-            self._switching = True
-            try:
-                return original(module, *args, **kwargs)
-            finally:
-                self._switching = False
-                is_eval = not module.training
-                self._counted.mode_changed(self._place("eval_mode") if is_eval else None)
+    def _mode(self, original: Function, module: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._switching:
+            return original(module, *args, **kwargs)
+        self._switching = True
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            self._switching = False
+            self._counted.mode_changed(None if module.training else self._place("eval_mode"))
 
-        return train
+    def _enter(self, original: Function, block: Any) -> Any:
+        result = original(block)
+        activity = None if torch.is_grad_enabled() else self._place("no_grad")
+        if activity and self._counted.is_idle:
+            self._log.begin(activity)
+            self._blocks.append((activity, self._range(activity)))
+        else:
+            self._blocks.append((None, None))
+        return result
 
-    def _enter(self, original: Function) -> Function:
-        def __enter__(block: Any) -> Any:
-            result = original(block)
-            if not self._is_elsewhere():
-                activity = None
-                if not torch.is_grad_enabled() and self._counted.is_idle:
-                    activity = self._place("no_grad")
-                if activity:
-                    self._log.begin(activity)
-                self._blocks.append((activity, self._range(activity)))
-            return result
+    def _exit(self, original: Function, block: Any, *error: Any) -> Any:
+        if self._blocks:
+            self._end(*self._blocks.pop())
+        return original(block, *error)
 
-        return __enter__
-
-    def _exit(self, original: Function) -> Function:
-        def __exit__(block: Any, *error: Any) -> Any:
-            if self._blocks and not self._is_elsewhere():
-                activity, marked = self._blocks.pop()
-                if marked:
-                    marked.__exit__(None, None, None)
-                if activity:
-                    self._counted.end(activity)
-            return original(block, *error)
-
-        return __exit__
+    def _end(self, activity: Activity | None, marked: Any) -> None:
+        if marked:
+            marked.__exit__(None, None, None)
+        if activity:
+            self._log.note(self._log.end, activity)
 
     # -- saving
 
-    def _saving(self, original: Function) -> Function:
-        def save(*args: Any, **kwargs: Any) -> Any:
-            if self._is_elsewhere():
-                return original(*args, **kwargs)
-            activity = self._place("saving")
-            if activity is None:
-                return original(*args, **kwargs)
-            self._counted.begin_nested(activity)
-            marked = self._range(activity)
-            try:
-                return original(*args, **kwargs)
-            finally:
-                if marked:
-                    marked.__exit__(None, None, None)
-                self._counted.end_nested(activity)
-
-        return save
+    def _save(self, original: Function, *args: Any, **kwargs: Any) -> Any:
+        activity = self._place("saving")
+        if activity:
+            self._counted.begin(activity)
+        marked = self._range(activity)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self._end(activity, marked)
 
     # -- ranges
 
@@ -240,10 +213,8 @@ class ActivityHooks:
         """
         if not self.marks or activity is None:
             return None
-        if self._log.has_trained or activity.kind == "saving":
-            kind = _RANGES.get(activity.stage, "block")
-        else:
-            kind = "block"
+        counts = self._log.has_trained or activity.kind == "saving"
+        kind = _RANGES.get(activity.stage, "block") if counts else "block"
         marked = Range(f"stepscope.{kind}: {activity.function} ({activity.file}:{activity.line})")
         marked.__enter__()
         return marked
@@ -252,7 +223,7 @@ class ActivityHooks:
 
     def _place(self, kind: str) -> Activity | None:
         """The activity of the line that called; None if torch itself begins a block."""
-        frame: Any = sys._getframe(2)
+        frame: Any = sys._getframe(3)  # what called the function around ours
         decorator = None
         if kind != "no_grad":
             frame = user_frame(frame)
@@ -306,104 +277,56 @@ def _purpose(names: list[str]) -> tuple[str | None, str]:
 def _stepping_optimizer(optimizer: Any, number: int) -> SteppingOptimizer:
     with CompilerPaused():
         place = activity_at("optimizer", sys._getframe(1))
-    name = type(optimizer).__name__
-    return SteppingOptimizer(name, place.function, place.file, place.line, number)
+    return SteppingOptimizer(type(optimizer).__name__, place, number)
 
 
 # -- starts of workers of DataLoaders, and what they cost the training loop
 
 
-@dataclass
 class WorkerTimes:
     """What the training loop waits for in iterators with workers, ns."""
 
-    starts: int = 0  # iterators that start workers
-    workers: int = 0  # of the iterator that has most
-    starting_ns: int = 0  # until the workers are started
-    first: int = 0  # the first batch of each worker
-    first_ns: int = 0  # for these
-    stopping_ns: int = 0  # at the end of each, until its workers have stopped
-    batches: int = 0  # later ones
-    waiting_ns: int = 0  # for these
-
-
-class WorkerWatch:
-    """Measures the starts of workers in the thread that made it, until it detaches.
-
-    Args:
-        now: the clock of the run, ns.
-    """
-
-    def __init__(self, now: Callable[[], int]) -> None:
-        self._now = now
-        self._thread = threading.get_ident()
-        self._times = WorkerTimes()
+    def __init__(self) -> None:
+        self.starts = 0  # iterators that start workers
+        self.workers = 0  # of the iterator that has most
+        self.starting_ns = 0  # until the workers are started
+        self.first = self.first_ns = 0  # batches, the first of each worker, and the time for these
+        self.stopping_ns = 0  # at the end of each, until its workers have stopped
+        self.batches = self.waiting_ns = 0  # later ones, and the time for these
         self._loaders: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._made = 0
+        self.loaders = 0  # that start workers
         self._datasets: set[int] = set()
-        self._restore = [*wrap(DataLoader, "__iter__", self._epoch), *wrap(_Batches, "__next__", self._batch)]
-
-    def detach(self) -> None:
-        undo(self._restore)
 
     def describe(self) -> dict[str, int] | None:
         """For manifest.json; None if nothing started workers.
 
-        `loaders` are those that did, `datasets` theirs: fewer if a loader is made for every epoch.
+        `datasets` are those of the loaders: fewer if a loader is made for every epoch.
         """
-        if not self._times.starts:
+        if not self.starts:
             return None
-        return {**vars(self._times), "loaders": self._made, "datasets": len(self._datasets)}
+        counts = {name: count for name, count in vars(self).items() if not name.startswith("_")}
+        return {**counts, "datasets": len(self._datasets)}
 
-    def _epoch(self, original: Function) -> Function:
-        def __iter__(loader: Any) -> Any:
-            if not loader.num_workers or threading.get_ident() != self._thread:
-                return original(loader)
-            before, begun = getattr(loader, "_iterator", None), self._now()
-            iterator = original(loader)
-            if iterator is not before:
-                self._started(loader, self._now() - begun)
-            return iterator
-
-        return __iter__
-
-    def _started(self, loader: Any, spent_ns: int) -> None:
-        self._times.starts += 1
-        self._times.starting_ns += spent_ns
-        self._times.workers = max(self._times.workers, loader.num_workers)
+    def started(self, loader: Any, spent_ns: int) -> None:
+        self.starts += 1
+        self.starting_ns += spent_ns
+        self.workers = max(self.workers, loader.num_workers)
         if loader not in self._loaders:
             self._loaders.add(loader)
-            self._made += 1
+            self.loaders += 1
             self._datasets.add(id(loader.dataset))
 
-    def _batch(self, original: Function) -> Function:
-        def next_batch(iterator: Any) -> Any:
-            if not getattr(iterator, "_num_workers", 0) or threading.get_ident() != self._thread:
-                return original(iterator)
-            # Each worker makes its first batch as soon as it has started.
-            is_first, begun = iterator._num_yielded < iterator._num_workers, self._now()
-            try:
-                result = original(iterator)
-            except StopIteration:
-                self._times.stopping_ns += self._now() - begun
-                raise
-            self._received(is_first, self._now() - begun)
-            return result
-
-        return next_batch
-
-    def _received(self, is_first: bool, spent_ns: int) -> None:
+    def received(self, is_first: bool, spent_ns: int) -> None:
+        """Each worker makes its first batch as soon as it has started."""
         if is_first:
-            self._times.first += 1
-            self._times.first_ns += spent_ns
+            self.first += 1
+            self.first_ns += spent_ns
         else:
-            self._times.batches += 1
-            self._times.waiting_ns += spent_ns
+            self.batches += 1
+            self.waiting_ns += spent_ns
 
 
 # torch.compile must not compile what its own compiled functions lead to.
-hide_methods(
-    ActivityLog, Activity, SteppingOptimizer, OptimizerOrder, DurationHistogram, ActivityHooks, WorkerWatch
-)
+hide_methods(ActivityLog, Activity, SteppingOptimizer, OptimizerOrder, Durations, ActivityHooks, WorkerTimes)
 for _function in (user_frame, is_internal, _stepping_optimizer):
     hide_from_compiler(_function.__code__)

@@ -20,7 +20,7 @@ from stepscope.record.run_shares.activity_log import (
     TRAINING,
     Activity,
     ActivityLog,
-    DurationHistogram,
+    Durations,
     OptimizerSteps,
 )
 
@@ -128,8 +128,6 @@ class _Stages:
         self._stage = {activity: activity.stage for activity in log.activities}
         for activity in self._stage:
             self._add_own(activity)
-        for (before, after), lengths in log.early_gaps.items():
-            self._add_between(before, after, lengths.total_ns, otherwise=START_UP)
         self._add_gaps(log)
         for running, spent in log.tail():
             if running:
@@ -168,41 +166,37 @@ class _Stages:
         else:
             self._add(stage, activity.own_ns, activity)
 
-    def _add_between(self, before: Activity, after: Activity, spent_ns: int, otherwise: str) -> None:
-        """Time between two activities of one stage is of that stage, unless they train."""
-        stage = self._stage[after]
-        if self._stage[before] == stage != TRAINING:
-            self._add(stage, spent_ns, after)
-        else:
-            self._add(otherwise, spent_ns)
-
     def _add_gaps(self, log: ActivityLog) -> None:
-        usual = self._usual_gaps_before(log)
+        usual = self._usual_gaps(log)
         step_ns = {
-            activity: phase.step_lengths.median_ns()
-            for phase in log.phases
-            for activity in (phase.backward, phase.optimizer)
+            activity: steps.lengths.median_ns()
+            for steps in log.optimizers
+            for activity in (steps.backward, steps.optimizer)
         }
-        for (before, after), lengths in log.gaps.items():
-            if self._stage[after] != TRAINING:
-                self._add_between(before, after, lengths.total_ns, otherwise=OTHER)
-                continue
-            usual_ns = longest_ns = usual.get(after, lengths.total_ns)
-            if self._stage[before] == TRAINING:
-                usual_ns = lengths.median_ns()
-                step = step_ns.get(after, step_ns.get(before, 0))
-                longest_ns = max(_LONG_GAP * usual_ns, round(_LONG_STEP * step))
-            spent = lengths.cut_at(longest_ns, usual_ns)
-            self._add(TRAINING, spent)
-            self._add(OTHER, lengths.total_ns - spent)
+        for (before, after, has_trained), lengths in log.gaps.items():
+            stage, total = self._stage[after], lengths.total_ns
+            if self._stage[before] == stage != TRAINING:  # what lies between is of this stage, too
+                self._add(stage, total, after)
+            elif not has_trained or stage != TRAINING:
+                self._add(OTHER if has_trained else START_UP, total)
+            else:
+                if self._stage[before] == TRAINING:
+                    usual_ns = lengths.median_ns()
+                    step = step_ns.get(after, step_ns.get(before, 0))
+                    longest_ns = max(_LONG_GAP * usual_ns, round(_LONG_STEP * step))
+                else:
+                    usual_ns = longest_ns = usual.get(after, total)
+                spent = lengths.cut_at(longest_ns, usual_ns)
+                self._add(TRAINING, spent)
+                self._add(OTHER, total - spent)
 
-    def _usual_gaps_before(self, log: ActivityLog) -> dict[Activity, int]:
-        """The median gap from training to each training activity."""
-        pooled: dict[Activity, DurationHistogram] = {}
-        for (before, after), lengths in log.gaps.items():
+    def _usual_gaps(self, log: ActivityLog) -> dict[Activity, int]:
+        """The median of the most frequent gap from training to each training activity."""
+        frequent: dict[Activity, Durations] = {}
+        for (before, after, _), lengths in log.gaps.items():
             if self._stage[before] == self._stage[after] == TRAINING:
-                pooled.setdefault(after, DurationHistogram()).merge(lengths)
-        return {after: lengths.median_ns() for after, lengths in pooled.items()}
+                frequent[after] = max(frequent.get(after, lengths), lengths, key=lambda gaps: gaps.count)
+        return {after: lengths.median_ns() for after, lengths in frequent.items()}
 
 
 @dataclass(frozen=True)
@@ -244,10 +238,8 @@ class Training:
     @property
     def step_ns(self) -> int:
         """The usual length of a step."""
-        lengths = DurationHistogram()
-        for phase in dict.fromkeys(steps.phase for steps in self.optimizers):
-            lengths.merge(phase.step_lengths)
-        return lengths.median_ns() * sum(steps.count for steps in self.optimizers) // self.steps
+        spent_ns = sum(steps.lengths.median_ns() * steps.count for steps in self.optimizers)
+        return spent_ns // self.steps
 
     def is_like(self, other: Training) -> bool:
         """Whether both train at the same line, with steps that take about as long."""
@@ -262,9 +254,9 @@ class Training:
             "first_optimizer": self.optimizers[0].first.number,
             "optimizers": len(self.optimizers),
             "class": optimizer.name,
-            "function": optimizer.function,
-            "file": optimizer.file,
-            "line": optimizer.line,
+            "function": optimizer.place.function,
+            "file": optimizer.place.file,
+            "line": optimizer.place.line,
             "steps": self.steps // step_every,
             "step_ns": self.step_ns * step_every,
             "elapsed_ns": self.elapsed_ns,

@@ -178,7 +178,7 @@ class StepLog(ActivityLog):
             self._on_failure(error)
 
     def spent(self, activity: Activity, spent_ns: int) -> None:
-        """An activity has ended, or a part of it."""
+        """An activity has ended."""
         self._add(activity, spent_ns, 1)
 
     def begin_backward(self, _: object = None) -> None:
@@ -187,10 +187,10 @@ class StepLog(ActivityLog):
 
     def end_backward(self, _: object = None) -> None:
         super().end_backward()
-        if self._open and self._open.kind == "optimizer":
+        if self._open and self._open[-1].kind == "optimizer":
             # In a closure, as Lightning gives one to optimizers: what it runs is no part of the update.
-            self._since = self.now()
-            self._spent[BACKWARD] += self._since - self._backward_ns
+            self._since[-1] = self.now()
+            self._spent[BACKWARD] += self._since[-1] - self._backward_ns
 
     def prepared(self, activity: Activity, spent_ns: int, loading_ns: int) -> None:
         """An activity begins; what it was prepared for is no part of a step if it is none itself."""
