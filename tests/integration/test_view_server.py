@@ -190,11 +190,27 @@ def test_several_files_are_read_while_the_page_is_there(page: Path, trace: Path)
         assert server.interrupt() == 0
 
 
-def test_ctrl_c_ends_it_while_a_file_is_being_read(page: Path, tmp_path: Path) -> None:
-    """A pipe that nobody writes to stands for a file of gigabytes."""
-    pipe = tmp_path / "slow.json"
-    os.mkfifo(pipe)
-    with viewing(page, pipe) as server:
+SLOW_READER = """
+import time
+from stepscope.read import Reader
+READER = Reader("slow", lambda head: head.startswith(b"SLOW"), lambda *given: time.sleep(600))
+"""
+
+
+def test_ctrl_c_ends_it_while_a_file_is_being_read(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader from outside that takes ten minutes stands for a file of gigabytes."""
+    (tmp_path / "slow_reader.py").write_text(SLOW_READER)
+    about = tmp_path / "slow_reader-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: slow-reader\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[stepscope.readers]\nslow = slow_reader:READER\n")
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [os.getenv("PYTHONPATH")])])
+    )
+    (tmp_path / "slow.json").write_text("SLOW")
+    with viewing(page, tmp_path / "slow.json") as server:
         assert server.ask("api/traces")["traces"][0]["state"] == "loading"
         assert server.refusal("api/traces/slow/overview") == 409
         assert server.interrupt() == 0
