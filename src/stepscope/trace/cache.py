@@ -85,8 +85,7 @@ def keep(key: Key, trace: Trace) -> None:
     limit up to an eighth of the room that is left."""
     from stepscope.trace import store
 
-    # Not durable: an entry damaged by a power cut fails its checksums and is computed again.
-    _keep(key, lambda entry: store.save(trace, entry, durable=False))
+    _keep(key, lambda entry: store.save(trace, entry))
 
 
 def fetch_text(key: Key) -> bytes | None:

@@ -6,7 +6,6 @@ from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Array, Codes32, Ids, Mask, Rows, Times
@@ -18,12 +17,7 @@ from stepscope.trace.sets import Interner, members
 from stepscope.trace.table import Text
 
 LABELS = ("process_name", "thread_name", "process_labels")
-_ABSENT = {
-    "identity": NO_IDENTITY,
-    "duration_us": math.nan,
-    "thread_duration_us": math.nan,
-    **msgspec.structs.asdict(DEFAULTS),
-}
+_ABSENT = {"identity": NO_IDENTITY, "duration_us": math.nan, "thread_duration_us": math.nan, **DEFAULTS}
 _MOST_CODE = 2**31  # ids below it are codes themselves
 
 
