@@ -69,12 +69,10 @@ def fetch(key: Key) -> Trace | None:
         return None
     from stepscope.trace import store
 
-    before = _identity(entry)
     try:
         trace = store.load(entry)
     except TraceError:
-        if _identity(entry) == before:  # else another process replaced it meanwhile
-            _remove(entry)
+        _remove(entry)
         return None
     _mark_used(entry)
     return trace
@@ -143,13 +141,6 @@ def _keep(key: Key, write: Callable[[Path], None]) -> None:
         write(entry)
         if _is_look_due(folder, entry):
             _shrink(folder, limit_bytes())
-
-
-def _identity(entry: Path) -> tuple[int, int] | None:
-    with suppress(OSError):
-        facts = entry.stat()
-        return facts.st_ino, facts.st_ctime_ns
-    return None
 
 
 def _remove(entry: Path) -> None:
