@@ -32,7 +32,7 @@ class RecordColumns:
         self._growing: dict[str, GrowingArray] = {}
         self._finished: dict[str, Array] = {}
         self._arguments = GrowingArguments()
-        self._odd_identities: Interner[str | int] = Interner()  # texts, and numbers that fit no column
+        self._odd_identities: Interner[str | bytes | int] = Interner()  # also numbers of any size
         self._rows = 0
         self._read = 0
 
@@ -72,7 +72,7 @@ class RecordColumns:
             return identities
         return np.fromiter(map(self._identity_number, identities), np.int64, len(identities))
 
-    def _identity_number(self, identity: str | int | None) -> int:
+    def _identity_number(self, identity: str | bytes | int | None) -> int:
         if identity is None:
             return NO_IDENTITY
         if isinstance(identity, int) and _LEAST <= identity < _MOST:
