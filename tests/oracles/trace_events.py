@@ -12,14 +12,12 @@ from msgspec import Raw, Struct
 
 from stepscope.base.arrays import Array, Times
 from stepscope.read.chrome.chunk import (
-    FIELDS,
+    DEFAULTS,
     NO_IDENTITY,
     ChromePlace,
     Chunk,
     Label,
-    default_of,
-    integers,
-    known_of,
+    known_arguments,
     nanoseconds,
 )
 from stepscope.trace.arguments import ArgumentBlock
@@ -109,10 +107,9 @@ def _pack(chunk: Chunk, records: list[Record]) -> None:
 
 
 def _known_columns(texts: list[Raw], rows: Array, count: int) -> dict[str, Array]:
-    known, columns = list(map(known_of, texts)), {}
-    for field in FIELDS:
-        values, default = integers(known, field), default_of(field)
+    known, columns = np.array([known_arguments(bytes(text)) for text in texts], np.int64), {}
+    for (name, default), values in zip(DEFAULTS.items(), known.T, strict=True):
         if (values != default).any():
-            columns[field] = np.full(count, default, np.int64)
-            columns[field][rows] = values
+            columns[name] = np.full(count, default, np.int64)
+            columns[name][rows] = values
     return columns

@@ -21,7 +21,7 @@ from stepscope.facts.annotate.steps.step_table import (
     steady_steps,
 )
 from stepscope.facts.annotate.steps.windows import unrecorded_work_end
-from stepscope.graph.graph_schema import NO_STEP, Edges, Topology, topology, with_delays
+from stepscope.graph.graph_schema import NO_STEP, Edges, edges_of
 from stepscope.trace.columns import gathered
 from stepscope.trace.nesting import inherit
 from stepscope.trace.row_order import ends_run, grouped
@@ -176,9 +176,8 @@ class Graph:
     def with_tasks(self, **columns: ArrayLike | Text) -> Graph:
         """The graph with some columns of its tasks replaced."""
         changed = replace(self, tasks=self.tasks.with_columns(**columns))
-        known = ("links_by_source",) if "thread" in columns else ("links_by_source", "topology")
-        for name in vars(self).keys() & set(known):  # the same tasks wait for the same ones
-            vars(changed)[name] = vars(self)[name]
+        if "links_by_source" in vars(self):  # the same tasks wait for the same ones
+            vars(changed)["links_by_source"] = self.links_by_source
         return changed
 
     def once(self, find: Callable[[Graph], Found]) -> Found:
@@ -213,14 +212,9 @@ class Graph:
         return grouped(self.links["source"], len(self))
 
     @cached_property
-    def topology(self) -> Topology:
-        """Which tasks wait for which, including the order within threads."""
-        return topology(self.tasks, self.links, self.threads)
-
-    @cached_property
     def edges(self) -> Edges:
-        """All dependencies with their delays."""
-        return with_delays(self.topology, self.tasks, self.links)
+        """All dependencies with their delays, including the order within threads."""
+        return edges_of(self.tasks, self.links, self.threads)
 
     @property
     def start_ns(self) -> Times:

@@ -1,6 +1,4 @@
-"""The tables of a graph (tasks, links and threads), and its dependencies as one compressed table.
-
-Which tasks depend on which is sorted once; graphs that only differ in times share it."""
+"""The tables of a graph (tasks, links and threads), and its dependencies as one compressed table."""
 
 from dataclasses import dataclass
 
@@ -67,25 +65,23 @@ PROGRAM, STREAM, LAUNCH, SYNC, COMMUNICATION, HANDOVER = range(len(EDGE_KINDS))
 
 
 @dataclass(frozen=True)
-class Topology:
+class Edges:
     """Which tasks wait for which, by source: task u has rows `first[u]` to `first[u + 1] - 1`."""
 
     first: Ids  # int64, shape (tasks + 1,)
     source: Ids32  # int32, shape (edges,), tasks.id
     target: Ids32  # int32, shape (edges,), tasks.id
     kind: Codes8  # int8, index into `EDGE_KINDS`
-    link: Ids32  # int32, the row of the graph's links, or -1 for neighbors on a thread
-
-
-@dataclass(frozen=True)
-class Edges(Topology):
-    """Dependencies with their delays."""
-
     delay_ns: Times  # int64, from the start of the source to the earliest start of the target
 
 
-def topology(tasks: Table, links: Table, threads: Table) -> Topology:
-    """The links, and an edge between neighbors on each ordered thread."""
+def edges_of(tasks: Table, links: Table, threads: Table) -> Edges:
+    """The links, and an edge between neighbors on each ordered thread.
+
+    The delay of a launch counts from the start of the call, since work may begin before the call
+    returns. Other links count from the end of their source, and the order within a thread from the
+    end of the gap after the source.
+    """
     thread = tasks["thread"]
     follows = (thread[1:] == thread[:-1]) & (threads["ordered"][thread[1:]] > 0)
     before = np.flatnonzero(follows).astype(np.int32)
@@ -93,21 +89,9 @@ def topology(tasks: Table, links: Table, threads: Table) -> Topology:
     source = np.concatenate([before, links["source"]])
     target = np.concatenate([before + 1, links["target"]]).astype(np.int32)
     kind = np.concatenate([order, links["kind"]]).astype(np.int8)
-    link = np.concatenate([np.full(len(before), -1), np.arange(len(links))]).astype(np.int32)
+    duration = tasks["duration_ns"]
+    length = np.where(links["kind"] == LAUNCH, 0, duration[links["source"]])
+    between = np.maximum(links["lag_ns"] + length, 0)
+    delay = np.concatenate([(duration + tasks["gap_ns"])[before], between])
     sorting, first = grouped(source, len(tasks))
-    return Topology(first, source[sorting], target[sorting], kind[sorting], link[sorting])
-
-
-def with_delays(known: Topology, tasks: Table, links: Table) -> Edges:
-    """The edges of a topology with the delays of these tasks and links.
-
-    The delay of a launch counts from the start of the call, since work may begin before the call
-    returns. Other links count from the end of their source, and the order within a thread from the
-    end of the gap after the source.
-    """
-    duration = tasks["duration_ns"][known.source]
-    delay = duration + tasks["gap_ns"][known.source]
-    linked = known.link >= 0
-    length = np.where(known.kind[linked] == LAUNCH, 0, duration[linked])
-    delay[linked] = np.maximum(links["lag_ns"][known.link[linked]] + length, 0)
-    return Edges(**vars(known), delay_ns=delay)
+    return Edges(first, source[sorting], target[sorting], kind[sorting], delay[sorting])

@@ -59,29 +59,13 @@ def decompressed_head(head: bytes, size: int) -> bytes | None:
 
     None if it is not compressed. Raises IngestError if it is damaged.
     """
-    try:
-        if head.startswith(GZIP):
-            return zlib.decompressobj(wbits=31).decompress(head, size)
-        if head.startswith(ZSTD):
-            return _zstd_head(head, size)
-    except (zlib.error, OSError) as error:
-        raise IngestError(
-            f"the compressed data are damaged ({error}); copy or download the file again"
-        ) from error
-    return None
-
-
-def _zstd_head(head: bytes, size: int) -> bytes:
-    """As much as the beginning of a file holds."""
-    content = b""
-    try:
-        for piece in _zstd_pieces(BytesIO(head), 1 << 10):
-            content += piece
-            if len(content) >= size:
-                break
-    except OSError:
-        if not content:
-            raise
+    if not head.startswith((GZIP, ZSTD)):
+        return None
+    log: list[str] = []
+    pieces = _decompressed(BytesIO(head), lambda code, _: log.append(code), lambda _: None, size)
+    content = next(filter(None, pieces), b"")
+    if not content and {"damaged_gzip", "damaged_zstd"}.intersection(log):
+        raise IngestError("the compressed data are damaged; copy or download the file again")
     return content
 
 
@@ -106,16 +90,17 @@ def _as_utf8(pieces: Iterator[bytes]) -> Iterator[bytes]:
         yield decoder.decode(piece).encode("utf-8", "replace")
 
 
-def _decompressed(file: BinaryIO, warn: Warn, progress: Progress) -> Iterator[bytes]:
+def _decompressed(file: BinaryIO, warn: Warn, progress: Progress, size: int = CHUNK_BYTES) -> Iterator[bytes]:
+    """The content in pieces of at most `size` bytes."""
     is_zstd = file.read(len(ZSTD)) == ZSTD
     file.seek(0)
-    return (_unzstd if is_zstd else _inflate)(file, warn, progress)
+    return (_unzstd if is_zstd else _inflate)(file, warn, progress, size)
 
 
-def _unzstd(file: BinaryIO, warn: Warn, progress: Progress) -> Iterator[bytes]:
+def _unzstd(file: BinaryIO, warn: Warn, progress: Progress, size: int) -> Iterator[bytes]:
     done = unpacked = 0
     try:
-        for piece in _zstd_pieces(file, CHUNK_BYTES):
+        for piece in _zstd_pieces(file, size):
             now = max(file.tell(), done)  # what is salvaged was read before
             progress(now - done)
             done, unpacked = now, unpacked + len(piece)
@@ -172,7 +157,7 @@ def _read(file: BinaryIO, warn: Warn, progress: Progress) -> Iterator[bytes]:
         yield data
 
 
-def _inflate(file: BinaryIO, warn: Warn, progress: Progress) -> Iterator[bytes]:
+def _inflate(file: BinaryIO, warn: Warn, progress: Progress, size: int) -> Iterator[bytes]:
     """Decompress as far as possible: a truncated file may still hold useful events."""
     engine, inside = zlib.decompressobj(wbits=31), False
     packed = unpacked = 0
@@ -182,7 +167,7 @@ def _inflate(file: BinaryIO, warn: Warn, progress: Progress) -> Iterator[bytes]:
         while data:
             before = engine.copy()
             try:
-                piece = engine.decompress(data, CHUNK_BYTES)
+                piece = engine.decompress(data, size)
             except zlib.error as error:
                 yield from _salvage(before, data)
                 warn("damaged_gzip", f"the gzip data are damaged ({error}); read up to the damage")

@@ -109,14 +109,7 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
     (_like(rb"<\?xml|<svg"), "XML, such as a picture", "give the recording that it was made from"),
 )
 
-# Names that a file may have whose first bytes say nothing.
-_BY_NAME = (
-    (
-        re.compile(r"\.py$"),
-        "a Python script",
-        "record it with `stepscope run` and open the capture that this writes",
-    ),
-)
+_SCRIPT = ("a Python script", "record it with `stepscope run` and open the capture that this writes")
 
 # Of JSON objects without events: keys that they have, the name of the format, and advice.
 _JSON = (
@@ -134,7 +127,7 @@ _JSON = (
 def refuse_foreign(head: bytes, name: str) -> None:
     """Raise an IngestError with advice if a file is of a known format that is not supported."""
     formats = [(what, advice) for matches, what, advice in FOREIGN if matches(head)]
-    formats += [(what, advice) for pattern, what, advice in _BY_NAME if pattern.search(name)]
+    formats += [_SCRIPT] if name.endswith(".py") else []
     if formats:
         raise IngestError("this is {}: {}".format(*formats[0]))
 

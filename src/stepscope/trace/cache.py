@@ -69,12 +69,10 @@ def fetch(key: Key) -> Trace | None:
         return None
     from stepscope.trace import store
 
-    before = _identity(entry)
     try:
         trace = store.load(entry)
     except TraceError:
-        if _identity(entry) == before:  # else another process replaced it meanwhile
-            _remove(entry)
+        _remove(entry)
         return None
     _mark_used(entry)
     return trace
@@ -85,8 +83,7 @@ def keep(key: Key, trace: Trace) -> None:
     limit up to an eighth of the room that is left."""
     from stepscope.trace import store
 
-    # Not durable: an entry damaged by a power cut fails its checksums and is computed again.
-    _keep(key, lambda entry: store.save(trace, entry, durable=False))
+    _keep(key, lambda entry: store.save(trace, entry))
 
 
 def fetch_text(key: Key) -> bytes | None:
@@ -144,13 +141,6 @@ def _keep(key: Key, write: Callable[[Path], None]) -> None:
         write(entry)
         if _is_look_due(folder, entry):
             _shrink(folder, limit_bytes())
-
-
-def _identity(entry: Path) -> tuple[int, int] | None:
-    with suppress(OSError):
-        facts = entry.stat()
-        return facts.st_ino, facts.st_ctime_ns
-    return None
 
 
 def _remove(entry: Path) -> None:

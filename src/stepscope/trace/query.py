@@ -1,13 +1,10 @@
 """SQL over the tables of a trace, by DuckDB."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
 from decimal import Decimal
 from importlib import import_module
-from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -46,22 +43,12 @@ order by cpu_ms desc""",
 }
 _HELP = "`show tables` lists the tables, `describe steps` the columns of one"
 # Traces and SQL can come from untrusted sources: no access to files.
-_NO_FILES = {
+NO_FILES = {
     "enable_external_access": "false",
     "temp_directory": "",  # else DuckDB writes a folder .tmp where it runs out of memory
 }
 _FEW_ROWS = 1 << 14  # of a table that is given to a query though it may not need it
 _READING = ("SELECT", "EXPLAIN", "MULTI")  # DuckDB splits PIVOT into MULTI
-
-
-@dataclass(frozen=True)
-class QueryLimits:
-    """What a query may take: seconds, megabytes of memory, rows (0: any) and bytes of its result."""
-
-    seconds: float
-    megabytes: int
-    rows: int
-    answer_bytes: int = 16_000_000
 
 
 def run_query(trace: Trace, sql: str) -> pa.Table:
@@ -78,7 +65,7 @@ def checked_tables(trace: Trace, sql: str) -> dict[str, pa.Table]:
     """The tables that one reading statement may read; QueryError if it is none."""
     import duckdb
 
-    with duckdb.connect(":memory:", config={**_NO_FILES}) as connection:
+    with duckdb.connect(":memory:", config={**NO_FILES}) as connection:
         try:
             _reading(connection.extract_statements(sql))
         except duckdb.Error as error:
@@ -102,40 +89,24 @@ def tables_for(trace: Trace, connection: Any, sql: str) -> dict[str, pa.Table]:
 
 
 def answer_of(
-    sql: str,
-    register: Callable[[Any], None],
-    config: Mapping[str, str] = _NO_FILES,
-    limits: QueryLimits | None = None,
+    sql: str, register: Callable[[Any], None], config: Mapping[str, str] = NO_FILES, most_rows: int = 0
 ) -> pa.Table:
     """The result of one reading statement; `register` gives a connection its tables.
 
-    Raises QueryError if the SQL is wrong, or exceeds a limit.
+    A result of more than `most_rows`, if that is not 0, is cut after one row more. Raises QueryError if
+    the SQL is wrong, or takes more memory than the configuration allows.
     """
     import duckdb
 
-    connection = duckdb.connect(
-        ":memory:",
-        config={
-            "python_enable_replacements": "false",  # nor access to our variables
-            **config,
-            **({"memory_limit": f"{limits.megabytes}MB", "threads": "1"} if limits else {}),
-        },
-    )
+    # Nor access to our variables.
+    connection = duckdb.connect(":memory:", config={"python_enable_replacements": "false", **config})
     try:
         statement = _reading(connection.extract_statements(sql))
         register(connection)
-        return _answer(connection, statement, limits)
-    except duckdb.InterruptException as error:
-        if limits is None:
-            raise
-        raise stopped(limits) from error
+        return _answer(connection, statement, most_rows)
     except duckdb.OutOfMemoryException as error:
-        if limits is None:
-            raise QueryError(str(error)) from error
-        raise out_of_memory(limits) from error
+        raise QueryError(str(error)) from error
     except duckdb.Error as error:
-        if limits and "bad_alloc" in str(error):
-            raise out_of_memory(limits) from error
         raise QueryError(f"{error}\n{_HELP}") from error
     except RuntimeError as error:
         if "interrupted" not in str(error):
@@ -173,16 +144,6 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def stopped(limits: QueryLimits) -> QueryError:
-    """A query that took too long."""
-    return QueryError(f"the query was stopped after {limits.seconds:g} s")
-
-
-def out_of_memory(limits: QueryLimits) -> QueryError:
-    """A query that took too much memory."""
-    return QueryError(f"the query needs more than {limits.megabytes} MB of memory")
-
-
 def named_tables(connection: Any, sql: str) -> set[str]:
     """The tables that a query names; for statements that DuckDB cannot tell, every word."""
     import duckdb
@@ -194,41 +155,20 @@ def named_tables(connection: Any, sql: str) -> set[str]:
     return names or set(re.findall(r"\w+", sql))
 
 
-def _answer(connection: Any, statement: Any, limits: QueryLimits | None) -> pa.Table:
+def _answer(connection: Any, statement: Any, most_rows: int) -> pa.Table:
     """The result of a statement, run in a thread because DuckDB itself ignores Ctrl-C."""
 
     def run() -> pa.Table:
         relation = connection.sql(statement)
-        return (relation.limit(limits.rows + 1) if limits and limits.rows else relation).to_arrow_table()
+        return (relation.limit(most_rows + 1) if most_rows else relation).to_arrow_table()
 
-    with _stopped_after(connection, limits), ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool:
         future = pool.submit(run)
         try:
             return future.result()
         except KeyboardInterrupt:
             connection.interrupt()
             raise
-
-
-@contextmanager
-def _stopped_after(connection: Any, limits: QueryLimits | None) -> Iterator[None]:
-    """Interrupts what still runs when its time is over."""
-    ended = Event()
-
-    def watch(seconds: float) -> None:
-        ended.wait(seconds)
-        while not ended.wait(0.1):  # an interrupt between two statements would be lost
-            connection.interrupt()
-
-    watcher = Thread(target=watch, args=(limits.seconds,), daemon=True) if limits else None
-    if watcher:
-        watcher.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        if watcher:
-            watcher.join()
 
 
 def _reading(statements: Sequence[Any]) -> Any:

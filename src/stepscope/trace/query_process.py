@@ -7,6 +7,7 @@ there, and the result comes back, as files of Arrow.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,13 +15,14 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from stepscope.errors import QueryError
-from stepscope.trace.query import QueryLimits, answer_of, checked_tables, out_of_memory, stopped
+from stepscope.trace.query import NO_FILES, answer_of, checked_tables
 from stepscope.trace.trace import Trace
 
 Check = Callable[[], None]
@@ -28,7 +30,23 @@ _CHECK_S = 0.1  # between two looks at whether the result is still wanted; chose
 _START_S = 5  # to start Python and load DuckDB; 0.3 s on an idle machine
 _ANSWER, _ERROR, _ASKED = "answer", "error", "asked"
 _OVERHEAD_BYTES = 128 << 20  # of address space that threads and allocators reserve, and do not use
-_STOPPED = (-getattr(signal, "SIGXCPU", 0), -getattr(signal, "SIGKILL", 0))
+_STOPPED = tuple(-getattr(signal, name, 0) for name in ("SIGALRM", "SIGXCPU", "SIGKILL"))
+_NO_MEMORY = re.compile("^Out of Memory|bad_alloc")  # of DuckDB, and of what it calls
+
+
+@dataclass(frozen=True)
+class QueryLimits:
+    """What a query may take: seconds, megabytes of memory, rows (0: any) and bytes of its result."""
+
+    seconds: float
+    megabytes: int
+    rows: int
+    answer_bytes: int = 16_000_000
+
+    @property
+    def memory(self) -> str:
+        """What a query is told that needs more."""
+        return f"the query needs more than {self.megabytes} MB of memory"
 
 
 def run_query_within(trace: Trace, sql: str, limits: QueryLimits, wanted: Check = lambda: None) -> pa.Table:
@@ -60,7 +78,9 @@ def query_apart(
         if (folder / _ERROR).exists():
             raise QueryError((folder / _ERROR).read_text())
         if not (folder / _ANSWER).exists():
-            raise stopped(limits) if code in _STOPPED or code is None else out_of_memory(limits)
+            if code is None or code in _STOPPED:
+                raise QueryError(f"the query was stopped after {limits.seconds:g} s")
+            raise QueryError(limits.memory)
         with pa.OSFile(str(folder / _ANSWER)) as file, pa.ipc.open_file(file) as reader:
             return reader.read_all()
 
@@ -100,9 +120,9 @@ def main(folder: Path) -> None:
         _write(folder / "unfinished", _answer(folder, asked["sql"], limits))
         (folder / "unfinished").rename(folder / _ANSWER)
     except QueryError as error:
-        (folder / _ERROR).write_text(str(error))
+        (folder / _ERROR).write_text(limits.memory if _NO_MEMORY.search(str(error)) else str(error))
     except MemoryError:
-        (folder / _ERROR).write_text(str(out_of_memory(limits)))
+        (folder / _ERROR).write_text(limits.memory)
 
 
 def _answer(folder: Path, sql: str, limits: QueryLimits) -> pa.Table:
@@ -111,7 +131,8 @@ def _answer(folder: Path, sql: str, limits: QueryLimits) -> pa.Table:
             connection.register(path.stem, pa.ipc.open_file(pa.memory_map(str(path))).read_all())
         _limit(limits)
 
-    table = answer_of(sql, register, limits=limits)
+    config = {**NO_FILES, "memory_limit": f"{limits.megabytes}MB", "threads": "1"}
+    table = answer_of(sql, register, config, limits.rows)
     if table.nbytes > limits.answer_bytes:
         most = limits.answer_bytes // 1_000_000
         raise QueryError(f"the result is larger than {most} MB; select fewer columns or shorter text")
@@ -119,7 +140,10 @@ def _answer(folder: Path, sql: str, limits: QueryLimits) -> pa.Table:
 
 
 def _limit(limits: QueryLimits) -> None:
-    """Let the system refuse more memory than is allowed besides what this process has, and end it."""
+    """Let the system refuse more memory than is allowed besides what this process has, and end it.
+
+    The clock does so in time; where it cannot, the process that asked does.
+    """
     if sys.platform == "win32":
         return
     import resource
@@ -131,6 +155,7 @@ def _limit(limits: QueryLimits) -> None:
 
     lower(resource.RLIMIT_CPU, int(limits.seconds) + _START_S)
     lower(resource.RLIMIT_CORE, 0)
+    signal.setitimer(signal.ITIMER_REAL, limits.seconds)
     if sys.platform == "linux":  # macOS enforces no such limit
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         size = pages * resource.getpagesize() + (limits.megabytes << 20) + _OVERHEAD_BYTES

@@ -24,24 +24,8 @@ def members(codes: IntArray, chosen: Mask) -> Mask:
         [False, True, False]
     """
     wanted = chosen.nonzero()[0]
-    return one_of(codes, wanted.tolist()) if len(wanted) <= _FEW else _looked_up(codes, chosen)
-
-
-def chosen_rows(codes: IntArray, wanted: list[int], values: int) -> Mask:
-    """The rows whose code is wanted, of so many that there are; -1 never is.
-
-    Example:
-        >>> chosen_rows(np.array([0, 2, -1]), [2], 3).tolist()
-        [False, True, False]
-    """
     if len(wanted) <= _FEW:
-        return one_of(codes, wanted)
-    chosen = np.zeros(values, np.bool_)
-    chosen[wanted] = True
-    return _looked_up(codes, chosen)
-
-
-def _looked_up(codes: IntArray, chosen: Mask) -> Mask:
+        return one_of(codes, wanted.tolist())
     if len(codes) >= _MANY and codes.dtype.kind == "i" and codes.strides != (0,):
         is_chosen = np.empty(len(codes), np.bool_)
         rows, table = np.ascontiguousarray(codes), np.ascontiguousarray(chosen)

@@ -12,7 +12,6 @@ Source: Apache Arrow, "IPC File Format" (https://arrow.apache.org/docs/format/Co
 """
 
 import json
-import os
 import zlib
 from pathlib import Path
 
@@ -53,11 +52,11 @@ def fingerprint() -> int:
     return zlib.crc32(repr((LAYOUT, columns)).encode())
 
 
-def save(trace: Trace, folder: Path, durable: bool = True) -> None:
+def save(trace: Trace, folder: Path) -> None:
     """Write a trace to `folder` atomically.
 
-    An existing one is replaced. If `durable`, all is flushed to disk before that, so that a power
-    cut cannot lose the old one. Raises OSError if it cannot be written.
+    An existing one is replaced. Nothing is flushed to disk: one that a power cut damages fails its
+    checksums. Raises OSError if it cannot be written.
     """
     with written(folder) as work:
         for name, batch in _batches(trace).items():
@@ -66,8 +65,6 @@ def save(trace: Trace, folder: Path, durable: bool = True) -> None:
                 writer.write_batch(batch)
         (work / _METADATA).write_text(json.dumps(trace.metadata.to_json(), default=str), "utf-8")
         _write_index(work)
-        if durable:
-            _sync(work)
 
 
 def load(folder: Path) -> Trace:
@@ -135,16 +132,6 @@ def _write_index(work: Path) -> None:
 def _facts(path: Path) -> dict[str, int]:
     content = pa.memory_map(str(path)).read_buffer()
     return {"size": content.size, "crc32": zlib.crc32(content)}
-
-
-def _sync(work: Path) -> None:
-    """Flush every member to disk before the folder gets its name."""
-    for path in (*work.iterdir(), work):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 # -- reading

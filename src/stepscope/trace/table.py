@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from stepscope.base.arrays import Array, Mask
 from stepscope.trace.columns import constant, taken
 from stepscope.trace.declaration import Column, Schema
-from stepscope.trace.sets import chosen_rows, distinct, one_of
+from stepscope.trace.sets import distinct, members, one_of
 from stepscope.trace.spill import spilled
 
 if TYPE_CHECKING:
@@ -89,11 +89,7 @@ class Text:
             few = len(self.codes) < _FEW_ROWS
             used = set(self.codes.tolist()) if few else distinct(self.codes).tolist()
             return one_of(self.codes, [c for c in used if c >= 0 and test(self.values[c])])
-        if self._is_kept(test):
-            return self.passing(test)[self.codes]
-        return chosen_rows(
-            self.codes, [code for code, value in enumerate(self.values) if test(value)], len(self.values)
-        )
+        return members(self.codes, self.passing(test)[:-1])
 
     def passing(self, test: Callable[[str], bool]) -> Mask:
         """Which values pass `test`, then False for null, so that codes can look it up; not to be changed.

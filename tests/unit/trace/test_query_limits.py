@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from stepscope.errors import QueryError
-from stepscope.trace.query import QueryLimits
-from stepscope.trace.query_process import query_apart
+from stepscope.trace.query_process import QueryLimits, query_apart
 
 pytest.importorskip("duckdb")
 LIMITS = QueryLimits(seconds=1, megabytes=256, rows=100, answer_bytes=1_000_000)

@@ -14,8 +14,8 @@ import msgspec
 from stepscope.errors import QueryError, ServeError
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.trace_view import TraceView
-from stepscope.trace.query import ARGUMENTS, EXAMPLES, KINDS, QueryLimits, is_number, plain_values
-from stepscope.trace.query_process import run_query_within
+from stepscope.trace.query import ARGUMENTS, EXAMPLES, KINDS, is_number, plain_values
+from stepscope.trace.query_process import QueryLimits, run_query_within
 from stepscope.trace.schema import SCHEMAS
 
 # The bytes bound what a browser has to parse.

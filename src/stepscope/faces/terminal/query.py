@@ -55,8 +55,7 @@ def _result(file: InputFile, sql: str) -> pa.Table:
         from stepscope.models.ranks.dataset_query import query_dataset
 
         return query_dataset(Path(file.path), sql)
-    from stepscope.trace.query import QueryLimits
-    from stepscope.trace.query_process import run_query_within
+    from stepscope.trace.query_process import QueryLimits, run_query_within
 
     limits = QueryLimits(seconds=20, megabytes=1024, rows=0, answer_bytes=1_000_000_000)
     return run_query_within(file.load(memory=True), sql, limits)

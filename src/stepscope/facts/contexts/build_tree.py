@@ -23,7 +23,7 @@ from stepscope.trace.schema import CONTEXT_KINDS, CONTEXTS, STAGES, VIAS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
-_FAR = 2**62  # ns: later than any time of a trace, and int64 has room for sums with it
+_FAR = 2**62  # ns: later than any time of a trace
 
 
 def build_contexts(trace: Trace, *, step: int | None = None, rank: int | None = None) -> ContextTree:
@@ -221,16 +221,10 @@ def _shares(events: Table, parent: Times) -> Times:
 def _ended_before(group: Times, end: Times) -> Times:
     """The latest end among the earlier rows of each row's group, `-_FAR` for the first row."""
     fresh = np.diff(group, prepend=group[:1] - 1) != 0
-    base, number = int(end.min()), np.cumsum(fresh) - 1
-    stride = int(end.max()) - base + 1
-    if stride * (int(number[-1]) + 1) >= _FAR:
-        order = np.unique(end, return_inverse=True)
-        lifted = np.maximum.accumulate(order[1] + number * len(order[0]))
-        reach = order[0][lifted - number * len(order[0])]
-    else:
-        # Groups are offset to disjoint ranges, so that one running maximum serves all of them.
-        reach = np.maximum.accumulate(end - base + number * stride) - number * stride + base
-    before: Times = np.roll(reach, 1)
+    values, rank = np.unique(end, return_inverse=True)
+    # Groups are offset to disjoint ranges, so that one running maximum serves all of them.
+    offset = (np.cumsum(fresh) - 1) * len(values)
+    before: Times = np.roll(values[np.maximum.accumulate(rank + offset) - offset], 1)
     before[fresh] = -_FAR
     return before
 

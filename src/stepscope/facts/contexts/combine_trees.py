@@ -14,6 +14,7 @@ from stepscope.facts.contexts.node_values import measure
 from stepscope.facts.contexts.tree import ContextTree
 from stepscope.trace.concat import stacked
 from stepscope.trace.schema import VIAS
+from stepscope.trace.sets import distinct_rows
 from stepscope.trace.table import Table, Text
 
 IDENTITY = ("kind", "via", "name", "file", "line")
@@ -65,11 +66,7 @@ def fold(rows: Table, into: IntArray | None = None, key: Ids | None = None) -> F
 
 def identity(rows: Table, columns: Sequence[str] = IDENTITY) -> Ids:
     """One number for each distinct combination of some columns, int64, shape (rows,)."""
-    code = np.zeros(len(rows), np.int64)
-    for name in columns:
-        _, number = np.unique(rows[name], return_inverse=True)
-        _, code = np.unique(code * (int(number.max(initial=0)) + 1) + number, return_inverse=True)
-    return code.astype(np.int64)
+    return distinct_rows(*(rows[name] for name in columns))[1].astype(np.int64)
 
 
 def stacked_nodes(trees: Sequence[ContextTree]) -> Table:

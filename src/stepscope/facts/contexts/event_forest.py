@@ -68,7 +68,8 @@ def build_forest(trace: Trace) -> Forest:
     untracked = synthetic.add(root, frames[Frame("unlinked", "memory outside all calls")])
     frame = _frames_of_events(trace, frames)
     kind = np.array([CONTEXT_KINDS.index(known.kind) for known in frames], np.int64)[frame]
-    traced = traced_operations(trace, device | (host & is_operator(kind)))
+    # Compiled operations whose origin is known.
+    traced = (trace.events["origin"] >= 0) & (device | (host & is_operator(kind)))
     parent, via = _callers(trace, host, thread)
     parent = wrap_in_modules(trace, parent, is_operator(kind) & ~traced, kind, frames, synthetic)
     parent = _attach_device_work(trace, parent, device, kind, unlinked)
@@ -224,11 +225,6 @@ def _main_tracks(trace: Trace, host: Mask) -> list[int]:
 
 
 # -- compiled operations below the frames in which they were traced
-
-
-def traced_operations(trace: Trace, wanted: Mask) -> Mask:
-    """Which of some events are compiled operations whose origin is known, bool, shape (events,)."""
-    return wanted & (trace.events["origin"] >= 0)
 
 
 def place_below_frames(

@@ -77,11 +77,8 @@ class SampleStats:
             [3.0, 5.0]
         """
         value = values.astype(np.float64)
-        count = np.bincount(groups, minlength=size)
-        total = _added(groups, value, size)
-        deviation = value - (total / np.maximum(count, 1))[groups]
-        low, high = _extremes(groups, value, value, size)
-        return cls(count, total, low, high, _added(groups, deviation * deviation, size))
+        once = cls(np.ones(len(value), np.int64), value, value, value, np.zeros(len(value)))
+        return once.grouped(groups, size)
 
     @classmethod
     def joined(cls, parts: Sequence[SampleStats]) -> SampleStats:

@@ -1,14 +1,11 @@
 """The columns of some consecutive events, as a decoder makes them of a piece of a file."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from operator import attrgetter
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
-from msgspec import Raw, Struct
 from numpy.typing import NDArray
 
 from stepscope.base.arrays import Array, Codes32, Ids32, Times
@@ -61,65 +58,39 @@ class Chunk:
     arguments: Sequence[ArgumentBlock] = ()  # of those events that have some
 
 
-class KnownArguments(Struct, gc=False):
-    """The arguments that become columns; `Arguments` keeps every argument as well."""
-
-    correlation: int = -1
-    sequence: int = msgspec.field(default=-1, name="Sequence number")
-    forward_thread: int = msgspec.field(default=-1, name="Fwd thread id")
-    bytes: int = -1
-    allocation: int = msgspec.field(default=0, name="Bytes")
-    address: int = msgspec.field(default=-1, name="Addr")
-    device_type: int = msgspec.field(default=0, name="Device Type")
-    device_id: int = msgspec.field(default=-1, name="Device Id")
-    allocated: int = msgspec.field(default=-1, name="Total Allocated")
-    reserved: int = msgspec.field(default=-1, name="Total Reserved")
-
-
-FIELDS = dict(zip(KnownArguments.__struct_fields__, KnownArguments.__struct_encode_fields__, strict=True))
-DEFAULTS = KnownArguments()
-_KNOWN = msgspec.json.Decoder(KnownArguments | None)
+# The arguments that become columns (`Arguments` keeps every argument as well), by their columns; and
+# the value of such a column where an event lacks the argument.
+KEYS = {
+    "correlation": "correlation",
+    "sequence": "Sequence number",
+    "forward_thread": "Fwd thread id",
+    "bytes": "bytes",
+    "allocation": "Bytes",
+    "address": "Addr",
+    "device_type": "Device Type",
+    "device_id": "Device Id",
+    "allocated": "Total Allocated",
+    "reserved": "Total Reserved",
+}
+DEFAULTS = {column: 0 if column in ("allocation", "device_type") else -1 for column in KEYS}
 
 
-def default_of(name: str) -> int:
-    """The value of a column where an event lacks the argument."""
-    return int(getattr(DEFAULTS, name))
+def known_arguments(text: bytes) -> list[int]:
+    """The known arguments of one event, in the order of `KEYS`, each as int64.
+
+    Numbers in strings are converted, and other types ignored.
+    """
+    values = parse(text)
+    return [_integer(values.get(key), DEFAULTS[column]) for column, key in KEYS.items()]
 
 
-def known_of(text: bytes | Raw) -> KnownArguments:
-    """The known arguments of one event."""
-    try:
-        return _KNOWN.decode(text) or DEFAULTS
-    except (msgspec.MsgspecError, RecursionError):
-        return _coerced(text)
-
-
-def _coerced(text: bytes | Raw) -> KnownArguments:
-    """Known arguments of unexpected types: numbers in strings are converted, the rest ignored."""
-    values = parse(bytes(text))
-    numbers = {field: _integer(values.get(key)) for field, key in FIELDS.items()}
-    return KnownArguments(**{field: value for field, value in numbers.items() if value is not None})
-
-
-def _integer(value: Any) -> int | None:
-    try:
-        return int(value) if isinstance(value, int | float | str) else None
-    except (ValueError, OverflowError):
-        return None
-
-
-def integers(known: Iterable[KnownArguments], field: str) -> NDArray[np.int64]:
-    """A known argument of each event, shape (n,); a number that does not fit is wrapped or -1."""
-    values = list(map(attrgetter(field), known))
-    try:
-        return np.array(values, np.int64)
-    except OverflowError:
-        return np.array(list(map(_wrapped, values)), np.int64)
-
-
-def _wrapped(value: int) -> int:
+def _integer(value: Any, default: int) -> int:
     """As int64: an unsigned address keeps its bits; a wider number becomes -1."""
-    return (value + 2**63) % 2**64 - 2**63 if abs(value) < 2**64 else -1
+    try:
+        number = int(value) if isinstance(value, int | float | str) else default
+    except (ValueError, OverflowError):
+        return default
+    return (number + 2**63) % 2**64 - 2**63 if abs(number) < 2**64 else -1
 
 
 LIMIT_NS = 2**62  # differences of such times fit 64 bits

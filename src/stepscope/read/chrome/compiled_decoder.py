@@ -17,14 +17,12 @@ from stepscope.base.arrays import Array, Codes32, Floats, IntArray, Octets, Time
 from stepscope.base.compiled.library import function
 from stepscope.errors import IngestError
 from stepscope.read.chrome.chunk import (
-    FIELDS,
+    DEFAULTS,
     NO_IDENTITY,
     ChromePlace,
     Chunk,
     Label,
-    default_of,
-    integers,
-    known_of,
+    known_arguments,
     nanoseconds,
 )
 from stepscope.trace.arguments import ArgumentBlock
@@ -34,7 +32,7 @@ _MOST_BYTES = 16 << 20  # texts are of four MiB; more is an event as long, which
 _BYTES_PER_ROW = 24  # an event with a phase, a time, a process and a thread is longer
 # As in C++: columns of integers, of codes and places, and of places of values that Python decodes.
 # The place of a text is its start and its end.
-_NUMBERS = ("time_ns", "duration_us", "arguments_end", "thread_duration_us", "identity", *FIELDS)
+_NUMBERS = ("time_ns", "duration_us", "arguments_end", "thread_duration_us", "identity", *DEFAULTS)
 _OPTIONAL = _NUMBERS[3:]
 _CODES = {
     "source": 1,
@@ -69,7 +67,7 @@ _COUNTS = (
     "odd_identities",
     "used",
 )
-_DEFAULTS = np.array([int(np.array(np.nan).view(np.int64)), NO_IDENTITY, *map(default_of, FIELDS)], np.int64)
+_DEFAULTS = np.array([int(np.array(np.nan).view(np.int64)), NO_IDENTITY, *DEFAULTS.values()], np.int64)
 _STRINGS = msgspec.json.Decoder(list[str])
 _IDENTITIES = msgspec.json.Decoder(list[int | str | None])
 _REALS = msgspec.json.Decoder(list[float | None])
@@ -263,22 +261,18 @@ class _Decoded:
     def _known(self) -> dict[str, Array]:
         odd = self._count["odd_arguments"]
         columns: dict[str, Array] = {
-            field: self._numbers(field).copy()
-            if self._is_used(field)
-            else np.full(self._count["events"], default_of(field))
-            for field in FIELDS
-            if odd or self._is_used(field)
+            name: self._numbers(name).copy()
+            if self._is_used(name)
+            else np.full(self._count["events"], default)
+            for name, default in DEFAULTS.items()
+            if odd or self._is_used(name)
         }
-        if odd:
-            self._mend(columns)
-        return {field: column for field, column in columns.items() if (column != default_of(field)).any()}
-
-    def _mend(self, columns: dict[str, Array]) -> None:
-        """Decode the arguments of other types than expected."""
-        rows = self._codes("odd_event", "odd_arguments")
-        arguments = [known_of(text) for text in self._texts("odd_text", "odd_arguments")]
-        for field, column in columns.items():
-            column[rows] = integers(arguments, field)
+        if odd:  # arguments of other types than expected
+            rows = self._codes("odd_event", "odd_arguments")
+            numbers = map(known_arguments, self._texts("odd_text", "odd_arguments"))
+            for column, values in zip(columns.values(), zip(*numbers, strict=True), strict=True):
+                column[rows] = values
+        return {name: column for name, column in columns.items() if (column != DEFAULTS[name]).any()}
 
 
 def _array(texts: list[bytes], absent: bytes) -> bytes:

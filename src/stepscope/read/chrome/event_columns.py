@@ -3,10 +3,8 @@
 import math
 from collections.abc import Callable
 from functools import cached_property
-from itertools import chain, pairwise
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Array, Codes32, Ids, Mask, Rows, Times
@@ -18,14 +16,10 @@ from stepscope.trace.sets import Interner, members
 from stepscope.trace.table import Text
 
 LABELS = ("process_name", "thread_name", "process_labels")
-_ABSENT = {
-    "identity": NO_IDENTITY,
-    "duration_us": math.nan,
-    "thread_duration_us": math.nan,
-    **msgspec.structs.asdict(DEFAULTS),
-}
+_ABSENT = {"identity": NO_IDENTITY, "duration_us": math.nan, "thread_duration_us": math.nan, **DEFAULTS}
 _LONGEST_NAME = 1 << 16  # letters; each is searched by dozens of patterns
 _MOST_CODE = 2**31  # ids below it are codes themselves
+_LEAST, _MOST = -(2**62), 2**63  # of ids that are kept as numbers: others share what is below
 
 
 class RecordColumns:
@@ -39,7 +33,7 @@ class RecordColumns:
         self._growing: dict[str, GrowingArray] = {}
         self._finished: dict[str, Array] = {}
         self._arguments = GrowingArguments()
-        self._text_identities: dict[int, list[Any]] = {}  # by their first row
+        self._odd_identities: Interner[str | bytes | int] = Interner()  # also numbers of any size
         self._rows = 0
         self._read = 0
 
@@ -74,10 +68,17 @@ class RecordColumns:
         self._rows += len(columns["phase"])
 
     def _integers(self, identities: Times | list[Any]) -> Times:
+        """Identities as numbers: of texts the first ones after `NO_IDENTITY`."""
         if isinstance(identities, np.ndarray):
             return identities
-        self._text_identities[self._rows] = identities
-        return np.full(len(identities), NO_IDENTITY)
+        return np.fromiter(map(self._identity_number, identities), np.int64, len(identities))
+
+    def _identity_number(self, identity: str | bytes | int | None) -> int:
+        if identity is None:
+            return NO_IDENTITY
+        if isinstance(identity, int) and _LEAST <= identity < _MOST:
+            return identity
+        return NO_IDENTITY + 1 + self._odd_identities[identity]
 
     def _phases_and_tracks(self, places: list[ChromePlace]) -> tuple[Codes32, Codes32]:
         """Codes of phase and track of each place; metadata events are on no track, -1."""
@@ -97,26 +98,12 @@ class RecordColumns:
         values = self.take("identity")
         if not len(values):
             return values
-        if self._text_identities:
-            codes: Interner[Any] = Interner({None: -1})
-            return codes.codes(chain.from_iterable(self._with_texts(values))).astype(np.int64)
         has_identity = values != NO_IDENTITY
         if values.min(where=has_identity, initial=0) >= 0 and values.max(initial=0) < _MOST_CODE:
             return np.maximum(values, -1, out=values)
         result = np.full(len(values), -1, np.int64)
         result[has_identity] = np.unique(values[has_identity], return_inverse=True)[1]
         return result
-
-    def _with_texts(self, values: Times) -> list[list[Any]]:
-        """The identities of all events in lists, those of chunks with texts as they are."""
-        texts = self._text_identities
-        bounds = sorted({0, len(values), *texts, *(row + len(texts[row]) for row in texts)})
-        return [
-            texts[start]
-            if start in texts
-            else [None if value == NO_IDENTITY else value for value in values[start:end].tolist()]
-            for start, end in pairwise(bounds)
-        ]
 
     def column(self, name: str) -> Array:
         """A column over all chunks, shape (events,); nothing can be added afterwards."""

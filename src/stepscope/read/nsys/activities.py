@@ -239,8 +239,7 @@ class NsysTracks:
 
     def __init__(self, names: Mapping[int, str]) -> None:
         self._names = names
-        self._numbers: dict[tuple[str, int, int, int], int] = {}
-        self._rows: list[tuple[str | int, ...]] = []
+        self._rows: Interner[tuple[str | int, ...]] = Interner()
 
     def threads(self, identity: Ids) -> Ids32:
         """The tracks of threads by globalTid, int32, shape (n,)."""
@@ -258,22 +257,16 @@ class NsysTracks:
 
     def columns(self) -> dict[str, Any]:
         """Columns of the tracks table."""
-        return columns_of(("kind", "name", "process", "thread", "device", "stream"), self._rows)
+        return columns_of(("kind", "name", "process", "thread", "device", "stream"), list(self._rows))
 
     def _thread(self, identity: int) -> int:
         process, thread = (identity >> _BITS) & _MASK, identity & _MASK
         name = f"{self._names.get(identity, 'thread')} {thread}"
-        return self._number(("thread", process, thread, 0), "cpu", name, str(process), str(thread), -1, -1)
+        return self._rows["cpu", name, str(process), str(thread), -1, -1]
 
     def _stream(self, process: int, device: int, stream: int) -> int:
         texts = ("device", f"stream {stream}", f"{process} GPU {device}", str(stream))
-        return self._number(("stream", process, device, stream), *texts, device, stream)
-
-    def _number(self, key: tuple[str, int, int, int], *row: str | int) -> int:
-        if key not in self._numbers:
-            self._numbers[key] = len(self._rows)
-            self._rows.append(row)
-        return self._numbers[key]
+        return self._rows[(*texts, device, stream)]
 
 
 _APPENDED = re.compile(

@@ -20,7 +20,7 @@ from stepscope.read.byte_stream import Progress
 from stepscope.read.chrome.trace_events import read_trace_events
 from stepscope.read.memory_snapshot.memory_snapshot import with_snapshot
 from stepscope.read.model_json import parse_model
-from stepscope.read.recorded.contexts_json import parse_contexts
+from stepscope.read.recorded.contexts_json import with_recorded_contexts
 from stepscope.read.recorded.members_json import parse_compiled, with_memory, with_samples
 from stepscope.read.shared import AGAIN, MOST_RANKS, checked, parse_json
 from stepscope.read.xplane.xplane import LONGEST_BYTES, read_xplane
@@ -268,9 +268,7 @@ def _read(archive: zipfile.ZipFile, progress: Progress) -> Trace:
     if _SNAPSHOT in members:
         trace = with_snapshot(trace, _content(archive, _SNAPSHOT))
     if _CONTEXTS in members:
-        recorded_contexts = parse_contexts(_content(archive, _CONTEXTS))
-        trace = trace.with_table(recorded_contexts.contexts).with_table(recorded_contexts.metrics)
-        trace = trace.with_warnings(recorded_contexts.warnings)
+        trace = with_recorded_contexts(trace, _content(archive, _CONTEXTS))
     return trace.with_warnings(_warnings(manifest, members))
 
 

@@ -1,7 +1,6 @@
 """Reader of a capture's calling contexts, `contexts.json` (docs/reference/contexts_format.md)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -14,7 +13,7 @@ from stepscope.read.shared import checked, codes_of
 from stepscope.trace.concat import stacked
 from stepscope.trace.schema import CONTEXT_KINDS, CONTEXT_METRICS, CONTEXTS, VIAS
 from stepscope.trace.table import Table, Text
-from stepscope.trace.trace import WarningRow
+from stepscope.trace.trace import Trace, WarningRow
 
 VERSION = 1
 _WORK = ("kernel", "memcpy", "memset", "communication")
@@ -70,24 +69,17 @@ class Contexts(Struct):
     notes: list[str] = []
 
 
-@dataclass(frozen=True)
-class RecordedContexts:
-    """The tables of a capture's contexts, and the warnings to pass on."""
+def with_recorded_contexts(trace: Trace, text: bytes) -> Trace:
+    """The trace of a capture with the tables `contexts` and `context_metrics` of its contexts.json.
 
-    contexts: Table
-    metrics: Table
-    warnings: list[WarningRow]
-
-
-def parse_contexts(text: bytes) -> RecordedContexts:
-    """The tables `contexts` and `context_metrics` of contexts.json.
-
-    Raises IngestError if it has another form than docs/reference/contexts_format.md describes.
+    What could not be collected is a warning. Raises IngestError if the text has another form than
+    docs/reference/contexts_format.md describes.
     """
     with checked("contexts.json"):
         contexts = decode(text, Contexts)
         _check(contexts)
-        return RecordedContexts(_contexts(contexts), _metrics(contexts), list(_warnings(contexts)))
+        trace = trace.with_table(_contexts(contexts)).with_table(_metrics(contexts))
+        return trace.with_warnings(_warnings(contexts))
 
 
 def _check(contexts: Contexts) -> None:

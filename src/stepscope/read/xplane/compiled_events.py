@@ -224,38 +224,25 @@ def _of_libraries(
 ) -> dict[int, int]:
     """The next free call of a library after the instruction of the kernel before."""
     calls = [at for at, (_, opcode) in enumerate(launched) if opcode == "custom-call"]
-    free = _NextFree(len(calls))
+    following = list(range(len(calls) + 1))  # a free place, or one nearer to the next free one
     result: dict[int, int] = {}
     last = -1
     for at, family in enumerate(ours):
         last = found.get(at, last)
         if family == _LIBRARY and at not in found and len(result) < len(calls):
-            last = calls[free.take(bisect_right(calls, last))]
-            result[at] = last
+            free = _next_free(following, bisect_right(calls, last))
+            free = _next_free(following, 0) if free == len(calls) else free
+            following[free] = free + 1
+            last = result[at] = calls[free]
     return result
 
 
-class _NextFree:
-    """Places from 0 on, each taken at most once; they are found in linear time (union-find)."""
-
-    def __init__(self, count: int) -> None:
-        self._next = list(range(count + 1))  # a free place, or one nearer to the next free one
-
-    def take(self, place: int) -> int:
-        """Take the first free place from `place` on, or else from 0 on."""
-        found = self._find(place)
-        if found == len(self._next) - 1:
-            found = self._find(0)
-        self._next[found] = found + 1
-        return found
-
-    def _find(self, place: int) -> int:
-        root = place
-        while self._next[root] != root:
-            root = self._next[root]
-        while self._next[place] != root and place != root:
-            self._next[place], place = root, self._next[place]
-        return root
+def _next_free(following: list[int], place: int) -> int:
+    """The first free place from `place` on; paths are halved, so that many are found in little time."""
+    while following[place] != place:
+        following[place] = following[following[place]]
+        place = following[place]
+    return place
 
 
 def _as_kernel(name: str) -> str:

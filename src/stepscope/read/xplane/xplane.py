@@ -7,7 +7,7 @@ Source: xplane.proto, xplane_schema.cc and xplane_builder.h (https://github.com/
 """
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from typing import Any, BinaryIO
 
@@ -95,7 +95,7 @@ class _Profile:
         self._chunks: list[dict[str, Integers]] = []
         self._naming = Naming(self._names, source.log)
         self._memory = Allocations(self._names, self._words)
-        self._arrows = ArrowEnds()
+        self._arrow_ends: list[Integers] = []
         self._blocks: list[ArgumentBlock] = []
         self._read = 0
 
@@ -118,7 +118,7 @@ class _Profile:
         return Parts(
             events=events,
             tracks=self._tracks.columns(),
-            arrows=self._arrows.arrows(),
+            arrows=_arrows(self._arrow_ends),
             memory=self._memory.columns(columns["source"]),
             metadata=self._metadata(hosts),
             arguments=Arguments(tuple(self._blocks)),
@@ -178,7 +178,7 @@ class _Profile:
         columns["source"] = np.arange(self._read, self._read + len(rows))
         self._read += len(rows)
         self._chunks.append(columns)
-        self._arrows.take(batch, rows, columns)
+        self._arrow_ends += _arrow_ends(batch, rows, columns)
         self._memory.take(batch, rows, columns)
         self._blocks += ArgumentBlock.written(columns["source"], batch.arguments(rows, further))
 
@@ -213,40 +213,29 @@ def _joined(chunks: Sequence[dict[str, Integers]]) -> dict[str, Integers]:
 
 
 _TAIL, _HEAD = ("_pt", "_p"), ("_ct", "_c")
-_ARROW_COLUMNS = ("kind", "identity", "is_head", "time_ns", "track")
 
 
-class ArrowEnds:
-    """Collects the ends of the arrows of a file."""
+def _arrow_ends(batch: Batch, rows: Rows, columns: dict[str, Integers]) -> Iterator[Integers]:
+    """Kind, number, side, time and track of the arrow ends among `rows` of a batch, shape (5, n)."""
+    for is_head, (kind, identity) in enumerate((_TAIL, _HEAD)):
+        number = batch.integers(identity)[rows]
+        ends = np.flatnonzero(number != -1)
+        side = np.full(len(rows), is_head)
+        parts = (batch.integers(kind)[rows], number, side, columns["start_ns"], columns["track"])
+        yield np.stack([part[ends] for part in parts])
 
-    def __init__(self) -> None:
-        self._chunks = [np.zeros((len(_ARROW_COLUMNS), 0), np.int64)]
 
-    def take(self, batch: Batch, rows: Rows, columns: dict[str, Integers]) -> None:
-        """Add the arrow ends among `rows` of a batch; `columns` are its event columns."""
-        for is_head, (kind, identity) in enumerate((_TAIL, _HEAD)):
-            number = batch.integers(identity)[rows]
-            ends = np.flatnonzero(number != -1)
-            parts = (
-                batch.integers(kind)[rows][ends],
-                number[ends],
-                np.full(len(ends), is_head),
-                columns["start_ns"][ends],
-                columns["track"][ends],
-            )
-            self._chunks.append(np.stack(parts))
-
-    def arrows(self) -> Arrows:
-        """All arrow ends, kinds and numbers as codes."""
-        kind, identity, is_head, time, track = np.concatenate(self._chunks, axis=1)
-        kinds, code = np.unique(kind, return_inverse=True)
-        return Arrows(
-            kind=Text(code, [f"flow {number}" for number in kinds.tolist()]),
-            identity=np.unique(identity, return_inverse=True)[1],
-            is_head=is_head > 0,
-            time_ns=time,
-            track=track.astype(np.int32),
-        )
+def _arrows(ends: Sequence[Integers]) -> Arrows:
+    """All arrow ends, kinds and numbers as codes."""
+    kind, identity, is_head, time, track = np.concatenate([np.zeros((5, 0), np.int64), *ends], axis=1)
+    kinds, code = np.unique(kind, return_inverse=True)
+    return Arrows(
+        kind=Text(code, [f"flow {number}" for number in kinds.tolist()]),
+        identity=np.unique(identity, return_inverse=True)[1],
+        is_head=is_head > 0,
+        time_ns=time,
+        track=track.astype(np.int32),
+    )
 
 
 _DEVICE = re.compile(r"^GPU_(\d+)_")

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from stepscope.errors import ServeError
 from stepscope.faces.page import query_answers
 from stepscope.faces.page.trace_view import TraceView
-from stepscope.trace.query import QueryLimits
+from stepscope.trace.query_process import QueryLimits
 from stepscope.trace.schema import SCHEMAS
 
 

@@ -12,7 +12,7 @@ from stepscope.errors import IngestError
 from stepscope.facts.contexts import ContextTree, build_contexts
 from stepscope.facts.contexts.recorded_tree import with_contexts
 from stepscope.read import read
-from stepscope.read.recorded.contexts_json import parse_contexts
+from stepscope.read.recorded.contexts_json import with_recorded_contexts
 from stepscope.trace.concat import concat, of_rank
 from stepscope.trace.trace import Trace
 
@@ -92,8 +92,7 @@ def changed(**parts: Any) -> bytes:
 
 
 def trace_of(form: bytes = changed()) -> Trace:
-    recorded = parse_contexts(form)
-    return Trace({"contexts": recorded.contexts, "context_metrics": recorded.metrics})
+    return with_recorded_contexts(Trace({}), form)
 
 
 def tree() -> ContextTree:
@@ -144,7 +143,7 @@ def test_an_unknown_metric_is_kept_with_its_unit_and_meaning() -> None:
 
 
 def test_dropped_and_unavailable_data_is_reported() -> None:
-    assert [(code, count) for code, _, count in parse_contexts(changed()).warnings] == [
+    assert [(row["code"], row["count"]) for row in trace_of()["warnings"].rows()] == [
         ("contexts", 1),
         ("dropped_contexts", 1),
     ]
@@ -152,7 +151,7 @@ def test_dropped_and_unavailable_data_is_reported() -> None:
 
 def test_the_tree_says_what_was_not_collected() -> None:
     form = changed(lacks=[], notes=["calls are not recorded: too old"])
-    tree = build_contexts(trace_of(form).with_warnings(parse_contexts(form).warnings))
+    tree = build_contexts(trace_of(form))
     assert "calls are not recorded: too old" in [note.message for note in tree.notes]
 
 
@@ -196,7 +195,7 @@ def test_a_query_finds_a_recorded_tree() -> None:
 )
 def test_a_damaged_file_is_refused_in_one_line(parts: dict[str, Any], said: str) -> None:
     with pytest.raises(IngestError, match=r"the capture's contexts.json is not valid") as error:
-        parse_contexts(changed(**parts))
+        trace_of(changed(**parts))
     assert said in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -204,7 +203,7 @@ def test_a_damaged_file_is_refused_in_one_line(parts: dict[str, Any], said: str)
 def test_a_metric_of_a_missing_node_is_refused() -> None:
     device = {**FORM["metrics"]["device_ns"], "node": [6, 99]}
     with pytest.raises(IngestError, match="a node that does not exist"):
-        parse_contexts(changed(metrics={"device_ns": device}))
+        trace_of(changed(metrics={"device_ns": device}))
 
 
 def test_a_capture_of_a_run_opens_as_a_tree(tmp_path: Path) -> None:
