@@ -113,7 +113,7 @@ def with_sharded_units(graph: Graph, change: str, network: Network, unit: str, u
     if on_cpu(graph):
         all_units = [unit for step in graph.window.steps for unit in units[step]]
         return shard_on_cpu(graph, change, network, all_units)
-    graph = shard_update(graph, change, network.workers)
+    graph = scale(graph, weight_update(graph, change), 1 / network.workers)
     updated, consumers = last_updates(graph), after_backward(graph, gradients)
     graph, channel = add_channel(graph, "shards")
     previous = -1
@@ -122,11 +122,6 @@ def with_sharded_units(graph: Graph, change: str, network: Network, unit: str, u
             graph = _with_units(graph, channel, network, step, units[step], previous, consumers[step])
         previous = updated.get(step, -1)
     return graph
-
-
-def shard_update(graph: Graph, change: str, workers: int) -> Graph:
-    """Divide the time of the weight update by the number of workers."""
-    return scale(graph, weight_update(graph, change), 1 / workers)
 
 
 def _with_units(
