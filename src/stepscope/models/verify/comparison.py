@@ -189,7 +189,7 @@ def unrecorded(graph: Graph, measured: MeasuredRuns) -> Graph:
 
 def _parts(graph: Graph, measured: MeasuredRuns) -> Iterator[tuple[Mask, float]]:
     """Tasks of the training loop by part, with the time of the part per step, ms."""
-    main = (graph.threads["main"] > 0)[graph.tasks["thread"]]
+    main = graph.of_main_threads
     stage = graph.tasks.text("stage")
     rest, rest_ms = main, measured.step_ms
     for name, part_ms in measured.parts_ms.items():

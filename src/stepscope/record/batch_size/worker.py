@@ -52,7 +52,6 @@ def describe_failure(error: BaseException, entry: str) -> dict[str, Any]:
             "message": str(error).strip() or type(error).__name__,
             "file": file,
             "line": line,
-            "traceback": "".join(traceback.format_exception(error)),
         },
     }
 

@@ -31,6 +31,7 @@ from stepscope.models.whatif.parts.layers import (
     last_updates,
     neighbor,
     outermost,
+    scaled_with_gaps,
     weight_update,
 )
 from stepscope.models.whatif.parts.network import (
@@ -209,14 +210,8 @@ def _updated(graph: Graph, gradients: Gradients, workers: int) -> Graph:
     update = weight_update(graph, "zero")
     sizes = gradients.bytes[gradients.step == gradients.step[0]].tolist()
     share = largest_share(sizes, workers)
-    graph = scale(graph, update, share)
-    if not on_cpu(graph):
-        return graph
-    gap, thread = graph.tasks["gap_ns"].copy(), graph.tasks["thread"]
-    # Python between the operators, too; the gap after the last of them stays.
-    within = np.flatnonzero(update[:-1] & update[1:] & (thread[:-1] == thread[1:]))
-    gap[within] = np.rint(share * gap[within])
-    return graph.with_tasks(gap_ns=gap)
+    # On a CPU there is Python between the operators, too.
+    return (scaled_with_gaps if on_cpu(graph) else scale)(graph, update, share)
 
 
 _GATHERED = 2  # one unit computes while the next one is gathered
