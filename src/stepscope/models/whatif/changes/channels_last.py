@@ -37,7 +37,7 @@ def channels_last(graph: Graph) -> Graph:
     """
     gpu = required_gpu(graph, "channels_last")
     work = graph.once(step_work)
-    rows = [row for row, call in enumerate(work.operators.calls) if call and "conv" in call.name]
+    rows = [row for row, name in enumerate(work.names) if "conv" in name]
     if not any(work.product_ns[row] for row in rows):
         raise ChangeError("channels_last: these steps have no convolutions")
     if all(_is_channels_last(work, row) for row in rows):

@@ -274,8 +274,7 @@ class _Autocast:
 
     def _computes_in_half(self, row: int) -> bool:
         ahead = int(self.work.ahead[row])
-        call = self.work.call(row) if ahead >= 0 and self.work.backward[row] else None
-        is_recurrent = call is not None and "rnn" in call.name
+        is_recurrent = ahead >= 0 and self.work.backward[row] and "rnn" in self.work.names[row]
         return self.effects[ahead if is_recurrent else row].half
 
     def _attention_ns(self, row: int, call: Operator) -> float:

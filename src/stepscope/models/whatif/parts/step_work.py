@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -59,6 +60,11 @@ class StepWork:
     def other_ns(self) -> Floats:
         """Kernels that multiply nothing."""
         return self.device_ns - self.product_ns
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The name of each operator; empty if it is not known."""
+        return [call.name if call else "" for call in self.operators.calls]
 
     def call(self, row: int) -> Operator | None:
         """The call of an operator."""
