@@ -3,7 +3,7 @@
 from itertools import groupby
 
 from stepscope.models.whatif import CHANGES, Change
-from stepscope.models.whatif.change import OURS, Parameter
+from stepscope.models.whatif.change import Parameter
 
 _HEAD = """\
 # What-if changes
@@ -42,7 +42,7 @@ def _section(change: Change) -> str:
 
 
 def _error(change: Change) -> str:
-    if change.error_source == OURS:
+    if not change.error_source:
         return f"- **Measured error** up to {change.error:.0%} ([accuracy](../evidence/accuracy.md))."
     return f"- **Published error** up to {change.error:.0%} ({change.error_source})."
 

@@ -9,7 +9,7 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.models.kernels.gpu import HALF, Gpu
 from stepscope.models.kernels.products import bandwidth_reached
-from stepscope.models.whatif.change import OURS, Application, Change
+from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.parts.gpu_precision import (
     CHANNELS_LAST,
     NORMS,
@@ -94,7 +94,6 @@ CHANGE = Change(
         "every layer between keeps the layout",
     ),
     error=0.1,
-    error_source=OURS,
     application=Application(
         "modules and their four-dimensional inputs get `memory_format=torch.channels_last`"
     ),

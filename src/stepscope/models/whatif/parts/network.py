@@ -75,7 +75,6 @@ class Network:
 
     def all_reduce_ns(self, size: ArrayLike) -> Floats:
         """Time of an all-reduce of `size` bytes of each worker, ns."""
-        size = np.asarray(size, np.float64)
         if self.algorithm == "tree":
             hops = (self.per_node - 1) * self.intra_latency_us + log2(self.nodes) * self.latency_us
             return 2 * self._transfer_ns(size) + 2 * hops * 1e3
@@ -83,7 +82,6 @@ class Network:
 
     def gather_ns(self, size: ArrayLike) -> Floats:
         """Time of a ring's all-gather or reduce-scatter of `size` bytes in total, ns."""
-        size = np.asarray(size, np.float64)
         share = (self.workers - 1) / self.workers
         return share * self._transfer_ns(size) + self._around_ns
 
@@ -97,7 +95,6 @@ class Network:
 
         Source: facebookincubator/gloo, gloo/allgather.cc.
         """
-        size = np.asarray(size, np.float64)
         if self.gloo and self.workers == 2:
             return self.gather_ns(size) + 0.25 * self._transfer_ns(size)
         return self.gather_ns(size)
@@ -117,16 +114,15 @@ class Network:
 
         Source: NVIDIA/nccl, src/graph/tuning.cc; facebookincubator/gloo, gloo/broadcast.cc.
         """
-        size = np.asarray(size, np.float64)
         if self.gloo:
             levels = ceil(log2(self.workers))
             return levels * (self._transfer_ns(size) + self.latency_us * 1e3)
         return self._transfer_ns(size) + self._around_ns
 
-    def _transfer_ns(self, size: Floats) -> Floats:
+    def _transfer_ns(self, size: ArrayLike) -> Floats:
         """By the bandwidth of the slowest link in use."""
         used = [self.bandwidth_gbps] * (self.nodes > 1) + [self.intra_gbps] * (self.per_node > 1)
-        return size * 8 / min(used)
+        return np.asarray(size, np.float64) * 8 / min(used)
 
     @property
     def _around_ns(self) -> float:
