@@ -1,5 +1,7 @@
 """Generates `docs/reference/changes.md` from the declarations of the changes."""
 
+import inspect
+import re
 from itertools import groupby
 
 from stepscope.models.whatif import CHANGES, Change
@@ -28,7 +30,7 @@ def _group(name: str, changes: list[Change]) -> str:
 
 
 def _section(change: Change) -> str:
-    lines = [f"### {change.name}\n", f"{change.description}\n"]
+    lines = [f"### {change.name}\n", f"{_description(change)}\n"]
     if change.basis:
         basis_on_cpu = change.on_cpu.basis if change.on_cpu else ""
         on_cpu = f" On a CPU: {basis_on_cpu}." if basis_on_cpu else ""
@@ -39,6 +41,12 @@ def _section(change: Change) -> str:
         lines.append(f"- **`verify`**: {change.application.summary}.")
     lines += [f"- **Assumes** that {text}." for text in change.assumptions]
     return "\n".join([*lines, "", *_parameters(list(change.parameters.values()))])
+
+
+def _description(change: Change) -> str:
+    """The docstring up to its sections, as one paragraph."""
+    text = re.split(r"\n\n(?:Args|Raises|Source|Returns):", inspect.getdoc(change.function) or "")[0]
+    return " ".join(text.split())
 
 
 def _error(change: Change) -> str:

@@ -137,12 +137,6 @@ class Change:
         """The first line of the function's docstring."""
         return _doc(self.function).partition("\n")[0]
 
-    @property
-    def description(self) -> str:
-        """The docstring up to its sections, as one paragraph."""
-        text = re.split(r"\n\n(?:Args|Raises|Source|Returns):", _doc(self.function))[0]
-        return " ".join(text.split())
-
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
         """The parameters by name; a dataclass such as `Network` counts as its public fields."""
