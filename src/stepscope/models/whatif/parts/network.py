@@ -188,13 +188,12 @@ def decompose(graph: Graph, tasks: Ids, phases: Sequence[CollectivePhase]) -> Gr
     graph = graph.with_tasks(duration_ns=length)
     threads = np.repeat([phase.thread for phase in phases], len(tasks))
     names = [phase.name for phase in phases for _ in tasks]
-    count = len(phases)
-    facts: dict[str, Any] = {name: np.tile(graph.tasks[name][tasks], count) for name in ("step", "module")}
+    rows = np.tile(tasks, len(phases))
+    facts: dict[str, Any] = {name: graph.tasks[name][rows] for name in ("step", "module")}
+    facts["stage"] = graph.tasks.text("stage").take(rows)
     times = np.concatenate([phase.duration_ns for phase in phases])
-    stages = graph.tasks.text("stage")
-    facts["stage"] = type(stages)(np.tile(stages.codes[tasks], count), stages.values)
     graph, new = append_collectives(graph, threads, names, times, **facts)
-    chain = np.concatenate([tasks[None], new.reshape(count, len(tasks))])
+    chain = np.concatenate([tasks[None], new.reshape(len(phases), len(tasks))])
     following = _next_in_order(graph, tasks)
     graph = redirect(graph, tasks, chain[-1])
     graph = add_links(graph, chain[:-1].ravel(), chain[1:].ravel(), "communication")
