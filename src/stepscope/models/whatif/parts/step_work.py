@@ -100,8 +100,7 @@ class StepWork:
             casts_ns: casts on the device, before an operator's first kernel, and what they cost the
                 CPU, before its first task, ns, shape (operators,) each; none by default.
         """
-        rows = range(len(self.operators.rows))
-        kernels = [changed[row] if row in changed else self.unchanged(row) for row in rows]
+        kernels = [changed.get(row) or self.unchanged(row) for row in range(len(self.operators.rows))]
         multiplied, other, count, pace = (np.array(column) for column in zip(*kernels, strict=True))
         surplus = self.surplus(graph, count, self.replaced)
         length = graph.tasks["duration_ns"].astype(np.float64)
