@@ -109,10 +109,8 @@ def _start(worker: Worker, entry: Entry, start: int, quick: bool) -> Profile:
         _say(f"start {start}: batch size {batch}")
         return _measure(worker, entry, batch, effort)
 
-    plan = Plan()
-    rounds, extra = (1, 0) if quick else (plan.rounds, plan.extra)
-    found = sweep(measure, start, wanted=plan.points, extra=extra, most_rounds=rounds)
-    return make_profile(found.points())
+    plan = Plan(extra=0, rounds=1) if quick else Plan()
+    return make_profile(sweep(measure, start, plan).points())
 
 
 def _truth(worker: Worker, entry: Entry, batch: int, quick: bool) -> MeasuredBatch:

@@ -25,6 +25,7 @@ from stepscope.facts.roofline import rates_of
 from stepscope.graph import Graph, build_graph, select
 from stepscope.models.devices.device_work import EFFICIENCY, offload
 from stepscope.models.whatif import CHANGES, parse_request
+from stepscope.models.whatif.anchor import mean_ms
 from stepscope.models.whatif.changes.faster_gpu import kernels_on_ns
 from stepscope.models.whatif.parts.kernel_times import FIXED_NS, Rates, device_of, times_ns, work_of_tasks
 from stepscope.models.whatif.prediction import Baseline
@@ -116,7 +117,7 @@ def steps(traces: Path) -> Iterator[Comparison]:
         for here, there in ((first, second), (second, first)):
             old, new = kernels_of(traces / here), kernels_of(traces / there)
             request = parse_request(f"faster_gpu:to={new.rates['name']}", CHANGES)
-            predicted = Baseline(old.graph).predict_time([request])[0].predicted_step_ms
+            predicted = mean_ms(Baseline(old.graph).predict_time([request])[0])
             measured = float(new.graph.window.measured_ns.mean()) / 1e6
             how = f"{old.rates['name']} to {new.rates['name']}"
             yield Comparison(f"{model}, step", how, predicted, measured, 1.0)

@@ -1,9 +1,11 @@
 """Generates `docs/reference/changes.md` from the declarations of the changes."""
 
+import inspect
+import re
 from itertools import groupby
 
 from stepscope.models.whatif import CHANGES, Change
-from stepscope.models.whatif.change import OURS, Parameter
+from stepscope.models.whatif.change import Parameter
 
 _HEAD = """\
 # What-if changes
@@ -28,7 +30,7 @@ def _group(name: str, changes: list[Change]) -> str:
 
 
 def _section(change: Change) -> str:
-    lines = [f"### {change.name}\n", f"{change.description}\n"]
+    lines = [f"### {change.name}\n", f"{_description(change)}\n"]
     if change.basis:
         basis_on_cpu = change.on_cpu.basis if change.on_cpu else ""
         on_cpu = f" On a CPU: {basis_on_cpu}." if basis_on_cpu else ""
@@ -41,8 +43,14 @@ def _section(change: Change) -> str:
     return "\n".join([*lines, "", *_parameters(list(change.parameters.values()))])
 
 
+def _description(change: Change) -> str:
+    """The docstring up to its sections, as one paragraph."""
+    text = re.split(r"\n\n(?:Args|Raises|Source|Returns):", inspect.getdoc(change.function) or "")[0]
+    return " ".join(text.split())
+
+
 def _error(change: Change) -> str:
-    if change.error_source == OURS:
+    if not change.error_source:
         return f"- **Measured error** up to {change.error:.0%} ([accuracy](../evidence/accuracy.md))."
     return f"- **Published error** up to {change.error:.0%} ({change.error_source})."
 

@@ -83,7 +83,7 @@ def predicted_parts(path: Path, point: Point, runs: Sequence[Run]) -> tuple[floa
 
 def _loop_ms(graph: Graph, changes: Sequence[str]) -> float:
     """The mean time of the tasks of the training loop and the gaps after them, ms."""
-    after = Baseline(graph).predict_time(_requests(changes))[1].graph
+    after = Baseline(graph).predict_time(_requests(changes))[0].graph
     main = (after.threads["main"] > 0)[after.tasks["thread"]]
     total = (after.tasks["duration_ns"] + after.tasks["gap_ns"])[main].sum()
     return float(total) / len(after.window.steps) / 1e6

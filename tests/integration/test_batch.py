@@ -16,6 +16,7 @@ from stepscope.errors import AmbiguousBatchSize, BatchError
 from stepscope.faces.terminal.commands import stepscope
 from stepscope.models.batch_size import Cancelled, Plan, Result, Session
 from stepscope.models.batch_size.breakdown import CostNode
+from stepscope.models.batch_size.site import edit_site
 from stepscope.models.devices import Wanted, parse_targets, project, read_prices
 from stepscope.record.batch_size.request import Effort
 
@@ -246,7 +247,7 @@ def test_batch_sizes_for_other_devices_can_be_given(result: Result) -> None:
 
 def test_the_edit_of_a_result_is_undone(result: Result) -> None:
     text = Path(result.entry.path).read_text()
-    edit = result.edit(48)
+    edit = edit_site(text, result.entry.site, 48)
     assert edit.apply(text) == text.replace("batch_size=16", "batch_size=48")
     assert edit.undo().apply(edit.apply(text)) == text
 

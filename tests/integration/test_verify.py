@@ -107,7 +107,7 @@ def run_in_processes(
             script,
             warmup,
             steps,
-            [(spec.name, spec.arguments) for spec in specs],
+            [spec.applied for spec in specs],
             processes=max((spec.processes for spec in specs), default=1),
             label=change,
         ),

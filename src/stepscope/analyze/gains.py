@@ -16,6 +16,7 @@ from stepscope.base.parallel import in_background
 from stepscope.errors import StepscopeError
 from stepscope.graph import Graph, build_graph, build_ranks, scale, simulate
 from stepscope.models.whatif import CHANGES, parse_request
+from stepscope.models.whatif.anchor import mean_ms
 from stepscope.models.whatif.prediction import Baseline
 
 UNUSUAL = 1.5  # a step that is longer than this many medians is not typical
@@ -256,11 +257,12 @@ class Gains:
             return None  # a tree has no timestamps to simulate
         try:
             requests = [parse_request(text, CHANGES) for text in changes]
-            prediction, after = self._baseline.predict_time(requests)
+            after, within = self._baseline.predict_time(requests)
         except StepscopeError:
             return None
-        low, high = (prediction.replayed_step_ms - one for one in reversed(prediction.range))
-        ms = prediction.replayed_step_ms - prediction.predicted_step_ms
+        before_ms = mean_ms(self._baseline.simulation)
+        low, high = (before_ms - after_ms for after_ms in reversed(within))
+        ms = before_ms - mean_ms(after)
 
         def edit(graph: Graph) -> Graph:
             for request in requests:

@@ -240,12 +240,16 @@ class _Tree:
         lines = lines if operator >= 0 else -1
         key = (module, stage, operator, lines)
         if key not in self._operators:
-            name = self._attribution.operators[operator] if operator >= 0 else "Python"
+            name = _operator_name(self._attribution, operator)
             stack = self._attribution.stacks[lines] if lines >= 0 else ()
             file, line = stack[-1] if stack else (None, None)
             self._operators[key] = CostNode(name=name, kind="operator", file=file, line=line)
             self._owner(module, stage).children.append(self._operators[key])
         return self._operators[key]
+
+
+def _operator_name(attribution: Attribution, operator: int) -> str:
+    return attribution.operators[operator] if operator >= 0 else "Python"
 
 
 def _module_node(row: Mapping[str, Any], steps: int) -> CostNode:
@@ -289,59 +293,49 @@ def line_costs(
     storages: Iterable[KeptStorage],
 ) -> list[LineBreakdown]:
     """Costs by line, the longest first."""
-    lines = _Lines(attribution, trace)
-    for cost in costs:
-        if cost.lines >= 0:
-            lines.add_cost(cost)
+    lines = _Lines()
+    _add_times(lines, attribution, costs, [*trace["modules"].text("path")])
     for allocation, _, size in footprint.sizes(footprint.kept):
         assert footprint.memory is not None
         event = footprint.memory.recording.event[allocation]
         if event >= 0 and attribution.lines[event] >= 0:
-            lines.add_kept(attribution.stacks[attribution.lines[event]], size)
+            stack = attribution.stacks[attribution.lines[event]]
+            for line in dict.fromkeys(stack):
+                lines[line].activations_bytes += size
+            lines[stack[-1]].self_activations_bytes += size
     for storage in storages:
         if storage.kind == "parameter":
             for line in set(storage.lines):
-                lines.row(line).weights_bytes += storage.bytes
-    return lines.sorted()
+                lines[line].weights_bytes += storage.bytes
+    return sorted(lines.values(), key=lambda row: -row.ms)
 
 
-class _Lines:
-    def __init__(self, attribution: Attribution, trace: Trace) -> None:
-        self._attribution = attribution
-        self._paths = [*trace["modules"].text("path")]
-        self._rows: dict[Line, LineBreakdown] = {}
-        self._operators: dict[Line, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        self._modules: dict[Line, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+class _Lines(dict[Line, LineBreakdown]):
+    def __missing__(self, line: Line) -> LineBreakdown:
+        self[line] = LineBreakdown(file=line[0], line=line[1])
+        return self[line]
 
-    def add_cost(self, cost: Cost) -> None:
-        stack = self._attribution.stacks[cost.lines]
-        name = self._attribution.operators[cost.operator] if cost.operator >= 0 else "Python"
+
+def _add_times(lines: _Lines, attribution: Attribution, costs: Iterable[Cost], paths: Sequence[str]) -> None:
+    operators: dict[Line, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    modules: dict[Line, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for cost in costs:
+        stack = attribution.stacks[cost.lines] if cost.lines >= 0 else ()
         for line in dict.fromkeys(stack):
-            row = self.row(line)
+            row = lines[line]
             row.ms += cost.ms
             row.backward_ms += cost.ms * cost.backward
             row.forward_ms += cost.ms * (not cost.backward)
-            self._operators[line][name] += cost.ms
+            operators[line][_operator_name(attribution, cost.operator)] += cost.ms
             if cost.module >= 0:
-                self._modules[line][self._paths[cost.module]] += cost.ms
-        self.row(stack[-1]).self_ms += cost.ms
-        self.row(stack[-1]).calls += cost.calls
+                modules[line][paths[cost.module]] += cost.ms
+        for line in stack[-1:]:
+            lines[line].self_ms += cost.ms
+            lines[line].calls += cost.calls
+    for line, row in lines.items():
+        row.operators = [OperatorTime(*part) for part in _longest_first(operators[line])]
+        row.modules = [ModuleTime(*part) for part in _longest_first(modules[line])]
 
-    def add_kept(self, stack: Sequence[Line], size: int) -> None:
-        for line in dict.fromkeys(stack):
-            self.row(line).activations_bytes += size
-        self.row(stack[-1]).self_activations_bytes += size
 
-    def row(self, line: Line) -> LineBreakdown:
-        if line not in self._rows:
-            self._rows[line] = LineBreakdown(file=line[0], line=line[1])
-        return self._rows[line]
-
-    def sorted(self) -> list[LineBreakdown]:
-        """All lines, the longest first, with the parts of each."""
-        for line, row in self._rows.items():
-            operators = (OperatorTime(*part) for part in self._operators[line].items())
-            modules = (ModuleTime(*part) for part in self._modules[line].items())
-            row.operators = sorted(operators, key=lambda part: -part.ms)
-            row.modules = sorted(modules, key=lambda part: -part.ms)
-        return sorted(self._rows.values(), key=lambda row: -row.ms)
+def _longest_first(parts: Mapping[str, float]) -> list[tuple[str, float]]:
+    return sorted(parts.items(), key=lambda part: -part[1])

@@ -255,10 +255,9 @@ def _rate(samples: float, ms: float) -> float | None:
 def _coefficients(model: Model | None, slope: str, intercept: str) -> dict[str, Any] | None:
     if model is None:
         return None
-    lines = [{slope: piece.slope, intercept: piece.intercept} for piece in model.pieces]
-    starts = ({"from_batch": piece.start} for piece in model.pieces)
-    pieces = [start | line for start, line in zip(starts, lines, strict=True)]
-    return lines[-1] if model.linear else {**lines[-1], "pieces": pieces}
+    line = {slope: model.slope, intercept: model.intercept}
+    starts = [{"from_batch": p.start, slope: p.slope, intercept: p.intercept} for p in model.pieces]
+    return line if model.linear else {**line, "pieces": starts}
 
 
 def _first(holds: Callable[[int], bool]) -> int | None:

@@ -13,7 +13,6 @@ from stepscope.models.batch_size.entry import Entry
 from stepscope.models.batch_size.entry_profile import BatchPrediction, Profile, suggestions
 from stepscope.models.batch_size.measure_entry import MemoryEstimate
 from stepscope.models.batch_size.reserve import Reserve
-from stepscope.models.batch_size.site import Edit, edit_site
 
 _CHOICES = 256  # of a curve: a pixel or two each
 _XLA_RESERVES = 1.02  # of what is in use; chosen: XLA assigns one block to all temporaries of a program
@@ -112,11 +111,6 @@ class Result:
         if self.profile.device.get("type") != "cpu" or self.breakdown is None:
             return 0
         return int(self.breakdown.memory.get("untracked", 0))
-
-    def edit(self, batch: int) -> Edit:
-        """The change of source that sets a batch size; see `edit_site`."""
-        site = self.entry.site
-        return edit_site(self.entry.sources[site.path].text, site, batch)
 
 
 def curve(

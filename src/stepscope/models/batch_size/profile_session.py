@@ -95,14 +95,7 @@ class Session:
             entry = replace(entry, scratch=scratch)
         run = EntryMeasuring(entry, plan, self._worker(entry.preload))
         try:
-            swept = sweep(
-                run.measure,
-                entry.batch,
-                wanted=plan.points,
-                extra=plan.extra,
-                most_rounds=plan.rounds,
-                progress=self._progress,
-            )
+            swept = sweep(run.measure, entry.batch, plan, self._progress)
         except NothingFits as error:
             raise NothingFits(str(error), *run.ran_out_at) from error
         estimated = run.estimate(swept, self._progress)

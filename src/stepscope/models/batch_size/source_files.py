@@ -51,16 +51,12 @@ class EditableText:
         """The byte order mark as text; it marks the file as UTF-8."""
         return "\ufeff" if self.mark else ""
 
-    def encode(self, text: str) -> bytes:
-        """`text` as the file's bytes."""
-        return self.mark + text.encode(self.encoding)
-
 
 def read_source(path: str | Path) -> EditableText:
     """Read a Python, YAML, JSON or TOML file.
 
     Returns:
-        Its text; `source.encode(source.text)` gives the file's bytes.
+        Its text, and what is needed to write it again.
 
     Raises:
         BatchError: there is no such file, or it is no text in the encoding that it declares.

@@ -138,7 +138,7 @@ class Plan:
 
     points: int = WANTED  # batch sizes; the last one is held back to find the error
     extra: int = 3  # further ones at most, where run time is no line
-    rounds: int = 3
+    rounds: int = 3  # at most; the first that changes nothing is the last
     effort: Effort = field(default_factory=Effort)
     timeout_s: float = 600.0  # seconds after which a measurement is given up as hung
     breakdown: bool = True  # also find what each line, module and operator costs
@@ -257,19 +257,11 @@ def _next(result: Sweep, start: int, wanted: int) -> int | None:
 
 
 def sweep(
-    measure: MeasureBatch,
-    start: int,
-    *,
-    wanted: int = WANTED,
-    extra: int = 0,
-    most_rounds: int = 1,
-    progress: Progress = lambda words, done, total: None,
+    measure: MeasureBatch, start: int, plan: Plan, progress: Progress = lambda words, done, total: None
 ) -> Sweep:
     """Measure from `start` on.
 
     Args:
-        extra: how many more at most, where run time is not linear.
-        most_rounds: rounds to make at most; the first that changes nothing is the last.
         progress: called with what is being done, how much of it is done and how much there is.
 
     Raises:
@@ -277,22 +269,22 @@ def sweep(
         BatchError: the script fails.
     """
     result = Sweep()
-    while (batch := _next(result, start, wanted)) is not None:
-        progress(f"batch size {batch}", len(result.rounds), wanted * most_rounds)
+    while (batch := _next(result, start, plan.points)) is not None:
+        progress(f"batch size {batch}", len(result.rounds), plan.points * plan.rounds)
         if not result.add(batch, measure(batch)):
             result.too_large = min(batch, result.too_large or batch)
     if not result.rounds:
         raise NothingFits(
             f"batch size {result.too_large} does not fit into memory; make the model or its inputs smaller"
         )
-    for number in range(1, most_rounds):
+    for number in range(1, plan.rounds):
         before = [point.ms for point in result.points()]
-        _again(result, measure, number, most_rounds, progress)
+        _again(result, measure, number, plan.rounds, progress)
         pairs = zip(before, result.points(), strict=True)
         result.stable = all(abs(point.ms - ms) <= _STABLE * ms for ms, point in pairs)
         if result.stable:
             break
-    _refine(result, measure, extra, progress)
+    _refine(result, measure, plan.extra, progress)
     return result
 
 

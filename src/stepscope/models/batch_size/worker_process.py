@@ -277,7 +277,6 @@ def _failed(hung: bool, words: str, output: str, request: RunRequest) -> RunFact
             "message": f"timed out after {request.timeout_s:g} s" if hung else words,
             "file": file,
             "line": line,
-            "traceback": output[-4000:],
         },
     }
 

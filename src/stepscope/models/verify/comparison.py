@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -47,13 +47,7 @@ class MeasuredRuns:
 
     def to_json(self) -> dict[str, Any]:
         """Median, spread and runs."""
-        return {
-            "step_ms": self.step_ms,
-            "spread": self.spread,
-            "rounds_ms": list(self.rounds_ms),
-            "cpu_ms": list(self.cpu_ms),
-            "parts_ms": dict(self.parts_ms),
-        }
+        return {"step_ms": self.step_ms, "spread": self.spread, **asdict(self)}
 
 
 def middle_mean(values: Sequence[float]) -> float:
@@ -148,7 +142,7 @@ class TrialComparison:
         prediction = self.prediction
         return {
             "script": self.script,
-            "changes": list(self.changes),
+            "changes": self.changes,
             "predicted_step_ms": prediction and prediction.predicted_step_ms,
             "range": prediction and prediction.range,
             "predicted_speedup": prediction and prediction.speedup,
@@ -161,8 +155,8 @@ class TrialComparison:
             "recorded_step_ms": self.recorded_ms,
             "before": self.before.to_json(),
             "after": self.after.to_json(),
-            "applied": {name: dict(facts) for name, facts in self.applied.items()},
-            "machine": dict(self.machine),
+            "applied": self.applied,
+            "machine": self.machine,
             "prediction": prediction,
         }
 
@@ -189,7 +183,7 @@ def unrecorded(graph: Graph, measured: MeasuredRuns) -> Graph:
 
 def _parts(graph: Graph, measured: MeasuredRuns) -> Iterator[tuple[Mask, float]]:
     """Tasks of the training loop by part, with the time of the part per step, ms."""
-    main = (graph.threads["main"] > 0)[graph.tasks["thread"]]
+    main = graph.of_main_threads
     stage = graph.tasks.text("stage")
     rest, rest_ms = main, measured.step_ms
     for name, part_ms in measured.parts_ms.items():

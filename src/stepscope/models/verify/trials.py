@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -160,14 +160,12 @@ def _started(command: Sequence[str], environment: Mapping[str, str]) -> subproce
 
 def _command(run: TrialRun, rank: int, result: Path, seen: Mapping[str, Any] | None = None) -> list[str]:
     trial = {
-        "target": run.script.target,
-        "arguments": list(run.script.arguments),
-        "is_module": run.script.is_module,
+        **asdict(run.script),
         "warmup": run.warmup,
         "steps": run.steps,
         "result": str(result),
-        "changes": [[name, dict(values)] for name, values in run.changes],
-        "capture": None if run.capture is None else str(run.capture),
+        "changes": run.changes,
+        "capture": run.capture and str(run.capture),
         **(seen or {}),
     }
     words = [sys.executable, "-m", "stepscope.record.verify_trial", json.dumps(trial)]

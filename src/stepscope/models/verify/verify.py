@@ -27,28 +27,21 @@ class ChangeSpec:
 
     text: str
     change: Change
+    application: Application
     values: Mapping[str, Any]  # its parameters, defaults for `verify` included
 
     @property
-    def name(self) -> str:
-        """The name of the change."""
-        return self.change.name
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """Parameters for applying it."""
-        return {name: self.values[name] for name in (self.change.application or Application("")).arguments}
+    def applied(self) -> tuple[str, dict[str, Any]]:
+        """The name of the change, and the parameters for applying it."""
+        return self.change.name, {name: self.values[name] for name in self.application.arguments}
 
     @property
     def processes(self) -> int:
         """The number of processes of the script."""
-        application = self.change.application
-        return int(self.values["workers"]) if application and application.processes else 1
+        return int(self.values["workers"]) if self.application.processes else 1
 
     def requests(self, graph: Graph) -> tuple[Request, ...]:
         """The changes that predict it on this machine, where all processes share the cores."""
-        if self.change.only_measured and on_cpu(graph):
-            return ()
         if self.processes < 2 or not on_cpu(graph):
             return (Request(self.change, self.values),)
         values = {**loopback(graph), **self.values}
@@ -80,7 +73,7 @@ def _spec(text: str) -> ChangeSpec:
     values = {**application.defaults, **parse_request(text, CHANGES).values}
     if application.check:
         application.check(values)
-    return ChangeSpec(text, changes[name], values)
+    return ChangeSpec(text, changes[name], application, values)
 
 
 Say = Callable[[str], None]
@@ -191,7 +184,7 @@ def _run(
         script,
         plan.warmup,
         plan.steps,
-        changes=[(spec.name, spec.arguments) for spec in specs],
+        changes=[spec.applied for spec in specs],
         processes=processes,
         prefix=plan.prefix if processes > 1 else "",
         label=f"{label}, round {number + 1}",

@@ -31,9 +31,6 @@ GROUPS = (
 )
 """The groups in which changes are listed, in order."""
 
-OURS = "ours"
-"""The source of errors that are measured in docs/evidence/accuracy.md."""
-
 _LARGEST = 1e6  # larger factors give times that a trace cannot hold
 _BOOLEANS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 _DESCRIBED = re.compile(r"^    ([\w, ]+): (.+(?:\n        .+)*)", re.MULTILINE)
@@ -95,7 +92,7 @@ class Change:
         choose: values for parameters that the user does not give, given the graph.
         low, high: parameters under which it gains least and most, for the range.
         error: the largest relative error of such predictions that was measured, 0 if none was.
-        error_source: where that error was published; `OURS` for docs/evidence/accuracy.md.
+        error_source: the paper that published that error; by default docs/evidence/accuracy.md.
         error_of: a smaller error, given the graph, where more is known.
         on_cpu: how it is predicted where the CPU does the work, if the machine's calibration
             matters then.
@@ -139,12 +136,6 @@ class Change:
     def summary(self) -> str:
         """The first line of the function's docstring."""
         return _doc(self.function).partition("\n")[0]
-
-    @property
-    def description(self) -> str:
-        """The docstring up to its sections, as one paragraph."""
-        text = re.split(r"\n\n(?:Args|Raises|Source|Returns):", _doc(self.function))[0]
-        return " ".join(text.split())
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:

@@ -7,6 +7,7 @@ import runpy
 from collections.abc import Callable, Container
 from dataclasses import replace
 from pathlib import Path
+from traceback import walk_tb
 
 from stepscope.errors import ChangeError, StepscopeError, one_line
 from stepscope.graph import Graph
@@ -73,9 +74,6 @@ def _reporting(function: Callable[..., Graph]) -> Callable[..., Graph]:
 
 def _line(error: Exception, function: Callable[..., Graph]) -> str:
     """Where the function's own file was left last, as `, line 12`; empty if it was not."""
-    trace, line = error.__traceback__, ""
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == function.__code__.co_filename:
-            line = f", line {trace.tb_lineno}"
-        trace = trace.tb_next
-    return line
+    frames = walk_tb(error.__traceback__)
+    own = [line for frame, line in frames if frame.f_code.co_filename == function.__code__.co_filename]
+    return f", line {own[-1]}" if own else ""

@@ -44,7 +44,6 @@ from stepscope.models.whatif.anchor import (
 from stepscope.models.whatif.change import Request
 from stepscope.trace.recorded_steps import load_warning
 from stepscope.trace.sets import distinct
-from stepscope.trace.trace import Trace
 
 MOST_TASKS = 1 << 22  # of graphs that are simulated at once: of each, 100 bytes a task
 _LATENCY_NS = 10_000  # of a launch, which takes no longer
@@ -66,6 +65,9 @@ _TOGETHER = (
     "times are the mean of all ranks; a collective begins when the last rank arrives, and then "
     "takes as long as it did"
 )
+
+
+Range = tuple[float, float]
 
 
 class Prediction(msgspec.Struct, frozen=True):
@@ -98,7 +100,7 @@ class Prediction(msgspec.Struct, frozen=True):
     replay_error: float
     predicted_step_ms: float
     speedup: float
-    range: tuple[float, float]
+    range: Range
     changes: tuple[str, ...]
     basis: tuple[str, ...]
     assumptions: tuple[str, ...]
@@ -115,14 +117,6 @@ class Prediction(msgspec.Struct, frozen=True):
         """Whether the whole range is faster than the replay, or the whole range slower."""
         low, high = self.range
         return not low <= self.replayed_step_ms <= high
-
-
-class TimePrediction(msgspec.Struct, frozen=True):
-    """The step's time with changes: see `Prediction`."""
-
-    replayed_step_ms: float
-    predicted_step_ms: float
-    range: tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,8 +196,11 @@ class Baseline:
 
     @cached_property
     def memory(self) -> RecordedMemory | None:
-        """The recorded allocations, if there are any."""
-        return recorded(self.graph.trace)
+        """The recorded allocations; None if those of one rank were not recorded."""
+        try:
+            return recorded_memory(self.graph.trace)
+        except TraceError:
+            return None
 
     def predict_memory(self, requests: Sequence[Request]) -> MemoryPrediction | None:
         """The peak with the changes; None if it was not recorded or cannot be predicted."""
@@ -220,15 +217,15 @@ class Baseline:
         """The effect of the changes, by their `order`, on the steps and their memory; raises
         ChangeError if one does not apply, with the reason."""
         requests = self._chosen(requests)
-        time, after = self._time_with(requests)
-        replayed, predicted = time.replayed_step_ms, time.predicted_step_ms
+        after, within = self._time_with(requests)
+        replayed, predicted = mean_ms(self.simulation), mean_ms(after)
         prediction = Prediction(
             measured_step_ms=self.measured_ms,
             replayed_step_ms=replayed,
             replay_error=self._error,
             predicted_step_ms=predicted,
             speedup=replayed / predicted if predicted else float("inf"),
-            range=time.range,
+            range=within,
             changes=tuple(map(str, requests)),
             basis=tuple(request.change.based_on(self.graph) for request in requests),
             assumptions=(
@@ -246,9 +243,9 @@ class Baseline:
         )
         return prediction, after
 
-    def predict_time(self, requests: Sequence[Request]) -> tuple[TimePrediction, Simulation]:
-        """The same without what explains it, which takes longer than the simulation; raises
-        ChangeError if one does not apply, with the reason."""
+    def predict_time(self, requests: Sequence[Request]) -> tuple[Simulation, Range]:
+        """The steps with the changes, and the range of their length; raises ChangeError if one does
+        not apply, with the reason."""
         return self._time_with(self._chosen(requests))
 
     @property
@@ -256,13 +253,12 @@ class Baseline:
         """How far the replay is from the measured steps, as a share of them."""
         return step_ms(self.steady) / self.steady_ms - 1
 
-    def _time_with(self, requests: Sequence[Request]) -> tuple[TimePrediction, Simulation]:
+    def _time_with(self, requests: Sequence[Request]) -> tuple[Simulation, Range]:
         after = simulate(_changed(self.graph, requests))
         steps = [mean_ms(after), *_bounds_ms(self.graph, requests), *self._free_ms(after)]
         published = (request.change.error_on(self.graph) for request in requests)
         error = max(abs(self._error), self.unexplained, *published)
-        within = min(steps) * (1 - error), max(steps) * (1 + error)
-        return TimePrediction(mean_ms(self.simulation), steps[0], within), after
+        return after, (min(steps) * (1 - error), max(steps) * (1 + error))
 
     def _of_one_step(self, after: Simulation) -> list[str]:
         """What a single step does not show, where that matters."""
@@ -375,14 +371,6 @@ class MemoryPrediction(msgspec.Struct, frozen=True):
     error: float | None  # how far such predictions were from measurements, relative; None where none was made
     unknown: tuple[str, ...] = ()  # changes whose effect on memory is not known; it counts as none
     reserved_bytes: int | None = None  # what PyTorch's allocator reserves for it; None on a CPU
-
-
-def recorded(trace: Trace) -> RecordedMemory | None:
-    """The memory of the recorded steps; None if allocations of one rank were not recorded."""
-    try:
-        return recorded_memory(trace)
-    except TraceError:
-        return None
 
 
 def changed_lifetimes(memory: RecordedMemory, requests: Sequence[Request]) -> Lifetimes:

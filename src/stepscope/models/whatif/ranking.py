@@ -16,6 +16,7 @@ from stepscope.graph import Graph, build_graph, build_ranks
 from stepscope.models.memory.recorded_memory import RecordedMemory
 from stepscope.models.memory.reserved import repeated, runs_in
 from stepscope.models.whatif import CHANGES, Prediction, Request, parse_request
+from stepscope.models.whatif.anchor import mean_ms
 from stepscope.models.whatif.change import Change
 from stepscope.models.whatif.prediction import (
     MOST_TASKS,
@@ -211,10 +212,9 @@ def _checkpoints(memory: RecordedMemory) -> list[list[Request]]:
 def _priced(baseline: Baseline, requests: list[Request], memory: MemoryPrediction) -> Fit:
     names = tuple(map(str, requests))
     try:
-        prediction = baseline.predict_time(requests)[0]
+        step_ms = mean_ms(baseline.predict_time(requests)[0])
     except StepscopeError as error:
         return Fit(names, memory, None, None, str(error))
     fewer = (request for request in requests if request.change.name == "batch_size")
     samples = prod(request.values["factor"] for request in fewer)
-    cost = prediction.predicted_step_ms / samples / prediction.replayed_step_ms - 1
-    return Fit(names, memory, prediction.predicted_step_ms, cost)
+    return Fit(names, memory, step_ms, step_ms / samples / mean_ms(baseline.simulation) - 1)

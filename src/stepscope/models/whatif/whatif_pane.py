@@ -89,7 +89,7 @@ class Pane:
         Raises:
             ChangeError: if there is no such change or one does not apply, with the reason.
         """
-        before, after = self._baseline.simulation, self._baseline.predict_time(_parsed(changes))[1]
+        before, after = self._baseline.simulation, self._baseline.predict_time(_parsed(changes))[0]
         rows = [_tasks_of(simulation, rank) for simulation in (before, after)]
         begin = _extent_of(before, rank)[0]
         names = [_thread_names(simulation) for simulation in (before, after)]

@@ -22,8 +22,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stepscope.record.batch_size.kernel_workspace import OneDnnLstm, with_workspace, workspace
 from stepscope.record.batch_size.request import RunRequest
-from stepscope.record.batch_size.torch_steps import WHY_NO_STEPS, tensors_in
-from stepscope.record.memory.memory_recorder import kept_tensors
+from stepscope.record.batch_size.torch_steps import WHY_NO_STEPS
+from stepscope.record.memory.memory_recorder import kept_tensors, tensors_in
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry
 

@@ -209,9 +209,7 @@ class JaxSteps(Steps):
     def facts(self) -> Json:
         return {
             "framework": "jax",
-            "version": str(jax.__version__),
             "device": _device(),
-            "threads": None,
             "exact": self._memory.is_exact,
             "memory": self._memory.kinds,
         }

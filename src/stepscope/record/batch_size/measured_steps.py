@@ -141,7 +141,7 @@ class Steps(ABC):
 
     @abstractmethod
     def facts(self) -> Json:
-        """`framework`, `version`, `device`, `threads`, and whether the peak is `exact`."""
+        """`framework`, `device`, and whether the peak is `exact`."""
 
     def clock(self) -> StepClock:
         return StepClock()
@@ -240,7 +240,7 @@ class PowerMeter:
         self._before = [read() for read in self._counters]
 
     def reading(self) -> dict[str, Any] | None:
-        """`{"watts", "seconds", "source"}`; None if there are no counters any more, or too little time."""
+        """`{"watts", "source"}`; None if there are no counters any more, or too little time."""
         seconds = time.perf_counter() - self._begun
         if not self._counters or seconds < _LEAST_S:
             return None
@@ -248,7 +248,7 @@ class PowerMeter:
             joules = sum(read() - before for read, before in zip(self._counters, self._before, strict=True))
         except OSError:  # the counter went away
             return None
-        return {"watts": joules / seconds, "seconds": seconds, "source": self._source}
+        return {"watts": joules / seconds, "source": self._source}
 
 
 def gpu_counters(uuids: Iterable[str]) -> list[Counter]:

@@ -68,10 +68,9 @@ class DeviceFacts(TypedDict, total=False):
 
 
 class PowerReading(TypedDict):
-    """Mean power over some seconds, by the counters of a source."""
+    """Mean power, by the counters of a source."""
 
     watts: float
-    seconds: float
     source: str
 
 
@@ -82,7 +81,6 @@ class RunError(TypedDict, total=False):
     message: str
     file: str | None
     line: int | None
-    traceback: str
 
 
 class RunFacts(TypedDict, total=False):
@@ -92,8 +90,6 @@ class RunFacts(TypedDict, total=False):
     error: RunError
     why: str  # there are no steps
     framework: str
-    version: str
-    threads: int | None
     device: DeviceFacts
     power: PowerReading | None
     steps_seen: int

@@ -6,7 +6,7 @@ not pay: the allocator's table is switched off before them.
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from stepscope.record.batch_size.request import RunRequest
 from stepscope.record.capture_file import write_capture
 from stepscope.record.manifest import Run, RunResult, build_manifest
 from stepscope.record.memory.allocators import CpuTable
-from stepscope.record.memory.memory_recorder import list_storages, memory_json
+from stepscope.record.memory.memory_recorder import list_storages, memory_json, tensors_in
 from stepscope.record.memory.operator_lines import Creations, LineRanges
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry, describe_registry
@@ -214,13 +214,7 @@ class TorchSteps(Steps):
         return PowerMeter("NVML", gpu_counters(uuids) if len(uuids) == len(devices) else [])
 
     def facts(self) -> Json:
-        return {
-            "framework": "pytorch",
-            "version": str(torch.__version__),
-            "device": _device(),
-            "threads": torch.get_num_threads(),
-            "exact": self._table.exact,
-        }
+        return {"framework": "pytorch", "device": _device(), "exact": self._table.exact}
 
 
 def _device() -> Json:
@@ -244,9 +238,6 @@ def watch_optimizers(steps: Any) -> Any:
     return steps
 
 
-_DEEPEST = 6  # batches nest a few lists and dicts; a deeper value is none
-
-
 class InputSizes:
     """Counts the elements of the tensors that the first model called in a step was given.
 
@@ -264,17 +255,6 @@ class InputSizes:
 
     def _called(self, module: Any, args: Any, kwargs: Any) -> None:
         self._counts.add_inputs(sum(tensor.numel() for tensor in tensors_in((args, kwargs))))
-
-
-def tensors_in(value: Any, depth: int = 0) -> Iterator[Any]:
-    """The tensors in a value, lists and dicts included, in order."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif depth < _DEEPEST:
-        if hasattr(value, "values") and callable(value.values):
-            value = list(value.values())
-        for part in value if isinstance(value, list | tuple) else ():
-            yield from tensors_in(part, depth + 1)
 
 
 class LoadedSamples:

@@ -52,7 +52,6 @@ def describe_failure(error: BaseException, entry: str) -> dict[str, Any]:
             "message": str(error).strip() or type(error).__name__,
             "file": file,
             "line": line,
-            "traceback": "".join(traceback.format_exception(error)),
         },
     }
 
@@ -161,10 +160,13 @@ def _has_gpu() -> bool:
 
 def _preload(framework: str) -> None:
     """Import what all requests need, once for all."""
-    if framework not in _PRELOADS or find_spec(framework) is None:
+    if framework not in ("torch", "jax") or find_spec(framework) is None:
         return
     warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
-    _PRELOADS[framework]()
+    if framework == "torch":
+        _preload_torch()
+    else:
+        import jax.numpy  # noqa: F401  # its devices and their threads come when the script first computes
 
 
 def _preload_torch() -> None:
@@ -176,14 +178,6 @@ def _preload_torch() -> None:
     profiler.prepare_trace()
     profiler.start_trace()
     profiler.stop_trace()
-
-
-def _preload_jax() -> None:
-    """Import JAX; its devices and their threads come when the script first computes."""
-    import jax.numpy  # noqa: F401
-
-
-_PRELOADS = {"torch": _preload_torch, "jax": _preload_jax}
 
 
 def _in_child(request: RunRequest) -> int:

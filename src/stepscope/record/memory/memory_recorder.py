@@ -100,7 +100,7 @@ def list_storages(
     rows: dict[tuple[str, int], Json] = {}
     for row, tensor in kept_tensors(registry, optimizers, made_at):
         _add(rows, tensor, row)
-    for tensor in _tensors(inputs):
+    for tensor in tensors_in(inputs):
         _add(rows, tensor, _row("input", "", ""))
     return list(rows.values())
 
@@ -142,19 +142,22 @@ def _of_optimizers(
                     yield _row("gradient", path, name), parameter.grad
         for parameter, state in optimizer.state.items():
             path, name = owners.get(id(parameter), ("", ""))
-            for tensor in _tensors(state):
+            for tensor in tensors_in(state):
                 yield _row("optimizer_state", path, name), tensor
 
 
-def _tensors(state: Any) -> Iterator[Any]:
-    if isinstance(state, torch.Tensor):
-        yield state
-    elif isinstance(state, dict):
-        for value in state.values():
-            yield from _tensors(value)
-    elif isinstance(state, list | tuple):
-        for value in state:
-            yield from _tensors(value)
+_DEEPEST = 6  # batches and states nest a few lists and dicts; a deeper value is none
+
+
+def tensors_in(value: Any, depth: int = 0) -> Iterator[Any]:
+    """The tensors in a value, lists and dicts included, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth < _DEEPEST:
+        if hasattr(value, "values") and callable(value.values):
+            value = list(value.values())
+        for part in value if isinstance(value, list | tuple) else ():
+            yield from tensors_in(part, depth + 1)
 
 
 def _row(kind: str, path: str, name: str, lines: Any = ()) -> Json:

@@ -7,7 +7,9 @@ import pytest
 from stepscope.errors import BatchError
 from stepscope.models.batch_size.entry_profile import make_profile
 from stepscope.models.batch_size.measurement import BatchPoint, MeasuredBatch, combine
-from stepscope.models.batch_size.sweep import next_batch, next_on_device, sweep, widest
+from stepscope.models.batch_size.sweep import Plan, next_batch, next_on_device, sweep, widest
+
+ONCE = Plan(extra=0, rounds=1)
 
 
 def chosen(start: int, limit: int = 10**9, wanted: int = 5) -> list[int]:
@@ -53,7 +55,7 @@ def measure_line(limit: int = 10**9):  # type: ignore[no-untyped-def]
 
 
 def test_a_sweep_holds_the_last_point_back() -> None:
-    found = sweep(measure_line(), 8)
+    found = sweep(measure_line(), 8, ONCE)
     points = {point.batch: point for point in found.points()}
     assert sorted(points) == [2, 4, 8, 12, 16]
     assert [batch for batch, point in points.items() if point.held_back] == [4]
@@ -61,7 +63,7 @@ def test_a_sweep_holds_the_last_point_back() -> None:
 
 
 def test_a_sweep_tells_what_was_too_large() -> None:
-    found = sweep(measure_line(limit=13), 8)
+    found = sweep(measure_line(limit=13), 8, ONCE)
     assert found.too_large == 16
     assert sorted(found.rounds) == [2, 4, 6, 8, 12]
 
@@ -76,11 +78,11 @@ def faster_from(switch: int):  # type: ignore[no-untyped-def]
 
 
 def test_a_sweep_without_need_measures_no_more() -> None:
-    assert list(sweep(measure_line(), 16, extra=3).rounds) == [16, 24, 32, 4, 8]
+    assert list(sweep(measure_line(), 16, Plan(extra=3, rounds=1)).rounds) == [16, 24, 32, 4, 8]
 
 
 def test_a_sweep_goes_on_between_points_where_run_time_is_no_line() -> None:
-    found = sweep(faster_from(16), 16, extra=3)
+    found = sweep(faster_from(16), 16, Plan(extra=3, rounds=1))
     assert list(found.rounds) == [16, 24, 32, 4, 8, 12, 14]  # 14 and 16 are near enough
     model = make_profile(found.points()).time
     assert [piece.start for piece in model.pieces] == [4, 14, 16]
@@ -89,7 +91,7 @@ def test_a_sweep_goes_on_between_points_where_run_time_is_no_line() -> None:
 
 
 def test_further_points_are_measured_as_often_as_the_others() -> None:
-    found = sweep(faster_from(16), 16, extra=1, most_rounds=3)
+    found = sweep(faster_from(16), 16, Plan(extra=1, rounds=3))
     assert {batch: len(rounds) for batch, rounds in found.rounds.items()} == dict.fromkeys(
         (16, 24, 32, 4, 8, 12), 2
     )
@@ -102,28 +104,28 @@ def test_what_noise_explains_needs_no_further_point() -> None:
         mine = luck.setdefault(batch, [(1.0, 1.3, 0.8)[(batch + n) % 3] for n in range(3)])
         return MeasuredBatch(batch, (batch * 10.0 * mine.pop(),), batch)
 
-    assert len(sweep(measure, 16, extra=3, most_rounds=3).rounds) == 5
+    assert len(sweep(measure, 16, Plan(extra=3, rounds=3)).rounds) == 5
 
 
 def test_a_sweep_ends_after_so_many_extra_points() -> None:
     wild = lambda batch: MeasuredBatch(batch, (float(batch**2 % 97 + 10),) * 3, batch)  # noqa: E731
-    assert len(sweep(wild, 32, extra=2).rounds) == 7
+    assert len(sweep(wild, 32, Plan(extra=2, rounds=1)).rounds) == 7
 
 
 def test_a_sweep_that_fits_nothing_says_so() -> None:
     with pytest.raises(BatchError, match="does not fit into memory"):
-        sweep(measure_line(limit=0), 8)
+        sweep(measure_line(limit=0), 8, ONCE)
 
 
 def test_rounds_end_once_times_are_stable() -> None:
-    found = sweep(measure_line(), 8, most_rounds=5)
+    found = sweep(measure_line(), 8, Plan(extra=0, rounds=5))
     assert found.stable
     assert {len(rounds) for rounds in found.rounds.values()} == {2}
 
 
 def test_rounds_go_on_while_times_change() -> None:
     times = iter([10.0 * 1.5**n for n in range(15)])
-    found = sweep(lambda batch: MeasuredBatch(batch, (next(times),), batch), 8, most_rounds=3)
+    found = sweep(lambda batch: MeasuredBatch(batch, (next(times),), batch), 8, Plan(extra=0, rounds=3))
     assert found.stable is False
 
 
@@ -147,12 +149,12 @@ def measure_gpu(limit: int = 10**9):  # type: ignore[no-untyped-def]
 
 
 def test_on_a_gpu_both_ends_come_first_then_the_widest_gap() -> None:
-    measured = list(sweep(measure_gpu(), 32).rounds)
+    measured = list(sweep(measure_gpu(), 32, ONCE).rounds)
     assert measured == [32, 8, 686, 16, 23]  # to 85 % of the memory; the bend is at 20
 
 
 def test_on_a_gpu_the_large_end_stays_below_what_did_not_fit() -> None:
-    result = sweep(measure_gpu(limit=500), 32)
+    result = sweep(measure_gpu(limit=500), 32, ONCE)
     assert result.too_large == 686
     assert sorted(result.rounds)[-1] == 359
 

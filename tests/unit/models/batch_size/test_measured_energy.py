@@ -8,7 +8,7 @@ from stepscope.models.batch_size.measurement import BatchPoint, MeasuredBatch, c
 
 
 def measured(watts: float | None, samples: float = 8) -> MeasuredBatch:
-    power = {"watts": watts, "seconds": 1.0, "source": "NVML"} if watts else None
+    power = {"watts": watts, "source": "NVML"} if watts else None
     return MeasuredBatch(8, (20.0, 20.0), 100, {"power": power, "samples": [samples]})
 
 

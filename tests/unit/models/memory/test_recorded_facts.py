@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from stepscope.errors import TraceError
 from stepscope.faces.terminal.commands import stepscope as stepscope_command
+from stepscope.graph import build_ranks
 from stepscope.models.memory import MemoryFacts, memory_facts
 from stepscope.models.memory.memory_findings import find_problems
 from stepscope.models.memory.memory_text import verdict
 from stepscope.models.memory.recorded_memory import recorded_memory
-from stepscope.models.whatif.prediction import recorded
+from stepscope.models.whatif.prediction import Baseline
 from stepscope.trace.concat import concat
 
 PLAIN = """
@@ -80,7 +81,7 @@ def test_allocations_of_several_processes_are_not_mixed() -> None:
         recorded_memory(job)
     with pytest.raises(TraceError, match="2 ranks"):
         memory_facts(job)
-    assert recorded(job) is None
+    assert Baseline(build_ranks(job)).memory is None
 
 
 def ranks_of_a_job(folder: Path) -> str:

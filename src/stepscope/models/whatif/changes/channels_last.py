@@ -9,7 +9,7 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.models.kernels.gpu import HALF, Gpu
 from stepscope.models.kernels.products import bandwidth_reached
-from stepscope.models.whatif.change import OURS, Application, Change
+from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.parts.gpu_precision import (
     CHANNELS_LAST,
     NORMS,
@@ -37,7 +37,7 @@ def channels_last(graph: Graph) -> Graph:
     """
     gpu = required_gpu(graph, "channels_last")
     work = graph.once(step_work)
-    rows = [row for row, call in enumerate(work.operators.calls) if call and "conv" in call.name]
+    rows = [row for row, name in enumerate(work.names) if "conv" in name]
     if not any(work.product_ns[row] for row in rows):
         raise ChangeError("channels_last: these steps have no convolutions")
     if all(_is_channels_last(work, row) for row in rows):
@@ -94,7 +94,6 @@ CHANGE = Change(
         "every layer between keeps the layout",
     ),
     error=0.1,
-    error_source=OURS,
     application=Application(
         "modules and their four-dimensional inputs get `memory_format=torch.channels_last`"
     ),

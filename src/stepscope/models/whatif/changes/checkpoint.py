@@ -13,7 +13,7 @@ from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.models.memory.owners import KINDS
 from stepscope.models.memory.recorded_allocations import AllocationRecord
 from stepscope.models.memory.recorded_memory import RecordedMemory
-from stepscope.models.whatif.change import OURS, Change
+from stepscope.models.whatif.change import Change
 from stepscope.models.whatif.parts.layers import first_of, in_backward, operators, regions
 from stepscope.trace.row_order import begins_run, ends_run
 
@@ -248,7 +248,6 @@ CHANGE = Change(
         "the freed memory is not used for anything",
     ),
     error=0.12,
-    error_source=OURS,
     ranked=False,
     memory=checkpointed,
     memory_error=0.01,

@@ -6,7 +6,7 @@ from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.models.whatif.change import Application, Change
-from stepscope.models.whatif.cpu.calibrated import FLOAT_BYTES, CpuPrediction, calibrated, copy_rate, on_cpu
+from stepscope.models.whatif.cpu.calibrated import FLOAT_BYTES, CpuPrediction, calibrated, on_cpu
 from stepscope.models.whatif.parts.gradients import converted
 from stepscope.models.whatif.parts.kernel_times import bytes_per_ns, in_half
 from stepscope.models.whatif.parts.network import all_reduces, refuse_unsized
@@ -49,9 +49,7 @@ def _casts_ns(graph: Graph, size: Floats) -> tuple[Floats, Floats]:
     """Time of casts to 16 bits and back: calibrated on a CPU, else by the memory bandwidth."""
     if on_cpu(graph) and (times := calibrated(graph, "casts", size / FLOAT_BYTES, 1, 2)):
         return times[0], times[1]
-    rate = copy_rate(graph, float(size.max())) if on_cpu(graph) else None
-    moved = 2 * rate if rate else bytes_per_ns(graph, "compress")
-    time = _MOVED * size / moved
+    time = _MOVED * size / bytes_per_ns(graph, "compress")
     return time, time
 
 

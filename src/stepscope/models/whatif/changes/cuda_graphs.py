@@ -5,7 +5,7 @@ import numpy as np
 from stepscope.base.arrays import Rows
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale, select
-from stepscope.models.whatif.change import OURS, Change
+from stepscope.models.whatif.change import Change
 from stepscope.trace.schema import FORWARD_STAGES
 
 _CAPTURED = (*FORWARD_STAGES, "zero_grad", "backward", "optimizer")
@@ -44,7 +44,6 @@ CHANGE = Change(
     basis="an upper bound: launching costs nothing",
     assumptions=("shapes and control flow never change; a replay costs the CPU nothing",),
     error=0.055,  # the largest of six models on an H200, where graphs copy inputs and gradients
-    error_source=OURS,
     order=2,
     memory=lambda memory: memory,
     memory_error=0.13,  # the largest of eight models on an H200: a graph keeps inputs and a pool of its own

@@ -5,9 +5,10 @@ import numpy as np
 from stepscope.base.arrays import Mask
 from stepscope.errors import ChangeError
 from stepscope.facts.roofline.formulas import call_of
-from stepscope.graph import Graph, scale, select, simulate
+from stepscope.graph import Graph, select, simulate
 from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.cpu.calibrated import CpuPrediction, calibrated, on_cpu
+from stepscope.models.whatif.parts.layers import followed, scaled_with_gaps
 
 _WORKERS = "_MultiProcessingDataLoaderIter"
 
@@ -29,14 +30,14 @@ def dataloader(graph: Graph, workers: int = 0, computing: float = 1.0) -> Graph:
             f"found {workers} and {computing}"
         )
     loading = select(graph, stage="data_loading", on_device=False)
-    loading &= (graph.threads["main"] > 0)[graph.tasks["thread"]]
+    loading &= graph.of_main_threads
     total_ns = float(
-        graph.tasks["duration_ns"][loading].sum() + graph.tasks["gap_ns"][_within(graph, loading)].sum()
+        graph.tasks["duration_ns"][loading].sum() + graph.tasks["gap_ns"][followed(graph, loading)].sum()
     )
     if not total_ns:
         raise ChangeError("dataloader: the training loop spends no time on data loading")
     if not workers:
-        return _scaled(graph, loading, 0)
+        return scaled_with_gaps(graph, loading, 0)
     if graph.trace.events.text("name").where(lambda name: _WORKERS in name).any():
         raise ChangeError(
             "dataloader: workers load the data already, and the trace does not show "
@@ -44,25 +45,12 @@ def dataloader(graph: Graph, workers: int = 0, computing: float = 1.0) -> Graph:
         )
     batch_ns = total_ns / len(graph.window.steps)
     left_ns = _wait_ns(graph, loading, batch_ns, workers, computing)
-    return _scaled(graph, loading, left_ns / batch_ns)
-
-
-def _scaled(graph: Graph, loading: Mask, factor: float) -> Graph:
-    gap = graph.tasks["gap_ns"].copy()
-    within = _within(graph, loading)
-    gap[within] = np.rint(gap[within] * factor)
-    return scale(graph, loading, factor).with_tasks(gap_ns=gap)
-
-
-def _within(graph: Graph, loading: Mask) -> Mask:
-    """Tasks whose gap is loading, too: more of it follows. What follows the last is the loop's."""
-    thread = graph.tasks["thread"]
-    return np.asarray(loading & np.append(loading[1:] & (thread[1:] == thread[:-1]), False))
+    return scaled_with_gaps(graph, loading, left_ns / batch_ns)
 
 
 def _wait_ns(graph: Graph, loading: Mask, batch_ns: float, workers: int, computing: float) -> float:
     """Time that the training loop still spends on a batch: fetching it and waiting for it."""
-    rest_ns = float(simulate(_scaled(graph, loading, 0)).step_ns.mean())
+    rest_ns = float(simulate(scaled_with_gaps(graph, loading, 0)).step_ns.mean())
     times = calibrated(graph, "loading", [_batch_bytes(graph)], 1, 2) or np.zeros((2, 1))
     fetch_ns, send_ns = (float(column[0]) for column in times)
     batch_ns += send_ns

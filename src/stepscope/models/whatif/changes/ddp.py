@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from stepscope.graph import Graph
-from stepscope.models.whatif.change import OURS, Application, Change
+from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.cpu.calibrated import CpuPrediction
 from stepscope.models.whatif.parts.gradients import (
     MIB,
@@ -54,7 +54,6 @@ CHANGE = Change(
         "operators take for as many bytes, and devices nothing",
     ),
     error=0.15,
-    error_source=OURS,
     ranked=False,
     one_rank=True,
     application=Application(

@@ -6,7 +6,7 @@ from typing import Any
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
-from stepscope.models.whatif.change import OURS, Application, Change
+from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.cpu.calibrated import CpuPrediction, on_cpu
 from stepscope.models.whatif.cpu.updates import SHARDING_ASSUMPTIONS_ON_CPU
 from stepscope.models.whatif.parts.network import Network
@@ -52,7 +52,6 @@ CHANGE = Change(
     basis="a cost model of the network that you describe",
     assumptions=SHARDING_ASSUMPTIONS,
     error=0.17,
-    error_source=OURS,
     on_cpu=CpuPrediction(assumptions=lambda graph: SHARDING_ASSUMPTIONS_ON_CPU),
     ranked=False,
     one_rank=True,

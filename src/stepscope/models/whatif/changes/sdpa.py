@@ -4,7 +4,7 @@ import numpy as np
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, remove
-from stepscope.models.whatif.change import OURS, Change
+from stepscope.models.whatif.change import Change
 from stepscope.models.whatif.parts.fused_attention import SDPA, fused_kernels
 from stepscope.models.whatif.parts.gpu_precision import precisions_of_operators, required_gpu
 from stepscope.models.whatif.parts.step_work import step_work
@@ -37,5 +37,4 @@ CHANGE = Change(
         "the fused kernel runs as fast as those of its kind on this GPU",
     ),
     error=0.2,
-    error_source=OURS,
 )

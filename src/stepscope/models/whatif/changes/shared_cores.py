@@ -44,7 +44,7 @@ def shared_cores(graph: Graph, processes: int = 2, cores: int = 0) -> Graph:
 
 def _slowed(graph: Graph, operators: float, python: float) -> Graph:
     """Stretch what computes: operators of the training loop, and what has one thread."""
-    main = (graph.threads["main"] > 0)[graph.tasks["thread"]]
+    main = graph.of_main_threads
     factor = np.where(main & (graph.tasks["kind"] >= 0), operators, python)
     sends = graph.tasks.text("category").mask("communication")
     factor = np.where(sends, 1.0, factor)

@@ -3,7 +3,7 @@
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.models.kernels.gpu import TF32
-from stepscope.models.whatif.change import OURS, Application, Change
+from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.parts.gpu_precision import calibrated_time, required_gpu, tf32_on_gpu
 from stepscope.models.whatif.parts.kernel_times import compute_bound, in_half, in_tf32
 
@@ -32,7 +32,6 @@ CHANGE = Change(
     ),
     evidence=calibrated_time,
     error=0.28,  # the largest of seven models on an H200: an LSTM, whose CPU launches less in TF32
-    error_source=OURS,
     application=Application("`torch.backends.cuda.matmul.allow_tf32` and cuDNN's are set to True"),
     memory=lambda memory: memory,
     memory_error=0.0,

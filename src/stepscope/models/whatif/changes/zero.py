@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph, add_links
+from stepscope.graph import Graph, add_links, scale
 from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.cpu.calibrated import CpuPrediction, on_cpu
 from stepscope.models.whatif.parts.gradients import MIB, Gradients, after_backward, buckets_of, find_gradients
-from stepscope.models.whatif.parts.layers import add_channel, begins_next, last_updates
+from stepscope.models.whatif.parts.layers import add_channel, begins_next, last_updates, weight_update
 from stepscope.models.whatif.parts.network import Network, append_collectives, refuse_communication
 from stepscope.models.whatif.parts.sharding import (
     SHARDING_ASSUMPTIONS,
     ZERO_ASSUMPTIONS_ON_CPU,
-    shard_update,
     with_sharded_units,
     with_zero_redundancy,
     zero_sharded,
@@ -58,7 +57,7 @@ def zero(
     gradients = find_gradients(graph, "zero")
     if by == "torch":
         return with_zero_redundancy(graph, network, gradients, bucket_cap_mb * MIB)
-    graph = shard_update(graph, "zero", network.workers)
+    graph = scale(graph, weight_update(graph, "zero"), 1 / network.workers)
     return _with_shards(graph, network, gradients, bucket_cap_mb)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from stepscope.base.arrays import Floats, Ids
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, add_thread
-from stepscope.models.whatif.change import OURS, Change
+from stepscope.models.whatif.change import Change
 from stepscope.models.whatif.cpu.calibrated import FLOAT_BYTES, CpuPrediction, calibrated, copy_rate, on_cpu
 from stepscope.models.whatif.parts.gradients import Gradients, converted, find_gradients
 from stepscope.models.whatif.parts.kernel_times import bytes_per_ns
@@ -242,7 +242,6 @@ P3 = Change(
         "the slices of the last step are back before it ends; with a single step, all of them",
     ),
     error=0.27,
-    error_source=OURS,
     ranked=False,
     one_rank=True,
 )
@@ -256,7 +255,6 @@ BLUECONNECT = Change(
         "link are equally fast, and nothing else is lost between phases",
     ),
     error=0.17,
-    error_source=OURS,
     ranked=False,
     one_rank=True,
 )
@@ -273,5 +271,4 @@ DGC = Change(
     ),
     on_cpu=CpuPrediction(),
     error=0.24,
-    error_source=OURS,
 )

@@ -5,7 +5,7 @@ import numpy as np
 from stepscope.base.arrays import Ids
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, remove, scale, select
-from stepscope.models.whatif.change import OURS, Change
+from stepscope.models.whatif.change import Change
 from stepscope.models.whatif.parts.kernel_times import bound_by_memory
 from stepscope.models.whatif.parts.layers import outermost, regions, working
 from stepscope.trace.row_order import inverse
@@ -141,7 +141,6 @@ METAFLOW = Change(
         "outside of the layers, such as sums and copies, stays",
     ),
     error=0.12,
-    error_source=OURS,
     ranked=False,
 )
 

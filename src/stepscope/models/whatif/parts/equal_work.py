@@ -23,13 +23,8 @@ _EQUAL = 0.05  # of operations; chosen
 _FEWER_BYTES = 0.5  # chosen: a convolution that moves more may take longer for that
 
 
-class _Kind(NamedTuple):
-    """Convolutions of a kind compute with the same kernels: direction, filter, groups, precision."""
-
-    direction: str
-    filters: tuple[int, ...]
-    grouped: bool
-    precision: str
+# Convolutions of a kind compute with the same kernels: direction, filter, groups, precision.
+_Kind = tuple[str, tuple[int, ...], bool, str]
 
 
 class _Shape(NamedTuple):
@@ -90,4 +85,4 @@ def _kind(call: Operator, forward: Operator | None, precision: str) -> _Kind | N
         return None
     wanted = call.values[-1] if backward and call.values else ""
     grouped = "transpose" not in forward.name and sizes[0][1] != sizes[1][1]
-    return _Kind(f"{call.name} {forward.name} {wanted}", sizes[1][2:], grouped, precision)
+    return f"{call.name} {forward.name} {wanted}", sizes[1][2:], grouped, precision

@@ -53,7 +53,7 @@ def find_attention(work: StepWork) -> Iterator[Attention]:
     """Each call of attention that a fused kernel could compute."""
     later = np.argsort(work.ahead, kind="stable")
     ahead = work.ahead[later]
-    views = np.array([call is None or call.name in VIEWS for call in work.operators.calls], np.bool_)
+    views = np.array([not name or name in VIEWS for name in work.names], np.bool_)
     works = np.flatnonzero(~views & ~work.backward)
     for place in range(len(works)):
         ends = _ends(work, works, place)
@@ -69,7 +69,7 @@ def find_attention(work: StepWork) -> Iterator[Attention]:
 
 def _ends(work: StepWork, works: np.ndarray, place: int) -> tuple[int, int] | None:
     """The places of both products around a softmax, if their sizes are those of attention."""
-    if _name(work, works[place]) not in _SOFTMAX:
+    if work.names[works[place]] not in _SOFTMAX:
         return None
     first = _next_product(work, works, range(place - 1, max(place - 1 - _NEAR, -1), -1))
     last = _next_product(work, works, range(place + 1, min(place + 1 + _NEAR, len(works))))
@@ -86,18 +86,13 @@ def _next_product(work: StepWork, works: np.ndarray, places: range) -> int | Non
     for place in places:
         row = int(works[place])
         if work.product_ns[row] or work.products(row):
-            return place if _name(work, row) in _BATCHED else None
+            return place if work.names[row] in _BATCHED else None
     return None
 
 
 def _fit(scores: Product, values: Product) -> bool:
     same = (scores.batch, scores.rows, scores.columns) == (values.batch, values.rows, values.inner)
     return same and max(scores.inner, values.columns) <= LARGEST_HEAD
-
-
-def _name(work: StepWork, row: int) -> str:
-    call = work.call(int(row))
-    return call.name if call else ""
 
 
 def fused_kernels(work: StepWork, gpu: Gpu, precision: Sequence[str]) -> dict[int, Kernels]:

@@ -89,24 +89,24 @@ def autocast_on_gpu(graph: Graph, gpu: Gpu, estimate: str = "typical", bfloat: b
     timed = _timed_operators(graph, work, HALF)
     model = _Autocast(work, gpu, effects, rate, bfloat, _LONGER[estimate], graph.settings, timed)
     rows = range(len(effects))
-    casts = [model.casts(row) for row in rows]
+    casts = [(*effect.down, *effect.up) for effect in effects]
     moving = np.array([sum(_cast_ns(size, rate) for size in sizes) for sizes in casts])
     calls = np.array([len(sizes) for sizes in casts]) * work.simple_call_ns[work.backward.astype(np.int8)]
-    fused = fused_kernels(work, gpu, [HALF] * len(rows)) if SDPA in graph.settings else {}
-    kernels = [fused[row] if row in fused else model.kernels(row) for row in rows]
-    return work.retimed(graph, kernels, moving, calls).having(HALF)
+    kernels = {row: model.kernels(row) for row in rows}
+    if SDPA in graph.settings:
+        kernels |= fused_kernels(work, gpu, [HALF] * len(rows))
+    return work.with_kernels(graph, kernels, (moving, calls)).having(HALF)
 
 
 def tf32_on_gpu(graph: Graph, gpu: Gpu) -> Graph:
     """FP32 products and convolutions in TF32."""
     work = graph.once(step_work)
     rows = range(len(work.operators.rows))
-    nothing = np.zeros(len(rows))
-    fused = fused_kernels(work, gpu, [TF32] * len(rows)) if SDPA in graph.settings else {}
-    pads = ALIGNED_ROWS in graph.settings
-    timed = _timed_operators(graph, work, TF32)
-    kernels = [fused[row] if row in fused else _in_tf32(work, gpu, row, pads, timed) for row in rows]
-    return work.retimed(graph, kernels, nothing, nothing).having(TF32)
+    pads, timed = ALIGNED_ROWS in graph.settings, _timed_operators(graph, work, TF32)
+    kernels = {row: _in_tf32(work, gpu, row, pads, timed) for row in rows}
+    if SDPA in graph.settings:
+        kernels |= fused_kernels(work, gpu, [TF32] * len(rows))
+    return work.with_kernels(graph, kernels).having(TF32)
 
 
 def _in_tf32(work: StepWork, gpu: Gpu, row: int, pads: bool, timed: Mapping[int, float]) -> Kernels:
@@ -228,11 +228,6 @@ class _Autocast:
     # time in 16 bits over that in FP32, of operators that were timed on this device
     timed: Mapping[int, float]
 
-    def casts(self, row: int) -> tuple[int, ...]:
-        """Elements of each value that is cast at an operator."""
-        effect = self.effects[row]
-        return (*effect.down, *effect.up)
-
     def kernels(self, row: int) -> Kernels:
         """The kernels of an operator, without its casts; as timed on this device, if it was."""
         kernels = self._by_size(row)
@@ -254,12 +249,12 @@ class _Autocast:
         if call.name in NORMS and self.bfloat:
             return Kernels(recorded * _NATIVE_NORM, other * _NATIVE_NORM)
         if not recorded:
-            return Kernels(recorded, self._moving_ns(row, 0.5))
+            return Kernels(recorded, self._moving_ns(row))
         if "attention" in call.name:
-            return Kernels(self._attention_ns(row, call), self._moving_ns(row, 0.5))
+            return Kernels(self._attention_ns(row, call), self._moving_ns(row))
         products = work.products(row, ALIGNED_ROWS in self.settings)
         if not products:
-            return Kernels(self._bytes_ns(recorded, row, 0.5), self._moving_ns(row, 0.5))
+            return Kernels(self._halved_ns(recorded, row), self._moving_ns(row))
         if work.cells_ns[row]:
             return self._recurrent(row, products)
         # No library takes kernels that are slower than those of FP32.
@@ -267,7 +262,7 @@ class _Autocast:
         layouts_ns, layouts = 0.0, 0
         if CHANNELS_LAST not in self.settings:
             layouts_ns, layouts = changes_of_layout(call, work.forward_call(row), self.gpu)
-        return Kernels(multiplied + layouts_ns, self._moving_ns(row, 0.5), launches_of(products) + layouts)
+        return Kernels(multiplied + layouts_ns, self._moving_ns(row), launches_of(products) + layouts)
 
     def _recurrent(self, row: int, products: Sequence[Product]) -> Kernels:
         """cuDNN launches one kernel for an element of a sequence, where in FP32 it launches a
@@ -275,16 +270,12 @@ class _Autocast:
         count = launches_of(products)
         time = products_ns(products, HALF, self.gpu) * self.longer + float(self.work.cells_ns[row])
         launches = float(self.work.launches[row])
-        return Kernels(time, self._moving_ns(row, 0.5), count, min(count / max(launches, 1), 1.0))
+        return Kernels(time, self._moving_ns(row), count, min(count / max(launches, 1), 1.0))
 
     def _computes_in_half(self, row: int) -> bool:
         ahead = int(self.work.ahead[row])
-        is_recurrent = ahead >= 0 and self.work.backward[row] and "rnn" in str(self._name(row))
+        is_recurrent = ahead >= 0 and self.work.backward[row] and "rnn" in self.work.names[row]
         return self.effects[ahead if is_recurrent else row].half
-
-    def _name(self, row: int) -> str:
-        call = self.work.call(row)
-        return call.name if call else ""
 
     def _attention_ns(self, row: int, call: Operator) -> float:
         """Forward reads three values and writes one; backward reads five and writes three."""
@@ -293,15 +284,15 @@ class _Autocast:
         moved = BYTES[HALF] * elements * (8 / 5 if backward else 4 / 3)
         return attention_ns(float(self.work.flops[row]), moved, HALF, self.gpu, 1 + backward)
 
-    def _moving_ns(self, row: int, bytes_left: float) -> float:
-        """Kernels that multiply nothing, with so much of their bytes."""
-        return self._bytes_ns(float(self.work.other_ns[row]), row, bytes_left)
+    def _moving_ns(self, row: int) -> float:
+        """Kernels that multiply nothing, with half of their bytes."""
+        return self._halved_ns(float(self.work.other_ns[row]), row)
 
-    def _bytes_ns(self, time: float, row: int, bytes_left: float) -> float:
-        """A time less what bytes are saved: what it is longer than bytes need does not shrink."""
+    def _halved_ns(self, time: float, row: int) -> float:
+        """A time with half of the bytes: what it is longer than bytes need does not shrink."""
         floor = min(time, float(self.work.kernels[row]) * FLOOR_NS)
         if time <= floor:
             return time
         moved = float(self.work.moved[row])
         bound = min(1.0, moved / (time - floor) / self.rate) if moved else 1.0
-        return floor + (time - floor) * (1 - bound * (1 - bytes_left))
+        return floor + (time - floor) * (1 - bound / 2)

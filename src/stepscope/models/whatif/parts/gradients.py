@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -273,7 +272,7 @@ def converted(
     sent[tasks] = np.rint(sent[tasks] * factor)
     graph = graph.with_tasks(duration_ns=length, bytes=sent)
     if on_cpu(graph):
-        graph, tasks = after_filling(graph, tasks, [names[0]] * count, before_ns)
+        graph, tasks = _after_filling(graph, tasks, names[0], before_ns)
     else:
         graph, new = insert(
             graph, tasks, [names[0]] * count, in_front=True, duration_ns=np.rint(before_ns), **kernel
@@ -283,15 +282,10 @@ def converted(
     return redirect(graph, numbers_after(len(graph), last)[tasks], last)
 
 
-def after_filling(graph: Graph, tasks: Ids, names: Sequence[str], time: Floats) -> tuple[Graph, Ids]:
+def _after_filling(graph: Graph, tasks: Ids, name: str, time: Floats) -> tuple[Graph, Ids]:
     """Add work on a CPU between the last task that each all-reduce waits for and the all-reduce.
 
-    Args:
-        tasks: the all-reduces, tasks.id, shape (n,); one that waits for nothing gets no work.
-        time: of the new tasks, ns, shape (n,).
-
-    Returns:
-        The graph, and the all-reduces in it.
+    One that waits for nothing gets no work. Returns the graph, and the all-reduces in it.
     """
     links = graph.links
     last = np.full(len(graph), -1, np.int64)
@@ -300,7 +294,7 @@ def after_filling(graph: Graph, tasks: Ids, names: Sequence[str], time: Floats) 
     graph, new = insert(
         graph,
         last[tasks][known],
-        [names[row] for row in known.tolist()],
+        [name] * len(known),
         duration_ns=np.rint(time[known]),
         category="cpu_op",
         kind="elementwise",

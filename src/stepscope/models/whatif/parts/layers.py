@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from stepscope.base.arrays import Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.facts.roofline.formulas import call_of
-from stepscope.graph import Graph, add_thread, inherited, select, simulate
+from stepscope.graph import Graph, add_thread, inherited, scale, select, simulate
 
 
 def operators(graph: Graph) -> Ids:
@@ -70,6 +70,19 @@ def weight_update(graph: Graph, change: str) -> Mask:
     if not update.any():
         raise ChangeError(f"{change}: these steps have no weight update")
     return update
+
+
+def followed(graph: Graph, tasks: Mask) -> Mask:
+    """Those of some tasks after which another one of them comes on the same thread."""
+    thread = graph.tasks["thread"]
+    return np.asarray(tasks & np.append(tasks[1:] & (thread[1:] == thread[:-1]), False))
+
+
+def scaled_with_gaps(graph: Graph, tasks: Mask, factor: float) -> Graph:
+    """Scale some tasks and the gaps between them; the gap after the last of them stays."""
+    gap, within = graph.tasks["gap_ns"].copy(), followed(graph, tasks)
+    gap[within] = np.rint(gap[within] * factor)
+    return scale(graph, tasks, factor).with_tasks(gap_ns=gap)
 
 
 def last_updates(graph: Graph) -> dict[int, int]:

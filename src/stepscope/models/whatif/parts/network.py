@@ -75,7 +75,6 @@ class Network:
 
     def all_reduce_ns(self, size: ArrayLike) -> Floats:
         """Time of an all-reduce of `size` bytes of each worker, ns."""
-        size = np.asarray(size, np.float64)
         if self.algorithm == "tree":
             hops = (self.per_node - 1) * self.intra_latency_us + log2(self.nodes) * self.latency_us
             return 2 * self._transfer_ns(size) + 2 * hops * 1e3
@@ -83,7 +82,6 @@ class Network:
 
     def gather_ns(self, size: ArrayLike) -> Floats:
         """Time of a ring's all-gather or reduce-scatter of `size` bytes in total, ns."""
-        size = np.asarray(size, np.float64)
         share = (self.workers - 1) / self.workers
         return share * self._transfer_ns(size) + self._around_ns
 
@@ -97,7 +95,6 @@ class Network:
 
         Source: facebookincubator/gloo, gloo/allgather.cc.
         """
-        size = np.asarray(size, np.float64)
         if self.gloo and self.workers == 2:
             return self.gather_ns(size) + 0.25 * self._transfer_ns(size)
         return self.gather_ns(size)
@@ -117,16 +114,15 @@ class Network:
 
         Source: NVIDIA/nccl, src/graph/tuning.cc; facebookincubator/gloo, gloo/broadcast.cc.
         """
-        size = np.asarray(size, np.float64)
         if self.gloo:
             levels = ceil(log2(self.workers))
             return levels * (self._transfer_ns(size) + self.latency_us * 1e3)
         return self._transfer_ns(size) + self._around_ns
 
-    def _transfer_ns(self, size: Floats) -> Floats:
+    def _transfer_ns(self, size: ArrayLike) -> Floats:
         """By the bandwidth of the slowest link in use."""
         used = [self.bandwidth_gbps] * (self.nodes > 1) + [self.intra_gbps] * (self.per_node > 1)
-        return size * 8 / min(used)
+        return np.asarray(size, np.float64) * 8 / min(used)
 
     @property
     def _around_ns(self) -> float:
@@ -192,13 +188,12 @@ def decompose(graph: Graph, tasks: Ids, phases: Sequence[CollectivePhase]) -> Gr
     graph = graph.with_tasks(duration_ns=length)
     threads = np.repeat([phase.thread for phase in phases], len(tasks))
     names = [phase.name for phase in phases for _ in tasks]
-    count = len(phases)
-    facts: dict[str, Any] = {name: np.tile(graph.tasks[name][tasks], count) for name in ("step", "module")}
+    rows = np.tile(tasks, len(phases))
+    facts: dict[str, Any] = {name: graph.tasks[name][rows] for name in ("step", "module")}
+    facts["stage"] = graph.tasks.text("stage").take(rows)
     times = np.concatenate([phase.duration_ns for phase in phases])
-    stages = graph.tasks.text("stage")
-    facts["stage"] = type(stages)(np.tile(stages.codes[tasks], count), stages.values)
     graph, new = append_collectives(graph, threads, names, times, **facts)
-    chain = np.concatenate([tasks[None], new.reshape(count, len(tasks))])
+    chain = np.concatenate([tasks[None], new.reshape(len(phases), len(tasks))])
     following = _next_in_order(graph, tasks)
     graph = redirect(graph, tasks, chain[-1])
     graph = add_links(graph, chain[:-1].ravel(), chain[1:].ravel(), "communication")

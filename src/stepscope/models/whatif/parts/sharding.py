@@ -31,6 +31,7 @@ from stepscope.models.whatif.parts.layers import (
     last_updates,
     neighbor,
     outermost,
+    scaled_with_gaps,
     weight_update,
 )
 from stepscope.models.whatif.parts.network import (
@@ -113,7 +114,7 @@ def with_sharded_units(graph: Graph, change: str, network: Network, unit: str, u
     if on_cpu(graph):
         all_units = [unit for step in graph.window.steps for unit in units[step]]
         return shard_on_cpu(graph, change, network, all_units)
-    graph = shard_update(graph, change, network.workers)
+    graph = scale(graph, weight_update(graph, change), 1 / network.workers)
     updated, consumers = last_updates(graph), after_backward(graph, gradients)
     graph, channel = add_channel(graph, "shards")
     previous = -1
@@ -122,11 +123,6 @@ def with_sharded_units(graph: Graph, change: str, network: Network, unit: str, u
             graph = _with_units(graph, channel, network, step, units[step], previous, consumers[step])
         previous = updated.get(step, -1)
     return graph
-
-
-def shard_update(graph: Graph, change: str, workers: int) -> Graph:
-    """Divide the time of the weight update by the number of workers."""
-    return scale(graph, weight_update(graph, change), 1 / workers)
 
 
 def _with_units(
@@ -214,14 +210,8 @@ def _updated(graph: Graph, gradients: Gradients, workers: int) -> Graph:
     update = weight_update(graph, "zero")
     sizes = gradients.bytes[gradients.step == gradients.step[0]].tolist()
     share = largest_share(sizes, workers)
-    graph = scale(graph, update, share)
-    if not on_cpu(graph):
-        return graph
-    gap, thread = graph.tasks["gap_ns"].copy(), graph.tasks["thread"]
-    # Python between the operators, too; the gap after the last of them stays.
-    within = np.flatnonzero(update[:-1] & update[1:] & (thread[:-1] == thread[1:]))
-    gap[within] = np.rint(share * gap[within])
-    return graph.with_tasks(gap_ns=gap)
+    # On a CPU there is Python between the operators, too.
+    return (scaled_with_gaps if on_cpu(graph) else scale)(graph, update, share)
 
 
 _GATHERED = 2  # one unit computes while the next one is gathered

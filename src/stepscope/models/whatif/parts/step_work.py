@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +41,6 @@ class StepWork:
 
     operators: ScriptOperators
     ahead: Ids  # the operator that each differentiates, or -1; shape (operators,), as all below
-    first: Mask  # whether a backward operator is the first of its forward's
     device_ns: Floats  # all kernels
     product_ns: Floats  # kernels of products, convolutions and attention, and those that prepare them
     kernels: Ids  # how many kernels
@@ -60,6 +60,11 @@ class StepWork:
     def other_ns(self) -> Floats:
         """Kernels that multiply nothing."""
         return self.device_ns - self.product_ns
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The name of each operator; empty if it is not known."""
+        return [call.name if call else "" for call in self.operators.calls]
 
     def call(self, row: int) -> Operator | None:
         """The call of an operator."""
@@ -86,21 +91,16 @@ class StepWork:
         """The kernels of an operator as they are."""
         return Kernels(float(self.product_ns[row]), float(self.other_ns[row]))
 
-    def with_kernels(self, graph: Graph, changed: Mapping[int, Kernels]) -> Graph:
-        """The graph with other kernels of some operators."""
-        rows = range(len(self.operators.rows))
-        nothing = np.zeros(len(rows))
-        kernels = [changed[row] if row in changed else self.unchanged(row) for row in rows]
-        return self.retimed(graph, kernels, nothing, nothing)
-
-    def retimed(self, graph: Graph, kernels: Sequence[Kernels], added: Floats, called: Floats) -> Graph:
-        """The graph with other kernels of each operator.
+    def with_kernels(
+        self, graph: Graph, changed: Mapping[int, Kernels], casts_ns: tuple[Floats, ...] = ()
+    ) -> Graph:
+        """The graph with other kernels of some operators.
 
         Args:
-            kernels: of each operator.
-            added: casts, before an operator's first kernel, ns.
-            called: what they cost the CPU, before its first task, ns.
+            casts_ns: casts on the device, before an operator's first kernel, and what they cost the
+                CPU, before its first task, ns, shape (operators,) each; none by default.
         """
+        kernels = [changed.get(row) or self.unchanged(row) for row in range(len(self.operators.rows))]
         multiplied, other, count, pace = (np.array(column) for column in zip(*kernels, strict=True))
         surplus = self.surplus(graph, count, self.replaced)
         length = graph.tasks["duration_ns"].astype(np.float64)
@@ -110,7 +110,7 @@ class StepWork:
             length[rows] *= (time / np.maximum(before, 1))[self.of_task[rows]]
         host = ~graph.on_device & (self.of_task >= 0)
         length[host] *= pace[self.of_task[host]]
-        for place, extra in ((self.kernel, added), (self.task, called)):
+        for place, extra in zip((self.kernel, self.task), casts_ns, strict=False):
             has = (place >= 0) & (extra > 0)
             np.add.at(length, place[has], extra[has])
         return remove(graph.with_tasks(duration_ns=np.rint(length)), surplus)
@@ -140,7 +140,7 @@ def step_work(graph: Graph) -> StepWork:
     of_task = np.where((event >= 0) & (caller >= 0), np.append(operators.around, -1)[caller], -1)
     rows = np.flatnonzero(device & (of_task >= 0))
     backward = stage.mask("backward")[operators.rows]
-    ahead, first = forward_rows(graph.trace, operators, backward)
+    ahead, _ = forward_rows(graph.trace, operators, backward)
     flops, moved = (np.nan_to_num(work) for work in graph.once(work_of_tasks))
     time = graph.tasks["duration_ns"]
     multiplies = _replaced(graph, of_task, count)
@@ -148,7 +148,6 @@ def step_work(graph: Graph) -> StepWork:
     return StepWork(
         operators=operators,
         ahead=ahead,
-        first=first,
         device_ns=_sums(of_task[rows], time[rows], count),
         product_ns=_sums(of_task[rows], np.where(multiplies, time, 0)[rows], count),
         kernels=kernels.astype(np.int64),
