@@ -21,6 +21,7 @@ import statistics
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from stepscope.models.batch_size.worker_process import Worker
 from stepscope.record.batch_size.request import Effort
 
 Json = dict[str, Any]
+PACKAGES = {"pytorch": "torch", "jax": "jax"}
 _HERE = Path(__file__).parent
 _TIMES, _STEPS = 5, 3  # as in the paper: five times three steps
 
@@ -92,8 +94,8 @@ def run(model: str, experiment: Experiment, quick: bool = False) -> Json:
     return {
         "model": model,
         "machine": _machine(),
-        "framework": f"{facts['framework']} {facts['version']}",
-        "threads": facts["threads"],
+        "framework": f"{facts['framework']} {version(PACKAGES[facts['framework']])}",
+        "threads": int(os.environ["OMP_NUM_THREADS"]),
         "load_before": load,
         "starts": [{"start": start} | _compared(one, truth) for start, one in starts.items()],
         "truth": {batch: {"ms": one.ms, "bytes": one.bytes} for batch, one in truth.items()},

@@ -3,8 +3,9 @@
     python benchmarks/watch_cost.py [--ms 20 200] [--pairs N]
 
 One process trains in short blocks, in turns plain and watched, in random order within each pair.
-Printed is the CPU time of the training thread (the watch has no other) of a watched block over that
-of the plain one next to it: the mean of all pairs, with its 95 % interval (bootstrap over pairs).
+Printed is the CPU time of the training thread (the watch has one more, which samples it) of a watched
+block over that of the plain one next to it: the mean of all pairs, with its 95 % interval (bootstrap
+over pairs).
 """
 
 import argparse

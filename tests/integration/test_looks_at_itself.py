@@ -19,10 +19,10 @@ SCRIPT = Path(__file__).with_name("looks_at_itself.py")
 # Listed under "What the script can notice" in docs/guide/capture.md.
 ALWAYS = {"finders", "callbacks at exit", "stack", "bottom", "recursion", "files"}
 ALWAYS |= {"hooks of all optimizers", "loader", "save", "referrers of the model"}
+THREADS = {"native threads", "signals of the kernel"}  # glibc's own, of native threads
 NOTICED = {
-    "run": {*ALWAYS, "traceback", "call", "native threads", "profiler flag", "profiler type"}
-    | {"signals of the kernel"},  # glibc's own, of native threads
-    "watch": {*ALWAYS, "callbacks of collection", "descriptors"},
+    "run": {*ALWAYS, *THREADS, "traceback", "call", "profiler flag", "profiler type"},
+    "watch": {*ALWAYS, *THREADS, "callbacks of collection", "descriptors"},
 }
 
 

@@ -59,6 +59,7 @@ IN_CORPUS = {  # tests/corpus
 DRAWN = {  # tests/unit/analyze: what they need no short script has, or no CPU
     "many_embeddings",
     "pipeline_bubble",
+    "recomputation",
     "repeated_module",
     "restarted_workers",
     "rollouts",

@@ -13,7 +13,7 @@ from stepscope.analyze.finding import Gain
 from stepscope.analyze.measures import Measures
 from stepscope.base.arrays import Floats, Mask, Rows, Times
 from stepscope.base.parallel import in_background
-from stepscope.errors import StepscopeError
+from stepscope.errors import StepscopeError, TraceError
 from stepscope.graph import Graph, build_graph, build_ranks, scale, simulate
 from stepscope.models.whatif import CHANGES, parse_request
 from stepscope.models.whatif.anchor import mean_ms
@@ -81,7 +81,11 @@ class Gains:
         if self._search.context_trace:
             return self._part_of(rows, part, note)
         edit = self._scaling(rows, factor)
-        ms = self._saved_ms(edit(self.graph))
+        try:
+            graph = self.graph
+        except TraceError:  # such as a step without length
+            return self._part_of(rows, part, note)
+        ms = self._saved_ms(edit(graph))
         gain = Gain(max(ms, 0.0), note, edit=self._number(edit))
         return gain.at_most(self._measures.cost_ms(rows))
 

@@ -66,13 +66,14 @@ class Program:
         else:
             run = self._prepare_script()
         main = sys.modules["__main__"].__dict__
+        removed_at_end = () if self.is_module or self._is_application else ("__file__", "__cached__")
         try:
             run()
-            if not self.is_module and not self._is_application:
-                main.pop("__file__", None), main.pop("__cached__", None)  # as Python does, before atexit
         finally:
             _stop_profiling()
             _stop_tracing()
+        for name in removed_at_end:  # which it removes before exit handlers run
+            main.pop(name, None)
 
     def _prepare_script(self) -> Callable[[], object]:
         path = str(Path(self.target).absolute())
