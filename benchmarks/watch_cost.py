@@ -26,7 +26,7 @@ from stepscope.record.session import Ending
 from stepscope.record.watch.watch_session import WatchSession
 
 BLOCK_S, WIDTH, BATCH, DRAWS = 0.4, 256, 64, 2000
-SETTLING = 3  # steps before each block, plain or watched: what begins once per run is no cost of a step
+SETTLING_S = 0.3  # before each block, plain or watched: what begins once per run is no cost of a step
 
 
 class Training:
@@ -34,6 +34,7 @@ class Training:
 
     def __init__(self, ms: float) -> None:
         self.steps = max(round(1000 * BLOCK_S / ms), 2)
+        self.settling = max(round(1000 * SETTLING_S / ms), 3)
         self.depth = 4
         self._make()
         self.block(5)
@@ -58,7 +59,7 @@ class Training:
 
     def plain(self, steps: int) -> float:
         """CPU seconds a step, after a few others."""
-        self.block(SETTLING)
+        self.block(self.settling)
         return self.block(steps)
 
     def watched(self, steps: int, folder: str) -> float:

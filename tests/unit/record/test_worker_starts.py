@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from stepscope.record.run_shares.activity_hooks import ActivityHooks
 from stepscope.record.run_shares.activity_log import ActivityLog
 
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork")  # JAX's, where a test before this one imported it
 DATA = TensorDataset(torch.zeros(6, 2))
 
 
