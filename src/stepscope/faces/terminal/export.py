@@ -11,6 +11,7 @@ import click
 
 from stepscope.base.watch_format import TIMES
 from stepscope.errors import IngestError, ServeError
+from stepscope.faces.terminal.options import at_least_one
 from stepscope.record.watch.requests import watched_runs
 from stepscope.version import __version__
 
@@ -28,10 +29,8 @@ _PERIOD_S = 15  # as Prometheus is configured to scrape in its own examples
 @click.option("--prometheus", "port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve them here.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address for --prometheus.")
 @click.option("--otlp", metavar="URL", help="Send them, as to http://localhost:4318/v1/metrics.")
-@click.option(
-    "--every", "period_s", default=_PERIOD_S, show_default=True, metavar="SECONDS", help="With --otlp."
-)
-def export(port: int | None, host: str, otlp: str | None, period_s: int) -> None:
+@at_least_one("--every", _PERIOD_S, "Seconds between two sendings, with --otlp.")
+def export(port: int | None, host: str, otlp: str | None, every: int) -> None:
     """Export the times of your watched runs on this machine, until interrupted.
 
     Counters: stepscope.steps, and stepscope.step.time in seconds by stepscope.part. The runs do not
@@ -40,7 +39,7 @@ def export(port: int | None, host: str, otlp: str | None, period_s: int) -> None
     if port is None and otlp is None:
         raise click.UsageError("Missing option '--prometheus' or '--otlp'.")
     try:
-        provider = meter_provider([*_readers(port, otlp, period_s)])
+        provider = meter_provider([*_readers(port, otlp, every)])
         if port is not None:
             from prometheus_client import start_http_server
 

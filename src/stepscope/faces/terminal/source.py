@@ -128,7 +128,7 @@ class InputFile:
 
 
 def takes_file(command: Command) -> Command:
-    """Give a command FILE and its options; it gets a `InputFile` as `file`."""
+    """Give a command FILE and its options; it gets an `InputFile` as `file`."""
 
     @click.argument("file", type=NamedPath())
     @opens_traces

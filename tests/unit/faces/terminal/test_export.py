@@ -91,3 +91,9 @@ def test_where_to_must_be_said() -> None:
     done = CliRunner().invoke(stepscope, ["export"])
     assert done.exit_code == 2
     assert "'--prometheus' or '--otlp'" in done.output
+
+
+def test_a_period_is_at_least_a_second() -> None:
+    done = CliRunner().invoke(stepscope, ["export", "--otlp", "http://127.0.0.1:9", "--every", "0"])
+    assert done.exit_code == 2
+    assert "'--every'" in done.output
