@@ -50,9 +50,14 @@ def _head(findings: Sequence[Finding], heading: Heading) -> Text:
 
 def _steady(heading: Heading) -> str:
     """The length of a step without what happens once, where that makes a difference."""
-    if heading.steady_ms and heading.steady_ms < 0.99 * heading.step_ms:
+    if _is_shorter(heading.steady_ms, heading.step_ms):
         return f", {ms(heading.steady_ms)} ms without one-off costs and delays"
     return ""
+
+
+def _is_shorter(steady_ms: float, step_ms: float) -> bool:
+    """Whether one-off costs and delays are so long that a share has to say which step it is of."""
+    return 0 < steady_ms < 0.99 * step_ms
 
 
 def _device(steps: StepTimes | None) -> str:
@@ -97,8 +102,9 @@ def _tail(
         yield Text("\nEach gain is for that fix alone; gains do not add up.", "dim")
         return
     share = percent(combined.ms / (heading.steady_ms or heading.step_ms))
+    whole = " without delays" if _is_shorter(heading.steady_ms, heading.step_ms) else ""
     text = Text("\nTogether, the simulated fixes above that do not exclude each other save ", "dim")
-    yield text.append(f"{ms(combined.ms)} ms", "green").append(f", {share} of the step.", "dim")
+    yield text.append(f"{ms(combined.ms)} ms", "green").append(f", {share} of the step{whole}.", "dim")
 
 
 def _hint(findings: Sequence[Finding]) -> Iterator[Text]:
@@ -133,10 +139,11 @@ def gain_text(finding: Finding, unit: str) -> Text:
     low, high = gain.stated_ms
     is_bound = (low, high) == (0.0, gain.ms)
     unit = unit if finding.of == "step" else finding.of
+    whole = " without delays" if _is_shorter(finding.steady_ms, finding.step_ms) else ""
     text = Text("saves up to " if is_bound else "saves about ", "dim")
     text.append(f"{ms(gain.ms)} ms", "green")
     text.append(" per step" if finding.of == "run" else "", "dim")
-    text.append(f", {percent(finding.share)} of the {unit}", "dim")
+    text.append(f", {percent(finding.share)} of the {unit}{whole}", "dim")
     if not is_bound:
         text.append(f" ({ms(low)} to {ms(high)} ms)", "dim")
     return text.append(f": {gain.words}", "dim")

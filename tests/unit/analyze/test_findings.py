@@ -24,7 +24,7 @@ from stepscope.analyze import (
     with_findings,
 )
 from stepscope.analyze.analysis import Analysis, Heading, group_findings
-from stepscope.analyze.findings_text import print_findings
+from stepscope.analyze.findings_text import gain_text, print_findings
 from stepscope.errors import RuleError, TraceError
 from stepscope.facts.annotate import annotate
 from stepscope.facts.summary.report_facts import summarize
@@ -105,6 +105,12 @@ def test_a_finding_in_words() -> None:
         print_findings(Console(file=out, width=120), Analysis(Heading("trace", 1), (one,)))
         assert shown in out.getvalue()
         assert "  MmBackward0 × 1, 1.00 ms per step, forward" in out.getvalue()
+
+
+def test_a_share_of_the_step_without_delays_says_so() -> None:
+    delayed = replace(finding(30), step_ms=100.0, steady_ms=60.0)
+    assert gain_text(delayed, "step").plain.startswith("saves up to 30.00 ms, 50% of the step without delays")
+    assert "of the step:" in gain_text(replace(delayed, steady_ms=99.5), "step").plain
 
 
 def test_findings_are_plain_json() -> None:

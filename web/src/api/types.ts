@@ -1411,7 +1411,7 @@ export interface Prediction {
   predicted_step_ms: number;
   /** Replayed over predicted. */
   speedup: number;
-  /** The prediction if the changes gain most and least, each widened by the largest of three errors: the replay's, the step's unexplained part, and the published one; ms. */
+  /** The prediction if the changes gain most and least, each widened by the largest of four errors: the replay's, the step's unexplained part, the published one, and what the gain differs by from step to step; ms. */
   range: [number, number];
   /** As requested. */
   changes: string[];

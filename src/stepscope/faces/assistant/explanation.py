@@ -21,6 +21,7 @@ from stepscope.models.memory.memory_findings import find_problems
 from stepscope.models.memory.memory_text import verdict
 from stepscope.models.whatif.prediction import Prediction
 from stepscope.models.whatif.ranking import Ranking
+from stepscope.trace.frame_name import LIBRARY
 
 _LEAST_SHARE = 0.01  # of the step or of all work: what takes less explains no step
 _PLACES = 3  # of a finding; chosen: those with most of its time
@@ -208,7 +209,8 @@ def _module(node: ModuleNode, on_device: bool) -> str:
     phases = {phase: getattr(node, f"{phase}_{side}_ms") for phase in _PHASES}
     times = ", ".join(f"{phase} {ms(part)}" for phase, part in phases.items() if part)
     many = f" × {node.count}" if node.count > 1 else ""
-    where = f", {code(f'{node.file}:{node.line}')}" if node.file and node.line else ""
+    is_users = node.file and node.line and not LIBRARY.search(node.file)
+    where = f", {code(f'{node.file}:{node.line}')}" if is_users else ""
     kind = "device" if on_device else "CPU"
     name = f"{code(node.path)} ({code(node.kind)}){many}"
     return f"- {name}: {kind} {ms(_cost(node, on_device))} ms ({times}){where}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,6 +13,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids32, Mask, Rows
 from stepscope.base.parallel import in_threads
+from stepscope.base.students_t import student
 from stepscope.errors import ChangeError, TraceError
 from stepscope.facts.annotate.device.one_off_costs import inside, one_off_costs
 from stepscope.facts.annotate.steps.missing_work import work_is_missing
@@ -81,7 +83,8 @@ class Prediction(msgspec.Struct, frozen=True):
         predicted_step_ms: simulated with the changes, in the order given.
         speedup: replayed over predicted.
         range: the prediction if the changes gain most and least, each widened by the largest of
-            three errors: the replay's, the step's unexplained part, and the published one; ms.
+            four errors: the replay's, the step's unexplained part, the published one, and what the
+            gain differs by from step to step; ms.
         changes: as requested.
         basis: where the numbers of each change come from.
         assumptions: what has to hold.
@@ -257,8 +260,18 @@ class Baseline:
         after = simulate(_changed(self.graph, requests))
         steps = [mean_ms(after), *_bounds_ms(self.graph, requests), *self._free_ms(after)]
         published = (request.change.error_on(self.graph) for request in requests)
-        error = max(abs(self._error), self.unexplained, *published)
-        return after, (min(steps) * (1 - error), max(steps) * (1 + error))
+        error, spread = max(abs(self._error), self.unexplained, *published), self._spread_ms(after)
+        low, high = min(steps), max(steps)
+        least, most = min(low * (1 - error), low - spread), max(high * (1 + error), high + spread)
+        return after, (max(least, 0.0), most)
+
+    def _spread_ms(self, after: Simulation) -> float:
+        """Half of the 95 % confidence interval of the mean gain, which differs from step to step."""
+        gain_ns = self.simulation.step_ns - after.step_ns
+        if len(gain_ns) < 2:
+            return 0.0  # what one step does not show is among the assumptions
+        error_ns = float(gain_ns.std(ddof=1)) / math.sqrt(len(gain_ns))
+        return student(len(gain_ns) - 1, 0.95) * error_ns / 1e6
 
     def _of_one_step(self, after: Simulation) -> list[str]:
         """What a single step does not show, where that matters."""

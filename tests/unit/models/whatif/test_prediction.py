@@ -88,6 +88,29 @@ def test_delays_without_a_cause_are_told_and_widen_the_range() -> None:
     assert "20.0% of the step is unexplained and kept as is" in (answer.assumptions)
 
 
+def test_a_gain_that_differs_from_step_to_step_widens_the_range() -> None:
+    """Loading takes 10, 20 and 30 of 80, 90 and 100 us: 20 in the mean, 95 % of it within 24.8."""
+    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    answer = predict(
+        graph_of(f"""
+            main |   0  80 | ProfilerStep#0
+            main |   0  10 | {loader}
+            main |  10  80 | aten::mm
+            main |  80 170 | ProfilerStep#1
+            main |  80 100 | {loader}
+            main | 100 170 | aten::mm
+            main | 170 270 | ProfilerStep#2
+            main | 170 200 | {loader}
+            main | 200 270 | aten::mm
+        """),
+        [parse_request("dataloader", CHANGES)],
+    )
+    half = 4.303 * 0.010 / 3**0.5  # Student's t of two degrees of freedom
+    assert answer.predicted_step_ms == pytest.approx(0.070)
+    assert answer.range == pytest.approx((0.070 - half, 0.070 + half))
+    assert not answer.is_certain
+
+
 def test_without_a_change_the_prediction_is_the_replay() -> None:
     answer = predict(graph_of(FORWARD), [])
     assert answer.predicted_step_ms == answer.replayed_step_ms
