@@ -201,11 +201,11 @@ def _of_steps(swept: Sweep, plan: Plan) -> list[str]:
         notes.insert(
             0, f"the script also writes files outside its project, which stay after each run: {paths}"
         )
-    ranges = [fact["input_elements"] for fact in facts]
-    if any(low < 0.95 * high for low, high in ranges):
-        low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+    low, high = min((fact["input_elements"] for fact in facts), key=lambda sizes: sizes[0] / max(sizes[1], 1))
+    if low < 0.95 * high:
         notes.append(
-            f"inputs vary in size from step to step ({low:,} to {high:,} elements); the longest were taken"
+            f"inputs of one batch size vary from step to step ({low:,} to {high:,} elements); "
+            "the longest were taken"
         )
     if not all(fact["exact"] for fact in facts):
         notes.append(_INEXACT[facts[0]["framework"]])

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
 from stepscope.errors import BatchError
+from stepscope.models.batch_size.entry import Entry
 from stepscope.models.batch_size.entry_profile import make_profile
+from stepscope.models.batch_size.measure_entry import EntryMeasuring
 from stepscope.models.batch_size.measurement import BatchPoint, MeasuredBatch, combine
-from stepscope.models.batch_size.sweep import Plan, next_batch, next_on_device, sweep, widest
+from stepscope.models.batch_size.sweep import Plan, Sweep, next_batch, next_on_device, sweep, widest
 
 ONCE = Plan(extra=0, rounds=1)
 
@@ -169,3 +174,17 @@ def test_what_is_certain_is_not_measured() -> None:
     assert widest(line, [64]) is None
     bent = [*line[:3], BatchPoint(512, 2000.0, 2 << 30)]
     assert widest(bent, [20, 64, 256]) == 256
+
+
+@pytest.mark.parametrize(("shortest", "told"), [(0.96, False), (0.5, True)])
+def test_inputs_vary_where_those_of_one_batch_size_do(shortest: float, told: bool) -> None:
+    """Batches of 4 and of 16 samples have different sizes, and so does a last batch that is not full."""
+    swept = Sweep()
+    for batch, least in ((4, 1.0), (16, shortest)):
+        elements = (round(least * batch * 100), batch * 100)
+        facts: Any = {"input_elements": elements, "exact": True, "steps_ms": [1.0] * ONCE.effort.least}
+        swept.add(batch, MeasuredBatch(batch, (1.0,), 1000, facts))
+    entry = SimpleNamespace(batch=16, path="train.py")
+    notes = EntryMeasuring(cast(Entry, entry), ONCE, cast(Any, None)).warnings(swept)
+    wanted = "inputs of one batch size vary from step to step (800 to 1,600 elements); the longest were taken"
+    assert notes == ([wanted] if told else [])
