@@ -87,8 +87,8 @@ def _by_system(context: RuleContext) -> Iterator[Finding]:
     volume = float(memory["bytes"][big][mine].sum()) / context.step_count
     yield context.finding(
         f"Each step allocates and frees {rounded(mine.sum() / context.step_count, 4)} blocks of 32 MiB or "
-        f"more. They are {volume / 1e9:.3g} GB in total from the system: the kernel maps and clears every "
-        "page each time.",
+        f"more. They are {rounded(volume / 1e9)} GB in total from the system: the kernel maps and clears "
+        "every page each time.",
         "Work in place (add_, mul_, out=), reuse buffers, or preload an allocator that caches "
         "memory (jemalloc, tcmalloc).",
         rows,

@@ -125,7 +125,7 @@ def _share_of_tables(context: RuleContext) -> float:
 def _sentence(operator: str, ratio: float, ms: float) -> str:
     if operator in _SPECIAL:
         return f"The gradient of {operator} takes {rounded(ms)} ms per step."
-    return f"Backward of {operator} takes {ratio:.3g} times its forward, {rounded(ms)} ms per step."
+    return f"Backward of {operator} takes {rounded(ratio)} times its forward, {rounded(ms)} ms per step."
 
 
 def _advice(operator: str) -> str:

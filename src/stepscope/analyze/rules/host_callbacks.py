@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.facts.summary.numbers import rounded
 
 EXPLAINS = ("synchronization", "host")
 _CALLBACK = (
@@ -24,7 +25,7 @@ def host_callbacks(context: RuleContext) -> Iterator[Finding]:
         return
     yield context.finding(
         f"The compiled step calls back into Python {context.times(rows)}, "
-        f"{context.measures.ms(rows):.3g} ms. The device's data are copied to the host for it.",
+        f"{rounded(context.measures.ms(rows))} ms. The device's data are copied to the host for it.",
         "Return the value from the step and read it every N steps. Remove jax.debug.print and "
         "jax.debug.callback from timed code; write what pure_callback computes in jax.numpy.",
         rows,

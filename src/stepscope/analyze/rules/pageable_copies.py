@@ -31,7 +31,7 @@ def pageable_copies(context: RuleContext) -> Iterator[Finding]:
     if not len(rows):
         return
     volume = np.maximum(context.events["bytes"][rows], 0).sum() / context.step_count
-    size = f" ({volume / 1e6:.3g} MB)" if volume else ""
+    size = f" ({rounded(volume / 1e6)} MB)" if volume else ""
     yield context.finding(
         f"{rounded(context.measures.calls(rows), 4)} copies per step from pageable memory "
         f"block the CPU{size}.{context.main_place(rows)}",

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stepscope.facts.roofline.rates import usable_bytes
-from stepscope.facts.summary.numbers import bar, ms, percent, size
+from stepscope.facts.summary.numbers import bar, ms, percent, rounded, size
 from stepscope.facts.summary.text_tables import WIDE, plain_table
 from stepscope.models.batch_size import Result
 from stepscope.models.batch_size.breakdown import StepBreakdown
@@ -225,7 +225,7 @@ def _footer(result: Result) -> Text:
     counter = profile.device.get("energy_counter")
     for point in profile.points:
         if point.batch == result.entry.batch and point.joules is not None and counter:
-            power = f"{point.joules:.3g} J at {point.watts:.0f} W"
+            power = f"{rounded(point.joules)} J at {point.watts:.0f} W"
             facts.append(f"A sample takes {power} ({_COUNTERS[counter]}).")
     if estimate is not None and estimate.error is not None:
         memory_text = f"{size(estimate.bytes[estimate.batch])} ({estimate.error:+.2%})"

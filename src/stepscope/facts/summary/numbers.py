@@ -17,10 +17,10 @@ def rounded(value: float, digits: int = 3) -> str:
     """A number with some digits, and never with an exponent.
 
     Example:
-        >>> rounded(40212.4), rounded(0.0123), rounded(12.0)
-        ('40,212', '0.0123', '12')
+        >>> rounded(40212.4), rounded(999.7), rounded(0.0123)
+        ('40,212', '1,000', '0.0123')
     """
-    return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
+    return f"{value:,.0f}" if abs(value) >= 10**digits - 0.5 else f"{value:.{digits}g}"
 
 
 def percent(share: float) -> str:

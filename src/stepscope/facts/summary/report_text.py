@@ -18,7 +18,7 @@ from stepscope.facts.summary.facts import (
     UpdatedModel,
     Warning,
 )
-from stepscope.facts.summary.numbers import count, ms, percent, plural, size
+from stepscope.facts.summary.numbers import count, ms, percent, plural, rounded, size
 from stepscope.facts.summary.run_shares import run_lines
 from stepscope.facts.summary.text_tables import STAGE_STYLE, TIME_WORDS, bar_for, plain_table, stage_words
 from stepscope.facts.summary.work_text import efficiency_parts, kernels_parts, modules_table
@@ -353,7 +353,7 @@ class ReportText:
         steps = summary.steps
         if steps.max_ms > _UNEVEN * steps.min_ms > 0:
             text.append("\n! ", "yellow").append(
-                f"the longest step takes {steps.max_ms / steps.min_ms:.3g} times as long as the "
+                f"the longest step takes {rounded(steps.max_ms / steps.min_ms)} times as long as the "
                 "shortest, and all figures are means: show one step with --step, or record more"
             )
         for warning in self.warnings():
@@ -407,7 +407,7 @@ def _add_update(table: Table, update: Update, stages: list[str], side: str, step
     spent = {stage.stage: getattr(stage, f"{side}_ms") for stage in update.stages}
     cells = (Text(ms(spent[stage]) if stage in spent else "", STAGE_STYLE[stage]) for stage in stages)
     share = getattr(update, f"{side}_ms") / step_ms
-    table.add_row(update.optimizer, f"{update.count:.3g}", *cells, percent(share))
+    table.add_row(update.optimizer, rounded(update.count), *cells, percent(share))
 
 
 def _of_model(model: UpdatedModel, stages: list[str], side: str) -> list[Text]:

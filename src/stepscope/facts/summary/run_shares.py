@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from stepscope.facts.summary.facts import RunPlace, RunShares, RunTraining
-from stepscope.facts.summary.numbers import percent
+from stepscope.facts.summary.numbers import percent, rounded
 from stepscope.trace.recorded_steps import milliseconds
 
 _ALIKE = 2  # times as long a step
@@ -163,5 +163,5 @@ def _without_start_up(run: RunShares) -> str:
 
 def _seconds(value: float) -> str:
     if value < 120:
-        return f"{value:.3g} s"
+        return f"{rounded(value)} s"
     return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from stepscope.base.kernel_names import short_kernel
 from stepscope.facts.summary.facts import Efficiency, Kernel, ModuleNode, Summary, busiest_ms
-from stepscope.facts.summary.numbers import count, ms, operations, percent
+from stepscope.facts.summary.numbers import count, ms, operations, percent, rounded
 from stepscope.facts.summary.text_tables import STAGE_STYLE, WIDE, bar_for, plain_table, stage_words
 
 _ROOM_FOR_BARS = 90  # columns of the terminal
@@ -156,7 +156,7 @@ def _kernels_table(title: str, kernels: Sequence[Kernel], width: int, peak: bool
             short_kernel(kernel.name, room),
             *([Text(kernel.kind, "dim")] if wide else []),
             Text(stage, STAGE_STYLE.get(kernel.stage, "dim")),
-            f"{kernel.count:.4g}",
+            rounded(kernel.count, 4),
             ms(kernel.total_ms),
             percent(kernel.share),
             *([percent(kernel.of_peak) if kernel.of_peak is not None else ""] if peak else []),

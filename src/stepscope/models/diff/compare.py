@@ -10,6 +10,7 @@ import numpy as np
 
 from stepscope.base.arrays import Floats
 from stepscope.facts.annotate.steps.step_table import ranks_with_steps
+from stepscope.facts.summary.numbers import rounded
 from stepscope.models.diff.significance import differs, ratio_interval, steps_apart
 from stepscope.models.diff.step_samples import Key, MeasuredRun, Sample, has_device, measure_run
 from stepscope.trace.recorded_steps import QUIET
@@ -302,7 +303,7 @@ def _longest_change(comparison: RunComparison, rows: list[Row]) -> Iterator[str]
     for row in rows:
         if row.verdict in _CHANGED and abs(row.change_ms) >= least:
             name = _WAITS.get(row.key[0], " ".join(row.key).replace("_", " "))
-            yield f"{name} {'rose' if row.change_ms > 0 else 'fell'} by {abs(row.change_ms):.3g} ms"
+            yield f"{name} {'rose' if row.change_ms > 0 else 'fell'} by {rounded(abs(row.change_ms))} ms"
             return
 
 

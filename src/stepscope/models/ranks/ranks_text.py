@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepscope.facts.summary.numbers import ms, percent, plural, size
+from stepscope.facts.summary.numbers import ms, percent, plural, rounded, size
 from stepscope.models.ranks.job import JobReport, RankRow, cost, findings_of
 from stepscope.models.ranks.map_ranks import RankResult
 from stepscope.models.ranks.process_groups import GroupRow
@@ -164,10 +164,10 @@ def _print_groups(console: Console, groups: Sequence[GroupRow]) -> None:
             TextColumn("axis", [one.axis for one in shown], spare=1),
             TextColumn("groups", [f"{one.groups} × {one.members}" for one in shown], spare=2),
             TextColumn("nodes", [one.scope.partition(" ")[0] for one in shown], spare=3),
-            TextColumn("per step>", [f"{one.calls:.3g}" for one in shown], spare=4),
+            TextColumn("per step>", [rounded(one.calls) for one in shown], spare=4),
             TextColumn("ms>", [ms(one.transfer_ms) for one in shown]),
             TextColumn(
-                "bus GB/s>", ["" if one.bus_gbs is None else f"{one.bus_gbs:.3g}" for one in shown], spare=0.5
+                "bus GB/s>", ["" if one.bus_gbs is None else rounded(one.bus_gbs) for one in shown], spare=0.5
             ),
             TextColumn("skew ms>", [ms(one.skew_ms) for one in shown]),
             TextColumn("last to arrive", [f"rank {one.last_rank} ({one.last_share:.0%})" for one in shown]),

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, Mask
+from stepscope.facts.summary.numbers import rounded
 from stepscope.models.ranks.sketch import UNSTAGED, JobTable, Sketch, by_step
 from stepscope.models.ranks.slow_groups import (
     HALF,
@@ -269,7 +270,7 @@ def stage_in_words(stage: str) -> str:
 
 def longer(excess: float, excess_ms: float) -> str:
     """`25% longer`, or in ms where that says more."""
-    return f"{f'{excess:.0%}' if excess < 10 else f'{excess_ms:.3g} ms'} longer"
+    return f"{f'{excess:.0%}' if excess < 10 else f'{rounded(excess_ms)} ms'} longer"
 
 
 def ranks_in_words(ranks: Sequence[int], node: str) -> str:
@@ -356,7 +357,7 @@ class _Kernels:
         usual = float(np.median(np.delete(received, self._rows))) if len(received) > 1 else 0.0
         tokens = float(np.median(received[self._rows])) / usual if usual > 0 else 1.0
         if tokens > 1 + _ALIKE * min(excess, 1):
-            return f"all-to-all brings it {tokens:.3g} times the bytes of the others: imbalanced expert"
+            return f"all-to-all brings it {rounded(tokens)} times the bytes of the others: imbalanced expert"
         ratios = self._ratios()
         return self._by_kernels(excess_ms, ratios) if ratios else "its own work takes longer"
 

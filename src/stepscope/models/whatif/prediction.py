@@ -18,6 +18,7 @@ from stepscope.errors import ChangeError, TraceError
 from stepscope.facts.annotate.device.one_off_costs import inside, one_off_costs
 from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.facts.annotate.steps.step_table import mean_device_ms
+from stepscope.facts.summary.numbers import rounded
 from stepscope.graph import (
     Graph,
     Simulation,
@@ -58,7 +59,7 @@ _FULL_QUEUE = (
 _LEAST_OVERLAP = 0.05  # of the step; chosen: less is within what single steps differ by
 _ONE_STEP = (
     "one step alone counts until its device work ends; if the next step does not "
-    "wait for that, steps take {before:.3g} ms, and {after:.3g} ms with the change"
+    "wait for that, steps take {before} ms, and {after} ms with the change"
 )
 _NO_OTHER_STEP = "steps are alike, although the file has only one"
 _ALWAYS = "unchanged work takes as long as it did, even if it overlaps with different work"
@@ -280,7 +281,7 @@ class Baseline:
         before_ms, after_ms = overlapping_ms(self.simulation), overlapping_ms(after)
         shorter = before_ms < mean_ms(self.simulation) * (1 - _LEAST_OVERLAP)
         shorter |= after_ms < mean_ms(after) * (1 - _LEAST_OVERLAP)
-        return [_ONE_STEP.format(before=before_ms, after=after_ms)] if shorter else []
+        return [_ONE_STEP.format(before=rounded(before_ms), after=rounded(after_ms))] if shorter else []
 
     @cached_property
     def _waits_for_room(self) -> bool:

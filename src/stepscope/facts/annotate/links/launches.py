@@ -179,8 +179,8 @@ def _warn_clocks(trace: Trace) -> Trace:
         odd = certain & (by_ns > _CLOCKS_AGREE_NS)
         if odd.sum() > _FEW_ODD * len(launches):
             message = (
-                f"device work {what} up to {by_ns[odd].max() / 1e6:.3g} ms {where}: the clocks of CPU and "
-                "device differ, so causes of idle time are uncertain"
+                f"device work {what} up to {milliseconds(by_ns[odd].max())} {where}: the clocks of CPU "
+                "and device differ, so causes of idle time are uncertain"
             )
             return trace.with_warnings([("device_clock", message, int(odd.sum()))])
     return trace
