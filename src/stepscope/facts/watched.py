@@ -36,6 +36,7 @@ CAUSES = {
 }
 _EXPLANATIONS = {**CAUSES, "cpu": "more work of the training thread", "backward": "longer backward passes"}
 _UNKNOWN = "the training thread waited, for what is not known"
+_STARTS = "data loaders starting their workers"
 _BY_LINE = {"evaluation": "evaluation", "checkpoint": "checkpoints"}
 RATE = 0.001  # false alarms of each test in a run, if its noise is as assumed
 FEWEST = 60  # steps that can be judged
@@ -145,14 +146,21 @@ def _losses(run: WatchedRun, run_s: float) -> list[Loss]:
     compiled = [place for place in facts.places if place.kind == "compile"]
     most = _at(max(compiled, key=lambda place: place.total_ns)) if compiled else ""
     found = [("start, with the first step", start_s if count else 0.0, "")]
+    if starts := facts.worker_starts:
+        start_ns = starts.get("starting_ns", 0) + starts.get("first_ns", 0)
+        found.append((_STARTS, 1e-9 * start_ns, _times(starts.get("starts", 0))))
     for field, cause in CAUSES.items():
         found.append((cause, 1e-3 * float(totals[field]) * count, most if field == "compile" else ""))
     for place in facts.places:
         if place.kind in _BY_LINE:
-            where = f"{_at(place)}, {place.count} times"
+            where = f"{_at(place)}, {_times(place.count)}"
             found.append((_BY_LINE[place.kind], 1e-9 * place.total_ns, where))
     losses = [Loss(cause, lost, lost / run_s, where) for cause, lost, where in found if lost > 0]
     return sorted(losses, key=lambda loss: -loss.lost_s)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def slow_steps(run: WatchedRun) -> tuple[list[UnusualSteps], float]:
@@ -169,10 +177,7 @@ def slow_steps(run: WatchedRun) -> tuple[list[UnusualSteps], float]:
     causes = np.array([_cause(step, usual, parts.usual)[0] for step in singles.reshape(-1, 1)], dtype=str)
     groups = [steps[first : last + 1] for first, last in parts.stretches]
     groups += [singles[causes == cause] for cause in sorted(set(causes))]
-    usual_lines = _line_ms(run, normal)
-    described = [
-        _describe(rows, usual, parts.usual, _line_ms(run, rows) - usual_lines, run.lines) for rows in groups
-    ]
+    described = [_describe(run, rows, normal, usual, parts.usual) for rows in groups]
     return sorted(described, key=lambda slow: -slow.lost_s), parts.usual
 
 
@@ -186,13 +191,17 @@ def _cause(slow: Array, usual: dict[str, float], usual_ms: float) -> tuple[str, 
     return "", 0.0
 
 
-def _line_ms(run: WatchedRun, steps: Array) -> Floats:
-    """What each line takes of a step on average, ms; nothing where these steps have too few samples."""
+def _line_ms(run: WatchedRun, steps: Array, *, in_worker: bool) -> Floats:
+    """What each line takes of a step on average, ms; nothing where these steps have too few samples.
+
+    Of workers: of the time in which they make batches, as long as a step.
+    """
     begin, ns = steps["begin_ns"], run.samples["ns"]
     if not len(steps):
         return np.zeros(len(run.lines))
     at = np.searchsorted(begin, ns, side="right") - 1
-    inside = (at >= 0) & (ns < begin[at] + steps["wall_ns"][at])
+    asked = np.array([line.in_worker == in_worker for line in run.lines], dtype=bool)
+    inside = (at >= 0) & (ns < begin[at] + steps["wall_ns"][at]) & asked[run.samples["line"]]
     counts = np.bincount(run.samples["line"][inside], minlength=len(run.lines))
     if counts.sum() < _FEWEST_SAMPLES:
         return np.zeros(len(run.lines))
@@ -200,20 +209,29 @@ def _line_ms(run: WatchedRun, steps: Array) -> Floats:
     return mean
 
 
-def _slow_line(more_ms: Floats, lines: Sequence[SampledLine], excess_ms: float) -> tuple[str, float]:
+def _slow_line(
+    run: WatchedRun, slow: Array, normal: Array, excess_ms: float, *, in_worker: bool
+) -> tuple[str, float]:
     """The line that explains most of what steps took longer, if that is half of it."""
+    more_ms = _line_ms(run, slow, in_worker=in_worker) - _line_ms(run, normal, in_worker=in_worker)
+    if in_worker:  # several work at once, and before the step that waits: their lines share the wait
+        more_ms *= excess_ms / max(more_ms.clip(0).sum(), 1e-9)  # ms; where none took longer
     if not len(more_ms) or more_ms.max() < _HALF * excess_ms:
         return "", 0.0
     most = int(more_ms.argmax())
-    return _at(lines[most]), float(more_ms[most])
+    return _at(run.lines[most]) + " (worker)" * in_worker, float(more_ms[most])
 
 
 def _describe(
-    rows: Array, usual: dict[str, float], usual_ms: float, more_ms: Floats, lines: Sequence[SampledLine]
+    run: WatchedRun, rows: Array, normal: Array, usual: dict[str, float], usual_ms: float
 ) -> UnusualSteps:
     longer = own_ms(rows) - usual_ms
     cause, cause_ms = _cause(rows, usual, usual_ms)
-    where, where_ms = _slow_line(more_ms, lines, float(longer.mean()))
+    where, where_ms = "", 0.0
+    if cause == CAUSES["input"]:
+        where, where_ms = _slow_line(run, rows, normal, cause_ms, in_worker=True)
+    if not where:
+        where, where_ms = _slow_line(run, rows, normal, float(longer.mean()), in_worker=False)
     return UnusualSteps(
         first=int(rows["step"][0]),
         last=int(rows["step"][-1]),

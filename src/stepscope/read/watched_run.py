@@ -42,15 +42,17 @@ class WatchedRunFacts(msgspec.Struct, frozen=True):
     outcome: str = ""  # empty while the run goes on, or if it was killed
     on_device: bool = False  # whether a device does the work
     out_of_memory: str = ""  # the failed allocation and what held the memory
+    worker_starts: dict[str, int] = {}  # of data loaders: `starts`, `starting_ns`, `first_ns` and more
     places: list[WatchedPlace] = []
 
 
 class SampledLine(NamedTuple):
-    """A line that the training thread was seen at."""
+    """A line that the training thread was seen at, or a worker of a data loader."""
 
     function: str
     file: str
     line: int
+    in_worker: bool = False
 
 
 @dataclass(frozen=True)

@@ -225,6 +225,17 @@ class StackSampler:
         self._library.stepscope_start_sampler(self._handle)
         return samples
 
+    def follow(self, forked: Sequence[int]) -> None:
+        """Sample these processes, too, in turns, which the thread that made it has forked."""
+        import ctypes
+
+        if os.getpid() == self._process and self._handle:
+            self._library.stepscope_stop_sampler(self._handle)
+            self._library.stepscope_follow_forked(
+                self._handle, (ctypes.c_int * len(forked))(*forked), len(forked)
+            )
+            self._library.stepscope_start_sampler(self._handle)
+
     def _make(self, interval_ns: int) -> int | None:
         types = map(id, (CodeType, str, bytes, FrameType))
         version = sys.version_info[0] << 8 | sys.version_info[1]
@@ -310,6 +321,7 @@ def _loaded() -> ctypes.CDLL:
         ("sample_once", c_int, [c_void_p]),
         ("start_sampler", c_int, [c_void_p]),
         ("stop_sampler", None, [c_void_p]),
+        ("follow_forked", None, [c_void_p, c_void_p, c_int]),
         ("samples", c_int64, [c_void_p, c_char_p, c_int64]),
         ("free_sampler", None, [c_void_p]),
     ):

@@ -69,12 +69,14 @@ class WatchFile:
 
         Args:
             lines: function, file and number of each; the last are left out where there is no room.
-            samples: ns since the run began, and position in the lines.
+            samples: ns since the run began, and position in the lines; equally many are left out
+                everywhere where there is no room.
         """
         left = list(lines)
         while len(text := json.dumps(left).encode()) > layout.MOST_LINES_BYTES:
             left = left[: len(left) // 2]
-        kept = [_SAMPLE.pack(*sample) for sample in samples[: layout.MOST_SAMPLES] if sample[1] < len(left)]
+        every = -(-len(samples) // layout.MOST_SAMPLES) or 1
+        kept = [_SAMPLE.pack(*sample) for sample in samples[::every] if sample[1] < len(left)]
         self._sampled += 1
         data = struct.pack("<I", len(text)) + text + b"".join(kept)
         self._put_slot(layout.SAMPLES_AT, self._sampled, data)

@@ -94,6 +94,42 @@ def test_the_line_that_explains_half_of_slow_steps_is_named(
     assert slow.cause.endswith("waited" if expected[0] else "not known")
 
 
+def test_a_line_of_workers_is_named_where_steps_wait_for_data(tmp_path: Path) -> None:
+    """Two workers read for 9 ms and decode for 1 ms; in slow steps, decoding takes 60 ms."""
+    run = drawn_run(tmp_path / "run.watch", {number: {"input": 25.0} for number in range(400, 430)})
+    begins, walls = run.steps["begin_ns"], run.steps["wall_ns"]
+    samples = []
+    for number in range(STEPS):
+        decoding = 60 / 69 if 400 <= number < 430 else 0.1  # of the time in which workers work
+        for share in (np.arange(20) + 0.5) / 20:
+            ns = int(begins[number] + share * walls[number])
+            samples += [(ns, 2), (ns, 1 if share < decoding else 0)]
+    lines = [SampledLine("read", "/run/data.py", 3, True), SampledLine("decode", "/run/data.py", 5, True)]
+    lines += [SampledLine("main", "/run/train.py", 9)]
+    run = replace(run, lines=lines, samples=np.array(samples, run.samples.dtype))
+    (slow,) = bill_of(run).slow
+    assert (slow.cause, slow.where) == ("waiting for data", "decode at data.py:5 (worker)")
+    assert slow.where_ms == pytest.approx(25, abs=3)
+    (other,) = bill_of(replace(run, steps=with_cause(run.steps, "input", "gc"))).slow
+    assert (other.cause, other.where) == ("garbage collection", "main at train.py:9")
+
+
+def with_cause(steps: Any, part: str, cause: str) -> Any:
+    """The same steps, with the times of one part as those of another."""
+    steps = steps.copy()
+    steps[cause], steps[part] = steps[part], 0
+    return steps
+
+
+def test_the_starts_of_workers_are_a_loss(tmp_path: Path) -> None:
+    starts = {"starts": 3, "starting_ns": S, "first_ns": S // 2}
+    losses = {
+        loss.cause: loss for loss in bill_of(drawn_run(tmp_path / "r.watch", worker_starts=starts)).losses
+    }
+    starting = losses["data loaders starting their workers"]
+    assert (starting.lost_s, starting.where) == (1.5, "3 times")
+
+
 def test_single_slow_steps_are_summed_by_cause(tmp_path: Path) -> None:
     more = {100: {"gc": 50.0}, 300: {"input": 60.0}, 700: {"gc": 50.0}}
     slow = bill_of(drawn_run(tmp_path / "run.watch", more)).slow

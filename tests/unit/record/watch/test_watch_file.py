@@ -138,7 +138,7 @@ def test_facts_that_are_too_long_lose_places(file: WatchFile) -> None:
     assert 1 < len(read_watched_run(file.path).facts.places) < 100
 
 
-LINES = [("decode", "data.py", 5), ("log", "train.py", 9)]
+LINES = [("decode", "data.py", 5, True), ("log", "train.py", 9, False)]
 
 
 def test_samples_replace_those_before(file: WatchFile) -> None:
@@ -153,6 +153,14 @@ def test_samples_replace_those_before(file: WatchFile) -> None:
         damaged.seek(layout.SAMPLES_AT[0] + 20)
         damaged.write(b"\0\0\0\0")
     assert read_watched_run(file.path).samples.tolist() == [(7, 1)]
+
+
+def test_samples_without_room_are_thinned_out_everywhere(file: WatchFile) -> None:
+    file.put_samples(LINES, [(number, number % 3 % 2) for number in range(3 * layout.MOST_SAMPLES // 2)])
+    file.flush()
+    samples = read_watched_run(file.path).samples
+    assert len(samples) == 3 * layout.MOST_SAMPLES // 4
+    assert samples["ns"][-1] == 3 * layout.MOST_SAMPLES // 2 - 2
 
 
 def test_lines_without_room_lose_their_samples(file: WatchFile) -> None:
