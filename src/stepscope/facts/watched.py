@@ -34,7 +34,12 @@ CAUSES = {
     "collective": "waiting in collectives",
     "input": "waiting for data",
 }
-_EXPLANATIONS = {**CAUSES, "cpu": "more work of the training thread", "backward": "longer backward passes"}
+_EXPLANATIONS = {
+    **CAUSES,
+    "cpu": "more work of the training thread",
+    "backward": "longer backward passes",
+    "optimizer": "longer optimizer steps",
+}
 _UNKNOWN = "the training thread waited, for what is not known"
 _STARTS = "data loaders starting their workers"
 _BY_LINE = {"evaluation": "evaluation", "checkpoint": "checkpoints"}
@@ -164,30 +169,46 @@ def _times(count: int) -> str:
 
 
 def slow_steps(run: WatchedRun) -> tuple[list[UnusualSteps], float]:
-    """Unusually long steps: stretches, and single ones by cause; and the usual length, ms."""
-    steps, parts = run.steps, slow_parts(own_ms(run.steps))
-    is_slow = parts.single.copy()
-    for first, last in parts.stretches:
-        is_slow[first : last + 1] = True
-    normal = steps[~is_slow]
-    if not is_slow.any() or not len(normal):
+    """Unusually long steps: stretches, and single ones by cause; and the usual length, ms.
+
+    Stretches are looked for without the time in which others had the core, which may hide them, and
+    elsewhere with it.
+    """
+    steps, lengths = run.steps, own_ms(run.steps)
+    parts, alone = slow_parts(lengths), slow_parts(lengths - steps["queued"])
+    own = _inside(alone.stretches, len(steps))
+    shared = _inside(parts.stretches, len(steps)) & ~own
+    single = (parts.single | alone.single) & ~own & ~shared
+    normal = steps[~(own | shared | single)]
+    if len(normal) in (0, len(steps)):
         return [], parts.usual
     usual = {field: float(np.median(normal[field])) for field in _EXPLANATIONS}
-    singles = steps[parts.single]
-    causes = np.array([_cause(step, usual, parts.usual)[0] for step in singles.reshape(-1, 1)], dtype=str)
-    groups = [steps[first : last + 1] for first, last in parts.stretches]
+    singles = steps[single]
+    causes = np.array(
+        [_cause(step, usual, float(own_ms(step)[0]) - parts.usual)[0] for step in singles.reshape(-1, 1)],
+        dtype=str,
+    )
+    groups = [steps[first:end] for first, end in _runs(shared) if end - first >= _SHORTEST]
     groups += [singles[causes == cause] for cause in sorted(set(causes))]
     described = [_describe(run, rows, normal, usual, parts.usual) for rows in groups]
+    del usual["queued"]
+    described += [_describe(run, steps[first:end], normal, usual, alone.usual) for first, end in _runs(own)]
     return sorted(described, key=lambda slow: -slow.lost_s), parts.usual
 
 
-def _cause(slow: Array, usual: dict[str, float], usual_ms: float) -> tuple[str, float]:
+def _inside(stretches: list[tuple[int, int]], count: int) -> Mask:
+    mask = np.zeros(count, bool)
+    for first, last in stretches:
+        mask[first : last + 1] = True
+    return mask
+
+
+def _cause(slow: Array, usual: dict[str, float], excess_ms: float) -> tuple[str, float]:
     """What explains most of what steps took longer, and how many ms a step of it; empty if nothing does."""
-    excess = float(own_ms(slow).mean()) - usual_ms
-    for field, cause in _EXPLANATIONS.items():
-        more = float(slow[field].mean()) - usual[field]
-        if more >= _HALF * excess:
-            return cause, more
+    for field, usual_ms in usual.items():
+        more = float(slow[field].mean()) - usual_ms
+        if more >= _HALF * excess_ms:
+            return _EXPLANATIONS[field], more
     return "", 0.0
 
 
@@ -225,8 +246,9 @@ def _slow_line(
 def _describe(
     run: WatchedRun, rows: Array, normal: Array, usual: dict[str, float], usual_ms: float
 ) -> UnusualSteps:
-    longer = own_ms(rows) - usual_ms
-    cause, cause_ms = _cause(rows, usual, usual_ms)
+    """Slow steps next to `normal` ones and their `usual` times, which lack `queued` where it is no cause."""
+    longer = own_ms(rows) - usual_ms - (0 if "queued" in usual else rows["queued"])
+    cause, cause_ms = _cause(rows, usual, float(longer.mean()))
     where, where_ms = "", 0.0
     if cause == CAUSES["input"]:
         where, where_ms = _slow_line(run, rows, normal, cause_ms, in_worker=True)

@@ -60,6 +60,7 @@ def drawn_run(
         ("collective", "waiting in collectives"),
         ("cpu", "more work of the training thread"),
         ("backward", "longer backward passes"),
+        ("optimizer", "longer optimizer steps"),
         ("sleep", "the training thread waited, for what is not known"),
     ],
 )
@@ -70,6 +71,20 @@ def test_slow_steps_have_their_cause(tmp_path: Path, part: str, cause: str) -> N
     assert slow.ratio == pytest.approx(2, rel=0.05)
     assert slow.lost_s == pytest.approx(0.6, rel=0.05)
     assert slow.cause_ms == pytest.approx(0 if part == "sleep" else 20, abs=1)
+
+
+def test_others_who_have_the_core_hide_no_slow_steps(tmp_path: Path) -> None:
+    """They have it for 10 to 40 ms of steps 300 to 499, in which steps 400 to 429 collect garbage."""
+    queued = np.random.default_rng(1).uniform(10, 40, STEPS)
+    more = {number: {"queued": float(queued[number])} for number in range(300, 500)}
+    for number in range(400, 430):
+        more[number]["gc"] = 20.0
+    slow = bill_of(drawn_run(tmp_path / "run.watch", more)).slow
+    assert sorted((steps.first, steps.last, steps.cause) for steps in slow) == [
+        (300, 399, "others had the core of the training thread"),
+        (400, 429, "garbage collection"),
+        (430, 499, "others had the core of the training thread"),
+    ]
 
 
 @pytest.mark.parametrize(
