@@ -42,6 +42,8 @@ _EXPLANATIONS = {
 }
 _UNKNOWN = "the training thread waited, for what is not known"
 _STARTS = "data loaders starting their workers"
+# Of NVML's reasons for a low clock (nvml.h, nvmlClocksThrottleReason…).
+_THROTTLING = {0x60: "thermal throttling", 0x04: "its power limit", 0x88: "the hardware slowed it down"}
 _BY_LINE = {"evaluation": "evaluation", "checkpoint": "checkpoints"}
 RATE = 0.001  # false alarms of each test in a run, if its noise is as assumed
 FEWEST = 60  # steps that can be judged
@@ -76,6 +78,7 @@ class UnusualSteps(msgspec.Struct, frozen=True):
     cause_ms: float  # a step, more than in other steps; 0 where the cause is not known
     where: str = ""  # the line that took most of that, by samples
     where_ms: float = 0.0  # a step, more than in other steps
+    device: str = ""  # what the device reported in these steps and not in others
 
 
 class SlowRank(msgspec.Struct, frozen=True):
@@ -175,8 +178,10 @@ def slow_steps(run: WatchedRun) -> tuple[list[UnusualSteps], float]:
     elsewhere with it.
     """
     steps, lengths = run.steps, own_ms(run.steps)
-    parts, alone = slow_parts(lengths), slow_parts(lengths - steps["queued"])
-    own = _inside(alone.stretches, len(steps))
+    lengths_alone = np.clip(lengths - steps["queued"], 1e-3, None)  # ms; both are rounded
+    parts, alone = slow_parts(lengths), slow_parts(lengths_alone)
+    workers = run.facts.worker_starts.get("workers", 1)
+    own = _inside(alone.stretches, len(steps)) | _slow_rounds(lengths_alone, workers)
     shared = _inside(parts.stretches, len(steps)) & ~own
     single = (parts.single | alone.single) & ~own & ~shared
     normal = steps[~(own | shared | single)]
@@ -203,6 +208,16 @@ def _inside(stretches: list[tuple[int, int]], count: int) -> Mask:
     return mask
 
 
+def _slow_rounds(lengths: Floats, workers: int) -> Mask:
+    """Stretches of rounds of a step for each worker: workers in phase are waited for once a round."""
+    rounds = len(lengths) // max(workers, 1)
+    if workers < 2 or rounds < FEWEST:
+        return np.zeros(len(lengths), bool)
+    means = lengths[: rounds * workers].reshape(rounds, workers).mean(axis=1)
+    slow = np.repeat(_inside(slow_parts(means).stretches, rounds), workers)
+    return np.pad(slow, (0, len(lengths) - len(slow)))
+
+
 def _cause(slow: Array, usual: dict[str, float], excess_ms: float) -> tuple[str, float]:
     """What explains most of what steps took longer, and how many ms a step of it; empty if nothing does."""
     for field, usual_ms in usual.items():
@@ -217,17 +232,36 @@ def _line_ms(run: WatchedRun, steps: Array, *, in_worker: bool) -> Floats:
 
     Of workers: of the time in which they make batches, as long as a step.
     """
-    begin, ns = steps["begin_ns"], run.samples["ns"]
-    if not len(steps):
-        return np.zeros(len(run.lines))
-    at = np.searchsorted(begin, ns, side="right") - 1
     asked = np.array([line.in_worker == in_worker for line in run.lines], dtype=bool)
-    inside = (at >= 0) & (ns < begin[at] + steps["wall_ns"][at]) & asked[run.samples["line"]]
+    inside = _during(steps, run.samples["ns"]) & asked[run.samples["line"]]
     counts = np.bincount(run.samples["line"][inside], minlength=len(run.lines))
     if counts.sum() < _FEWEST_SAMPLES:
         return np.zeros(len(run.lines))
     mean: Floats = counts / counts.sum() * 1e-6 * float(steps["wall_ns"].mean())
     return mean
+
+
+def _during(steps: Array, ns: Array) -> Mask:
+    """Which moments are inside of one of these steps."""
+    if not len(steps):
+        return np.zeros(len(ns), bool)
+    at = np.searchsorted(steps["begin_ns"], ns, side="right") - 1
+    inside: Mask = (at >= 0) & (ns < steps["begin_ns"][at] + steps["wall_ns"][at])
+    return inside
+
+
+def _of_device(run: WatchedRun, slow: Array, normal: Array) -> str:
+    """What the device reported in most of the slow steps and few others."""
+    then, usually = (run.device[_during(steps, run.device["ns"])] for steps in (slow, normal))
+    if not (len(then) and len(usually)):
+        return ""
+    clock, usual_clock = 1e-3 * float(np.median(then["clock"])), 1e-3 * float(np.median(usually["clock"]))
+    for bits, reason in _THROTTLING.items():
+        share, usual_share = ((rows["reasons"].astype(int) & bits > 0).mean() for rows in (then, usually))
+        if share >= _HALF > usual_share and clock < usual_clock:
+            return f"the clock fell from {usual_clock:.2f} to {clock:.2f} GHz: {reason}"
+    retries = int(then["retries"].max() - then["retries"].min())
+    return f"the allocator gave memory back {_times(retries)} to get some" if retries else ""
 
 
 def _slow_line(
@@ -264,6 +298,7 @@ def _describe(
         cause_ms=cause_ms,
         where=where,
         where_ms=where_ms,
+        device=_of_device(run, rows, normal),
     )
 
 

@@ -129,6 +129,32 @@ def test_a_line_of_workers_is_named_where_steps_wait_for_data(tmp_path: Path) ->
     assert (other.cause, other.where) == ("garbage collection", "main at train.py:9")
 
 
+def test_workers_in_phase_make_a_stretch_in_which_one_of_two_steps_waits(tmp_path: Path) -> None:
+    more = {number: {"input": 60.0} for number in range(400, 460, 2)}
+    (slow,) = bill_of(drawn_run(tmp_path / "run.watch", more, worker_starts={"workers": 2})).slow
+    assert (slow.first, slow.last, slow.cause) == (400, 459, "waiting for data")
+    assert slow.cause_ms == pytest.approx(30, abs=1)
+
+
+def test_what_the_device_reports_of_slow_steps_only(tmp_path: Path) -> None:
+    run = drawn_run(tmp_path / "run.watch", {number: {"sleep": 20.0} for number in range(400, 600)})
+    begins = run.steps["begin_ns"] + 1
+
+    def said(clock: float, reasons: int, retries: int, usual_reasons: int = 0) -> str:
+        device = np.zeros(STEPS, [(name, "<f8") for name in layout.DEVICE])
+        device["ns"], device["clock"], device["reasons"] = begins, 1980, usual_reasons
+        device["clock"][400:600], device["reasons"][400:600] = clock, reasons
+        device["retries"][500:] = retries
+        (slow,) = bill_of(replace(run, device=device)).slow
+        return slow.device
+
+    assert said(1400, 0x40, 0) == "the clock fell from 1.98 to 1.40 GHz: thermal throttling"
+    assert said(1400, 0x04, 0) == "the clock fell from 1.98 to 1.40 GHz: its power limit"
+    assert said(1400, 0x01, 0) == ""  # it was idle
+    assert said(1400, 0x40, 0, usual_reasons=0x40) == ""
+    assert said(1980, 0x00, 2) == "the allocator gave memory back 2 times to get some"
+
+
 def with_cause(steps: Any, part: str, cause: str) -> Any:
     """The same steps, with the times of one part as those of another."""
     steps = steps.copy()
