@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -78,6 +80,18 @@ def test_the_program_does_not_notice(script: Callable[[str], Path], end: str) ->
     assert len(run.steps) >= 49  # without the first
     assert run.facts.outcome == ("raised" if end == "fails" else "" if end == "is killed" else "ended")
     assert list((folder / "requests").glob("*.record*")) == []
+
+
+@pytest.mark.full(every=50)
+@pytest.mark.parametrize("number", range(50))
+def test_after_a_kill_at_a_random_moment_the_file_opens(script: Callable[[str], Path], number: int) -> None:
+    delay_s = random.Random(number).uniform(0.01, 0.5)
+    killed = f"signal.setitimer(signal.ITIMER_REAL, {delay_s}); train(10**9)"
+    folder = script(f"{TRAINING}train(2)\n{killed}")
+    done = run_warm([*WATCH, "train.py"], folder)
+    assert done.returncode == -signal.SIGALRM
+    steps = read_watched_run(folder / "train.watch").steps["step"].tolist()
+    assert steps == [*range(len(steps))]
 
 
 def test_steps_are_recorded_on_demand(script: Callable[[str], Path]) -> None:

@@ -228,10 +228,7 @@ def _cause(slow: Array, usual: dict[str, float], excess_ms: float) -> tuple[str,
 
 
 def _line_ms(run: WatchedRun, steps: Array, *, in_worker: bool) -> Floats:
-    """What each line takes of a step on average, ms; nothing where these steps have too few samples.
-
-    Of workers: of the time in which they make batches, as long as a step.
-    """
+    """What each line takes of a step on average, ms; nothing where these steps have too few samples."""
     asked = np.array([line.in_worker == in_worker for line in run.lines], dtype=bool)
     inside = _during(steps, run.samples["ns"]) & asked[run.samples["line"]]
     counts = np.bincount(run.samples["line"][inside], minlength=len(run.lines))

@@ -86,7 +86,7 @@ def test_what_a_forked_process_executes_until_it_ends() -> None:
         wait_for(reading)
         os._exit(0)
     sampler = StackSampler()
-    sampler.follow([child])
+    sampler.follow(child)
     while not functions(sampler.so_far())["wait_for"]:
         work()
     os.write(writing, b"x")

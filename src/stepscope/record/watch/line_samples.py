@@ -38,26 +38,23 @@ class LineSamples:
             return None
         since_ns = now - self._begun_ns
         self._after_ns = self._begun_ns + max(round(_LATER * since_ns), since_ns + _SOONEST_NS)
-        if self._sampler:
-            return _described(self._sampler.so_far(), self._begun_unix_ns)
-        self._begin()
-        return None
+        return _described(sampler.so_far(), self._begun_unix_ns) if (sampler := self._sampling()) else None
 
     def follow(self, iterator: Any) -> None:
         """Sample the workers that an iterator of a DataLoader has started, if it forked them."""
         with suppress(Exception):  # the program goes on
-            if not self._sampler:
-                self._begin()
-            if self._sampler:
-                self._sampler.follow([worker.pid for worker in iterator._workers])
+            for worker in iterator._workers:
+                if sampler := self._sampling():
+                    sampler.follow(worker.pid)
 
-    def _begin(self) -> None:
-        try:
-            fork_warnings.watch()
-            self._sampler = StackSampler(_EVERY_NS)
-            self.stop = self._sampler.stop
-        except (Unavailable, OSError):
-            self._after_ns = 2**63  # never
+    def _sampling(self) -> StackSampler | None:
+        """The sampler, which begins with the first call; None where there can be none."""
+        with suppress(Unavailable, OSError):
+            if not self._sampler:
+                fork_warnings.watch()
+                self._sampler = StackSampler(_EVERY_NS)
+                self.stop = self._sampler.stop
+        return self._sampler
 
 
 def _described(samples: StackSamples, begun_unix_ns: int) -> tuple[Lines, Samples]:

@@ -174,7 +174,7 @@ class StepLog(ActivityLog):
         on_failure: Callable[[Exception], None],
     ) -> None:
         super().__init__()
-        self.clocks = StepClocks(self._compiled)
+        self.clocks, self.device = StepClocks(self._compiled), DeviceClock(self.begun_ns)
         self.detector = StepDetector()
         self.places: dict[Line, dict[str, Any]] = {}  # with fields as in `read.watched_run.WatchedPlace`
         self.steps = 0

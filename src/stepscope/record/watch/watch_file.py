@@ -70,8 +70,7 @@ class WatchFile:
 
         Args:
             lines: function, file and number of each; the last are left out where there is no room.
-            samples: ns since the run began, and position in the lines; equally many are left out
-                everywhere where there is no room.
+            samples: ns since the run began, and position in the lines; thinned out if they are too many.
         """
         left = list(lines)
         while len(text := json.dumps(left).encode()) > layout.MOST_LINES_BYTES:

@@ -18,7 +18,7 @@ from stepscope.record.session import Ending, Session
 from stepscope.record.unreplaced import os, time
 from stepscope.record.watch.line_samples import LineSamples
 from stepscope.record.watch.requests import Requests
-from stepscope.record.watch.step_log import DeviceClock, StepClocks, StepLog, works_on_device
+from stepscope.record.watch.step_log import StepClocks, StepLog, works_on_device
 from stepscope.record.watch.watch_file import WatchFile
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ class WatchSession:
         self._facts: dict[str, Any] = {}
         self._flush_after_ns = 0
         self._samples: LineSamples | None = None
-        self._device: DeviceClock | None = None
         self._requests: Requests | None = None
         self._wanted = 0  # steps that `stepscope record` asked for
         self._recording: Session | None = None
@@ -133,7 +132,6 @@ class WatchSession:
                 self._detach.append(self._requests.close)
             self._detach.append(self._log.clocks.detach)
             call_in_forked_children(self.detach)
-            self._device = DeviceClock(self._log.begun_ns)
             self._samples = LineSamples(self._log.begun_ns, self._facts["begun_unix_ns"])
             self._detach.append(lambda: self._samples and self._samples.stop())
             self._put_text()
@@ -182,7 +180,7 @@ class WatchSession:
             with self._log.excluding():
                 if samples := self._samples.read_if_due(is_end=is_end):
                     self._file.put_samples(*samples)
-                if self._device and (row := self._device.read_if_due()):
+                if row := self._log.device.read_if_due():
                     self._file.add_device(row)
 
     def finish(self, ending: Ending) -> None:

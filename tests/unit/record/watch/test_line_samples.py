@@ -17,7 +17,7 @@ def decode(until_ns: int) -> None:
 def test_the_line_that_takes_most_of_the_time_is_seen_most() -> None:
     begun_ns, begun_unix_ns = time.perf_counter_ns(), time.time_ns()
     samples = LineSamples(begun_ns, begun_unix_ns)
-    assert samples.read_if_due() is None  # it begins
+    samples.read_if_due()  # it begins
     threads = threading.active_count()
     seen: list[tuple[int, int]] = []
     while len(seen) < 10:

@@ -75,9 +75,10 @@ class LoopSampler {
     return true;
   }
 
-  // Sample these processes, too, which the thread has forked. Not while it samples.
-  void follow(const int* processes, int count) {
-    for (int i = 0; i < count; i++) forked_.push_front({processes[i], StackReader(python_)});
+  // Sample a process, too, which the thread has forked.
+  void follow(int process) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    new_.push_back({process, StackReader(python_)});
   }
 
   // Fields that end with a zero byte: the number of places, function, file and line of each; the
@@ -121,6 +122,7 @@ class LoopSampler {
         wakeup_.wait_until(lock, next);
         continue;
       }
+      forked_.splice(forked_.begin(), new_);
       lock.unlock();
       bool is_taken = take();
       if (is_taken) take_of_forked();
@@ -201,7 +203,7 @@ class LoopSampler {
   uint32_t seen_ = kNoId;
   std::vector<Place> places_;
   std::map<std::string, uint32_t> stacks_;
-  std::list<Forked> forked_;
+  std::list<Forked> forked_, new_;
   std::vector<Sample> samples_;
   uint64_t random_ = 88172645463325252u;
   std::mutex mutex_;
@@ -233,10 +235,8 @@ EXPORTED int stepscope_sample_once(LoopSampler* sampler) { return sampler->take(
 // Whether a thread samples now.
 EXPORTED int stepscope_start_sampler(LoopSampler* sampler) { return sampler->start(); }
 EXPORTED void stepscope_stop_sampler(LoopSampler* sampler) { sampler->stop(); }
-// Sample these processes that the thread has forked, too; while no thread samples.
-EXPORTED void stepscope_follow_forked(LoopSampler* sampler, const int* processes, int count) {
-  sampler->follow(processes, count);
-}
+// Sample a process that the thread has forked, too.
+EXPORTED void stepscope_follow_forked(LoopSampler* sampler, int process) { sampler->follow(process); }
 
 // The size of what was found, which is copied if it fits.
 EXPORTED int64_t stepscope_samples(const LoopSampler* sampler, char* to, int64_t room) {
