@@ -160,6 +160,12 @@ def test_watching_is_compared_with_plain_training():
     assert float(ratio) > 0
 
 
+@pytest.mark.full
+def test_planted_slowness_is_looked_for():
+    said = run_warm("watched_slowness.py", "garbage collection").splitlines()
+    assert said[-1] in ("0 of 1 right", "1 of 1 right")
+
+
 def test_the_answers_of_the_pane_are_timed(generated):
     said = run("whatif_pane.py", generated)
     assert "every change tried in" in said

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -80,6 +82,18 @@ def test_the_program_does_not_notice(script: Callable[[str], Path], end: str) ->
     assert list((folder / "requests").glob("*.record*")) == []
 
 
+@pytest.mark.full(every=50)
+@pytest.mark.parametrize("number", range(50))
+def test_after_a_kill_at_a_random_moment_the_file_opens(script: Callable[[str], Path], number: int) -> None:
+    delay_s = random.Random(number).uniform(0.01, 0.5)
+    killed = f"signal.setitimer(signal.ITIMER_REAL, {delay_s}); train(10**9)"
+    folder = script(f"{TRAINING}train(2)\n{killed}")
+    done = run_warm([*WATCH, "train.py"], folder)
+    assert done.returncode == -signal.SIGALRM
+    steps = read_watched_run(folder / "train.watch").steps["step"].tolist()
+    assert steps == [*range(len(steps))]
+
+
 def test_steps_are_recorded_on_demand(script: Callable[[str], Path]) -> None:
     folder = script(f"{TRAINING}while not os.path.exists('stop'): train(1, 0.005)\nabout()")
     running = WarmRun([*WATCH, "train.py"], folder)
@@ -106,7 +120,7 @@ class Data(torch.utils.data.Dataset):
     def __getitem__(self, index):
         time.sleep(0.15 if 100 <= index < 120 else 0.001)
         return index
-for number, _ in enumerate(torch.utils.data.DataLoader(Data())):
+for number, _ in enumerate(torch.utils.data.DataLoader(Data(), num_workers=1)):
     train(1)
     if number % 50 == 49:
         torch.save(model.state_dict(), "checkpoint.pt")
@@ -122,7 +136,10 @@ raise MemoryError("DefaultCPUAllocator: not enough memory: you tried to allocate
     assert (slow.first, slow.last) == (pytest.approx(99, abs=10), pytest.approx(118, abs=10))
     assert slow.cause == "waiting for data"
     assert slow.cause_ms == pytest.approx(149, rel=0.5)
+    if sys.version_info < (3, 14):  # of which no lines are sampled
+        assert slow.where == "Data.__getitem__ at train.py:23 (worker)"
     losses = {loss.cause: loss for loss in bill.losses}
+    assert losses["data loaders starting their workers"].where == "once"
     assert losses["checkpoints"].where == "<module> at train.py:28, 4 times"
     assert losses["waiting for data"].lost_s >= 0.15 * 20
     assert "held: weights 80 bytes" in bill.facts.out_of_memory

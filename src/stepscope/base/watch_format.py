@@ -29,7 +29,12 @@ SAMPLE = "<qi"  # ns since the run began, and the number of the line
 MOST_SAMPLES, MOST_LINES_BYTES = 32_768, 65_536  # `kMostSamples` of loop_sampler.cpp; JSON of the lines
 SAMPLES_BYTES = struct.calcsize(TEXT) + 4 + MOST_LINES_BYTES + MOST_SAMPLES * struct.calcsize(SAMPLE)
 SAMPLES_AT = STEPS_AT + KEPT_STEPS * ROW_BYTES, STEPS_AT + KEPT_STEPS * ROW_BYTES + SAMPLES_BYTES
-FILE_BYTES = SAMPLES_AT[1] + SAMPLES_BYTES
+# Of the device, as 64-bit floats: ns since the run began, MHz, W, °C, NVML's reasons for a low clock
+# as bits, and how often the allocator had to give memory back to get some. A ring; 0 where there is none.
+DEVICE = ("ns", "clock", "power", "temperature", "reasons", "retries")
+DEVICE_AT = SAMPLES_AT[1] + SAMPLES_BYTES
+MOST_DEVICE_ROWS = 1_500  # the last that 20 MB have room for; row n is in place n modulo this
+FILE_BYTES = DEVICE_AT + MOST_DEVICE_ROWS * len(DEVICE) * 8
 
 
 def is_watched_run(path: str | Path) -> bool:

@@ -34,8 +34,16 @@ CAUSES = {
     "collective": "waiting in collectives",
     "input": "waiting for data",
 }
-_EXPLANATIONS = {**CAUSES, "cpu": "more work of the training thread", "backward": "longer backward passes"}
+_EXPLANATIONS = {
+    **CAUSES,
+    "cpu": "more work of the training thread",
+    "backward": "longer backward passes",
+    "optimizer": "longer optimizer steps",
+}
 _UNKNOWN = "the training thread waited, for what is not known"
+_STARTS = "data loaders starting their workers"
+# Of NVML's reasons for a low clock (nvml.h, nvmlClocksThrottleReason…).
+_THROTTLING = {0x60: "thermal throttling", 0x04: "its power limit", 0x88: "the hardware slowed it down"}
 _BY_LINE = {"evaluation": "evaluation", "checkpoint": "checkpoints"}
 RATE = 0.001  # false alarms of each test in a run, if its noise is as assumed
 FEWEST = 60  # steps that can be judged
@@ -70,6 +78,7 @@ class UnusualSteps(msgspec.Struct, frozen=True):
     cause_ms: float  # a step, more than in other steps; 0 where the cause is not known
     where: str = ""  # the line that took most of that, by samples
     where_ms: float = 0.0  # a step, more than in other steps
+    device: str = ""  # what the device reported in these steps and not in others
 
 
 class SlowRank(msgspec.Struct, frozen=True):
@@ -145,54 +154,83 @@ def _losses(run: WatchedRun, run_s: float) -> list[Loss]:
     compiled = [place for place in facts.places if place.kind == "compile"]
     most = _at(max(compiled, key=lambda place: place.total_ns)) if compiled else ""
     found = [("start, with the first step", start_s if count else 0.0, "")]
+    if starts := facts.worker_starts:
+        start_ns = starts.get("starting_ns", 0) + starts.get("first_ns", 0)
+        found.append((_STARTS, 1e-9 * start_ns, _times(starts.get("starts", 0))))
     for field, cause in CAUSES.items():
         found.append((cause, 1e-3 * float(totals[field]) * count, most if field == "compile" else ""))
     for place in facts.places:
         if place.kind in _BY_LINE:
-            where = f"{_at(place)}, {place.count} times"
+            where = f"{_at(place)}, {_times(place.count)}"
             found.append((_BY_LINE[place.kind], 1e-9 * place.total_ns, where))
     losses = [Loss(cause, lost, lost / run_s, where) for cause, lost, where in found if lost > 0]
     return sorted(losses, key=lambda loss: -loss.lost_s)
 
 
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
 def slow_steps(run: WatchedRun) -> tuple[list[UnusualSteps], float]:
-    """Unusually long steps: stretches, and single ones by cause; and the usual length, ms."""
-    steps, parts = run.steps, slow_parts(own_ms(run.steps))
-    is_slow = parts.single.copy()
-    for first, last in parts.stretches:
-        is_slow[first : last + 1] = True
-    normal = steps[~is_slow]
-    if not is_slow.any() or not len(normal):
+    """Unusually long steps: stretches, and single ones by cause; and the usual length, ms.
+
+    Stretches are looked for without the time in which others had the core, which may hide them, and
+    elsewhere with it.
+    """
+    steps, lengths = run.steps, own_ms(run.steps)
+    lengths_alone = np.clip(lengths - steps["queued"], 1e-3, None)  # ms; both are rounded
+    parts, alone = slow_parts(lengths), slow_parts(lengths_alone)
+    workers = run.facts.worker_starts.get("workers", 1)
+    own = _inside(alone.stretches, len(steps)) | _slow_rounds(lengths_alone, workers)
+    shared = _inside(parts.stretches, len(steps)) & ~own
+    single = (parts.single | alone.single) & ~own & ~shared
+    normal = steps[~(own | shared | single)]
+    if len(normal) in (0, len(steps)):
         return [], parts.usual
     usual = {field: float(np.median(normal[field])) for field in _EXPLANATIONS}
-    singles = steps[parts.single]
-    causes = np.array([_cause(step, usual, parts.usual)[0] for step in singles.reshape(-1, 1)], dtype=str)
-    groups = [steps[first : last + 1] for first, last in parts.stretches]
+    singles = steps[single]
+    causes = np.array(
+        [_cause(step, usual, float(own_ms(step)[0]) - parts.usual)[0] for step in singles.reshape(-1, 1)],
+        dtype=str,
+    )
+    groups = [steps[first:end] for first, end in _runs(shared) if end - first >= _SHORTEST]
     groups += [singles[causes == cause] for cause in sorted(set(causes))]
-    usual_lines = _line_ms(run, normal)
-    described = [
-        _describe(rows, usual, parts.usual, _line_ms(run, rows) - usual_lines, run.lines) for rows in groups
-    ]
+    described = [_describe(run, rows, normal, usual, parts.usual) for rows in groups]
+    del usual["queued"]
+    described += [_describe(run, steps[first:end], normal, usual, alone.usual) for first, end in _runs(own)]
     return sorted(described, key=lambda slow: -slow.lost_s), parts.usual
 
 
-def _cause(slow: Array, usual: dict[str, float], usual_ms: float) -> tuple[str, float]:
+def _inside(stretches: list[tuple[int, int]], count: int) -> Mask:
+    mask = np.zeros(count, bool)
+    for first, last in stretches:
+        mask[first : last + 1] = True
+    return mask
+
+
+def _slow_rounds(lengths: Floats, workers: int) -> Mask:
+    """Stretches of rounds of a step for each worker: workers in phase are waited for once a round."""
+    rounds = len(lengths) // max(workers, 1)
+    if workers < 2 or rounds < FEWEST:
+        return np.zeros(len(lengths), bool)
+    means = lengths[: rounds * workers].reshape(rounds, workers).mean(axis=1)
+    slow = np.repeat(_inside(slow_parts(means).stretches, rounds), workers)
+    return np.pad(slow, (0, len(lengths) - len(slow)))
+
+
+def _cause(slow: Array, usual: dict[str, float], excess_ms: float) -> tuple[str, float]:
     """What explains most of what steps took longer, and how many ms a step of it; empty if nothing does."""
-    excess = float(own_ms(slow).mean()) - usual_ms
-    for field, cause in _EXPLANATIONS.items():
-        more = float(slow[field].mean()) - usual[field]
-        if more >= _HALF * excess:
-            return cause, more
+    for field, usual_ms in usual.items():
+        more = float(slow[field].mean()) - usual_ms
+        if more >= _HALF * excess_ms:
+            return _EXPLANATIONS[field], more
     return "", 0.0
 
 
-def _line_ms(run: WatchedRun, steps: Array) -> Floats:
+def _line_ms(run: WatchedRun, steps: Array, *, in_worker: bool) -> Floats:
     """What each line takes of a step on average, ms; nothing where these steps have too few samples."""
-    begin, ns = steps["begin_ns"], run.samples["ns"]
-    if not len(steps):
-        return np.zeros(len(run.lines))
-    at = np.searchsorted(begin, ns, side="right") - 1
-    inside = (at >= 0) & (ns < begin[at] + steps["wall_ns"][at])
+    asked = np.array([line.in_worker == in_worker for line in run.lines], dtype=bool)
+    inside = _during(steps, run.samples["ns"]) & asked[run.samples["line"]]
     counts = np.bincount(run.samples["line"][inside], minlength=len(run.lines))
     if counts.sum() < _FEWEST_SAMPLES:
         return np.zeros(len(run.lines))
@@ -200,20 +238,53 @@ def _line_ms(run: WatchedRun, steps: Array) -> Floats:
     return mean
 
 
-def _slow_line(more_ms: Floats, lines: Sequence[SampledLine], excess_ms: float) -> tuple[str, float]:
+def _during(steps: Array, ns: Array) -> Mask:
+    """Which moments are inside of one of these steps."""
+    if not len(steps):
+        return np.zeros(len(ns), bool)
+    at = np.searchsorted(steps["begin_ns"], ns, side="right") - 1
+    inside: Mask = (at >= 0) & (ns < steps["begin_ns"][at] + steps["wall_ns"][at])
+    return inside
+
+
+def _of_device(run: WatchedRun, slow: Array, normal: Array) -> str:
+    """What the device reported in most of the slow steps and few others."""
+    then, usually = (run.device[_during(steps, run.device["ns"])] for steps in (slow, normal))
+    if not (len(then) and len(usually)):
+        return ""
+    clock, usual_clock = 1e-3 * float(np.median(then["clock"])), 1e-3 * float(np.median(usually["clock"]))
+    for bits, reason in _THROTTLING.items():
+        share, usual_share = ((rows["reasons"].astype(int) & bits > 0).mean() for rows in (then, usually))
+        if share >= _HALF > usual_share and clock < usual_clock:
+            return f"the clock fell from {usual_clock:.2f} to {clock:.2f} GHz: {reason}"
+    retries = int(then["retries"].max() - then["retries"].min())
+    return f"the allocator gave memory back {_times(retries)} to get some" if retries else ""
+
+
+def _slow_line(
+    run: WatchedRun, slow: Array, normal: Array, excess_ms: float, *, in_worker: bool
+) -> tuple[str, float]:
     """The line that explains most of what steps took longer, if that is half of it."""
+    more_ms = _line_ms(run, slow, in_worker=in_worker) - _line_ms(run, normal, in_worker=in_worker)
+    if in_worker:  # several work at once, and before the step that waits: their lines share the wait
+        more_ms *= excess_ms / max(more_ms.clip(0).sum(), 1e-9)  # ms; where none took longer
     if not len(more_ms) or more_ms.max() < _HALF * excess_ms:
         return "", 0.0
     most = int(more_ms.argmax())
-    return _at(lines[most]), float(more_ms[most])
+    return _at(run.lines[most]) + " (worker)" * in_worker, float(more_ms[most])
 
 
 def _describe(
-    rows: Array, usual: dict[str, float], usual_ms: float, more_ms: Floats, lines: Sequence[SampledLine]
+    run: WatchedRun, rows: Array, normal: Array, usual: dict[str, float], usual_ms: float
 ) -> UnusualSteps:
-    longer = own_ms(rows) - usual_ms
-    cause, cause_ms = _cause(rows, usual, usual_ms)
-    where, where_ms = _slow_line(more_ms, lines, float(longer.mean()))
+    """Slow steps next to `normal` ones and their `usual` times, which lack `queued` where it is no cause."""
+    longer = own_ms(rows) - usual_ms - (0 if "queued" in usual else rows["queued"])
+    cause, cause_ms = _cause(rows, usual, float(longer.mean()))
+    where, where_ms = "", 0.0
+    if cause == CAUSES["input"]:
+        where, where_ms = _slow_line(run, rows, normal, cause_ms, in_worker=True)
+    if not where:
+        where, where_ms = _slow_line(run, rows, normal, float(longer.mean()), in_worker=False)
     return UnusualSteps(
         first=int(rows["step"][0]),
         last=int(rows["step"][-1]),
@@ -224,6 +295,7 @@ def _describe(
         cause_ms=cause_ms,
         where=where,
         where_ms=where_ms,
+        device=_of_device(run, rows, normal),
     )
 
 

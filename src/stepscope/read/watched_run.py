@@ -18,6 +18,7 @@ from stepscope.base.typed_data import decode
 from stepscope.errors import IngestError
 
 _ROW = np.dtype([(name, "<i8") for name in layout.WHOLE] + [(name, "<f4") for name in layout.TIMES])
+_DEVICE = np.dtype([(name, "<f8") for name in layout.DEVICE])
 _SAMPLE = np.dtype([("ns", "<i8"), ("line", "<i4")])
 
 
@@ -42,15 +43,17 @@ class WatchedRunFacts(msgspec.Struct, frozen=True):
     outcome: str = ""  # empty while the run goes on, or if it was killed
     on_device: bool = False  # whether a device does the work
     out_of_memory: str = ""  # the failed allocation and what held the memory
+    worker_starts: dict[str, int] = {}  # of data loaders: `starts`, `starting_ns`, `first_ns` and more
     places: list[WatchedPlace] = []
 
 
 class SampledLine(NamedTuple):
-    """A line that the training thread was seen at."""
+    """A line that the training thread was seen at, or a worker of a data loader."""
 
     function: str
     file: str
     line: int
+    in_worker: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class WatchedRun:
     updated_unix_ns: int  # when the file was last written
     totals: Array  # one row with the means over all steps
     steps: Array  # the latest
+    device: Array  # with `watch_format.DEVICE`, in any order
     samples: Array  # of all steps, equally dense: `ns` since the run began, and `line`, a position in
     lines: list[SampledLine]
 
@@ -94,7 +98,7 @@ def read_watched_run(path: str | Path) -> WatchedRun:
     rows = np.frombuffer(data, _ROW, layout.KEPT_STEPS, layout.STEPS_AT)[numbers % layout.KEPT_STEPS]
     rows = rows[(rows["step"] == numbers) & (rows["wall_ns"] > 0)]  # others were being written
     totals = _plausible(np.frombuffer(data, _ROW, 1, layout.TOTALS_AT))
-    return WatchedRun(facts, updated, totals[0], _plausible(rows), *_samples(data, path))
+    return WatchedRun(facts, updated, totals[0], _plausible(rows), _device(data), *_samples(data, path))
 
 
 def _plausible(rows: Array) -> Array:
@@ -103,6 +107,13 @@ def _plausible(rows: Array) -> Array:
     for name in layout.TIMES:
         rows[name][~((rows[name] >= 0) & (rows[name] < np.inf))] = 0
     return rows
+
+
+def _device(data: bytes) -> Array:
+    """The rows that were written, without those that no device reports."""
+    values = np.frombuffer(data, "<f8", offset=layout.DEVICE_AT).reshape(-1, len(layout.DEVICE))
+    rows: Array = values.view(_DEVICE)[:, 0]
+    return rows[(values[:, 0] > 0) & ((values >= 0) & (values < 2**53)).all(axis=1)]
 
 
 def _samples(data: bytes, path: str | Path) -> tuple[Array, list[SampledLine]]:

@@ -74,6 +74,30 @@ def test_what_a_thread_executes_and_waits_for() -> None:
     assert found["wait"] > 10
 
 
+def wait_for(reading: int) -> None:
+    os.read(reading, 1)
+
+
+@pytest.mark.filterwarnings("ignore:os.fork")  # JAX's, where a test before this one imported it
+def test_what_a_forked_process_executes_until_it_ends() -> None:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        wait_for(reading)
+        os._exit(0)
+    sampler = StackSampler()
+    sampler.follow(child)
+    while not functions(sampler.so_far())["wait_for"]:
+        work()
+    os.write(writing, b"x")
+    os.waitpid(child, 0)
+    seen = functions(sampler.so_far())["wait_for"]
+    work()
+    found = functions(sampler.stop())
+    assert found["wait_for"] == seen
+    assert found["work"] + found["short"] > 10
+
+
 def test_whole_stacks_with_their_lines() -> None:
     sampler = StackSampler()
     deep(30)

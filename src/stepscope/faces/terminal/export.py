@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -71,35 +71,34 @@ def meter_provider(readers: Sequence[MetricReader]) -> MeterProvider:
     from opentelemetry.metrics import Observation
     from opentelemetry.sdk.metrics import MeterProvider
 
-    def observed(
-        totals: Callable[[WatchedRun], dict[str, float]],
-    ) -> Callable[[CallbackOptions], Iterator[Observation]]:
-        def observe(_: CallbackOptions) -> Iterator[Observation]:
-            for pid, run in _runs():
-                about = {"process.pid": pid, "stepscope.rank": run.facts.rank}
-                for part, total in totals(run).items():
-                    yield Observation(total, {**about, "stepscope.part": part} if part else about)
+    runs: list[tuple[dict[str, int], WatchedRun]] = []
 
-        return observe
+    def steps(_: CallbackOptions) -> Iterator[Observation]:
+        runs[:] = _runs()  # for both counters, which are asked in the order in which they were made
+        for about, run in runs:
+            yield Observation(int(run.totals["count"]), about)
+
+    def seconds(_: CallbackOptions) -> Iterator[Observation]:
+        for about, run in list(runs):
+            for part, total in _seconds(run).items():
+                yield Observation(total, {**about, "stepscope.part": part})
 
     provider = MeterProvider(readers)
     meter = provider.get_meter("stepscope", __version__)
-    meter.create_observable_counter("stepscope.steps", [observed(_steps)], "{step}", "Steps that have ended.")
+    meter.create_observable_counter("stepscope.steps", [steps], "{step}", "Steps that have ended.")
     about = "Time of steps, and of their parts, which may overlap."
-    meter.create_observable_counter("stepscope.step.time", [observed(_seconds)], "s", about)
+    meter.create_observable_counter("stepscope.step.time", [seconds], "s", about)
     return provider
 
 
-def _runs() -> Iterator[tuple[int, WatchedRun]]:
+def _runs() -> Iterator[tuple[dict[str, int], WatchedRun]]:
+    """Each run, with what tells it from others."""
     from stepscope.read.watched_run import read_watched_run
 
     for pid, file in watched_runs().items():
         with suppress(IngestError):  # it was removed meanwhile
-            yield pid, read_watched_run(file)
-
-
-def _steps(run: WatchedRun) -> dict[str, float]:
-    return {"": int(run.totals["count"])}
+            run = read_watched_run(file)
+            yield {"process.pid": pid, "stepscope.rank": run.facts.rank}, run
 
 
 def _seconds(run: WatchedRun) -> dict[str, float]:

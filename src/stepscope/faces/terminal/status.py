@@ -110,7 +110,8 @@ def _bill_lines(bill: Bill) -> Iterator[str]:
         some = f" ({slow.count:,} of them)" if slow.count < slow.last - slow.first + 1 else ""
         more = f" +{slow.cause_ms:.3g} ms" if slow.cause_ms else ""
         line = f"; {slow.where} +{slow.where_ms:.2g} ms" if slow.where else ""
-        yield f"{steps}{some} took {slow.ratio:.3g} times the usual: {slow.cause}{more}{line}"
+        device = f"; at the same time {slow.device}" if slow.device else ""
+        yield f"{steps}{some} took {slow.ratio:.3g} times the usual: {slow.cause}{more}{line}{device}"
 
 
 def duration(seconds: float) -> str:

@@ -16,6 +16,9 @@ static pid_t own_id() {
   return id;
 }
 
+static thread_local pid_t copied_process = 0;
+void copy_from_process(int process) { copied_process = process; }
+
 bool copy_pieces(const Piece* pieces, int count) {
   iovec to[kMostPieces], from[kMostPieces];
   size_t size = 0;
@@ -24,7 +27,8 @@ bool copy_pieces(const Piece* pieces, int count) {
     from[i] = {const_cast<void*>(pieces[i].from), pieces[i].size};
     size += pieces[i].size;
   }
-  return process_vm_readv(own_id(), to, size_t(count), from, size_t(count), 0) == ssize_t(size);
+  pid_t process = copied_process ? copied_process : own_id();
+  return process_vm_readv(process, to, size_t(count), from, size_t(count), 0) == ssize_t(size);
 }
 
 std::string why_no_copies() {

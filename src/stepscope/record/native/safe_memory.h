@@ -1,4 +1,4 @@
-// Copies of this process's memory that fail for unmapped addresses instead of faulting.
+// Copies of memory, of this process or a child, that fail for unmapped addresses instead of faulting.
 //
 // The sampler reads memory that other threads change and free at any time, so it never dereferences
 // pointers: the kernel copies (process_vm_readv) and rejects unreadable addresses.
@@ -21,6 +21,8 @@ inline bool copy_memory(const void* from, void* to, size_t size) {
   Piece piece{from, to, size};
   return copy_pieces(&piece, 1);
 }
+// Copies of this thread are from another process, until the next call; 0 for this one.
+void copy_from_process(int process);
 // The reason why this system refuses such copies; empty if it allows them.
 std::string why_no_copies();
 

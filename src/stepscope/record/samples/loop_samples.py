@@ -209,21 +209,21 @@ class StackSampler:
 
     def stop(self) -> StackSamples:
         """End sampling; what was found, nothing in a process that was forked meanwhile."""
+        return self.so_far(then=self._free)
+
+    def so_far(self, then: Callable[[], object] | None = None) -> StackSamples:
+        """What was found until now; sampling goes on, or what is to be done `then` is."""
         if os.getpid() != self._process or not self._handle:
             return StackSamples([], [], [], [])
         self._library.stepscope_stop_sampler(self._handle)
         samples = self._read()
-        self._free()
+        then() if then else self._library.stepscope_start_sampler(self._handle)
         return samples
 
-    def so_far(self) -> StackSamples:
-        """What was found until now; sampling goes on."""
-        if os.getpid() != self._process or not self._handle:
-            return StackSamples([], [], [], [])
-        self._library.stepscope_stop_sampler(self._handle)
-        samples = self._read()
-        self._library.stepscope_start_sampler(self._handle)
-        return samples
+    def follow(self, process: int) -> None:
+        """Sample a process, too, which the thread that made it has forked: in turns with others."""
+        if os.getpid() == self._process and self._handle:
+            self._library.stepscope_follow_forked(self._handle, process)
 
     def _make(self, interval_ns: int) -> int | None:
         types = map(id, (CodeType, str, bytes, FrameType))
@@ -310,6 +310,7 @@ def _loaded() -> ctypes.CDLL:
         ("sample_once", c_int, [c_void_p]),
         ("start_sampler", c_int, [c_void_p]),
         ("stop_sampler", None, [c_void_p]),
+        ("follow_forked", None, [c_void_p, c_int]),
         ("samples", c_int64, [c_void_p, c_char_p, c_int64]),
         ("free_sampler", None, [c_void_p]),
     ):

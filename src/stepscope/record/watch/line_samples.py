@@ -1,24 +1,25 @@
-"""Which lines the training thread executes, sampled over the whole run in constant memory."""
+"""Which lines the training thread executes, and the loader workers that it forks.
+
+Sampled over the whole run in constant memory, from this process: nothing of it runs in a worker.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 from stepscope.record import fork_warnings
-from stepscope.record.samples.loop_samples import (
-    SampledPlace,
-    StackSampler,
-    StackSamples,
-    Unavailable,
-    line_of,
-)
+from stepscope.record.samples.loop_samples import StackSampler, StackSamples, Unavailable, line_of
 from stepscope.record.unreplaced import time
 
 _EVERY_NS = 20_000_000  # at first; chosen: 15 samples in a stretch of 0.3 s. The sampler thins them out
 _LATER = 1.05  # of the length of the run when they were last read: that takes up to 15 ms
 _SOONEST_NS = 1_000_000_000  # 1 s; chosen: what a kill may lose of a short run
-Lines = list[SampledPlace]  # the most frequent first
+_WORKER, _FETCH = "torch/utils/data/_utils/worker.py", "torch/utils/data/_utils/fetch.py"
+Line = tuple[str, str, int, bool]  # function, file and number, and whether a worker executes it
+Lines = list[Line]  # the most frequent first
 Samples = list[tuple[int, int]]  # ns since the run began, and position in the lines
 
 
@@ -37,20 +38,38 @@ class LineSamples:
             return None
         since_ns = now - self._begun_ns
         self._after_ns = self._begun_ns + max(round(_LATER * since_ns), since_ns + _SOONEST_NS)
-        if self._sampler:
-            return _described(self._sampler.so_far(), self._begun_unix_ns)
-        try:
-            fork_warnings.watch()
-            self._sampler = StackSampler(_EVERY_NS)
-            self.stop = self._sampler.stop
-        except (Unavailable, OSError):
-            self._after_ns = 2**63  # never
-        return None
+        return _described(sampler.so_far(), self._begun_unix_ns) if (sampler := self._sampling()) else None
+
+    def follow(self, iterator: Any) -> None:
+        """Sample the workers that an iterator of a DataLoader has started, if it forked them."""
+        with suppress(Exception):  # the program goes on
+            for worker in iterator._workers:
+                if sampler := self._sampling():
+                    sampler.follow(worker.pid)
+
+    def _sampling(self) -> StackSampler | None:
+        """The sampler, which begins with the first call; None where there can be none."""
+        with suppress(Unavailable, OSError):
+            if not self._sampler:
+                fork_warnings.watch()
+                self._sampler = StackSampler(_EVERY_NS)
+                self.stop = self._sampler.stop
+        return self._sampler
 
 
 def _described(samples: StackSamples, begun_unix_ns: int) -> tuple[Lines, Samples]:
-    lines = [line_of(samples, stack) for stack in samples.stacks]
+    lines = [_line(samples, stack) for stack in samples.stacks]
     counts = Counter(line for stack in samples.stack if (line := lines[stack]))
     numbers = {line: at for at, (line, _) in enumerate(counts.most_common())}
     seen = zip(samples.times_ns, samples.stack, strict=True)
     return list(numbers), [(ns - begun_unix_ns, numbers[line]) for ns, at in seen if (line := lines[at])]
+
+
+def _line(samples: StackSamples, stack: list[int]) -> Line | None:
+    """The line of the program that a stack is at; None for a worker that makes no batch now."""
+    files = [samples.places[place].file for place in stack]
+    in_worker = any(file.endswith(_WORKER) for file in files)
+    if in_worker:  # below are the frames of the loop that forked it
+        stack = stack[: next((at for at, file in enumerate(files) if file.endswith(_FETCH)), 0)]
+    line = line_of(samples, stack)
+    return (*line, in_worker) if line else None

@@ -36,6 +36,7 @@ _PART_OF_STAGE = {"evaluation": EVALUATION, "rollout": EVALUATION, "checkpointin
 _KINDS = {EVALUATION: "evaluation", CHECKPOINT: "checkpoint"}
 _MOST_PLACES = 100  # the file has room for them
 _MS = 1e-6  # of a ns
+_EVERY_NS, _EACH = 1_000_000_000, 300  # of `DeviceClock`: 1 s as NVML's own period; 8 hours fit in the file
 Line = tuple[str, str, str, int]  # kind, function, file, line
 
 
@@ -140,6 +141,29 @@ def works_on_device() -> bool:
     return cuda is not None and bool(cuda.is_initialized())
 
 
+class DeviceClock:
+    """Asks the device, by PyTorch's functions for NVML, which never wait for it."""
+
+    def __init__(self, begun_ns: int) -> None:
+        self._begun_ns, self._after_ns = begun_ns, 0
+
+    def read_if_due(self) -> tuple[float, ...] | None:
+        """A row of `watch_format.DEVICE`: once a second, later after each 300th of the run so far."""
+        since_ns = time.perf_counter_ns() - self._begun_ns
+        if since_ns < self._after_ns or not works_on_device():
+            return None
+        self._after_ns = since_ns + max(_EVERY_NS, since_ns // _EACH)
+        try:
+            cuda: Any = sys.modules["torch"].cuda
+            device, nvml = cuda.current_device(), sys.modules["pynvml"]
+            reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(cuda._get_pynvml_handler(device))
+            power_w, retries = 1e-3 * cuda.power_draw(device), cuda.memory_stats(device)["num_alloc_retries"]
+            return since_ns, cuda.clock_rate(device), power_w, cuda.temperature(device), reasons, retries
+        except Exception:  # no library for it, or a device that does not say
+            self._after_ns = 2**63  # never again
+            return None
+
+
 class StepLog(ActivityLog):
     """Counts events into steps and calls `on_step(vector)`, with fields as in `watch_format.FIELDS`."""
 
@@ -150,7 +174,7 @@ class StepLog(ActivityLog):
         on_failure: Callable[[Exception], None],
     ) -> None:
         super().__init__()
-        self.clocks = StepClocks(self._compiled)
+        self.clocks, self.device = StepClocks(self._compiled), DeviceClock(self.begun_ns)
         self.detector = StepDetector()
         self.places: dict[Line, dict[str, Any]] = {}  # with fields as in `read.watched_run.WatchedPlace`
         self.steps = 0

@@ -21,6 +21,7 @@ from stepscope.record.unreplaced import os, time
 Vector = tuple[Any, ...]  # fields as in `watch_format.FIELDS`
 _ROW = struct.Struct(layout.ROW)
 _TEXT = struct.Struct(layout.TEXT)
+_DEVICE = struct.Struct(f"<{len(layout.DEVICE)}d")
 _SAMPLE = struct.Struct(layout.SAMPLE)
 _FIRST_DESCRIPTOR = 500  # below the usual limit of 1,024
 
@@ -32,7 +33,7 @@ class WatchFile:
         self.path, self.failure = path, ""
         self._pending: list[tuple[int, bytes]] = []
         self._sums = [0.0] * len(layout.FIELDS)
-        self._steps = self._texts = self._sampled = self._first_ns = 0
+        self._steps = self._texts = self._sampled = self._device_rows = self._first_ns = 0
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)  # who reads the earlier file goes on reading that
@@ -69,15 +70,22 @@ class WatchFile:
 
         Args:
             lines: function, file and number of each; the last are left out where there is no room.
-            samples: ns since the run began, and position in the lines.
+            samples: ns since the run began, and position in the lines; thinned out if they are too many.
         """
         left = list(lines)
         while len(text := json.dumps(left).encode()) > layout.MOST_LINES_BYTES:
             left = left[: len(left) // 2]
-        kept = [_SAMPLE.pack(*sample) for sample in samples[: layout.MOST_SAMPLES] if sample[1] < len(left)]
+        every = -(-len(samples) // layout.MOST_SAMPLES) or 1
+        kept = [_SAMPLE.pack(*sample) for sample in samples[::every] if sample[1] < len(left)]
         self._sampled += 1
         data = struct.pack("<I", len(text)) + text + b"".join(kept)
         self._put_slot(layout.SAMPLES_AT, self._sampled, data)
+
+    def add_device(self, row: Sequence[float]) -> None:
+        """Keep what a device reported, with fields as in `watch_format.DEVICE`."""
+        offset = layout.DEVICE_AT + self._device_rows % layout.MOST_DEVICE_ROWS * _DEVICE.size
+        self._pending.append((offset, _DEVICE.pack(*row)))
+        self._device_rows += 1
 
     def _put_slot(self, slots: tuple[int, int], number: int, data: bytes) -> None:
         head = _TEXT.pack(number, len(data), zlib.crc32(data))

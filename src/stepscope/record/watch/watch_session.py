@@ -38,6 +38,7 @@ class WatchSession:
         self._log: StepLog | None = None
         self._detach: list[Callable[[], object]] = []
         self._optimizers: Callable[[], list[Any]] = list
+        self._worker_starts: Callable[[], dict[str, int] | None] = lambda: None
         self._told: dict[str, float] = {}  # sums when metrics were last asked for
         self._facts: dict[str, Any] = {}
         self._flush_after_ns = 0
@@ -90,7 +91,9 @@ class WatchSession:
             log.clocks.follow_torch()
             log.before_backward = lambda: self._record_if_wanted(is_torch=True)
             hooks = ActivityHooks(log)
-            self._optimizers = hooks.optimizers
+            self._optimizers, self._worker_starts = hooks.optimizers, hooks.workers.describe
+            if self._samples:
+                hooks.on_workers = self._samples.follow
             self._detach.append(hooks.detach)
 
     def attach_jax(self) -> None:
@@ -169,13 +172,16 @@ class WatchSession:
     def _put_text(self) -> None:
         if self._file and self._log:
             places = list(self._log.places.values())
-            self._file.put_text({**self._facts, "on_device": works_on_device(), "places": places})
+            about = {"on_device": works_on_device(), "worker_starts": self._worker_starts() or {}}
+            self._file.put_text({**self._facts, **about, "places": places})
 
     def _put_samples(self, *, is_end: bool = False) -> None:
         if self._samples and self._file and self._log and self._log.steps:
             with self._log.excluding():
                 if samples := self._samples.read_if_due(is_end=is_end):
                     self._file.put_samples(*samples)
+                if row := self._log.device.read_if_due():
+                    self._file.add_device(row)
 
     def finish(self, ending: Ending) -> None:
         """Write the end of the file; a forked child leaves it alone."""

@@ -23,6 +23,7 @@ from prometheus_client import generate_latest
 from stepscope.base.watch_format import TIMES
 from stepscope.faces.terminal.commands import stepscope
 from stepscope.faces.terminal.export import meter_provider
+from stepscope.read.watched_run import WatchedRun, read_watched_run
 from stepscope.record.watch.requests import Requests
 from stepscope.record.watch.watch_file import WatchFile
 
@@ -45,10 +46,17 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     file.close()
 
 
-def test_prometheus_gets_the_steps_and_their_parts() -> None:
-    provider = meter_provider([PrometheusMetricReader()])
+def test_prometheus_gets_the_steps_and_their_parts_by_one_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    provider, readings = meter_provider([PrometheusMetricReader()]), []
+
+    def read(path: Path) -> WatchedRun:
+        readings.append(path)
+        return read_watched_run(path)
+
+    monkeypatch.setattr("stepscope.read.watched_run.read_watched_run", read)
     lines = [line for line in generate_latest().decode().splitlines() if line.startswith("stepscope_")]
     provider.shutdown()
+    assert len(readings) == 1
     assert any(line.startswith("stepscope_steps_total") and line.endswith(" 10.0") for line in lines)
     times = {
         line.split('stepscope_part="')[1].split('"')[0]: float(line.split()[-1])

@@ -60,6 +60,7 @@ def drawn_run(
         ("collective", "waiting in collectives"),
         ("cpu", "more work of the training thread"),
         ("backward", "longer backward passes"),
+        ("optimizer", "longer optimizer steps"),
         ("sleep", "the training thread waited, for what is not known"),
     ],
 )
@@ -70,6 +71,20 @@ def test_slow_steps_have_their_cause(tmp_path: Path, part: str, cause: str) -> N
     assert slow.ratio == pytest.approx(2, rel=0.05)
     assert slow.lost_s == pytest.approx(0.6, rel=0.05)
     assert slow.cause_ms == pytest.approx(0 if part == "sleep" else 20, abs=1)
+
+
+def test_others_who_have_the_core_hide_no_slow_steps(tmp_path: Path) -> None:
+    """They have it for 10 to 40 ms of steps 300 to 499, in which steps 400 to 429 collect garbage."""
+    queued = np.random.default_rng(1).uniform(10, 40, STEPS)
+    more = {number: {"queued": float(queued[number])} for number in range(300, 500)}
+    for number in range(400, 430):
+        more[number]["gc"] = 20.0
+    slow = bill_of(drawn_run(tmp_path / "run.watch", more)).slow
+    assert sorted((steps.first, steps.last, steps.cause) for steps in slow) == [
+        (300, 399, "others had the core of the training thread"),
+        (400, 429, "garbage collection"),
+        (430, 499, "others had the core of the training thread"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -92,6 +107,68 @@ def test_the_line_that_explains_half_of_slow_steps_is_named(
     (slow,) = bill_of(run).slow
     assert (slow.where, slow.where_ms) == (expected[0], pytest.approx(expected[1], abs=1))
     assert slow.cause.endswith("waited" if expected[0] else "not known")
+
+
+def test_a_line_of_workers_is_named_where_steps_wait_for_data(tmp_path: Path) -> None:
+    """Two workers read for 9 ms and decode for 1 ms; in slow steps, decoding takes 60 ms."""
+    run = drawn_run(tmp_path / "run.watch", {number: {"input": 25.0} for number in range(400, 430)})
+    begins, walls = run.steps["begin_ns"], run.steps["wall_ns"]
+    samples = []
+    for number in range(STEPS):
+        decoding = 60 / 69 if 400 <= number < 430 else 0.1  # of the time in which workers work
+        for share in (np.arange(20) + 0.5) / 20:
+            ns = int(begins[number] + share * walls[number])
+            samples += [(ns, 2), (ns, 1 if share < decoding else 0)]
+    lines = [SampledLine("read", "/run/data.py", 3, True), SampledLine("decode", "/run/data.py", 5, True)]
+    lines += [SampledLine("main", "/run/train.py", 9)]
+    run = replace(run, lines=lines, samples=np.array(samples, run.samples.dtype))
+    (slow,) = bill_of(run).slow
+    assert (slow.cause, slow.where) == ("waiting for data", "decode at data.py:5 (worker)")
+    assert slow.where_ms == pytest.approx(25, abs=3)
+    (other,) = bill_of(replace(run, steps=with_cause(run.steps, "input", "gc"))).slow
+    assert (other.cause, other.where) == ("garbage collection", "main at train.py:9")
+
+
+def test_workers_in_phase_make_a_stretch_in_which_one_of_two_steps_waits(tmp_path: Path) -> None:
+    more = {number: {"input": 60.0} for number in range(400, 460, 2)}
+    (slow,) = bill_of(drawn_run(tmp_path / "run.watch", more, worker_starts={"workers": 2})).slow
+    assert (slow.first, slow.last, slow.cause) == (400, 459, "waiting for data")
+    assert slow.cause_ms == pytest.approx(30, abs=1)
+
+
+def test_what_the_device_reports_of_slow_steps_only(tmp_path: Path) -> None:
+    run = drawn_run(tmp_path / "run.watch", {number: {"sleep": 20.0} for number in range(400, 600)})
+    begins = run.steps["begin_ns"] + 1
+
+    def said(clock: float, reasons: int, retries: int, usual_reasons: int = 0) -> str:
+        device = np.zeros(STEPS, [(name, "<f8") for name in layout.DEVICE])
+        device["ns"], device["clock"], device["reasons"] = begins, 1980, usual_reasons
+        device["clock"][400:600], device["reasons"][400:600] = clock, reasons
+        device["retries"][500:] = retries
+        (slow,) = bill_of(replace(run, device=device)).slow
+        return slow.device
+
+    assert said(1400, 0x40, 0) == "the clock fell from 1.98 to 1.40 GHz: thermal throttling"
+    assert said(1400, 0x04, 0) == "the clock fell from 1.98 to 1.40 GHz: its power limit"
+    assert said(1400, 0x01, 0) == ""  # it was idle
+    assert said(1400, 0x40, 0, usual_reasons=0x40) == ""
+    assert said(1980, 0x00, 2) == "the allocator gave memory back 2 times to get some"
+
+
+def with_cause(steps: Any, part: str, cause: str) -> Any:
+    """The same steps, with the times of one part as those of another."""
+    steps = steps.copy()
+    steps[cause], steps[part] = steps[part], 0
+    return steps
+
+
+def test_the_starts_of_workers_are_a_loss(tmp_path: Path) -> None:
+    starts = {"starts": 3, "starting_ns": S, "first_ns": S // 2}
+    losses = {
+        loss.cause: loss for loss in bill_of(drawn_run(tmp_path / "r.watch", worker_starts=starts)).losses
+    }
+    starting = losses["data loaders starting their workers"]
+    assert (starting.lost_s, starting.where) == (1.5, "3 times")
 
 
 def test_single_slow_steps_are_summed_by_cause(tmp_path: Path) -> None:

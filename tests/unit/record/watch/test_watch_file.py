@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tracemalloc
 from pathlib import Path
@@ -49,7 +50,9 @@ def test_the_size_is_constant_and_the_newest_steps_are_kept(
     monkeypatch.setattr(layout, "KEPT_STEPS", 8)
     samples_at = layout.STEPS_AT + 8 * layout.ROW_BYTES
     monkeypatch.setattr(layout, "SAMPLES_AT", (samples_at, samples_at + layout.SAMPLES_BYTES))
-    monkeypatch.setattr(layout, "FILE_BYTES", samples_at + 2 * layout.SAMPLES_BYTES)
+    monkeypatch.setattr(layout, "DEVICE_AT", samples_at + 2 * layout.SAMPLES_BYTES)
+    device_bytes = 8 * len(layout.DEVICE) * layout.MOST_DEVICE_ROWS
+    monkeypatch.setattr(layout, "FILE_BYTES", layout.DEVICE_AT + device_bytes)
     file = WatchFile(tmp_path / "long.watch")
     file.put_text(FACTS)
     for number in range(20):
@@ -74,6 +77,7 @@ def test_memory_is_constant_over_100_000_steps_and_the_file_keeps_its_size(file:
         log.end_jax_step()
         if number % 20_000 == 10_000:
             log.count_noted()
+            gc.collect()  # also of what Python keeps to use again: more, the more steps were counted at once
             held.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
     log.count_noted()
@@ -138,7 +142,7 @@ def test_facts_that_are_too_long_lose_places(file: WatchFile) -> None:
     assert 1 < len(read_watched_run(file.path).facts.places) < 100
 
 
-LINES = [("decode", "data.py", 5), ("log", "train.py", 9)]
+LINES = [("decode", "data.py", 5, True), ("log", "train.py", 9, False)]
 
 
 def test_samples_replace_those_before(file: WatchFile) -> None:
@@ -153,6 +157,14 @@ def test_samples_replace_those_before(file: WatchFile) -> None:
         damaged.seek(layout.SAMPLES_AT[0] + 20)
         damaged.write(b"\0\0\0\0")
     assert read_watched_run(file.path).samples.tolist() == [(7, 1)]
+
+
+def test_samples_without_room_are_thinned_out_everywhere(file: WatchFile) -> None:
+    file.put_samples(LINES, [(number, number % 3 % 2) for number in range(3 * layout.MOST_SAMPLES // 2)])
+    file.flush()
+    samples = read_watched_run(file.path).samples
+    assert len(samples) == 3 * layout.MOST_SAMPLES // 4
+    assert samples["ns"][-1] == 3 * layout.MOST_SAMPLES // 2 - 2
 
 
 def test_lines_without_room_lose_their_samples(file: WatchFile) -> None:

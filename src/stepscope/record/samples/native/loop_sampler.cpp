@@ -2,13 +2,18 @@
 //
 // It sends no signals, stops no threads and takes no lock of Python's: stacks are copies that may
 // fail (stack_reader.h). Next to each sample is the time; equal stacks are kept once.
+//
+// Processes that the thread has forked, such as workers of data loaders, are sampled in turns, one of
+// them with each sample of the thread: what was its state is that of their only thread.
 #include <pthread.h>
 #include <time.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <list>
 #include <map>
 #include <mutex>
 #include <string>
@@ -37,7 +42,7 @@ uint64_t nanoseconds_of(clockid_t clock) {
 class LoopSampler {
  public:
   LoopSampler(const PythonMemory& python, const void* state, int64_t interval_ns)
-      : reader_(python), state_(state), sampled_(pthread_self()), interval_ns_(interval_ns) {
+      : python_(python), reader_(python), state_(state), sampled_(pthread_self()), interval_ns_(interval_ns) {
     has_clock_ = !pthread_getcpuclockid(sampled_, &clock_);
   }
 
@@ -63,11 +68,17 @@ class LoopSampler {
   bool take() {
     uint64_t now = nanoseconds_of(CLOCK_REALTIME), cpu = nanoseconds_of(clock_);
     if (cpu != seen_cpu_ || seen_ == kNoId) {  // else the thread has not run since
-      if ((seen_ = read()) == kNoId) return false;
+      if ((seen_ = read(reader_)) == kNoId) return false;
       seen_cpu_ = cpu;
     }
     samples_.push_back({now, seen_});
     return true;
+  }
+
+  // Sample a process, too, which the thread has forked.
+  void follow(int process) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    new_.push_back({process, StackReader(python_)});
   }
 
   // Fields that end with a zero byte: the number of places, function, file and line of each; the
@@ -96,6 +107,10 @@ class LoopSampler {
     uint64_t time_ns;
     uint32_t stack;
   };
+  struct Forked {
+    int process;
+    StackReader reader;
+  };
 
   void run() {
     using Clock = std::chrono::steady_clock;
@@ -107,8 +122,10 @@ class LoopSampler {
         wakeup_.wait_until(lock, next);
         continue;
       }
+      forked_.splice(forked_.begin(), new_);
       lock.unlock();
       bool is_taken = take();
+      if (is_taken) take_of_forked();
       thin_out();
       lock.lock();
       // Code that calls and returns fast is torn more often: it is tried again soon.
@@ -116,37 +133,56 @@ class LoopSampler {
     }
   }
 
+  void take_of_forked() {
+    if (forked_.empty()) return;
+    forked_.splice(forked_.end(), forked_, forked_.begin());
+    uint64_t now = nanoseconds_of(CLOCK_REALTIME);
+    errno = 0;
+    copy_from_process(forked_.back().process);
+    uint32_t stack = read(forked_.back().reader);
+    copy_from_process(0);
+    if (stack != kNoId)
+      samples_.push_back({now, stack});
+    else if (errno == ESRCH || errno == EPERM)  // it has ended, or the system refuses
+      forked_.pop_back();
+  }
+
   // Randomized around the interval, so that samples do not synchronize with the program.
   std::chrono::nanoseconds pause() {
-    random_ ^= random_ << 13, random_ ^= random_ >> 7, random_ ^= random_ << 17;
-    double share = 0.5 + double(random_ >> 11) / double(1ull << 53);
+    double share = 0.5 + double(next_random() >> 11) / double(1ull << 53);
     return std::chrono::nanoseconds(int64_t(double(interval_ns_) * share));
+  }
+
+  uint64_t next_random() {
+    random_ ^= random_ << 13, random_ ^= random_ >> 7, random_ ^= random_ << 17;
+    return random_;
   }
 
   void thin_out() {
     if (samples_.size() < kMostSamples) return;
-    for (size_t i = 0; 2 * i < samples_.size(); i++) samples_[i] = samples_[2 * i];
-    samples_.resize((samples_.size() + 1) / 2);
+    // One of each pair at random: they may be of the thread and of a forked process in turns.
+    for (size_t i = 0; 2 * i + 1 < samples_.size(); i++) samples_[i] = samples_[2 * i + (next_random() >> 63)];
+    samples_.resize(samples_.size() / 2);
     interval_ns_ *= 2;
   }
 
-  uint32_t read() {
+  uint32_t read(StackReader& reader) {
     constexpr int kTries = 4;
     for (int i = 0; i < kTries; i++)
-      if (reader_.read(state_, (unsigned long)sampled_, nullptr) != StackResult::torn) return stack_id();
+      if (reader.read(state_, (unsigned long)sampled_, nullptr) != StackResult::torn) return stack_id(reader);
     return kNoId;
   }
 
-  uint32_t stack_id() {
+  uint32_t stack_id(const StackReader& reader) {
     std::string stack;
-    for (const SampledFrame& frame : reader_.frames())
-      stack.append(std::to_string(place_id(frame))).push_back(' ');
+    for (const SampledFrame& frame : reader.frames())
+      stack.append(std::to_string(place_id(frame, reader))).push_back(' ');
     return stacks_.try_emplace(stack, uint32_t(stacks_.size())).first->second;
   }
 
-  uint32_t place_id(const SampledFrame& frame) {
+  uint32_t place_id(const SampledFrame& frame, const StackReader& reader) {
     auto found = frame.description->keys.try_emplace(frame.offset, uint32_t(places_.size()));
-    if (found.second) places_.push_back({frame.description, reader_.line_of(frame)});
+    if (found.second) places_.push_back({frame.description, reader.line_of(frame)});
     return found.first->second;
   }
 
@@ -156,6 +192,7 @@ class LoopSampler {
     return stacks;
   }
 
+  const PythonMemory python_;
   StackReader reader_;
   const void* const state_;
   const pthread_t sampled_;
@@ -166,6 +203,7 @@ class LoopSampler {
   uint32_t seen_ = kNoId;
   std::vector<Place> places_;
   std::map<std::string, uint32_t> stacks_;
+  std::list<Forked> forked_, new_;
   std::vector<Sample> samples_;
   uint64_t random_ = 88172645463325252u;
   std::mutex mutex_;
@@ -197,6 +235,8 @@ EXPORTED int stepscope_sample_once(LoopSampler* sampler) { return sampler->take(
 // Whether a thread samples now.
 EXPORTED int stepscope_start_sampler(LoopSampler* sampler) { return sampler->start(); }
 EXPORTED void stepscope_stop_sampler(LoopSampler* sampler) { sampler->stop(); }
+// Sample a process that the thread has forked, too.
+EXPORTED void stepscope_follow_forked(LoopSampler* sampler, int process) { sampler->follow(process); }
 
 // The size of what was found, which is copied if it fits.
 EXPORTED int64_t stepscope_samples(const LoopSampler* sampler, char* to, int64_t room) {
