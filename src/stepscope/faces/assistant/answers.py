@@ -11,6 +11,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from itertools import islice
 from pathlib import Path
 from threading import RLock
@@ -70,8 +71,17 @@ class Recordings:
     def __init__(self, folders: Sequence[Path], cache: bool = True) -> None:
         self.folders = [folder.resolve() for folder in folders]
         self.cache = cache
-        self._open: OrderedDict[tuple[Path, int], TraceView] = OrderedDict()
+        self.range_name = ""
+        self.graph_capture: Path | None = None
+        self._open: OrderedDict[tuple[object, ...], TraceView] = OrderedDict()
         self._lock = RLock()
+
+    def looking_at(self, range_name: str, graph_capture: str) -> "Recordings":
+        """The same, opened at the ranges of a name, and with the capture of their CUDA graphs."""
+        chosen = copy(self)
+        chosen.range_name = range_name
+        chosen.graph_capture = self.path(graph_capture) if graph_capture else None
+        return chosen
 
     def path(self, file: str) -> Path:
         """The path of a file or folder within the folders, links resolved.
@@ -100,10 +110,14 @@ class Recordings:
         path = self.path(file)
         if many := files_of_many(path):
             raise ServeError(f"{file} holds {len(many)} ranks; compare them with ranks, or name one's file")
-        key = (path, path.stat().st_mtime_ns)
+        read = [each for each in (path, self.graph_capture) if each]
+        key = (self.range_name, *((each, each.stat().st_mtime_ns) for each in read))
         with self._lock:  # one at a time: each needs the memory of a whole trace
             if key not in self._open:
-                self._open[key] = TraceView(open_trace(path, cache=self.cache))
+                trace = open_trace(
+                    path, range_name=self.range_name, graph_capture=self.graph_capture, cache=self.cache
+                )
+                self._open[key] = TraceView(trace)
             self._open.move_to_end(key)
             while len(self._open) > _MOST_OPEN:
                 self._open.popitem(last=False)
@@ -123,10 +137,10 @@ class Answers:
 
     Args:
         recordings: that may be opened.
-        document: the document of `stepscope explain` about a path, within a number of tokens.
+        document: the document of `stepscope explain` about one of them, within a number of tokens.
     """
 
-    def __init__(self, recordings: Recordings, document: Callable[[Path, int], str]) -> None:
+    def __init__(self, recordings: Recordings, document: Callable[[Recordings, str, int], str]) -> None:
         self._recordings, self._document = recordings, document
 
     def open(self, file: str = "") -> Any:
@@ -145,7 +159,7 @@ class Answers:
 
     def overview(self, file: str, limit_tokens: int = 1300) -> str:
         """Everything important in one Markdown document: verdict, stages, findings, what-ifs, kernels."""
-        return self._document(self._recordings.path(file), max(500, min(limit_tokens, 20_000)))
+        return self._document(self._recordings, file, max(500, min(limit_tokens, 20_000)))
 
     def findings(self, file: str, rank: int | None = None) -> Any:
         """What slows the step, the worst first: what to do, gain_ms with range_ms, places as evidence.
@@ -268,6 +282,11 @@ class Answers:
 
     def _trace(self, file: str) -> Trace:
         return self._recordings.view(file).trace
+
+
+def looking_at(answers: Answers, range_name: str, graph_capture: str) -> Answers:
+    """The same answers about the ranges of a name, and with the capture of the CUDA graphs."""
+    return Answers(answers._recordings.looking_at(range_name, graph_capture), answers._document)
 
 
 def _gain(gain: Any) -> dict[str, Any]:

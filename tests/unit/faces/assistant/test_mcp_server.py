@@ -23,7 +23,7 @@ from stepscope.faces.assistant.answers import Answers, Programs, Recordings
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.routes import answer
 from stepscope.faces.terminal.commands import stepscope
-from stepscope.faces.terminal.mcp import TOKEN, _document
+from stepscope.faces.terminal.mcp import TOKEN, document_of
 
 pytest.importorskip("mcp.server.mcpserver", reason="the extra mcp is not installed")
 
@@ -61,8 +61,7 @@ def folder(tmp_path: Path) -> Path:
 
 def server_for(folder: Path, run: bool = False) -> Any:
     recordings = Recordings([folder])
-    answers = Answers(recordings, lambda path, tokens: _document(path, tokens, True))
-    return make_server(answers, Programs(recordings) if run else None)
+    return make_server(Answers(recordings, document_of), Programs(recordings) if run else None)
 
 
 def with_client(target: Any, work: Callable[[Client], Coroutine[Any, Any, Any]]) -> Any:
@@ -105,7 +104,7 @@ def test_the_reference_names_every_tool_with_its_arguments(folder: Path) -> None
     rows = {
         row[1]: re.findall(r"`(\w+)`", row[2]) for row in re.finditer(r"^\| `(\w+)` \| (`.*?) \|", page, re.M)
     }
-    limits = {"part", "first", "limit_bytes"}
+    limits = {"part", "first", "limit_bytes", "range_name", "graph_capture"}
     assert {
         tool.name: [name for name in tool.input_schema["properties"] if name not in limits] for tool in tools
     } == rows
@@ -130,6 +129,19 @@ def test_findings_what_ifs_and_sql(folder: Path) -> None:
     assert rows == [[6]]
     steps = data(server, "level", file="other.json")["operations"]
     assert [step["cpu_ns"] for step in steps] == [1_000_000, 1_000_000]
+
+
+def test_a_range_is_looked_at_alone(folder: Path) -> None:
+    server = server_for(folder)
+    asked = {"file": "other.json", "range_name": "ProfilerStep#1"}
+    assert len(data(server, "level", **asked)["operations"]) == 1
+    assert "1 step" in call(server, "overview", **asked)[1]
+    failed, text = call(server, "findings", **asked | {"range_name": "decode"})
+    assert (failed, "no range is called 'decode'; the longest ranges of the file" in text) == (True, True)
+    failed, text = call(server, "kernels", file="other.json", graph_capture="waits.json")
+    assert (failed, "shows no capture of a CUDA graph" in text) == (True, True)
+    failed, text = call(server, "kernels", file="other.json", graph_capture="../outside.json")
+    assert (failed, "within the folders of this server" in text) == (True, True)
 
 
 def test_more_of_an_answer(folder: Path) -> None:
