@@ -67,7 +67,9 @@ def hang_of(dumps: Sequence[RankDump]) -> HangReport:
     waits = {rank: job.key(row) for rank, row in job.first_pending.items()}
     if all(0 <= node.waited_s < _IN_FLIGHT_S and not node.is_timed_out for node in nodes.values()):
         words = "All recorded calls have finished" if not nodes else "No call had waited long"
-        return HangReport(False, f"{words}: the dumps show no hang.", len(dumps), (), job.stands())
+        words = words if job.last else "No call is recorded"
+        gloo = "; gloo does not record its sends" if any(dump.is_of_gloo for dump in dumps) else ""
+        return HangReport(False, f"{words}: the dumps show no hang{gloo}.", len(dumps), (), job.stands())
     cause, sentence = _cause(nodes, waits)
     others = [node for key, node in nodes.items() if key != cause]
     blocked = tuple(node.shown() for node in [nodes[cause], *sorted(others, key=lambda one: one.created_ns)])
@@ -132,6 +134,7 @@ class _Node:
     odd: tuple[int, ...] = ()
     odd_row: int = -1
     how: str = ""
+    unstarted: tuple[int, ...] = ()  # whose devices have not begun it, where others have
     waited_s: float = -1.0
     is_timed_out: bool = False
     created_ns: int = 0
@@ -163,10 +166,16 @@ class _Node:
         elif self.missing:
             text = self._lacking()
         elif self.without_dump:
-            text = f"all ranks with a dump have called {call}, and {in_runs(self.without_dump)} left no dump"
+            text = f"all ranks with a dump have called {call}"
+            if job.value("peer", self.row) >= 0:
+                text = self.waits
+            text += f", and {in_runs(self.without_dump)} left no dump"
         else:
-            text = f"{_does(job.callers(self.row), 'calls', 'call')} {call} alike, and it does not finish: "
-            text += "its transfer stalls on the network or a device"
+            why = "its transfer stalls on the network or a device"
+            if self.unstarted:
+                why = f"it waits for earlier work on the device of {in_runs(self.unstarted)}"
+            calls = _does(job.callers(self.row), "calls", "call")
+            text = f"{calls} {call} alike, and it does not finish: {why}"
             if job.groups[job.value("group", self.row)].is_assumed:
                 text += ", or a rank is missing that the dumps do not list"
         timeout = f" It timed out after {job.value('timeout_ms', self.row) / 1e3:,.0f} s."
@@ -267,12 +276,14 @@ def _node(job: _Job, rows: Rows, missing: Iterable[int], without_dump: Iterable[
     columns = {name: column[rows] for name, column in job.columns.items()}
     waits = columns["is_done"] == 0
     waited_ns = (columns["written_ns"] - columns["created_ns"])[waits]
+    is_begun = columns["is_started"][waits] != 0
     return _Node(
         job,
         int(rows[np.flatnonzero(waits)[0]]) if waits.any() else int(rows[0]),
         _ranks(job, rows[waits]),
         tuple(sorted(missing)),
         tuple(sorted(without_dump)),
+        unstarted=_ranks(job, rows[waits][~is_begun]) if is_begun.any() else (),
         waited_s=float(waited_ns.max(initial=-1)) / 1e9,
         is_timed_out=bool(columns["is_timed_out"].any()),
         created_ns=int(columns["created_ns"].min()),
@@ -312,8 +323,20 @@ class _Job:
         self.groups = [self._group(code, group) for group, code in groups.items()]
         self.pending = np.flatnonzero(self.columns["is_done"] == 0)
         ranks = self.columns["rank"]
+        for group in {groups[dump.groups[row]] for dump in dumps for row in dump.drifting}:
+            self._align(group)
         self.last = {rank: row for row, rank in enumerate(ranks.tolist())}
         self.first_pending: dict[int, int] = {int(ranks[row]): row for row in self.pending[::-1].tolist()}
+
+    def _align(self, group: int) -> None:
+        """Number a group's calls so that all ranks have the same number for the last that is done."""
+        sequence, done = self.columns["sequence"], self.columns["is_done"] != 0
+        of_group = (self.columns["group"] == group) & (self.columns["peer"] < 0)
+        parts = [of_group & (self.columns["rank"] == rank) for rank in self.dumps]
+        parts = [part for part in parts if part.any()]
+        last = [int(sequence[part & done].max(initial=sequence[part].min() - 1)) for part in parts]
+        for part, number in zip(parts, last, strict=True):
+            sequence[part] += max(last) - number
 
     def _group(self, code: int, group: Group) -> _Group:
         """A group; where the dumps do not list its members, all ranks, or those that have called it."""
