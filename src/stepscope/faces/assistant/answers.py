@@ -29,6 +29,8 @@ from stepscope.facts.load import open as open_trace
 from stepscope.facts.summary.facts import ModuleNode
 from stepscope.models.memory import memory_facts
 from stepscope.models.memory.memory_findings import find_problems
+from stepscope.models.ranks.files import paths_at
+from stepscope.models.ranks.hangs import dumps_among, hang_in
 from stepscope.models.ranks.job import files_of_many, sketched
 from stepscope.models.whatif.whatif_pane import Pane
 from stepscope.read import is_trace
@@ -158,13 +160,18 @@ class Answers:
         return about | {key: getattr(overview, key) for key in keys}
 
     def overview(self, file: str, limit_tokens: int = 1300) -> str:
-        """Everything important in one Markdown document: verdict, stages, findings, what-ifs, kernels."""
+        """Everything important in one Markdown document: verdict, stages, findings, what-ifs, kernels.
+
+        Of the commands under "Left out", `stepscope analyze` is the tool findings, and `report`
+        kernels and modules.
+        """
         return self._document(self._recordings, file, max(500, min(limit_tokens, 20_000)))
 
     def findings(self, file: str, rank: int | None = None) -> Any:
         """What slows the step, the worst first: what to do, gain_ms with range_ms, places as evidence.
 
-        A finding is refuted where its change, run by `whatif`, gains nothing beyond its range.
+        A finding is refuted where its change, run by `whatif`, gains nothing beyond its range. There
+        is none where no rule found 1 % of the step to gain.
         """
         return self._page(file, "findings", rank=rank)
 
@@ -207,12 +214,18 @@ class Answers:
         return {"explanation": explain(compared), **compared.to_json()}
 
     def ranks(self, folder: str) -> Any:
-        """Compare the ranks of a folder with one file per rank: which is slow, where, why, at what cost."""
+        """Compare the ranks of a folder with one file per rank: which is slow, where, why, at what cost.
+
+        Of dumps that PyTorch's flight recorder wrote: where the job hangs, and who is missing.
+        """
         path = self._recordings.path(folder)
         if not path.is_dir():
             raise ServeError(f"{folder} is a file; ranks needs a folder with one file per rank")
+        if dumps := dumps_among(paths_at(str(path))):
+            return hang_in(dumps)[0]
         files, _ = trace_files(path)
-        return sketched(files, lambda file: None, self._recordings.cache).report.to_json()
+        many = sketched(files, lambda file: None, self._recordings.cache)
+        return {"findings": many.findings.sentences, **many.report.to_json()}
 
     def memory(self, file: str) -> Any:
         """What fills each device's memory at the peak, by kind, module and line, and what to do."""

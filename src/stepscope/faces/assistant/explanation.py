@@ -86,9 +86,11 @@ def _sections(knowledge: Knowledge, report: ReportText | None) -> Iterator[Secti
         yield Section("what-ifs", rows, "stepscope whatif FILE --all", total)
     if report:
         yield from _work(report.main)
+    alike: dict[tuple[str, ...], list[str]] = {}
     for facts in knowledge.memory:
-        device = facts.device_name or f"device {facts.device}"
-        yield Section(f"memory of {device}", list(_memory(facts)), "stepscope memory FILE")
+        alike.setdefault(tuple(_memory(facts)), []).append(facts.device_name or f"device {facts.device}")
+    for rows, devices in alike.items():
+        yield Section(f"memory of {', '.join(devices)}", rows, "stepscope memory FILE")
 
 
 def _lines(text: str) -> list[str]:

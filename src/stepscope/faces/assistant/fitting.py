@@ -76,6 +76,7 @@ def _cut(value: Any, part: str, rows: int, first: int = 0) -> Any:
     if isinstance(value, list):
         return _cut_list(value, part, max(rows, _SHORT if _is_short(value) else 0), first)
     if isinstance(value, dict):
+        value = {key: inner for key, inner in value.items() if inner not in ("", None)}
         shown = {key: _cut(value[key], _inside(part, key), rows) for key in [*value][: max(rows, _KEYS)]}
         rest = len(value) - len(shown)
         return {**shown, _MORE: f"{rest} more of {len(value)} keys"} if rest else shown

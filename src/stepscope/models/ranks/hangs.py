@@ -11,13 +11,16 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Integers, Rows
-from stepscope.read.flight_recorder import Group, LoggedOperation, RankDump
+from stepscope.base.parallel import on_each
+from stepscope.errors import IngestError
+from stepscope.read.flight_recorder import Group, LoggedOperation, RankDump, is_dump, read_dump
 
 _IN_FLIGHT_S = 5.0  # chosen: a call that waits less when the dump is written is no hang
 _DEFAULT = "default_pg"  # PyTorch's description of the group of all ranks
@@ -58,6 +61,36 @@ class HangReport(msgspec.Struct, frozen=True):
     ranks: int  # that have a dump
     blocked: tuple[Blocked, ...]
     stands: tuple[Stand, ...]
+
+
+def dumps_among(files: Iterable[Path]) -> list[Path]:
+    """The flight recorder's dumps of a job; none if most of its files are traces."""
+    from stepscope.read import is_trace
+
+    dumps, others = [], 0
+    for path in files:
+        if is_dump(path):
+            dumps.append(path)
+        else:
+            others += is_trace(path)
+    return dumps if len(dumps) >= others else []
+
+
+def hang_in(files: Sequence[Path]) -> tuple[HangReport, list[str]]:
+    """What dumps say about a hang, and why some of them could not be read.
+
+    Raises:
+        IngestError: if none can be read.
+    """
+    results = on_each({path: path.stat().st_size for path in files}, read_dump, None, lambda *_: None)
+    errors = [result for result in results.values() if isinstance(result, IngestError)]
+    dumps = [result for result in results.values() if not isinstance(result, IngestError)]
+    if not dumps:
+        raise errors[0]
+    # Of several dumps of a rank one with stacks, the one written last.
+    dumps.sort(key=lambda dump: (len(dump.places) > 1, dump.written_ns))
+    latest = {dump.rank: dump for dump in dumps}
+    return hang_of([latest[rank] for rank in sorted(latest)]), [str(error) for error in errors]
 
 
 def hang_of(dumps: Sequence[RankDump]) -> HangReport:

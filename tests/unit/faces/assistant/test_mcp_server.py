@@ -172,11 +172,24 @@ def test_a_folder_with_a_link_that_leads_out_is_refused(folder: Path) -> None:
     assert (failed, "within the folders of this server" in text) == (True, True)
 
 
+def test_dumps_of_a_job_that_hangs_are_explained(tmp_path: Path) -> None:
+    call_of_rank_0 = {"profiling_name": "nccl:all_reduce", "process_group": ["0", "default_pg"]}
+    for rank, entries in ((0, [{**call_of_rank_0, "collective_seq_id": 1}]), (1, [])):
+        dump = {"version": "2.10", "pg_config": {"0": {"ranks": "[0, 1]"}}, "entries": entries}
+        (tmp_path / f"nccl_trace_rank_{rank}").write_text(json.dumps(dump))
+    found = data(server_for(tmp_path), "ranks", folder=".")
+    assert (found["is_hang"], found["sentence"][:46]) == (
+        True,
+        "Rank 1 has not called all_reduce #1 of 0 (rank",
+    )
+
+
 def test_many_ranks_are_compared_and_not_joined(tmp_path: Path) -> None:
     for rank in range(20):
         waiting_steps(tmp_path, name=f"rank{rank}")
     server = server_for(tmp_path)
-    assert data(server, "ranks", folder=".")["ranks"] == 20
+    compared = data(server, "ranks", folder=".")
+    assert (compared["ranks"], len(compared["findings"])) == (20, 1)
     failed, text = call(server, "findings", file=".")
     assert (failed, "holds 20 ranks; compare them with ranks" in text) == (True, True)
     failed, text = call(server, "overview", file=".")
