@@ -143,12 +143,12 @@ class Answers:
     """
 
     def __init__(self, recordings: Recordings, document: Callable[[Recordings, str, int], str]) -> None:
-        self._recordings, self._document = recordings, document
+        self.recordings, self.document = recordings, document
 
     def open(self, file: str = "") -> Any:
         """List the recordings; of one, say what it holds: ranks, steps, devices, doubts. Start here."""
         if not file:
-            return {"recordings": [*islice(self._recordings.names(), _MOST_LISTED)]}
+            return {"recordings": [*islice(self.recordings.names(), _MOST_LISTED)]}
         overview: Any = self._page(file, "overview")
         keys = ("start", "rank", "ranks", "has", "why", "warnings", "steps")
         facts = overview.facts
@@ -165,7 +165,7 @@ class Answers:
         Of the commands under "Left out", `stepscope analyze` is the tool findings, and `report`
         kernels and modules.
         """
-        return self._document(self._recordings, file, max(500, min(limit_tokens, 20_000)))
+        return self.document(self.recordings, file, max(500, min(limit_tokens, 20_000)))
 
     def findings(self, file: str, rank: int | None = None) -> Any:
         """What slows the step, the worst first: what to do, gain_ms with range_ms, places as evidence.
@@ -188,7 +188,7 @@ class Answers:
 
         pane = self._pane(file, rank, step)
         if not changes:
-            view = self._recordings.view(file)
+            view = self.recordings.view(file)
             ranking = view.cached(("ranking", rank, step), lambda: rank_changes(pane.graph))
             gains = [_gain(gain) for gain in ranking.gains]
             return {"gains": gains, "not_applicable": ranking.reasons}
@@ -218,13 +218,13 @@ class Answers:
 
         Of dumps that PyTorch's flight recorder wrote: where the job hangs, and who is missing.
         """
-        path = self._recordings.path(folder)
+        path = self.recordings.path(folder)
         if not path.is_dir():
             raise ServeError(f"{folder} is a file; ranks needs a folder with one file per rank")
         if dumps := dumps_among(paths_at(str(path))):
             return hang_in(dumps)[0]
         files, _ = trace_files(path)
-        many = sketched(files, lambda file: None, self._recordings.cache)
+        many = sketched(files, lambda file: None, self.recordings.cache)
         return {"findings": many.findings.sentences, **many.report.to_json()}
 
     def memory(self, file: str) -> Any:
@@ -234,7 +234,7 @@ class Answers:
 
     def contexts(self, file: str, by: str = "", rank: int | None = None, step: int | None = None) -> Any:
         """The hottest call paths: Python line, module, operator, kernel; totals over all recorded steps."""
-        view = self._recordings.view(file)
+        view = self.recordings.view(file)
         tree = view.cached(("tree", rank, step), lambda: build_contexts(view.trace, step=step, rank=rank))
         chosen = measure(tree, by or default_measure(tree))
         unit, own, inclusive = chosen.unit or "count", chosen.own, chosen.inclusive
@@ -267,7 +267,7 @@ class Answers:
         Args:
             path: of an operation, as this tool lists it.
         """
-        level = self._recordings.view(file).timeline.level(path)
+        level = self.recordings.view(file).timeline.level(path)
         costs = level.costs
         times = ("start_ns", "cpu_ns", "self_ns", "device_ns", "events")
         columns = {key: getattr(costs, key).tolist() for key in times}
@@ -287,19 +287,14 @@ class Answers:
 
     def _page(self, file: str, name: str, **asked: str | int | None) -> Any:
         values = {key: str(value) for key, value in asked.items() if value is not None}
-        return answer(self._recordings.view(file), name, Query(values))
+        return answer(self.recordings.view(file), name, Query(values))
 
     def _pane(self, file: str, rank: int | None, step: int | None) -> Pane:
-        view = self._recordings.view(file)
+        view = self.recordings.view(file)
         return view.cached(("what-ifs", rank, step), lambda: Pane(view.trace, rank, step))
 
     def _trace(self, file: str) -> Trace:
-        return self._recordings.view(file).trace
-
-
-def looking_at(answers: Answers, range_name: str, graph_capture: str) -> Answers:
-    """The same answers about the ranges of a name, and with the capture of the CUDA graphs."""
-    return Answers(answers._recordings.looking_at(range_name, graph_capture), answers._document)
+        return self.recordings.view(file).trace
 
 
 def _gain(gain: Any) -> dict[str, Any]:

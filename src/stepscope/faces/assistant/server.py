@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stepscope.base.json_text import json_bytes
 from stepscope.errors import StepscopeError
-from stepscope.faces.assistant.answers import TABLES, Answers, Programs, looking_at
+from stepscope.faces.assistant.answers import TABLES, Answers, Programs
 from stepscope.faces.assistant.fitting import LIMIT_BYTES, fitted_json
 from stepscope.faces.page.query_answers import trace_tables
 from stepscope.faces.page.server import HOST, listen
@@ -92,8 +92,10 @@ def _answering(tool: Callable[..., Any]) -> Callable[..., str]:
 
     def answering(part: str = "", first: int = 0, limit_bytes: int = LIMIT_BYTES, **asked: Any) -> str:
         try:
-            where = [asked.pop(key, "") for key, *_ in _LOOKING]
-            data = getattr(looking_at(answers, *where), name)(**asked) if any(where) else tool(**asked)
+            ask, where = tool, [asked.pop(key, "") for key, *_ in _LOOKING]
+            if any(where):
+                ask = getattr(Answers(answers.recordings.looking_at(*where), answers.document), name)
+            data = ask(**asked)
             if isinstance(data, str):
                 return data
             head = {"tool": name, "units": _UNITS, "table": TABLES.get(name, "")}
@@ -114,24 +116,21 @@ def _optional(parameters: Sequence[tuple[str, type, Any]]) -> list[inspect.Param
     ]
 
 
-class TokenGuard:
-    """Passes on requests that carry the token as `Authorization: Bearer`, and refuses all others."""
+def guarded(app: ASGIApp, token: str) -> ASGIApp:
+    """An app that gets the requests with the token as `Authorization: Bearer`; all others are refused."""
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app, self._token = app, token
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or (scope["type"] == "http" and self._admits(scope)):
-            await self._app(scope, receive, send)
-        elif scope["type"] == "http":
+    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
+        is_http = scope["type"] == "http"
+        given = dict(scope["headers"]).get(b"authorization", b"") if is_http else b""
+        if scope["type"] == "lifespan" or compare_digest(given, b"Bearer " + token.encode()):
+            await app(scope, receive, send)
+        elif is_http:
             refusal = PlainTextResponse("the token of this server is missing or wrong\n", 401)
             await refusal(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1008})
 
-    def _admits(self, scope: Scope) -> bool:
-        given = dict(scope["headers"]).get(b"authorization", b"")
-        return compare_digest(given, b"Bearer " + self._token.encode())
+    return guard
 
 
 def http_app(server: MCPServer[Any], token: str) -> ASGIApp:
@@ -142,7 +141,7 @@ def http_app(server: MCPServer[Any], token: str) -> ASGIApp:
         allowed_hosts=[text for name in local for text in (name, f"{name}:*")],
         allowed_origins=[f"http://{name}:*" for name in local],
     )
-    return TokenGuard(server.streamable_http_app(transport_security=security), token)
+    return guarded(server.streamable_http_app(transport_security=security), token)
 
 
 def serve_http(server: MCPServer[Any], token: str, port: int, say: Callable[[str], object]) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -19,18 +17,6 @@ if TYPE_CHECKING:
 
 LEAST_TOKENS = 500  # fewer have no room for what was left out
 Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True)
-class _ReadOnce(InputFile):
-    """A file that several answers are of, read once."""
-
-    def open(self, *, memory: bool = False) -> Trace:
-        return self._trace
-
-    @cached_property
-    def _trace(self) -> Trace:
-        return super().open()
 
 
 @click.command()
@@ -69,8 +55,7 @@ def _knowledge(file: InputFile, rank: int | None) -> Knowledge:
     from stepscope.faces.terminal.report import report_of_file
     from stepscope.faces.terminal.whatif import ranking_of_file
 
-    focused, many = file.focused()
-    once = _ReadOnce(**vars(file) | {"path": focused.path, "rank": focused.rank})
+    once, many = file.focused()
     try:
         summaries, job = report_of_file(once, rank, None)
     except OnlyMemory as only:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,7 @@ class InputFile:
     graph_capture: str | None = None  # a trace of the capture of the CUDA graphs that it replays
 
     def open(self, *, memory: bool = False) -> Trace:
-        """The annotated trace, with a progress bar while it is read.
+        """The annotated trace, read once, with a progress bar meanwhile.
 
         Of a folder of many ranks it is one alone, as stderr says.
 
@@ -57,10 +57,13 @@ class InputFile:
             OnlyMemory: if it holds nothing that the command could use.
             StepscopeError: if it cannot be read.
         """
-        trace = self._open_folder() if Path(self.path).is_dir() else self._read()
-        if trace.metadata.format in MEMORY_FORMATS and not memory:
-            raise OnlyMemory(trace)
-        return trace
+        if self._trace.metadata.format in MEMORY_FORMATS and not memory:
+            raise OnlyMemory(self._trace)
+        return self._trace
+
+    @cached_property
+    def _trace(self) -> Trace:
+        return self._open_folder() if Path(self.path).is_dir() else self._read()
 
     def load(self, *, memory: bool = False) -> Trace:
         """The same, and the ranks without steps on stderr."""

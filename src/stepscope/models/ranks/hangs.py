@@ -67,13 +67,9 @@ def dumps_among(files: Iterable[Path]) -> list[Path]:
     """The flight recorder's dumps of a job; none if most of its files are traces."""
     from stepscope.read import is_trace
 
-    dumps, others = [], 0
-    for path in files:
-        if is_dump(path):
-            dumps.append(path)
-        else:
-            others += is_trace(path)
-    return dumps if len(dumps) >= others else []
+    every = set(files)
+    dumps = set(filter(is_dump, every))
+    return sorted(dumps) if len(dumps) >= sum(map(is_trace, every - dumps)) else []
 
 
 def hang_in(files: Sequence[Path]) -> tuple[HangReport, list[str]]:
