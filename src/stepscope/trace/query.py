@@ -53,29 +53,21 @@ _READING = ("SELECT", "EXPLAIN", "MULTI")  # DuckDB splits PIVOT into MULTI
 
 def run_query(trace: Trace, sql: str) -> pa.Table:
     """Run one reading statement over the trace's tables; see `Trace.query` and `answer_of`."""
+    tables = tables_for(trace, sql)
 
     def register(connection: Any) -> None:
-        for name, table in tables_for(trace, connection, sql).items():
+        for name, table in tables.items():
             connection.register(name, table)
 
     return answer_of(sql, register)
 
 
-def checked_tables(trace: Trace, sql: str) -> dict[str, pa.Table]:
-    """The tables that one reading statement may read; QueryError if it is none."""
+def tables_for(trace: Trace, sql: str) -> dict[str, pa.Table]:
+    """The tables that a query may read: those that it names, and only the columns of the others."""
     import duckdb
 
-    with duckdb.connect(":memory:", config={**NO_FILES}) as connection:
-        try:
-            _reading(connection.extract_statements(sql))
-        except duckdb.Error as error:
-            raise QueryError(f"{error}\n{_HELP}") from error
-        return tables_for(trace, connection, sql)
-
-
-def tables_for(trace: Trace, connection: Any, sql: str) -> dict[str, pa.Table]:
-    """The tables that a query may read: those that it names, and only the columns of the others."""
-    names = {name.lower() for name in named_tables(connection, sql)}
+    with duckdb.connect(":memory:", config=NO_FILES) as connection:
+        names = {name.lower() for name in named_tables(connection, sql)}
     full = with_derived_tables(trace, names)
     is_unclear = names and not names & set(full.tables)  # as where a name is put together
     tables = {

@@ -55,7 +55,7 @@ def test_a_product_has_its_operations(trace: Trace) -> None:
     ],
 )
 def test_only_the_tables_that_a_query_names_have_rows(trace: Trace, sql: str, with_rows: set[str]) -> None:
-    tables = derived_tables.checked_tables(trace, sql)
+    tables = derived_tables.tables_for(trace, sql)
     assert {name for name in ("events", "steps", "launches") if len(tables[name])} == with_rows
     assert set(tables) >= set(trace.tables)
     assert trace.query(sql).num_rows > 0
