@@ -66,7 +66,7 @@ def tables_for(trace: Trace, sql: str) -> dict[str, pa.Table]:
     """The tables that a query may read: those that it names, and only the columns of the others."""
     import duckdb
 
-    with duckdb.connect(":memory:", config=NO_FILES) as connection:
+    with duckdb.connect(":memory:", config={**NO_FILES}) as connection:
         names = {name.lower() for name in named_tables(connection, sql)}
     full = with_derived_tables(trace, names)
     is_unclear = names and not names & set(full.tables)  # as where a name is put together

@@ -8,10 +8,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from threading import RLock
@@ -75,8 +75,7 @@ class Recordings:
         self.cache = cache
         self.range_name = ""
         self.graph_capture: Path | None = None
-        self._open: OrderedDict[tuple[object, ...], TraceView] = OrderedDict()
-        self._lock = RLock()
+        self._opened, self._lock = lru_cache(_MOST_OPEN)(self._read), RLock()
 
     def looking_at(self, range_name: str, graph_capture: str) -> "Recordings":
         """The same, opened at the ranges of a name, and with the capture of their CUDA graphs."""
@@ -112,18 +111,13 @@ class Recordings:
         path = self.path(file)
         if many := files_of_many(path):
             raise ServeError(f"{file} holds {len(many)} ranks; compare them with ranks, or name one's file")
-        read = [each for each in (path, self.graph_capture) if each]
-        key = (self.range_name, *((each, each.stat().st_mtime_ns) for each in read))
+        capture = self.graph_capture
+        states = (path.stat().st_mtime_ns, capture.stat().st_mtime_ns if capture else 0)
         with self._lock:  # one at a time: each needs the memory of a whole trace
-            if key not in self._open:
-                trace = open_trace(
-                    path, range_name=self.range_name, graph_capture=self.graph_capture, cache=self.cache
-                )
-                self._open[key] = TraceView(trace)
-            self._open.move_to_end(key)
-            while len(self._open) > _MOST_OPEN:
-                self._open.popitem(last=False)
-            return self._open[key]
+            return self._opened(path, self.range_name, capture, states)
+
+    def _read(self, path: Path, range_name: str, capture: Path | None, states: object) -> TraceView:
+        return TraceView(open_trace(path, range_name=range_name, graph_capture=capture, cache=self.cache))
 
     def names(self) -> Iterator[str]:
         """The recordings, as `path` takes them."""

@@ -89,8 +89,8 @@ def _sections(knowledge: Knowledge, report: ReportText | None) -> Iterator[Secti
     alike: dict[tuple[str, ...], list[str]] = {}
     for facts in knowledge.memory:
         alike.setdefault(tuple(_memory(facts)), []).append(facts.device_name or f"device {facts.device}")
-    for rows, devices in alike.items():
-        yield Section(f"memory of {', '.join(devices)}", rows, "stepscope memory FILE")
+    for lines, devices in alike.items():
+        yield Section(f"memory of {', '.join(devices)}", lines, "stepscope memory FILE")
 
 
 def _lines(text: str) -> list[str]:
