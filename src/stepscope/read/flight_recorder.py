@@ -44,7 +44,6 @@ COLUMNS = (
     "peer",  # the other rank of a send or recv, -1 for collectives
     "is_send",
     "is_done",
-    "is_started",  # on the device, where PyTorch records it
     "is_timed_out",
     "created_ns",  # since 1970
     "timeout_ms",
@@ -115,10 +114,10 @@ class _Entry(msgspec.Struct):
         return self.profiling_name.endswith(":coalesced")
 
     @property
-    def state_codes(self) -> tuple[int, int, int]:
-        """Done, started, timed out. Gloo's entries stay `scheduled`, and retire when they are done."""
+    def state_codes(self) -> tuple[int, int]:
+        """Done, timed out. Gloo's entries stay `scheduled`, and retire when they are done."""
         is_done = self.state == "completed" or (self.retired and self.profiling_name.startswith("gloo:"))
-        return int(is_done), int(self.state == "started"), int(self.retired and not is_done)
+        return int(is_done), int(self.retired and not is_done)
 
 
 _Call = tuple[_Entry, LoggedOperation, int]  # and the other rank of a send or recv, else -1

@@ -163,7 +163,6 @@ class _Node:
     odd: tuple[int, ...] = ()
     odd_row: int = -1
     how: str = ""
-    unstarted: tuple[int, ...] = ()  # whose devices have not begun it, where others have
     waited_s: float = -1.0
     is_timed_out: bool = False
     created_ns: int = 0
@@ -200,11 +199,8 @@ class _Node:
                 text = self.waits
             text += f", and {in_runs(self.without_dump)} left no dump"
         else:
-            why = "its transfer stalls on the network or a device"
-            if self.unstarted:
-                why = f"it waits for earlier work on the device of {in_runs(self.unstarted)}"
-            calls = _does(job.callers(self.row), "calls", "call")
-            text = f"{calls} {call} alike, and it does not finish: {why}"
+            text = f"{_does(job.callers(self.row), 'calls', 'call')} {call} alike, and it does not finish: "
+            text += "its transfer stalls on the network or a device"
             if job.groups[job.value("group", self.row)].is_assumed:
                 text += ", or a rank is missing that the dumps do not list"
         timeout = f" It timed out after {job.value('timeout_ms', self.row) / 1e3:,.0f} s."
@@ -305,14 +301,12 @@ def _node(job: _Job, rows: Rows, missing: Iterable[int], without_dump: Iterable[
     columns = {name: column[rows] for name, column in job.columns.items()}
     waits = columns["is_done"] == 0
     waited_ns = (columns["written_ns"] - columns["created_ns"])[waits]
-    is_begun = columns["is_started"][waits] != 0
     return _Node(
         job,
         int(rows[np.flatnonzero(waits)[0]]) if waits.any() else int(rows[0]),
         _ranks(job, rows[waits]),
         tuple(sorted(missing)),
         tuple(sorted(without_dump)),
-        unstarted=_ranks(job, rows[waits][~is_begun]) if is_begun.any() else (),
         waited_s=float(waited_ns.max(initial=-1)) / 1e9,
         is_timed_out=bool(columns["is_timed_out"].any()),
         created_ns=int(columns["created_ns"].min()),

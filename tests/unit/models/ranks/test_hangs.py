@@ -374,16 +374,6 @@ def test_calls_in_flight_are_no_hang(tmp_path: Path) -> None:
     assert (found.is_hang, found.sentence) == (False, "No call had waited long: the dumps show no hang.")
 
 
-def test_a_device_that_has_not_begun_a_call_is_named(tmp_path: Path) -> None:
-    planted = job(4, Call("all_reduce", 31, "a"), groups={"a": range(4)}, stalled=["a"])
-    files = planted.write(tmp_path)
-    dump = planted.dump(2)
-    dump["entries"][-1]["state"] = "scheduled"
-    files[2].write_bytes(pickle.dumps(dump))
-    sentence = hang_of([read_dump(path) for path in files]).sentence
-    assert sentence.endswith("it does not finish: it waits for earlier work on the device of rank 2.")
-
-
 def test_messages_of_gloo_are_not_recorded(tmp_path: Path) -> None:
     files = job(2, Call("all_reduce", 31)).write(tmp_path)
     dump = pickle.loads(files[0].read_bytes())
