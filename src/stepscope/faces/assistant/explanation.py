@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil
 
 from stepscope.analyze.analysis import Analysis, FindingGroup, group_findings
 from stepscope.analyze.finding import Place
@@ -256,23 +255,13 @@ class Section:
         return "\n".join([f"\n## {self.title.capitalize()}", *self.rows[:rows]]) if rows else ""
 
 
-def tokens(text: str) -> int:
-    """An upper estimate of the tokens of a text: one for each 3 bytes of UTF-8.
-
-    Example:
-        >>> tokens("aten::mm")
-        3
-    """
-    return ceil(len(text.encode("utf-8", "replace")) / BYTES_PER_TOKEN)
-
-
 def fitted(head: str, sections: Sequence[Section], most_tokens: int) -> str:
     """The head and as many rows of the sections as a budget has room for.
 
     Args:
         head: the first lines, which are always there.
         sections: the most valuable first; each gets its first rows before any gets more.
-        most_tokens: as `tokens` counts them.
+        most_tokens: each of 3 bytes of UTF-8.
     """
     sections = [section for section in sections if section.rows]
     shown = [0] * len(sections)

@@ -59,13 +59,12 @@ class _Server(MCPServer[Any]):  # type: ignore[misc]
 def make_server(answers: Answers, programs: Programs | None = None) -> MCPServer[Any]:
     """The server with a tool for each answer, and those that run code if there are `programs`."""
     server = _Server("stepscope", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
-    for tool in _tools(answers):
-        hints = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-        server.add_tool(_answering(tool), annotations=hints, structured_output=False)
-    for tool in _tools(programs) if programs else ():
-        hints = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
-        server.add_tool(_answering(tool), annotations=hints, structured_output=False)
-
+    reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    runs = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
+    for owner, hints in ((answers, reads), (programs, runs)):
+        for name in vars(type(owner)) if owner else ():
+            if not name.startswith("_"):
+                server.add_tool(_answering(getattr(owner, name)), annotations=hints, structured_output=False)
     server.resource(SCHEMA_URI, mime_type="application/json")(schema)
     return server
 
@@ -73,11 +72,6 @@ def make_server(answers: Answers, programs: Programs | None = None) -> MCPServer
 def schema() -> str:
     """The tables that query reads, their columns with units, and example queries."""
     return json_bytes(trace_tables()).decode()
-
-
-def _tools(answers: Answers | Programs) -> Sequence[Callable[..., Any]]:
-    names = (name for name in vars(type(answers)) if not name.startswith("_"))
-    return [getattr(answers, name) for name in names]
 
 
 def _answering(tool: Callable[..., Any]) -> Callable[..., str]:

@@ -84,7 +84,8 @@ def meter_provider(readers: Sequence[MetricReader]) -> MeterProvider:
 
     provider = MeterProvider(readers)
     meter = provider.get_meter("stepscope", __version__)
-    meter.create_observable_counter("stepscope.steps", [observed(_steps)], "{step}", "Steps that have ended.")
+    steps = observed(lambda run: {"": int(run.totals["count"])})
+    meter.create_observable_counter("stepscope.steps", [steps], "{step}", "Steps that have ended.")
     about = "Time of steps, and of their parts, which may overlap."
     meter.create_observable_counter("stepscope.step.time", [observed(_seconds)], "s", about)
     return provider
@@ -96,10 +97,6 @@ def _runs() -> Iterator[tuple[int, WatchedRun]]:
     for pid, file in watched_runs().items():
         with suppress(IngestError):  # it was removed meanwhile
             yield pid, read_watched_run(file)
-
-
-def _steps(run: WatchedRun) -> dict[str, float]:
-    return {"": int(run.totals["count"])}
 
 
 def _seconds(run: WatchedRun) -> dict[str, float]:

@@ -73,7 +73,11 @@ def ranks(
         raise click.UsageError(f"{'--port' if port else '--no-browser'} needs --view")
     if tables and dataset is None:
         raise click.UsageError("--tables needs -o FOLDER, where it keeps them")
-    if dumps := _dump_files(sources):
+    from stepscope.models.ranks.files import is_url, paths_at
+    from stepscope.models.ranks.hangs import dumps_among
+
+    here = (path for source in sources if not is_url(source) for path in paths_at(source))
+    if dumps := dumps_among(here):
         if view or page or dataset:
             raise click.UsageError("dumps of the flight recorder have no page and no sketches; use --json")
         _show_hang(dumps, as_json)
@@ -170,13 +174,6 @@ def name_of(sources: Sequence[str | Path]) -> str:
 
 
 # -- dumps of a job that hangs
-
-
-def _dump_files(sources: Sequence[str]) -> list[Path]:
-    from stepscope.models.ranks.files import is_url, paths_at
-    from stepscope.models.ranks.hangs import dumps_among
-
-    return dumps_among(path for source in sources if not is_url(source) for path in paths_at(source))
 
 
 def _show_hang(files: Sequence[Path], as_json: bool) -> None:
