@@ -162,8 +162,8 @@ def json_text(facts: Any, indent: int) -> str:
     """Facts as JSON that every reader takes: ASCII, and a number that is not finite is null.
 
     Example:
-        >>> json_text({"speedup": float("inf"), "of": "µs"}, 0)
-        '{"speedup": null, "of": "\\u00b5s"}'
+        >>> json_text({"speedup": float("inf"), "steps": [1, 2]}, 0)
+        '{"speedup": null, "steps": [1, 2]}'
     """
     from stepscope.base.json_text import json_bytes
 
