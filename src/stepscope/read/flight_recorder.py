@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -37,7 +38,7 @@ _UNEVEN = re.compile(r"all_?to_?all|_v(_|$)|barrier|split|window|coalesced$")
 _ALIKE_OUTPUT = re.compile(r"all_?gather|broadcast|^scatter")  # of all others the input is alike
 COLUMNS = (
     "group",  # row of `groups`
-    "sequence",  # of the group's collectives, from 1
+    "sequence",  # of the group's collectives, from 1 unless the group is in `drifting`
     "operation",  # row of `operations`
     "place",  # row of `places`
     "peer",  # the other rank of a send or recv, -1 for collectives
@@ -73,6 +74,10 @@ class RankDump:
     groups: tuple[Group, ...]
     operations: tuple[LoggedOperation, ...]
     places: tuple[str, ...]  # `file:line (function)` in the user's code; the first is empty
+    # Rows of groups whose numbers are those of this rank alone, since batches of messages that the
+    # buffer has lost took some.
+    drifting: tuple[int, ...]
+    is_of_gloo: bool  # which records collectives alone
     calls: dict[str, Integers]  # the columns that `COLUMNS` explains
 
 
@@ -99,9 +104,14 @@ class _Entry(msgspec.Struct):
     frames: list[_Frame] = []
 
     @property
-    def key(self) -> tuple[str, bool, int]:
-        """Its group, and its number there: the parts of a coalesced call share them."""
-        return self.process_group[0], self.is_p2p, self.p2p_seq_id if self.is_p2p else self.collective_seq_id
+    def key(self) -> tuple[bool, int]:
+        """Its number in its group: the parts of a coalesced call share it."""
+        return self.is_p2p, self.p2p_seq_id if self.is_p2p else self.collective_seq_id
+
+    @property
+    def ends_parts(self) -> bool:
+        """Whether it ends a coalesced call."""
+        return self.profiling_name.endswith(":coalesced")
 
     @property
     def state_codes(self) -> tuple[int, int]:
@@ -162,10 +172,13 @@ def _rank_dump(dump: _Dump, rank: int, written_ns: int) -> RankDump:
         groups.setdefault(entry.process_group[0], Group(*entry.process_group, ()))
     operations: dict[LoggedOperation, int] = {}
     places, codes = {"": 0}, {name: code for code, name in enumerate(groups)}
-    rows = []
+    rows, drifting = [], []
     for name, entries in of_group.items():
-        for (_, is_p2p, number), each in groupby(entries, lambda entry: entry.key):
-            parts = list(each)
+        taken, is_whole = _taken_by_messages(entries)
+        drifting += [codes[name]] if taken and not is_whole else []
+        for parts in _calls(entries):
+            is_p2p, number = parts[0].key
+            number -= bisect(taken, number)
             calls = _messages(parts, groups[name]) if is_p2p else _collective(parts)
             for entry, operation, peer in calls:
                 code = operations.setdefault(operation, len(operations))
@@ -175,11 +188,33 @@ def _rank_dump(dump: _Dump, rank: int, written_ns: int) -> RankDump:
                 rows.append((*row, *parts[-1].state_codes, entry.time_created_ns, entry.timeout_ms))
     rows.sort(key=lambda row: row[COLUMNS.index("created_ns")])
     columns = dict(zip(COLUMNS, np.array(rows, np.int64).reshape(-1, len(COLUMNS)).T, strict=True))
-    return RankDump(rank, written_ns, tuple(groups.values()), tuple(operations), tuple(places), columns)
+    texts = tuple(groups.values()), tuple(operations), tuple(places)
+    is_of_gloo = any(entry.profiling_name.startswith("gloo:") for entry in dump.entries)
+    return RankDump(rank, written_ns, *texts, tuple(drifting), is_of_gloo, columns)
+
+
+def _taken_by_messages(entries: list[_Entry]) -> tuple[list[int], bool]:
+    """Numbers of a group's collectives that batches of messages took, and whether these are all.
+
+    A batch takes one on its own ranks alone (`ProcessGroupNCCL::startCoalescing`), unlike a collective.
+    """
+    collectives = {entry.collective_seq_id for entry in entries if not entry.is_p2p}
+    numbers = {entry.collective_seq_id for entry in entries} - {0}
+    is_whole = min(numbers, default=1) == 1
+    first = 0 if is_whole else min(collectives, default=0)
+    return sorted(number for number in numbers - collectives if number > first), is_whole
+
+
+def _calls(entries: list[_Entry]) -> Iterator[list[_Entry]]:
+    """Each call with the parts of a coalesced one; batches one after the other may share a number."""
+    for _, same in groupby(entries, lambda entry: entry.key):
+        parts = list(same)
+        ends = [at + 1 for at, part in enumerate(parts[:-1]) if part.ends_parts]
+        yield from (parts[first:end] for first, end in pairwise([0, *ends, len(parts)]))
 
 
 def _collective(parts: list[_Entry]) -> Iterator[_Call]:
-    calls = [part for part in parts if not part.profiling_name.endswith(":coalesced")] or parts
+    calls = [part for part in parts if not part.ends_parts] or parts
     operations = [_operation(call) for call in calls]
     names = " + ".join(dict.fromkeys(operation.name for operation in operations))
     sizes = " + ".join(operation.sizes for operation in operations if operation.sizes)

@@ -15,7 +15,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from functools import lru_cache
-from io import BytesIO
+from operator import itemgetter
+from tempfile import TemporaryFile
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
@@ -48,6 +49,7 @@ _ABOUT_THE_TRACE = {33, 36, 35, 45, 76, 89}  # configuration, synchronization, s
 _CATEGORIES, _NAMES, _ARGUMENT_NAMES, _TEXTS = 1, 2, 3, 29  # of interned data
 _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4  # types of events
 _BOOT, _FIRST_CUSTOM = 6, 64  # clocks
+_AT_ONCE = 1 << 16  # events that are decoded at a time; some 100 MB of Python's objects
 _HEAD_PACKETS = 4  # of a file's first bytes, by which it is known
 _FLOWS = ((47, FIXED64), (48, FIXED64), (36, VARINT), (42, VARINT))
 
@@ -67,9 +69,14 @@ def read_perfetto(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     with closing(chunks(file, gzipped, log, progress)) as pieces:
         data = b"".join(pieces)
     packets = _Packets(_unpacked(data, damage), damage, log)
-    text = b'{"traceEvents":[%b]}' % ",\n".join(packets.trace_events()).encode()
-    log("damaged_message", "a message is damaged or truncated; read up to the damage", damage.count)
-    parts = read_parts(BytesIO(text), False, lambda size: None)
+    with TemporaryFile() as text:  # takes more room than the trace
+        text.write(b'{"traceEvents":[')
+        for number, event in enumerate(packets.trace_events()):
+            text.write(f",\n{event}".encode() if number else event.encode())
+        text.write(b"]}")
+        text.seek(0)
+        log("damaged_message", "a message is damaged or truncated; read up to the damage", damage.count)
+        parts = read_parts(text, False, lambda size: None)
     parts.warnings = [*log.rows(), *parts.warnings]
     return build(parts)
 
@@ -225,34 +232,43 @@ class _Packets:
         return result
 
     def trace_events(self) -> Iterator[str]:
-        """Every event as JSON, after the names of processes and threads."""
-        holders = self.fields.of(_EVENT, BYTES)
-        events, states = self._scan(holders.value, holders.end), self.state[holders.owner]
-        count = len(states)
-        times = self._times()[holders.owner] if count else np.zeros(0, np.int64)
+        """Every event as JSON, some at a time, then the names of processes and threads."""
+        holders, flows = self.fields.of(_EVENT, BYTES), list[tuple[int, str, int]]()
+        times = self._times()[holders.owner] if len(holders.owner) else holders.owner
+        for first in range(0, len(times), _AT_ONCE):
+            rows = slice(first, first + _AT_ONCE)
+            events = self._scan(holders.value[rows], holders.end[rows])
+            states = self.state[holders.owner[rows]]
+            given = zip(events.last(11, len(states)).tolist(), states.tolist(), strict=True)
+            tracks = [track or self.default_track[state] for track, state in given]
+            places = [f'{self.tracks.place(track)},"ts":' for track in tracks]
+            ns = times[rows].tolist()
+            yield from self._slices(events, states, tracks, places, ns)
+            flows += self._flow_ends(events, places, ns)
+        yield from self.tracks.labels()
+        begun: set[int] = set()
+        for at, place, flow in sorted(flows, key=itemgetter(0)):
+            what = f'"ph":"{"t" if flow in begun else "s"}","cat":"flow","name":"flow","id":"{flow}"'
+            begun.add(flow)
+            yield f"{{{what},{place}{_us(at)}}}"
+
+    def _slices(
+        self, events: Fields, states: Integers, tracks: list[int], places: list[str], ns: list[int]
+    ) -> Iterator[str]:
         names = self._texts(events, states, 23, 10, _NAMES)
         categories = self._texts(events, states, 22, 3, _CATEGORIES)
-        given = zip(events.last(11, count).tolist(), states.tolist(), strict=True)
-        tracks = [track or self.default_track[state] for track, state in given]
-        arguments = self._arguments(events, states)
-        kinds, values = events.last(9, count), self._values(events)
-        places = [self.tracks.place(track) for track in tracks]
+        arguments, values = self._arguments(events, states), self._values(events)
+        kinds = events.last(9, len(states))
         unread = int(np.isin(kinds, [_BEGIN, _END, _INSTANT, _COUNTER], invert=True).sum())
         self.log("unread_event", "skipped track events of a type that is not read", unread)
-        yield from self.tracks.labels()
-        partner, ns = _partners(np.unique(tracks, return_inverse=True)[1], kinds, times), times.tolist()
-        for at, (kind, other) in enumerate(zip(kinds.tolist(), partner.tolist(), strict=True)):
-            where = f'{places[at]},"ts":{_us(ns[at])}'
-            what = f'"cat":{_quoted(categories.get(at, ""))},"name":{_quoted(names.get(at, ""))}'
-            if kind == _BEGIN and other >= 0:
-                found = {**arguments.get(at, {}), **arguments.get(other, {})}
-                yield f'{{"ph":"X",{what},{where},"dur":{_us(ns[other] - ns[at])}{_args(found)}}}'
-            elif kind in (_BEGIN, _INSTANT) or (kind == _END and other < 0):
+        for at, kind in enumerate(kinds.tolist()):
+            where = f"{places[at]}{_us(ns[at])}"
+            if kind in (_BEGIN, _END, _INSTANT):
+                what = f'"cat":{_quoted(categories.get(at, ""))},"name":{_quoted(names.get(at, ""))}'
                 yield f'{{"ph":"{"BEi"[kind - 1]}",{what},{where}{_args(arguments.get(at, {}))}}}'
             elif kind == _COUNTER:
                 name = _quoted(names.get(at) or self.tracks.names.get(tracks[at], ""))
                 yield f'{{"ph":"C","name":{name},{where}{_args({"value": values.get(at, 0)})}}}'
-        yield from self._flows(events, places, ns)
 
     def _texts(
         self, events: Fields, states: Integers, number: int, interned: int, kind: int
@@ -317,19 +333,13 @@ class _Packets:
                     values[owner] = entry if number == 11 else list(entry.values())
         return names, values
 
-    def _flows(self, events: Fields, places: list[str], ns: list[int]) -> Iterator[str]:
-        ends = []
+    def _flow_ends(self, events: Fields, places: list[str], ns: list[int]) -> Iterator[tuple[int, str, int]]:
+        """Time, place and number of each end of a flow."""
         for number, kind in _FLOWS:
             rows = events.of(number, kind)
             for owner, value in zip(rows.owner.tolist(), rows.value.tolist(), strict=True):
                 flow = value if kind == VARINT else int.from_bytes(self.data[value : value + 8], "little")
-                ends.append((ns[owner], owner, flow))
-        begun: set[int] = set()
-        for at, owner, flow in sorted(ends):
-            phase = "t" if flow in begun else "s"
-            begun.add(flow)
-            what = f'"ph":"{phase}","cat":"flow","name":"flow","id":"{flow}"'
-            yield f'{{{what},{places[owner]},"ts":{_us(at)}}}'
+                yield ns[owner], places[owner], flow
 
 
 class _Tracks:
@@ -378,24 +388,6 @@ class _Tracks:
         for track, place in self._places.items():
             if label := self.names.get(track):
                 yield f'{{"ph":"M","name":"thread_name",{place}{_args({"name": label})}}}'
-
-
-def _partners(track: Integers, kind: Integers, ns: Integers) -> Integers:
-    """For each begin or end the event at the other end of its slice, else -1: slices of a track nest."""
-    rows = np.flatnonzero((kind == _BEGIN) | (kind == _END))
-    rows = rows[np.lexsort((ns[rows], track[rows]))]
-    partner = np.full(len(kind), -1, np.int64)
-    step = np.where(kind[rows] == _BEGIN, 1, -1)
-    first = np.flatnonzero(np.diff(track[rows], prepend=-1))
-    level = np.cumsum(step)
-    level -= np.repeat((level - step)[first], np.diff(first, append=len(rows)))  # 0 before each track
-    within = np.where(step > 0, level, level + 1)
-    order = np.lexsort((within, track[rows]))
-    begin, end = order[:-1], order[1:]
-    pairs = (step[begin] > 0) & (step[end] < 0) & (within[begin] == within[end])
-    pairs &= track[rows][begin] == track[rows][end]
-    partner[rows[begin[pairs]]], partner[rows[end[pairs]]] = rows[end[pairs]], rows[begin[pairs]]
-    return partner
 
 
 @lru_cache(maxsize=1 << 16)

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from stepscope.errors import QueryError
 from stepscope.trace.arguments import arrow_bytes, arrow_numbers
+from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 ARGUMENTS = "arguments"
@@ -47,41 +48,31 @@ NO_FILES = {
     "enable_external_access": "false",
     "temp_directory": "",  # else DuckDB writes a folder .tmp where it runs out of memory
 }
-_FEW_ROWS = 1 << 14  # of a table that is given to a query though it may not need it
 _READING = ("SELECT", "EXPLAIN", "MULTI")  # DuckDB splits PIVOT into MULTI
 
 
 def run_query(trace: Trace, sql: str) -> pa.Table:
     """Run one reading statement over the trace's tables; see `Trace.query` and `answer_of`."""
+    tables = tables_for(trace, sql)
 
     def register(connection: Any) -> None:
-        for name, table in tables_for(trace, connection, sql).items():
+        for name, table in tables.items():
             connection.register(name, table)
 
     return answer_of(sql, register)
 
 
-def checked_tables(trace: Trace, sql: str) -> dict[str, pa.Table]:
-    """The tables that one reading statement may read; QueryError if it is none."""
+def tables_for(trace: Trace, sql: str) -> dict[str, pa.Table]:
+    """The tables that a query may read: those that it names, and only the columns of the others."""
     import duckdb
 
     with duckdb.connect(":memory:", config={**NO_FILES}) as connection:
-        try:
-            _reading(connection.extract_statements(sql))
-        except duckdb.Error as error:
-            raise QueryError(f"{error}\n{_HELP}") from error
-        return tables_for(trace, connection, sql)
-
-
-def tables_for(trace: Trace, connection: Any, sql: str) -> dict[str, pa.Table]:
-    """The tables that a query may read: a long one only where the query names it."""
-    names = {name.lower() for name in named_tables(connection, sql)}
+        names = {name.lower() for name in named_tables(connection, sql)}
     full = with_derived_tables(trace, names)
-    wanted = {name for name in full.tables if name in names} or set(full.tables)
+    is_unclear = names and not names & set(full.tables)  # as where a name is put together
     tables = {
-        name: table.to_arrow()
+        name: (table if name in names or is_unclear else Table(table.schema, {})).to_arrow()
         for name, table in full.tables.items()
-        if name in wanted or len(table) <= _FEW_ROWS
     }
     if ARGUMENTS in sql.lower():
         tables[ARGUMENTS] = _arguments(full)
@@ -151,8 +142,8 @@ def named_tables(connection: Any, sql: str) -> set[str]:
     try:
         names: set[str] = connection.get_table_names(sql)
     except duckdb.Error:
-        names = set()
-    return names or set(re.findall(r"\w+", sql))
+        return set(re.findall(r"\w+", sql))
+    return names
 
 
 def _answer(connection: Any, statement: Any, most_rows: int) -> pa.Table:

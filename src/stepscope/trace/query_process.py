@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from stepscope.errors import QueryError
-from stepscope.trace.query import NO_FILES, answer_of, checked_tables
+from stepscope.trace.query import NO_FILES, answer_of, tables_for
 from stepscope.trace.trace import Trace
 
 Check = Callable[[], None]
@@ -58,7 +58,7 @@ def run_query_within(trace: Trace, sql: str, limits: QueryLimits, wanted: Check 
     Args:
         wanted: called while the query runs; what it raises ends the query.
     """
-    return query_apart(sql, checked_tables(trace, sql), limits, wanted)
+    return query_apart(sql, tables_for(trace, sql), limits, wanted)
 
 
 def query_apart(

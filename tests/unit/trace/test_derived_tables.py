@@ -43,6 +43,24 @@ def test_a_product_has_its_operations(trace: Trace) -> None:
     assert trace.query("select distinct flops from operations")[0].to_pylist() == [2 * 64 * 32 * 16]
 
 
+@pytest.mark.parametrize(
+    ("sql", "with_rows"),
+    [
+        ("select 1", set()),
+        ("show tables", set()),
+        ("describe events", {"events"}),
+        ("select count(*) from Events join steps using (step)", {"events", "steps"}),
+        ("pivot events on category using count(*)", {"events"}),
+        ("from query_table('ev' || 'ents')", {"events", "steps", "launches"}),
+    ],
+)
+def test_only_the_tables_that_a_query_names_have_rows(trace: Trace, sql: str, with_rows: set[str]) -> None:
+    tables = derived_tables.tables_for(trace, sql)
+    assert {name for name in ("events", "steps", "launches") if len(tables[name])} == with_rows
+    assert set(tables) >= set(trace.tables)
+    assert trace.query(sql).num_rows > 0
+
+
 def test_other_queries_compute_nothing(trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str) -> None:
         raise AssertionError(name)

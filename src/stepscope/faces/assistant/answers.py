@@ -8,9 +8,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from threading import RLock
@@ -28,6 +29,8 @@ from stepscope.facts.load import open as open_trace
 from stepscope.facts.summary.facts import ModuleNode
 from stepscope.models.memory import memory_facts
 from stepscope.models.memory.memory_findings import find_problems
+from stepscope.models.ranks.files import paths_at
+from stepscope.models.ranks.hangs import dumps_among, hang_in
 from stepscope.models.ranks.job import files_of_many, sketched
 from stepscope.models.whatif.whatif_pane import Pane
 from stepscope.read import is_trace
@@ -70,8 +73,16 @@ class Recordings:
     def __init__(self, folders: Sequence[Path], cache: bool = True) -> None:
         self.folders = [folder.resolve() for folder in folders]
         self.cache = cache
-        self._open: OrderedDict[tuple[Path, int], TraceView] = OrderedDict()
-        self._lock = RLock()
+        self.range_name = ""
+        self.graph_capture: Path | None = None
+        self._opened, self._lock = lru_cache(_MOST_OPEN)(self._read), RLock()
+
+    def looking_at(self, range_name: str, graph_capture: str) -> "Recordings":
+        """The same, opened at the ranges of a name, and with the capture of their CUDA graphs."""
+        chosen = copy(self)
+        chosen.range_name = range_name
+        chosen.graph_capture = self.path(graph_capture) if graph_capture else None
+        return chosen
 
     def path(self, file: str) -> Path:
         """The path of a file or folder within the folders, links resolved.
@@ -100,14 +111,13 @@ class Recordings:
         path = self.path(file)
         if many := files_of_many(path):
             raise ServeError(f"{file} holds {len(many)} ranks; compare them with ranks, or name one's file")
-        key = (path, path.stat().st_mtime_ns)
+        capture = self.graph_capture
+        states = (path.stat().st_mtime_ns, capture.stat().st_mtime_ns if capture else 0)
         with self._lock:  # one at a time: each needs the memory of a whole trace
-            if key not in self._open:
-                self._open[key] = TraceView(open_trace(path, cache=self.cache))
-            self._open.move_to_end(key)
-            while len(self._open) > _MOST_OPEN:
-                self._open.popitem(last=False)
-            return self._open[key]
+            return self._opened(path, self.range_name, capture, states)
+
+    def _read(self, path: Path, range_name: str, capture: Path | None, states: object) -> TraceView:
+        return TraceView(open_trace(path, range_name=range_name, graph_capture=capture, cache=self.cache))
 
     def names(self) -> Iterator[str]:
         """The recordings, as `path` takes them."""
@@ -123,16 +133,16 @@ class Answers:
 
     Args:
         recordings: that may be opened.
-        document: the document of `stepscope explain` about a path, within a number of tokens.
+        document: the document of `stepscope explain` about one of them, within a number of tokens.
     """
 
-    def __init__(self, recordings: Recordings, document: Callable[[Path, int], str]) -> None:
-        self._recordings, self._document = recordings, document
+    def __init__(self, recordings: Recordings, document: Callable[[Recordings, str, int], str]) -> None:
+        self.recordings, self.document = recordings, document
 
     def open(self, file: str = "") -> Any:
         """List the recordings; of one, say what it holds: ranks, steps, devices, doubts. Start here."""
         if not file:
-            return {"recordings": [*islice(self._recordings.names(), _MOST_LISTED)]}
+            return {"recordings": [*islice(self.recordings.names(), _MOST_LISTED)]}
         overview: Any = self._page(file, "overview")
         keys = ("start", "rank", "ranks", "has", "why", "warnings", "steps")
         facts = overview.facts
@@ -144,13 +154,18 @@ class Answers:
         return about | {key: getattr(overview, key) for key in keys}
 
     def overview(self, file: str, limit_tokens: int = 1300) -> str:
-        """Everything important in one Markdown document: verdict, stages, findings, what-ifs, kernels."""
-        return self._document(self._recordings.path(file), max(500, min(limit_tokens, 20_000)))
+        """Everything important in one Markdown document: verdict, stages, findings, what-ifs, kernels.
+
+        Of the commands under "Left out", `stepscope analyze` is the tool findings, and `report`
+        kernels and modules.
+        """
+        return self.document(self.recordings, file, max(500, min(limit_tokens, 20_000)))
 
     def findings(self, file: str, rank: int | None = None) -> Any:
         """What slows the step, the worst first: what to do, gain_ms with range_ms, places as evidence.
 
-        A finding is refuted where its change, run by `whatif`, gains nothing beyond its range.
+        A finding is refuted where its change, run by `whatif`, gains nothing beyond its range. There
+        is none where no rule found 1 % of the step to gain.
         """
         return self._page(file, "findings", rank=rank)
 
@@ -167,7 +182,7 @@ class Answers:
 
         pane = self._pane(file, rank, step)
         if not changes:
-            view = self._recordings.view(file)
+            view = self.recordings.view(file)
             ranking = view.cached(("ranking", rank, step), lambda: rank_changes(pane.graph))
             gains = [_gain(gain) for gain in ranking.gains]
             return {"gains": gains, "not_applicable": ranking.reasons}
@@ -193,12 +208,18 @@ class Answers:
         return {"explanation": explain(compared), **compared.to_json()}
 
     def ranks(self, folder: str) -> Any:
-        """Compare the ranks of a folder with one file per rank: which is slow, where, why, at what cost."""
-        path = self._recordings.path(folder)
+        """Compare the ranks of a folder with one file per rank: which is slow, where, why, at what cost.
+
+        Of dumps that PyTorch's flight recorder wrote: where the job hangs, and who is missing.
+        """
+        path = self.recordings.path(folder)
         if not path.is_dir():
             raise ServeError(f"{folder} is a file; ranks needs a folder with one file per rank")
+        if dumps := dumps_among(paths_at(str(path))):
+            return hang_in(dumps)[0]
         files, _ = trace_files(path)
-        return sketched(files, lambda file: None, self._recordings.cache).report.to_json()
+        many = sketched(files, lambda file: None, self.recordings.cache)
+        return {"findings": many.findings.sentences, **many.report.to_json()}
 
     def memory(self, file: str) -> Any:
         """What fills each device's memory at the peak, by kind, module and line, and what to do."""
@@ -207,7 +228,7 @@ class Answers:
 
     def contexts(self, file: str, by: str = "", rank: int | None = None, step: int | None = None) -> Any:
         """The hottest call paths: Python line, module, operator, kernel; totals over all recorded steps."""
-        view = self._recordings.view(file)
+        view = self.recordings.view(file)
         tree = view.cached(("tree", rank, step), lambda: build_contexts(view.trace, step=step, rank=rank))
         chosen = measure(tree, by or default_measure(tree))
         unit, own, inclusive = chosen.unit or "count", chosen.own, chosen.inclusive
@@ -240,7 +261,7 @@ class Answers:
         Args:
             path: of an operation, as this tool lists it.
         """
-        level = self._recordings.view(file).timeline.level(path)
+        level = self.recordings.view(file).timeline.level(path)
         costs = level.costs
         times = ("start_ns", "cpu_ns", "self_ns", "device_ns", "events")
         columns = {key: getattr(costs, key).tolist() for key in times}
@@ -260,14 +281,14 @@ class Answers:
 
     def _page(self, file: str, name: str, **asked: str | int | None) -> Any:
         values = {key: str(value) for key, value in asked.items() if value is not None}
-        return answer(self._recordings.view(file), name, Query(values))
+        return answer(self.recordings.view(file), name, Query(values))
 
     def _pane(self, file: str, rank: int | None, step: int | None) -> Pane:
-        view = self._recordings.view(file)
+        view = self.recordings.view(file)
         return view.cached(("what-ifs", rank, step), lambda: Pane(view.trace, rank, step))
 
     def _trace(self, file: str) -> Trace:
-        return self._recordings.view(file).trace
+        return self.recordings.view(file).trace
 
 
 def _gain(gain: Any) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil
 
 from stepscope.analyze.analysis import Analysis, FindingGroup, group_findings
 from stepscope.analyze.finding import Place
@@ -87,9 +86,11 @@ def _sections(knowledge: Knowledge, report: ReportText | None) -> Iterator[Secti
         yield Section("what-ifs", rows, "stepscope whatif FILE --all", total)
     if report:
         yield from _work(report.main)
+    alike: dict[tuple[str, ...], list[str]] = {}
     for facts in knowledge.memory:
-        device = facts.device_name or f"device {facts.device}"
-        yield Section(f"memory of {device}", list(_memory(facts)), "stepscope memory FILE")
+        alike.setdefault(tuple(_memory(facts)), []).append(facts.device_name or f"device {facts.device}")
+    for lines, devices in alike.items():
+        yield Section(f"memory of {', '.join(devices)}", lines, "stepscope memory FILE")
 
 
 def _lines(text: str) -> list[str]:
@@ -256,23 +257,13 @@ class Section:
         return "\n".join([f"\n## {self.title.capitalize()}", *self.rows[:rows]]) if rows else ""
 
 
-def tokens(text: str) -> int:
-    """An upper estimate of the tokens of a text: one for each 3 bytes of UTF-8.
-
-    Example:
-        >>> tokens("aten::mm")
-        3
-    """
-    return ceil(len(text.encode("utf-8", "replace")) / BYTES_PER_TOKEN)
-
-
 def fitted(head: str, sections: Sequence[Section], most_tokens: int) -> str:
     """The head and as many rows of the sections as a budget has room for.
 
     Args:
         head: the first lines, which are always there.
         sections: the most valuable first; each gets its first rows before any gets more.
-        most_tokens: as `tokens` counts them.
+        most_tokens: each of 3 bytes of UTF-8.
     """
     sections = [section for section in sections if section.rows]
     shown = [0] * len(sections)

@@ -42,7 +42,8 @@ def fitted_json(head: dict[str, Any], data: Any, part: str, first: int, limit_by
         text = _written(head | {"data": _cut(value, part, rows, first)})
         if len(text.encode()) <= limit:
             return text
-    return _written(head | {"data": _outline(value, limit // 2)})
+    outline = f"too large for limit_bytes; parts: {_names(value)}"
+    return _written(head | {"data": {_MORE: outline[: limit // 2 // _LONGEST]}})
 
 
 def part_of(value: Any, part: str) -> Any:
@@ -76,6 +77,7 @@ def _cut(value: Any, part: str, rows: int, first: int = 0) -> Any:
     if isinstance(value, list):
         return _cut_list(value, part, max(rows, _SHORT if _is_short(value) else 0), first)
     if isinstance(value, dict):
+        value = {key: inner for key, inner in value.items() if inner not in ("", None)}
         shown = {key: _cut(value[key], _inside(part, key), rows) for key in [*value][: max(rows, _KEYS)]}
         rest = len(value) - len(shown)
         return {**shown, _MORE: f"{rest} more of {len(value)} keys"} if rest else shown
@@ -87,7 +89,8 @@ def _cut_list(values: list[Any], part: str, rows: int, first: int) -> list[Any]:
     shown = [_cut(inner, _inside(part, first + at), rows // _FEWER) for at, inner in enumerate(kept)]
     rest = len(values) - first - len(kept)
     if rest > 0:
-        shown.append(f"… {rest} more of {len(values)}: {_how(part, first + len(kept))}")
+        where = f"part={part}, " if part else ""
+        shown.append(f"… {rest} more of {len(values)}: {where}first={first + len(kept)}")
     return shown
 
 
@@ -100,19 +103,8 @@ def _inside(part: str, key: object) -> str:
     return f"{part}.{key}" if part else str(key)
 
 
-def _how(part: str, first: int) -> str:
-    """The arguments that show what is left out."""
-    return f"part={part}, first={first}" if part else f"first={first}"
-
-
 def _names(value: Any) -> str:
     """What parts a value has."""
     if isinstance(value, list):
         return f"rows 0 to {len(value) - 1}"
     return ", ".join(value) if isinstance(value, dict) else "none"
-
-
-def _outline(value: Any, limit: int) -> Any:
-    """What parts there are, where even a row of each does not fit."""
-    text = f"too large for limit_bytes; parts: {_names(value)}"
-    return {_MORE: text[: limit // _LONGEST]}

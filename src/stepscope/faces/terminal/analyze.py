@@ -68,13 +68,8 @@ def analysis_of_file(file: InputFile, rank: int | None, job: JobReport | None) -
     """The analysis by the built-in rules; of a file, or of a folder of few ranks, kept in the cache."""
     if job:
         return _analyzed(file, rank, (), None, job)
-    from msgspec.structs import replace
-
     from stepscope.analyze.analysis import Analysis
     from stepscope.faces.terminal.answers import AnswerKind, answer_of, calibrations
-
-    def at(analysis: Analysis, source: str) -> Analysis:
-        return replace(analysis, heading=replace(analysis.heading, source=source))
 
     def made(trace: Trace) -> Analysis:
         from stepscope.analyze import RULES, RuleContext
@@ -82,7 +77,7 @@ def analysis_of_file(file: InputFile, rank: int | None, job: JobReport | None) -
 
         return analysis_of(RuleContext(trace, rank), RULES)
 
-    kind = AnswerKind("analysis", Analysis, _PACKAGES, at)
+    kind = AnswerKind("analysis", Analysis, _PACKAGES)
     return answer_of(kind, file, (rank, calibrations()), made)
 
 

@@ -26,8 +26,6 @@ class AnswerKind(Generic[Answer]):
     name: str  # of the kind
     type: type[Answer]  # of the answer, which JSON can hold
     packages: tuple[str, ...]  # of the code that makes it, besides what opens the file
-    # The answer about the same content at another path, where it says the path.
-    named: Callable[[Answer, str], Answer] = lambda answer, source: answer
 
 
 class _Kept(msgspec.Struct, Generic[Answer], frozen=True):
@@ -47,9 +45,7 @@ def answer_of(
     """
     key = _key(kind, file, asked)
     kept = _fetch(kind, key) if key else None
-    if kept is not None:
-        kept = msgspec.structs.replace(kept, answer=kind.named(kept.answer, file.path))
-    else:
+    if kept is None:
         trace = file.open()
         kept = _Kept(make(trace), ranks_without_steps(trace))
         if key and key == _key(kind, file, asked):  # else the file changed while it was read
@@ -71,7 +67,7 @@ def _key(kind: AnswerKind[Answer], file: InputFile, asked: tuple[Any, ...]) -> K
     if not file.cache:
         return None
     capture = file.graph_capture and (file.graph_capture, Path(file.graph_capture).stat().st_mtime_ns)
-    what = (kind.name, file.range_name, capture, *asked)
+    what = (kind.name, file.path, file.range_name, capture, *asked)  # answers name the path
     return key_of_text(Path(file.path), file.model, file.as_recorded, what, kind.packages)
 
 

@@ -128,7 +128,8 @@ def batch(
     path = module_file(entry) if as_module else entry
     opened = open_entry(path, arguments, choice=choice, module=module)
     if find:
-        _print_sites(opened, as_json)
+        line = f"{opened.site.where}: {opened.site.kind} {opened.site.name} = {opened.batch}"
+        show_answer({"batch": opened.batch, "site": opened.site.to_json()}, [line], as_json)
         return
     opened = _with_scratch(opened, how["in_place"])
     result, predicted = _profiled(opened, how, elsewhere)
@@ -215,12 +216,6 @@ def _print_text(
     print_batch(Console(), result, at, fits)
     if devices:
         print_devices(Console(), devices)
-
-
-def _print_sites(opened: Any, as_json: bool) -> None:
-    site = opened.site
-    line = f"{site.where}: {site.kind} {site.name} = {opened.batch}"
-    show_answer({"batch": opened.batch, "site": site.to_json()}, [line], as_json)
 
 
 # -- fits

@@ -31,9 +31,12 @@ def cache(kinds: tuple[str, ...], clear: bool, as_json: bool) -> None:
 
 
 def _line(row: dict[str, Any]) -> str:
+    from stepscope.trace.cache import limit_bytes
+
     words = f"{row['entries']}{' deleted' * row['deleted']}, {row['bytes'] / 1e6:.1f} MB"
     where = row["folder"] or "off ($STEPSCOPE_CACHE)"
-    return f"{row['kind']:<14}{words}{_bound(row['kind'])}   {where}"
+    bound = f" of at most {limit_bytes() / 1e6:.0f} MB" if row["kind"] == "traces" else ""
+    return f"{row['kind']:<14}{words}{bound}   {where}"
 
 
 def _row(kind: str, clear: bool) -> dict[str, Any]:
@@ -61,12 +64,6 @@ def _kept(kind: str) -> tuple[Path | None, list[Path]]:
 
     kept = traces.entries() if kind == "traces" else kept_calibrations()
     return cache_folder(), kept
-
-
-def _bound(kind: str) -> str:
-    from stepscope.trace import cache as traces
-
-    return f" of at most {traces.limit_bytes() / 1e6:.0f} MB" if kind == "traces" else ""
 
 
 def _bytes(path: Path) -> int:

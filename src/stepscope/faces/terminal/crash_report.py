@@ -7,7 +7,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 
 from stepscope.version import __version__
@@ -38,7 +38,8 @@ def _write(text: str) -> Path:
 def _lines(error: BaseException) -> Iterator[str]:
     """Versions, command, and the frames of each error of the chain; messages may hold data."""
     yield f"stepscope {__version__}, Python {platform.python_version()}, {platform.platform()}"
-    yield ", ".join(f"{name} {_version(name)}" for name in _PACKAGES)
+    versions = {each.name: each.version for each in distributions()}
+    yield ", ".join(f"{name} {versions.get(name, 'absent')}" for name in _PACKAGES)
     yield f"command: stepscope {shlex.join(sys.argv[1:])}"
     seen: set[int] = set()
     current: BaseException | None = error
@@ -47,10 +48,3 @@ def _lines(error: BaseException) -> Iterator[str]:
         yield f"\n{type(current).__name__}, raised at:"
         yield from (line.rstrip() for line in traceback.format_tb(current.__traceback__))
         current = current.__cause__ or current.__context__
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "absent"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from stepscope.faces.terminal.options import FiniteRange, NamedPath, opens_traces
 from stepscope.faces.terminal.output import echo_json, terminal
-from stepscope.faces.terminal.source import MEMORY_FORMATS, InputFile
+from stepscope.faces.terminal.source import MEMORY_FORMATS, input_file
 
 if TYPE_CHECKING:
     from stepscope.models.diff import RunComparison
@@ -32,9 +34,7 @@ if TYPE_CHECKING:
     "--rows", type=click.IntRange(0), default=8, show_default=True, help="Changes of each kind to list."
 )
 @opens_traces
-@click.pass_context
 def diff(
-    context: click.Context,
     before: str,
     after: str,
     as_json: bool,
@@ -42,11 +42,7 @@ def diff(
     rank: int | None,
     to_rank: int | None,
     rows: int,
-    model: str | None,
-    as_recorded: bool,
-    range_name: str,
-    graph_capture: str | None,
-    no_cache: bool,
+    **how: Any,
 ) -> None:
     """Compare the steps of trace B with those of trace A.
 
@@ -62,11 +58,9 @@ def diff(
     """
     from stepscope.models.diff import compare, explain
 
-    other = rank if to_rank is None else to_rank
-    sides = [
-        InputFile(path, model, as_recorded, not no_cache, which, range_name, graph_capture).load(memory=True)
-        for path, which in ((before, rank), (after, other))
-    ]
+    file = input_file(before, rank, how)
+    other = replace(file, path=after, rank=rank if to_rank is None else to_rank)
+    sides = [file.load(memory=True), other.load(memory=True)]
     if all(trace.metadata.format in MEMORY_FORMATS for trace in sides):
         if fail_above is not None:
             raise click.UsageError("--fail-above compares steps, and files of memory alone have none")
@@ -84,7 +78,7 @@ def diff(
         print_comparison(terminal(), found, rows)
         _print_memory(sides, rows)
     if fail_above is not None:
-        _apply_limit(context, found, fail_above)
+        _apply_limit(found, fail_above)
 
 
 def _memory_json(sides: list[Trace]) -> dict[str, Any]:
@@ -113,7 +107,7 @@ def _compared_memory(sides: list[Trace]) -> list[MemoryComparison] | None:
         return None
 
 
-def _apply_limit(context: click.Context, found: RunComparison, limit: float) -> None:
+def _apply_limit(found: RunComparison, limit: float) -> None:
     """Fail if the whole interval of the change is above the limit; say so if only a part of it is."""
     change = (found.step.ratio or 1.0) - 1
     low, high = ((value - 1) * 100 for value in found.interval or (change + 1, change + 1))
@@ -127,7 +121,7 @@ def _apply_limit(context: click.Context, found: RunComparison, limit: float) -> 
         click.echo(f"passed: {text}", err=True)
     elif low > limit and not loaded:
         click.echo(f"failed: {text}", err=True)
-        context.exit(1)
+        sys.exit(1)
     else:
         why = "other processes may have caused it" if loaded else "within step-to-step noise"
         click.echo(f"cannot tell: {text}: {why}; record more steps to be sure", err=True)

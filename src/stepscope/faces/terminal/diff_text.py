@@ -75,7 +75,8 @@ class _ComparisonText:
         text = Text.assemble((f"{name:12}", "bold"), (ms(_median(row.before)), "bold"), " → ")
         text.append(ms(_median(row.after)), "bold").append(" ms   ")
         text.append(f"{(row.ratio or 1.0) - 1:+.1%}", f"bold {_STYLE.get(row.verdict, '')}")
-        spreads = " → ".join(_spread(side) for side in (row.before, row.after) if side)
+        sides = [side for side in (row.before, row.after) if side]
+        spreads = " → ".join(f"{ms(side.least_ms)} to {ms(side.most_ms)}" for side in sides)
         return text.append(f"   steps from {spreads} ms", "dim")
 
     def table(self, title: str, rows: Sequence[Row]) -> Table:
@@ -134,10 +135,6 @@ def _name(run: MeasuredRun) -> str:
 
 def _median(side: Side | None) -> float:
     return side.median_ms if side else 0.0
-
-
-def _spread(side: Side) -> str:
-    return f"{ms(side.least_ms)} to {ms(side.most_ms)}"
 
 
 def _value(side: Side | None) -> RenderableType:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -15,22 +13,9 @@ from stepscope.faces.terminal.source import InputFile, OnlyMemory, takes_file
 if TYPE_CHECKING:
     from stepscope.faces.assistant.explanation import Knowledge
     from stepscope.models.memory import MemoryFacts
-    from stepscope.trace.trace import Trace
 
 LEAST_TOKENS = 500  # fewer have no room for what was left out
 Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True)
-class _ReadOnce(InputFile):
-    """A file that several answers are of, read once."""
-
-    def open(self, *, memory: bool = False) -> Trace:
-        return self._trace
-
-    @cached_property
-    def _trace(self) -> Trace:
-        return super().open()
 
 
 @click.command()
@@ -68,13 +53,13 @@ def _knowledge(file: InputFile, rank: int | None) -> Knowledge:
     from stepscope.faces.terminal.analyze import analysis_of_file
     from stepscope.faces.terminal.report import report_of_file
     from stepscope.faces.terminal.whatif import ranking_of_file
+    from stepscope.models.memory import memory_facts
 
-    focused, many = file.focused()
-    once = _ReadOnce(**vars(file) | {"path": focused.path, "rank": focused.rank})
+    once, many = file.focused()
     try:
         summaries, job = report_of_file(once, rank, None)
     except OnlyMemory as only:
-        return Knowledge(file.path, memory=_memory(only.trace))
+        return Knowledge(file.path, memory=memory_facts(only.trace))
     job = many.findings if many else job
     main = job.slowest_rank if job and rank is None and not many else rank
     why: list[str] = []
@@ -99,13 +84,8 @@ def _or_why(what: str, why: list[str], answer: Callable[[], Answer]) -> Answer |
 
 
 def _recorded_memory(file: InputFile) -> list[MemoryFacts]:
+    from stepscope.models.memory import memory_facts
     from stepscope.models.memory.memory_comparison import holds_memory
 
     trace = file.open()
-    return _memory(trace) if holds_memory(trace) else []
-
-
-def _memory(trace: Trace) -> list[MemoryFacts]:
-    from stepscope.models.memory import memory_facts
-
-    return memory_facts(trace)
+    return memory_facts(trace) if holds_memory(trace) else []

@@ -1,14 +1,21 @@
 """`stepscope mcp` and `lsp`: the servers for coding assistants and for editors."""
 
+from __future__ import annotations
+
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from stepscope.errors import ServeError
 from stepscope.faces.terminal.options import NamedPath
+
+if TYPE_CHECKING:
+    from stepscope.faces.assistant.answers import Recordings
 
 TOKEN = "STEPSCOPE_MCP_TOKEN"
 _SKILL = Path(__file__).parents[1] / "assistant" / "SKILL.md"
@@ -54,8 +61,7 @@ def mcp(folders: Sequence[str], allow_run: bool, port: int | None, no_cache: boo
     from stepscope.faces.page.guard import Token
 
     recordings = Recordings([Path(folder) for folder in folders], not no_cache)
-    answers = Answers(recordings, lambda path, tokens: _document(path, tokens, recordings.cache))
-    server = make_server(answers, Programs(recordings) if allow_run else None)
+    server = make_server(Answers(recordings, document_of), Programs(recordings) if allow_run else None)
     if port is None:
         server.run("stdio")
     else:
@@ -63,11 +69,14 @@ def mcp(folders: Sequence[str], allow_run: bool, port: int | None, no_cache: boo
         serve_http(server, token, port, lambda line: print(line, file=sys.stderr, flush=True))
 
 
-def _document(path: Path, tokens: int, cache: bool) -> str:
+def document_of(recordings: Recordings, file: str, tokens: int) -> str:
+    """The document of `stepscope explain` about one of some recordings."""
     from stepscope.faces.terminal.explain import document
     from stepscope.faces.terminal.source import InputFile
 
-    return document(InputFile(str(path), None, False, cache), tokens, None)
+    path, capture = str(recordings.path(file)), recordings.graph_capture
+    source = InputFile(path, None, False, recordings.cache, range_name=recordings.range_name)
+    return document(replace(source, graph_capture=str(capture) if capture else None), tokens, None)
 
 
 @click.command()

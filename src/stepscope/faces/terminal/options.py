@@ -207,11 +207,6 @@ class MeasuringCommand(ScriptCommand):
 def mentions(script: str, option: str) -> bool:
     """Whether a script has the option's name, as a word or with `_` for `-`."""
     word = option.lstrip("-").replace("-", "[-_]")
-    return re.search(rf"\b{word}\b", _text_of(script) or "") is not None
-
-
-def _text_of(script: str) -> str | None:
-    """The text of a script; None where it cannot be read, which is reported elsewhere."""
-    with suppress(OSError, ValueError):
-        return Path(script).read_text("utf-8", "replace")
-    return None
+    with suppress(OSError, ValueError):  # it cannot be read, which is reported elsewhere
+        return re.search(rf"\b{word}\b", Path(script).read_text("utf-8", "replace")) is not None
+    return False

@@ -5,12 +5,11 @@ from __future__ import annotations
 import codecs
 import errno
 import json
-import math
 import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -155,11 +154,21 @@ def _write_whole(out: Path, content: bytes) -> None:
 
 
 def echo_json(facts: Any) -> None:
-    """Print facts as JSON that every reader takes: a number that is not finite is null."""
+    """Print facts as JSON."""
+    click.echo(json_text(facts, 1))
+
+
+def json_text(facts: Any, indent: int) -> str:
+    """Facts as JSON that every reader takes: ASCII, and a number that is not finite is null.
+
+    Example:
+        >>> json_text({"speedup": float("inf"), "steps": [1, 2]}, 0)
+        '{"speedup": null, "steps": [1, 2]}'
+    """
     from stepscope.base.json_text import json_bytes
 
-    text = json_bytes(facts, indent=1).decode()
-    click.echo(_NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text))
+    text = json_bytes(facts, indent=indent).decode()
+    return _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def show_answer(facts: Any, lines: Iterable[str], as_json: bool) -> None:
@@ -168,19 +177,3 @@ def show_answer(facts: Any, lines: Iterable[str], as_json: bool) -> None:
         echo_json(facts)
     else:
         click.echo("\n".join(lines))
-
-
-def finite(value: Any) -> Any:
-    """The same with None for NaN and infinities, which JSON does not have.
-
-    Example:
-        >>> finite({"speedup": float("inf"), "range": (1.0, float("nan"))})
-        {'speedup': None, 'range': [1.0, None]}
-    """
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(inner) for inner in value]
-    return value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from collections.abc import Callable, Iterator
 from io import StringIO
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepscope.errors import QueryError
-from stepscope.faces.terminal.output import finite, printable
+from stepscope.faces.terminal.output import json_text, printable
 from stepscope.faces.terminal.source import InputFile, takes_file
 
 if TYPE_CHECKING:
@@ -96,8 +95,8 @@ def as_json(result: pa.Table) -> Iterator[str]:
         )
     yield "["
     for number, row in enumerate(_rows(result)):
-        values = dict(zip(result.schema.names, row, strict=True))
-        yield ("," if number else " ") + json.dumps(finite(values), default=str)
+        values = dict(zip(result.schema.names, map(_plain, row), strict=True))
+        yield ("," if number else " ") + json_text(values, 0)
     yield "]"
 
 
@@ -120,6 +119,11 @@ def _rows(result: pa.Table) -> Iterator[tuple[Any, ...]]:
         yield from zip(
             *([None if cell != cell else cell for cell in column] for column in columns), strict=True
         )
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON has, or else as text, such as a date."""
+    return value if isinstance(value, bool | int | float | list | dict | None) else str(value)
 
 
 def _cell(value: Any) -> str:

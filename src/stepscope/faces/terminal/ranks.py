@@ -73,7 +73,11 @@ def ranks(
         raise click.UsageError(f"{'--port' if port else '--no-browser'} needs --view")
     if tables and dataset is None:
         raise click.UsageError("--tables needs -o FOLDER, where it keeps them")
-    if dumps := _dump_files(sources):
+    from stepscope.models.ranks.files import is_url, paths_at
+    from stepscope.models.ranks.hangs import dumps_among
+
+    here = (path for source in sources if not is_url(source) for path in paths_at(source))
+    if dumps := dumps_among(here):
         if view or page or dataset:
             raise click.UsageError("dumps of the flight recorder have no page and no sketches; use --json")
         _show_hang(dumps, as_json)
@@ -172,32 +176,11 @@ def name_of(sources: Sequence[str | Path]) -> str:
 # -- dumps of a job that hangs
 
 
-def _dump_files(sources: Sequence[str]) -> list[Path]:
-    """The flight recorder's dumps of a job; none if most of its files are traces."""
-    from stepscope.models.ranks.files import is_url, paths_at
-    from stepscope.read import is_trace
-    from stepscope.read.flight_recorder import is_dump
-
-    files = {path for source in sources if not is_url(source) for path in paths_at(source)}
-    dumps = sorted(filter(is_dump, files))
-    return dumps if dumps and len(dumps) >= sum(map(is_trace, files.difference(dumps))) else []
-
-
 def _show_hang(files: Sequence[Path], as_json: bool) -> None:
     """Print what the dumps say; raises IngestError if none can be read."""
-    from stepscope.base.parallel import on_each
-    from stepscope.models.ranks.hangs import hang_of
-    from stepscope.read.flight_recorder import read_dump
+    from stepscope.models.ranks.hangs import hang_in
 
-    results = on_each({path: path.stat().st_size for path in files}, read_dump, None, lambda *_: None)
-    errors = [str(result) for result in results.values() if isinstance(result, IngestError)]
-    dumps = [result for result in results.values() if not isinstance(result, IngestError)]
-    if not dumps:
-        raise IngestError(errors[0])
-    # Of several dumps of a rank one with stacks, the one written last.
-    dumps.sort(key=lambda dump: (len(dump.places) > 1, dump.written_ns))
-    latest = {dump.rank: dump for dump in dumps}
-    report = hang_of([latest[rank] for rank in sorted(latest)])
+    report, errors = hang_in(files)
     for error in errors:
         click.echo(f"! {error}", err=True)
     echo_json(report) if as_json else _print_hang(report)

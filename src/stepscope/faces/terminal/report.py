@@ -125,18 +125,12 @@ def report_of_file(
     file: InputFile, rank: int | None, step: int | None
 ) -> tuple[list[Summary], JobFindings | None]:
     """The facts of each rank, and of their comparison; kept in the cache."""
-    from msgspec import structs
-
     from stepscope.faces.terminal.answers import AnswerKind, answer_of
     from stepscope.facts.summary.facts import Summary
     from stepscope.facts.summary.job_findings import JobFindings
 
-    def at(answer: Any, source: str) -> Any:
-        summaries, job = answer
-        return [structs.replace(summary, source=source) for summary in summaries], job
-
     answer: Any = tuple[list[Summary], JobFindings | None]
-    kind = AnswerKind("report", answer, ("models/ranks", "facts/roofline", "facts/summary"), at)
+    kind = AnswerKind("report", answer, ("models/ranks", "facts/roofline", "facts/summary"))
     result: tuple[list[Summary], JobFindings | None] = answer_of(
         kind, file, (rank, step), lambda trace: _summarize(trace, rank, step)
     )

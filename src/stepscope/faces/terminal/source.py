@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,7 @@ class InputFile:
     graph_capture: str | None = None  # a trace of the capture of the CUDA graphs that it replays
 
     def open(self, *, memory: bool = False) -> Trace:
-        """The annotated trace, with a progress bar while it is read.
+        """The annotated trace, read once, with a progress bar meanwhile.
 
         Of a folder of many ranks it is one alone, as stderr says.
 
@@ -57,10 +57,13 @@ class InputFile:
             OnlyMemory: if it holds nothing that the command could use.
             StepscopeError: if it cannot be read.
         """
-        trace = self._open_folder() if Path(self.path).is_dir() else self._read()
-        if trace.metadata.format in MEMORY_FORMATS and not memory:
-            raise OnlyMemory(trace)
-        return trace
+        if self._trace.metadata.format in MEMORY_FORMATS and not memory:
+            raise OnlyMemory(self._trace)
+        return self._trace
+
+    @cached_property
+    def _trace(self) -> Trace:
+        return self._open_folder() if Path(self.path).is_dir() else self._read()
 
     def load(self, *, memory: bool = False) -> Trace:
         """The same, and the ranks without steps on stderr."""
@@ -133,9 +136,7 @@ def takes_file(command: Command) -> Command:
     @click.argument("file", type=NamedPath())
     @opens_traces
     @wraps(command)
-    def with_file(
-        file: str, model: str | None, as_recorded: bool, range_name: str, no_cache: bool, **rest: Any
-    ) -> Any:
+    def with_file(file: str, **rest: Any) -> Any:
         refuse_two_answers(rest)
         from stepscope.trace.freed_memory import freed_memory_kept
 
@@ -143,11 +144,15 @@ def takes_file(command: Command) -> Command:
         # It begins before NumPy is loaded, whose threads otherwise have arenas of their own, which
         # later threads would take over; these return memory all the same.
         click.get_current_context().find_root().with_resource(freed_memory_kept())
-        capture = rest.pop("graph_capture")
-        source = InputFile(file, model, as_recorded, not no_cache, rest.get("rank"), range_name, capture)
-        return command(file=source, **rest)
+        return command(file=input_file(file, rest.get("rank"), rest), **rest)
 
     return with_file  # type: ignore[return-value]
+
+
+def input_file(path: str, rank: int | None, options: dict[str, Any]) -> InputFile:
+    """A file as the options of `opens_traces` say, which are taken out of `options`."""
+    how = {key: options.pop(key) for key in ("model", "as_recorded", "range_name", "graph_capture")}
+    return InputFile(path, cache=not options.pop("no_cache"), rank=rank, **how)
 
 
 def takes_trace(command: Command) -> Command:

@@ -11,13 +11,16 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Integers, Rows
-from stepscope.read.flight_recorder import Group, LoggedOperation, RankDump
+from stepscope.base.parallel import on_each
+from stepscope.errors import IngestError
+from stepscope.read.flight_recorder import Group, LoggedOperation, RankDump, is_dump, read_dump
 
 _IN_FLIGHT_S = 5.0  # chosen: a call that waits less when the dump is written is no hang
 _DEFAULT = "default_pg"  # PyTorch's description of the group of all ranks
@@ -60,6 +63,32 @@ class HangReport(msgspec.Struct, frozen=True):
     stands: tuple[Stand, ...]
 
 
+def dumps_among(files: Iterable[Path]) -> list[Path]:
+    """The flight recorder's dumps of a job; none if most of its files are traces."""
+    from stepscope.read import is_trace
+
+    every = set(files)
+    dumps = set(filter(is_dump, every))
+    return sorted(dumps) if len(dumps) >= sum(map(is_trace, every - dumps)) else []
+
+
+def hang_in(files: Sequence[Path]) -> tuple[HangReport, list[str]]:
+    """What dumps say about a hang, and why some of them could not be read.
+
+    Raises:
+        IngestError: if none can be read.
+    """
+    results = on_each({path: path.stat().st_size for path in files}, read_dump, None, lambda *_: None)
+    errors = [result for result in results.values() if isinstance(result, IngestError)]
+    dumps = [result for result in results.values() if not isinstance(result, IngestError)]
+    if not dumps:
+        raise errors[0]
+    # Of several dumps of a rank one with stacks, the one written last.
+    dumps.sort(key=lambda dump: (len(dump.places) > 1, dump.written_ns))
+    latest = {dump.rank: dump for dump in dumps}
+    return hang_of([latest[rank] for rank in sorted(latest)]), [str(error) for error in errors]
+
+
 def hang_of(dumps: Sequence[RankDump]) -> HangReport:
     """What a job's dumps, one a rank, say about a hang: the call, who is missing, who disagrees."""
     job = _Job(dumps)
@@ -67,7 +96,9 @@ def hang_of(dumps: Sequence[RankDump]) -> HangReport:
     waits = {rank: job.key(row) for rank, row in job.first_pending.items()}
     if all(0 <= node.waited_s < _IN_FLIGHT_S and not node.is_timed_out for node in nodes.values()):
         words = "All recorded calls have finished" if not nodes else "No call had waited long"
-        return HangReport(False, f"{words}: the dumps show no hang.", len(dumps), (), job.stands())
+        words = words if job.last else "No call is recorded"
+        gloo = "; gloo does not record its sends" if any(dump.is_of_gloo for dump in dumps) else ""
+        return HangReport(False, f"{words}: the dumps show no hang{gloo}.", len(dumps), (), job.stands())
     cause, sentence = _cause(nodes, waits)
     others = [node for key, node in nodes.items() if key != cause]
     blocked = tuple(node.shown() for node in [nodes[cause], *sorted(others, key=lambda one: one.created_ns)])
@@ -163,7 +194,10 @@ class _Node:
         elif self.missing:
             text = self._lacking()
         elif self.without_dump:
-            text = f"all ranks with a dump have called {call}, and {in_runs(self.without_dump)} left no dump"
+            text = f"all ranks with a dump have called {call}"
+            if job.value("peer", self.row) >= 0:
+                text = self.waits
+            text += f", and {in_runs(self.without_dump)} left no dump"
         else:
             text = f"{_does(job.callers(self.row), 'calls', 'call')} {call} alike, and it does not finish: "
             text += "its transfer stalls on the network or a device"
@@ -312,8 +346,20 @@ class _Job:
         self.groups = [self._group(code, group) for group, code in groups.items()]
         self.pending = np.flatnonzero(self.columns["is_done"] == 0)
         ranks = self.columns["rank"]
+        for group in {groups[dump.groups[row]] for dump in dumps for row in dump.drifting}:
+            self._align(group)
         self.last = {rank: row for row, rank in enumerate(ranks.tolist())}
         self.first_pending: dict[int, int] = {int(ranks[row]): row for row in self.pending[::-1].tolist()}
+
+    def _align(self, group: int) -> None:
+        """Number a group's calls so that all ranks have the same number for the last that is done."""
+        sequence, done = self.columns["sequence"], self.columns["is_done"] != 0
+        of_group = (self.columns["group"] == group) & (self.columns["peer"] < 0)
+        parts = [of_group & (self.columns["rank"] == rank) for rank in self.dumps]
+        parts = [part for part in parts if part.any()]
+        last = [int(sequence[part & done].max(initial=sequence[part].min() - 1)) for part in parts]
+        for part, number in zip(parts, last, strict=True):
+            sequence[part] += max(last) - number
 
     def _group(self, code: int, group: Group) -> _Group:
         """A group; where the dumps do not list its members, all ranks, or those that have called it."""

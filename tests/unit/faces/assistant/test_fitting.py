@@ -41,6 +41,11 @@ def test_what_is_left_out_can_be_asked_for() -> None:
     assert names == [row["name"] for row in ROWS["rows"]]  # type: ignore[index, attr-defined]
 
 
+def test_what_is_unknown_takes_no_room() -> None:
+    rows = [{"ms": 0.0, "module": "", "line": None, "range": [0, None], "evidence": []}]
+    assert fit(rows) == [{"ms": 0.0, "range": [0, None], "evidence": []}]
+
+
 def test_a_part() -> None:
     assert fit(ROWS, "rows.99.name") == "kernel 99"
     assert fit(ROWS, "rows.3.at", 38) == [38, 39]

@@ -23,7 +23,7 @@ from stepscope.faces.assistant.answers import Answers, Programs, Recordings
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.routes import answer
 from stepscope.faces.terminal.commands import stepscope
-from stepscope.faces.terminal.mcp import TOKEN, _document
+from stepscope.faces.terminal.mcp import TOKEN, document_of
 
 pytest.importorskip("mcp.server.mcpserver", reason="the extra mcp is not installed")
 
@@ -61,8 +61,7 @@ def folder(tmp_path: Path) -> Path:
 
 def server_for(folder: Path, run: bool = False) -> Any:
     recordings = Recordings([folder])
-    answers = Answers(recordings, lambda path, tokens: _document(path, tokens, True))
-    return make_server(answers, Programs(recordings) if run else None)
+    return make_server(Answers(recordings, document_of), Programs(recordings) if run else None)
 
 
 def with_client(target: Any, work: Callable[[Client], Coroutine[Any, Any, Any]]) -> Any:
@@ -105,7 +104,7 @@ def test_the_reference_names_every_tool_with_its_arguments(folder: Path) -> None
     rows = {
         row[1]: re.findall(r"`(\w+)`", row[2]) for row in re.finditer(r"^\| `(\w+)` \| (`.*?) \|", page, re.M)
     }
-    limits = {"part", "first", "limit_bytes"}
+    limits = {"part", "first", "limit_bytes", "range_name", "graph_capture"}
     assert {
         tool.name: [name for name in tool.input_schema["properties"] if name not in limits] for tool in tools
     } == rows
@@ -130,6 +129,19 @@ def test_findings_what_ifs_and_sql(folder: Path) -> None:
     assert rows == [[6]]
     steps = data(server, "level", file="other.json")["operations"]
     assert [step["cpu_ns"] for step in steps] == [1_000_000, 1_000_000]
+
+
+def test_a_range_is_looked_at_alone(folder: Path) -> None:
+    server = server_for(folder)
+    asked = {"file": "other.json", "range_name": "ProfilerStep#1"}
+    assert len(data(server, "level", **asked)["operations"]) == 1
+    assert "1 step" in call(server, "overview", **asked)[1]
+    failed, text = call(server, "findings", **asked | {"range_name": "decode"})
+    assert (failed, "no range is called 'decode'; the longest ranges of the file" in text) == (True, True)
+    failed, text = call(server, "kernels", file="other.json", graph_capture="waits.json")
+    assert (failed, "shows no capture of a CUDA graph" in text) == (True, True)
+    failed, text = call(server, "kernels", file="other.json", graph_capture="../outside.json")
+    assert (failed, "within the folders of this server" in text) == (True, True)
 
 
 def test_more_of_an_answer(folder: Path) -> None:
@@ -160,11 +172,24 @@ def test_a_folder_with_a_link_that_leads_out_is_refused(folder: Path) -> None:
     assert (failed, "within the folders of this server" in text) == (True, True)
 
 
+def test_dumps_of_a_job_that_hangs_are_explained(tmp_path: Path) -> None:
+    call_of_rank_0 = {"profiling_name": "nccl:all_reduce", "process_group": ["0", "default_pg"]}
+    for rank, entries in ((0, [{**call_of_rank_0, "collective_seq_id": 1}]), (1, [])):
+        dump = {"version": "2.10", "pg_config": {"0": {"ranks": "[0, 1]"}}, "entries": entries}
+        (tmp_path / f"nccl_trace_rank_{rank}").write_text(json.dumps(dump))
+    found = data(server_for(tmp_path), "ranks", folder=".")
+    assert (found["is_hang"], found["sentence"][:46]) == (
+        True,
+        "Rank 1 has not called all_reduce #1 of 0 (rank",
+    )
+
+
 def test_many_ranks_are_compared_and_not_joined(tmp_path: Path) -> None:
     for rank in range(20):
         waiting_steps(tmp_path, name=f"rank{rank}")
     server = server_for(tmp_path)
-    assert data(server, "ranks", folder=".")["ranks"] == 20
+    compared = data(server, "ranks", folder=".")
+    assert (compared["ranks"], len(compared["findings"])) == (20, 1)
     failed, text = call(server, "findings", file=".")
     assert (failed, "holds 20 ranks; compare them with ranks" in text) == (True, True)
     failed, text = call(server, "overview", file=".")

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from stepscope.base.json_text import json_bytes
 from stepscope.faces.terminal.commands import stepscope
-from stepscope.faces.terminal.output import echo_json, finite
+from stepscope.faces.terminal.output import echo_json
 from stepscope.facts.annotate import annotate
 from stepscope.facts.summary.report_facts import summarize
 from stepscope.read import read
@@ -56,10 +56,8 @@ def test_the_answer_for_the_page(deep: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "facts",
-    [{}, [], [[]], "é", {"a": [1, {"b": ()}], 1: 2.5, "c": {}}, [float("nan"), (1, float("inf"))]],
-    ids=str,
+    "facts", [{}, [], [[]], "é", {"a": [1, {"b": ()}], 1: 2.5, "c": {}}, [None, (1, None)]], ids=str
 )
 def test_json_is_written_as_by_the_standard_library(facts: Any, capsys: pytest.CaptureFixture[str]) -> None:
     echo_json(facts)
-    assert capsys.readouterr().out == json.dumps(finite(facts), indent=1, allow_nan=False) + "\n"
+    assert capsys.readouterr().out == json.dumps(facts, indent=1) + "\n"

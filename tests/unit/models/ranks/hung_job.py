@@ -102,7 +102,9 @@ class Job:
             len(calls) == len(self.members[calls[0].group]) and len({call.agreement for call in calls}) == 1
         )
 
-    def dump(self, rank: int, *, capacity: int = 2000, only_active: bool = False) -> dict[str, Any]:
+    def dump(
+        self, rank: int, *, capacity: int = 2000, only_active: bool = False, batches_count: bool = True
+    ) -> dict[str, Any]:
         """The dump of a rank; its buffer holds so many calls."""
         config = {
             name: {
@@ -113,7 +115,7 @@ class Job:
             for name, members in self.members.items()
             if rank in members
         }
-        entries = self._entries(rank)[-capacity:]
+        entries = with_numbers(self._entries(rank), batches_count)[-capacity:]
         if only_active:
             entries = [entry for entry in entries if entry["state"] != "completed"]
         return {
@@ -168,7 +170,7 @@ class Job:
             "process_group": (call.group, "default_pg" if call.group == WORLD else f"mesh_{call.group}"),
             "thread_name": "pt_main_thread",
             "thread_id": "7",
-            "collective_seq_id": self.keys[rank][at][-1] if call.peer < 0 else 0,
+            "in_batch": call.batch > 0,
             "p2p_seq_id": p2p,
             "op_id": record + 1,
             "profiling_name": name,
@@ -200,6 +202,26 @@ class Job:
             os.utime(path, ns=(CREATED_NS + 600 * 10**9,) * 2)
             files.append(path)
         return files
+
+
+def with_numbers(entries: list[dict[str, Any]], batches_count: bool) -> list[dict[str, Any]]:
+    """Numbers as NCCL's groups count: a batch of messages takes one of the collectives, on its ranks.
+
+    Args:
+        batches_count: whether a batch takes a number of the messages, too.
+    """
+    last: dict[str, tuple[int, bool, int]] = {}
+    for entry in entries:
+        group, number = entry["process_group"][0], entry["p2p_seq_id"]
+        count, was_message, batch = last.get(group, (0, False, 0))
+        is_batch = entry["is_p2p"] and entry["in_batch"]
+        is_new = not entry["is_p2p"] or (is_batch and not (was_message and batch == number))
+        last[group] = count + is_new, entry["is_p2p"], number
+        entry["collective_seq_id"] = count + is_new
+        if is_batch and not batches_count:
+            entry["p2p_seq_id"] = 0
+        del entry["in_batch"]
+    return entries
 
 
 def steps(count: int, group: str = WORLD) -> list[Call]:

@@ -46,6 +46,23 @@ def pair(first: Iterable[Call], second: Iterable[Call]) -> dict[int, Sequence[Ca
     return {0: list(first), 1: list(second)}
 
 
+def pipeline(tail: Callable[[int], Sequence[Call]], rounds: int = 2) -> Job:
+    """Four stages send three micro-batches on, in batches; the inner ones have twice as many of these."""
+    programs: dict[int, Sequence[Call]] = {}
+    for rank in range(4):
+        calls = [REDUCE]
+        for batch in range(1, 1 + 6 * rounds, 2):
+            calls += [Call("recv", 60, peer=rank - 1, batch=batch)] if rank > 0 else []
+            calls += [Call("send", 61, peer=rank + 1, batch=batch + 1)] if rank < 3 else []
+            calls += [BROADCAST] if batch == 5 else []
+        programs[rank] = [*calls, *tail(rank)]
+    return Job(programs, {})
+
+
+def without(rank: int) -> Callable[[], Job]:
+    return lambda: pipeline(lambda each: [REDUCE] if each != rank else [])
+
+
 HANGS: dict[str, tuple[Callable[[], Job], dict[str, Any], str, list[str]]] = {
     "a rank that does not call": (
         lambda: job(2, REDUCE, but={1: []}),
@@ -228,6 +245,36 @@ HANGS: dict[str, tuple[Callable[[], Job], dict[str, Any], str, list[str]]] = {
             "rank 0 calls them in the other order, and neither finishes.",
         ],
     ),
+    "a stage of a pipeline, whose batches of messages are counted as collectives": (
+        without(2),
+        {},
+        "missing",
+        ["Rank 2 has not called all_reduce #3 (8 Float) of default_pg, in which ranks 0-1, 3 wait"],
+    ),
+    "batches that share a number": (
+        without(0),
+        {"batches_count": False},
+        "missing",
+        ["Rank 0 has not called all_reduce #3 (8 Float) of default_pg, in which ranks 1-3 wait"],
+    ),
+    "a stage of a pipeline whose full buffer has lost batches": (
+        without(0),
+        {"capacity": 14},
+        "missing",
+        ["Rank 0 has not called all_reduce #", "in which ranks 1-3 wait"],
+    ),
+    "a stage of a pipeline that calls something else": (
+        lambda: pipeline(lambda rank: [Call("all_gather", 77)] if rank == 2 else [REDUCE]),
+        {"capacity": 14},
+        "disagree",
+        ["Rank 2 calls all_gather #", "where ranks 0-1, 3 call all_reduce #"],
+    ),
+    "a stage that died": (
+        lambda: job(3, but={0: [Call("send", 60, peer=1)], 1: []}),
+        {"ranks": [0, 2]},
+        "no dump",
+        ["Rank 0 waits in send 0 to 1 (8 Float) of default_pg", "and rank 1 left no dump."],
+    ),
     "a network that stalls": (
         lambda: job(
             16,
@@ -292,6 +339,7 @@ HEALTHY: dict[str, Callable[[], Job]] = {
         4, Call("all_to_all", 9), but={2: [Call("all_to_all", 9)]}, is_async=True
     ),
     "groups": lambda: job(32, but=in_own_group(32, 4), groups=tensor_parallel(32, 4)),
+    "a pipeline of batches": lambda: pipeline(lambda rank: [REDUCE]),
     "a pipeline": lambda: job(
         2,
         but=pair(
@@ -324,6 +372,14 @@ def test_calls_in_flight_are_no_hang(tmp_path: Path) -> None:
         os.utime(path, ns=(CREATED_NS + 10**9,) * 2)
     found = hang_of([read_dump(path) for path in files])
     assert (found.is_hang, found.sentence) == (False, "No call had waited long: the dumps show no hang.")
+
+
+def test_messages_of_gloo_are_not_recorded(tmp_path: Path) -> None:
+    files = job(2, Call("all_reduce", 31)).write(tmp_path)
+    dump = pickle.loads(files[0].read_bytes())
+    dump["entries"][0]["profiling_name"] = "gloo:all_gather"
+    files[0].write_bytes(pickle.dumps(dump))
+    assert "gloo does not record its sends" in hang_of([read_dump(path) for path in files]).sentence
 
 
 def test_a_call_that_timed_out_says_so(tmp_path: Path) -> None:
@@ -392,4 +448,5 @@ def test_files_that_are_no_dumps_say_so(content: bytes, name: str, message: str,
 
 def test_an_empty_dump_names_nothing(tmp_path: Path) -> None:
     (tmp_path / "rank_0").write_bytes(b'{"version": "2.4", "pg_config": {}}')
-    assert not hang_of([read_dump(tmp_path / "rank_0")]).is_hang
+    found = hang_of([read_dump(tmp_path / "rank_0")])
+    assert (found.is_hang, found.sentence) == (False, "No call is recorded: the dumps show no hang.")
