@@ -13,6 +13,7 @@ import click
 from stepscope.base.watch_format import SUFFIX, is_watched_run
 from stepscope.errors import StepscopeError
 from stepscope.faces.terminal.output import echo_json, printable
+from stepscope.facts.summary.numbers import ms, rounded
 from stepscope.record.watch.requests import MOST_STEPS, ask_to_record, recorded, watch_file_of, watched_runs
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _line(minute: LastMinute | None) -> str:
     named = "".join(f", {share:.0%} {cause}" for cause, share in shares if share >= 0.01)  # of the minute
     return (
         f"step {minute.step:,} ended {minute.since_s:.3g} s ago; the last {minute.steps:,} steps "
-        f"took {minute.mean_ms:.4g} ms, at most {minute.most_ms:.4g} ms{named}"
+        f"took {ms(minute.mean_ms)} ms, at most {ms(minute.most_ms)} ms{named}"
     )
 
 
@@ -86,7 +87,7 @@ def show_watched(files: Sequence[Path], as_json: bool) -> None:
         echo_json({"ranks": bills, "slow_rank": slow})
         return
     if slow:
-        more = f"{slow.lost_ms:.3g} ms a step more than the median rank"
+        more = f"{rounded(slow.lost_ms)} ms a step more than the median rank"
         click.echo(f"rank {slow.rank} is the last in steps {slow.first:,} to {slow.last:,}: {more}")
     for bill in bills:
         text = printable("\n".join(line.replace("\n", " ") for line in _bill_lines(bill)))
@@ -99,8 +100,8 @@ def _bill_lines(bill: Bill) -> Iterator[str]:
     if bill.facts.out_of_memory:
         yield f"out of memory on {bill.facts.out_of_memory}"
     if bill.steps:
-        over_time = " ".join(f"{ms:.3g}" for ms in bill.step_ms_over_time)
-        yield f"a usual step takes {bill.usual_ms:.3g} ms; mean ms of each tenth: {over_time}"
+        over_time = " ".join(map(rounded, bill.step_ms_over_time))
+        yield f"a usual step takes {rounded(bill.usual_ms)} ms; mean ms of each tenth: {over_time}"
         yield "time lost (causes may overlap):"
     for loss in [loss for loss in bill.losses if loss.share >= _LEAST][:_MOST]:
         where = f", {loss.where}" if loss.where else ""
@@ -108,12 +109,13 @@ def _bill_lines(bill: Bill) -> Iterator[str]:
     for slow in bill.slow[:_MOST]:
         steps = f"steps {slow.first:,} to {slow.last:,}" if slow.count > 1 else f"step {slow.first:,}"
         some = f" ({slow.count:,} of them)" if slow.count < slow.last - slow.first + 1 else ""
-        more = f" +{slow.cause_ms:.3g} ms" if slow.cause_ms else ""
-        line = f"; {slow.where} +{slow.where_ms:.2g} ms" if slow.where else ""
+        more = f" +{rounded(slow.cause_ms)} ms" if slow.cause_ms else ""
+        line = f"; {slow.where} +{rounded(slow.where_ms, 2)} ms" if slow.where else ""
         device = f"; at the same time {slow.device}" if slow.device else ""
-        yield f"{steps}{some} took {slow.ratio:.3g} times the usual: {slow.cause}{more}{line}{device}"
+        yield f"{steps}{some} took {rounded(slow.ratio)} times the usual: {slow.cause}{more}{line}{device}"
 
 
 def duration(seconds: float) -> str:
-    """Seconds or minutes, as in '1.23 s' and '71.2 min'."""
-    return f"{seconds:.3g} s" if seconds < 60 else f"{seconds / 60:.3g} min"
+    """A time in the unit that people say it in, as in '1.23 s', '71.2 min' and '4.5 h'."""
+    unit, length = ("s", 1) if seconds < 60 else ("min", 60) if seconds < 7200 else ("h", 3600)
+    return f"{rounded(seconds / length)} {unit}"
