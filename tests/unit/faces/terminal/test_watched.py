@@ -116,6 +116,8 @@ def test_a_process_that_does_not_exist(command: str, tmp_path: Path, monkeypatch
     assert call(command, "999999999") == (2, "Error: process 999999999 does not exist\n")
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.0123, "0.0123 s"), (59, "59 s"), (90, "1.5 min"), (21_600, "6 h")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0123, "0.0123 s"), (59, "59 s"), (90, "1.5 min"), (21_600, "6 h")]
+)
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
