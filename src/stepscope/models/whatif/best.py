@@ -11,8 +11,8 @@ searches with such costs, and also follows combinations that are no faster yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, lru_cache
 
 import msgspec
 
@@ -112,37 +112,38 @@ class _Search:
         self._bases = [tuple(name for name in self._requests if name in map(str, base)) for base in bases]
         self._refusals = {name: text for name in map(str, candidates) if (text := self._refusal(name))}
         self._candidates = [name for name in map(str, candidates) if name not in self._refusals]
-        self._known: dict[Combination, float] = {}
+        self._ms = cache(self._time)
         self._graph = lru_cache(max(MOST_TASKS // len(baseline.graph), 1))(self._changed)
-        self._simulated_ms = lru_cache(None)(lambda sides: step_ms(self._graph(sides)))
 
     def best(self) -> Best:
         """The best combination without changes that add no more than their own error."""
-        self._run()
-        fastest = sorted(self._known, key=self._rank)[:_WIDTH]
-        best = min(map(self._earned, fastest), key=self._rank)
-        parts = [self._part(best, name) for name in best]
+        tried = self._tried()
+        best = min(map(self._earned, sorted(tried, key=self._rank)[:_WIDTH]), key=self._rank)
         others = [name for name in self._candidates if name not in best]
         return Best(
             prediction=self._baseline.predict(self._of(best))[0],
             same_samples_ms=self._ms(best),
-            parts=sorted(parts, key=lambda part: -part.gain_ms),
+            parts=sorted((self._part(best, name) for name in best), key=lambda part: -part.gain_ms),
             reached=None if self._goal_ms is None else self._reaches(best),
-            tried=len(self._known),
+            tried=len(tried),
             left_out={name: self._reason(best, name) for name in others},
             not_applicable=self._refusals,
         )
 
-    def _run(self) -> None:
-        """Predict single changes, all pairs, and larger combinations of the fastest smaller ones."""
+    def _tried(self) -> dict[Combination, float]:
+        """Single changes, all pairs, and larger combinations of the fastest smaller ones."""
+        tried: dict[Combination, float] = {}
         combinations = self._bases
         for size in range(len(self._candidates) + 1):
-            self._predict(combinations)
+            times = in_threads(self._ms, combinations, len(self._baseline.graph), MOST_TASKS)
+            tried.update(zip(combinations, times, strict=True))
             if any(map(self._reaches, combinations)):
                 break
             if size > 1:
-                combinations = sorted(filter(self._is_faster, combinations), key=self._ms)[:_WIDTH]
+                faster = (combination for combination in combinations if _is_faster(combination, tried))
+                combinations = sorted(faster, key=self._ms)[:_WIDTH]
             combinations = list(dict.fromkeys(self._grown(combinations)))
+        return tried
 
     def _grown(self, combinations: Iterable[Combination]) -> Iterator[Combination]:
         """Each possible combination with each change that it can have in addition."""
@@ -151,17 +152,8 @@ class _Search:
                 if name not in combination and not self._rivals(combination, name):
                     yield self._with(combination, name)
 
-    def _predict(self, combinations: Iterable[Combination]) -> None:
-        """Fill in the times of combinations, on all cores."""
-        new = [combination for combination in combinations if combination not in self._known]
-        times = in_threads(self._predicted_ms, new, len(self._baseline.graph), MOST_TASKS)
-        self._known.update(zip(new, times, strict=True))
-
-    def _ms(self, combination: Combination) -> float:
-        self._predict([combination])
-        return self._known[combination]
-
-    def _predicted_ms(self, combination: Combination) -> float:
+    def _time(self, combination: Combination) -> float:
+        """The predicted time; infinite for what does not fit or apply."""
         requests = self._of(combination)
         if self._capacity and not fitting_memory(self._baseline, requests, self._capacity)[0]:
             return _IMPOSSIBLE
@@ -173,7 +165,7 @@ class _Search:
     def _estimated_ms(self, combination: Combination, name: str = "", side: str = "") -> float:
         """The time, if one of the changes gains least (`low`) or most (`high`)."""
         sides = tuple((one, side if one == name else "") for one in combination)
-        return per_sample(self._simulated_ms(sides), self._of(combination))
+        return per_sample(step_ms(self._graph(sides)), self._of(combination))
 
     def _changed(self, sides: _Sides) -> Graph:
         """The graph with some changes; kept, since larger combinations begin with it."""
@@ -194,11 +186,6 @@ class _Search:
         """Those of its changes that a script cannot have together with another one."""
         new = self._requests[name].change
         return [one.change.name for one in self._of(combination) if new.rivals(one.change)]
-
-    def _is_faster(self, combination: Combination) -> bool:
-        """Whether each of its changes shortens it, as far as it was predicted without it."""
-        smaller = (self._known.get(_without(combination, name), _IMPOSSIBLE) for name in combination)
-        return self._ms(combination) < min(smaller) * (1 - _LEAST)
 
     def _reaches(self, combination: Combination) -> bool:
         return self._goal_ms is not None and self._ms(combination) <= self._goal_ms
@@ -258,3 +245,9 @@ class _Search:
 
 def _without(combination: Combination, name: str) -> Combination:
     return tuple(other for other in combination if other != name)
+
+
+def _is_faster(combination: Combination, tried: Mapping[Combination, float]) -> bool:
+    """Whether each of its changes shortens it, as far as it was tried without it."""
+    smaller = (tried.get(_without(combination, name), _IMPOSSIBLE) for name in combination)
+    return tried[combination] < min(smaller) * (1 - _LEAST)
