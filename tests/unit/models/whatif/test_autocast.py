@@ -129,8 +129,7 @@ def test_a_recurrent_layer_with_a_state_in_32_bits_computes_products_in_16() -> 
     after = [call("gru", (4, 6), (4, 6)), call("mul", (4, 6), (4, 6)), call("linear", (4, 6), (3, 6))]
     effects = forward_effects([tokens, *after], CPU)
     assert [effect.half for effect in effects] == [True, True, False, True]
-    assert effects[1].down == () and effects[3].down == (24, 18)
+    assert [effect.down for effect in effects[1:]] == [(), (), (24, 18)]
     with torch.autocast("cpu", dtype=torch.bfloat16), torch.profiler.profile() as profile:
         torch.gru_cell(*CELL)
-    casts = [event for event in profile.events() if event.name == "aten::_to_copy"]
-    assert len(casts) >= len(CELL) and "gru_cell" in CPU.mixed
+    assert [event.name for event in profile.events()].count("aten::_to_copy") >= len(CELL)
