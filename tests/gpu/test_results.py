@@ -25,8 +25,10 @@ import stepscope
 from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.annotate.steps.step_table import step_lengths
 from stepscope.facts.contexts import build_contexts
+from stepscope.facts.summary.report_facts import summarize
 from stepscope.graph import build_graph
 from stepscope.models.whatif import CHANGES, parse_request, predict
+from stepscope.models.whatif.ranking import notes_of
 
 ALL_BYTES = 40 * 2**20
 # Steps carry the recorder; they cannot take much less than those that nothing watched.
@@ -101,6 +103,25 @@ def test_predictions_from_fp32_captures_are_as_near_as_they_were(
     assert len(errors) >= least
     assert statistics.median(errors) < middle
     assert statistics.mean(errors) < mean
+
+
+@pytest.mark.full(every=4)
+@pytest.mark.parametrize("path", each("*/captures/*.plain.stepscope"))
+def test_one_step_alone_gives_the_answer_of_all_or_says_its_doubt(path):
+    trace = stepscope.open(path)
+    graph = build_graph(trace)
+    steps = trace["steps"]["step"].tolist()
+    alone = {step: build_graph(trace, steps=(step, step)) for step in steps}
+    assert len({summarize(trace, step=step).verdict.bound_by for step in (None, *steps)}) == 1
+    for change in ("amp", "cuda_graphs"):
+        requests = [parse_request(change, CHANGES)]
+        whole = predict(graph, requests)
+        for step, answer in ((step, predict(one, requests)) for step, one in alone.items()):
+            near = answer.predicted_step_ms == pytest.approx(whole.predicted_step_ms, rel=0.05)
+            # CPU times differ from step to step, more so where the CPU waited for room in the queue.
+            met = answer.range[0] <= whole.range[1] and whole.range[0] <= answer.range[1]
+            doubts = notes_of(trace, None, step)
+            assert near or (met and any("for all they may differ" in doubt for doubt in doubts)), step
 
 
 @pytest.mark.parametrize("path", each("*/batch_sizes.json"))

@@ -109,5 +109,9 @@ def test_fits_lists_changes_whose_peak_fits(folder: Path) -> None:
     assert all(fit["memory"]["predicted_bytes"] <= 0.8 * peak for fit in fits)
     costs = [fit["cost"] for fit in fits if fit["cost"] is not None]
     assert costs == sorted(costs)
+    answer = CliRunner().invoke(stepscope_command, ["whatif", capture, "--best", "--fits", limit, "--json"])
+    best = json.loads(answer.stdout)
+    assert best["prediction"]["memory"]["predicted_bytes"] <= 0.8 * peak
+    assert best["same_samples_ms"] <= best["prediction"]["replayed_step_ms"] * (1 + min(costs)) * 1.001
     roomy = CliRunner().invoke(stepscope_command, ["whatif", capture, "--fits", "1GB"])
     assert "fits into 1.0 GB as it is" in roomy.stdout

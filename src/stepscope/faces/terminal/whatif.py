@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stepscope.models.ranks.job import ManyRanks
     from stepscope.models.ranks.replay import Replay
     from stepscope.models.whatif import Prediction
+    from stepscope.models.whatif.best import Best
     from stepscope.models.whatif.change import Change
     from stepscope.models.whatif.prediction import MemoryPrediction
     from stepscope.models.whatif.ranking import Fit, Ranking
@@ -40,8 +41,11 @@ class _Whatif(click.Command):
             raise click.UsageError("--all tries every change on its own; leave out CHANGE, or it")
         if ctx.params.get("files") and not ctx.params.get("changes"):
             raise click.UsageError("--changes needs the names of changes in its file, as CHANGE")
-        if ctx.params.get("fits") and (ctx.params.get("try_all") or ctx.params.get("changes")):
-            raise click.UsageError("--fits chooses the changes itself; leave out CHANGE and --all")
+        chosen = [f"--{name}" for name in ("fits", "best") if ctx.params.get(name)]
+        if chosen and (ctx.params.get("try_all") or ctx.params.get("changes")):
+            raise click.UsageError(f"{chosen[-1]} chooses the changes itself; leave out CHANGE and --all")
+        if ctx.params.get("goal_ms") is not None and not ctx.params.get("best"):
+            raise click.UsageError("--to is a goal of --best")
         return rest
 
 
@@ -54,6 +58,18 @@ class _Whatif(click.Command):
 @click.option("--all", "try_all", is_flag=True, help="Try every change, and list them by gain.")
 @click.option(
     "--fits", metavar="24GB|DEVICE", help="List the changes, cheapest in time first, that make the step fit."
+)
+@click.option(
+    "--best",
+    is_flag=True,
+    help="Find the changes that make the step fastest together; with --fits, that fit.",
+)
+@click.option(
+    "--to",
+    "goal_ms",
+    metavar="MS",
+    type=click.FloatRange(0, min_open=True),
+    help="With --best, the fewest changes that make the step as short as this.",
 )
 @click.option(
     "--changes",
@@ -72,6 +88,8 @@ def whatif(
     changes: tuple[str, ...],
     try_all: bool,
     fits: str | None,
+    best: bool,
+    goal_ms: float | None,
     files: tuple[str, ...],
     as_json: bool,
     step: int | None,
@@ -85,7 +103,7 @@ def whatif(
     from stepscope.models.ranks.job import findings_of, report_of_trace
 
     many = many_ranks(Path(file.path), file.cache) if rank is None else None
-    whole_job = many and not try_all and not files and fits is None and step is None
+    whole_job = many and not try_all and not files and fits is None and not best and step is None
     if many and whole_job and all(text.partition(":")[0] in _OF_JOB for text in changes):
         _predict_job(many, changes, as_json)
         return
@@ -97,6 +115,8 @@ def whatif(
         if ranking.notes:
             facts["notes"] = ranking.notes
         show_answer(facts, _ranking_lines(ranking), as_json)
+    elif best:
+        _show_best(_graph(file, step, rank, device), goal_ms, fits, as_json)
     elif fits is not None:
         _show_fits(_graph(file, step, rank, device), fits, as_json)
     else:
@@ -145,6 +165,14 @@ def _show_fits(graph: Graph, capacity: str, as_json: bool) -> None:
     fits = find_fits(graph, limit)
     facts = {"limit_bytes": limit.limit_bytes, "fits": fits}
     show_answer(facts, _fit_lines(fits, limit.limit_bytes), as_json)
+
+
+def _show_best(graph: Graph, goal_ms: float | None, capacity: str | None, as_json: bool) -> None:
+    from stepscope.facts.roofline.rates import find_capacity
+    from stepscope.models.whatif.best import find_best
+
+    best = find_best(graph, goal_ms, find_capacity(capacity) if capacity else None)
+    show_answer(best, _best_lines(best, goal_ms), as_json)
 
 
 def _show_prediction(
@@ -244,6 +272,31 @@ def _fit_lines(fits: Sequence[Fit], usable: int) -> Iterator[str]:
         yield f"{cost} time per sample  {peak:>10} at the peak  {' '.join(fit.changes)}"
         if fit.why_no_time:
             yield f"{'':10}{fit.why_no_time}"
+
+
+def _best_lines(best: Best, goal_ms: float | None) -> Iterator[str]:
+    """A combination of changes: what all of them gain, what each adds to the others, what is left out."""
+    answer = best.prediction
+    low, high = answer.range
+    if best.reached is False:
+        yield f"nothing that was tried reaches {goal_ms:g} ms"
+    yield (
+        f"{answer.speedup:.2f}x, {answer.predicted_step_ms:.3f} ms ({low:.3f} to {high:.3f} ms) instead of "
+        f"{answer.replayed_step_ms:.3f}: {' '.join(answer.changes) or 'no change saves more than its error'}"
+        f"{_uncertain(answer)}"
+    )
+    if best.same_samples_ms > answer.predicted_step_ms * 1.001:
+        yield f"  for as many samples as before: {best.same_samples_ms:.3f} ms"
+    yield from _memory_lines(answer)
+    for part in best.parts:
+        low, high = part.range
+        bytes_ = part.memory_bytes
+        memory = "" if not bytes_ else f", {'-' if bytes_ > 0 else '+'}{size(abs(bytes_))} at the peak"
+        yield f"  without {part.change} {part.gain_ms:+.3f} ms ({low:+.3f} to {high:+.3f}){memory}"
+    yield f"\n{best.tried} combinations were predicted"
+    yield from (f"  with {name} in addition: {reason}" for name, reason in best.left_out.items())
+    if best.not_applicable:
+        yield f"not applicable: {', '.join(best.not_applicable)} (reasons: --json)"
 
 
 def _with_reserved(memory: MemoryPrediction) -> str:

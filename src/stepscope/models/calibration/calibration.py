@@ -94,7 +94,7 @@ def _operator(trace: Trace, row: int) -> Operator | None:
     return Operator(name, tuple(dims), tuple(strides), tuple(types), tuple(map(str, values)))
 
 
-VERSION = 8  # of the file's format: a file of another version has another key
+VERSION = 9  # of the file's format: a file of another version has another key
 _FILE = re.compile(r"(calibration-[0-9a-f]{16}\.json|\.calibration-[0-9a-f]{16}\.json\.\d+)")
 _LIMITS = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
 

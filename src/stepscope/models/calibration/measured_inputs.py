@@ -15,6 +15,7 @@ from torch import Tensor
 Call = Callable[[], object]
 _SEVERAL = 2  # dimensions
 _MOST_KEPT = 2  # inputs that stay in FP32 where others do not; chosen: each more is many more calls
+_MIXED = ("gru", "gru_cell", "lstm_cell")  # of torch.autocast's operators on a CPU
 _DTYPES = {
     "float": torch.float32,
     "double": torch.float64,
@@ -32,9 +33,12 @@ def prepare(signature: str, *, half: bool) -> Call | None:
     Args:
         half: convert FP32 inputs to bfloat16: all of them or, if the operator rejects that, as many
             as it takes. It rejects some for weights of a normalization, and for an attention's
-            logarithms of sums, which stay in FP32 under autocast, too.
+            logarithms of sums, which stay in FP32 under autocast, too. What is composed of products
+            and a state in FP32 runs under autocast as it is.
     """
     floats, wide = _floats(signature)
+    if half and json.loads(signature)[0] in _MIXED:
+        return _autocasted(_call(signature, frozenset()))
     for narrow in _narrowed(floats, wide) if half else [frozenset[int]()]:
         try:
             call = _call(signature, narrow)
@@ -43,6 +47,14 @@ def prepare(signature: str, *, half: bool) -> Call | None:
             continue
         return call
     return None
+
+
+def _autocasted(call: Call) -> Call:
+    def run() -> object:
+        with torch.autocast("cpu", torch.bfloat16):
+            return call()
+
+    return run
 
 
 def _floats(signature: str) -> tuple[frozenset[int], frozenset[int]]:

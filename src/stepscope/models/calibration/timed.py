@@ -26,11 +26,11 @@ class Timed(NamedTuple):
     share: float = 1.0
 
 
-def least(calls: Sequence[Callable[[], object]]) -> list[Timed]:
+def least(calls: Sequence[Callable[[], object]], before: Callable[[], object] = int) -> list[Timed]:
     """The shortest time of each call; interference only makes calls longer.
 
     The calls alternate, so that load on the machine affects all of them equally. Time in which the
-    calling thread waits for a core does not count.
+    calling thread waits for a core does not count, nor what happens `before` each call.
     """
     found: list[list[Timed]] = [[] for _ in calls]
     is_long = [_once(call) >= _SLICE_NS for call in calls]
@@ -39,6 +39,7 @@ def least(calls: Sequence[Callable[[], object]]) -> list[Timed]:
         time.perf_counter() - begin < _LEAST_S * len(calls) and len(found[0]) < _MOST_CALLS
     ):
         for call, long, times in zip(calls, is_long, found, strict=True):
+            before()
             times.append(_with_share(call) if long else Timed(_once(call)))
     return [min(times) for times in found]
 

@@ -97,6 +97,9 @@ class Change:
         on_cpu: how it is predicted where the CPU does the work, if the machine's calibration
             matters then.
         ranked: whether `--all` tries it: not if it needs parameters or cannot gain.
+        makeable: whether a script can make it, so that the best combination may have it: it is no
+            question about other hardware or a cause.
+        excludes: names of changes that a script cannot have together with it.
         one_rank: whether it applies to the step of a single rank only.
         application: how `verify` makes it to a script, if it can.
         only_measured: why `verify` measures it without a prediction on a CPU, if so.
@@ -120,6 +123,8 @@ class Change:
     error_of: Callable[[Graph], float] | None = None
     on_cpu: CpuPrediction | None = None
     ranked: bool = True
+    makeable: bool = True
+    excludes: tuple[str, ...] = ()
     one_rank: bool = False
     application: Application | None = None
     only_measured: str = ""
@@ -131,6 +136,10 @@ class Change:
     def name(self) -> str:
         """The name that users type."""
         return self.function.__name__
+
+    def rivals(self, other: Change) -> bool:
+        """Whether a script has either this change or the other one."""
+        return other.name in (self.name, *self.excludes) or self.name in other.excludes
 
     @property
     def summary(self) -> str:

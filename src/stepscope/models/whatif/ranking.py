@@ -124,19 +124,28 @@ def find_fits(graph: Graph, capacity: Capacity) -> list[Fit]:
         ChangeError: if allocations were not recorded.
     """
     baseline = Baseline(graph)
+    fits = [_priced(baseline, *answer) for answer in fitting(baseline, capacity)]
+    fits.sort(key=lambda fit: (fit.cost is None, fit.cost or 0.0, fit.memory.predicted_bytes))
+    return fits[:_MOST]
+
+
+def fitting(baseline: Baseline, limit: Capacity) -> list[Fitting]:
+    """The fewest changes with which the step fits, in several ways; none where it fits as it is.
+
+    Raises:
+        ChangeError: if allocations were not recorded.
+    """
     memory = baseline.memory
     if memory is None:
         raise ChangeError(
             "--fits needs the allocations of one rank; record them with: stepscope run --memory SCRIPT"
         )
-    if _runs(memory, [], 0.0, capacity):
-        return [Fit((), predict_memory(memory, []), baseline.steady_ms, 0.0)]
-    fitting = [*_fitting(baseline, _checkpoints(memory), capacity)]
-    sets = [set(map(str, requests)) for requests, _ in fitting]
+    if _runs(memory, [], 0.0, limit):
+        return [([], predict_memory(memory, []))]
+    answers = [*_fitting(baseline, _checkpoints(memory), limit)]
+    sets = [set(map(str, requests)) for requests, _ in answers]
     needed = [not any(fewer < own for fewer in sets) for own in sets]  # none does more than another one
-    fits = [_priced(baseline, *answer) for answer in compress(fitting, needed)]
-    fits.sort(key=lambda fit: (fit.cost is None, fit.cost or 0.0, fit.memory.predicted_bytes))
-    return fits[:_MOST]
+    return [*compress(answers, needed)]
 
 
 def _fitting(baseline: Baseline, checkpoints: list[list[Request]], limit: Capacity) -> Iterator[Fitting]:
@@ -175,13 +184,21 @@ def _smallest(
     while low <= high:
         count = (low + high) // 2
         requests = [*before, *group[:count]]
-        answer = baseline.predict_memory(requests)
-        memory = baseline.memory
-        if answer and memory and _runs(memory, requests, answer.error or 0.0, limit):
+        fits, answer = fitting_memory(baseline, requests, limit)
+        if fits and answer:
             best, high = (requests, answer), count - 1
         else:
             low = count + 1
     return best, answer
+
+
+def fitting_memory(
+    baseline: Baseline, requests: list[Request], limit: Capacity
+) -> tuple[bool, MemoryPrediction | None]:
+    """Whether the step with some changes fits, error included; and its peak, if it can be predicted."""
+    answer, memory = baseline.predict_memory(requests), baseline.memory
+    fits = answer and memory and _runs(memory, requests, answer.error or 0.0, limit)
+    return bool(fits), answer
 
 
 def _runs(memory: RecordedMemory, requests: list[Request], error: float, limit: Capacity) -> bool:
@@ -215,6 +232,10 @@ def _priced(baseline: Baseline, requests: list[Request], memory: MemoryPredictio
         step_ms = mean_ms(baseline.predict_time(requests)[0])
     except StepscopeError as error:
         return Fit(names, memory, None, None, str(error))
+    return Fit(names, memory, step_ms, per_sample(step_ms, requests) / mean_ms(baseline.simulation) - 1)
+
+
+def per_sample(ms: float, requests: Sequence[Request]) -> float:
+    """The time of as many samples as in the unchanged step, if changes leave fewer in a step."""
     fewer = (request for request in requests if request.change.name == "batch_size")
-    samples = prod(request.values["factor"] for request in fewer)
-    return Fit(names, memory, step_ms, step_ms / samples / mean_ms(baseline.simulation) - 1)
+    return ms / prod(request.values["factor"] for request in fewer)

@@ -85,7 +85,12 @@ SINGLE: dict[str, Callable[[], torch.Tensor]] = {
     "scaled_dot_product_attention": lambda: F.scaled_dot_product_attention(*[torch.rand(2, 2, 4, 8)] * 3),
     "prelu": lambda: F.prelu(X, torch.rand(1)),
     "mv": lambda: torch.mv(X, torch.rand(6)),
+    "rnn_tanh": lambda: torch.nn.RNN(6, 5)(X)[0],
+    "rnn_relu_cell": lambda: torch.nn.RNNCell(6, 5, nonlinearity="relu")(X),
+    "gru": lambda: torch.nn.GRU(6, 5)(X)[0],
+    "gru_cell": lambda: torch.gru_cell(*CELL),
 }
+CELL = (X, torch.rand(4, 5), torch.rand(15, 6), torch.rand(15, 5))
 HALF = X.bfloat16()
 HALVES: dict[str, Callable[[], torch.Tensor]] = {
     "cross_entropy_loss": lambda: F.cross_entropy(HALF, LABELS),
@@ -117,3 +122,14 @@ def test_what_the_list_says_becomes_32_bits_does_so_in_torch(name: str) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         dtype = HALVES[name]().dtype
     assert (dtype == torch.float32) == (name in CPU.kept)
+
+
+def test_a_recurrent_layer_with_a_state_in_32_bits_computes_products_in_16() -> None:
+    tokens = call("linear", (4, 6), (6, 6))
+    after = [call("gru", (4, 6), (4, 6)), call("mul", (4, 6), (4, 6)), call("linear", (4, 6), (3, 6))]
+    effects = forward_effects([tokens, *after], CPU)
+    assert [effect.half for effect in effects] == [True, True, False, True]
+    assert [effect.down for effect in effects[1:]] == [(), (), (24, 18)]
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.profiler.profile() as profile:
+        torch.gru_cell(*CELL)
+    assert [event.name for event in profile.events()].count("aten::_to_copy") >= len(CELL)

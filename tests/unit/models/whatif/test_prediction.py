@@ -191,6 +191,17 @@ def _event(category: str, name: str, thread: int, start: int, length: int, **arg
     }
 
 
+def test_the_command_names_the_best_combination_and_why_others_are_out(file: Path) -> None:
+    best = json.loads(CliRunner().invoke(stepscope, ["whatif", str(file), "--best", "--json"]).stdout)
+    assert best["prediction"]["changes"] == [part["change"] for part in best["parts"]]
+    assert best["not_applicable"]["compress"] == "these steps have no all-reduces; put ddp first"
+    assert not {"faster_gpu", "bandwidth", "no_straggler"} & {*best["left_out"], *best["not_applicable"]}
+    text = CliRunner().invoke(stepscope, ["whatif", str(file), "--best", "--to", "0.01"]).stdout
+    assert text.startswith("nothing that was tried reaches 0.01 ms\n1.00x, 0.200 ms (0.200 to 0.200 ms)")
+    refused = CliRunner().invoke(stepscope, ["whatif", str(file), "--to", "5"])
+    assert (refused.exit_code, "--to is a goal of --best" in refused.stderr) == (2, True)
+
+
 def test_the_command_answers_in_json_with_the_keys_of_the_design(file: Path) -> None:
     change = "scale:select=kind=gemm,factor=0.5"
     result = CliRunner().invoke(stepscope, ["whatif", str(file), change, "--json"])

@@ -33,4 +33,5 @@ CHANGE = Change(
     ),
     error=0.10,
     error_source="DAYDREAM 6.5",
+    makeable=False,
 )

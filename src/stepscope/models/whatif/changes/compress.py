@@ -69,4 +69,5 @@ CHANGE = Change(
         "each `DistributedDataParallel`, the script's or that added by `ddp` "
         "(`ddp:workers=2+compress`), all-reduces gradients in bfloat16 by a communication hook"
     ),
+    excludes=("dgc",),
 )

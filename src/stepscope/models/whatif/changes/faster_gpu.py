@@ -153,4 +153,5 @@ CHANGE = Change(
     low={"estimate": "low"},
     high={"estimate": "high"},
     choose=choose_faster,
+    makeable=False,
 )

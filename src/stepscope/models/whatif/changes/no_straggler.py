@@ -59,4 +59,5 @@ CHANGE = Change(
     group="Ranks of one job",
     basis="the measured work of the median peer",
     assumptions=("slow ranks are slow throughout, on the device and on the CPU",),
+    makeable=False,
 )

@@ -150,5 +150,6 @@ RECONSTRUCT_BATCHNORM = Change(
     basis="half the measured batch normalization",
     assumptions=("batch normalization moves half the bytes; activations are free in convolutions",),
     error=0.06,
+    makeable=False,
     error_source="DAYDREAM 6.4",
 )

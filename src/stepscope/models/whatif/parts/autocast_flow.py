@@ -44,13 +44,14 @@ class Policy:
 
     lowered: frozenset[str]
     kept: frozenset[str]
+    mixed: frozenset[str]  # composed of products in 16 bits and of sums with a state that stays in FP32
 
 
 @cache
 def policy_of(device: str) -> Policy:
     """Autocast's policy for a `cpu` or `cuda` device."""
     table = data_table("autocast.json")[device]
-    return Policy(frozenset(table["lower"]), frozenset(table["single"]))
+    return Policy(*(frozenset(table.get(name, ())) for name in ("lower", "single", "mixed")))
 
 
 @dataclass
@@ -67,6 +68,8 @@ class _SizeFlow:
         if call.name in self.policy.lowered:
             sizes = [prod(size) for size in call.floats]
             effect = Effect(True, tuple(n for n in sizes if not self.made.get(n, False)))
+        elif call.name in self.policy.mixed:
+            effect = Effect(True)  # it casts inside
         elif call.name in self.policy.kept or (call.name in ("to", "_to_copy") and _FLOAT in call.values):
             effect = Effect(False, (), tuple(n for n in wide if self.made.get(n, self.last)))
         else:
@@ -74,7 +77,7 @@ class _SizeFlow:
             if _is_sum(call, wide):
                 inputs[1] = self.sums.get(wide[1], inputs[1])
             effect = Effect(bool(wide) and all(inputs))
-        self._remember(call, wide, effect.half)
+        self._remember(call, wide, effect.half and call.name not in self.policy.mixed)
         return effect
 
     def _remember(self, call: Operator, wide: list[int], half: bool) -> None:

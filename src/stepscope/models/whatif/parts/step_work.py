@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from stepscope.models.kernels.operators import Product, padded, products_of
 from stepscope.models.whatif.parts.autocast_flow import forward_rows
 from stepscope.models.whatif.parts.kernel_times import compute_bound, work_of_tasks
 from stepscope.trace.schema import FORWARD_STAGES
+from stepscope.trace.trace import Trace
 
 _STAGES = (*FORWARD_STAGES, "backward")
 _STAYS = re.compile(r"\bat::native\b")
@@ -132,8 +134,7 @@ def step_work(graph: Graph) -> StepWork:
     """The operators of a graph's steps, with the work of their kernels as the graph has it."""
     events = graph.trace.events
     stage = events.text("stage")
-    chosen = stage.mask(*_STAGES) & np.isin(events["step"], graph.window.steps)
-    operators = find_operators(graph.trace, chosen)
+    operators = _operators(graph)
     count, device = len(operators.rows), graph.on_device
     event = graph.tasks["event"]
     caller = np.where(device, launch_of(graph.trace)[event], event)
@@ -162,6 +163,19 @@ def step_work(graph: Graph) -> StepWork:
         backward=backward,
         simple_call_ns=_simple_call_ns(graph, operators, of_task, (kernels == 1), backward),
     )
+
+
+_FOUND: WeakKeyDictionary[Trace, dict[tuple[int, ...], ScriptOperators]] = WeakKeyDictionary()
+
+
+def _operators(graph: Graph) -> ScriptOperators:
+    """The operators of a graph's steps, found once for all that changes make of the graph."""
+    steps, of_trace = graph.window.steps, _FOUND.setdefault(graph.trace, {})
+    if steps not in of_trace:
+        events = graph.trace.events
+        chosen = events.text("stage").mask(*_STAGES) & np.isin(events["step"], steps)
+        of_trace[steps] = find_operators(graph.trace, chosen)
+    return of_trace[steps]
 
 
 def _replaced(graph: Graph, of_task: Ids, count: int) -> Mask:
