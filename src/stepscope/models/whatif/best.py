@@ -239,8 +239,8 @@ class _Search:
             return "does not fit or apply together with the others"
         low, gain = (self._gain_ms(larger, name, side) for side in ("low", ""))
         if gain <= 0:
-            return f"makes it {-gain:.3g} ms slower" if gain else "saves nothing more"
-        return f"saves {gain:.3g} ms more" + (", which is within its error" if low <= 0 else "")
+            return f"makes it {rounded(-gain)} ms slower" if gain else "saves nothing more"
+        return f"saves {rounded(gain)} ms more" + (", which is within its error" if low <= 0 else "")
 
 
 def _without(combination: Combination, name: str) -> Combination:
