@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from stepscope.errors import ChangeError, TraceError
 from stepscope.faces.page.context_answers import ContextFindings
 from stepscope.faces.page.diff_answers import ranks_of
 from stepscope.faces.page.finding_answers import Findings
+from stepscope.faces.page.pane_answers import chosen_by
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.routes import answer
 from stepscope.faces.page.trace_view import TraceView
@@ -196,9 +196,9 @@ def _selections(report: Report, findings: int) -> Iterator[KeyedAnswer]:
         *({"file": file, "line": line} for file, line in lines),
         *({"finding": str(number)} for number in range(findings)),
     ):
-        selected = report.ask("select", **chosen, path=report.steps[0])
         # The page counts hits itself, since the file cannot know what is on screen.
-        yield request_key("select", **chosen), replace(selected, levels=UNSET)
+        selected, _ = chosen_by(report.view, Query({**chosen, "path": report.steps[0]}))
+        yield request_key("select", **chosen), selected
 
 
 # -- ranks and traces compared

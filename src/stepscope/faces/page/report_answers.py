@@ -223,7 +223,9 @@ def kernels(view: TraceView, query: Query) -> Kernels:
     """
     summary = summary_of(view, query)
     selected = view.selected(summary.rank, query.number("step"))
-    rows = [_kernel_row(view, one) for one in kernel_statistics(selected, summary.kernels)]
+    key = "kernels", summary.rank, query.number("step")
+    statistics = view.cached(key, lambda: kernel_statistics(selected, summary.kernels))
+    rows = [_kernel_row(view, one) for one in statistics]
     steps = summary.steps.numbers
     return Kernels(summary.kernels_are, summary.rank, steps, rows, _roofs(summary))
 
