@@ -83,6 +83,7 @@ function Numbers({ facts }: { facts: Facts }): JSX.Element {
       "Fastest to slowest",
       `${milliseconds(steps.min_ms)} – ${milliseconds(steps.max_ms)}`,
     ]);
+  if (steps.unknown_spread) rows.push(["Spread", steps.unknown_spread]);
   if (steps.warm_up)
     rows.push([`Warm-up step ${steps.warm_up.step}, left out`, milliseconds(steps.warm_up.ms)]);
   if (typeof facts.capture.step_is === "string") rows.push(["Step is", facts.capture.step_is]);

@@ -45,6 +45,7 @@ _RAW_BYTES = 10  # of a raw event in the file at least; 24 and 33 in traces of a
 _CAREFULLY = 0.95  # of the room
 _WORTH_A_TRY = 1.3  # times as large as what fits
 _EFFORT = 6  # of zlib: 9 takes four times as long for 3 % less
+_Sized = Callable[[int], tuple[int, msgspec.Struct]]  # at most so large, and how large
 _Make = Callable[[TraceView, str, Sequence[Opening]], msgspec.Struct]
 
 
@@ -104,18 +105,11 @@ class Archive:
         """Write answers one by one while there is room; returns how many."""
         return sum(1 for _ in takewhile(lambda keyed: self.add(keyed, reserve=reserve), answers))
 
-    def add_largest(
-        self,
-        key: str,
-        answer: Callable[[int], tuple[int, msgspec.Struct]],
-        first: int,
-        most: int,
-        reserve: int,
-    ) -> int:
+    def add_largest(self, key: str, answer: _Sized, first: int, most: int, reserve: int) -> int:
         """Write one answer, as large as there is room for; returns how large.
 
         Args:
-            answer: the answer of at most a size, and its size.
+            answer: makes it of at most a size; how large it is comes first.
             first: the size that is tried first.
             most: at least the largest size that there is.
         """
