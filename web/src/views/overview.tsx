@@ -55,6 +55,7 @@ function Whole(props: { store: Store; facts: Facts }): JSX.Element {
     <div class="overview">
       <section aria-label="Steps">
         <Numbers facts={facts} />
+        {facts.steps.unknown_spread && <p class="dim">{facts.steps.unknown_spread}</p>}
       </section>
       <Stages store={store} facts={facts} />
       <section aria-label="Device">
@@ -83,7 +84,6 @@ function Numbers({ facts }: { facts: Facts }): JSX.Element {
       "Fastest to slowest",
       `${milliseconds(steps.min_ms)} – ${milliseconds(steps.max_ms)}`,
     ]);
-  if (steps.unknown_spread) rows.push(["Spread", steps.unknown_spread]);
   if (steps.warm_up)
     rows.push([`Warm-up step ${steps.warm_up.step}, left out`, milliseconds(steps.warm_up.ms)]);
   if (typeof facts.capture.step_is === "string") rows.push(["Step is", facts.capture.step_is]);
