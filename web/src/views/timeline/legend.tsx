@@ -29,7 +29,7 @@ export function Legend({ levels, about }: { levels: Level[]; about: Axis | null 
       </span>
       <span class="legend-entry">
         <span class="heat-ramp" aria-hidden="true" />
-        stronger = larger share of the level
+        stronger = larger share
       </span>
       {idle && (
         <span class="legend-entry">
