@@ -14,7 +14,6 @@ from stepscope.facts.summary.report_facts import samples_of
 from stepscope.trace.intervals import Intervals, index_pairs
 from stepscope.trace.nesting import inherit
 from stepscope.trace.recorded_steps import active_share, blocked_share
-from stepscope.trace.sets import distinct
 
 # What each class of torch.optim does in Python takes microseconds. LBFGS has a Python loop.
 _UPDATES = (
@@ -208,7 +207,7 @@ def is_whole_step(context: RuleContext, rows: Rows) -> Mask:
     events, search = context.events, context.search
     long = events["duration_ns"][rows] >= WHOLE * 1e6 * context.measures.steady_ms
     long &= events.text("category").mask("annotation", "python")[rows]
-    around = search.holding(distinct(search.caller[search.launched]))[rows]
+    around = search.holding(np.unique(search.caller[search.launched]))[rows]
     result: Mask = (long & around) | events.text("name").where(is_step)[rows]
     return result
 

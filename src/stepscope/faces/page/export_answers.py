@@ -18,7 +18,6 @@ from stepscope.errors import ChangeError, TraceError
 from stepscope.faces.page.context_answers import ContextFindings
 from stepscope.faces.page.diff_answers import ranks_of
 from stepscope.faces.page.finding_answers import Findings
-from stepscope.faces.page.pane_answers import chosen_by
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.routes import answer
 from stepscope.faces.page.trace_view import TraceView
@@ -117,10 +116,13 @@ def request_key(request: str, **query: str) -> str:
 
 
 def tables(report: Report) -> Iterator[KeyedAnswer]:
-    """Overview, tables of the steps, sources, and the selection for each of their rows."""
+    """Overview, findings, sources; with steps their tables, and the selection for each row."""
     overview, found = report.ask("overview", **report.scope), _findings(report)
-    yield "overview", replace(overview, start=report.steps[0])
+    yield "overview", replace(overview, start=report.steps[0]) if report.steps else overview
     yield "findings", found
+    yield from _sources(report)
+    if not report.steps:
+        return
     yield report.keyed("axis")
     requests = ("modules", "kernels", *(["collectives"] if overview.has.communication else []))
     yield from ((request, report.ask(request, **report.scope)) for request in requests)
@@ -128,15 +130,7 @@ def tables(report: Report) -> Iterator[KeyedAnswer]:
         yield from (report.keyed(request, **scope) for request in ("overview", *requests))
     yield from (_first_level(report, every) for every in ("", "1"))
     yield from _whatifs(report)
-    yield from _sources(report)
     yield from _selections(report, len(found.findings))
-
-
-def tables_of_contexts(report: Report) -> Iterator[KeyedAnswer]:
-    """Overview, findings and sources of a trace that holds collected contexts alone."""
-    yield report.keyed("overview")
-    yield "findings", _findings(report)
-    yield from _sources(report)
 
 
 def _findings(report: Report) -> Findings:
@@ -197,7 +191,7 @@ def _selections(report: Report, findings: int) -> Iterator[KeyedAnswer]:
         *({"finding": str(number)} for number in range(findings)),
     ):
         # The page counts hits itself, since the file cannot know what is on screen.
-        selected, _ = chosen_by(report.view, Query({**chosen, "path": report.steps[0]}))
+        selected = report.ask("select", **chosen, path=report.steps[0], bare="1")
         yield request_key("select", **chosen), selected
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from stepscope.base.arrays import Ids, IntArray, Mask, Rows, Times
 from stepscope.errors import ServeError
@@ -79,18 +79,18 @@ def select(view: TraceView, query: Query) -> Selected:
         event: id of an event.
         path: of the level on screen.
         every: 1 if all threads and streams are on screen.
+        bare: 1 to leave out hits.
     """
-    selected, chosen = chosen_by(view, query)
-    return replace(selected, levels=hits(view, query, Marks(view.timeline.index, chosen)))
-
-
-def chosen_by(view: TraceView, query: Query) -> tuple[Selected, Mask]:
-    """What the panes show, without hits, and the events."""
     title, chosen, heads = _chosen(view, query)
     rows = np.flatnonzero(chosen)
     (panes,) = panes_of_each(view, np.zeros(len(rows), np.int64), rows, 1)
-    target = _target(view, query, heads)
-    return Selected(title=title, total=len(rows), target=target, **asdict(panes)), chosen
+    return Selected(
+        title=title,
+        total=len(rows),
+        target=_target(view, query, heads),
+        levels=UNSET if query.flag("bare") else hits(view, query, Marks(view.timeline.index, chosen)),
+        **asdict(panes),
+    )
 
 
 def panes_of_each(view: TraceView, of: Ids, rows: Rows, count: int, most: int = _MAX_ROWS) -> list[Selects]:

@@ -226,8 +226,7 @@ def kernels(view: TraceView, query: Query) -> Kernels:
     key = "kernels", summary.rank, query.number("step")
     statistics = view.cached(key, lambda: kernel_statistics(selected, summary.kernels))
     rows = [_kernel_row(view, one) for one in statistics]
-    steps = summary.steps.numbers
-    return Kernels(summary.kernels_are, summary.rank, steps, rows, _roofs(summary))
+    return Kernels(summary.kernels_are, summary.rank, summary.steps.numbers, rows, _roofs(summary))
 
 
 def kernel_launch(arguments: Mapping[str, Any]) -> KernelLaunch | None:

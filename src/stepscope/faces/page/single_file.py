@@ -40,7 +40,7 @@ _LEVELS, _DETAILS, _TRACKS, _OTHERS = 0.7, 0.6, 0.7, 0.25
 _END_BYTES = 1 << 16  # for what is left out and the list of traces
 _TRIES = 6  # sizes of an answer that are tried; each is compressed
 _AT_ONCE = 20_000  # raw events of a step that is opened at once; of more, a sample says how much fits
-_SAMPLE = 400  # levels: enough for their mean size
+_SAMPLE = 2000  # levels: of fewer, the largest take most of the time to open
 _RAW_BYTES = 10  # of a raw event in the file at least; 24 and 33 in traces of a million events and of ResNet
 _CAREFULLY = 0.95  # of the room
 _WORTH_A_TRY = 1.3  # times as large as what fits
@@ -106,13 +106,7 @@ class Archive:
         return sum(1 for _ in takewhile(lambda keyed: self.add(keyed, reserve=reserve), answers))
 
     def add_largest(self, key: str, answer: _Sized, first: int, most: int, reserve: int) -> int:
-        """Write one answer, as large as there is room for; returns how large.
-
-        Args:
-            answer: makes it of at most a size; how large it is comes first.
-            first: the size that is tried first.
-            most: at least the largest size that there is.
-        """
+        """Write one answer, as large as there is room for, tried first of one size; returns how large."""
         size, fits, too_large, best = min(first, most), 0, 2 * most, None
         for _ in range(_TRIES):
             made, value = answer(size)
@@ -186,9 +180,12 @@ def single_file(
     if report.steps:
         left_out = _fill(archive, report, progress)
     elif report.view.has_only_memory:
-        left_out = _fill_with_memory(archive, report)
+        if report.compared:
+            raise ServeError("a file of memory alone cannot hold a comparison; use: stepscope diff")
+        archive.add_all([report.keyed("overview")])
+        left_out = add_memory(archive.add, report)
     else:
-        archive.add_all(export.tables_of_contexts(report))
+        archive.add_all(export.tables(report))
         left_out = [*add_contexts(archive.add, report), *_missing_source(report)]
         left_out += _add_others(archive, report)
     data = b64encode(archive.close(left_out, _traces(report))).decode()
@@ -216,13 +213,6 @@ def _fill(archive: Archive, report: Report, progress: Callable[[int, int], None]
     return left_out
 
 
-def _fill_with_memory(archive: Archive, report: Report) -> list[str]:
-    if report.compared:
-        raise ServeError("a file of memory alone cannot hold a comparison; use: stepscope diff")
-    archive.add_all([report.keyed("overview")])
-    return add_memory(archive.add, report)
-
-
 def add_step(archive: Archive, report: Report, step: str) -> list[str]:
     """Write the timeline of one step as far as there is room; returns what is left out.
 
@@ -242,7 +232,8 @@ def add_step(archive: Archive, report: Report, step: str) -> list[str]:
 
     levels = add("step", step_of_levels, events + 1, _LEVELS)
     details = add("step_details", details_of_levels, levels, _DETAILS) if levels else 0
-    if closed := _closed(view.timeline.open_all(step, levels)):
+    openings = view.timeline.open_all(step, levels)
+    if closed := sum(int((one.every.costs.events > 1).sum()) for one in openings) + 1 - levels:
         left_out.append(f"what is inside {closed:,} small operations of {title}")
     if details < levels:
         left_out.append(f"details of small operations of {title}")
@@ -258,11 +249,6 @@ def _first_tried(view: TraceView, step: str) -> int:
     """How many levels of a step to try first: all, or a sample where they are many."""
     events = len(view.timeline.raw_events(step))
     return events + 1 if events <= _AT_ONCE else _SAMPLE
-
-
-def _closed(openings: Sequence[Opening]) -> int:
-    """How many operations of some levels open into none of them."""
-    return sum(int((one.every.costs.events > 1).sum()) for one in openings) + 1 - len(openings)
 
 
 def _add_comparisons(archive: Archive, report: Report) -> list[str]:

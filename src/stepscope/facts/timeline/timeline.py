@@ -27,7 +27,6 @@ from stepscope.trace.trace import Trace
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 _EVERY = 2**62  # levels: more than any trace has
-_LEAST_OPENED = 2000  # levels below an operation; of fewer, most of the time goes to the largest
 _KEPT_OPERATIONS = 25_000  # of levels that were opened: about 2 kB each
 _KEPT_WHOLE = 50_000  # operations of steps that were opened whole
 _OPENED_AHEAD = 32  # the longest operations of a level, one of which somebody may open next
@@ -81,7 +80,7 @@ class _Whole:
     """The levels below one operation, or the costliest; never changed, as threads share it."""
 
     openings: Sequence[Opening]  # each level before those inside it
-    most: int  # how many were asked for; there are no more if these are fewer
+    most: int  # of the costliest that are among them
     levels: Mapping[tuple[Path, bool], Level]  # by path, and whether all threads are shown
     places: EventPlaces  # the smallest operation of these levels that holds each event
 
@@ -93,13 +92,6 @@ class _Whole:
 
     def __len__(self) -> int:
         return len(self.places.paths)
-
-    @property
-    def has_all(self) -> bool:
-        return len(self.openings) < self.most
-
-    def costliest(self, most: int) -> list[Opening]:
-        return [self.openings[row] for row in _costliest([one.cost_ns for one in self.openings], most)]
 
 
 class Timeline:
@@ -208,13 +200,13 @@ class Timeline:
         key = _parts(path)
         with self._opening:  # several threads that ask for the same one open it once
             whole = self._wholes.get(key)
-            if whole is None or not (whole.has_all or most <= whole.most):
-                opened = max(most, _LEAST_OPENED)
-                events, depths = self.raw_events(path), list(self.below(path, opened))
+            if whole is None or whole.most < most:
+                events, depths = self.raw_events(path), list(self.below(path, most))
                 places = place_events(self.index, path, events, depths)
-                whole = _Whole.of([one for depth in depths for one in depth], opened, places)
+                openings = [one for depth in depths for one in depth]
+                whole = _Whole.of(openings, most if len(openings) >= most else _EVERY, places)
                 self._wholes.set(key, whole)
-        return whole.costliest(most)
+        return [whole.openings[row] for row in _costliest([one.cost_ns for one in whole.openings], most)]
 
     def start(self) -> str:
         """The path to begin with: the slowest step of the rank that is shown first.
@@ -257,7 +249,7 @@ class Timeline:
         step = StepId(int(self.trace.events["step"][event]), int(self.index.rank[event]))
         whole = self._wholes.get((str(step),))
         place = None if whole is None else whole.places.path_of(event)
-        if whole is not None and whole.has_all and place is not None:
+        if whole is not None and whole.most == _EVERY and place is not None:
             return place
         path = _parts(place or "")
         while True:

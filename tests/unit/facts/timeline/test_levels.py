@@ -660,9 +660,8 @@ def test_steps_that_were_opened_whole_stay_open() -> None:
         assert all(timeline.level("/".join(one.every.path), True) is one.every for one in levels)
 
 
-def test_the_costliest_levels_alone_are_the_same_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_costliest_levels_alone_are_the_same_levels() -> None:
     """Opened without the others, which come later only if more are asked for."""
-    monkeypatch.setattr("stepscope.facts.timeline.timeline._LEAST_OPENED", 1)
     text = "main | 0 999 | ProfilerStep#1\n" + "".join(
         f"""
         main | {n * 100}      {n * 100 + 50 + n} | aten::op{n}
