@@ -31,17 +31,6 @@ def test_both_steps_have_one_axis_and_the_parts_of_the_same_pair(ranks: Workbenc
     assert ranks.page.get_by_label("Rank to compare with").input_value() == "7"
 
 
-def test_the_first_difference_is_two_clicks_away(workbench: Workbench, several_url: str) -> None:
-    workbench.open(several_url, "#trace=dlrm_8rank_v100&path=s10.1")
-    before = workbench.page.get_attribute(".stack", "data-to")
-    workbench.page.get_by_role("button", name="Other rank", exact=True).click()
-    workbench.page.get_by_role("button", name="First difference").click()
-    workbench.until(f"document.querySelector('.stack').dataset.to !== '{before}'")
-    workbench.page.locator(".details h2").wait_for()
-    assert workbench.path == "s10.1"
-    workbench.page.get_by_role("button", name="Next difference").wait_for()
-
-
 @pytest.fixture(scope="module")
 def file_of_ranks(home: Path, traces: Path) -> str:
     """`stepscope report --html` of a job of eight ranks."""

@@ -164,6 +164,33 @@ def test_which_of_two_traces_is_slower_and_why(
     assert "num_workers_4.json.gz" in sides
 
 
+@pytest.mark.parametrize(
+    ("url", "trace", "clicks", "where", "answer"),
+    [
+        # A prediction above the step: the change of the first finding.
+        ("resnet_url", "", ("Try it",), ".pair-title", "measured 188 ms above predicted 119 ms"),
+        # The first operator that two runs do not share: one loads its data in the loop itself.
+        ("workers_url", "", ("Other run", "First difference"), ".details h2", "aten::contiguous"),
+        # Who slows a job down.
+        ("several_url", "#trace=dlrm_8rank_v100", (), ".verdict", "No rank is slower than the others"),
+    ],
+)
+def test_answers_are_so_many_clicks_away(
+    workbench: Workbench,
+    request: pytest.FixtureRequest,
+    url: str,
+    trace: str,
+    clicks: tuple[str, ...],
+    where: str,
+    answer: str,
+) -> None:
+    workbench.open(request.getfixturevalue(url), trace)
+    for button in clicks:
+        workbench.click(f'button:text-is("{button}")')
+    workbench.page.locator(where).first.wait_for()
+    assert text_of(workbench, where).startswith(answer)
+
+
 def data_waits(trace: Trace) -> list[float]:
     """For each step the time in which the device waits for data, ms."""
     rows = rows_of(

@@ -20,6 +20,10 @@ it("has a row for each rank and a column for each number of a step", () => {
   ]);
 });
 
+it("leaves steps far longer than the others out of the scale", () => {
+  expect(stepGrid([row(0, 0, 900), row(1, 0, 30), row(2, 0, 20)]).longest).toBe(30);
+});
+
 it("gives the step at a place, or the nearest of that rank", () => {
   const grid = stepGrid(STEPS);
   expect(stepAt(grid, 0, 1)?.id).toBe("s3.0");

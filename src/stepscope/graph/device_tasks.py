@@ -13,6 +13,7 @@ from stepscope.facts.annotate.links.launches import device_work, launch_of
 from stepscope.graph.graph import Window
 from stepscope.trace.nesting import outermost
 from stepscope.trace.row_order import begins_run, ends_run
+from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -143,12 +144,13 @@ def _full_queue(trace: Trace, work: WindowWork) -> WorkWaits:
 
     The wait ends early enough for what a launch usually takes.
     """
-    calls = np.intersect1d(full_queue_launches(trace, work.event), work.call)
+    launches = full_queue_launches(trace, work.event)
+    calls = launches[np.isin(launches, work.call)]
     begin, end = trace.events["start_ns"][calls], _ends(trace.events)[calls]
     order = np.argsort(work.end_ns, kind="stable")
     done = np.searchsorted(work.end_ns[order], end, side="right")
     awaited = np.append(order, -1)[done - 1]
-    usual = usual_launch_ns(trace, np.unique(work.call[work.call >= 0]))
+    usual = usual_launch_ns(trace, distinct(work.call[work.call >= 0]))
     waits = (awaited < 0) | (work.end_ns[awaited] > begin)
     return WorkWaits(calls[waits], awaited[waits], (end - usual)[waits])
 

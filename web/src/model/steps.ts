@@ -5,8 +5,12 @@ export interface StepGrid {
   ranks: number[];
   numbers: number[];
   cells: { row: number; column: number; step: StepRow }[];
+  /** The length of the tallest bar: of the longest step that is no outlier. */
   longest: number;
 }
+
+/** Steps longer than so many times the median do not set the scale: the first often warms up. */
+const OUTLIER = 4;
 
 export function stepGrid(steps: readonly StepRow[]): StepGrid {
   const distinct = (of: (one: StepRow) => number): number[] =>
@@ -19,7 +23,9 @@ export function stepGrid(steps: readonly StepRow[]): StepGrid {
     column: column.get(step.step)!,
     step,
   }));
-  const longest = steps.reduce((most, one) => Math.max(most, one.runtime_ns), 1);
+  const lengths = steps.map((one) => one.runtime_ns).sort((a, b) => a - b);
+  const usual = OUTLIER * (lengths[lengths.length >> 1] ?? 1);
+  const longest = Math.max(...lengths.filter((length) => length <= usual), 1);
   return { ranks, numbers, cells, longest };
 }
 

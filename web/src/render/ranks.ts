@@ -7,8 +7,8 @@ import { hatch } from "./tracks";
 
 const INTENSITY = 11;
 /** Rows of a few ranks are so tall, px; those of many share what there is. */
-const ROW_PX = 9;
-const MOST_PX = 72;
+export const ROW_PX = 10;
+const MOST_PX = 80;
 /** The rank to look at first has a mark at its start, px. */
 const MARK_PX = 6;
 /** More rows than this would be thinner than a pixel. */

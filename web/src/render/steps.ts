@@ -39,16 +39,23 @@ export function drawSteps(canvas: HTMLCanvasElement, scene: StripScene): void {
   const wide = width / Math.max(grid.numbers.length, 1);
   const gap = wide > 4 ? 1 : 0;
   for (const { column, step } of grid.cells) {
-    const share = step.runtime_ns / grid.longest;
+    const share = Math.min(step.runtime_ns / grid.longest, 1);
     const [left, across] = [column * wide, Math.max(wide - gap, 0.7)];
     const high = Math.max(share, LEAST) * (height - 2);
     context.fillStyle = palette.none.heat[HEAT]!;
     context.fillRect(left, height - high, across, high);
     drawBusy(context, scene, step, { left, across, bottom: height, high });
+    if (step.runtime_ns > grid.longest) drawCut(context, palette, left, across);
     drawNumber(context, scene, step, { left, across, bottom: height, high });
     if (step.id === open) drawOpen(context, palette, [left, 0, across, height]);
   }
 }
+
+/** A gap near the top of a bar that is longer than drawn. */
+function drawCut(context: CanvasRenderingContext2D, palette: Palette, left: number, across: number): void {
+  context.fillStyle = palette.background;
+  context.fillRect(left, 5, across, 2);
+} // prettier-ignore
 
 /** How long the device works in a step, darker inside its bar. */
 function drawBusy(

@@ -55,6 +55,7 @@ function Whole(props: { store: Store; facts: Facts }): JSX.Element {
     <div class="overview">
       <section aria-label="Steps">
         <Numbers facts={facts} />
+        {facts.steps.unknown_spread && <p class="dim">{facts.steps.unknown_spread}</p>}
       </section>
       <Stages store={store} facts={facts} />
       <section aria-label="Device">

@@ -101,22 +101,17 @@ class Perfetto:
 
     def __init__(self, folder: Path) -> None:
         self._files = StaticFiles(directory=folder)
-        self._policy = _perfetto_policy((folder / "index.html").read_text("utf-8"))
+        inline = _INLINE.findall((folder / "index.html").read_text("utf-8"))
+        # Nothing from other origins: Perfetto asks a Google server who the user is.
+        self._policy = (
+            f"default-src 'self'; script-src 'self' 'wasm-unsafe-eval' {_hashes(inline)}; "
+            "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+            "connect-src 'self' data: blob:; worker-src 'self' blob:; object-src 'none'; "
+            "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = await self._files.get_response(self._files.get_path(scope), scope)
         response.headers["Content-Security-Policy"] = self._policy
         response.headers["Cache-Control"] = "private, max-age=86400"
         await response(scope, receive, send)
-
-
-def _perfetto_policy(html: str) -> str:
-    """Nothing from other origins (Perfetto asks a Google server who the user is); its own inline
-    script is allowed by its hash.
-    """
-    return (
-        f"default-src 'self'; script-src 'self' 'wasm-unsafe-eval' {_hashes(_INLINE.findall(html))}; "
-        "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
-        "connect-src 'self' data: blob:; worker-src 'self' blob:; object-src 'none'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
-    )

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from stepscope.errors import ChangeError, TraceError
@@ -117,10 +116,13 @@ def request_key(request: str, **query: str) -> str:
 
 
 def tables(report: Report) -> Iterator[KeyedAnswer]:
-    """Overview, tables of the steps, sources, and the selection for each of their rows."""
+    """Overview, findings, sources; with steps their tables, and the selection for each row."""
     overview, found = report.ask("overview", **report.scope), _findings(report)
-    yield "overview", replace(overview, start=report.steps[0])
+    yield "overview", replace(overview, start=report.steps[0]) if report.steps else overview
     yield "findings", found
+    yield from _sources(report)
+    if not report.steps:
+        return
     yield report.keyed("axis")
     requests = ("modules", "kernels", *(["collectives"] if overview.has.communication else []))
     yield from ((request, report.ask(request, **report.scope)) for request in requests)
@@ -128,15 +130,7 @@ def tables(report: Report) -> Iterator[KeyedAnswer]:
         yield from (report.keyed(request, **scope) for request in ("overview", *requests))
     yield from (_first_level(report, every) for every in ("", "1"))
     yield from _whatifs(report)
-    yield from _sources(report)
     yield from _selections(report, len(found.findings))
-
-
-def tables_of_contexts(report: Report) -> Iterator[KeyedAnswer]:
-    """Overview, findings and sources of a trace that holds collected contexts alone."""
-    yield report.keyed("overview")
-    yield "findings", _findings(report)
-    yield from _sources(report)
 
 
 def _findings(report: Report) -> Findings:
@@ -196,9 +190,9 @@ def _selections(report: Report, findings: int) -> Iterator[KeyedAnswer]:
         *({"file": file, "line": line} for file, line in lines),
         *({"finding": str(number)} for number in range(findings)),
     ):
-        selected = report.ask("select", **chosen, path=report.steps[0])
         # The page counts hits itself, since the file cannot know what is on screen.
-        yield request_key("select", **chosen), replace(selected, levels=UNSET)
+        selected = report.ask("select", **chosen, path=report.steps[0], bare="1")
+        yield request_key("select", **chosen), selected
 
 
 # -- ranks and traces compared

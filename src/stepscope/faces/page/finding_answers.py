@@ -127,5 +127,6 @@ def _finding(view: TraceView, number: int, finding: analyze.Finding) -> Finding:
 
 def _place(view: TraceView, place: analyze.Place) -> FindingPlace:
     duration = view.trace.events["duration_ns"]
-    longest = max(place.events, key=lambda event: int(duration[event]), default=None)
+    events = np.array(place.events, np.int64)
+    longest = int(events[duration[events].argmax()]) if len(events) else None
     return filled(FindingPlace, place, short=short_name(place.name), event=longest)

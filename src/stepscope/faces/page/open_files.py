@@ -21,7 +21,6 @@ from stepscope.faces.page.requests import Query
 from stepscope.faces.page.routes import answer
 from stepscope.faces.page.trace_view import TraceView, no_other_trace
 from stepscope.facts.load import open as open_trace
-from stepscope.models.memory.memory_comparison import holds_memory
 from stepscope.trace.freed_memory import freed_memory_kept
 from stepscope.trace.trace import Trace
 
@@ -110,21 +109,11 @@ class TraceFile:
 
 def _warmed(view: TraceView) -> TraceView:
     """Compute the page's first answers, so that it need not wait for them."""
+    first = ("memory", "memory_tile") if view.has_only_memory else ("levels", "axis")
     with suppress(StepscopeError):  # the page's own request reports it
-        for name, query in _first_answers(view):
-            answer(view, name, Query(query))
+        for name in ("overview", *first):
+            answer(view, name, Query({"path": view.start}))
     return view
-
-
-def _first_answers(view: TraceView) -> list[tuple[str, dict[str, str]]]:
-    if not view.start and holds_memory(view.trace):
-        return [("overview", {}), ("memory", {}), ("memory_tile", {})]
-    asked = [("overview", {}), ("levels", {"path": view.start}), ("axis", {})]
-    inside = view.timeline.level(view.start)
-    if not view.start or not len(inside):
-        return asked
-    longest = inside.operations[int(inside.costs.runtime_ns.argmax())]
-    return [*asked, ("level", {"path": f"{view.start}/{longest.id}"})]
 
 
 class Workbench:

@@ -79,6 +79,7 @@ def select(view: TraceView, query: Query) -> Selected:
         event: id of an event.
         path: of the level on screen.
         every: 1 if all threads and streams are on screen.
+        bare: 1 to leave out hits.
     """
     title, chosen, heads = _chosen(view, query)
     rows = np.flatnonzero(chosen)
@@ -87,7 +88,7 @@ def select(view: TraceView, query: Query) -> Selected:
         title=title,
         total=len(rows),
         target=_target(view, query, heads),
-        levels=hits(view, query, Marks(view.timeline.index, chosen)),
+        levels=UNSET if query.flag("bare") else hits(view, query, Marks(view.timeline.index, chosen)),
         **asdict(panes),
     )
 

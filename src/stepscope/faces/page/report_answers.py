@@ -223,9 +223,10 @@ def kernels(view: TraceView, query: Query) -> Kernels:
     """
     summary = summary_of(view, query)
     selected = view.selected(summary.rank, query.number("step"))
-    rows = [_kernel_row(view, one) for one in kernel_statistics(selected, summary.kernels)]
-    steps = summary.steps.numbers
-    return Kernels(summary.kernels_are, summary.rank, steps, rows, _roofs(summary))
+    key = "kernels", summary.rank, query.number("step")
+    statistics = view.cached(key, lambda: kernel_statistics(selected, summary.kernels))
+    rows = [_kernel_row(view, one) for one in statistics]
+    return Kernels(summary.kernels_are, summary.rank, summary.steps.numbers, rows, _roofs(summary))
 
 
 def kernel_launch(arguments: Mapping[str, Any]) -> KernelLaunch | None:
@@ -242,7 +243,8 @@ def _checked(name: str, value: Any) -> Any:
     if name in ("grid", "block"):
         is_triple = isinstance(value, list) and all(type(size) is int for size in value)
         return value if is_triple else None
-    return value if isinstance(value, (int, float)) else None
+    # Nsight Systems writes -1 for what it does not know.
+    return value if isinstance(value, (int, float)) and value >= 0 else None
 
 
 def _kernel_row(view: TraceView, kernel: KernelStatistics) -> KernelRow:

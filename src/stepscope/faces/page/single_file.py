@@ -24,7 +24,7 @@ from stepscope.faces.page.bundle import page_in_one
 from stepscope.faces.page.diff_answers import ranks_of
 from stepscope.faces.page.export_answers import KeyedAnswer, Report, request_key
 from stepscope.faces.page.open_files import TraceEntry, Traces
-from stepscope.faces.page.step_answers import by_cost, details_of_levels, step_of_levels
+from stepscope.faces.page.step_answers import details_of_levels, step_of_levels
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.contexts import build_contexts
 from stepscope.facts.timeline.level import Opening
@@ -39,12 +39,13 @@ _BOXES_OF_CONTEXTS = (40_000, 10_000, 2_500)  # of each flame graph, tried in th
 _LEVELS, _DETAILS, _TRACKS, _OTHERS = 0.7, 0.6, 0.7, 0.25
 _END_BYTES = 1 << 16  # for what is left out and the list of traces
 _TRIES = 6  # sizes of an answer that are tried; each is compressed
-_AT_ONCE = 2000  # parts that are made at once; of more, a sample says how many fit
-_SAMPLE = 400  # parts: enough for their mean size
+_AT_ONCE = 20_000  # raw events of a step that is opened at once; of more, a sample says how much fits
+_SAMPLE = 2000  # levels: of fewer, the largest take most of the time to open
 _RAW_BYTES = 10  # of a raw event in the file at least; 24 and 33 in traces of a million events and of ResNet
 _CAREFULLY = 0.95  # of the room
 _WORTH_A_TRY = 1.3  # times as large as what fits
 _EFFORT = 6  # of zlib: 9 takes four times as long for 3 % less
+_Sized = Callable[[int], tuple[int, msgspec.Struct]]  # at most so large, and how large
 _Make = Callable[[TraceView, str, Sequence[Opening]], msgspec.Struct]
 
 
@@ -104,14 +105,17 @@ class Archive:
         """Write answers one by one while there is room; returns how many."""
         return sum(1 for _ in takewhile(lambda keyed: self.add(keyed, reserve=reserve), answers))
 
-    def add_largest(self, key: str, answer: Callable[[int], msgspec.Struct], most: int, reserve: int) -> int:
-        """Write one answer, as large as there is room for; returns how large."""
-        size, fits, too_large, best = most if most <= _AT_ONCE else _SAMPLE, 0, 2 * most, None
+    def add_largest(self, key: str, answer: _Sized, first: int, most: int, reserve: int) -> int:
+        """Write one answer, as large as there is room for, tried first of one size; returns how large."""
+        size, fits, too_large, best = min(first, most), 0, 2 * most, None
         for _ in range(_TRIES):
-            grown = self._with((key, answer(size)))
+            made, value = answer(size)
+            grown = self._with((key, value))
             share = self._share(grown, reserve)
             if share <= 1:
-                fits, best = size, grown
+                fits, best = made, grown
+                if made < size:
+                    break
                 size = min(most, int(size / share * _CAREFULLY), (fits + too_large) // 2)
             else:
                 # Part of an answer may be as large at any size, so the rest shrinks faster.
@@ -176,9 +180,12 @@ def single_file(
     if report.steps:
         left_out = _fill(archive, report, progress)
     elif report.view.has_only_memory:
-        left_out = _fill_with_memory(archive, report)
+        if report.compared:
+            raise ServeError("a file of memory alone cannot hold a comparison; use: stepscope diff")
+        archive.add_all([report.keyed("overview")])
+        left_out = add_memory(archive.add, report)
     else:
-        archive.add_all(export.tables_of_contexts(report))
+        archive.add_all(export.tables(report))
         left_out = [*add_contexts(archive.add, report), *_missing_source(report)]
         left_out += _add_others(archive, report)
     data = b64encode(archive.close(left_out, _traces(report))).decode()
@@ -189,8 +196,8 @@ def single_file(
 
 def _fill(archive: Archive, report: Report, progress: Callable[[int, int], None]) -> list[str]:
     """Write the tables of a report, and what else there is room for; returns what is left out."""
-    # The panes' choices lead to places all over the first step, so it is opened as a whole before.
-    report.view.timeline.open_all(report.steps[0])
+    # The panes' choices lead to places all over the first step, so most of it is opened before.
+    report.view.timeline.open_all(report.steps[0], _first_tried(report.view, report.steps[0]))
     archive.add_all(export.tables(report))
     left_out = _always_left_out(report)
     if not archive.add(*export.flames(report), reserve=archive.reserve(_OTHERS)):
@@ -206,13 +213,6 @@ def _fill(archive: Archive, report: Report, progress: Callable[[int, int], None]
     return left_out
 
 
-def _fill_with_memory(archive: Archive, report: Report) -> list[str]:
-    if report.compared:
-        raise ServeError("a file of memory alone cannot hold a comparison; use: stepscope diff")
-    archive.add_all([report.keyed("overview")])
-    return add_memory(archive.add, report)
-
-
 def add_step(archive: Archive, report: Report, step: str) -> list[str]:
     """Write the timeline of one step as far as there is room; returns what is left out.
 
@@ -220,29 +220,35 @@ def add_step(archive: Archive, report: Report, step: str) -> list[str]:
     """
     view, left_out = report.view, list[str]()
     title = "step {} of rank {}".format(*StepId.of(step))
-    openings = view.timeline.open_all(step)
-    costliest = by_cost(openings)
+    first, events = _first_tried(view, step), len(view.timeline.raw_events(step))
 
-    def add(request: str, make: _Make, share: float) -> int:
-        def answer(most: int) -> msgspec.Struct:
-            return make(view, step, [openings[row] for row in sorted(costliest[:most])])
+    def add(request: str, make: _Make, most: int, share: float) -> int:
+        def answer(size: int) -> tuple[int, msgspec.Struct]:
+            openings = view.timeline.open_all(step, size)
+            return len(openings), make(view, step, openings)
 
         key = request_key(request, path=step)
-        return archive.add_largest(key, answer, len(openings), archive.reserve(share))
+        return archive.add_largest(key, answer, first, most, archive.reserve(share))
 
-    levels = add("step", step_of_levels, _LEVELS)
-    details = add("step_details", details_of_levels, _DETAILS)
-    if levels < len(openings):
-        left_out.append(f"what is inside {len(openings) - levels:,} small operations of {title}")
+    levels = add("step", step_of_levels, events + 1, _LEVELS)
+    details = add("step_details", details_of_levels, levels, _DETAILS) if levels else 0
+    openings = view.timeline.open_all(step, levels)
+    if closed := sum(int((one.every.costs.events > 1).sum()) for one in openings) + 1 - levels:
+        left_out.append(f"what is inside {closed:,} small operations of {title}")
     if details < levels:
         left_out.append(f"details of small operations of {title}")
     reserve = archive.reserve(_TRACKS)
     if not all(archive.add(tile, reserve=reserve) for tile in export.axis_tiles(report, step)):
         left_out.append(f"the shortest slices on the tracks of {title}")
-    raw = len(view.timeline.raw_events(step)) * _RAW_BYTES
-    if raw > archive.room or not archive.add(report.keyed("trace", path=step)):
+    if events * _RAW_BYTES > archive.room or not archive.add(report.keyed("trace", path=step)):
         left_out.append(f"the raw events of {title}")
     return left_out
+
+
+def _first_tried(view: TraceView, step: str) -> int:
+    """How many levels of a step to try first: all, or a sample where they are many."""
+    events = len(view.timeline.raw_events(step))
+    return events + 1 if events <= _AT_ONCE else _SAMPLE
 
 
 def _add_comparisons(archive: Archive, report: Report) -> list[str]:

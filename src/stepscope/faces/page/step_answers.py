@@ -99,17 +99,6 @@ class DetailColumns(msgspec.Struct):
     columns: dict[str, Column]  # the fields of `Details` but `path` and `level`
 
 
-def by_cost(openings: Sequence[Opening]) -> list[int]:
-    """The numbers of levels, those inside the costliest operations first."""
-    cost = {openings[0].every.path: float("inf")}
-    for opening in openings:
-        level = opening.every
-        for operation, time in zip(level.operations, level.costs.runtime_ns.tolist(), strict=True):
-            cost[(*level.path, operation.id)] = min(cost[level.path], time)
-    # An operation costs no more than the one around it, which comes first among equals.
-    return sorted(range(len(openings)), key=lambda row: -cost[openings[row].every.path])
-
-
 def step_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> StepAnswer:
     """A step with some of its levels, those that contain them included."""
     whole = [opening.every for opening in openings]

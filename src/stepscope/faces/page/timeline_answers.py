@@ -189,49 +189,42 @@ def search_hits(view: TraceView, query: Query) -> SearchHits:
     text = query.text("text")
     rows = np.flatnonzero(view.timeline.search(text).chosen)
     names, of_name = _found_names(view, rows)
-    durations = view.trace.events["duration_ns"][rows]
-    longest = np.sort(np.argsort(-durations, kind="stable")[:_MOST])
-    return SearchHits(text, len(rows), names, _found_events(view, rows[longest], of_name[longest]))
+    events = view.trace.events
+    longest = np.sort(np.argsort(-events["duration_ns"][rows], kind="stable")[:_MOST])
+    listed = rows[longest]
+    found = FoundEvents(
+        event=listed.tolist(),
+        name=of_name[longest].tolist(),
+        start_ns=events["start_ns"][listed].tolist(),
+        duration_ns=events["duration_ns"][listed].tolist(),
+        step=[step if step >= 0 else None for step in events["step"][listed].tolist()],
+        rank=view.timeline.index.rank[listed].tolist(),
+    )
+    return SearchHits(text, len(rows), names, found)
 
 
 def _found_names(view: TraceView, rows: IntArray) -> tuple[list[FoundName], IntArray]:
     """The names of events, with most time first, and the position of each event's name."""
-    events = view.trace.events
-    codes, of_code = np.unique(events.text("name").codes[rows], return_inverse=True)
-    by_length = np.lexsort((events["duration_ns"][rows], of_code))
-    ends = np.cumsum(np.bincount(of_code, minlength=len(codes)))
-    groups = np.split(rows[by_length], ends[:-1]) if len(codes) else []
-    totals = np.array([events["duration_ns"][group].sum() for group in groups], np.int64)
-    order = np.argsort(-totals, kind="stable")
-    position = np.empty(len(codes), np.int64)
-    position[order] = np.arange(len(codes))
-    return [_found_name(view, groups[at]) for at in order.tolist()], position[of_code]
-
-
-def _found_name(view: TraceView, rows: IntArray) -> FoundName:
-    """What events of one name have in common, given from the shortest to the longest."""
-    events, longest = view.trace.events, int(rows[-1])
-    durations = events["duration_ns"][rows]
-    return FoundName(
-        name=events.text("name")[longest] or "",
-        short=view.short_name(longest),
-        category=events.text("category")[longest] or "",
-        count=len(rows),
-        total_ns=int(durations.sum()),
-        least_ns=int(durations[0]),
-        most_ns=int(durations[-1]),
-        longest_event=longest,
-    )
-
-
-def _found_events(view: TraceView, rows: IntArray, names: IntArray) -> FoundEvents:
-    events = view.trace.events
-    steps = events["step"][rows].tolist()
-    return FoundEvents(
-        event=rows.tolist(),
-        name=names.tolist(),
-        start_ns=events["start_ns"][rows].tolist(),
-        duration_ns=events["duration_ns"][rows].tolist(),
-        step=[step if step >= 0 else None for step in steps],
-        rank=view.timeline.index.rank[rows].tolist(),
-    )
+    events, duration = view.trace.events, view.trace.events["duration_ns"]
+    name, category = events.text("name"), events.text("category")
+    codes, of_code = np.unique(name.codes[rows], return_inverse=True)
+    by_length = rows[np.lexsort((duration[rows], of_code))]
+    count = np.bincount(of_code, minlength=len(codes))
+    total = np.bincount(of_code, duration[rows], len(codes)).astype(np.int64)
+    ends = np.cumsum(count)
+    shortest, longest = by_length[ends - count], by_length[ends - 1]
+    order = np.argsort(-total, kind="stable")
+    names = [
+        FoundName(
+            name=name[event] or "",
+            short=view.short_name(event),
+            category=category[event] or "",
+            count=int(count[at]),
+            total_ns=int(total[at]),
+            least_ns=int(duration[shortest[at]]),
+            most_ns=int(duration[event]),
+            longest_event=event,
+        )
+        for at, event in zip(order.tolist(), longest[order].tolist(), strict=True)
+    ]
+    return names, np.argsort(order)[of_code]

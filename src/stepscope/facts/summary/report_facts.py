@@ -57,6 +57,7 @@ from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace, allocated_peaks
 
+_ONE_STEP = "only one step: how much steps vary is not known"
 _COUNTS = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
 
 
@@ -219,9 +220,11 @@ def _step_times(selected: SelectedSteps) -> StepTimes:
     length = _lengths(selected.steps)
     busy_ms, idle_ms = mean_device_ms(selected.steps)
     left_out = zip(selected.warm_up["step"].tolist(), _lengths(selected.warm_up).tolist(), strict=True)
+    evidence = selected.steps.text("evidence")[0] or ""
+    recorded = (selected.trace["steps"]["rank"] == selected.rank).sum() - len(selected.warm_up)
     return StepTimes(
         numbers=selected.steps["step"].tolist(),
-        evidence=selected.steps.text("evidence")[0] or "",
+        evidence=evidence,
         mean_ms=float(length.mean()),
         median_ms=float(np.median(length)),
         min_ms=float(length.min()),
@@ -230,6 +233,7 @@ def _step_times(selected: SelectedSteps) -> StepTimes:
         warm_up=next((WarmUp(*step) for step in left_out), None),
         device_busy_ms=busy_ms,
         device_idle_ms=idle_ms,
+        unknown_spread=_ONE_STEP if recorded == 1 and evidence != "whole_trace" else "",
         **_inner_steps(selected),
     )
 

@@ -225,6 +225,8 @@ class ReportText:
             spread = f"{ms(steps.min_ms)} to {ms(steps.max_ms)}, ± {ms(steps.std_ms)}"
             spread += f", median {ms(steps.median_ms)}" if _is_skewed(steps) else ""
             text.append(f"   {spread} over {len(steps.numbers)} steps", "dim")
+        if steps.unknown_spread:
+            text.append(f"   {steps.unknown_spread}", "dim")
         if steps.evidence in _EVIDENCE:
             text.append(f"   {_EVIDENCE[steps.evidence]}", "yellow")
         if steps.warm_up:

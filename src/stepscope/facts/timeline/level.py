@@ -66,6 +66,7 @@ class Opening:
 
     shown: Level
     every: Level
+    cost_ns: float  # of the operation, at most that of any around it
 
 
 def alignments(costs: Costs, level: Ids, start_ns: Times) -> Times:

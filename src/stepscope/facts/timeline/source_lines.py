@@ -180,7 +180,7 @@ class _ModuleLines:
         self._index, self._backward = index, _is_backward(index)
         self._costs = _LineCosts(index, chosen, len(called))
         self._host = np.flatnonzero(known & ~index.on_device)
-        self._work = np.intersect1d(_computing(index, chosen), np.flatnonzero(known))
+        self._work = _computing(index, known)
         parents = index.trace["modules"]["parent"]
         self._around = _lines_around(parents, called)
         self._own = _lines_around(np.full(len(parents), -1), called)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from threading import Lock, RLock
 from typing import Generic, TypeVar
 
@@ -25,6 +26,7 @@ from stepscope.trace.trace import Trace
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+_EVERY = 2**62  # levels: more than any trace has
 _KEPT_OPERATIONS = 25_000  # of levels that were opened: about 2 kB each
 _KEPT_WHOLE = 50_000  # operations of steps that were opened whole
 _OPENED_AHEAD = 32  # the longest operations of a level, one of which somebody may open next
@@ -75,17 +77,18 @@ class KeptBySize(Generic[Key, Value]):
 
 @dataclass(frozen=True, eq=False)
 class _Whole:
-    """The levels below one operation, all of them; never changed, as threads share it."""
+    """The levels below one operation, or the costliest; never changed, as threads share it."""
 
     openings: Sequence[Opening]  # each level before those inside it
+    most: int  # of the costliest that are among them
     levels: Mapping[tuple[Path, bool], Level]  # by path, and whether all threads are shown
     places: EventPlaces  # the smallest operation of these levels that holds each event
 
     @classmethod
-    def of(cls, openings: Sequence[Opening], places: EventPlaces) -> _Whole:
+    def of(cls, openings: Sequence[Opening], most: int, places: EventPlaces) -> _Whole:
         levels = {(one.shown.path, False): one.shown for one in openings}
         levels |= {(one.every.path, True): one.every for one in openings}
-        return cls(openings, levels, places)
+        return cls(openings, most, levels, places)
 
     def __len__(self) -> int:
         return len(self.places.paths)
@@ -166,23 +169,28 @@ class Timeline:
         openable = sorted(_openable(self.level(path, every)), key=lambda one: -one.runtime_ns)
         return openable[:_OPENED_AHEAD]
 
-    def below(self, path: str) -> Iterator[list[Opening]]:
+    def below(self, path: str, most: int = _EVERY) -> Iterator[list[Opening]]:
         """The levels below an operation in lists, each level before those inside it.
 
-        Threads and streams that are not shown are included.
+        Threads and streams that are not shown are included. Levels that are not among the `most`
+        costliest may be left out, with those inside them.
 
         Raises:
             TraceError: if no operation has this path.
         """
         shown, every = (self.level(path, threads) for threads in (False, True))
-        opened = [Opening(shown, every if shown.hides else shown)]
+        opened = [Opening(shown, every if shown.hides else shown, inf)]
+        costs = [inf]
         while opened:
             yield opened
-            inside = [one for level in opened for one in _openable(level.every)]
-            opened = self._open_all(inside) if inside else []
+            inside = [(one, level.cost_ns) for level in opened for one in _openable(level.every)]
+            before = len(costs)
+            costs += [min(one.runtime_ns, around_ns) for one, around_ns in inside]
+            rows = [row for row in _costliest(costs, most) if row >= before]
+            opened = self._open_all([inside[row - before][0] for row in rows], [costs[row] for row in rows])
 
-    def open_all(self, path: str) -> list[Opening]:
-        """Every level below an operation, each before those inside it.
+    def open_all(self, path: str, most: int = _EVERY) -> list[Opening]:
+        """The `most` costliest levels below an operation, each before those inside it; all by default.
 
         Those asked for last are kept: each question about one of their levels is a look-up.
 
@@ -191,12 +199,14 @@ class Timeline:
         """
         key = _parts(path)
         with self._opening:  # several threads that ask for the same one open it once
-            if (whole := self._wholes.get(key)) is None:
-                events, depths = self.raw_events(path), list(self.below(path))
+            whole = self._wholes.get(key)
+            if whole is None or whole.most < most:
+                events, depths = self.raw_events(path), list(self.below(path, most))
                 places = place_events(self.index, path, events, depths)
-                whole = _Whole.of([one for depth in depths for one in depth], places)
+                openings = [one for depth in depths for one in depth]
+                whole = _Whole.of(openings, most if len(openings) >= most else _EVERY, places)
                 self._wholes.set(key, whole)
-        return list(whole.openings)
+        return [whole.openings[row] for row in _costliest([one.cost_ns for one in whole.openings], most)]
 
     def start(self) -> str:
         """The path to begin with: the slowest step of the rank that is shown first.
@@ -238,9 +248,10 @@ class Timeline:
         """
         step = StepId(int(self.trace.events["step"][event]), int(self.index.rank[event]))
         whole = self._wholes.get((str(step),))
-        if whole is not None and (place := whole.places.path_of(event)) is not None:
+        place = None if whole is None else whole.places.path_of(event)
+        if whole is not None and whole.most == _EVERY and place is not None:
             return place
-        path: Path = ()
+        path = _parts(place or "")
         while True:
             inside = (one for one in self._level(path, True).operations if self._holds(one, event))
             if (found := next(inside, None)) is None:
@@ -295,11 +306,14 @@ class Timeline:
             return [open_step(self.contents, one, every, self.tiny) for one in inside]
         return open_operations(self.contents, inside, every, self.tiny)
 
-    def _open_all(self, inside: list[Opened]) -> list[Opening]:
-        shown = self._open(inside, False)
+    def _open_all(self, inside: list[Opened], costs: list[float]) -> list[Opening]:
+        shown = self._open(inside, False) if inside else []
         hiding = [one for one, level in zip(inside, shown, strict=True) if level.hides]
         whole = iter(self._open(hiding, True) if hiding else [])
-        return [Opening(level, next(whole) if level.hides else level) for level in shown]
+        return [
+            Opening(level, next(whole) if level.hides else level, cost)
+            for level, cost in zip(shown, costs, strict=True)
+        ]
 
     def _find(self, path: Path) -> tuple[Level, int]:
         for all_threads in (False, True):
@@ -326,6 +340,11 @@ def _in_parts(operations: Sequence[Opened]) -> Iterator[list[Opened]]:
         part, events = [*part, one], events + one.events
     if part:
         yield part
+
+
+def _costliest(costs: Sequence[float], most: int) -> list[int]:
+    """The rows of the highest costs, of equal ones the first, ascending."""
+    return np.sort(np.argsort(-np.array(costs), kind="stable")[:most]).tolist()
 
 
 def _openable(level: Level) -> Iterator[Opened]:

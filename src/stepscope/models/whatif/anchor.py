@@ -17,6 +17,7 @@ import numpy as np
 from stepscope.graph import Graph, Simulation, scale, simulate
 from stepscope.graph.graph_schema import LAUNCH, SYNC
 from stepscope.trace.recorded_steps import apart_ms
+from stepscope.trace.sets import distinct
 from stepscope.trace.trace import Trace
 
 _LEAST_PACE, _MOST_PACE = 0.2, 4.0  # of the recorded pace; chosen: beyond, the steps are others
@@ -107,7 +108,7 @@ def waited_for_room(graph: Graph) -> bool:
     launches = links["kind"] == LAUNCH
     launched = np.full(len(graph.trace.events) + 1, -1, np.int64)  # the last is for no event
     launched[event[links["target"][launches]]] = event[links["source"][launches]]
-    callers = np.setdiff1d(launched, [-1])
+    callers = distinct(launched[launched >= 0])
     waiting = event[links["target"][waits]]
     own = launched[event[links["source"][waits]]] == waiting  # a copy that its call waits for
     unrecorded = event[~on_device & (graph.tasks["earliest_ns"] > 0)]

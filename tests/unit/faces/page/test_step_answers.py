@@ -6,7 +6,7 @@ import pytest
 import step_fixture
 from serving import opened
 
-from stepscope.faces.page.step_answers import by_cost, details_of_levels, step_of_levels
+from stepscope.faces.page.step_answers import details_of_levels, step_of_levels
 from stepscope.faces.page.trace_view import TraceView
 
 
@@ -42,8 +42,7 @@ def test_each_raw_event_has_the_place_of_the_smallest_operation_that_holds_it(vi
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
 def test_the_costliest_levels_are_chosen_with_those_around_them(view: TraceView, most: int) -> None:
-    openings = view.timeline.open_all("s1.0")
-    kept = [openings[row] for row in sorted(by_cost(openings)[:most])]
+    kept = view.timeline.open_all("s1.0", most)
     paths = {one.every.path for one in kept}
     assert len(kept) == most
     assert all(path[:-1] in paths for path in paths if len(path) > 1)

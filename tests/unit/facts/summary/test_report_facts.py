@@ -66,6 +66,28 @@ def test_a_stage_has_its_mean_on_either_side_and_its_share() -> None:
     assert summary().data_wait_ms == pytest.approx(0.06)
 
 
+ONE_STEP = """
+    main | 100 300 | ProfilerStep#2
+    main | 110 200 | aten::mm
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen", "is_unknown"),
+    [
+        (ONE_STEP, {}, True),
+        (TWO_STEPS, {}, False),
+        (TWO_STEPS, {"step": 2}, False),  # the recording shows how much steps vary
+        ("main | 110 200 | aten::mm", {}, False),  # no step at all, which the report says
+    ],
+)
+def test_a_recording_of_one_step_says_that_it_shows_no_spread(
+    text: str, chosen: dict[str, int], is_unknown: bool
+) -> None:
+    words = "only one step: how much steps vary is not known"
+    assert summary(text, **chosen).steps.unknown_spread == (words if is_unknown else "")
+
+
 def test_one_step_can_be_chosen() -> None:
     chosen = summary(step=2)
     assert chosen.steps.numbers == [2]

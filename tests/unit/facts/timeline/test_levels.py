@@ -660,6 +660,27 @@ def test_steps_that_were_opened_whole_stay_open() -> None:
         assert all(timeline.level("/".join(one.every.path), True) is one.every for one in levels)
 
 
+def test_the_costliest_levels_alone_are_the_same_levels() -> None:
+    """Opened without the others, which come later only if more are asked for."""
+    text = "main | 0 999 | ProfilerStep#1\n" + "".join(
+        f"""
+        main | {n * 100}      {n * 100 + 50 + n} | aten::op{n}
+        main | {n * 100 + 1} {n * 100 + 40 + n} | aten::inner{n}
+        main | {n * 100 + 2} {n * 100 + 20 - n} | aten::small{n}
+        main | {n * 100 + 21} {n * 100 + 30}    | aten::other{n}
+    """
+        for n in range(1, 9)
+    )
+    whole, growing = drawn(text), drawn(text)
+    costliest = [one.every.path for one in sorted(whole.open_all("s1.0"), key=lambda one: -one.cost_ns)]
+    for most in range(1, len(costliest) + 2):
+        opened = growing.open_all("s1.0", most)
+        assert sorted(one.every.path for one in opened) == sorted(costliest[:most])
+        # A link leads inside what is not opened yet, too.
+        assert all(growing.path_of(event).startswith(whole.path_of(event)) for event in range(1, 33))
+    assert most > 10
+
+
 def test_levels_that_are_opened_ahead_in_parts_are_all_there(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "main | 100 999 | ProfilerStep#1\n" + "".join(
         f"""

@@ -35,6 +35,9 @@ const LARGEST_PX = 16;
 /** The highest baseline of a name that is whole. */
 const HIGHEST_PX = 11;
 
+/** The name of a roof is no farther above it than this, or so far below, px. */
+const FAR_PX = 16;
+const BELOW_PX = 12;
 const COLUMNS: Column<KernelRow>[] = [
   NAME,
   TOTAL,
@@ -219,9 +222,11 @@ function RoofName(props: {
   const { x1, y1, x2, y2 } = endsOf(roof, scale);
   if (roof.name !== "memory") {
     const text = `${precision(roof.name)} ${significant(roof.from[1])} TFLOP/s`;
-    const y = above(disks, x2 - textMeasure(FONT_SMALL)(text), x2, y2 - 5);
+    const free = above(disks, x2 - textMeasure(FONT_SMALL)(text), x2, y2 - 5);
+    // Far above its line it would be on the name of a higher roof.
+    const y = free < y2 - FAR_PX ? y2 + BELOW_PX : Math.max(free, HIGHEST_PX);
     return (
-      <text class="roof-name" x={x2} y={Math.max(y, HIGHEST_PX)} text-anchor="end">
+      <text class="roof-name" x={x2} y={y} text-anchor="end">
         {text}
       </text>
     );

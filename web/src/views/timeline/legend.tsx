@@ -12,6 +12,7 @@ export function Legend({ levels, about }: { levels: Level[]; about: Axis | null 
   const shown = stages.filter(
     (stage, code) => there.has(code) || (levels.length < 2 && !isRare(stage)),
   );
+  const several = new Set(about?.tracks.map((one) => one.rank)).size > 1;
   const idle = about?.tracks.some((one) => one.kind === "idle") ?? false;
   return (
     <p class="legend" aria-label="Legend">
@@ -28,12 +29,18 @@ export function Legend({ levels, about }: { levels: Level[]; about: Axis | null 
       </span>
       <span class="legend-entry">
         <span class="heat-ramp" aria-hidden="true" />
-        stronger = larger share of the level
+        stronger = larger share
       </span>
       {idle && (
         <span class="legend-entry">
           <span class="swatch idle-hatch" aria-hidden="true" />
           device idle
+        </span>
+      )}
+      {several && (
+        <span class="legend-entry" title="In the map of ranks; the rank to look at first is orange">
+          <span class="swatch waits-hatch" aria-hidden="true" />
+          waits for ranks
         </span>
       )}
     </p>

@@ -8,7 +8,7 @@ import { stepAt, stepBeside, stepGrid } from "../../model/steps";
 import { textMeasure } from "../../render/canvas2d";
 import { FONT_SMALL } from "../../render/fitted";
 import type { Palette } from "../../render/palette";
-import { drawRanks, mapHeight, MOST_ROWS } from "../../render/ranks";
+import { drawRanks, mapHeight, MOST_ROWS, ROW_PX } from "../../render/ranks";
 import { BARS_PX, drawSteps } from "../../render/steps";
 import type { AxisState } from "../../state/axis";
 import type { Store } from "../../state/store";
@@ -43,17 +43,21 @@ export function StepStrip(props: StripProps): JSX.Element | null {
   const several = ranks.length > 1;
   const length = steps.find((one) => one.id === `s${now.step}.${now.rank}`)?.runtime_ns ?? 0;
   const narrow = gutter.value < 120;
+  const names = several ? (narrow ? 16 : 40) : 0;
   return (
     <div class="step-strip">
-      <span class="step-walk" style={{ width: `${gutter.value}px` }}>
+      <span class="step-walk" style={{ width: `${gutter.value - names}px` }}>
         <Walk store={store} by={-1} />
         <span class="dim" title={duration(length)}>
           {narrow ? now.step : `step ${now.step}`}
-          {several && !narrow && `, rank ${now.rank}`}
         </span>
         <Walk store={store} by={1} />
       </span>
-      {several ? <RankMap {...props} now={now} /> : <Bars {...props} steps={steps} now={now} />}
+      {several ? (
+        <RankMap {...props} now={now} names={names} />
+      ) : (
+        <Bars {...props} steps={steps} now={now} />
+      )}
     </div>
   );
 }
@@ -92,7 +96,8 @@ function Bars(props: StripProps & { steps: readonly StepRow[]; now: Now }): JSX.
 }
 
 /** A map of ranks by the time on the axis; of very many, some with the slowest among them. */
-function RankMap({ store, axis, width, palette, now }: StripProps & { now: Now }): JSX.Element {
+function RankMap(props: StripProps & { now: Now; names: number }): JSX.Element {
+  const { store, axis, width, palette, now, names } = props;
   const { steps = [], ranks = [], job } = store.overview.value.value ?? {};
   const canvas = useRef<HTMLCanvasElement>(null);
   const slowest = job?.slowest_rank ?? -1;
@@ -126,21 +131,57 @@ function RankMap({ store, axis, width, palette, now }: StripProps & { now: Now }
   };
   const which = slowest < 0 ? "" : `; look at rank ${slowest} first`;
   return (
-    <canvas
-      ref={canvas}
-      role="img"
-      aria-label={`${ranks.length} ranks by time; step ${now.step} of rank ${now.rank} is open${which}`}
+    <>
+      <RankNames ranks={shown} height={height} width={names} open={now.rank} slowest={slowest} />
+      <canvas
+        ref={canvas}
+        role="img"
+        aria-label={`${ranks.length} ranks by time; step ${now.step} of rank ${now.rank} is open${which}`}
+        style={{ width: `${width}px`, height: `${height}px` }}
+        onPointerMove={(event) => {
+          const step = meet(event);
+          const marked = step?.rank === slowest ? ", the rank to look at first" : "";
+          event.currentTarget.title = step ? `${stepTitle(step, true)}${marked}` : "";
+        }}
+        onClick={(event) => {
+          const step = meet(event);
+          if (step) store.open(step.id, "");
+        }}
+      />
+    </>
+  );
+}
+
+/** Names of the rows, as many as there is room for; the rank on screen and the slowest always. */
+function RankNames(props: {
+  ranks: number[];
+  height: number;
+  width: number;
+  open: number;
+  slowest: number;
+}): JSX.Element {
+  const { ranks, height, width, open, slowest } = props;
+  const tall = height / ranks.length;
+  const apart = Math.ceil(ROW_PX / tall);
+  const always = (rank: number): boolean => rank === open || rank === slowest;
+  const hidden = (at: number): boolean =>
+    ranks.slice(Math.max(at - apart + 1, 0), at + apart).some(always);
+  return (
+    <ol
+      class="rank-names"
+      aria-hidden="true"
       style={{ width: `${width}px`, height: `${height}px` }}
-      onPointerMove={(event) => {
-        const step = meet(event);
-        const marked = step?.rank === slowest ? ", the rank to look at first" : "";
-        event.currentTarget.title = step ? `${stepTitle(step, true)}${marked}` : "";
-      }}
-      onClick={(event) => {
-        const step = meet(event);
-        if (step) store.open(step.id, "");
-      }}
-    />
+    >
+      {ranks.map((rank, at) => {
+        if (!always(rank) && (at % apart > 0 || hidden(at))) return null;
+        const kind = rank === slowest ? "slowest" : rank === open ? "open" : "";
+        return (
+          <li key={rank} class={kind} style={{ top: `${(at + 0.5) * tall}px` }}>
+            {width < 20 ? rank : `rank ${rank}`}
+          </li>
+        );
+      })}
+    </ol>
   );
 }
 

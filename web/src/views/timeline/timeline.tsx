@@ -103,17 +103,21 @@ function Stack({ store }: { store: Store }): JSX.Element {
     return beforePaint(draw);
   }, [place, partners, details, window, width.value, about, rank, every, pinned, folded, arrived, ...scenes]); // prettier-ignore
 
+  // What all ranks do has the time of the axis; steps side by side do not.
+  const several = (store.overview.value.value?.ranks.length ?? 0) > 1;
+  const strip = <StepStrip store={store} axis={axis} width={width.value} palette={palette} />;
   return (
     <>
       {about && width.value > 0 && (
         <div class="axis-head">
-          <StepStrip store={store} axis={axis} width={width.value} palette={palette} />
+          {!several && strip}
           <OverviewStrip
             axis={axis}
             width={width.value}
             palette={palette}
             track={overviewTrack(about, rank)}
           />
+          {several && strip}
           <Ruler axis={axis} width={width.value} />
           <NoteLane store={store} axis={axis} width={width.value} />
         </div>

@@ -258,7 +258,7 @@ def full_queue_launches(trace: Trace, work: Rows) -> Rows:
     """
     events = trace.events
     caller = launch_of(trace)[work].astype(np.int64)
-    calls = np.unique(caller[caller >= 0])
+    calls = distinct(caller[caller >= 0])
     if not len(calls):
         return calls
     length, usual = events["duration_ns"][calls], usual_launch_ns(trace, calls)
