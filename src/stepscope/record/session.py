@@ -24,10 +24,9 @@ from stepscope.record.unreplaced import OwnBuiltins
 
 if TYPE_CHECKING:
     from stepscope.record.jax.jax_recorder import JaxRecorder
-    from stepscope.record.jax.public_profiler import PublicProfilerRecorder
     from stepscope.record.recorder import Recorder
 
-    AnyRecorder: TypeAlias = Recorder | JaxRecorder | PublicProfilerRecorder
+    AnyRecorder: TypeAlias = Recorder | JaxRecorder
 
 
 @dataclass(frozen=True)
@@ -78,27 +77,18 @@ class Session:
         self._recorders.append(recorder)
         return recorder
 
-    def attach_jax(self) -> JaxRecorder | PublicProfilerRecorder | None:
+    def attach_jax(self) -> JaxRecorder | None:
         """Begin to watch; JAX must have been imported. None if it cannot be recorded."""
         try:
-            recorder = self._jax_recorder()
-        except (ImportError, AttributeError) as error:
+            from stepscope.record.jax.jax_recorder import JaxRecorder
+
+            recorder = JaxRecorder(self.run.options, self._complete, self._add_unrecorded, self._reopen)
+        except (ImportError, AttributeError, CaptureError) as error:
             version = str(getattr(sys.modules["jax"], "__version__", "of unknown version"))
             self._refused = cannot_record(version, str(error))
             return None
         self._recorders.append(recorder)
         return recorder
-
-    def _jax_recorder(self) -> JaxRecorder | PublicProfilerRecorder:
-        """The recorder of steps; the public profiler's where JAX lacks the hooks for that."""
-        try:
-            from stepscope.record.jax.jax_recorder import JaxRecorder
-
-            return JaxRecorder(self.run.options, self._complete, self._add_unrecorded, self._reopen)
-        except (ImportError, AttributeError, CaptureError) as error:
-            from stepscope.record.jax.public_profiler import PublicProfilerRecorder
-
-            return PublicProfilerRecorder(self.run.options, self._complete, str(error))
 
     def detach(self) -> None:
         for recorder in self._recorders:

@@ -2,7 +2,7 @@
 
 JAX calls one hook after each call that needed no compilation; `jax_debug_nans` uses it. The hook is
 not part of JAX's public interface (jax/_src/api.py, `_post_hook_state`); where it is missing,
-`public_profiler` records instead. It costs a few microseconds per call, and nothing after removal.
+nothing is recorded. It costs a few microseconds per call, and nothing after removal.
 Functions with effects (`jax.debug.print`, callbacks) bypass the hook, and so do calls that compile:
 JAX runs them from Python, where they are wrapped, if that is possible; else they are not seen. The
 first call of a function is not reported. Gradients outside of compiled functions are reported as
@@ -128,7 +128,7 @@ def _install_hook(hook: Callable[..., None]) -> tuple[Callable[[], Any], Callabl
 
         return lambda: before[0] if before else state.value, remove
     except (AttributeError, TypeError):
-        raise CaptureError(f"JAX {jax.__version__} has no hook for calls") from None
+        raise CaptureError("it has no hook for calls") from None
 
 
 def _no_program() -> Any:

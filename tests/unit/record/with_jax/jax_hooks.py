@@ -17,7 +17,6 @@ from jax._src.lib import _profiler
 from stepscope.record.jax import compilation_counter, jit_calls
 from stepscope.record.jax.compilation_counter import CompilationCounter
 from stepscope.record.jax.jax_recorder import JaxRecorder
-from stepscope.record.jax.public_profiler import PublicProfilerRecorder
 from stepscope.record.manifest import Run
 from stepscope.record.options import RecordOptions
 from stepscope.record.session import Session
@@ -27,15 +26,13 @@ from stepscope.record.session import Session
     ("holder", "name"),
     [(api, "_post_hook_state"), (jax_profiler, "_profile_state"), (_profiler, "ProfilerSession")],
 )
-def test_without_what_recording_needs_the_public_profiler_records(
+def test_without_what_recording_needs_nothing_is_recorded(
     holder: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = Session(Run([], RecordOptions()), tmp_path / "train.stepscope")
     with monkeypatch.context() as hidden:
         hidden.delattr(holder, name)
-        recorder = session.attach_jax()
-    assert isinstance(recorder, PublicProfilerRecorder)
-    recorder.detach()
+        assert session.attach_jax() is None
 
 
 def test_with_all_of_it_steps_are_recorded(tmp_path: Path) -> None:
