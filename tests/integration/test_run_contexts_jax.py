@@ -259,22 +259,6 @@ def test_torch_imported_after_jax_is_recorded_too(run, tmp_path):
     assert found.counts()["jit(update)"] == 2
 
 
-def test_without_a_compiler_waits_and_compilations_are_collected(run, tmp_path):
-    missing = {"CXX": "none", "PATH": "", "STEPSCOPE_BUILDS": str(tmp_path / "builds")}
-    done = run("train(w, x, 12); sys.exit('torch' in sys.modules)", **missing)
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 12
-    assert "collected by the slower Python collector: no C++ compiler found" in done.stderr
-    found = Collected.read(tmp_path / "train.stepscope")
-    assert found.content["collector"] == "python"
-    (wait,) = found.named("wait: float(x)")
-    assert (wait.count, wait.metrics["thread_cpu_ns"]["count"]) == (12, 12)
-    assert wait.lines(tmp_path / "train.py")[-1] == line_of("# the wait")
-    (compiled,) = found.named("compilation of update")
-    assert {part.name for part in compiled.children} == {"trace", "lower", "compile"}
-    checked(build_contexts(stepscope.open(tmp_path / "train.stepscope")))
-
-
 def test_analyze_reports_what_is_compiled_repeatedly(run, tmp_path):
     run("""
         for size in (2, 3, 4):

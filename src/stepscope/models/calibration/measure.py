@@ -29,9 +29,9 @@ _OPTIMIZERS: dict[str, dict[str, Any]] = {
     "SGD with momentum": {"momentum": 0.9},
     "Adagrad": {},
 }
-# Touched between two updates, 32 MiB. Chosen: of four models (17 to 73 tensors, 0.3 to 1.3 million weights),
-# fused updates took 1.4 to 2.2 times what they took again and again, and within 10 % of this.
-_STEP_FLOATS = 1 << 23
+# Between two updates. Of four models (17 to 73 tensors, 0.3 to 1.3 million weights), fused updates took 1.4
+# to 2.2 times what they took again and again, and within 10 % of this.
+_STEP_FLOATS = 1 << 23  # touched, 32 MiB; chosen on these models
 _BATCH_BYTES = (1 << 12, 1 << 18, 1 << 21, 1 << 23)  # of batches: 4 KiB to 8 MiB
 _BATCHES, _SAMPLES = (10, 60), 16
 

@@ -2,7 +2,7 @@
 
 A part of its own: the recorder does not use it, and other packages reach it through these names.
 The native collector (`native_build`, `native_collector` and the C++ in `record/native`) is built
-where a compiler is; elsewhere `python_collector` takes its place.
+on first use, by the compiler of the machine.
 """
 
 from stepscope.record.contexts.context_options import ContextOptions

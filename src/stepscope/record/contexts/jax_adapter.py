@@ -28,7 +28,6 @@ class JaxAdapter:
 
     def __init__(self, extension: Any, windows: bool = False) -> None:
         self._extension = extension
-        self._sees_calls = getattr(extension, "sees_calls", True)
         self._compilations = JitCompilations(extension)
         self._restore: list[Callable[[], None]] = []
         self._wants_windows = windows
@@ -48,8 +47,7 @@ class JaxAdapter:
     def detach(self) -> None:
         if self._windows:
             self._windows.detach()
-        if self._sees_calls:
-            self._extension.leave_jax()
+        self._extension.leave_jax()
         self._compilations.close()
         undo(self._restore)
 
@@ -61,8 +59,6 @@ class JaxAdapter:
             self._extension.note(f"{what}: JAX {jax.__version__}: {problem}")
 
     def _watch_calls(self) -> str:
-        if not self._sees_calls:
-            return _NATIVE_ONLY
         kind = type(jax.jit(lambda x: x))
         if kind.__module__.partition(".")[0] != "jaxlib":
             return f"jax.jit makes a {kind.__module__}.{kind.__name__}"
@@ -81,8 +77,6 @@ class JaxAdapter:
         return ""
 
     def _watch_buffers(self) -> str:
-        if not self._sees_calls:
-            return _NATIVE_ONLY
         try:
             from jax._src.array import ArrayImpl
         except ImportError as error:
@@ -90,7 +84,6 @@ class JaxAdapter:
         return str(self._extension.watch_buffers(ArrayImpl, "wait: np.asarray(x)"))
 
 
-_NATIVE_ONLY = "only the native collector sees them"
 _PARTS = {
     "/jax/core/compile/jaxpr_trace_duration": "trace",
     "/jax/core/compile/jaxpr_to_mlir_module_duration": "lower",
@@ -154,9 +147,7 @@ class JitCompilations:
             self._open.add(part, own)
         else:  # ahead of time, outside any call
             name = str(about.get("fun_name") or "a function").removeprefix("jit(").removesuffix(")")
-            when = ", ahead of time" if getattr(self._extension, "sees_calls", True) else ""
-            whole = f"compilation of {name}{when}"
-            self._extension.spend(whole, "", 0, {part: own * 1e9}, False)
+            self._extension.spend(f"compilation of {name}, ahead of time", "", 0, {part: own * 1e9}, False)
 
     def _why_again(self, function: Any, site: FunctionSite, arguments: Any, keywords: dict[str, Any]) -> str:
         signatures = self._known.setdefault(function, KnownSignatures())

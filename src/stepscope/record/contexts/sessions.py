@@ -15,7 +15,6 @@ from stepscope.record.capture_file import CaptureFile, Member, check_target
 from stepscope.record.contexts import native_build as build
 from stepscope.record.contexts.context_options import NO_MODULES, ContextOptions, FlushPlan
 from stepscope.record.contexts.native_collector import NativeCollector
-from stepscope.record.contexts.python_collector import PythonCollector
 from stepscope.record.manifest import Run, RunResult, build_manifest
 from stepscope.record.options import RecordOptions, belongs_to_parent, script_name, target_path
 from stepscope.record.patch import AfterImport
@@ -43,7 +42,7 @@ class Collection:
         self.keep_empty = keep_empty
         self.failure: str | None = None
         self.warnings: list[str] = []
-        self._collector: NativeCollector | PythonCollector | None = None
+        self._collector: NativeCollector | None = None
         self._jax_import = AfterImport("jax", self._follow_jax)
         self._pid = os.getpid()
 
@@ -121,13 +120,12 @@ class Collection:
         except (ImportError, AttributeError, TypeError) as error:
             self._collector.note(f"JAX is not recorded: {error}")
 
-    def _make(self) -> NativeCollector | PythonCollector:
+    def _make(self) -> NativeCollector:
         torch = build.loaded_torch()
         try:
             return NativeCollector(build.load(torch, _say), self.options, torch)
         except build.BuildError as error:
-            self.warnings.append(f"contexts are collected by the slower Python collector: {error}")
-            return PythonCollector(self.options, str(error), torch)
+            raise CaptureError(f"{error}; without it, `stepscope run --stack` records lines") from None
 
     def _manifest(self, outcome: str, message: str) -> dict[str, Any]:
         manifest = build_manifest(self.run, RunResult(outcome, message, warnings=self.warnings))
@@ -236,7 +234,10 @@ class record_contexts:
             print(f"stepscope: contexts are collected already, for {outer.path}", file=sys.stderr)
             return self
         check_target(self.path)
-        self._collection.start()
+        try:
+            self._collection.start()
+        except CaptureError as error:  # such as no compiler: the block runs all the same
+            self._collection.failure = f"no contexts: {error}"
         return self
 
     def __exit__(
