@@ -357,6 +357,7 @@ def _zip_cases() -> Family:
                               ("method", 10, 2), ("flags", 8, 2), ("version", 6, 2)):  # fmt: skip
         family[f"{name} is largest"] = partial(_lying, field, size, (1 << 8 * size) - 1)
         family[f"{name} is one"] = partial(_lying, field, size, 1)
+    family["of nothing"] = partial(_lying, 20, 8, 1 << 62)  # packed: no byte; unpacked: a gigabyte
     for name, field in (("entries", 4), ("directory's size", 5), ("directory's offset", 6)):
         family[f"{name} of the end is largest"] = partial(
             _lying_end, field, 0xFFFF if field == 4 else 0xFFFFFFFF

@@ -17,6 +17,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -297,7 +298,9 @@ _EVERY_ARRAY = json.JSONDecoder(strict=False, parse_float=Written, parse_int=who
 
 def no_array(text: bytes) -> IngestError:
     """The error for an object without the array of events."""
-    data = load(text) if len(text) <= _LARGEST_BYTES else _values_of(text)
+    data = load(text) if len(text) <= _LARGEST_BYTES else None
+    with suppress(msgspec.DecodeError, RecursionError):  # values as text take no more memory than it
+        data = data or msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     if not isinstance(data, dict):
         return IngestError(
             f"expected a top-level array `traceEvents`; found text that is not JSON: {excerpt(text)}"
@@ -308,14 +311,6 @@ def no_array(text: bytes) -> IngestError:
     keys = f"the keys {', '.join(list(data)[:8])}" if data else "nothing"
     expected = f"expected a top-level array `traceEvents`; found {keys}"
     return IngestError(foreign_json(data) or expected)
-
-
-def _values_of(text: bytes) -> dict[str, msgspec.Raw] | None:
-    """The texts of the values of a JSON object, which take no more memory than it."""
-    try:
-        return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, RecursionError):
-        return None
 
 
 def load(text: bytes) -> Any:
