@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stepscope.base.parallel import usable_cores
+from stepscope.base.typed_data import decode
 from stepscope.errors import IngestError
 from stepscope.read.byte_stream import Warn
 from stepscope.read.chrome.chunk import Chunk
@@ -300,7 +301,7 @@ def no_array(text: bytes) -> IngestError:
     """The error for an object without the array of events."""
     data = load(text) if len(text) <= _LARGEST_BYTES else None
     with suppress(msgspec.DecodeError, RecursionError):  # values as text take no more memory than it
-        data = data or msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        data = data or decode(text, dict[str, msgspec.Raw])
     if not isinstance(data, dict):
         return IngestError(
             f"expected a top-level array `traceEvents`; found text that is not JSON: {excerpt(text)}"

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -61,8 +60,7 @@ class RecordColumns:
     def _names(self, names: Sequence[str]) -> Ids32:
         known, most = len(self.names), _LONGEST_NAME if self._letters < _MOST_LETTERS else _SHORT_NAME
         codes = self.names.codes((name[:most] for name in names), len(names))
-        new = islice(reversed(self.names), len(self.names) - known)
-        self._letters += sum(max(0, len(name) - _SHORT_NAME) for name in new)
+        self._letters += sum(max(0, len(name) - _SHORT_NAME) for name in list(self.names)[known:])
         return codes
 
     def _append(self, columns: dict[str, Array]) -> None:
