@@ -1,6 +1,7 @@
 """Fuzzes every reader, guided by the lines that inputs reach: an hour with one command.
 
     python tests/fuzz/fuzz.py [--minutes 60] [--folder .fuzz] [TARGET…]
+    python tests/fuzz/fuzz.py --each 60 --cores 2   # a minute of each target
 
 The targets take turns. FOLDER keeps the inputs that reached new lines, those that broke a rule, and
 the totals, so that a later run goes on. An input that takes over 10 s of CPU time is a hang; one
@@ -18,7 +19,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from fuzz_worker import HEADER, STATE_BYTES
@@ -133,28 +136,41 @@ def table(totals: dict[str, dict[str, Any]]) -> Iterator[str]:
         yield f"| {name} | " + " | ".join(map(str, cells)) + " |"
 
 
+def take_turns(
+    targets: list[str], options: argparse.Namespace, totals: dict[str, dict[str, Any]], lock: Lock
+) -> None:
+    """Give targets their turns until the time is spent; what happens is added to the totals."""
+    seconds = options.each * len(targets) if options.each else 60 * options.minutes
+    turn_s = options.each or min(options.turn, seconds / len(targets))
+    spent, number = 0.0, 0
+    while spent < seconds - 1:
+        name = targets[number % len(targets)]
+        while options.pause_while and options.pause_while.exists():
+            time.sleep(1)
+        turn = run_turn(name, options.folder / name.replace(" ", "_"), turn_s, time.time_ns())
+        spent, number = spent + turn["seconds"], number + 1
+        with lock:
+            add(totals.setdefault(name, {}), turn)
+            (options.folder / "totals.json").write_text(json.dumps(totals, indent=1))
+        print(f"{name}: {json.dumps(turn)}", flush=True)
+
+
 def main() -> None:
     """Give each target its turns, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("targets", nargs="*", default=list(TARGETS), metavar="TARGET")
-    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--minutes", type=float, default=60, help="of each core")
+    parser.add_argument("--each", type=float, help="seconds of each target, instead of --minutes")
     parser.add_argument("--turn", type=float, default=60, help="seconds of a turn")
+    parser.add_argument("--cores", type=int, default=1, help="so many targets at a time")
     parser.add_argument("--folder", type=Path, default=Path(".fuzz"))
     parser.add_argument("--pause-while", type=Path, help="wait between turns while this exists")
     options = parser.parse_args()
     totals_file = options.folder / "totals.json"
     totals = json.loads(totals_file.read_text()) if totals_file.exists() else {}
-    turn_s = min(options.turn, 60 * options.minutes / len(options.targets))
-    spent = number = 0
-    while spent < 60 * options.minutes:
-        name = options.targets[number % len(options.targets)]
-        while options.pause_while and options.pause_while.exists():
-            time.sleep(1)
-        turn = run_turn(name, options.folder / name.replace(" ", "_"), turn_s, time.time_ns())
-        add(totals.setdefault(name, {}), turn)
-        spent, number = spent + turn["seconds"], number + 1
-        print(f"{name}: {json.dumps(turn)}", flush=True)
-        totals_file.write_text(json.dumps(totals, indent=1))
+    lock, parts = Lock(), [options.targets[first :: options.cores] for first in range(options.cores)]
+    with ThreadPoolExecutor(options.cores) as pool:
+        list(pool.map(lambda part: take_turns(part, options, totals, lock), filter(None, parts)))
     print("\n".join(table(totals)))
 
 

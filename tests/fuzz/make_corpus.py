@@ -549,6 +549,65 @@ def _zstd(data: bytes) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
+def _dumps() -> dict[str, bytes]:
+    """Dumps of a rank that waits for another, with and without stacks."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "models" / "ranks"))
+    from hung_job import Call, Job, steps
+
+    programs = {0: [*steps(2), Call("send", 30, peer=1), Call("all_reduce", 40)], 1: steps(2)}
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(programs, {"1": [0, 1]})
+        (as_pickle,) = job.write(Path(folder), [0])
+        pickled = as_pickle.read_bytes()
+        (as_json,) = job.write(Path(folder), [0], as_json=True)
+        return {"dump/rank.pickle": pickled, "dump/rank.json": as_json.read_bytes()}
+
+
+def _watched() -> bytes:
+    """A watched run of 40 steps, as `targets.write_watched` takes it."""
+    steps = [[n, 1, n * 20_000_000, 19_000_000, 1.5, 8, 2, 0, 0, 0.5, 0, 0, 15, 1] for n in range(40)]
+    place = {"kind": "checkpoint", "function": "save", "file": "/a.py", "line": 3, "count": 2, "total_ns": 3}
+    facts = {"created_unix_ns": 10**9, "begun_unix_ns": 5 * 10**9, "command": "a.py", "places": [place]}
+    samples = [[n * 10_000_000, n % 2] for n in range(80)]
+    described = {
+        "steps": steps,
+        "facts": facts,
+        "lines": [["f", "a.py", 1], ["g", "a.py", 2]],
+        "samples": samples,
+    }
+    return json.dumps(described).encode()
+
+
+def _onnx() -> dict[str, bytes]:
+    from test_onnx_model import _model, _node
+
+    around = ["", "layers.0", "layers.0.fc", "linear"], ["a.Net", "a.Block", "torch.nn.Linear", "aten.linear"]
+    named = [
+        _node("/conv/Conv", "Conv"),
+        _node("/layers.0/fc/MatMul", "MatMul"),
+        _node("/Reshape", "Reshape"),
+    ]
+    return {
+        "onnx/scopes.onnx": _model(_node("node_MatMul", "MatMul", *around)),
+        "onnx/names.onnx": _model(*named),
+    }
+
+
+ASCEND = [
+    {"ph": "M", "name": "process_labels", "pid": 3, "args": {"labels": "NPU"}},
+    {"ph": "M", "name": "process_name", "pid": 3, "args": {"name": "Ascend Hardware"}},
+    {"ph": "M", "name": "thread_name", "pid": 3, "tid": 2, "args": {"name": "Stream 2"}},
+    *(
+        {"ph": "X", "name": f"conv{n}-Conv2d", "ts": n * 290, "dur": 290, "pid": 3, "tid": 2}
+        for n in range(3)
+    ),
+    *(
+        {"ph": "X", "name": name, "ts": 900, "dur": 90, "pid": 3, "tid": 2}
+        for name in ("NOTIFY_WAIT", "MEMCPY_ASYNC")
+    ),
+]
+
+
 def main() -> None:
     """Write one file per seed, in a folder per target."""
     from test_any_xplane import SAMPLE
@@ -561,6 +620,10 @@ def main() -> None:
         "file/kineto.json.gz": gzip.compress(kineto, mtime=0),
         "file/kineto.json.zst": _zstd(kineto),
         "file/paddle.json": json.dumps({"traceEvents": PADDLE}).encode(),
+        "file/ascend.json": json.dumps(ASCEND).encode(),
+        "watched/steps.json": _watched(),
+        **_dumps(),
+        **_onnx(),
         "file/utf16.json": kineto.decode().encode("utf-16"),
         "file/profile.xplane.pb": SAMPLE,
         "manifest/plain.json": json.dumps(MANIFEST).encode(),

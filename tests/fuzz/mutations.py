@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import pickletools
 import random
 import sqlite3
@@ -12,6 +13,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
+
+from stepscope.errors import IngestError
+from stepscope.read.memory_snapshot.safe_pickle import load
 
 TOKENS = [
     b"",
@@ -131,13 +135,17 @@ def mutate_json(data: bytes, chance: random.Random) -> bytes:
         tree = [json.loads(data)]
     except (ValueError, RecursionError):
         return mutate_bytes(data, chance)
+    _edit_tree(tree, chance)
+    return json.dumps(tree[0] if tree else None).encode()[:LONGEST_BYTES]
+
+
+def _edit_tree(tree: list[Any], chance: random.Random) -> None:
     for _ in range(chance.choice((1, 1, 2, 4, 10))):
         places = list(_places(tree))
         if not places:
             break
         container, key = chance.choice(places)
         _edit(container, key, chance, places)
-    return json.dumps(tree[0] if tree else None).encode()[:LONGEST_BYTES]
 
 
 def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
@@ -293,6 +301,17 @@ def mutate_pickle(data: bytes, chance: random.Random) -> bytes:
         else:
             data = data[:start] + mutate_bytes(data[start:end], chance)[:200] + data[end:]
     return data[:LONGEST_BYTES]
+
+
+def mutate_pickled(data: bytes, chance: random.Random) -> bytes:
+    """Other values, keys and lengths, written by any protocol; the pickle stays valid."""
+    try:
+        tree = [json.loads(json.dumps(load(data)))]  # copies, where a pickle refers to one value twice
+    except (IngestError, ValueError, TypeError, RecursionError):
+        return mutate_bytes(data, chance)
+    _edit_tree(tree, chance)
+    value = tree[0] if tree else None
+    return pickle.dumps(value, chance.choice((2, 2, 4, 5)))[:LONGEST_BYTES]
 
 
 def mutate_zip(data: bytes, chance: random.Random) -> bytes:

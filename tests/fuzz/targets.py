@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import io
 import json
+import struct
 import sys
 import tempfile
 import urllib.parse
@@ -28,6 +29,7 @@ from mutations import (
     mutate_json,
     mutate_messages,
     mutate_pickle,
+    mutate_pickled,
     mutate_protobuf,
     mutate_sqlite,
     mutate_text,
@@ -40,7 +42,7 @@ from stepscope.read import read
 from stepscope.read.chrome import trace_events
 from stepscope.read.chrome.decode import EventReader
 from stepscope.read.memory_snapshot import memory_snapshot
-from stepscope.read.model_json import parse_model
+from stepscope.read.model_json import parse_model, read_model
 
 CORPUS = Path(__file__).parent / "corpus"
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "read"))  # writers of small files
@@ -75,10 +77,10 @@ def check_message(error: StepscopeError) -> None:
 
 
 @contextlib.contextmanager
-def file_of(data: bytes) -> Iterator[Path]:
+def file_of(data: bytes, name: str = "file") -> Iterator[Path]:
     """A file of some bytes."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "file"
+        path = Path(folder) / name
         path.write_bytes(data)
         yield path
 
@@ -144,6 +146,61 @@ def check_program(data: bytes) -> None:
     plane.kinds["jit_step(1)"] = 1
     entry = message((5, plane.stat("Hlo Proto", data)))
     check_file(SAMPLE + message((1, plane.whole([], {"jit_step(1)": entry}))))
+
+
+def check_onnx(data: bytes) -> None:
+    """An ONNX file given with `--model`."""
+    with file_of(data, "model.onnx") as path:
+        try:
+            tree = read_model(path)
+        except StepscopeError as error:
+            check_message(error)
+            return
+    check_member("modules.json")(json.dumps({"roots": [tree]}).encode())
+
+
+def check_dump(data: bytes) -> None:
+    """A dump of the flight recorder, and what it says of a job that hangs."""
+    from stepscope.models.ranks.hangs import hang_of
+    from stepscope.read.flight_recorder import read_dump
+
+    with file_of(data, "nccl_trace_rank_0") as path:
+        try:
+            hang_of([read_dump(path)])
+        except StepscopeError as error:
+            check_message(error)
+
+
+def check_watched(data: bytes) -> None:
+    """A watched run: any bytes, or what a JSON text describes, as the recorder writes it."""
+    from stepscope.facts.watched import bill_of, last_minute
+    from stepscope.read.watched_run import read_watched_run
+
+    with file_of(data, "run.watch") as path:
+        with contextlib.suppress(
+            ArithmeticError, ValueError, TypeError, LookupError, AttributeError, struct.error
+        ):
+            write_watched(json.loads(data), path)
+        try:
+            run = read_watched_run(path)
+            last_minute(run, run.updated_unix_ns)
+            bill_of(run)
+        except StepscopeError as error:
+            check_message(error)
+
+
+def write_watched(described: Any, path: Path) -> None:
+    """Write the run that a tree of JSON describes."""
+    from stepscope.record.watch.watch_file import WatchFile
+
+    file = WatchFile(path)
+    try:
+        for step in described["steps"]:
+            file.add_step(step)
+        file.put_text(described["facts"])
+        file.put_samples(described["lines"], described["samples"])
+    finally:
+        file.close()
 
 
 # -- commands
@@ -333,6 +390,7 @@ _CHROME = ("read/chrome", "read/byte_stream.py", "read/__init__.py")
 _XPLANE = ("read/xplane",)
 _SNAPSHOT = ("read/memory_snapshot",)
 _RECORDED = ("read/recorded",)
+_PICKLES = (mutate_pickle, mutate_pickled)
 TARGETS: dict[str, Target] = {
     "file": Target(check_file, (mutate_json,), "file", _CHROME),
     "manifest": Target(check_member("manifest.json"), (mutate_json,), "manifest", _RECORDED),
@@ -349,8 +407,15 @@ TARGETS: dict[str, Target] = {
     "XLA program": Target(check_program, (mutate_protobuf,), "program", _XPLANE),
     "Perfetto": Target(check_file, (mutate_protobuf,), "perfetto", ("read/perfetto.py",)),
     "Nsight Systems": Target(check_file, (mutate_sqlite,), "nsys", ("read/nsys",)),
-    "memory snapshot": Target(check_file, (mutate_pickle,), "snapshot", _SNAPSHOT),
-    "snapshot in Python": Target(check_snapshot_in_python, (mutate_pickle,), "snapshot", _SNAPSHOT),
+    "memory snapshot": Target(check_file, _PICKLES, "snapshot", _SNAPSHOT),
+    "snapshot in Python": Target(check_snapshot_in_python, _PICKLES, "snapshot", _SNAPSHOT),
+    "flight recorder": Target(
+        check_dump, (*_PICKLES, mutate_json), "dump", ("read/flight_recorder.py", "models/ranks/hangs.py")
+    ),
+    "watched run": Target(
+        check_watched, (mutate_json,), "watched", ("read/watched_run.py", "facts/watched.py")
+    ),
+    "ONNX model": Target(check_onnx, (mutate_protobuf,), "onnx", ("read/onnx_model.py",)),
     "memory timeline": Target(check_file, (mutate_json,), "timeline", ("read/memory_timeline.py",)),
     "commands": Target(
         check_commands,

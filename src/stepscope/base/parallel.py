@@ -2,9 +2,9 @@
 
 import os
 import sys
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, partial
 from itertools import chain
 from types import ModuleType
@@ -73,28 +73,53 @@ def on_each(
     executor: Executor | None,
     finished: Callable[[File, Result | IngestError], None],
 ) -> dict[File, Result | IngestError]:
-    """The result of `work` on each file, or the IngestError that it raised, in the given order.
+    """The result of `work` on each file, or why it cannot be read, in the given order.
 
     Args:
         sizes: bytes of each file.
-        work: a function of the file alone that can be pickled.
-        executor: runs the work; by default processes on this machine, or a thread for little work.
+        work: a function of the file alone that can be pickled; its process may end.
+        executor: runs the work; by default processes on this machine, if there is enough of it.
         finished: called with each file and what became of it, as soon as it is done.
 
-    Raises IngestError if a process ends before its work is done.
+    Raises IngestError if no process can be started.
     """
-    try:
-        with _pool(sizes, executor) as pool:
-            with nullcontext() if executor else _without_main():
-                futures = {pool.submit(partial(attempt, work), file): file for file in sizes}
-            for future in as_completed(futures):
-                finished(futures[future], future.result())
-            return {file: future.result() for future, file in futures.items()}
-    except BrokenExecutor as error:
-        raise IngestError(
-            f"a process ended while reading {len(sizes)} files in parallel, possibly out of "
-            "memory; open the files one by one first, then the folder reads them from the cache"
-        ) from error
+    results: dict[File, Result | IngestError] = {}
+    count = _processes(sizes)
+    while left := [file for file in sizes if file not in results]:
+        for file, result in _done_by(executor, count, work, left):
+            results[file] = result
+            finished(file, result)
+        # Where a process ended, its file is among the first that are not done: they begin in order.
+        for file in [file for file in left if file not in results][: max(1, count)]:
+            results[file] = _alone(work, file)
+            finished(file, results[file])
+    return {file: results[file] for file in sizes}
+
+
+def _done_by(
+    given: Executor | None, count: int, work: Callable[[File], Result], files: Iterable[File]
+) -> Iterator[tuple[File, Result | IngestError]]:
+    """What became of each file, as soon as it is done; not of all where a process ends."""
+    if not given and not count:
+        yield from ((file, attempt(work, file)) for file in files)
+        return
+    futures = {}
+    with nullcontext(given) if given else _spawned(count) as pool:
+        with suppress(BrokenExecutor), nullcontext() if given else _without_main():
+            for file in files:
+                futures[pool.submit(partial(attempt, work), file)] = file
+        for future in as_completed(futures):
+            with suppress(BrokenExecutor):
+                yield futures[future], future.result()
+
+
+def _alone(work: Callable[[File], Result], file: File) -> Result | IngestError:
+    """What becomes of a file in a process of its own."""
+    if done := dict(_done_by(None, 1, work, [file])):
+        return done[file]
+    if not dict(_done_by(None, 1, repr, [file])):
+        raise IngestError("no process can be started to read the files, possibly for lack of memory")
+    return IngestError(f"{file}: the process that read it crashed or was killed, possibly for lack of memory")
 
 
 def attempt(work: Callable[[File], Result], file: File) -> Result | IngestError:
@@ -119,21 +144,14 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-@contextmanager
-def _pool(sizes: Mapping[File, int], given: Executor | None) -> Iterator[Executor]:
-    if given is not None:
-        yield given
-        return
-    with _processes(sizes) or ThreadPoolExecutor(1) as pool:
-        yield pool
-
-
-def _processes(sizes: Mapping[File, int]) -> Executor | None:
-    """A pool of processes if there are cores for them and enough to read, else None."""
+def _processes(sizes: Mapping[File, int]) -> int:
+    """The number of processes, if there are cores for them and enough to read, else 0."""
     work = sum(sizes.values()) + _FILE_BYTES * len(sizes)
     count = min(len(sizes), usable_cores(), work // _BYTES)
-    if count < 2:
-        return None
+    return count if count > 1 else 0
+
+
+def _spawned(count: int) -> Executor:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 

@@ -27,6 +27,7 @@ from stepscope.read.rank_folder import named_rank
 from stepscope.read.shared import MOST_RANKS
 from stepscope.read.unsupported import PICKLE
 
+_MOST_DIMENSIONS = 64  # of a tensor: the product of more takes thousands of digits
 _HEAD_BYTES = 1 << 12  # hold the first entry, or the groups
 _Number = Annotated[int, msgspec.Meta(ge=-(2**62), lt=2**62)]
 _LIBRARY = re.compile(
@@ -243,7 +244,7 @@ def _operation(entry: _Entry, name: str = "") -> LoggedOperation:
         sides.reverse()
     sizes, kinds = next((side for side in sides if side[0]), ([], []))
     # Shapes may differ where their number of elements does not.
-    count = sum(map(math.prod, sizes))
+    count = sum(math.prod(size[:_MOST_DIMENSIONS]) for size in sizes)
     return LoggedOperation(name, f"{count:,} {'/'.join(dict.fromkeys(kinds))}".rstrip() if sizes else "")
 
 

@@ -1,12 +1,17 @@
-"""When files are read by processes."""
+"""When files are read by processes, and what a process that ends takes with it: its file."""
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
+import os
+import signal
+from concurrent.futures import BrokenExecutor, Executor, Future
+from typing import Any
 
 import pytest
 
 from stepscope.base import parallel
+from stepscope.base.parallel import on_each
+from stepscope.errors import IngestError
 
 
 @pytest.mark.parametrize(
@@ -16,5 +21,52 @@ def test_many_tiny_files_are_worth_processes_as_a_few_large_ones_are(
     files: int, size: int, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parallel, "usable_cores", lambda: 4)
-    pool = parallel._processes(dict.fromkeys(range(files), size))
-    assert (pool._max_workers if isinstance(pool, ProcessPoolExecutor) else 0) == processes
+    assert parallel._processes(dict.fromkeys(range(files), size)) == processes
+
+
+def read(name: str) -> str:
+    """A reader that some files crash."""
+    if name.startswith("bad"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if name.startswith("odd"):
+        raise IngestError(f"{name}: odd")
+    return name.upper()
+
+
+def outcomes(names: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setattr(parallel, "usable_cores", lambda: 2)
+    done: list[str] = []
+    results = on_each(dict.fromkeys(names, 20 << 20), read, None, lambda name, _: done.append(name))
+    assert sorted(done) == sorted(names)
+    return {name: str(result) for name, result in results.items()}
+
+
+def test_a_file_that_ends_its_process_is_said_to_be_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert outcomes(["a", "odd", "bad", "b", "c"], monkeypatch) == {
+        "a": "A",
+        "odd": "odd: odd",
+        "bad": "bad: the process that read it crashed or was killed, possibly for lack of memory",
+        "b": "B",
+        "c": "C",
+    }
+
+
+@pytest.mark.full
+def test_many_such_files_are_each_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{'bad' if number % 4 == 1 else 'good'}{number}" for number in range(12)]
+    results = outcomes(names, monkeypatch)
+    assert list(results) == names
+    assert all(("crashed" in text) == name.startswith("bad") for name, text in results.items())
+
+
+def test_no_process_at_all_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "_spawned", lambda count: Dead())
+    with pytest.raises(IngestError, match="no process can be started"):
+        outcomes(["a", "b"], monkeypatch)
+
+
+class Dead(Executor):
+    """A pool whose processes never start."""
+
+    def submit(self, *_: Any, **__: Any) -> Future[Any]:
+        raise BrokenExecutor

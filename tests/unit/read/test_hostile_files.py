@@ -11,8 +11,9 @@ import random
 import resource
 import sqlite3
 import struct
+import sys
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -121,6 +122,14 @@ def test_a_name_of_megabytes_is_cut(megabytes: int, tmp_path: Path) -> None:
     assert name == "n" * (1 << 16)
 
 
+def test_names_are_cut_after_megabytes_of_long_ones(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    events = [{"ph": "X", "pid": 1, "tid": 1, "ts": n, "dur": 1, "name": f"{n:2000}"} for n in range(4000)]
+    path.write_text(json.dumps(events))
+    lengths = [len(name) for name in read(path).events.text("name") if name]
+    assert (lengths[0], lengths[-1]) == (2000, 256)
+
+
 def test_a_name_of_megabytes_in_many_frames_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "snapshot.pickle"
     path.write_bytes(HEAD + b"](}(" + text("frames") + b"](" + FRAMES + b"eueu.")
@@ -162,23 +171,6 @@ def small_export(path: Path) -> None:
         kernels = [(n * 10, n * 10 + 5, 0, 7, n, n % 200) for n in range(1500)]
         connection.executemany("insert into CUPTI_ACTIVITY_KIND_KERNEL values (?,?,?,?,?,?)", kernels)
     connection.close()
-
-
-@pytest.mark.parametrize("first", [0, pytest.param(ROUNDS, marks=pytest.mark.full)])
-def test_exports_with_pages_exchanged_are_read_or_refused(first: int, tmp_path: Path) -> None:
-    path = tmp_path / "export.sqlite"
-    small_export(path)
-    pages = [path.read_bytes()[at : at + 512] for at in range(0, path.stat().st_size, 512)]
-    damaged = tmp_path / "damaged.sqlite"
-    for seed in range(first, first * 5 or ROUNDS):
-        chance = random.Random(seed)
-        order = list(range(len(pages)))
-        for _ in range(chance.choice([1, 3, 30])):
-            here, there = chance.sample(range(1, len(pages)), 2)
-            order[here] = order[there] if chance.random() < 0.5 else order[here]
-            order[there] = here
-        damaged.write_bytes(b"".join(pages[number] for number in order))
-        outcome(damaged)
 
 
 def test_pages_that_form_a_circle_are_refused(tmp_path: Path) -> None:
@@ -291,6 +283,37 @@ def test_names_whose_hashes_collide_are_refused(tmp_path: Path, monkeypatch: pyt
     path = tmp_path / "trace.json"
     path.write_text(json.dumps([{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}] * 2))
     assert "collide" in outcome(path)
+
+
+EVENT = b'{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":1}'
+TEXTS: dict[str, tuple[Callable[[], bytes], str]] = {  # and what is said, nothing where the event is read
+    "lists that open": (lambda: b"[" + b"[" * (16 << 20), "values in 200,000 others"),
+    "objects in objects": (lambda: b"[" + b'{"ph":' * 3_000_000, "values in 200,000 others"),
+    "lists before the events": (
+        lambda: b'{"a":[' + b"[1]," * 5_000_000 + b'1],"traceEvents":[' + EVENT + b"]}",
+        "",
+    ),
+    "lists after the events": (
+        lambda: b'{"traceEvents":[' + EVENT + b'],"a":[' + b"[1]," * 5_000_000 + b"1]}",
+        "",
+    ),
+    "lists instead of events": (lambda: b'{"a":[' + b"[1]," * 5_000_000 + b"1]}", "found the keys a"),
+    "a text without end": (lambda: b'{"a":"' + b"\\a" * (8 << 20), "text that is not JSON"),
+    "a deep text without end": (
+        lambda: b'[{"ph":' + b"[" * 3000 + b'"' + b"\\a" * (8 << 20),
+        "inside an event",
+    ),
+}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="patterns keep a way back, which takes memory")
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts_around_events_are_bounded(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    text, said = TEXTS[name]
+    path.write_bytes(text())
+    message = outcome(path)
+    assert said in message if said else not message
 
 
 HEADS = {

@@ -224,7 +224,7 @@ def test_two_members_of_one_name_are_told(path: Path) -> None:
 
 def test_a_member_beyond_its_bound_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(capture._LIMITS, "trace.json", 10)
-    with pytest.raises(IngestError, match=r"expected trace\.json of at most"):
+    with pytest.raises(IngestError, match=r"trace\.json expands"):
         read(write_capture(path))
 
 
@@ -278,5 +278,5 @@ def test_a_member_that_expands_as_no_recording_does_is_refused(name: str, tmp_pa
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("manifest.json", json.dumps(MANIFEST))
         archive.writestr(name, b"{}," * (12 << 20))
-    with pytest.raises(IngestError, match=rf"{name} expands \d+-fold to 36 MiB"):
+    with pytest.raises(IngestError, match=rf"{name} expands [\d,]+ bytes to 36 MiB"):
         read(path)

@@ -96,6 +96,7 @@ _RULES = tuple(
 _RANGE_RULES = [(pattern, stage) for kinds, pattern, stage in _RULES if "annotation" in kinds]
 # A step as torch.profiler marks it (Paddle: `ProfileStep`), and as JAX's StepTraceAnnotation does.
 _STEP = re.compile(r"(?:^Profiler?Step#|#step_num=)(\d{1,9})$")
+_LONGEST_MARK = 32  # letters at a name's end; `ProfilerStep#` and nine digits have 22
 _RECORDED = "stepscope.step#"
 _OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#|^## optimizer ##$")
 
@@ -107,7 +108,7 @@ def is_step(name: str) -> bool:
         >>> [is_step(name) for name in ("ProfilerStep#5", "train#step_num=7", "train")]
         [True, True, False]
     """
-    return _STEP.search(name) is not None
+    return _STEP.search(name, len(name) - _LONGEST_MARK) is not None
 
 
 def is_recorded_step(name: str) -> bool:

@@ -24,6 +24,7 @@ _LARGEST = 10**9  # number that may be a batch size
 _MOST_DIGITS = 20  # of a number in quotes
 
 _LONGEST_SOURCE, _LONGEST_LINE = 400_000, 20_000  # characters; half a second to parse
+_MOST_LINES = 30_000  # short ones of 400,000 characters take seconds
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,10 @@ def _check_length(text: str, path: str) -> None:
     """Refuse what takes seconds to parse, in which an editor's server answers nothing."""
     if len(text) > _LONGEST_SOURCE:
         raise BatchError(f"{path} is too long to be searched: {len(text):,} characters", path)
-    longest = max(map(len, text.splitlines()), default=0)
+    lines = text.splitlines()
+    if len(lines) > _MOST_LINES:
+        raise BatchError(f"{path} is too long to be searched: {len(lines):,} lines", path)
+    longest = max(map(len, lines), default=0)
     if longest > _LONGEST_LINE:
         raise BatchError(f"{path} has a line of {longest:,} characters; nobody wrote it by hand", path)
 

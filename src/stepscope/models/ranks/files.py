@@ -29,6 +29,9 @@ class RankFile:
     size: int  # in bytes
     version: int
 
+    def __str__(self) -> str:
+        return self.name
+
     @classmethod
     def of(cls, path: Path) -> RankFile:
         """A file on disk; raises OSError if there is none."""

@@ -248,9 +248,9 @@ def _collective(job: _Job, group: int) -> _Node:
     node = _node(job, here, missing, members - job.dumps.keys())
     codes = job.columns["operation"][here]
     usual = Counter(codes.tolist()).most_common(1)[0][0]
-    if not (codes != usual).any():
-        return node
     odd, row = here[codes != usual], int(here[codes == usual][0])
+    if not len(odd) or set(_ranks(job, here)) == set(_ranks(job, odd)):  # or one rank counts two calls alike
+        return node
     how = _how(job, rows, row, int(odd[0]))
     return replace(node, row=row, odd=_ranks(job, odd), odd_row=int(odd[0]), how=how)
 
@@ -294,7 +294,7 @@ def _message(job: _Job, key: _Key) -> _Node:
     here = np.array([int(part[0]) for part in (sends, recvs) if len(part)])
     node = _node(job, here, absent & job.dumps.keys(), absent - job.dumps.keys())
     sizes = {job.operations[job.value("operation", row)].sizes for row in here.tolist()}
-    return node if len(sizes) < 2 else replace(node, odd=(target,), odd_row=int(here[1]))
+    return node if len(sizes) < 2 or source == target else replace(node, odd=(target,), odd_row=int(here[1]))
 
 
 def _node(job: _Job, rows: Rows, missing: Iterable[int], without_dump: Iterable[int]) -> _Node:

@@ -53,20 +53,9 @@ _CODES = {
 _CODE_START = dict(zip(_CODES, accumulate(_CODES.values(), initial=0), strict=False))
 _TEXTS = ("time_ns", "duration_us", "thread_duration_us", "identity", "local_identity")
 _COUNTS = (
-    "records",
-    "events",
-    "labels",
-    "names",
-    "places",
-    "argument_bytes",
-    "with_arguments",
-    "odd_arguments",
-    "odd_times",
-    "odd_durations",
-    "odd_thread_durations",
-    "odd_identities",
-    "used",
-)
+    "records", "events", "labels", "names", "places", "argument_bytes", "with_arguments",
+    "odd_arguments", "odd_times", "odd_durations", "odd_thread_durations", "odd_identities", "used",
+)  # fmt: skip
 _DEFAULTS = np.array([int(np.array(np.nan).view(np.int64)), NO_IDENTITY, *DEFAULTS.values()], np.int64)
 _STRINGS = msgspec.json.Decoder(list[str])
 _IDENTITIES = msgspec.json.Decoder(list[int | str | None])

@@ -17,16 +17,22 @@ import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from itertools import chain
 from typing import Any, NamedTuple
 
+import msgspec
+
 from stepscope.base.parallel import usable_cores
+from stepscope.base.typed_data import decode
 from stepscope.errors import IngestError
 from stepscope.read.byte_stream import Warn
 from stepscope.read.chrome.chunk import Chunk
 from stepscope.read.chrome.compiled_decoder import decode_chunk, decode_events
 from stepscope.read.chrome.tolerant_json import (
+    LEVELS,
     MAX_PENDING_BYTES,
+    TOKEN,
     Coercion,
     TolerantReader,
     Written,
@@ -38,6 +44,7 @@ from stepscope.read.unsupported import foreign_json
 
 _BORDER = re.compile(rb"\}\s*,\s*\{")
 _CLOSE = re.compile(rb"\}\s*,?\s*\]")
+_LARGEST_BYTES = 16 << 20  # of text around the events: parsed, tiny values take 30 times as much
 _WINDOW, _TRIES = 1 << 16, 4  # bytes at the end of a text, and borders in them that are tried
 _BOM = b"\xef\xbb\xbf"
 Decode = Callable[[bytes, int], Chunk | None]
@@ -142,8 +149,8 @@ class EventReader:
                 raise IngestError(f"expected a JSON object or array, found {excerpt(body)}")
             if self._is_object and (found := finder.find(body)):
                 header, start = found
-                if finder.is_deep:
-                    self._warn("deep_metadata", "skipped the text before the events: it nests too deeply")
+                if finder.is_skipped:
+                    self._warn("deep_metadata", "skipped the text before the events: it is too large or deep")
                 self.properties.update(header)
                 self._offset = len(text) - len(body) + start
                 return body[start:]
@@ -181,9 +188,11 @@ class EventReader:
             if rest.strip():
                 self._warn("trailing_text", f"text after the array of events: {excerpt(rest)}")
             return
-        parts = trailer(rest)
+        parts = trailer(rest) if len(rest) <= _LARGEST_BYTES else None
         if parts is None:
-            self._warn("malformed_trailer", f"text after the events is not JSON: {excerpt(rest)}")
+            self._warn(
+                "malformed_trailer", f"text after the events is not JSON, or too large: {excerpt(rest)}"
+            )
             return
         properties, further = parts
         self.properties.update(properties)
@@ -213,12 +222,10 @@ def _last_matches(pattern: re.Pattern[bytes], text: bytes) -> list[re.Match[byte
     return matches[: -_TRIES - 1 : -1]
 
 
-# A bracket, a whole string, or the beginning of a string that the text cuts off.
-_TOKEN = re.compile(rb'[\[{\]}]|"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
+_TOKEN = re.compile(TOKEN.encode(), re.DOTALL)
 _KEY = b'"traceEvents"'
 _ARRAY = re.compile(rb"\s*:\s*\[")
 _CUT = re.compile(rb"\s*:?\s*\Z")
-_LEVELS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 class ArrayFinder:
@@ -227,7 +234,7 @@ class ArrayFinder:
     def __init__(self) -> None:
         self._position = self._depth = 0
         self._is_malformed = False
-        self.is_deep = False  # whether the properties nest too deeply to be read; then they are left out
+        self.is_skipped = False  # whether the properties are too large, or nest too deeply, to be read
         self.scanned = 0  # tokens, for tests
 
     def find(self, text: bytes) -> tuple[dict[str, Any], int] | None:
@@ -245,19 +252,21 @@ class ArrayFinder:
                 return None  # more text may complete it
             if is_key and (array := _ARRAY.match(text, end)):
                 return self._header(text[:start], array.end())
-            self._depth += _LEVELS.get(text[start], 0)
+            self._depth += LEVELS[token.lastindex] * (end - start)
             self._position = end
         return None
 
     def _header(self, text: bytes, start: int) -> tuple[dict[str, Any], int] | None:
         try:
-            header = _parsed(text + b'"traceEvents":[]}')
+            header = _parsed(text + b'"traceEvents":[]}') if len(text) <= _LARGEST_BYTES else None
         except NestingError:
-            self.is_deep = True
-            return {}, start
+            header = None
         except ValueError:
             self._is_malformed = True
             return None
+        if header is None:
+            self.is_skipped = True
+            return {}, start
         header.pop("traceEvents")
         return header, start
 
@@ -290,13 +299,15 @@ _EVERY_ARRAY = json.JSONDecoder(strict=False, parse_float=Written, parse_int=who
 
 def no_array(text: bytes) -> IngestError:
     """The error for an object without the array of events."""
-    data = load(text)
+    data = load(text) if len(text) <= _LARGEST_BYTES else None
+    with suppress(msgspec.DecodeError, ValueError, RecursionError):  # texts take no more memory
+        data = data or decode(text, dict[str, msgspec.Raw])
     if not isinstance(data, dict):
         return IngestError(
             f"expected a top-level array `traceEvents`; found text that is not JSON: {excerpt(text)}"
         )
     if "traceEvents" in data:
-        kind = type(data["traceEvents"]).__name__
+        kind = type(data["traceEvents"]).__name__.replace("Raw", "a large value")
         return IngestError(f"expected `traceEvents` to be an array, found {kind}")
     keys = f"the keys {', '.join(list(data)[:8])}" if data else "nothing"
     expected = f"expected a top-level array `traceEvents`; found {keys}"

@@ -24,18 +24,9 @@ from stepscope.read.shared import columns_of
 from stepscope.trace.sets import Interner
 
 ACTIONS = (
-    "alloc",
-    "free_requested",
-    "free_completed",
-    "free",
-    "segment_alloc",
-    "segment_free",
-    "segment_map",
-    "segment_unmap",
-    "oom",
-    "snapshot",
-    "workspace_snapshot",
-)
+    "alloc", "free_requested", "free_completed", "free", "segment_alloc", "segment_free", "segment_map",
+    "segment_unmap", "oom", "snapshot", "workspace_snapshot",
+)  # fmt: skip
 _LIMIT = 1 << 63  # of what fits 64 bits with a sign
 _LONGEST_NAME = 1000  # characters of a name of a file or function
 EVENT_COLUMNS = ("time_us", "action", "address", "bytes", "stream", "device_free_bytes", "stack")

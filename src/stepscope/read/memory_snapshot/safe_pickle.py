@@ -58,34 +58,11 @@ _LONGEST_TEXT = 16 << 20  # bytes
 _KEYS = (str, int, float, bytes, type(None))  # hashing a deep tuple would overflow the stack
 _LARGEST_KEY = 1 << 31  # larger numbers can be made to have one hash
 _EXACT = (  # the opcodes that the standard library's unpickler runs
-    "PROTO",
-    "NONE",
-    "NEWTRUE",
-    "NEWFALSE",
-    "BININT",
-    "BININT1",
-    "BININT2",
-    "LONG1",
-    "LONG4",
-    "BINFLOAT",
-    "BINSTRING",
-    "SHORT_BINSTRING",
-    "BINUNICODE",
-    "SHORT_BINUNICODE",
-    "BINUNICODE8",
-    "BINBYTES",
-    "SHORT_BINBYTES",
-    "BINBYTES8",
-    "MARK",
-    "POP",
-    "POP_MARK",
-    "DUP",
-    "TUPLE1",
-    "TUPLE2",
-    "TUPLE3",
-    "BINGET",
-    "LONG_BINGET",
-)
+    "PROTO", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT",
+    "BINSTRING", "SHORT_BINSTRING", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8",
+    "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "MARK", "POP", "POP_MARK", "DUP",
+    "TUPLE1", "TUPLE2", "TUPLE3", "BINGET", "LONG_BINGET",
+)  # fmt: skip
 _COUNTED = ("EMPTY_TUPLE", "TUPLE", "EMPTY_LIST", "BINPUT", "LONG_BINPUT", "MEMOIZE")
 
 

@@ -230,15 +230,11 @@ def _check_member(info: zipfile.ZipInfo, times: int) -> None:
         raise IngestError(f"expected one {info.filename} in the capture, found {times}; {AGAIN}")
     if info.flag_bits & 1:
         raise IngestError(f"the capture's {info.filename} is encrypted, which is not supported")
-    if info.file_size > max(_SMALL_BYTES, _MOST_EXPANSION * info.compress_size):
+    most = min(limit, max(_SMALL_BYTES, _MOST_EXPANSION * info.compress_size))
+    if info.file_size > most:
         raise IngestError(
-            f"the capture's {info.filename} expands {info.file_size / info.compress_size:.0f}-fold "
-            f"to {info.file_size >> 20} MiB, as no recording does; not reading it"
-        )
-    if info.file_size > limit:
-        raise IngestError(
-            f"expected {info.filename} of at most {limit >> 20} MiB, "
-            f"found {info.file_size >> 20} MiB; {AGAIN}"
+            f"the capture's {info.filename} expands {info.compress_size:,} bytes to "
+            f"{info.file_size >> 20:,} MiB, more than the {most >> 20:,} MiB of any recording; {AGAIN}"
         )
 
 

@@ -34,19 +34,9 @@ _LONGEST_PS = LONGEST_NS * 1000
 _LATEST_NS = 2**62  # differences of such times fit 64 bits
 _SIZE = re.compile(r"\bsize:(\d{1,18})\b")
 _COLUMNS = (
-    "start_ns",
-    "duration_ns",
-    "track",
-    "scope",
-    "kind",
-    "correlation",
-    "run",
-    "name",
-    "category",
-    "bytes",
-    "source",
-    "origin",
-)
+    "start_ns", "duration_ns", "track", "scope", "kind", "correlation", "run", "name", "category", "bytes",
+    "source", "origin",
+)  # fmt: skip
 
 
 def read_xplane(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:

@@ -22,6 +22,12 @@ LINES = {
     "dots": "a.b" * (MEGABYTE // 3),
     "entries": "batch_size: 4, " * (MEGABYTE // 15),
     "many lines": "key: 1\n" * (MEGABYTE // 7),
+    "objects in objects": '{"a":' * (MEGABYTE // 5),
+    "lists in lists": "- " * (MEGABYTE // 2),
+    "indented": "".join(" " * level + "a:\n" for level in range(1400)),
+    "tables": "[a]\n" * (MEGABYTE // 4),
+    "anchors": "&a " * (MEGABYTE // 3),
+    "quotes": '"' * MEGABYTE,
 }
 
 
@@ -46,8 +52,14 @@ def test_a_number_of_thousands_of_digits_is_no_batch_size(text: str, suffix: str
 
 @pytest.mark.parametrize(
     "line",
-    ["x = [" + "1, " * 300_000 + "]", "batch_size=4;" * 80_000, "f(" * MEGABYTE, "x=4\n" * 200_000],
-    ids=["list", "statements", "calls", "lines"],
+    [
+        "x = [" + "1, " * 300_000 + "]",
+        "batch_size=4;" * 80_000,
+        "f(" * MEGABYTE,
+        "x=4\n" * 200_000,
+        "x=4\n" * 99_999,
+    ],
+    ids=["list", "statements", "calls", "lines", "short lines"],
 )
 def test_python_that_nobody_wrote_by_hand_is_refused(line: str) -> None:
     def search() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import random
@@ -450,3 +451,11 @@ def test_an_empty_dump_names_nothing(tmp_path: Path) -> None:
     (tmp_path / "rank_0").write_bytes(b'{"version": "2.4", "pg_config": {}}')
     found = hang_of([read_dump(tmp_path / "rank_0")])
     assert (found.is_hang, found.sentence) == (False, "No call is recorded: the dumps show no hang.")
+
+
+def test_sizes_that_no_tensor_has_are_read(tmp_path: Path) -> None:
+    (path,) = job(2, REDUCE).write(tmp_path, [0], as_json=True)
+    dump = json.loads(path.read_text())
+    dump["entries"][-1]["input_sizes"] = [[2**61] * 100_000]
+    path.write_text(json.dumps(dump))
+    assert read_dump(path).operations[-1].name == "all_reduce"
