@@ -109,9 +109,8 @@ def main() -> None:
             print(f"seed {seed}, {more} % more: {verdict} after {pairs} pairs", file=sys.stderr)
     seconds = time.monotonic() - began
     print(f"{options.face}, {seconds:.0f} s, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs")
-    print(
-        "| more work | slower | not slower | cannot tell | pairs, median and most |\n|---|---:|---:|---:|---:|"
-    )
+    print("| more work | slower | not slower | cannot tell | pairs, median and most |")
+    print("|---|---:|---:|---:|---:|")
     for more, found in verdicts.items():
         row = " | ".join(str(found[name]) for name in ("slower", "not slower", "cannot tell"))
         taken = counts[more] or [0]
