@@ -47,7 +47,7 @@ def _picture(command: str, answer: Any) -> str:
     from stepscope.faces.terminal.whatif import print_prediction
     from stepscope.facts.summary.report_text import drawn
 
-    show = {"analyze": print_findings, "whatif": print_prediction, "diff": print_comparison}[command]
+    show: Any = {"analyze": print_findings, "whatif": print_prediction, "diff": print_comparison}[command]
     return drawn(lambda console: show(console, answer), f"stepscope {command}")
 
 

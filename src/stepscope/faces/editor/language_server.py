@@ -331,9 +331,10 @@ class StepscopeServer(LanguageServer):
         """Look for the batch size before its actions are asked for, once typing pauses."""
         entry = self.documents.entry_of(path_of(uri))
         if entry is not None:
-            self.jobs.start(
-                f"site of {entry}", lambda: asyncio.shield(self.current_site(entry)), _TYPING_PAUSE_S
-            )
+            self.jobs.start(f"site of {entry}", lambda: self._look(entry), _TYPING_PAUSE_S)
+
+    async def _look(self, entry: str) -> None:
+        await asyncio.shield(self.current_site(entry))
 
     def choose(self, entry: str, choice: SiteChoice) -> None:
         self.documents.choices[entry] = choice
