@@ -24,13 +24,13 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     (lines) => gutter.explore(lines),
   );
 
-  const begin = async (before: Promise<unknown> | undefined) => {
+  const begin = async (before: Promise<unknown> | undefined, asked: boolean) => {
     await before?.catch(() => undefined); // one after the other, or the first is never ended
     await client?.dispose().catch(() => undefined);
     client = undefined;
     status.reset();
     gutter.reset();
-    client = await startServer(log, (one) => {
+    const listen = (one: LanguageClient) => {
       one.onNotification(REMEMBER, ({ setting, value }: Remember) =>
         vscode.workspace
           .getConfiguration("stepscope")
@@ -44,12 +44,13 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
         measured.add(vscode.Uri.parse(state.uri).fsPath);
         void vscode.commands.executeCommand("setContext", "stepscope.measured", [...measured]);
       });
-    });
+    };
+    client = await startServer(log, listen, asked);
     panel.changed(); // what it shows is the old one's
     return client;
   };
-  const start = () => {
-    const begun = begin(starting);
+  const start = (asked = true) => {
+    const begun = begin(starting, asked);
     starting = begun;
     begun.catch(() => starting === begun && (starting = undefined)); // the next question tries again
     return begun;
@@ -60,7 +61,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     measure: () => onPython((document) => ask(MEASURE, document.uri.toString())),
     cancel: () => onPython((document) => ask(CANCEL, document.uri.toString())),
     panel: () => onPython((document) => panel.open(document)),
-    restart: start,
+    restart: () => start(),
     log: () => log.show(),
   };
   for (const [name, run] of Object.entries(commands)) {
@@ -81,7 +82,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
       if (change.affectsConfiguration("stepscope.interpreter")) void start();
     }),
   );
-  await start().catch(() => undefined); // what is wrong was said
+  await start(false).catch((error) => log.appendLine(`not started: ${error}`));
 }
 
 export async function deactivate(): Promise<void> {

@@ -1,13 +1,21 @@
+import { execFile } from "node:child_process";
 import * as vscode from "vscode";
 import { LanguageClient, RevealOutputChannelOn } from "vscode-languageclient/node";
 import { interpreter } from "./interpreter";
 
-/** The language server, started with the chosen interpreter; `listen` is called before it runs. */
+/**
+ * The language server, started with the chosen interpreter; `listen` is called before it runs.
+ * Unless it was asked for, nothing is started or said where the interpreter has no stepscope.
+ */
 export async function startServer(
   log: vscode.OutputChannel,
   listen: (client: LanguageClient) => void,
+  asked: boolean,
 ): Promise<LanguageClient> {
   const command = await interpreter();
+  if (!asked && !(await hasStepscope(command))) {
+    throw new Error(`${command} has no stepscope`);
+  }
   log.appendLine(`starting ${command} -m stepscope lsp`);
   const settings = vscode.workspace.getConfiguration("stepscope");
   const client = new LanguageClient(
@@ -34,6 +42,14 @@ export async function startServer(
     throw error;
   }
   return client;
+}
+
+const FIND = "import importlib.util as u, sys; sys.exit(u.find_spec('stepscope') is None)";
+
+function hasStepscope(command: string): Promise<boolean> {
+  return new Promise((answer) => {
+    execFile(command, ["-c", FIND], { cwd: folder() }, (error) => answer(!error));
+  });
 }
 
 function folder(): string | undefined {

@@ -1,4 +1,7 @@
-"""`%load_ext stepscope` in a notebook: `%%stepscope` records the steps of a cell and shows their report."""
+"""`%load_ext stepscope` in a notebook: `%%stepscope` records the steps of a cell and shows their report.
+
+Findings, predictions and comparisons are shown as the terminal shows them.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,23 @@ class _Options(argparse.ArgumentParser):
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Add the magic to an IPython shell, which calls this."""
+    """Add the magic, and how answers are shown, to an IPython shell, which calls this."""
     shell.register_magic_function(partial(_record, shell), "cell", "stepscope")
+    html = shell.display_formatter.formatters["text/html"]
+    html.for_type_by_name("stepscope.analyze.analysis", "Analysis", partial(_picture, "analyze"))
+    html.for_type_by_name("stepscope.models.whatif.prediction", "Prediction", partial(_picture, "whatif"))
+    html.for_type_by_name("stepscope.models.diff.compare", "RunComparison", partial(_picture, "diff"))
+
+
+def _picture(command: str, answer: Any) -> str:
+    """What a command prints of an answer."""
+    from stepscope.analyze.findings_text import print_findings
+    from stepscope.faces.terminal.diff_text import print_comparison
+    from stepscope.faces.terminal.whatif import print_prediction
+    from stepscope.facts.summary.report_text import drawn
+
+    show: Any = {"analyze": print_findings, "whatif": print_prediction, "diff": print_comparison}[command]
+    return drawn(lambda console: show(console, answer), f"stepscope {command}")
 
 
 def _record(shell: Any, line: str, cell: str) -> Trace:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +12,12 @@ from xml.etree import ElementTree
 import pytest
 
 import stepscope
+from stepscope.analyze import RULES, RuleContext
+from stepscope.analyze.analysis import analysis_of
 from stepscope.errors import StepscopeError
+from stepscope.graph.build_graph import build_graph
+from stepscope.models.diff import compare
+from stepscope.models.whatif import CHANGES, parse_request, predict
 from stepscope.testing import drawn_trace
 
 JOB = Path(__file__).parents[2] / "fuzz/corpus/commands/job.json"
@@ -32,6 +39,13 @@ class Shell:
         self.user_ns: dict[str, Any] = {}
         self.magics: dict[str, Any] = {}
         self.compile = SimpleNamespace(cache=lambda source: "<cell>")
+        self.shown: dict[str, Callable[[Any], str]] = {}
+        html = SimpleNamespace(for_type_by_name=self.show_type)
+        self.display_formatter = SimpleNamespace(formatters={"text/html": html})
+
+    def show_type(self, module: str, name: str, show: Callable[[Any], str]) -> None:
+        assert hasattr(import_module(module), name)
+        self.shown[name] = show
 
     def register_magic_function(self, function: Any, kind: str, name: str) -> None:
         self.magics[f"%%{name}" if kind == "cell" else f"%{name}"] = function
@@ -67,6 +81,20 @@ def test_a_cell_is_recorded_and_its_names_are_the_notebook_s(shell: Shell, tmp_p
     assert trace["steps"]["step"].tolist() == [2, 3, 4, 5]
     assert (tmp_path / "cell.stepscope").exists()
     assert "optimizer" in shell.user_ns
+
+
+def test_answers_are_shown_as_the_terminal_shows_them(shell: Shell) -> None:
+    trace = stepscope.open(JOB)
+    answers = {
+        "Analysis": (analysis_of(RuleContext(trace), RULES), "Batches have 8 rows"),
+        "Prediction": (predict(build_graph(trace), [parse_request("dataloader", CHANGES)]), "predicted"),
+        "RunComparison": (compare(trace, trace), "B takes as long as A"),
+    }
+    assert shell.shown.keys() == answers.keys()
+    for name, (answer, words) in answers.items():
+        assert type(answer).__name__ == name
+        text = "".join(ElementTree.fromstring(shell.shown[name](answer)).itertext())
+        assert words in text.replace("\xa0", " ")
 
 
 def test_the_error_of_a_cell_is_raised(shell: Shell) -> None:

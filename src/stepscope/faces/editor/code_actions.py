@@ -101,19 +101,16 @@ def _in_client_units(document: Document, start: int, end: int, expected: str, ne
 def batch_actions(
     site: Site, suggestions: Iterable[Mapping[str, Any]], edit: Callable[[int], DocumentEdit]
 ) -> list[lsp.CodeAction]:
-    actions: list[lsp.CodeAction] = []
-    for suggestion in suggestions:
-        batch = int(suggestion["batch"])
-        if batch != site.value:
-            actions.append(
-                lsp.CodeAction(
-                    title=_title(suggestion),
-                    kind=lsp.CodeActionKind.RefactorRewrite,
-                    edit=edit(batch).to_workspace_edit(),
-                    is_preferred=not actions,
-                )
-            )
-    return actions
+    offered = [each for each in suggestions if int(each["batch"]) != site.value]
+    return [
+        lsp.CodeAction(
+            title=_title(suggestion),
+            kind=lsp.CodeActionKind.RefactorRewrite,
+            edit=edit(int(suggestion["batch"])).to_workspace_edit(),
+            is_preferred=suggestion is offered[0],
+        )
+        for suggestion in offered
+    ]
 
 
 def choice_actions(candidates: Sequence[Site], uri: str) -> list[lsp.CodeAction]:

@@ -167,9 +167,6 @@ class Documents:
         self.measured[measured.entry] = measured
         self.problems.pop(measured.entry, None)
 
-    def fail(self, entry: str, problem: Problem) -> None:
-        self.problems[entry] = problem
-
     def diagnostics(self) -> dict[str, list[lsp.Diagnostic]]:
         """Diagnostics by path; failures before findings."""
         by_path: dict[str, list[lsp.Diagnostic]] = {}

@@ -178,7 +178,7 @@ def _commands(server: StepscopeServer) -> None:
     @server.command(MEASURE_COMMAND)
     async def measure(*uris: str) -> None:
         for uri in uris or _only_script(server):
-            _begin(server, uri)
+            server.begin(server.entry(uri))
 
     @server.command(CHOOSE_COMMAND)
     async def choose(uri: str, choice: Any) -> None:
@@ -189,7 +189,7 @@ def _commands(server: StepscopeServer) -> None:
 
     @server.command(CANCEL_COMMAND)
     async def cancel(*uris: str) -> bool:
-        stopped = [_cancel(server, uri) for uri in uris or _only_script(server)]
+        stopped = [server.jobs.cancel(server.entry(uri)) for uri in uris or _only_script(server)]
         return any(stopped)
 
 
@@ -205,29 +205,18 @@ def _only_script(server: StepscopeServer) -> list[str]:
     return []
 
 
-def _begin(server: StepscopeServer, uri: str) -> None:
-    path = path_of(uri)
-    server.begin(server.documents.entry_of(path) or path)
-
-
-def _cancel(server: StepscopeServer, uri: str) -> bool:
-    path = path_of(uri)
-    return server.jobs.cancel(server.documents.entry_of(path) or path)
-
-
 def _own_messages(server: StepscopeServer) -> None:
     @server.feature("stepscope/measure")
     async def measure(params: Any) -> None:
-        _begin(server, _uri(params))
+        server.begin(server.entry(_uri(params)))
 
     @server.feature("stepscope/cancel")
     async def cancel(params: Any) -> bool:
-        return _cancel(server, _uri(params))
+        return server.jobs.cancel(server.entry(_uri(params)))
 
     @server.feature("stepscope/answer")
     async def answer(params: Any) -> dict[str, Any]:
-        path = path_of(_uri(params))
-        entry = server.documents.entry_of(path) or path
+        entry = server.entry(_uri(params))
         measured = server.documents.measured.get(entry)
         problem = server.documents.problems.get(entry)
         return panel_answer(
@@ -238,8 +227,7 @@ def _own_messages(server: StepscopeServer) -> None:
 
     @server.feature("stepscope/devices")
     async def devices(params: Any) -> dict[str, Any]:
-        path = path_of(_uri(params))
-        measured = server.documents.measured.get(server.documents.entry_of(path) or path)
+        measured = server.documents.measured.get(server.entry(_uri(params)))
         result = measured.result if measured else None
         ranks, bandwidth = _number(params, "ranks"), _number(params, "bandwidth")
         wanted = Wanted(ranks=max(int(ranks), 1), bandwidth_gbps=bandwidth)

@@ -165,7 +165,7 @@ class StepscopeServer(LanguageServer):
 
     def begin(self, entry: str, pause_s: float = 0.0) -> None:
         """Measure an entry file in the background; ends an earlier measurement of it."""
-        self.jobs.cancel(_findings_job(entry))  # its capture is about to be replaced
+        self.jobs.cancel(f"findings of {entry}")  # its capture is about to be replaced
         self.jobs.start(entry, lambda: self._measure(entry), pause_s)
 
     async def _measure(self, entry: str) -> None:
@@ -186,14 +186,14 @@ class StepscopeServer(LanguageServer):
             self.documents.succeed(measured)
             state, message = "measured", _summary(measured)
         except MeasureError as error:
-            self.documents.fail(entry, error.problem)
+            self.documents.problems[entry] = error.problem
             state, message = "failed", error.problem.message
         except asyncio.CancelledError:
             self._send_state(entry, "cancelled", message)
             raise
         except Exception as error:  # our own bug must not end the server, nor stay hidden
             message = f"stepscope failed, {type(error).__name__}: {error}; please report this"
-            self.documents.fail(entry, Problem(message, entry, 1))
+            self.documents.problems[entry] = Problem(message, entry, 1)
             state = "failed"
             logging.getLogger(__name__).exception(message)
         finally:
@@ -201,7 +201,7 @@ class StepscopeServer(LanguageServer):
         self.refresh(entry)
         self._send_state(entry, state, message)
         if state == "measured":
-            self.jobs.start(_findings_job(entry), lambda: self._analyze(entry))
+            self.jobs.start(f"findings of {entry}", lambda: self._analyze(entry))
 
     async def _request(self, entry: str) -> MeasureRequest:
         """What to measure, with the texts as they are in the editor, saved or not."""
@@ -279,6 +279,11 @@ class StepscopeServer(LanguageServer):
 
     # -- documents
 
+    def entry(self, uri: str) -> str:
+        """The entry file that a document belongs to, by default itself."""
+        path = path_of(uri)
+        return self.documents.entry_of(path) or path
+
     def is_open(self, uri: str) -> bool:
         return unquote(uri) in self.workspace.text_documents
 
@@ -347,7 +352,7 @@ class StepscopeServer(LanguageServer):
             DocumentNotOpen: the number is in a file that the client has not opened.
             BatchError: there is no single batch size, or more than it would change.
         """
-        entry = self.documents.entry_of(path_of(uri)) or path_of(uri)
+        entry = self.entry(uri)
         documents, arguments = self.open_documents(), self.settings.arguments
         choice = self.documents.choices.get(entry)
 
@@ -356,10 +361,6 @@ class StepscopeServer(LanguageServer):
             return edit_document(documents, site, batch)
 
         return await asyncio.to_thread(find)
-
-
-def _findings_job(entry: str) -> str:
-    return f"findings of {entry}"
 
 
 def _summary(measured: Measured) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
+from copy import copy
 from itertools import pairwise
 
 from lsprotocol import types as lsp
@@ -48,19 +49,12 @@ class Document(TextDocument):
 
     @property
     def lines(self) -> Sequence[str]:
-        ends = [match.end() for match in _LINE_END.finditer(self.source)]
-        spans = pairwise([0, *ends, len(self.source)])
+        spans = pairwise([*self._line_starts(), len(self.source)])
         return tuple(self.source[start:end] for start, end in spans)
 
     def snapshot(self) -> Document:
         """A copy that the client's further changes leave alone."""
-        return Document(
-            self.uri,
-            source=self._source,
-            version=self.version,
-            language_id=self.language_id,
-            position_codec=self.position_codec,
-        )
+        return copy(self)
 
     def offset_at_position(self, client_position: lsp.Position) -> int:
         """The character at a position; a position past the end of its line is the line's end."""

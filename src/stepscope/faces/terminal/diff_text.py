@@ -33,7 +33,7 @@ _TITLES = {
 }
 
 
-def print_comparison(console: Console, found: RunComparison, rows: int) -> None:
+def print_comparison(console: Console, found: RunComparison, rows: int = 8) -> None:
     console.print(Group(*_ComparisonText(found, rows, console.width).parts()), highlight=False)
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.errors import StepscopeError
 from stepscope.faces.terminal.options import NamedPath
 from stepscope.faces.terminal.source import InputFile, takes_file
 
@@ -106,8 +105,6 @@ def _write(trace: Trace, out: Path) -> None:
 def _say(written: list[Path]) -> None:
     from stepscope.trace.redact import REVEALED
 
-    if not written:
-        raise StepscopeError("nothing was written")
     names = ", ".join(map(str, written[:3])) + (", …" if written[3:] else "")
     click.echo(f"wrote {names}; what it still reveals:")
     for line in REVEALED:

@@ -14,6 +14,8 @@ from stepscope.faces.terminal.source import InputFile, many_ranks, takes_file
 from stepscope.facts.summary.numbers import size
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from stepscope.facts.summary.job_findings import JobFindings
     from stepscope.graph import Graph
     from stepscope.models.ranks.job import ManyRanks
@@ -319,6 +321,10 @@ def _job_lines(facts: Mapping[str, Any]) -> list[str]:
         "  times are the mean of all ranks; a collective begins when the last rank arrives, and "
         "then takes as long as it did",
     ]
+
+
+def print_prediction(console: Console, answer: Prediction) -> None:
+    console.print("\n".join(_prediction_lines(answer)), highlight=False, markup=False)
 
 
 def _prediction_lines(answer: Prediction) -> list[str]:

@@ -1,7 +1,7 @@
 """A summary as text for a terminal: the bottleneck first."""
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from rich.console import Console, Group, RenderableType
@@ -85,10 +85,16 @@ def print_report(
 
 
 def picture(summaries: Sequence[Summary], depth: int = 4, rank: int | None = None) -> str:
-    """The report as an SVG picture, as a terminal of 110 columns shows it."""
+    """The report as an SVG picture."""
+    title = f"stepscope report {summaries[0].source.rpartition('/')[2]}"
+    return drawn(lambda console: print_report(console, summaries, depth, rank), title)
+
+
+def drawn(show: Callable[[Console], None], title: str) -> str:
+    """What `show` prints as an SVG picture of a terminal of 110 columns."""
     console = Console(record=True, width=110, file=io.StringIO())
-    print_report(console, summaries, depth, rank)
-    return console.export_svg(title=f"stepscope report {summaries[0].source.rpartition('/')[2]}")
+    show(console)
+    return console.export_svg(title=title)
 
 
 def recording_cost(summary: Summary) -> str:

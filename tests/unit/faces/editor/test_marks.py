@@ -102,7 +102,7 @@ def test_a_failure_keeps_what_was_measured_before():
     documents = Documents()
     measured = Measured("/t.py", {"/m.py": FileCosts(["x"])})
     documents.succeed(measured)
-    documents.fail("/t.py", Problem("boom", "/m.py", 7))
+    documents.problems["/t.py"] = Problem("boom", "/m.py", 7)
     assert documents.costs_of("/m.py") is not None
     assert documents.entry_of("/m.py") == "/t.py"
     assert documents.diagnostics()["/m.py"][0].range.start.line == 6
