@@ -5,6 +5,7 @@ import functools
 import linecache
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -22,9 +23,13 @@ _LONGEST = 2000  # characters of a call
 
 
 class CreationWatch:
-    """Notes the calls that create optimizers, data loaders and DDP models."""
+    """Notes the calls that create optimizers, data loaders and DDP models.
 
-    def __init__(self) -> None:
+    `on_optimizer` is called with each optimizer.
+    """
+
+    def __init__(self, on_optimizer: Callable[[object], object] = id) -> None:
+        self._on_optimizer = on_optimizer
         self._found: dict[tuple[str, str, str, int], None] = {}
         self._restore = [self._watch(what, cls) for what, cls in _BASES]
 
@@ -46,8 +51,11 @@ class CreationWatch:
         def watched(self: Any, *args: Any, **kwargs: Any) -> None:
             note(what, type(self).__name__, calling_frame())
             original(self, *args, **kwargs)
+            if what == "optimizer":
+                with suppress(Exception):  # the program's own class may not even be hashable
+                    created(self)
 
-        note = self._note
+        note, created = self._note, self._on_optimizer
         return replace(cls, "__init__", watched)
 
     def _note(self, what: str, name: str, frame: FrameType | None) -> None:
