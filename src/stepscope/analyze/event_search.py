@@ -306,6 +306,7 @@ def _is_shape(value: Any) -> bool:
 MOST_BETWEEN = 4  # times as many calls as usual lie between two iterations; more lie between loops
 MOST_FILLED = 2  # calls between two of a loop that belong to it: a sum for weights and bias
 DISPATCH_NS = 20_000  # of Python and C++ between two operators; in a longer time something else ran
+LONGEST_BETWEEN_NS = 200_000  # 10 times as long: Python between the operators of a model, with hooks
 
 
 class EagerCalls:
@@ -340,12 +341,16 @@ class EagerCalls:
         return np.maximum(gap, 0), following
 
     def elapsed_ms(self, calls: Mask) -> float:
-        """At most what these calls cost, with all of the time between calls of model and backward.
+        """At most what these calls cost, with the time between calls of model and backward.
 
-        Autograd plans a backward pass before it, and frees the graph after it.
+        Autograd plans a backward pass before it, and frees the graph after it. Elsewhere in a longer
+        time something else ran, as an environment between two calls of a policy.
         """
         gap, following = self._gaps
-        graph = self._events.text("stage").mask(*MODEL_STAGES, "loss", "backward")[self.rows]
+        stage = self._events.text("stage")
+        graph = stage.mask(*MODEL_STAGES, "loss", "backward")[self.rows]
+        backward = stage.mask("backward")[self.rows]
+        gap = np.where((backward | backward[following]) | (gap <= LONGEST_BETWEEN_NS), gap, DISPATCH_NS)
         time = np.where(calls, self._events["duration_ns"][self.rows], 0)
         time += np.where((calls | graph) & (following >= 0), gap, 0)
         return float(time.sum()) / 1e6 / self._search.step_count

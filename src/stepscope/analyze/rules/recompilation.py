@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
-from stepscope.analyze.finding import Finding
+from stepscope.analyze.finding import WHOLE_RUN, Finding, Gain, Place
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Mask, Rows
 from stepscope.facts.annotate.device.one_off_costs import COMPILING
@@ -49,6 +50,7 @@ def recompilation(context: RuleContext) -> Iterator[Finding]:
     rows = context.search.outermost(context.search.find(COMPILING, category=("annotation", "cpu_op")))
     rows = np.setdiff1d(rows, context.measures.first_use)
     if not len(rows):
+        yield from _in_later_steps(context)
         return
     who = context.by_framework("torch.compile", jax="jax.jit")
     mostly = _functions(context, rows) if context.is_jax else ""
@@ -59,6 +61,22 @@ def recompilation(context: RuleContext) -> Iterator[Finding]:
         context.gains.without(rows, context.measures.ms(rows), _WHY),
         recurs=not context.trace.metadata.capture.get("compiles_again"),  # few of many steps are recorded
     )
+
+
+def _in_later_steps(context: RuleContext) -> Iterator[Finding]:
+    """What the run compiled again and again, but not in the recorded steps: lengths grow every few steps."""
+    again = context.trace.metadata.capture.get("compiles_again")
+    if not isinstance(again, dict):  # older captures only say that it does
+        return
+    name, times, seconds, elapsed = (again[key] for key in ("function", "times", "seconds", "elapsed"))
+    found = context.finding_at(
+        f"jax.jit compiled {name} {times} times, {seconds:.3g} of {elapsed:.3g} s. "
+        "The recorded steps compile nothing.",
+        _OF_JAX,
+        (Place(name, "", "", "", None, "", times, 1e3 * seconds),),
+        Gain(1e3 * seconds, _WHY),
+    )
+    yield replace(found, of=WHOLE_RUN, step_ms=1e3 * elapsed, steady_ms=1e3 * elapsed)
 
 
 def _functions(context: RuleContext, rows: Rows) -> str:
