@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Gain, Patch
 from stepscope.analyze.measures import LEAST_SHARE
-from stepscope.analyze.python_stalls import sampled_line
+from stepscope.analyze.python_stalls import places_at, sampled_line
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Floats, Rows
 from stepscope.trace.recorded_steps import LaterLoading, later_loading, milliseconds, worker_restarts
@@ -130,7 +130,7 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     who = "The device idles" if context.measures.has_device else f"The {context.loop} waits"
     line = sampled_line(context, measures.ms(rows), "data_loading")
     how = " They load in the main process (num_workers=0)." if loader.is_alone else ""
-    yield context.finding(
+    found = context.finding(
         f"{who} {share:.0%} of the step while batches load.{how}{_hidden_in_words(hidden, loader)}"
         f"{_in_words(parts)}{f' Most of it is in {line}.' if line else ''}",
         loader.advice(context, parts, helps) + (FASTER.format(share) if line and loader.is_alone else ""),
@@ -139,6 +139,9 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
         recurs=not later or later.ms < measures.ms(rows),  # workers deliver batches in bursts
         patch=_patch(context, workers) if workers and helps else None,
     )
+    sampled = places_at(place for place in measures.summary.places if place.stage == "data_loading")
+    evidence = sorted(found.evidence + sampled, key=lambda place: -place.ms)
+    yield replace(found, evidence=tuple(evidence))
 
 
 def _patch(context: RuleContext, workers: int) -> Patch | None:
