@@ -83,14 +83,6 @@ class RuleContext:
         self.contexts, self.context_trace = search.contexts, search.context_trace
         self._places = PlaceFinder(self.trace)
 
-    def __getattr__(self, name: str) -> Any:
-        """What a part has: custom rules may write `context.find` for `context.search.find`."""
-        parts = (vars(self).get(part) for part in ("search", "measures", "gains"))
-        for part in parts:
-            if hasattr(type(part), name) or name in getattr(part, "__dict__", ()):
-                return getattr(part, name)
-        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
-
     @cached_property
     def eager(self) -> EagerCalls:
         """The operators that the training loop calls, with all that each costs on a CPU."""

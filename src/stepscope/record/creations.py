@@ -51,11 +51,11 @@ class CreationWatch:
         def watched(self: Any, *args: Any, **kwargs: Any) -> None:
             note(what, type(self).__name__, calling_frame())
             original(self, *args, **kwargs)
-            if what == "optimizer":
-                with suppress(Exception):  # the program's own class may not even be hashable
-                    created(self)
+            with suppress(Exception):  # the program's own class may not even be hashable
+                created(self)
 
-        note, created = self._note, self._on_optimizer
+        note = self._note
+        created = self._on_optimizer if what == "optimizer" else id
         return replace(cls, "__init__", watched)
 
     def _note(self, what: str, name: str, frame: FrameType | None) -> None:

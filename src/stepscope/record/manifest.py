@@ -36,7 +36,7 @@ class RunResult:
     step_ends_after: str | None = None
     step_is: str | None = None
     warnings: Sequence[str] = ()
-    compiles_again: dict[str, Any] | None = None
+    compiles_again: bool = False
     loaders: Sequence[dict[str, Any]] = ()
     created: Sequence[dict[str, Any]] = ()
     updated_modules: dict[str, list[str]] = field(default_factory=dict)

@@ -138,8 +138,8 @@ class Session:
             self._add({"run_shares": shares})
         self._warn(unlike)
         if compiles_again := getattr(self._chosen(), "compiles_again", None):
-            self._warn(compiles_again.in_words)
-            self._add({"compiles_again": compiles_again._asdict()})
+            self._warn(compiles_again)
+            self._add({"compiles_again": True})
         for recorder in self._recorders:
             recorder.detach()
 

@@ -19,6 +19,10 @@ EXPLAINS = ("host",)
 LEAST_TIMES = 2  # torch.compile compiles again once to learn which sizes vary
 MOST_NAMES = 2  # functions that the sentence names
 _AGAIN = re.compile(r"^compilation of (?P<name>.+?)(?P<backward>, backward)?, again(?:: (?P<why>.+))?$")
+# As the recorder says it.
+_OF_RUN = re.compile(r"^XLA compiled (.+) (\d+) times, ([\d.e+]+) of ([\d.e+]+) s:")
+    r"^XLA compiled (.+) (\d+) times, ([\d.e+]+) of ([\d.e+]+) s:"
+)  # as the recorder says it
 _ADVICE = (
     "A value that the compiler assumed constant changes (TORCH_LOGS=recompiles shows which). Mark "
     "varying sizes with torch._dynamo.mark_dynamic or dynamic=True, pad batches to a few sizes, "
@@ -64,19 +68,18 @@ def recompilation(context: RuleContext) -> Iterator[Finding]:
 
 
 def _in_later_steps(context: RuleContext) -> Iterator[Finding]:
-    """What the run compiled again and again, but not in the recorded steps: lengths grow every few steps."""
-    again = context.trace.metadata.capture.get("compiles_again")
-    if not isinstance(again, dict):  # older captures only say that it does
-        return
-    name, times, seconds, elapsed = (again[key] for key in ("function", "times", "seconds", "elapsed"))
-    found = context.finding_at(
-        f"jax.jit compiled {name} {times} times, {seconds:.3g} of {elapsed:.3g} s. "
-        "The recorded steps compile nothing.",
-        _OF_JAX,
-        (Place(name, "", "", "", None, "", times, 1e3 * seconds),),
-        Gain(1e3 * seconds, _WHY),
-    )
-    yield replace(found, of=WHOLE_RUN, step_ms=1e3 * elapsed, steady_ms=1e3 * elapsed)
+    """What the run compiled again and again, but not in the recorded steps, as a note of the capture says."""
+    notes = map(_OF_RUN.match, context.trace.metadata.capture.get("warnings") or ())
+    for name, times, *spent in (note.groups() for note in notes if note):
+        seconds, elapsed = map(float, spent)
+        found = context.finding_at(
+            f"jax.jit compiled {name} {times} times, {seconds:g} of {elapsed:g} s. "
+            "The recorded steps compile nothing.",
+            _OF_JAX,
+            (Place(name, "", "", "", None, "", int(times), 1e3 * seconds),),
+            Gain(1e3 * seconds, _WHY),
+        )
+        yield replace(found, of=WHOLE_RUN, step_ms=1e3 * elapsed, steady_ms=1e3 * elapsed)
 
 
 def _functions(context: RuleContext, rows: Rows) -> str:

@@ -29,23 +29,6 @@ class _Compiled(NamedTuple):
     seconds: float = 0.0
 
 
-class OftenCompiled(NamedTuple):
-    """A function that is compiled again and again, with how often and how long in the time `elapsed`, s."""
-
-    function: str
-    times: int
-    seconds: float
-    elapsed: float
-
-    @property
-    def in_words(self) -> str:
-        return (
-            f"XLA compiled {self.function} {self.times} times, "
-            f"{self.seconds:.3g} of {self.elapsed:.3g} s: the shapes of its arguments or its static "
-            "arguments change, or it is created again; stepscope run --contexts shows which"
-        )
-
-
 class CompilationCounter:
     """Counts the programs that XLA compiles, until closed: they show that warm-up is not over."""
 
@@ -69,15 +52,19 @@ class CompilationCounter:
         self._is_closed = True
 
     @property
-    def often(self) -> OftenCompiled | None:
-        """The function that is compiled again and again; None if there is none."""
+    def often(self) -> str | None:
+        """The function that is compiled again and again, in words; None if there is none."""
         name, compiled = max(
             self._functions.items(), key=lambda item: item[1].seconds, default=("", _Compiled())
         )
         elapsed = self._clock() - self._begun
         if compiled.times < LEAST_TIMES or compiled.seconds < LEAST_SHARE * elapsed:
             return None
-        return OftenCompiled(name, *compiled, elapsed)
+        return (
+            f"XLA compiled {name} {compiled.times} times, "
+            f"{compiled.seconds:.3g} of {elapsed:.3g} s: the shapes of its arguments or its static "
+            "arguments change, or it is created again; stepscope run --contexts shows which"
+        )
 
     def _on_event(self, event: str, duration: float = 0.0, **about: Any) -> None:
         if event != _COMPILED or self._is_closed:

@@ -23,7 +23,7 @@ from typing import Any
 
 from stepscope.errors import CaptureError
 from stepscope.record.jax import MEMBER, OTHER_PROFILER
-from stepscope.record.jax.compilation_counter import CompilationCounter, OftenCompiled
+from stepscope.record.jax.compilation_counter import CompilationCounter
 from stepscope.record.jax.jax_step_detector import UNSURE_STEPS, JaxStepDetector, arrays_in
 from stepscope.record.jax.jax_window import RUN_IN, JaxWindow, catch_up, require_session
 from stepscope.record.jax.jit_calls import JitCall, JitCallWatch
@@ -128,7 +128,7 @@ class JaxRecorder:
             watch.close()
 
     @property
-    def compiles_again(self) -> OftenCompiled | None:
+    def compiles_again(self) -> str | None:
         return self._compilations.often
 
     def best(self) -> JaxRecording | None:

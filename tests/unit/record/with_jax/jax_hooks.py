@@ -130,7 +130,7 @@ def test_a_function_that_is_compiled_for_each_shape_is_named() -> None:
     assert few is None
     assert counter.often is not None
     line = double_of.__code__.co_firstlineno
-    assert counter.often.in_words.startswith(f"XLA compiled double_of (jax_hooks.py:{line}) 5 times, ")
+    assert counter.often.startswith(f"XLA compiled double_of (jax_hooks.py:{line}) 5 times, ")
 
 
 def test_compilations_in_a_small_share_of_the_run_are_not_worth_a_warning() -> None:
