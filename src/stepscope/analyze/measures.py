@@ -87,7 +87,8 @@ class Measures:
         Args:
             ms: what they take on all threads and devices, per step, if that may be less.
         """
-        spans = self._windows_of_steps.intersect(self.spans(rows)).minus(self._once)
+        steps = Intervals([start for _, start, _ in self._windows], [end for *_, end in self._windows])
+        spans = steps.intersect(self.spans(rows)).minus(self._once)
         spent = self._per_step(spans.total())
         return min(spent if ms is None else min(ms, spent), self.steady_ms) / (self.steady_ms or 1.0)
 
@@ -307,10 +308,6 @@ class Measures:
         tracks = distinct(self._events["track"][self._search.find(on_device=True)])
         used = distinct(self._search.trace["tracks"]["device"][tracks]).tolist()
         return next((dict(one) for one in map(self._search.trace.metadata.device, used) if one), {})
-
-    @cached_property
-    def _windows_of_steps(self) -> Intervals:
-        return Intervals([start for _, start, _ in self._windows], [end for *_, end in self._windows])
 
     @cached_property
     def _windows(self) -> list[tuple[int, int, int]]:

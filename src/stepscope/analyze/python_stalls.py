@@ -1,6 +1,5 @@
 """Python stalls that recur in every step: logging, saving, an environment."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -234,12 +233,9 @@ def sampled_line(context: RuleContext, spent_ms: float, stage: str = "other") ->
     return line if most.function == "<module>" else f"{line} in {most.function}"
 
 
-def places_at(places: Iterable[StagePlace]) -> tuple[Place, ...]:
-    """Evidence of places that a capture marked or sampled, at the most frequent line of each function."""
-    return tuple(
-        Place(one.function, one.stage, "", one.file, one.line, one.function, one.calls or 1.0, one.ms)
-        for one in places
-    )
+def place_at(one: StagePlace) -> Place:
+    """The evidence of a function that a capture marked or sampled, at its most frequent line."""
+    return Place(one.function, one.stage, "", one.file, one.line, one.function, one.calls or 1.0, one.ms)
 
 
 def stalled_ranges(context: RuleContext, gaps: Intervals) -> StalledRanges:

@@ -25,8 +25,7 @@ _LONGEST = 2000  # characters of a call
 class CreationWatch:
     """Notes the calls that create optimizers, data loaders and DDP models.
 
-    `on_optimizer` is called with each optimizer.
-    """
+    Also calls `on_optimizer` with each optimizer."""
 
     def __init__(self, on_optimizer: Callable[[object], object] = id) -> None:
         self._on_optimizer = on_optimizer

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Gain, Patch
 from stepscope.analyze.measures import LEAST_SHARE
-from stepscope.analyze.python_stalls import places_at, sampled_line
+from stepscope.analyze.python_stalls import place_at, sampled_line
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Floats, Rows
 from stepscope.trace.recorded_steps import LaterLoading, later_loading, milliseconds, worker_restarts
@@ -139,8 +139,8 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
         recurs=not later or later.ms < measures.ms(rows),  # workers deliver batches in bursts
         patch=_patch(context, workers) if workers and helps else None,
     )
-    sampled = places_at(place for place in measures.summary.places if place.stage == "data_loading")
-    evidence = sorted(found.evidence + sampled, key=lambda place: -place.ms)
+    sampled = [place_at(one) for one in measures.summary.places if one.stage == "data_loading"]
+    evidence = sorted([*found.evidence, *sampled], key=lambda place: -place.ms)
     yield replace(found, evidence=tuple(evidence))
 
 

@@ -19,10 +19,7 @@ EXPLAINS = ("host",)
 LEAST_TIMES = 2  # torch.compile compiles again once to learn which sizes vary
 MOST_NAMES = 2  # functions that the sentence names
 _AGAIN = re.compile(r"^compilation of (?P<name>.+?)(?P<backward>, backward)?, again(?:: (?P<why>.+))?$")
-# As the recorder says it.
 _OF_RUN = re.compile(r"^XLA compiled (.+) (\d+) times, ([\d.e+]+) of ([\d.e+]+) s:")
-    r"^XLA compiled (.+) (\d+) times, ([\d.e+]+) of ([\d.e+]+) s:"
-)  # as the recorder says it
 _ADVICE = (
     "A value that the compiler assumed constant changes (TORCH_LOGS=recompiles shows which). Mark "
     "varying sizes with torch._dynamo.mark_dynamic or dynamic=True, pad batches to a few sizes, "

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding, short_path
-from stepscope.analyze.python_stalls import WAITING, blocked_of_loop, places_at
+from stepscope.analyze.python_stalls import WAITING, blocked_of_loop, place_at
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.facts.annotate.device.one_off_costs import COMPILING
 from stepscope.facts.summary.facts import StagePlace
@@ -45,7 +45,7 @@ def slow_function(context: RuleContext) -> Iterator[Finding]:
             f"{place.function} takes about {rounded(place.ms)} ms per step ({place.share:.0%}). It runs "
             f"outside of forward, backward and the optimizer, in {file}.",
             _advice(context, place),
-            places_at([place]),
+            (place_at(place),),
             context.gains.bound(
                 place.share * context.measures.steady_ms, "at most this time, by samples of the loop"
             ),
