@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from stepscope.analyze.finding import Finding, Gain, Patch
+from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.python_stalls import place_at, sampled_line
 from stepscope.analyze.rule_context import RuleContext
@@ -129,6 +129,7 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     share = measures.idle_share("data") if measures.has_device else min(waits / measures.step_ms, 1.0)
     who = "The device idles" if context.measures.has_device else f"The {context.loop} waits"
     line = sampled_line(context, measures.ms(rows), "data_loading")
+    arguments = {"num_workers": str(workers), "persistent_workers": "True"}
     how = " They load in the main process (num_workers=0)." if loader.is_alone else ""
     found = context.finding(
         f"{who} {share:.0%} of the step while batches load.{how}{_hidden_in_words(hidden, loader)}"
@@ -137,15 +138,11 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
         rows,
         gain if gain and helps else _gain(context, rows, hidden),
         recurs=not later or later.ms < measures.ms(rows),  # workers deliver batches in bursts
-        patch=_patch(context, workers) if workers and helps else None,
+        patch=context.patch("loader", **arguments) if workers and helps else None,
     )
     sampled = [place_at(one) for one in measures.summary.places if one.stage == "data_loading"]
     evidence = sorted([*found.evidence, *sampled], key=lambda place: -place.ms)
     yield replace(found, evidence=tuple(evidence))
-
-
-def _patch(context: RuleContext, workers: int) -> Patch | None:
-    return context.patch("loader", num_workers=str(workers), persistent_workers="True")
 
 
 @dataclass(frozen=True)
