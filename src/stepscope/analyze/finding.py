@@ -131,6 +131,7 @@ def _end(text: str, node: ast.expr) -> int:
 
 
 LEVELS = ("info", "warning", "critical")
+WHOLE_RUN = "whole run"  # `Finding.of` where the gain and the lengths are of the run, not per step
 WARNING, CRITICAL = 0.05, 0.20  # least gain, as a share of the step
 _JSON_EVENTS = 1000  # of a place; the table `evidence` has all
 _NARROW = 0.001  # a narrower range is one number
@@ -179,9 +180,6 @@ class Gain(msgspec.Struct, frozen=True, eq=False):
     def scaled(self, factor: float) -> Gain:
         bounds = self.range_ms and (self.range_ms[0] * factor, self.range_ms[1] * factor)
         return replace(self, ms=self.ms * factor, range_ms=bounds)
-
-
-WHOLE_RUN = "whole run"  # `Finding.of` where the gain and the lengths are of the run, not per step
 
 
 class Place(msgspec.Struct, frozen=True):

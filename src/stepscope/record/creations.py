@@ -28,9 +28,9 @@ class CreationWatch:
     Also calls `on_optimizer` with each optimizer."""
 
     def __init__(self, on_optimizer: Callable[[object], object] = id) -> None:
-        self._on_optimizer = on_optimizer
         self._found: dict[tuple[str, str, str, int], None] = {}
-        self._restore = [self._watch(what, cls) for what, cls in _BASES]
+        created = {"optimizer": on_optimizer}
+        self._restore = [self._watch(what, cls, created.get(what, id)) for what, cls in _BASES]
 
     def remove(self) -> None:
         """Leave torch as it was; known calls stay known."""
@@ -43,7 +43,7 @@ class CreationWatch:
             for what, name, file, line in self._found
         ]
 
-    def _watch(self, what: str, cls: Any) -> Callable[[], None]:
+    def _watch(self, what: str, cls: Any, created: Callable[[object], object]) -> Callable[[], None]:
         original = cls.__init__
 
         @functools.wraps(original)
@@ -54,7 +54,6 @@ class CreationWatch:
                 created(self)
 
         note = self._note
-        created = self._on_optimizer if what == "optimizer" else id
         return replace(cls, "__init__", watched)
 
     def _note(self, what: str, name: str, frame: FrameType | None) -> None:

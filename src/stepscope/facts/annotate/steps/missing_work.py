@@ -29,8 +29,7 @@ from stepscope.trace.trace import Trace
 # Of any vendor: cudaLaunchKernelExC, hipExtModuleLaunchKernel, aclrtLaunchKernel, urEnqueueKernelLaunch.
 _KERNEL_LAUNCH = re.compile(r"^[a-z]+(?!\w*Cooperative)\w*(Launch\w*Kernel|KernelLaunch)")
 _SYNCHRONIZE = re.compile(r"^[a-z]+((Device|Thread|Ctx)Synchronize|SynchronizeDevice)")
-# Calls and operators that no process without a device makes; profilers synchronize devices themselves, and
-# RNNs on a CPU ask whether cuDNN would accept them.
+# What no process without a device calls; profilers synchronize devices themselves, RNNs on a CPU ask cuDNN.
 _USES_DEVICE = re.compile(
     r"^[a-z]+(Stream(Synchronize|WaitEvent)|Event(Record|Synchronize)|SynchronizeStream)"
     r"|^ur(Queue|Enqueue|Event)[A-Z]|^(nccl|rccl|hccl|xccl):"
