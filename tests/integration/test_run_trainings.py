@@ -33,7 +33,7 @@ def shapes(capture):
 
 def test_the_end_of_a_run_says_that_a_longer_training_was_not_recorded(tmp_path):
     done, capture = record(tmp_path, str(write(tmp_path, SWEEP)))
-    assert "the run has 2 trainings, and the recorded steps are of the first" in done.stderr
+    assert "the run has 2 trainings, and the recorded steps are of number 1," in done.stderr
     assert "stepscope run --from-optimizer 2" in done.stderr
     found = capture.manifest["run_shares"]["trainings"]
     assert [(one["steps"], one["recorded"]) for one in found] == [(30, True), (30, False)]

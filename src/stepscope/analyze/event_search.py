@@ -188,10 +188,6 @@ class EventSearch:
         """The recorded arguments of each event (shapes, grid, …)."""
         return self.trace.arguments_of(rows)
 
-    def argument(self, rows: Rows, name: str) -> list[Any]:
-        """One recorded argument of each event, None where it is missing; equal ones are shared."""
-        return self.each_argument(rows, name, lambda value: value)
-
     def shapes(self, rows: Rows) -> list[list[list[int]]]:
         """The input shapes of each operator, empty where not recorded; equal ones are shared."""
         return self.each_shapes(rows, lambda shapes: shapes)
@@ -306,6 +302,7 @@ def _is_shape(value: Any) -> bool:
 MOST_BETWEEN = 4  # times as many calls as usual lie between two iterations; more lie between loops
 MOST_FILLED = 2  # calls between two of a loop that belong to it: a sum for weights and bias
 DISPATCH_NS = 20_000  # of Python and C++ between two operators; in a longer time something else ran
+LONGEST_NS = 200_000  # 10 times as long: Python between the operators of a model, with hooks
 
 
 class EagerCalls:
@@ -339,13 +336,26 @@ class EagerCalls:
         following[order[:-1]] = np.where(same & (np.diff(step[order]) == 0), order[1:], -1)
         return np.maximum(gap, 0), following
 
-    def elapsed_ms(self, calls: Mask) -> float:
-        """At most what these calls cost, with all of the time between calls of model and backward.
+    def _usual_gaps(self) -> Times:
+        """The median of the gaps between calls of the same two names; a busy machine makes some longer."""
+        gap, following = self._gaps
+        names = self._events["name"][self.rows].astype(np.int64)
+        pair = names * (names.max(initial=0) + 1) + names[following]
+        _, place, count = np.unique(pair, return_inverse=True, return_counts=True)
+        usual: Times = gap[np.lexsort((gap, place))][np.cumsum(count) - (count + 1) // 2]
+        return usual[place]
 
-        Autograd plans a backward pass before it, and frees the graph after it.
+    def elapsed_ms(self, calls: Mask) -> float:
+        """At most what these calls cost, with the time between calls of model and backward.
+
+        Autograd plans a backward pass before it, and frees the graph after it. Where more time usually
+        lies between two calls something else runs, as an environment.
         """
         gap, following = self._gaps
-        graph = self._events.text("stage").mask(*MODEL_STAGES, "loss", "backward")[self.rows]
+        stage = self._events.text("stage")
+        graph = stage.mask(*MODEL_STAGES, "loss", "backward")[self.rows]
+        backward = stage.mask("backward")[self.rows]
+        gap = np.where(backward | backward[following] | (self._usual_gaps() <= LONGEST_NS), gap, DISPATCH_NS)
         time = np.where(calls, self._events["duration_ns"][self.rows], 0)
         time += np.where((calls | graph) & (following >= 0), gap, 0)
         return float(time.sum()) / 1e6 / self._search.step_count

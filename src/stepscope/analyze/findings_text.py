@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stepscope.analyze.analysis import MOST_GROUPS, Analysis, FindingGroup, Heading, group_findings
-from stepscope.analyze.finding import Finding, Gain, Patch, Place
+from stepscope.analyze.finding import WHOLE_RUN, Finding, Gain, Patch, Place
 from stepscope.analyze.source_places import plain_name
 from stepscope.base.kernel_names import short_kernel
 from stepscope.facts.summary.facts import StepTimes
@@ -114,6 +114,7 @@ def _hint(findings: Sequence[Finding]) -> Iterator[Text]:
 
 
 def _finding(finding: Finding, unit: str) -> Iterator[RenderableType]:
+    unit = WHOLE_RUN if finding.of == WHOLE_RUN else unit
     yield Text(finding.what, "bold").append(f"  {finding.rule}", "not bold dim")
     yield Text(finding.advice)
     if finding.patch:

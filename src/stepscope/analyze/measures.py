@@ -18,7 +18,6 @@ from stepscope.facts.summary.selected_steps import SelectedSteps
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.sets import distinct
-from stepscope.trace.table import Text
 
 _MOST_LEFT_OUT = 1_000  # of a step's length: less than that is left of none
 _MIN_STEPS = 3  # with fewer nothing shows which step is typical
@@ -37,7 +36,6 @@ class _Roofline(NamedTuple):
     least_ns: Floats
     computing_ns: Floats
     moving_ns: Floats
-    precision: Text
 
 
 class Measures:
@@ -89,7 +87,8 @@ class Measures:
         Args:
             ms: what they take on all threads and devices, per step, if that may be less.
         """
-        spans = self._windows_of_steps.intersect(self.spans(rows)).minus(self._once)
+        steps = Intervals([start for _, start, _ in self._windows], [end for *_, end in self._windows])
+        spans = steps.intersect(self.spans(rows)).minus(self._once)
         spent = self._per_step(spans.total())
         return min(spent if ms is None else min(ms, spent), self.steady_ms) / (self.steady_ms or 1.0)
 
@@ -277,14 +276,6 @@ class Measures:
         of = np.isin(bounds.rows, rows)
         return bool(np.nansum(bounds.moving_ns[of]) > np.nansum(bounds.computing_ns[of]))
 
-    def precision_of(self, rows: Rows) -> str:
-        """The precision of most of some products: `half`, `tf32`, `fp32`, or empty."""
-        bounds = self._roofline
-        of = np.flatnonzero(np.isin(bounds.rows, rows))
-        values, counts = np.unique(bounds.precision.codes[of], return_counts=True)
-        code = int(values[counts.argmax()]) if len(values) else -1
-        return bounds.precision.values[code] if code >= 0 else ""
-
     def idle(self, cause: str) -> Intervals:
         """When the busiest device idles for a cause in the steps."""
         return self._idle_gaps(self._search.trace["idle"].text("cause").mask(cause))
@@ -309,13 +300,7 @@ class Measures:
         bounds = WorkBounds(selected, self.summary.devices)
         least = np.fmax(bounds.computing_ns, bounds.moving_ns)
         return _Roofline(
-            selected.work,
-            bounds.flops,
-            bounds.pieces.bytes,
-            least,
-            bounds.computing_ns,
-            bounds.moving_ns,
-            bounds.precision,
+            selected.work, bounds.flops, bounds.pieces.bytes, least, bounds.computing_ns, bounds.moving_ns
         )
 
     def device_facts(self) -> dict[str, Any]:
@@ -323,10 +308,6 @@ class Measures:
         tracks = distinct(self._events["track"][self._search.find(on_device=True)])
         used = distinct(self._search.trace["tracks"]["device"][tracks]).tolist()
         return next((dict(one) for one in map(self._search.trace.metadata.device, used) if one), {})
-
-    @cached_property
-    def _windows_of_steps(self) -> Intervals:
-        return Intervals([start for _, start, _ in self._windows], [end for *_, end in self._windows])
 
     @cached_property
     def _windows(self) -> list[tuple[int, int, int]]:

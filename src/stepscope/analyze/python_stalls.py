@@ -5,11 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec.structs import replace
 
-from stepscope.analyze.finding import Finding, short_path
+from stepscope.analyze.finding import Finding, Place, short_path
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import most_sampled, plain_name
 from stepscope.base.arrays import Ids, Mask, Rows, Times
 from stepscope.facts.annotate.range_names import is_step
+from stepscope.facts.summary.facts import StagePlace
 from stepscope.facts.summary.report_facts import samples_of
 from stepscope.trace.intervals import Intervals, index_pairs
 from stepscope.trace.nesting import inherit
@@ -230,6 +231,11 @@ def sampled_line(context: RuleContext, spent_ms: float, stage: str = "other") ->
         return ""
     line = f"{short_path(most.file)}:{most.line}"
     return line if most.function == "<module>" else f"{line} in {most.function}"
+
+
+def place_at(one: StagePlace) -> Place:
+    """The evidence of a function that a capture marked or sampled, at its most frequent line."""
+    return Place(one.function, one.stage, "", one.file, one.line, one.function, one.calls or 1.0, one.ms)
 
 
 def stalled_ranges(context: RuleContext, gaps: Intervals) -> StalledRanges:

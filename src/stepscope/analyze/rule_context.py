@@ -83,14 +83,6 @@ class RuleContext:
         self.contexts, self.context_trace = search.contexts, search.context_trace
         self._places = PlaceFinder(self.trace)
 
-    def __getattr__(self, name: str) -> Any:
-        """What a part has: custom rules may write `context.find` for `context.search.find`."""
-        parts = (vars(self).get(part) for part in ("search", "measures", "gains"))
-        for part in parts:
-            if hasattr(type(part), name) or name in getattr(part, "__dict__", ()):
-                return getattr(part, name)
-        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
-
     @cached_property
     def eager(self) -> EagerCalls:
         """The operators that the training loop calls, with all that each costs on a CPU."""
@@ -389,15 +381,17 @@ def share_of_run(context: RuleContext, stage: str) -> float | None:
     return run.shares.get(stage, 0.0) / run.after_start_up
 
 
-def finding_of_part(context: RuleContext, stage: str, what: str, advice: str, least: float) -> Finding | None:
-    """The finding that a stage of the run takes too much of it; None below `least`, a share of the run.
+def finding_of_part(
+    context: RuleContext, stage: str, what: str, advice: str, least: float
+) -> Iterator[Finding]:
+    """The finding that a stage of the run takes too much of it; none below `least`, a share of the run.
 
     Args:
         what: the part and a verb, such as `Evaluation takes`.
     """
     share, run = share_of_run(context, stage), context.measures.summary.run
     if share is None or run is None or share < least:
-        return None
+        return
     run_ms = context.measures.run_ms
     places = [
         _place(one, 1e3 * run.seconds / run.steps, run.steps) for one in run.places if one.stage == stage
@@ -406,7 +400,7 @@ def finding_of_part(context: RuleContext, stage: str, what: str, advice: str, le
     where = f" Most is in {places[0].short}." if places[0].short else ""
     gain = context.gains.of_run(share * run_ms, "at most this time")
     sentence = f"{what} {share:.0%} of the run after start-up.{where}"
-    return context.finding_of_run(sentence, advice, tuple(places), gain)
+    yield context.finding_of_run(sentence, advice, tuple(places), gain)
 
 
 def _place(place: RunPlace, run_ms: float, steps: int) -> Place:

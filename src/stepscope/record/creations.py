@@ -5,6 +5,7 @@ import functools
 import linecache
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -22,11 +23,14 @@ _LONGEST = 2000  # characters of a call
 
 
 class CreationWatch:
-    """Notes the calls that create optimizers, data loaders and DDP models."""
+    """Notes the calls that create optimizers, data loaders and DDP models.
 
-    def __init__(self) -> None:
+    Also calls `on_optimizer` with each optimizer."""
+
+    def __init__(self, on_optimizer: Callable[[object], object] = id) -> None:
         self._found: dict[tuple[str, str, str, int], None] = {}
-        self._restore = [self._watch(what, cls) for what, cls in _BASES]
+        created = {"optimizer": on_optimizer}
+        self._restore = [self._watch(what, cls, created.get(what, id)) for what, cls in _BASES]
 
     def remove(self) -> None:
         """Leave torch as it was; known calls stay known."""
@@ -39,13 +43,15 @@ class CreationWatch:
             for what, name, file, line in self._found
         ]
 
-    def _watch(self, what: str, cls: Any) -> Callable[[], None]:
+    def _watch(self, what: str, cls: Any, created: Callable[[object], object]) -> Callable[[], None]:
         original = cls.__init__
 
         @functools.wraps(original)
         def watched(self: Any, *args: Any, **kwargs: Any) -> None:
             note(what, type(self).__name__, calling_frame())
             original(self, *args, **kwargs)
+            with suppress(Exception):  # the program's own class may not even be hashable
+                created(self)
 
         note = self._note
         return replace(cls, "__init__", watched)

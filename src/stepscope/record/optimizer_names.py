@@ -31,17 +31,20 @@ class OptimizerNames:
     def __init__(self) -> None:
         self._names: weakref.WeakKeyDictionary[Any, list[str]] = weakref.WeakKeyDictionary()
         self._labels: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._stepped = 0
 
     def range_of(self, optimizer: Any) -> Any:
         """The range of a step of this optimizer, a context manager."""
         if optimizer not in self._labels:
             self._names[optimizer] = list(_names(optimizer))
+            self._stepped += 1
             self._name_all()
         return Range(self._labels[optimizer])
 
     def by_optimizer(self) -> dict[Any, str]:
-        """The name of each optimizer that stepped."""
-        return {optimizer: label[len(OPTIMIZER_RANGE) :] for optimizer, label in list(self._labels.items())}
+        """The name of each optimizer that stepped; empty if one, as of a task, no longer lives."""
+        labels = {optimizer: label[len(OPTIMIZER_RANGE) :] for optimizer, label in list(self._labels.items())}
+        return labels if len(labels) == self._stepped else {}
 
     def _name_all(self) -> None:
         """Name every optimizer again: one more may show that a name is shared."""

@@ -228,7 +228,7 @@ class Recorder:
         if self._running:
             self._end_recorded_step(self._running)
         if self._state is State.HELD:
-            if self._main and self._is_sure():
+            if self._main and self._is_sure() and not self.detector.awaits_optimizer:
                 self._complete(self._main)
         elif self._state is not State.OBSERVING:
             return

@@ -6,7 +6,8 @@ each generator step) it is the one that steps least often, and among equals the 
 iteration.
 
 A program may create an optimizer for each client, task or epoch. The count goes on with the
-next one of its class, until the earlier one steps again: then they step in turns.
+next one of its class, until the earlier one steps again: then they step in turns. One that was
+created before those that step is awaited: in meta-learning it ends a loop around theirs.
 
 Where no optimizer steps, other events mark the iterations. From the most reliable to the least:
 a DataLoader is asked for the next batch; a model is called after a backward pass; a model is
@@ -21,8 +22,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import count
 
 PATIENCE = 100  # cycles of the others, or of its own, without repeating: then it has left the loop
+AWAITED = 500  # steps of others: 32 tasks of 10 steps each may lie between two of a meta-learner
 
 
 class Kind(IntEnum):
@@ -58,6 +61,7 @@ class StepBoundary:
     count: int = 0  # how often it repeated
     longest: int = 0  # its longest period, on that clock
     holder: Holder | None = None  # the object that repeats, the latest of those that follow each other
+    number: int = 0  # of that optimizer among those created
 
     def repeat(self, clock: int) -> None:
         self.count += 1
@@ -73,6 +77,8 @@ class StepDetector:
         self._known: weakref.WeakKeyDictionary[object, StepBoundary] = weakref.WeakKeyDictionary()
         self._latest: dict[str, StepBoundary] = {}  # of optimizers, by class
         self._own: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
+        self._created: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
+        self._numbers = count()
         self._clock = 0
         self.boundary: StepBoundary | None = None
         self.is_taken_over = False  # whether another optimizer goes on with the boundary's count
@@ -102,13 +108,35 @@ class StepDetector:
         if thing in self._known:
             return False
         name = type(thing).__name__
-        boundary = self._latest.get(name) if kind is Kind.OPTIMIZER else None
-        boundary = boundary or StepBoundary(kind, name, self._clock)
-        if kind is Kind.OPTIMIZER:
-            boundary.holder = weakref.ref(thing)
-            self._latest[name] = boundary
-        self._known[thing] = boundary
+        is_optimizer = kind is Kind.OPTIMIZER
+        self._known[thing] = (
+            self._place_of(thing, name) if is_optimizer else StepBoundary(kind, name, self._clock)
+        )
         return True
+
+    def announce(self, optimizer: object) -> int:
+        """It has been created and may step; its number in this order."""
+        return self._created.setdefault(optimizer, next(self._numbers))
+
+    @property
+    def awaits_optimizer(self) -> bool:
+        """Whether one that was created before those that step has yet to step."""
+        created = list(self._created.items())
+        stepped = [number for optimizer, number in created if optimizer in self._own]
+        awaited = (
+            number < max(stepped, default=0) for optimizer, number in created if optimizer not in self._own
+        )
+        return self._clock < AWAITED and any(awaited)
+
+    def _place_of(self, optimizer: object, name: str) -> StepBoundary:
+        """It goes on with the count of the latest of its class, unless it was created before that one."""
+        latest, number = self._latest.get(name), self.announce(optimizer)
+        if latest is not None and number > latest.number:
+            latest.number, latest.holder = number, weakref.ref(optimizer)
+            return latest
+        own = StepBoundary(Kind.OPTIMIZER, name, self._clock, holder=weakref.ref(optimizer), number=number)
+        self._latest.setdefault(name, own)
+        return own
 
     def _count_own(self, optimizer: object) -> None:
         holder = self._known[optimizer].holder

@@ -71,7 +71,7 @@ class TorchHooks:
         self._times: StepReadings | None = None  # of the steps that are recorded
         self._optimizers = OptimizerWatch(self.optimizer_stepped)
         self._marks = StepMarks(lambda marks: on_iteration(marks, Kind.MARK))
-        self._creations = CreationWatch()
+        self._creations = CreationWatch(detector.announce)
         self.attach()
         self.iterations = IterationWatch(
             detector,

@@ -67,6 +67,18 @@ def test_one_compilation_in_three_steps_recurs_where_the_run_compiles_again(agai
     assert {"first_use", "recompilation"} & {one.rule for one in found} == {rule}
 
 
+def test_a_run_compiles_again_and_again_between_the_recorded_steps() -> None:
+    note = "XLA compiled train_step (train.py:12) 16 times, 30.5 of 61 s: the shapes of its arguments change"
+    text = call("train_step", 0, 1000, "train.py:12")
+    (finding,) = [
+        one
+        for one in findings(text, framework="jax", capture={"warnings": [note]})
+        if one.rule == "recompilation"
+    ]
+    assert finding.what.startswith("jax.jit compiled train_step (train.py:12) 16 times, 30.5 of 61 s.")
+    assert (finding.share, finding.of) == (0.5, "whole run")
+
+
 def test_a_function_that_is_only_called() -> None:
     assert found_in("recompilation", call("train_step", 0, 1000, "train.py:12")) is None
 

@@ -9,10 +9,10 @@ MODEL = {"name": "net", "class": "Net", "children": [{"name": "layer", "class": 
 NODE = "autograd::engine::evaluate_function:"
 
 
-def rows(count: int, us: int = 8, trained: bool = True, late: int = 0) -> str:
+def rows(count: int, us: int = 8, trained: bool = True, late: int = 0, gap: int = 0) -> str:
     """Each row alone: indexing, a product and a loss, with 10 us of Python between two of them.
 
-    The last product loses its core for a while.
+    The last product loses its core for a while; after each call something else runs for `gap` us.
     """
     text, at = ["main | 0 9000 | ProfilerStep#0"], 10
     for number in range(count):
@@ -22,7 +22,7 @@ def rows(count: int, us: int = 8, trained: bool = True, late: int = 0) -> str:
             f"main | {at + 15} {at + 17 + us} | stepscope.module: layer",
             f"main | {at + 16} {at + 16 + us} | aten::linear | seq={number + 1}",
         ]
-        at += 30 + us
+        at += 30 + us + gap
     for number in reversed(range(count if trained else 0)):
         text.append(f"main | {at} {at + 20} | {NODE} MmBackward0 | seq={number + 1} fwd=1")
         at += 20
@@ -53,8 +53,8 @@ def test_an_operator_that_loops_by_itself_is_one_call() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [rows(8), rows(64, us=60), rows(64, trained=False)],
-    ids=["few calls", "calls with much work", "no training"],
+    [rows(8), rows(64, us=60), rows(64, trained=False), rows(16, gap=400)],
+    ids=["few calls", "calls with much work", "no training", "an environment between the calls"],
 )
 def test_other_calls_are_no_finding(text: str) -> None:
     assert found("repeated_module", text, model=MODEL) is None

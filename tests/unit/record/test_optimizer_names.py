@@ -1,5 +1,6 @@
 """How the ranges of optimizers are named."""
 
+import gc
 from types import SimpleNamespace
 
 import pytest
@@ -52,6 +53,15 @@ def test_attributes_and_members():
 
     found = Agent().learn()
     assert found == ["actor_optimizer", "others.critic", "listed.0"]
+
+
+def test_where_the_optimizer_of_a_task_is_gone_nothing_says_which_modules_it_updated():
+    outer, inner = optimizer(), optimizer()
+    name_of(outer), name_of(inner)
+    assert list(names.by_optimizer().values()) == ["outer", "inner"]
+    del inner
+    gc.collect()
+    assert names.by_optimizer() == {}
 
 
 def test_a_wrapper_in_a_variable():

@@ -261,8 +261,8 @@ def test_a_sweep_is_several_trainings_each_with_its_own_steps(run: DrawnRun) -> 
     assert trainings(run) == [(1, 30, 10, True), (2, 10, 100, False), (3, 20, 200, False)]
     assert run.facts()["steps"] == 60
     assert unrecorded_training(run.log) == (
-        "the run has 3 trainings, and the recorded steps are of the first, 6% of their time; "
-        "to record the last (76%): stepscope run --from-optimizer 3"
+        "the run has 3 trainings, and the recorded steps are of number 1, 6% of their time; "
+        "to record number 3 (76%): stepscope run --from-optimizer 3"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.record.step_detector import PATIENCE, Kind, StepDetector, TrainingThread
+from stepscope.record.step_detector import AWAITED, PATIENCE, Kind, StepDetector, TrainingThread
 
 
 class Optimizer:
@@ -126,6 +126,32 @@ def test_an_optimizer_for_each_task_within_the_steps_of_another_ends_none(inner)
     assert [end for end in ended[-22:] if end] == [True, True]
     assert ended[-1]
     assert detector.steps == 6
+
+
+@pytest.mark.parametrize("inner", [Optimizer, named("Inner").__class__])
+def test_an_optimizer_created_before_those_of_tasks_is_awaited(inner):
+    detector, outer = StepDetector(), Optimizer()
+    detector.announce(outer)
+    for task in (inner(), inner()):
+        detector.announce(task)
+        detector.advance(task)
+        assert detector.awaits_optimizer
+
+    assert detector.advance(outer)
+    assert (detector.steps, detector.awaits_optimizer) == (1, False)
+
+
+def test_an_optimizer_of_a_later_phase_is_not_awaited_and_none_for_ever():
+    detector, first, second = StepDetector(), Optimizer(), named("Second")
+    detector.announce(first)
+    detector.announce(second)
+    detector.advance(first)
+    assert not detector.awaits_optimizer
+
+    detector, unused, used = StepDetector(), Optimizer(), named("Used")
+    detector.announce(unused)
+    waits = [detector.awaits_optimizer for _ in range(AWAITED) if detector.advance(used)]
+    assert waits == [True] * (AWAITED - 1) + [False]
 
 
 def test_nothing_is_known_before_the_first_step():

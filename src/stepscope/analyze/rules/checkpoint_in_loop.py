@@ -34,8 +34,7 @@ def checkpoint_in_loop(context: RuleContext) -> Iterator[Finding]:
     """
     advice = context.advice(ADVICE, jax=JAX, **LIBRARIES)
     if share_of_run(context, "checkpointing"):  # the whole run tells more than its recorded steps
-        if found := finding_of_part(context, "checkpointing", WHAT, advice, LEAST_SHARE):
-            yield found
+        yield from finding_of_part(context, "checkpointing", WHAT, advice, LEAST_SHARE)
         return
     rows = context.search.find_functions(_NAMES, _OF_LIBRARIES)
     spent = context.measures.longer_side_ms(rows)

@@ -53,11 +53,8 @@ def copy_fusions(context: RuleContext) -> Iterator[Finding]:
         return
     rows = _only_moving(context, context.search.find("|".join(_MOVING)))
     ms = context.measures.spans(rows).total() / 1e6 / context.step_count
-    if (
-        not len(rows)
-        or ms < LEAST_SHARE * context.measures.steady_ms
-        or context.measures.share(rows) < LEAST_SHARE
-    ):
+    shares = ms / context.measures.steady_ms, context.measures.share(rows)
+    if not len(rows) or min(shares) < LEAST_SHARE:
         return
     yield context.finding(
         f"Each step transposes, copies or converts arrays {context.times(rows)}, "

@@ -37,10 +37,6 @@ OF_GRAPHS = (
     f"Launch fewer, larger kernels: {_COMPILE}, a larger batch, a fused optimizer. {_TAIL}",
     f"Launch fewer, larger kernels: {_COMPILE}, more samples at once. {_TAIL}",
 )
-OF_OTHER_DEVICES = (
-    f"Launch fewer, larger kernels: torch.compile, a larger batch, a fused optimizer. {_TAIL}",
-    f"Launch fewer, larger kernels: torch.compile, more samples at once. {_TAIL}",
-)
 OF_SERVERS = (
     "Launch fewer, larger kernels: CUDA graphs, torch.compile (mode='reduce-overhead'), more requests at "
     f"once. A server replays CUDA graphs unless it runs in eager mode. {_TAIL}"
@@ -138,11 +134,11 @@ def _stage(context: RuleContext, gaps: Intervals) -> str:
 
 
 def _advice(context: RuleContext, graphs: bool) -> str:
-    training, inference = OF_GRAPHS if graphs else OF_OTHER_DEVICES
+    compiled = _COMPILE if graphs else "torch.compile"
     if context.trace.events.text("name").where(is_graph_launch).any():
-        more = "more of the step in its CUDA graphs"
-        training, inference = (text.replace(_COMPILE, more) for text in OF_GRAPHS)
-    elif graphs and context.serves:
+        compiled = "more of the step in its CUDA graphs"
+    training, inference = (text.replace(_COMPILE, compiled) for text in OF_GRAPHS)
+    if compiled == _COMPILE and context.serves:
         inference = OF_SERVERS
     return context.by_framework(training, jax=JAX, inference=inference)
 

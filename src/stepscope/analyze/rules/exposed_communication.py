@@ -69,6 +69,7 @@ def exposed_communication(context: RuleContext) -> Iterator[Finding]:
     share = measures.idle_share("communication") if device else min(exposed / measures.step_ms, 1.0)
     whole = context.measures.spans(rows).total() / 1e6 / context.step_count
     hidden = device.overlapped_ms if device else whole - exposed
+    beside = f" Another {rounded(hidden)} ms overlaps with computation." if hidden >= LEAST_MS else ""
     gain = _gain(context, exposed)
     is_pipeline = context.job is not None and context.job.pipeline is not None  # its stages have to wait
     waits = context.job is not None and not is_pipeline and gain.ms < LEAST_SHARE * exposed
@@ -76,7 +77,7 @@ def exposed_communication(context: RuleContext) -> Iterator[Finding]:
         return  # the CPU, or other work, would take as long
     yield context.finding(
         f"Communication is exposed for {rounded(exposed)} ms of the step "
-        f"({share:.0%}).{_hidden(hidden)}{WAITS if waits else ''}",
+        f"({share:.0%}).{beside}{WAITS if waits else ''}",
         BALANCE if waits else _advice(context, rows),
         rows,
         gain,
@@ -92,10 +93,6 @@ def _advice(context: RuleContext, rows: Rows) -> str:
     metrics = rows[context.events.text("stage").mask("loss", "other")[rows]]
     training = METRICS if context.measures.ms(metrics) > half else ADVICE
     return context.by_framework(training, jax=jax, inference=INFERENCE if context.serves else ANY)
-
-
-def _hidden(ms: float) -> str:
-    return f" Another {rounded(ms)} ms overlaps with computation." if ms >= LEAST_MS else ""
 
 
 def _gain(context: RuleContext, exposed: float) -> Gain:

@@ -34,8 +34,7 @@ def frequent_evaluation(context: RuleContext) -> Iterator[Finding]:
     """
     advice = context.advice(ADVICE, jax=JAX, **LIBRARIES)
     if share_of_run(context, "evaluation"):  # the whole run tells more than its recorded steps
-        if found := finding_of_part(context, "evaluation", "Evaluation takes", advice, LEAST):
-            yield found
+        yield from finding_of_part(context, "evaluation", "Evaluation takes", advice, LEAST)
         return
     rows = _evaluations(context)
     if not len(rows) and context.is_jax:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from stepscope.analyze.finding import Finding, Gain, Patch
+from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.measures import LEAST_SHARE
-from stepscope.analyze.python_stalls import sampled_line
+from stepscope.analyze.python_stalls import place_at, sampled_line
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Floats, Rows
 from stepscope.trace.recorded_steps import LaterLoading, later_loading, milliseconds, worker_restarts
@@ -129,20 +129,20 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     share = measures.idle_share("data") if measures.has_device else min(waits / measures.step_ms, 1.0)
     who = "The device idles" if context.measures.has_device else f"The {context.loop} waits"
     line = sampled_line(context, measures.ms(rows), "data_loading")
+    arguments = {"num_workers": str(workers), "persistent_workers": "True"}
     how = " They load in the main process (num_workers=0)." if loader.is_alone else ""
-    yield context.finding(
+    found = context.finding(
         f"{who} {share:.0%} of the step while batches load.{how}{_hidden_in_words(hidden, loader)}"
         f"{_in_words(parts)}{f' Most of it is in {line}.' if line else ''}",
         loader.advice(context, parts, helps) + (FASTER.format(share) if line and loader.is_alone else ""),
         rows,
         gain if gain and helps else _gain(context, rows, hidden),
         recurs=not later or later.ms < measures.ms(rows),  # workers deliver batches in bursts
-        patch=_patch(context, workers) if workers and helps else None,
+        patch=context.patch("loader", **arguments) if workers and helps else None,
     )
-
-
-def _patch(context: RuleContext, workers: int) -> Patch | None:
-    return context.patch("loader", num_workers=str(workers), persistent_workers="True")
+    sampled = [place_at(one) for one in measures.summary.places if one.stage == "data_loading"]
+    evidence = sorted([*found.evidence, *sampled], key=lambda place: -place.ms)
+    yield replace(found, evidence=tuple(evidence))
 
 
 @dataclass(frozen=True)

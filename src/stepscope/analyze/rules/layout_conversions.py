@@ -66,9 +66,8 @@ def _copies(context: RuleContext) -> Rows:
 
 def _sizes(context: RuleContext) -> set[tuple[int, ...]]:
     convolutions = context.search.find(_CONVOLUTION, category="cpu_op")
-    taken = [one.get("Input Dims") for one in context.search.arguments(convolutions)]
-    shapes = (shape for shapes in taken if isinstance(shapes, list) for shape in shapes)
-    return {tuple(shape) for shape in shapes if isinstance(shape, list) and len(shape) == 4}
+    taken = context.search.shapes(convolutions)
+    return {tuple(shape) for shapes in taken for shape in shapes if len(shape) == 4}
 
 
 def _reorders(shapes: object, strides: object, sizes: set[tuple[int, ...]]) -> bool:

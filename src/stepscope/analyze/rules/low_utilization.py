@@ -65,9 +65,6 @@ def _reason(context: RuleContext, rows: Rows) -> tuple[str, str]:
             "It moves more bytes than its arithmetic can hide",
             "Use a larger batch or wider layers, so that weights are read for more rows at a time.",
         )
-    precision = context.measures.precision_of(rows)
-    if precision == "fp32":
-        return "It computes in FP32", "Use torch.autocast with bfloat16, or TF32."
     return (
         "Its shape or layout suits no fast kernel",
         "Use dimensions that are multiples of 64 and contiguous inputs; keep one layout "

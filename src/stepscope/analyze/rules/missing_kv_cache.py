@@ -15,10 +15,9 @@ from stepscope.trace.intervals import Intervals
 
 EXPLAINS = ("host", "launch")
 MANY = 8  # calls in a row that grow by one token are no chance
-MANY_IF_JOINED = 3  # where tokens are joined to the input between the calls
+MANY_IF_JOINED = 3  # where something is joined between the calls
 MOSTLY = 0.5  # of the time in products
 _PRODUCT = r"^aten::(linear|addmm|mm|matmul)$"
-_INPUTS = "Input Dims"
 ADVICE = (
     "Keep the keys and values of earlier tokens, and give the model only the new token. That is a KV cache "
     "(use_cache=True in transformers, where it is the default of generate)."
@@ -46,8 +45,8 @@ def missing_kv_cache(context: RuleContext) -> Iterator[Finding]:
 
     The inputs of the model's matrix products grow by one token with each call.
 
-    Silent for fewer than 8 such calls in a row, or 3 if torch.cat joins a token to the input
-    between them; below 5 % of the step, for calls that a backward pass reaches, if most of the time
+    Silent for fewer than 8 such calls in a row, or 3 if torch.cat joins something between
+    them; below 5 % of the step, for calls that a backward pass reaches, if most of the time
     in products is in others, and where shapes were not recorded.
     """
     if context.context_trace or context.is_jax:
@@ -140,25 +139,10 @@ def _is_decoding(context: RuleContext, calls: Sequence[_GrownCall]) -> bool:
     """Whether there are enough calls to be no chance, or fewer with a token joined between."""
     if len(calls) >= MANY or len(calls) < MANY_IF_JOINED:
         return len(calls) >= MANY
-    joins = context.search.find(r"^aten::cat$", category="cpu_op")
     start = context.events["start_ns"]
-    inputs = context.search.argument(joins, _INPUTS)
-    for call, after in pairwise(calls):
-        between = (start[joins] > start[call.rows[-1]]) & (start[joins] < start[after.rows[0]])
-        if not any(_joins_token(inputs[place], call) for place in np.flatnonzero(between)):
-            return False
-    return True
-
-
-def _joins_token(inputs: Any, call: _GrownCall) -> bool:
-    """Whether the recorded inputs of torch.cat are a call's input and one token more."""
-    tensors = inputs[0] if isinstance(inputs, list) and inputs else None
-    if not isinstance(tensors, list) or len(tensors) != 2 or not all(tensors):
-        return False
-    if not all(isinstance(one, list) for one in tensors):
-        return False
-    pairs = [(a, b) for a, b in zip(*tensors, strict=False) if a != b]
-    return pairs == [(call.size // call.grown, 1)]
+    joins = np.sort(start[context.search.find(r"^aten::cat$", category="cpu_op")])
+    ends, begins = start[[one.rows[-1] for one in calls[:-1]]], start[[one.rows[0] for one in calls[1:]]]
+    return bool((np.searchsorted(joins, begins) > np.searchsorted(joins, ends)).all())
 
 
 def _calls_of_model(context: RuleContext, series: Sequence[Sequence[_GrownCall]]) -> Intervals:

@@ -83,11 +83,6 @@ def _factor(context: RuleContext, work: Rows) -> Floats:
     return np.clip(reachable / np.maximum(time, 1), 0.0, 1.0)
 
 
-def _odd(shapes: object) -> list[int]:
-    matrices = (
-        [one for one in shapes if isinstance(one, list) and len(one) in (2, 3)]
-        if isinstance(shapes, list)
-        else []
-    )
-    sizes = {size for matrix in matrices for size in matrix[-2:]}
+def _odd(shapes: list[list[int]]) -> list[int]:
+    sizes = {size for shape in shapes if len(shape) in (2, 3) for size in shape[-2:]}
     return sorted(size for size in sizes if size % 8 and size >= LEAST_SIZE)

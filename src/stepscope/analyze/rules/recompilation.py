@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
-from stepscope.analyze.finding import Finding
+from stepscope.analyze.finding import WHOLE_RUN, Finding, Gain, Place
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Mask, Rows
 from stepscope.facts.annotate.device.one_off_costs import COMPILING
@@ -18,6 +19,7 @@ EXPLAINS = ("host",)
 LEAST_TIMES = 2  # torch.compile compiles again once to learn which sizes vary
 MOST_NAMES = 2  # functions that the sentence names
 _AGAIN = re.compile(r"^compilation of (?P<name>.+?)(?P<backward>, backward)?, again(?:: (?P<why>.+))?$")
+_OF_RUN = re.compile(r"^XLA compiled (.+) (\d+) times, ([\d.e+]+) of ([\d.e+]+) s:")
 _ADVICE = (
     "A value that the compiler assumed constant changes (TORCH_LOGS=recompiles shows which). Mark "
     "varying sizes with torch._dynamo.mark_dynamic or dynamic=True, pad batches to a few sizes, "
@@ -49,6 +51,7 @@ def recompilation(context: RuleContext) -> Iterator[Finding]:
     rows = context.search.outermost(context.search.find(COMPILING, category=("annotation", "cpu_op")))
     rows = np.setdiff1d(rows, context.measures.first_use)
     if not len(rows):
+        yield from _in_later_steps(context)
         return
     who = context.by_framework("torch.compile", jax="jax.jit")
     mostly = _functions(context, rows) if context.is_jax else ""
@@ -59,6 +62,21 @@ def recompilation(context: RuleContext) -> Iterator[Finding]:
         context.gains.without(rows, context.measures.ms(rows), _WHY),
         recurs=not context.trace.metadata.capture.get("compiles_again"),  # few of many steps are recorded
     )
+
+
+def _in_later_steps(context: RuleContext) -> Iterator[Finding]:
+    """What the run compiled again and again, but not in the recorded steps, as a note of the capture says."""
+    notes = map(_OF_RUN.match, context.trace.metadata.capture.get("warnings") or ())
+    for name, times, *spent in (note.groups() for note in notes if note):
+        seconds, elapsed = map(float, spent)
+        found = context.finding_at(
+            f"jax.jit compiled {name} {times} times, {seconds:g} of {elapsed:g} s. "
+            "The recorded steps compile nothing.",
+            _OF_JAX,
+            (Place(name, "", "", "", None, "", int(times), 1e3 * seconds),),
+            Gain(1e3 * seconds, _WHY),
+        )
+        yield replace(found, of=WHOLE_RUN, step_ms=1e3 * elapsed, steady_ms=1e3 * elapsed)
 
 
 def _functions(context: RuleContext, rows: Rows) -> str:

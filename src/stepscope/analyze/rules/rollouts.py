@@ -17,6 +17,4 @@ def rollouts(context: RuleContext) -> Iterator[Finding]:
 
     Silent if the file does not record it (captures of `stepscope run` of PyTorch do).
     """
-    found = finding_of_part(context, "rollout", "Rollouts or generation take", ADVICE, LEAST)
-    if found:
-        yield found
+    yield from finding_of_part(context, "rollout", "Rollouts or generation take", ADVICE, LEAST)

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from stepscope.analyze.finding import Finding, Place, short_path
-from stepscope.analyze.python_stalls import WAITING, blocked_of_loop
+from stepscope.analyze.finding import Finding, short_path
+from stepscope.analyze.python_stalls import WAITING, blocked_of_loop, place_at
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.facts.annotate.device.one_off_costs import COMPILING
 from stepscope.facts.summary.facts import StagePlace
@@ -34,8 +34,9 @@ def slow_function(context: RuleContext) -> Iterator[Finding]:
         return
     compiling = context.measures.ms(context.search.find(COMPILING, on_device=False))
     for place in context.measures.summary.places:
-        surely = place.ms - place.error_ms
-        if place.stage != "other" or not place.samples or surely < LEAST * context.measures.steady_ms:
+        if place.stage != "other" or not place.samples:
+            continue
+        if place.share * (1 - place.error_ms / place.ms) < LEAST:
             continue
         if place.function == "<module>" or compiling > place.ms / 2:
             continue  # the loop itself, or its compiler: other rules name what it calls
@@ -44,8 +45,10 @@ def slow_function(context: RuleContext) -> Iterator[Finding]:
             f"{place.function} takes about {rounded(place.ms)} ms per step ({place.share:.0%}). It runs "
             f"outside of forward, backward and the optimizer, in {file}.",
             _advice(context, place),
-            (Place(place.function, "other", "", place.file, place.line, place.function, 1.0, place.ms),),
-            context.gains.bound(place.ms, "at most this time, by samples of the loop"),
+            (place_at(place),),
+            context.gains.bound(
+                place.share * context.measures.steady_ms, "at most this time, by samples of the loop"
+            ),
         )
 
 

@@ -1,7 +1,6 @@
 """`unfused_attention`: attention written out as products and a softmax."""
 
 import itertools
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,14 +8,14 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.base.arrays import Mask, Rows
+from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import rounded
 from stepscope.models.whatif.parts.fused_attention import LARGEST_HEAD
 
 CAUSE = "attention"
 NEAR = 8  # operators between a product and the softmax: scale, mask, cast, dropout
 _SOFTMAX = r"^aten::_?(safe_)?softmax$"
-_PRODUCT = re.compile(r"^aten::(bmm|baddbmm|matmul|einsum)$")
+_PRODUCT = r"^aten::(bmm|baddbmm|matmul|einsum)$"
 _MATH = r"^aten::_scaled_dot_product_attention_math$"
 _FUSED = r"^aten::_scaled_dot_product_(flash|efficient|cudnn|fused)\w*$"
 ADVICE = "Use F.scaled_dot_product_attention, which does not write the attention matrix to memory."
@@ -143,7 +142,7 @@ def _work(context: RuleContext, rows: Rows) -> Rows:
 def _softmax_between_products(context: RuleContext) -> Rows:
     operators = context.search.innermost_operators(context.search.find(category="cpu_op"))
     softmax = np.isin(operators, context.search.find(_SOFTMAX, category="cpu_op"))
-    product = _names(context, operators, _PRODUCT)
+    product = np.isin(operators, context.search.find(_PRODUCT, category="cpu_op"))
     chosen = np.zeros(len(operators), np.bool_)
     products = np.flatnonzero(product)
     for at in np.flatnonzero(softmax).tolist():
@@ -160,7 +159,3 @@ def _with_backward(context: RuleContext, rows: Rows) -> Rows:
     back = context.search.find(stage="backward", on_device=False)
     back = back[np.isin(origin[back], np.flatnonzero(context.search.within(rows)))]
     return context.search.outermost(np.union1d(rows, back))
-
-
-def _names(context: RuleContext, rows: Rows, pattern: re.Pattern[str]) -> Mask:
-    return context.events.text("name").where(lambda name: bool(pattern.search(name)))[rows]

@@ -75,10 +75,10 @@ def _with_last_gradients(context: RuleContext, nodes: Rows) -> dict[int, bool]:
     node, count = np.unique(around[products], return_counts=True)
     last = dict(zip(node.tolist(), (count == 1).tolist(), strict=True))
     rows = context.search.find(r"^aten::convolution_backward$", stage="backward")
-    for row, values in zip(
-        around[rows].tolist(), context.search.argument(rows, "Concrete Inputs"), strict=True
-    ):
-        last[row] = bool(values) and str(values[-1]).startswith("[False")
+    ends = context.search.each_argument(
+        rows, "Concrete Inputs", lambda values: str((values or [""])[-1])[:6] == "[False"
+    )
+    last |= dict(zip(around[rows].tolist(), ends, strict=True))
     tables = context.search.find("EmbeddingBackward", stage="backward")
     return last | dict.fromkeys(around[tables].tolist(), True)
 

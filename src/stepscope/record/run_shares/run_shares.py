@@ -294,14 +294,7 @@ def unrecorded_training(log: ActivityLog) -> str | None:
         return None
     return (
         f"the run has {len(trainings)} trainings, and the recorded steps are of "
-        f"the {_ordinal(trainings, recorded)}, {recorded.elapsed_ns / total:.0%} of their time; "
-        f"to record the {_ordinal(trainings, longest)} ({longest.elapsed_ns / total:.0%}): "
+        f"number {trainings.index(recorded) + 1}, {recorded.elapsed_ns / total:.0%} of their time; "
+        f"to record number {trainings.index(longest) + 1} ({longest.elapsed_ns / total:.0%}): "
         f"stepscope run --from-optimizer {longest.optimizers[0].first.number}"
     )
-
-
-def _ordinal(trainings: list[Training], training: Training) -> str:
-    number = trainings.index(training) + 1
-    if number == len(trainings):
-        return "last"
-    return {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")

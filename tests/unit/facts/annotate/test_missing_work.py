@@ -177,6 +177,7 @@ def test_a_file_whose_device_is_silent_is_not_bound_by_the_cpu() -> None:
         ("aten::_scaled_dot_product_flash_attention", True),
         ("aten::_scaled_dot_product_flash_attention_for_cpu", False),
         ("aten::mkldnn_convolution", False),
+        ("aten::cudnn_is_acceptable", False),  # by aten::gru and aten::lstm on a CPU
         ("cudaDeviceSynchronize", False),  # by the profiler itself
         ("gloo:all_reduce", False),
     ],

@@ -29,11 +29,11 @@ from stepscope.trace.trace import Trace
 # Of any vendor: cudaLaunchKernelExC, hipExtModuleLaunchKernel, aclrtLaunchKernel, urEnqueueKernelLaunch.
 _KERNEL_LAUNCH = re.compile(r"^[a-z]+(?!\w*Cooperative)\w*(Launch\w*Kernel|KernelLaunch)")
 _SYNCHRONIZE = re.compile(r"^[a-z]+((Device|Thread|Ctx)Synchronize|SynchronizeDevice)")
-# Calls and operators that no process without a device makes; profilers synchronize devices themselves.
+# What no process without a device calls; profilers synchronize devices themselves, RNNs on a CPU ask cuDNN.
 _USES_DEVICE = re.compile(
     r"^[a-z]+(Stream(Synchronize|WaitEvent)|Event(Record|Synchronize)|SynchronizeStream)"
     r"|^ur(Queue|Enqueue|Event)[A-Z]|^(nccl|rccl|hccl|xccl):"
-    r"|^aten::_?(cudnn|miopen)_|^aten::_(scaled_dot_product_)?(flash|efficient|cudnn)_attention(?!_for_cpu)"
+    r"|^aten::_?(cudnn|miopen)_(?!is_acceptable)|^aten::_(scaled_dot_product_)?(flash|efficient|cudnn)_attention(?!_for_cpu)"
 )
 _ASYNC_COPY = re.compile(r"^[a-z]+Memcpy\w*Async")
 _MOSTLY = 0.5  # of the calls of a copy's name: where so many have work, all should
