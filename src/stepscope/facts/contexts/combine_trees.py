@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
 import numpy as np
 from msgspec import structs
@@ -69,38 +68,6 @@ def identity(rows: Table, columns: Sequence[str] = IDENTITY) -> Ids:
     return distinct_rows(*(rows[name] for name in columns))[1].astype(np.int64)
 
 
-def stacked_nodes(trees: Sequence[ContextTree]) -> Table:
-    """The nodes of several trees, concatenated."""
-    sizes = accumulate((len(tree) for tree in trees[:-1]), initial=0)
-    return stacked([tree.nodes for tree in trees], [{"contexts": size} for size in sizes])
-
-
-def merge_trees(trees: Sequence[ContextTree]) -> ContextTree:
-    """Merge trees: nodes with the same path become one, with the samples of all.
-
-    Args:
-        trees: at least one.
-
-    Returns:
-        A tree with the metrics of all. It has no `event_node`, as events are of several traces.
-    """
-    if len(trees) == 1:
-        return trees[0]
-    folded = fold(stacked_nodes(trees))
-    names = dict.fromkeys(name for tree in trees for name in tree.metrics)
-    return ContextTree(
-        nodes=folded.nodes,
-        metrics=folded.metrics({name: _joined(trees, name) for name in names}),
-        known={name: metric for tree in trees for name, metric in tree.known.items()},
-        source=" + ".join(dict.fromkeys(tree.source for tree in trees)),
-        notes=tuple(note for tree in trees for note in tree.notes),
-    )
-
-
-def _joined(trees: Sequence[ContextTree], name: str) -> SampleStats:
-    return SampleStats.joined([tree.metrics.get(name) or SampleStats.empty(len(tree)) for tree in trees])
-
-
 @dataclass(frozen=True)
 class TreeDifference:
     """Two trees with a common table of nodes: row i is the same path in both."""
@@ -116,7 +83,8 @@ class TreeDifference:
 
 def difference(before: ContextTree, after: ContextTree) -> TreeDifference:
     """Align two trees by path; Python frames by function and file name, not by line."""
-    rows = stacked_nodes([before, after])
+    moved = [{"contexts": 0}, {"contexts": len(before)}]
+    rows = stacked([before.nodes, after.nodes], moved)
     folded = fold(rows, key=identity(_without_folders(rows), _SAME_PLACE))
     names = dict.fromkeys([*before.metrics, *after.metrics])
     aligned = []

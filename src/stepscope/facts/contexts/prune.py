@@ -7,7 +7,6 @@ import numpy as np
 
 from stepscope.base.arrays import Codes8, Ids, Mask
 from stepscope.facts.contexts.combine_trees import fold
-from stepscope.facts.contexts.node_values import measure
 from stepscope.facts.contexts.tree import ContextTree
 from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.schema import CONTEXT_KINDS, VIAS
@@ -16,30 +15,6 @@ from stepscope.trace.table import Table, Text
 OTHERS = "others"
 _CALL = VIAS.index("call")
 _MACHINERY = re.compile(r"^<frozen (importlib\._bootstrap(_external)?|zipimport)>$")
-
-
-def prune(
-    tree: ContextTree, by: str, *, least: float = 0.0, most: int | None = None, depth: int | None = None
-) -> ContextTree:
-    """Collapse the nodes that are small by a measure into one node `others` per caller.
-
-    Args:
-        by: a measure, as `measure` takes it.
-        least: keep nodes with at least this share of the total, 0 to 1.
-        most: keep at most this many nodes, the largest ones.
-        depth: keep nodes with at most this many ancestors.
-
-    Returns:
-        A tree with the same sums.
-    """
-    value = measure(tree, by).inclusive
-    small = value < least * value[0]
-    if depth is not None:
-        small |= tree.depth > depth
-    if most is not None and most < len(tree):
-        # Callers precede their calls and are at least as large, so a stable sort keeps them.
-        small[np.argsort(-value, kind="stable")[most:]] = True
-    return collapse(tree, small)
 
 
 def collapse(tree: ContextTree, small: Mask) -> ContextTree:

@@ -176,13 +176,6 @@ class ContextTree:
         own[wanted] = np.arange(len(self))[wanted]
         return inherit(self.nodes["parent"], own).astype(np.int64)
 
-    def events_of(self, node: int, below: bool = True) -> Ids:
-        """The trace's events that are counted at a node (and its descendants)."""
-        if self.event_node is None:
-            return np.zeros(0, np.int64)
-        last = self.end[node] if below else node + 1
-        return np.flatnonzero((self.event_node >= node) & (self.event_node < last))
-
 
 def _matches(column: Text, pattern: str) -> Mask:
     found = re.compile(pattern)

@@ -151,6 +151,45 @@ def test_of_optimizers_that_step_equally_often_the_last_ends_the_step() -> None:
     assert steps(trace) == [(0, 0, 15, "optimizer"), (1, 15, 35, "optimizer")]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "## step {} ##",
+        "train_iter/{}",
+        "Iteration: {} (epoch 0)",
+        "训练步 {}",
+        "[rank0] work {}",
+        "it{} lr=3e-4",
+    ],
+)
+def test_ranges_that_hold_one_update_each_are_the_steps_by_any_name(name: str) -> None:
+    trace = stepped(f"""
+        main |   0  98 | {name.format(7)} | cat=annotation
+        main |  10  60 | aten::mm
+        main |  70  80 | Optimizer.step#SGD.step
+        main | 100 198 | {name.format(8)} | cat=annotation
+        main | 110 160 | aten::mm
+        main | 170 180 | Optimizer.step#SGD.step
+    """)
+    numbers = [step[0] for step in steps(trace)]
+    assert [step[1:] for step in steps(trace)] == [(0, 100, "range"), (100, 198, "range")]
+    assert numbers in ([7, 8], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("ranges", "why"),
+    [
+        ([(0, 48), (50, 98), (100, 148), (150, 198)], "two micro-batches for an update"),
+        ([(0, 198)], "a range around the loop"),
+        ([(65, 85), (165, 185)], "a short range around the update"),
+    ],
+)
+def test_other_ranges_do_not_change_that_a_step_ends_with_the_optimizer(ranges, why) -> None:
+    lines = [f"main | {start} {end} | work {n} | cat=annotation" for n, (start, end) in enumerate(ranges)]
+    updates = [f"main | {at} {at + 10} | Optimizer.step#SGD.step" for at in (70, 170)]
+    assert {step[3] for step in steps(stepped("\n".join(lines + updates)))} == {"optimizer"}, why
+
+
 def test_the_last_repeat_of_a_pattern_counts_only_with_the_pause_after_it() -> None:
     """A loop that loads data for 60 us before each step of 40 us, with nothing to mark either."""
     lines = [

@@ -9,7 +9,7 @@ from stepscope.base.arrays import Ids, Ids32, Mask, Rows, Times
 from stepscope.facts.annotate.device.collectives import is_communication_wait
 from stepscope.facts.annotate.device.one_off_costs import one_off_costs
 from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait
-from stepscope.facts.annotate.links.launches import device_work, launch_of, shows_cpu
+from stepscope.facts.annotate.links.launches import clock_error_ns, device_work, launch_of, shows_cpu
 from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.facts.annotate.steps.steps import main_track
 from stepscope.facts.annotate.steps.windows import unrecorded_work_end
@@ -22,6 +22,7 @@ from stepscope.trace.trace import Trace
 
 Spans = list[tuple[int, int, int]]
 _Gaps = tuple[Ids, Times, Times, Ids]  # step, start, end and cause (index in `IDLE_CAUSES`) of each
+_UNCERTAIN = 0.1  # of the steps: more idle time may have another cause, since two clocks differ
 _WAITS = re.compile(
     r"Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^cuMemcpy\w*(HtoD|DtoH)(_v2)?$|StreamWaitValue"
     r"|^ur(QueueFinish|EventWait)"
@@ -47,7 +48,7 @@ def find_idle(trace: Trace) -> Trace:
     if not any(len(part[0]) for part in parts):
         return _with_busy_times(trace)
     step, start, end, cause = (np.concatenate([part[place] for part in parts]) for place in range(4))
-    cause[np.isin(cause, _unknown_causes(trace))] = IDLE_CAUSES.index("unknown")
+    cause[np.isin(cause, _unknown_causes(trace, end - start))] = IDLE_CAUSES.index("unknown")
     columns: dict[str, Any] = {
         "step": step,
         "rank": np.full(len(step), trace.metadata.ranks[0]),
@@ -59,16 +60,23 @@ def find_idle(trace: Trace) -> Trace:
     return _with_busy_times(trace.with_table(Table(IDLE, columns)))
 
 
-def _unknown_causes(trace: Trace) -> Ids:
-    """The causes that a trace cannot show, as indices in `IDLE_CAUSES`.
+def _unknown_causes(trace: Trace, gaps: Times) -> Ids:
+    """The causes that a trace cannot show, as indices in `IDLE_CAUSES`; `gaps` are the lengths of all.
 
-    Where work is missing in the file the device may not even be idle; without the CPU's side nobody
-    knows what it did.
+    Where work is missing in the file the device may not even be idle; without the CPU's side, or with
+    a clock that differs, nobody knows what it did.
     """
     causes = np.arange(len(IDLE_CAUSES))
-    if work_is_missing(trace):
+    if work_is_missing(trace) or clocks_differ(trace, gaps):
         return causes[causes != IDLE_CAUSES.index("communication")]
     return causes[(causes == IDLE_CAUSES.index("host")) & (not shows_cpu(trace))]
+
+
+def clocks_differ(trace: Trace, gaps: Times) -> bool:
+    """Whether the clocks of CPU and device differ by so much that most causes may be others."""
+    steps = trace["steps"]
+    window = steps["window_end_ns"] - steps["window_start_ns"]
+    return bool(np.minimum(gaps, clock_error_ns(trace)).sum() > _UNCERTAIN * window.sum())
 
 
 def windows(trace: Trace) -> Spans:

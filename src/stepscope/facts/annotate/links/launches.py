@@ -127,11 +127,21 @@ def launching_operator(trace: Trace) -> Ids:
 
 
 def _by_correlation(events: Table, device: Ids32) -> Ids32:
-    """The outermost runtime call with the same correlation id, or -1."""
-    calls = np.flatnonzero(events.text("category").mask("runtime") & (events["correlation"] >= 0))
-    key = events["correlation"][calls]
-    order = np.argsort(key, kind="stable")
-    return _look_up(key[order], calls[order], events["correlation"][device])
+    """The outermost runtime call with the same correlation id, or -1.
+
+    Sessions that were joined in one file repeat ids: the last call before the work counts.
+    """
+    ids, parent = events["correlation"], events["parent"]
+    runtime = events.text("category").mask("runtime") & (ids >= 0)
+    inner = runtime & (parent >= 0) & runtime[parent] & (ids == ids[parent])
+    calls = np.flatnonzero(runtime & ~inner)
+    calls = calls[np.argsort(ids[calls], kind="stable")]
+    if not len(calls):
+        return np.full(len(device), -1, np.int32)
+    of_call, of_work = (np.searchsorted(ids[calls], ids[rows]) for rows in (calls, device))
+    place = np.searchsorted(of_call * len(ids) + calls, of_work * len(ids) + device) - 1  # rows by start
+    caller = calls[np.minimum(np.maximum(place, of_work), len(calls) - 1)]
+    return np.where((ids[caller] == ids[device]) & (ids[device] >= 0), caller, -1).astype(np.int32)
 
 
 def _by_flow(trace: Trace, device: Ids32) -> Ids32:
@@ -168,22 +178,34 @@ def _by_evidence(name: str) -> str:
 
 
 def _warn_clocks(trace: Trace) -> Trace:
-    """Warn where device work starts before its launch, or ends after the CPU has waited for it."""
+    error_ns, what, count = _clock_error(trace)
+    if not count:
+        return trace
+    message = (
+        f"device work {what.format(f'{error_ns / 1e6:.3g} ms')}: the clocks of CPU and device differ, so "
+        "causes of idle time are uncertain"
+    )
+    return trace.with_warnings([("device_clock", message, count)])
+
+
+def clock_error_ns(trace: Trace) -> int:
+    """By how much the clocks of CPU and device differ at least, as far as launches and waits show, ns."""
+    return _clock_error(trace)[0]
+
+
+def _clock_error(trace: Trace) -> tuple[int, str, int]:
+    """How long device work starts before its launch, or ends after the CPU has waited for it."""
     launches = trace["launches"]
     certain = launches.text("evidence").mask(*_CERTAIN)
     wrong = (
-        ("starts", "before its launch", -launches["delay_ns"]),
-        ("ends", "after a wait for it", _late(trace)),
+        ("starts up to {} before its launch", -launches["delay_ns"]),
+        ("ends up to {} after a wait for it", _late(trace)),
     )
-    for what, where, by_ns in wrong:
+    for what, by_ns in wrong:
         odd = certain & (by_ns > _CLOCKS_AGREE_NS)
         if odd.sum() > _FEW_ODD * len(launches):
-            message = (
-                f"device work {what} up to {by_ns[odd].max() / 1e6:.3g} ms {where}: the clocks of CPU and "
-                "device differ, so causes of idle time are uncertain"
-            )
-            return trace.with_warnings([("device_clock", message, int(odd.sum()))])
-    return trace
+            return int(by_ns[odd].max()), what, int(odd.sum())
+    return 0, "", 0
 
 
 def _late(trace: Trace) -> Times:
