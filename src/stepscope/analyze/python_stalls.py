@@ -9,7 +9,7 @@ from stepscope.analyze.finding import Finding, short_path
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import most_sampled, plain_name
 from stepscope.base.arrays import Ids, Mask, Rows, Times
-from stepscope.facts.annotate.range_names import is_step
+from stepscope.facts.annotate.steps.step_table import step_marks
 from stepscope.facts.summary.report_facts import samples_of
 from stepscope.trace.intervals import Intervals, index_pairs
 from stepscope.trace.nesting import inherit
@@ -124,7 +124,7 @@ def _neighbors(context: RuleContext, start: Times, end: Times, step: Rows) -> tu
     """Events of the training loop's thread before and after each gap, in the same step."""
     events, steps = context.events, context.steps
     rows = context.search.find(category=("cpu_op", "annotation", "runtime", "communication"))
-    rows = rows[(events["track"][rows] == context.search.loop_track) & ~_is_step(context, rows)]
+    rows = rows[(events["track"][rows] == context.search.loop_track) & ~step_marks(context.trace)[rows]]
     begin, length = events["start_ns"][rows], events["duration_ns"][rows]
     finish = begin + length
     by_end, by_start = np.lexsort((length, finish)), np.lexsort((-length, begin))
@@ -134,11 +134,6 @@ def _neighbors(context: RuleContext, start: Times, end: Times, step: Rows) -> tu
     place = np.searchsorted(begin[by_start], end)
     near = np.append(begin[by_start], _EVER)[place] < steps["end_ns"][step]
     return before, np.where(near, np.append(rows[by_start], _NONE)[place], _NONE)
-
-
-def _is_step(context: RuleContext, rows: Rows) -> Mask:
-    steps = context.events.text("name").where(lambda name: name.startswith("ProfilerStep#"))
-    return steps[rows]
 
 
 def name_of_stall(context: RuleContext, stalled: StalledRanges) -> str:
@@ -208,7 +203,7 @@ def is_whole_step(context: RuleContext, rows: Rows) -> Mask:
     long = events["duration_ns"][rows] >= WHOLE * 1e6 * context.measures.steady_ms
     long &= events.text("category").mask("annotation", "python")[rows]
     around = search.holding(np.unique(search.caller[search.launched]))[rows]
-    result: Mask = (long & around) | events.text("name").where(is_step)[rows]
+    result: Mask = (long & around) | step_marks(context.trace)[rows]
     return result
 
 
@@ -237,7 +232,7 @@ def stalled_ranges(context: RuleContext, gaps: Intervals) -> StalledRanges:
     events = context.events
     rows = context.search.find(category=("annotation", "python", "cpu_op"), on_device=False)
     rows = rows[(events["track"][rows] == context.search.loop_track) & context.search.is_range(rows)]
-    marks = events.text("name").where(is_step)[rows]
+    marks = step_marks(context.trace)[rows]
     rows = rows[marks | ~is_whole_step(context, rows)]  # a step that the user marks shows no place in it
     start = events["start_ns"][rows]
     inside = gaps.within(start, start + events["duration_ns"][rows])

@@ -1,4 +1,4 @@
-"""Smaller trees: small nodes collapsed into one per caller, others hidden or dropped."""
+"""Smaller trees: nodes collapsed into one per caller, others hidden or dropped."""
 
 import re
 from dataclasses import replace
@@ -15,18 +15,6 @@ from stepscope.trace.table import Table, Text
 OTHERS = "others"
 _CALL = VIAS.index("call")
 _MACHINERY = re.compile(r"^<frozen (importlib\._bootstrap(_external)?|zipimport)>$")
-
-
-def collapse(tree: ContextTree, small: Mask) -> ContextTree:
-    """Collapse nodes and their descendants into one node `others` per caller."""
-    # The outermost small node on each node's path, -1 for none; never the root.
-    chosen = small.copy()
-    chosen[0] = False
-    top = tree.nearest(outermost(tree.nodes["parent"], chosen))
-    if not (top >= 0).any():
-        return tree
-    into = np.where(top >= 0, top, np.arange(len(tree)))
-    return _folded(tree, _renamed(tree.nodes, top == np.arange(len(tree))), into, top >= 0)
 
 
 def hide(tree: ContextTree, unwanted: Mask) -> ContextTree:
@@ -56,8 +44,14 @@ def _inherited_via(tree: ContextTree, hidden: Mask) -> Codes8:
 
 def focus(tree: ContextTree, wanted: Mask) -> ContextTree:
     """Keep the wanted nodes with their ancestors and descendants; the rest becomes `others`."""
-    inside = tree.nearest(wanted) >= 0
-    return collapse(tree, ~(_leads_to(tree, wanted) | inside))
+    rest = ~(_leads_to(tree, wanted) | (tree.nearest(wanted) >= 0))
+    rest[0] = False
+    # The outermost such node on each node's path, -1 for none; never the root.
+    top = tree.nearest(outermost(tree.nodes["parent"], rest))
+    if not (top >= 0).any():
+        return tree
+    own = np.arange(len(tree))
+    return _folded(tree, _renamed(tree.nodes, top == own), np.where(top >= 0, top, own), top >= 0)
 
 
 def _leads_to(tree: ContextTree, wanted: Mask) -> Mask:

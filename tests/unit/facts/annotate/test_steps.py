@@ -176,6 +176,31 @@ def test_ranges_that_hold_one_update_each_are_the_steps_by_any_name(name: str) -
     assert numbers in ([7, 8], [0, 1])
 
 
+def test_a_range_that_is_the_step_is_in_no_stage() -> None:
+    """The stages are those of a step that the profiler marks."""
+    loop = """
+        main     |   0  98 | {0}              | cat=annotation
+        main     |  10  40 | aten::linear     | seq=1
+        main     |  20  22 | cudaLaunchKernel | corr=1
+        autograd |  45  75 | AddmmBackward0   | seq=1 fwd=1
+        autograd |  50  52 | cudaLaunchKernel | corr=2
+        main     |  80  90 | Optimizer.step#SGD.step
+        main     |  82  84 | cudaLaunchKernel | corr=3
+        main     | 100 198 | {1}              | cat=annotation
+        main     | 180 190 | Optimizer.step#SGD.step
+        stream 7 |  25  40 | gemm             | corr=1
+        stream 7 |  55  70 | gemm             | corr=2
+        stream 7 |  85  90 | add              | corr=3
+    """
+    marked, ranged = (
+        annotate(drawn_trace(loop.format(*names)))
+        for names in (("ProfilerStep#0", "ProfilerStep#1"), ("work 0", "work 1"))
+    )
+    assert set(ranged["steps"].text("evidence")) == {"range"}
+    columns = ("step", "stage", "start_ns", "end_ns")
+    assert us(ranged, "stages", *columns) == us(marked, "stages", *columns)
+
+
 @pytest.mark.parametrize(
     ("ranges", "why"),
     [

@@ -9,8 +9,9 @@ from stepscope.base.arrays import Ids, Ids32, Mask, Rows, Times
 from stepscope.facts.annotate.device.collectives import is_communication_wait
 from stepscope.facts.annotate.device.one_off_costs import one_off_costs
 from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait
-from stepscope.facts.annotate.links.launches import clock_error_ns, device_work, launch_of, shows_cpu
+from stepscope.facts.annotate.links.launches import clock_error, device_work, launch_of, shows_cpu
 from stepscope.facts.annotate.steps.missing_work import work_is_missing
+from stepscope.facts.annotate.steps.step_table import step_lengths
 from stepscope.facts.annotate.steps.steps import main_track
 from stepscope.facts.annotate.steps.windows import unrecorded_work_end
 from stepscope.trace.intervals import Intervals
@@ -67,16 +68,11 @@ def _unknown_causes(trace: Trace, gaps: Times) -> Ids:
     a clock that differs, nobody knows what it did.
     """
     causes = np.arange(len(IDLE_CAUSES))
-    if work_is_missing(trace) or clocks_differ(trace, gaps):
+    whole = step_lengths(trace["steps"]).sum()
+    uncertain = np.minimum(gaps, clock_error(trace)[0]).sum() > _UNCERTAIN * whole
+    if work_is_missing(trace) or uncertain:
         return causes[causes != IDLE_CAUSES.index("communication")]
     return causes[(causes == IDLE_CAUSES.index("host")) & (not shows_cpu(trace))]
-
-
-def clocks_differ(trace: Trace, gaps: Times) -> bool:
-    """Whether the clocks of CPU and device differ by so much that most causes may be others."""
-    steps = trace["steps"]
-    window = steps["window_end_ns"] - steps["window_start_ns"]
-    return bool(np.minimum(gaps, clock_error_ns(trace)).sum() > _UNCERTAIN * window.sum())
 
 
 def windows(trace: Trace) -> Spans:

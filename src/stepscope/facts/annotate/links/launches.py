@@ -178,7 +178,7 @@ def _by_evidence(name: str) -> str:
 
 
 def _warn_clocks(trace: Trace) -> Trace:
-    error_ns, what, count = _clock_error(trace)
+    error_ns, what, count = clock_error(trace)
     if not count:
         return trace
     message = (
@@ -188,13 +188,11 @@ def _warn_clocks(trace: Trace) -> Trace:
     return trace.with_warnings([("device_clock", message, count)])
 
 
-def clock_error_ns(trace: Trace) -> int:
-    """By how much the clocks of CPU and device differ at least, as far as launches and waits show, ns."""
-    return _clock_error(trace)[0]
+def clock_error(trace: Trace) -> tuple[int, str, int]:
+    """By how much the clocks of CPU and device differ at least, ns; what shows that, and how often.
 
-
-def _clock_error(trace: Trace) -> tuple[int, str, int]:
-    """How long device work starts before its launch, or ends after the CPU has waited for it."""
+    Device work starts before its launch, or ends after the CPU has waited for it.
+    """
     launches = trace["launches"]
     certain = launches.text("evidence").mask(*_CERTAIN)
     wrong = (

@@ -21,7 +21,7 @@ from stepscope.facts.annotate.links.launches import (
     on_host,
 )
 from stepscope.facts.annotate.steps.partial_graphs import partial_replays, work_of_calls
-from stepscope.facts.annotate.steps.step_table import number_list
+from stepscope.facts.annotate.steps.step_table import messages, number_list
 from stepscope.trace.missing_records import (
     GRAPHS_VARY,
     MERGED_RANKS,
@@ -244,12 +244,9 @@ def _count_of_missing(calls: LaunchCalls, missing: Mask, inside: Mask) -> str:
 
 def work_is_missing(trace: Trace, rank: int | None = None) -> str:
     """Why the busy and idle times of a rank, or of any, are not known; empty if they are."""
-    rows = trace["warnings"].rows() if len(trace["warnings"]) else ()
-    found = (row["message"] for row in rows if row["code"] in WITHHELD and rank in (None, row["rank"]))
-    return next(found, "")
+    return next(iter(messages(trace, rank, *WITHHELD)), "")
 
 
 def notes_on_missing(trace: Trace, rank: int) -> list[str]:
     """What a report says first of the records of a rank that are not in the file."""
-    rows = trace["warnings"].rows()
-    return [row["message"] for row in rows if row["code"] in NOTES and row["rank"] == rank]
+    return messages(trace, rank, *NOTES)

@@ -10,7 +10,6 @@ from stepscope.base.arrays import Rows, Times
 from stepscope.facts.annotate.links.launches import on_host
 from stepscope.facts.annotate.range_names import stage_of_range
 from stepscope.trace.nesting import outermost
-from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 CHOSEN = "chosen_range"  # property of a trace: the name of the ranges that the user asks for
@@ -76,10 +75,10 @@ def ranges_of_updates(trace: Trace, updates: Rows) -> Rows:
     for an update.
 
     Args:
-        updates: events of the step of one optimizer, of one thread, ascending.
+        updates: events of the step of one optimizer, of one thread, ascending; at least one.
     """
     events = trace.events
-    names = events.text("name").map(lambda name: None if stage_of_range(name) else _NUMBER.sub("", name))
+    names = events.text("name").map(_words)
     marked = events.text("category").mask("annotation") & (names.codes >= 0)
     begin, row, around = events["start_ns"][updates], updates.astype(np.int64), np.full(len(updates), -1)
     while (row >= 0).any():
@@ -87,16 +86,16 @@ def ranges_of_updates(trace: Trace, updates: Rows) -> Rows:
         held = np.diff([np.searchsorted(begin, time) for time in events.spans(row)], axis=0)[0]
         around = np.where((row >= 0) & marked[row] & (held == 1), row, around)
     group = names.codes[around]
-    if not len(updates) or (around < 0).any() or (group != group[0]).any():
+    if (around < 0).any() or (group != group[0]).any():
         return _NONE
-    same = (events["track"] == events["track"][updates[0]]) & (names.codes == group[0])
-    rows = np.flatnonzero(outermost(events["parent"], marked & same))
-    return rows if _is_loop(events, rows, _MOST_TIME) and 2 * len(updates) > len(rows) else _NONE
+    words = names.values[group[0]]
+    rows = _longest_loop(trace, lambda name: words if _words(name) == words else None, _FEWEST, _MOST_TIME)
+    here = len(rows) and events["track"][rows[0]] == events["track"][updates[0]]
+    return rows if here and 2 * len(updates) > len(rows) else _NONE
 
 
-def _is_loop(events: Table, rows: Rows, covers: float) -> bool:
-    start, end = events.spans(rows)
-    return len(rows) >= _FEWEST and int((end - start).sum()) >= covers * int(end.max() - start[0])
+def _words(name: str) -> str | None:
+    return None if stage_of_range(name) else _NUMBER.sub("", name)
 
 
 def chosen_ranges(trace: Trace) -> Rows:
