@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 import stepscope
-from stepscope.facts.contexts import bottom_up, build_contexts, difference
+from stepscope.facts.contexts import aligned, bottom_up, build_contexts
 from stepscope.facts.contexts.flame import flame
 from stepscope.trace.concat import concat, of_rank
 
@@ -33,7 +33,7 @@ def main(path: str, copies: int) -> None:
     for name, call in {
         "build": lambda: build_contexts(trace),
         "bottom up": lambda: bottom_up(tree, "cpu_ns"),
-        "difference": lambda: difference(tree, tree),
+        "alignment": lambda: aligned(tree, tree),
         "flame boxes": lambda: flame(tree, "cpu"),
         "flame boxes, upside down": lambda: flame(turned, "cpu", most=40_000),
     }.items():

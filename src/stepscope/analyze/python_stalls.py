@@ -9,6 +9,7 @@ from stepscope.analyze.finding import Finding, short_path
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import most_sampled, plain_name
 from stepscope.base.arrays import Ids, Mask, Rows, Times
+from stepscope.facts.annotate.range_names import is_step
 from stepscope.facts.annotate.steps.step_table import step_marks
 from stepscope.facts.summary.report_facts import samples_of
 from stepscope.trace.intervals import Intervals, index_pairs
@@ -203,7 +204,7 @@ def is_whole_step(context: RuleContext, rows: Rows) -> Mask:
     long = events["duration_ns"][rows] >= WHOLE * 1e6 * context.measures.steady_ms
     long &= events.text("category").mask("annotation", "python")[rows]
     around = search.holding(np.unique(search.caller[search.launched]))[rows]
-    result: Mask = (long & around) | step_marks(context.trace)[rows]
+    result: Mask = (long & around) | events.text("name").where(is_step)[rows]
     return result
 
 
@@ -232,7 +233,7 @@ def stalled_ranges(context: RuleContext, gaps: Intervals) -> StalledRanges:
     events = context.events
     rows = context.search.find(category=("annotation", "python", "cpu_op"), on_device=False)
     rows = rows[(events["track"][rows] == context.search.loop_track) & context.search.is_range(rows)]
-    marks = step_marks(context.trace)[rows]
+    marks = events.text("name").where(is_step)[rows]
     rows = rows[marks | ~is_whole_step(context, rows)]  # a step that the user marks shows no place in it
     start = events["start_ns"][rows]
     inside = gaps.within(start, start + events["duration_ns"][rows])

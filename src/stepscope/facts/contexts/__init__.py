@@ -1,7 +1,7 @@
 """The calling-context tree: CPU time, device time and memory by call path."""
 
 from stepscope.facts.contexts.build_tree import build_contexts
-from stepscope.facts.contexts.combine_trees import bottom_up, difference
+from stepscope.facts.contexts.combine_trees import aligned, bottom_up
 from stepscope.facts.contexts.context_line_costs import LineTotal, line_totals, whole_ns
 from stepscope.facts.contexts.node_values import (
     MEASURES,
@@ -21,10 +21,10 @@ __all__ = [
     "ContextTree",
     "LineTotal",
     "TreeMeasure",
+    "aligned",
     "bottom_up",
     "build_contexts",
     "default_measure",
-    "difference",
     "focus",
     "hide",
     "hot_path",

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from msgspec import structs
 
-from stepscope.base.arrays import Floats, Ids, IntArray
+from stepscope.base.arrays import Ids, IntArray
 from stepscope.facts.contexts.call_paths import agreed, distinct, merge_paths, preorder
 from stepscope.facts.contexts.metrics import METRICS, SampleStats
-from stepscope.facts.contexts.node_values import measure
 from stepscope.facts.contexts.tree import ContextTree
 from stepscope.trace.concat import stacked
 from stepscope.trace.schema import VIAS
@@ -68,34 +67,24 @@ def identity(rows: Table, columns: Sequence[str] = IDENTITY) -> Ids:
     return distinct_rows(*(rows[name] for name in columns))[1].astype(np.int64)
 
 
-@dataclass(frozen=True)
-class TreeDifference:
-    """Two trees with a common table of nodes: row i is the same path in both."""
+def aligned(before: ContextTree, after: ContextTree) -> list[ContextTree]:
+    """Both trees on a common table of nodes: row i is one path, without samples in a tree that lacks it.
 
-    before: ContextTree  # a path that exists in only one tree has no samples in the other
-    after: ContextTree
-
-    def change(self, by: str) -> Floats:
-        """The change of a measure's inclusive value (after minus before), shape (nodes,)."""
-        after, before = (measure(tree, by).inclusive for tree in (self.after, self.before))
-        return after - before
-
-
-def difference(before: ContextTree, after: ContextTree) -> TreeDifference:
-    """Align two trees by path; Python frames by function and file name, not by line."""
+    Python frames are the same by function and file name, not by line.
+    """
     moved = [{"contexts": 0}, {"contexts": len(before)}]
     rows = stacked([before.nodes, after.nodes], moved)
     folded = fold(rows, key=identity(_without_folders(rows), _SAME_PLACE))
     names = dict.fromkeys([*before.metrics, *after.metrics])
-    aligned = []
+    result = []
     for tree, place in ((before, folded.place[: len(before)]), (after, folded.place[len(before) :])):
         size = len(folded.nodes)
         metrics = {
             name: (tree.metrics.get(name) or SampleStats.empty(len(tree))).grouped(place, size)
             for name in names
         }
-        aligned.append(replace(tree, nodes=folded.nodes, metrics=metrics, event_node=None))
-    return TreeDifference(*aligned)
+        result.append(replace(tree, nodes=folded.nodes, metrics=metrics, event_node=None))
+    return result
 
 
 def _without_folders(rows: Table) -> Table:

@@ -5,8 +5,9 @@ import pytest
 from oracles.context_tree import checked
 from sample_trees import drawn_tree, grown_tree, lines
 
+from stepscope.base.arrays import Floats
 from stepscope.errors import TraceError
-from stepscope.facts.contexts import bottom_up, difference, focus, hide, hot_path, hotspots, measure
+from stepscope.facts.contexts import aligned, bottom_up, focus, hide, hot_path, hotspots, measure
 from stepscope.facts.contexts.tree import ContextTree
 
 TREE = drawn_tree("""
@@ -131,25 +132,29 @@ def test_two_trees_are_aligned_path_by_path() -> None:
                 k9 40
             relu 8
     """)
-    laid = difference(TREE, after)
-    change = dict(
-        zip((path_names(laid.after, n)[-2:] for n in range(len(laid.after))), laid.change("cpu"), strict=True)
-    )
+    laid = aligned(TREE, after)
+    names = (path_names(laid[1], node)[-2:] for node in range(len(laid[1])))
+    change = dict(zip(names, change_of(laid, "cpu"), strict=True))
     assert change["step", "relu"] == 8
     assert change["mm", "k1"] in (-100, -7)
     assert change["mm", "k9"] == 40
     assert change["step", "linear"] == 52 - 135
     assert change["all",] == after.total("cpu_ns") - TREE.total("cpu_ns")
-    checked(laid.before)
-    checked(laid.after)
+    for tree in laid:
+        checked(tree)
+
+
+def change_of(laid: list[ContextTree], by: str) -> Floats:
+    before, after = (measure(tree, by).inclusive for tree in laid)
+    return after - before
 
 
 def test_a_tree_compared_with_itself_has_no_difference() -> None:
     tree = grown_tree(5)
-    laid = difference(tree, tree)
-    assert len(laid.after) == len(tree)
-    assert not laid.change("cpu").any()
-    assert not laid.change("device").any()
+    laid = aligned(tree, tree)
+    assert len(laid[1]) == len(tree)
+    assert not change_of(laid, "cpu").any()
+    assert not change_of(laid, "device").any()
 
 
 def test_a_measure_is_a_metric_or_a_count_of_its_samples() -> None:

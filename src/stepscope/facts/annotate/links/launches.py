@@ -48,8 +48,8 @@ def device_work(trace: Trace) -> Mask:
 _CERTAIN = ("correlation", "flow")
 _CLOCKS_AGREE_NS = 10_000  # no recorder is more exact
 _FEW_ODD = 0.01  # of all launches
-_WAITS_FOR_ALL = ("cudaDeviceSynchronize", "hipDeviceSynchronize", "cuCtxSynchronize")
-_WAITS_FOR_STREAM = ("cudaStreamSynchronize", "hipStreamSynchronize", "cuStreamSynchronize")
+_WAITS_FOR_ALL = re.compile(r"^((cuda|hip)Device|cuCtx)Synchronize$")
+_WAITS = re.compile(r"^((cuda|hip)(Device|Stream)|cu(Ctx|Stream))Synchronize$")
 _EVIDENCE = ("correlation", "flow", "external_id", "order")
 _UNLINKED = ("launched_before_recording", "unlinked_device_work")  # codes of warnings
 _FALLBACKS = {
@@ -214,19 +214,14 @@ def _late(trace: Trace) -> Times:
     events, launches = trace.events, trace["launches"]
     work = launches["device_event"]
     streams = len(distinct(events["track"][work]))
-    waits = np.flatnonzero(
-        events.text("name").where(_WAITS_FOR_ALL.__contains__ if streams > 1 else _is_wait)
-    )
+    pattern = _WAITS_FOR_ALL if streams > 1 else _WAITS
+    waits = np.flatnonzero(events.text("name").where(lambda name: bool(pattern.match(name))))
     if not len(waits) or len(distinct(trace["tracks"]["device"][events["track"][work]])) > 1:
         return np.zeros(len(work), np.int64)
     begin, end = events.spans(waits)
     call_end = events.spans(launches["cpu_event"])[1]
     following = np.append(end, _LARGEST)[np.searchsorted(begin, call_end)]
     return np.maximum(events.spans(work)[1] - following, 0)
-
-
-def _is_wait(name: str) -> bool:
-    return name in _WAITS_FOR_ALL or name in _WAITS_FOR_STREAM
 
 
 def _warn_unlinked(trace: Trace, unlinked: Ids32) -> Trace:
