@@ -275,6 +275,18 @@ def test_steps_are_those_of_the_training_loops_thread() -> None:
     assert steps(trace) == [(1, 0, 100, "profiler_step")]
 
 
+def test_the_loop_is_on_the_thread_that_updates_also_if_autograds_does_more() -> None:
+    trace = stepped("""
+        main     |   0  10 | aten::mm
+        autograd |  10 190 | MmBackward0
+        main     | 190 200 | Optimizer.step#SGD.step
+        main     | 200 210 | aten::mm
+        autograd | 210 390 | MmBackward0
+        main     | 390 400 | Optimizer.step#SGD.step
+    """)
+    assert steps(trace) == [(0, 0, 200, "optimizer"), (1, 200, 400, "optimizer")]
+
+
 def test_a_trace_without_steps_is_refused_with_the_reason() -> None:
     capture = {"outcome": "no_steps", "message": "the run ended; no optimizer stepped"}
     empty = Trace({}, Metadata(source="a.stepscope", capture=capture))

@@ -186,6 +186,8 @@ def main_track(trace: Trace) -> int:
         return int(np.bincount(trace["iterations"]["track"]).argmax())
     if not named.any():
         named = on_cpu & events.text("name").where(is_compiled_call)
+    if not named.any():
+        named = on_cpu & events.text("name").where(ends_update)  # not autograd's thread, which may do more
     if not named.any() and len(rows := step_ranges(trace)):
         return int(events["track"][rows[0]])
     if not named.any():
