@@ -67,9 +67,11 @@ def _unknown_causes(trace: Trace, gaps: Times) -> Ids:
     Where work is missing in the file the device may not even be idle; without the CPU's side, or with
     a clock that differs, nobody knows what it did.
     """
-    causes = np.arange(len(IDLE_CAUSES))
-    whole = step_lengths(trace["steps"]).sum()
-    uncertain = np.minimum(gaps, clock_error(trace)[0]).sum() > _UNCERTAIN * whole
+    causes, steps = np.arange(len(IDLE_CAUSES)), trace["steps"]
+    error, is_early, _ = clock_error(trace)
+    if not is_early and error <= (steps["end_ns"] - steps["start_ns"]).max(initial=0):
+        error = 0  # a wait may have been for other work
+    uncertain = np.minimum(gaps, error).sum() > _UNCERTAIN * step_lengths(steps).sum()
     if work_is_missing(trace) or uncertain:
         return causes[causes != IDLE_CAUSES.index("communication")]
     return causes[(causes == IDLE_CAUSES.index("host")) & (not shows_cpu(trace))]

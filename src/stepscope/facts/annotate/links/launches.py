@@ -178,32 +178,29 @@ def _by_evidence(name: str) -> str:
 
 
 def _warn_clocks(trace: Trace) -> Trace:
-    error_ns, what, count = clock_error(trace)
+    error_ns, is_early, count = clock_error(trace)
     if not count:
         return trace
+    what, where = ("starts", "before its launch") if is_early else ("ends", "after a wait for it")
     message = (
-        f"device work {what.format(f'{error_ns / 1e6:.3g} ms')}: the clocks of CPU and device differ, so "
+        f"device work {what} up to {error_ns / 1e6:.3g} ms {where}: the clocks of CPU and device differ, so "
         "causes of idle time are uncertain"
     )
     return trace.with_warnings([("device_clock", message, count)])
 
 
-def clock_error(trace: Trace) -> tuple[int, str, int]:
+def clock_error(trace: Trace) -> tuple[int, bool, int]:
     """By how much the clocks of CPU and device differ at least, ns; what shows that, and how often.
 
-    Device work starts before its launch, or ends after the CPU has waited for it.
+    Device work starts before its launch (True), or ends after the CPU has waited for it.
     """
     launches = trace["launches"]
     certain = launches.text("evidence").mask(*_CERTAIN)
-    wrong = (
-        ("starts up to {} before its launch", -launches["delay_ns"]),
-        ("ends up to {} after a wait for it", _late(trace)),
-    )
-    for what, by_ns in wrong:
+    for is_early, by_ns in ((True, -launches["delay_ns"]), (False, _late(trace))):
         odd = certain & (by_ns > _CLOCKS_AGREE_NS)
         if odd.sum() > _FEW_ODD * len(launches):
-            return int(by_ns[odd].max()), what, int(odd.sum())
-    return 0, "", 0
+            return int(by_ns[odd].max()), is_early, int(odd.sum())
+    return 0, False, 0
 
 
 def _late(trace: Trace) -> Times:

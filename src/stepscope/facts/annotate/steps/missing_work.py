@@ -99,11 +99,11 @@ def _silent_operators(trace: Trace, step: IntArray) -> Rows:
     """
     events = trace.events
     operators = outermost(events["parent"], events.text("category").mask("cpu_op") & on_host(trace))
-    calls = np.flatnonzero(events.text("category").mask("runtime"))
     of_call = inherit(events["parent"], np.where(operators, events["id"], -1))
     active, launched = (np.zeros(len(events) + 1, np.bool_) for _ in range(2))  # the last is for no operator
-    launched[of_call[trace["launches"]["cpu_event"]]] = True
-    active[of_call[calls]] = True
+    launches = trace["launches"]["cpu_event"]
+    launched[of_call[launches]] = True
+    active[of_call[events.text("category").mask("runtime")]] = True
     rows = np.flatnonzero(operators & (step >= 0))
     rows = rows[np.lexsort((events["track"][rows], step[rows]))]
     number = np.bincount(step[rows])
@@ -112,7 +112,10 @@ def _silent_operators(trace: Trace, step: IntArray) -> Rows:
     if len(alike) < _FEWEST:
         return alike[:0, 0]
     same = (events["name"][alike] == events["name"][alike[0]]).all(axis=0)
-    return alike[same & ~(active | launched)[alike] & (launched[alike].mean(axis=0) > _OFTEN)]
+    silent = same & ~(active | launched)[alike] & (launched[alike].mean(axis=0) > _OFTEN)
+    outside = launches[(of_call[launches] < 0) & (step[launches] >= 0)]  # of all operators
+    more = np.bincount(step[outside], minlength=len(number))[step[alike[:, 0]]]
+    return alike[silent & (silent.sum(axis=1) > more - more.min())[:, np.newaxis]]
 
 
 def _unlinked_count(trace: Trace) -> int:
