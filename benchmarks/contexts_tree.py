@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 import stepscope
-from stepscope.facts.contexts import bottom_up, build_contexts, difference, merge_trees, prune
+from stepscope.facts.contexts import aligned, bottom_up, build_contexts
 from stepscope.facts.contexts.flame import flame
 from stepscope.trace.concat import concat, of_rank
 
@@ -33,9 +33,7 @@ def main(path: str, copies: int) -> None:
     for name, call in {
         "build": lambda: build_contexts(trace),
         "bottom up": lambda: bottom_up(tree, "cpu_ns"),
-        "merge with itself": lambda: merge_trees([tree, tree]),
-        "difference": lambda: difference(tree, tree),
-        "prune to 1,000": lambda: prune(tree, "cpu", most=1000),
+        "alignment": lambda: aligned(tree, tree),
         "flame boxes": lambda: flame(tree, "cpu"),
         "flame boxes, upside down": lambda: flame(turned, "cpu", most=40_000),
     }.items():

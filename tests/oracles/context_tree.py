@@ -49,8 +49,7 @@ def _check_stats(name: str, stats: SampleStats) -> None:
 def _check_nesting(tree: ContextTree) -> None:
     """Check that nested calls and own time together do not exceed a call."""
     calls = tree.own("call_ns")
-    # Nodes that `prune` collapsed may contain backward work, which the node did not call.
-    called = (tree.nodes["via"] == _CALL) & ~tree.nodes.text("kind").mask("others")
+    called = tree.nodes["via"] == _CALL
     spent = tree.own("cpu_ns").sum.copy()
     for rows in reversed(levels(tree.depth)):
         real = rows[calls.count[rows] > 0]

@@ -10,6 +10,7 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import most_sampled, plain_name
 from stepscope.base.arrays import Ids, Mask, Rows, Times
 from stepscope.facts.annotate.range_names import is_step
+from stepscope.facts.annotate.steps.step_table import step_marks
 from stepscope.facts.summary.facts import StagePlace
 from stepscope.facts.summary.report_facts import samples_of
 from stepscope.trace.intervals import Intervals, index_pairs
@@ -125,7 +126,7 @@ def _neighbors(context: RuleContext, start: Times, end: Times, step: Rows) -> tu
     """Events of the training loop's thread before and after each gap, in the same step."""
     events, steps = context.events, context.steps
     rows = context.search.find(category=("cpu_op", "annotation", "runtime", "communication"))
-    rows = rows[(events["track"][rows] == context.search.loop_track) & ~_is_step(context, rows)]
+    rows = rows[(events["track"][rows] == context.search.loop_track) & ~step_marks(context.trace)[rows]]
     begin, length = events["start_ns"][rows], events["duration_ns"][rows]
     finish = begin + length
     by_end, by_start = np.lexsort((length, finish)), np.lexsort((-length, begin))
@@ -135,11 +136,6 @@ def _neighbors(context: RuleContext, start: Times, end: Times, step: Rows) -> tu
     place = np.searchsorted(begin[by_start], end)
     near = np.append(begin[by_start], _EVER)[place] < steps["end_ns"][step]
     return before, np.where(near, np.append(rows[by_start], _NONE)[place], _NONE)
-
-
-def _is_step(context: RuleContext, rows: Rows) -> Mask:
-    steps = context.events.text("name").where(lambda name: name.startswith("ProfilerStep#"))
-    return steps[rows]
 
 
 def name_of_stall(context: RuleContext, stalled: StalledRanges) -> str:

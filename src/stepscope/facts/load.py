@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope.errors import IngestError
 from stepscope.trace import cache as trace_cache
+from stepscope.trace.missing_records import MERGED_RANKS
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -25,8 +26,8 @@ _SOURCES = (".py", ".cpp", ".h", ".json")
 _INSTALLED = {"site-packages", "dist-packages"}
 _MOST_FAILURES = 8  # of a folder, told one by one; chosen: all fit on a screen
 _MERGED = (
-    "several processes use the same correlation ids, as in a file merged from several ranks: links "
-    "between launches and device work may be wrong; open a folder with one file per rank instead"
+    "several processes use the same correlation ids, as in a file merged from several ranks; open a "
+    "folder with one file per rank instead"
 )
 
 
@@ -156,10 +157,11 @@ def _annotated(trace: Trace, model: Model, as_recorded: bool) -> Trace:
     if merged:
         parts = zip(split(trace, merged.part), merged.ranks, strict=True)
         return concat([of_rank(annotate(part, model), rank) for part, rank in parts])
-    warnings = [("merged_ranks", _MERGED, 1)] if looks_merged(trace) else []
+    if looks_merged(trace):
+        trace = trace.with_warnings([(MERGED_RANKS, _MERGED, 1)])
     if trace.metadata.capture and not as_recorded:
         trace = without_recording_cost(trace)
-    return annotate(trace, model).with_warnings(warnings)
+    return annotate(trace, model)
 
 
 def _with_windows(trace: Trace, path: Path) -> Trace:

@@ -21,7 +21,7 @@ import numpy as np
 from stepscope.base.arrays import Codes8, Ids, Mask, Times
 from stepscope.facts.annotate.device.collectives import is_communication_wait
 from stepscope.facts.annotate.links.launches import on_host
-from stepscope.facts.annotate.range_names import is_step
+from stepscope.facts.annotate.steps.step_table import step_marks
 from stepscope.facts.annotate.steps.steps import main_track
 from stepscope.graph.device_tasks import WindowWork, WorkWaits, find_waits
 from stepscope.graph.graph import Window
@@ -73,7 +73,7 @@ def host_events(trace: Trace, window: Window) -> Ids:
     start, end = events["start_ns"], events["start_ns"] + events["duration_ns"]
     wanted = events.text("category").mask("cpu_op", "runtime", "annotation", "communication")
     wanted[trace["launches"]["cpu_event"]] = True
-    wanted &= ~events.text("name").where(is_step)
+    wanted &= ~step_marks(trace)
     inside = (start < window.starts_ns[-1]) & (end >= window.starts_ns[0])
     return np.flatnonzero(wanted & on_host(trace) & (ranks == window.rank) & inside)
 

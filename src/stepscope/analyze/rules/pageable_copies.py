@@ -33,8 +33,8 @@ def pageable_copies(context: RuleContext) -> Iterator[Finding]:
     volume = np.maximum(context.events["bytes"][rows], 0).sum() / context.step_count
     size = f" ({rounded(volume / 1e6)} MB)" if volume else ""
     yield context.finding(
-        f"{rounded(context.measures.calls(rows), 4)} copies per step from pageable memory "
-        f"block the CPU{size}.{context.main_place(rows)}",
+        f"Copies from pageable memory block the CPU, {rounded(context.measures.calls(rows), 4)} per step"
+        f"{size}.{context.main_place(rows)}",
         context.advice(
             "Pin the memory and copy asynchronously: DataLoader(pin_memory=True) and "
             "batch.to(device, non_blocking=True).",

@@ -13,10 +13,10 @@ from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.contexts import (
     MEASURES,
     ContextTree,
+    aligned,
     bottom_up,
     build_contexts,
     default_measure,
-    difference,
     measure,
     measures,
 )
@@ -156,8 +156,8 @@ def _trees(view: TraceView, query: Query, by: str) -> tuple[ContextTree, Context
         trees = [bottom_up(one, measure(one, by).metric) for one in trees]
     if len(trees) == 1:
         return trees[0], None
-    pair = difference(trees[1], trees[0])
-    return pair.after, pair.before
+    before, after = aligned(trees[1], trees[0])
+    return after, before
 
 
 def _by(view: TraceView, query: Query) -> str:

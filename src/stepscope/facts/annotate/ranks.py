@@ -9,10 +9,10 @@ import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, IntArray, Times
 from stepscope.facts.annotate.device.collectives import collective_key
+from stepscope.facts.annotate.links.launches import link_launches
 from stepscope.facts.annotate.range_names import is_step
 from stepscope.facts.annotate.steps.steps import main_track
 from stepscope.trace.recorded_steps import milliseconds
-from stepscope.trace.schema import DEVICE_WORK
 from stepscope.trace.sets import distinct
 from stepscope.trace.trace import Trace, clock_of
 
@@ -226,18 +226,13 @@ def _by_label(processes: list[str | None]) -> Merged | None:
 
 def _by_launches(trace: Trace, callers: IntArray) -> Merged | None:
     """By launches: each device process belongs to the process that launches its work."""
-    events, process = trace.events, trace["tracks"].text("process").codes
     if not _is_unique(trace):
         return None
-    category, track = events.text("category"), process[events["track"]]
-    calls = np.flatnonzero(category.mask("runtime") & (events["correlation"] >= 0))
-    calls = calls[np.argsort(events["correlation"][calls], kind="stable")]
-    work = np.flatnonzero(category.mask(*DEVICE_WORK) & (events["correlation"] >= 0))
-    place = np.searchsorted(events["correlation"][calls], events["correlation"][work])
-    caller = track[calls][np.minimum(place, len(calls) - 1)]
+    process, launches = trace["tracks"].text("process").codes, link_launches(trace)["launches"]
+    caller, work = (process[trace.events["track"][launches[row]]] for row in ("cpu_event", "device_event"))
     rank = {code: number for number, code in enumerate(callers.tolist())}
-    for device in distinct(track[work]).tolist():
-        found = distinct(caller[track[work] == device])
+    for device in distinct(work).tolist():
+        found = distinct(caller[work == device])
         if len(found) != 1 or int(found[0]) not in rank:
             return None  # several ranks share a device: inseparable
         rank.setdefault(device, rank[int(found[0])])

@@ -1,7 +1,7 @@
 """The calling-context tree: CPU time, device time and memory by call path."""
 
 from stepscope.facts.contexts.build_tree import build_contexts
-from stepscope.facts.contexts.combine_trees import bottom_up, difference, merge_trees
+from stepscope.facts.contexts.combine_trees import aligned, bottom_up
 from stepscope.facts.contexts.context_line_costs import LineTotal, line_totals, whole_ns
 from stepscope.facts.contexts.node_values import (
     MEASURES,
@@ -12,7 +12,7 @@ from stepscope.facts.contexts.node_values import (
     measure,
     measures,
 )
-from stepscope.facts.contexts.prune import focus, hide, prune
+from stepscope.facts.contexts.prune import focus, hide
 from stepscope.facts.contexts.recorded_tree import with_contexts
 from stepscope.facts.contexts.tree import ContextTree
 
@@ -21,10 +21,10 @@ __all__ = [
     "ContextTree",
     "LineTotal",
     "TreeMeasure",
+    "aligned",
     "bottom_up",
     "build_contexts",
     "default_measure",
-    "difference",
     "focus",
     "hide",
     "hot_path",
@@ -32,8 +32,6 @@ __all__ = [
     "line_totals",
     "measure",
     "measures",
-    "merge_trees",
-    "prune",
     "whole_ns",
     "with_contexts",
 ]

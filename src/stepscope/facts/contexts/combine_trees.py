@@ -2,15 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
 import numpy as np
 from msgspec import structs
 
-from stepscope.base.arrays import Floats, Ids, IntArray
+from stepscope.base.arrays import Ids, IntArray
 from stepscope.facts.contexts.call_paths import agreed, distinct, merge_paths, preorder
 from stepscope.facts.contexts.metrics import METRICS, SampleStats
-from stepscope.facts.contexts.node_values import measure
 from stepscope.facts.contexts.tree import ContextTree
 from stepscope.trace.concat import stacked
 from stepscope.trace.schema import VIAS
@@ -69,65 +67,24 @@ def identity(rows: Table, columns: Sequence[str] = IDENTITY) -> Ids:
     return distinct_rows(*(rows[name] for name in columns))[1].astype(np.int64)
 
 
-def stacked_nodes(trees: Sequence[ContextTree]) -> Table:
-    """The nodes of several trees, concatenated."""
-    sizes = accumulate((len(tree) for tree in trees[:-1]), initial=0)
-    return stacked([tree.nodes for tree in trees], [{"contexts": size} for size in sizes])
+def aligned(before: ContextTree, after: ContextTree) -> list[ContextTree]:
+    """Both trees on a common table of nodes: row i is one path, without samples in a tree that lacks it.
 
-
-def merge_trees(trees: Sequence[ContextTree]) -> ContextTree:
-    """Merge trees: nodes with the same path become one, with the samples of all.
-
-    Args:
-        trees: at least one.
-
-    Returns:
-        A tree with the metrics of all. It has no `event_node`, as events are of several traces.
+    Python frames are the same by function and file name, not by line.
     """
-    if len(trees) == 1:
-        return trees[0]
-    folded = fold(stacked_nodes(trees))
-    names = dict.fromkeys(name for tree in trees for name in tree.metrics)
-    return ContextTree(
-        nodes=folded.nodes,
-        metrics=folded.metrics({name: _joined(trees, name) for name in names}),
-        known={name: metric for tree in trees for name, metric in tree.known.items()},
-        source=" + ".join(dict.fromkeys(tree.source for tree in trees)),
-        notes=tuple(note for tree in trees for note in tree.notes),
-    )
-
-
-def _joined(trees: Sequence[ContextTree], name: str) -> SampleStats:
-    return SampleStats.joined([tree.metrics.get(name) or SampleStats.empty(len(tree)) for tree in trees])
-
-
-@dataclass(frozen=True)
-class TreeDifference:
-    """Two trees with a common table of nodes: row i is the same path in both."""
-
-    before: ContextTree  # a path that exists in only one tree has no samples in the other
-    after: ContextTree
-
-    def change(self, by: str) -> Floats:
-        """The change of a measure's inclusive value (after minus before), shape (nodes,)."""
-        after, before = (measure(tree, by).inclusive for tree in (self.after, self.before))
-        return after - before
-
-
-def difference(before: ContextTree, after: ContextTree) -> TreeDifference:
-    """Align two trees by path; Python frames by function and file name, not by line."""
-    rows = stacked_nodes([before, after])
+    moved = [{"contexts": 0}, {"contexts": len(before)}]
+    rows = stacked([before.nodes, after.nodes], moved)
     folded = fold(rows, key=identity(_without_folders(rows), _SAME_PLACE))
     names = dict.fromkeys([*before.metrics, *after.metrics])
-    aligned = []
+    result = []
     for tree, place in ((before, folded.place[: len(before)]), (after, folded.place[len(before) :])):
         size = len(folded.nodes)
         metrics = {
             name: (tree.metrics.get(name) or SampleStats.empty(len(tree))).grouped(place, size)
             for name in names
         }
-        aligned.append(replace(tree, nodes=folded.nodes, metrics=metrics, event_node=None))
-    return TreeDifference(*aligned)
+        result.append(replace(tree, nodes=folded.nodes, metrics=metrics, event_node=None))
+    return result
 
 
 def _without_folders(rows: Table) -> Table:

@@ -1,4 +1,4 @@
-"""Smaller trees: small nodes collapsed into one per caller, others hidden or dropped."""
+"""Smaller trees: nodes collapsed into one per caller, others hidden or dropped."""
 
 import re
 from dataclasses import replace
@@ -7,7 +7,6 @@ import numpy as np
 
 from stepscope.base.arrays import Codes8, Ids, Mask
 from stepscope.facts.contexts.combine_trees import fold
-from stepscope.facts.contexts.node_values import measure
 from stepscope.facts.contexts.tree import ContextTree
 from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.schema import CONTEXT_KINDS, VIAS
@@ -16,42 +15,6 @@ from stepscope.trace.table import Table, Text
 OTHERS = "others"
 _CALL = VIAS.index("call")
 _MACHINERY = re.compile(r"^<frozen (importlib\._bootstrap(_external)?|zipimport)>$")
-
-
-def prune(
-    tree: ContextTree, by: str, *, least: float = 0.0, most: int | None = None, depth: int | None = None
-) -> ContextTree:
-    """Collapse the nodes that are small by a measure into one node `others` per caller.
-
-    Args:
-        by: a measure, as `measure` takes it.
-        least: keep nodes with at least this share of the total, 0 to 1.
-        most: keep at most this many nodes, the largest ones.
-        depth: keep nodes with at most this many ancestors.
-
-    Returns:
-        A tree with the same sums.
-    """
-    value = measure(tree, by).inclusive
-    small = value < least * value[0]
-    if depth is not None:
-        small |= tree.depth > depth
-    if most is not None and most < len(tree):
-        # Callers precede their calls and are at least as large, so a stable sort keeps them.
-        small[np.argsort(-value, kind="stable")[most:]] = True
-    return collapse(tree, small)
-
-
-def collapse(tree: ContextTree, small: Mask) -> ContextTree:
-    """Collapse nodes and their descendants into one node `others` per caller."""
-    # The outermost small node on each node's path, -1 for none; never the root.
-    chosen = small.copy()
-    chosen[0] = False
-    top = tree.nearest(outermost(tree.nodes["parent"], chosen))
-    if not (top >= 0).any():
-        return tree
-    into = np.where(top >= 0, top, np.arange(len(tree)))
-    return _folded(tree, _renamed(tree.nodes, top == np.arange(len(tree))), into, top >= 0)
 
 
 def hide(tree: ContextTree, unwanted: Mask) -> ContextTree:
@@ -81,8 +44,14 @@ def _inherited_via(tree: ContextTree, hidden: Mask) -> Codes8:
 
 def focus(tree: ContextTree, wanted: Mask) -> ContextTree:
     """Keep the wanted nodes with their ancestors and descendants; the rest becomes `others`."""
-    inside = tree.nearest(wanted) >= 0
-    return collapse(tree, ~(_leads_to(tree, wanted) | inside))
+    rest = ~(_leads_to(tree, wanted) | (tree.nearest(wanted) >= 0))
+    rest[0] = False
+    # The outermost such node on each node's path, -1 for none; never the root.
+    top = tree.nearest(outermost(tree.nodes["parent"], rest))
+    if not (top >= 0).any():
+        return tree
+    own = np.arange(len(tree))
+    return _folded(tree, _renamed(tree.nodes, top == own), np.where(top >= 0, top, own), top >= 0)
 
 
 def _leads_to(tree: ContextTree, wanted: Mask) -> Mask:

@@ -46,17 +46,14 @@ def with_windows(trace: Trace, windows: Sequence[Trace], recorded_s: float, elap
         metrics.append(metric_rows([(METRICS["compiled_ns"], own, rows)], number[rows]))
         linked, total = linked + float(own.sum[number >= 0].sum()), total + float(own.sum.sum())
     calls = sum(int(window.events.text("name").where(_is_mark).sum()) for window in windows)
+    unlinked = 1 - linked / total if total else 0.0  # began before its window, or its call is unknown
+    known = f"; {unlinked:.0%} of their time has no known call" if unlinked >= _WORTH_SAYING else ""
     basis = (
         f"compiled operations are those of {calls:,} of {_calls(trace):,} calls of compiled "
         f"functions, recorded during {recorded_s:.1f} s of {elapsed_s:.1f} s (`--metric compiled`, "
-        f"not scaled up{_unlinked(1 - linked / total if total else 0.0)})"
+        f"not scaled up{known})"
     )
     return trace.with_table(stacked(nodes)).with_table(stacked(metrics)).with_warnings([(WINDOWS, basis, 1)])
-
-
-def _unlinked(share: float) -> str:
-    """What could not be placed, in words: it began before its window, or its call is unknown."""
-    return f"; {share:.0%} of their time has no known call" if share >= _WORTH_SAYING else ""
 
 
 def _target(tree: ContextTree, size: int) -> Ids:

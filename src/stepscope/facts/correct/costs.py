@@ -227,7 +227,8 @@ def step_groups(trace: Trace, events: Floats) -> list[StepGroup]:
     if not each or len(each["cpu_ns"]) != len(events):
         return [StepGroup(np.ones(len(events), np.bool_), recorded, unrecorded)]
     kinds = unrecorded.get("kinds") or [unrecorded]
-    truth = np.tile([_work_ns(facts) for facts in kinds], (len(events), 1))
+    known = [facts.get("cpu_ns") or facts.get("process_cpu_ns") or facts["median_ns"] for facts in kinds]
+    truth = np.tile(np.array(known, np.float64), (len(events), 1))
     estimated = truth[:, :1] + _activities_ns(trace)[:, None]
     kind = _kinds_of(
         np.array(each["cpu_ns"], np.float64), events, np.hstack([truth, estimated]), in_jax(trace)
@@ -260,10 +261,6 @@ def _kinds_of(work: Floats, events: Floats, truth: Floats, jax: bool) -> Rows:
     unseen = impossible[:, :-1].all(axis=1) & (events > _UNUSUAL * events.min())
     best = far[unlikely.argmin()].argmin(axis=1)
     return np.where(unseen | (best == truth.shape[1] - 1), -1, best)
-
-
-def _work_ns(facts: Facts) -> float:
-    return float(facts.get("cpu_ns") or facts.get("process_cpu_ns") or facts["median_ns"])
 
 
 def _group(chosen: Mask, recorded: Facts, unrecorded: Facts | None) -> StepGroup:

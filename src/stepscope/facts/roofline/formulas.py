@@ -82,18 +82,16 @@ def read_call(arguments: Mapping[str, Any]) -> OperatorCall:
     """
     dims, types = arguments.get("Input Dims"), arguments.get("Input type")
     values = arguments.get("Concrete Inputs")
-    flops, size_gb = (_positive(arguments.get(key)) for key in ("kernel_flop", "kernel_num_gb"))
+    written = (arguments.get(key) for key in ("kernel_flop", "kernel_num_gb"))  # 0 if unknown
+    flops, size_gb = (
+        float(value) if isinstance(value, int | float) and value > 0 else None for value in written
+    )
     recorded = flops, None if size_gb is None else size_gb * 1e9
     if not isinstance(dims, list) or not isinstance(types, list):
         return OperatorCall((), (), *recorded)
     inputs = tuple(_tensors(shape, str(kind)) for shape, kind in zip(dims, types, strict=False))
     texts = tuple(map(str, values)) if isinstance(values, list) else ()
     return OperatorCall(inputs, texts, *recorded)
-
-
-def _positive(value: Any) -> float | None:
-    """A number above 0; inductor writes 0 for unknown values."""
-    return float(value) if isinstance(value, int | float) and value > 0 else None
 
 
 def _tensors(dims: Any, kind: str) -> tuple[Tensor, ...]:

@@ -16,7 +16,7 @@ from msgspec import MsgspecError, Struct, field
 from msgspec.json import Decoder
 from numpy.typing import NDArray
 
-from stepscope.base.arrays import Codes8, Floats, Ids, Ids32, IntArray, Mask, Times
+from stepscope.base.arrays import Codes8, Floats, Ids32, IntArray, Mask, Times
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.roofline.equal_calls import Key, key_of, numbered_calls
 from stepscope.facts.roofline.formulas import Work, has_formula, multiplies, read_call, work_of
@@ -196,16 +196,13 @@ class Operators:
             fresh = distinct(rows[~self._seen[rows]])
             self._seen[fresh] = True
             fresh = fresh[np.argsort(self._events["source"][fresh], kind="stable")]
-            index = self._indices(self._events["source"][fresh], self._names.codes[fresh])
+            places, names = self._events["source"][fresh], self._names.codes[fresh]
+            index = numbered_calls(self._arguments, places, names, self._lookup)
             known = np.array(self._known, np.float64).reshape(-1, len(_CallWork._fields))[index]
             self.flops[fresh], self.bytes[fresh], self.width[fresh], strides = known.T
             for row in fresh[np.isnan(self.flops[fresh]) & (strides == 0)].tolist():
                 if row in self._by_gradient:
                     self.flops[row], self.bytes[row] = self._by_gradient[row]
-
-    def _indices(self, sources: IntArray, names: IntArray) -> Ids:
-        """The index in `_known` of the work of calls at ascending positions in the file."""
-        return numbered_calls(self._arguments, sources, names, self._lookup)
 
     def _lookup(self, name: int, text: bytes) -> int:
         """The index of a call's work in `_known`; equal calls are evaluated once."""

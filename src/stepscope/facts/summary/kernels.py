@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from msgspec.structs import asdict
 
-from stepscope.base.arrays import Codes8, Floats, Ids, IntArray, Mask
+from stepscope.base.arrays import Floats, Ids, IntArray, Mask
 from stepscope.facts.annotate.modules.costs import subtree_totals
 from stepscope.facts.roofline import WorkPieces, precisions, rates_of, work_of_pieces
 from stepscope.facts.roofline.operator_work import SHAPES, XLA
@@ -64,6 +64,7 @@ def efficiency_of(selected: SelectedSteps, bounds: WorkBounds, devices: list[Dev
     ran_here = bool(devices or selected.trace.metadata.capture or instructions)
     windows = [device.window_ms * 1e6 * selected.count for device in devices]
     windows = windows or [float(selected.length_ns)]
+    origin = bounds.pieces.origin[known]
     return Efficiency(
         flops=total / selected.count,
         repeated_flops=float(flops[repeated].sum()) / selected.count,
@@ -75,7 +76,7 @@ def efficiency_of(selected: SelectedSteps, bounds: WorkBounds, devices: list[Dev
         mfu=model / max(sum(windows), 1.0) if reportable else None,
         hfu=hardware / max(sum(windows), 1.0) if reportable else None,
         busy_utilization=hardware / max(busy, 1.0) if has_peak else None,
-        counted_by=_counted_by(bounds.pieces.origin[known]),
+        counted_by="xla" if (origin == XLA).any() else "shapes" if (origin == SHAPES).any() else "",
     )
 
 
@@ -108,10 +109,6 @@ def with_known_intensity(pieces: WorkPieces) -> Mask:
     """Pieces with known FLOPs and bytes; an operator around a product does the same work again."""
     again = pieces.products & (pieces.flops == 0)
     return ~np.isnan(pieces.flops + pieces.bytes) & ~again
-
-
-def _counted_by(origin: Codes8) -> str:
-    return "xla" if (origin == XLA).any() else "shapes" if (origin == SHAPES).any() else ""
 
 
 def _peaks_in_use(bounds: WorkBounds, known: Mask) -> dict[str, float]:

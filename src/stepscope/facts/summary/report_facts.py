@@ -47,7 +47,7 @@ from stepscope.facts.summary.module_costs import models_that_run, module_tree
 from stepscope.facts.summary.run_shares import run_shares
 from stepscope.facts.summary.selected_steps import MS, SelectedSteps
 from stepscope.facts.summary.updates import updates_of
-from stepscope.facts.summary.verdict import under_load, verdict, without_all_work
+from stepscope.facts.summary.verdict import NO_CPU, TWO_CLOCKS, under_load, verdict, without_all_work
 from stepscope.read.recorded.members_json import CATEGORY, IN_LOOP, NOT_SAMPLED
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit
@@ -211,7 +211,9 @@ def _verdict(
     active, blocked = active_share(capture), later_blocked_share(capture)
     later = later_loading(capture)
     data = later.share if later else 0.0
-    found = verdict(steps.mean_ms, stages, devices, python, communication, copies, active, data, blocked)
+    shares = python, communication, copies, active, data, blocked
+    why = TWO_CLOCKS if shows_cpu(selected.trace) else NO_CPU
+    found = verdict(steps.mean_ms, stages, devices, *shares, why)
     missing = work_is_missing(selected.trace, selected.rank)
     return without_all_work(under_load(found, core_share(capture)), missing)
 

@@ -229,7 +229,8 @@ class ReportText:
         text = Text.assemble("\n", ("Step ", "bold"), (ms(steps.mean_ms), "bold"), " ms")
         if len(steps.numbers) > 1:
             spread = f"{ms(steps.min_ms)} to {ms(steps.max_ms)}, ± {ms(steps.std_ms)}"
-            spread += f", median {ms(steps.median_ms)}" if _is_skewed(steps) else ""
+            is_skewed = abs(steps.mean_ms - steps.median_ms) > _SKEWED * steps.median_ms
+            spread += f", median {ms(steps.median_ms)}" if is_skewed else ""
             text.append(f"   {spread} over {len(steps.numbers)} steps", "dim")
         if steps.unknown_spread:
             text.append(f"   {steps.unknown_spread}", "dim")
@@ -381,10 +382,6 @@ class ReportText:
 
     def bar(self, share: float, style: str) -> Text:
         return bar_for(share, style, self.width)
-
-
-def _is_skewed(steps: StepTimes) -> bool:
-    return abs(steps.mean_ms - steps.median_ms) > _SKEWED * steps.median_ms
 
 
 def _computing(summary: Summary) -> float:

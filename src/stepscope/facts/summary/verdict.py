@@ -23,8 +23,7 @@ _SENTENCES = {
     "sometimes_host": "The device computes or copies {computing:.0%} of the step, "
     "awaits launches {share:.0%}.",
     "launch": "Launched work waits: the device is idle for {share:.0%} of the step.",
-    "unknown": "The device computes or copies {computing:.0%} of the step, idles {share:.0%}. "
-    "Without the CPU's side the trace does not show why.",
+    "unknown": "The device computes or copies {computing:.0%} of the step, idles {share:.0%}. {why}",
     "device": "The step is device-bound: the device computes or copies {share:.0%} of it.",
     "copies": "The step is bound by copies, {copies:.0%} of the device's work. "
     "The device is busy for {share:.0%} of the step.",
@@ -42,6 +41,8 @@ _SENTENCES = {
     "No data loading, forward, backward or optimizer was found.",
     "cpu": "The step is CPU-bound; the longest stage is {stage} ({share:.0%}).{loads}",
 }
+NO_CPU = "Without the CPU's side the trace does not show why."
+TWO_CLOCKS = "The clocks of CPU and device differ, so the trace does not show why."
 # Stages that show the purpose of a step, this purpose, and the parts of such a step.
 _PURPOSES = (
     (("optimizer",), "training", ("data loading", "forward", "backward", "optimizer")),
@@ -63,6 +64,7 @@ def verdict(
     active: float = 1.0,
     later_data: float = 0.0,
     later_blocked: float = 0.0,
+    why: str = NO_CPU,
 ) -> Verdict:
     """Find what limits a step: the idle time of its busiest device, or its stages without one.
 
@@ -74,6 +76,7 @@ def verdict(
         later_data: share of the steps after the recording that loads data; used without a device.
         later_blocked: how much more of these the training loop is blocked than of the recorded
             ones; used without a device.
+        why: the cause of idle time is unknown, if it is.
 
     Returns:
         `bound_by` is a cause of idle time (see `IDLE_CAUSES`), `device`, or `cpu`.
@@ -81,10 +84,10 @@ def verdict(
     if not devices:
         found = _later_verdict(stages, python or {}, communication, later_data, later_blocked)
         return found or _cpu_verdict(stages, python or {}, communication, active)
-    return _device_verdict(step_ms, max(devices, key=lambda device: device.computing_ms), copies)
+    return _device_verdict(step_ms, max(devices, key=lambda device: device.computing_ms), copies, why)
 
 
-def _device_verdict(step_ms: float, device: Device, copies: float) -> Verdict:
+def _device_verdict(step_ms: float, device: Device, copies: float, why: str) -> Verdict:
     """What limits the steps of a device, without what later steps do not pay."""
     window = device.steady_ms or step_ms or 1.0
     idle = {cause: ms for cause, ms in device.idle_ms.items() if cause != "one_off"}
@@ -93,7 +96,7 @@ def _device_verdict(step_ms: float, device: Device, copies: float) -> Verdict:
     computing = max(device.computing_ms - comparing_ms, 0.0) / window
     if share >= NOTABLE:
         name = "sometimes_host" if cause == "host" and share < computing else cause
-        text = _SENTENCES[name].format(share=share, computing=computing)
+        text = _SENTENCES[name].format(share=share, computing=computing, why=why)
         return Verdict(cause, share, text + _left_out(device))
     text = _SENTENCES["copies" if copies >= MOSTLY else "device"]
     return Verdict("device", computing, text.format(share=computing, copies=copies) + _left_out(device))

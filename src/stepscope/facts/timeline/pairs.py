@@ -302,7 +302,8 @@ class _StepPieces:
     def of(cls, step: RecordedStep) -> _StepPieces:
         trace, rank, number = step.trace, step.rank, step.number
         events = trace.events
-        runs, idle = (_rows_of(trace[name], rank, number) for name in ("stages", "idle"))
+        both = trace["stages"], trace["idle"]
+        runs, idle = (table.take((table["rank"] == rank) & (table["step"] == number)) for table in both)
         mine = (trace["tracks"]["rank"] == rank)[events["track"]] & (events["step"] == number)
         work = np.flatnonzero(mine & device_work(trace) & (events["duration_ns"] > 0))
         operators = events.text("category").mask("cpu_op", "communication") & on_host(trace)
@@ -355,10 +356,6 @@ class _StepPieces:
             else STAGES[stage]
             for event, stage, cause in facts
         ]
-
-
-def _rows_of(table: Table, rank: int, step: int) -> Table:
-    return table.take((table["rank"] == rank) & (table["step"] == step))
 
 
 def _device_rows(trace: Trace, work: Ids, idle: Table) -> tuple[Ids, Ids]:

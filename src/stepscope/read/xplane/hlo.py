@@ -274,15 +274,11 @@ def _metadata(
     names, files = (_texts(source, inner.of(number, BYTES), size) for number in (2, 3))
     lines, frame = ([int32(each) for each in inner.last(part, size).tolist()] for part in (4, 15))
     for row, owner in enumerate(found.owner.tolist()):
-        scopes[owner] = names[row] if _is_scope(names[row]) else ""
+        is_scope = "/" in names[row] and "['" not in names[row]  # which names an argument
+        scopes[owner] = names[row] if is_scope else ""
         places[owner] = f"{files[row]}:{lines[row]}" if files[row] else index.place(frame[row])
         frames[owner] = index.number(frame[row], files[row], lines[row])
     return scopes, places, frames
-
-
-def _is_scope(name: str) -> bool:
-    """Whether a name is no argument's, such as `params['Dense_0/kernel']`."""
-    return "/" in name and "['" not in name
 
 
 def _texts(source: XSpaceFile, found: Fields, count: int) -> list[str]:

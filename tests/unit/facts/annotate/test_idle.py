@@ -128,3 +128,14 @@ def test_a_launch_that_loads_its_kernel_has_launched_nothing_until_it_returns() 
         main     |    0 3000 | cudaLaunchKernel | corr=1
         stream 7 | 3010 5000 | a                | corr=1
     """) == [(0, 3000, "one_off"), (3000, 3010, "launch")]
+
+
+def test_with_two_clocks_that_differ_by_much_no_cause_is_certain() -> None:
+    """The device's clock is early by 5 us, which is little, or by 60 us."""
+    for early, causes in ((5, {"host", "launch"}), (60, {"unknown"})):
+        lines = ["main | 0 1000 | ProfilerStep#1"]
+        for at in range(100, 1000, 100):
+            start = at + 10 - early
+            lines.append(f"main | {at} {at + 5} | cudaLaunchKernel | corr={at}")
+            lines.append(f"stream 7 | {start} {start + 40} | k | corr={at}")
+        assert {cause for _, _, cause in idle("\n".join(lines))} == causes

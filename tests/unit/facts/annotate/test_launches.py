@@ -96,6 +96,24 @@ def test_work_without_a_launch_is_counted_apart_from_what_was_launched_before() 
     assert warning_codes(trace) == {"launched_before_recording": 1, "unlinked_device_work": 2}
 
 
+def test_of_sessions_that_repeat_correlation_ids_the_last_call_before_the_work_counts() -> None:
+    """Three recordings of a loop in one file; the runtime's call holds the driver's of the same id."""
+    lines = [
+        f"""main | {at} {at + 10} | cudaLaunchKernel | corr={number}
+        main | {at + 2} {at + 8} | cuLaunchKernel | corr={number}
+        stream 7 | {at + 15} {at + 30} | k{at} | corr={number}"""
+        for session in range(3)
+        for number in range(4)
+        for at in [1000 * session + 50 * number]
+    ]
+    trace = link_launches(drawn_trace("\n".join(lines)))
+    names, begin = trace.events.text("name"), trace.events["start_ns"]
+    links = trace["launches"]
+    assert {names[row] for row in links["cpu_event"]} == {"cudaLaunchKernel"}
+    assert len(links) == 12
+    assert (begin[links["device_event"]] - begin[links["cpu_event"]]).tolist() == [15_000] * 12
+
+
 def test_a_trace_without_device_work_has_no_launches() -> None:
     trace = link_launches(drawn_trace("main | 0 1 | aten::mm"))
     assert launches(trace) == []

@@ -66,7 +66,7 @@ def test_what_a_stream_captures_starts_nothing() -> None:
         stream 7 |  70  80 | sgemm                 | corr=2
         """)
     )
-    calls = launch_calls(trace)
+    calls = launch_calls(trace, trace.events["step"])
     assert len(calls.rows) == 3
     assert not calls.missing.any()
     assert not warning_codes(trace)
@@ -173,6 +173,7 @@ def test_a_file_whose_device_is_silent_is_not_bound_by_the_cpu() -> None:
     [
         ("cudaStreamSynchronize", True),
         ("nccl:all_reduce", True),
+        ("aten::pin_memory", True),
         ("aten::cudnn_convolution", True),
         ("aten::_scaled_dot_product_flash_attention", True),
         ("aten::_scaled_dot_product_flash_attention_for_cpu", False),
@@ -185,6 +186,23 @@ def test_a_file_whose_device_is_silent_is_not_bound_by_the_cpu() -> None:
 def test_without_any_launch_a_call_may_show_that_a_device_is_silent(call: str, silent: bool) -> None:
     trace = annotate(drawn_trace(f"main | 0 100 | ProfilerStep#1\nmain | 10 90 | {call}"))
     assert warning_codes(trace) == ({"work_missing": 1} if silent else {})
+
+
+@pytest.mark.parametrize(("gpu", "silent"), [((), False), (({"name": "NVIDIA A100"},), True)])
+def test_an_optimizer_for_devices_shows_that_a_listed_device_is_silent(gpu: tuple, silent: bool) -> None:
+    trace = annotate(
+        drawn_trace("main | 0 100 | ProfilerStep#1\nmain | 9 90 | aten::_foreach_add_", devices=gpu)
+    )
+    assert warning_codes(trace) == ({"work_missing": 1} if silent else {})
+
+
+def test_a_step_without_any_record_is_left_out() -> None:
+    lines = [f"main | {1000 * step} {1000 * step + 990} | ProfilerStep#{step}" for step in range(4)]
+    begins = [1000 * step + 50 * place for step in (0, 1, 3) for place in range(10)]
+    lines += [f"main | {begin} {begin + 40} | aten::mm" for begin in begins]
+    trace = annotate(drawn_trace("\n".join(lines)))
+    assert trace["steps"]["step"].tolist() == [0, 1, 3]
+    assert warning_codes(trace) == {"cut_off_step": 1}
 
 
 def test_graphs_whose_kernels_are_not_recorded_leave_idle_time_unknown() -> None:
@@ -342,6 +360,50 @@ def check_no_false_word(seed: int) -> None:
         assert abs((row["window_end_ns"] - row["window_start_ns"]) / 1000 - loop.length(step)) <= tolerance
         assert abs(row["device_busy_ns"] / 1000 - loop.busy(step)) <= tolerance
     assert lost or not set(codes) & set(NOTES)
+
+
+def regular_loop(chance: random.Random) -> tuple[Loop, list[list[str]]]:
+    """Steps of the same operators, each with a launch or without; and the records of each launch."""
+    loop, clock, records = Loop(), 0, list[list[str]]()
+    launches = [chance.random() < 0.7 for _ in range(chance.randint(15, 30))]
+    for step in range(chance.randint(5, 8)):
+        begin = clock
+        for place, launch in enumerate(launches):
+            loop.lines.append(f"main | {clock} {clock + 100} | aten::op{place}")
+            if launch:
+                end = clock + chance.randint(100, 700)
+                number, at = len(records), clock + 20
+                loop.spans.append((at + 30, end))
+                records.append([
+                    f"main | {at} {at + 9} | cudaLaunchKernel | corr={number}",
+                    f"stream 7 | {at + 30} {end} | k | corr={number}",
+                ])  # fmt: skip
+            clock += chance.randint(700, 800)
+        loop.lines.append(f"main | {begin} {clock} | ProfilerStep#{step}")
+        loop.ends.append(clock)
+    return loop, records
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.01, 0.05, 0.3, 1.0])
+def test_launches_that_are_lost_with_their_work_are_missed(rate: float) -> None:
+    """Of all steps some are lost, or of one step all: its operators launch elsewhere."""
+    for seed in range(6):
+        chance = random.Random(seed)
+        loop, records = regular_loop(chance)
+        count = len(records) // (len(loop.ends) - 1)
+        lost = {number for number in range(len(records)) if chance.random() < rate}
+        if rate == 1.0:
+            lost = set(range(count, 2 * count))
+        kept = [line for number, lines in enumerate(records) if number not in lost for line in lines]
+        trace = annotate(drawn_trace("\n".join([*loop.lines, *kept])))
+        if "work_missing" in warning_codes(trace):
+            assert lost
+            check_withheld(summarize(trace), loop)
+            continue
+        assert not {number // count for number in lost} & set(trace["steps"]["step"].tolist())
+        for row in trace["steps"].rows():
+            assert row["device_busy_ns"] / 1000 == loop.busy(row["step"])
+        assert bool(lost) == ("steps_left_out" in warning_codes(trace))
 
 
 def check_withheld(summary: Summary, loop: Loop) -> None:

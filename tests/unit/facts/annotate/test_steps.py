@@ -151,6 +151,70 @@ def test_of_optimizers_that_step_equally_often_the_last_ends_the_step() -> None:
     assert steps(trace) == [(0, 0, 15, "optimizer"), (1, 15, 35, "optimizer")]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "## step {} ##",
+        "train_iter/{}",
+        "Iteration: {} (epoch 0)",
+        "训练步 {}",
+        "[rank0] work {}",
+        "it{} lr=3e-4",
+    ],
+)
+def test_ranges_that_hold_one_update_each_are_the_steps_by_any_name(name: str) -> None:
+    trace = stepped(f"""
+        main |   0  98 | {name.format(7)} | cat=annotation
+        main |  10  60 | aten::mm
+        main |  70  80 | Optimizer.step#SGD.step
+        main | 100 198 | {name.format(8)} | cat=annotation
+        main | 110 160 | aten::mm
+        main | 170 180 | Optimizer.step#SGD.step
+    """)
+    numbers = [step[0] for step in steps(trace)]
+    assert [step[1:] for step in steps(trace)] == [(0, 100, "range"), (100, 198, "range")]
+    assert numbers in ([7, 8], [0, 1])
+
+
+def test_a_range_that_is_the_step_is_in_no_stage() -> None:
+    """The stages are those of a step that the profiler marks."""
+    loop = """
+        main     |   0  98 | {0}              | cat=annotation
+        main     |  10  40 | aten::linear     | seq=1
+        main     |  20  22 | cudaLaunchKernel | corr=1
+        autograd |  45  75 | AddmmBackward0   | seq=1 fwd=1
+        autograd |  50  52 | cudaLaunchKernel | corr=2
+        main     |  80  90 | Optimizer.step#SGD.step
+        main     |  82  84 | cudaLaunchKernel | corr=3
+        main     | 100 198 | {1}              | cat=annotation
+        main     | 180 190 | Optimizer.step#SGD.step
+        stream 7 |  25  40 | gemm             | corr=1
+        stream 7 |  55  70 | gemm             | corr=2
+        stream 7 |  85  90 | add              | corr=3
+    """
+    marked, ranged = (
+        annotate(drawn_trace(loop.format(*names)))
+        for names in (("ProfilerStep#0", "ProfilerStep#1"), ("work 0", "work 1"))
+    )
+    assert set(ranged["steps"].text("evidence")) == {"range"}
+    columns = ("step", "stage", "start_ns", "end_ns")
+    assert us(ranged, "stages", *columns) == us(marked, "stages", *columns)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "why"),
+    [
+        ([(0, 48), (50, 98), (100, 148), (150, 198)], "two micro-batches for an update"),
+        ([(0, 198)], "a range around the loop"),
+        ([(65, 85), (165, 185)], "a short range around the update"),
+    ],
+)
+def test_other_ranges_do_not_change_that_a_step_ends_with_the_optimizer(ranges, why) -> None:
+    lines = [f"main | {start} {end} | work {n} | cat=annotation" for n, (start, end) in enumerate(ranges)]
+    updates = [f"main | {at} {at + 10} | Optimizer.step#SGD.step" for at in (70, 170)]
+    assert {step[3] for step in steps(stepped("\n".join(lines + updates)))} == {"optimizer"}, why
+
+
 def test_the_last_repeat_of_a_pattern_counts_only_with_the_pause_after_it() -> None:
     """A loop that loads data for 60 us before each step of 40 us, with nothing to mark either."""
     lines = [
@@ -209,6 +273,18 @@ def test_steps_are_those_of_the_training_loops_thread() -> None:
         worker | 0 400 | aten::stack
     """)
     assert steps(trace) == [(1, 0, 100, "profiler_step")]
+
+
+def test_the_loop_is_on_the_thread_that_updates_also_if_autograds_does_more() -> None:
+    trace = stepped("""
+        main     |   0  10 | aten::mm
+        autograd |  10 190 | MmBackward0
+        main     | 190 200 | Optimizer.step#SGD.step
+        main     | 200 210 | aten::mm
+        autograd | 210 390 | MmBackward0
+        main     | 390 400 | Optimizer.step#SGD.step
+    """)
+    assert steps(trace) == [(0, 0, 200, "optimizer"), (1, 200, 400, "optimizer")]
 
 
 def test_a_trace_without_steps_is_refused_with_the_reason() -> None:

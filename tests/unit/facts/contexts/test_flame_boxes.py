@@ -9,7 +9,7 @@ import pytest
 from oracles.context_tree import checked
 from sample_trees import drawn_tree, grown_tree, tree_of
 
-from stepscope.facts.contexts import bottom_up, difference
+from stepscope.facts.contexts import aligned, bottom_up
 from stepscope.facts.contexts.flame import flame
 from stepscope.facts.contexts.metrics import SampleStats
 
@@ -105,8 +105,8 @@ def test_a_comparison_has_the_values_of_both_profiles() -> None:
               mm 10
             relu 9
     """)
-    laid = difference(TREE, after)
-    data = drawn_boxes(laid.after, "cpu", before=laid.before)
+    laid = aligned(TREE, after)
+    data = drawn_boxes(laid[1], "cpu", before=laid[0])
     strings = data["strings"]
     rows = {
         strings[name]: (before, now)

@@ -1,24 +1,14 @@
-"""Merging, inverting, pruning, hiding, comparing: sums are kept, shapes are as documented."""
+"""Inverting, hiding, comparing: sums are kept, shapes are as documented."""
 
 import numpy as np
 import pytest
 from oracles.context_tree import checked
 from sample_trees import drawn_tree, grown_tree, lines
 
+from stepscope.base.arrays import Floats
 from stepscope.errors import TraceError
-from stepscope.facts.contexts import (
-    bottom_up,
-    difference,
-    focus,
-    hide,
-    hot_path,
-    hotspots,
-    measure,
-    merge_trees,
-    prune,
-)
+from stepscope.facts.contexts import aligned, bottom_up, focus, hide, hot_path, hotspots, measure
 from stepscope.facts.contexts.tree import ContextTree
-from stepscope.trace.schema import CONTEXT_KINDS
 
 TREE = drawn_tree("""
     all
@@ -93,73 +83,6 @@ def test_bottom_up_by_one_metric_lists_only_places_with_samples() -> None:
     assert turned.total("device_ns") == tree.total("device_ns")
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_merge_adds_nodes_in_any_order(seed: int) -> None:
-    one, other, third = (grown_tree(seed + shift, 40) for shift in (0, 100, 200))
-    merged = checked(merge_trees([one, other, third]))
-    assert merged.total("cpu_ns") == sum(tree.total("cpu_ns") for tree in (one, other, third))
-    expected: dict[tuple[str, ...], float] = {}
-    for tree in (one, other, third):
-        for node in range(len(tree)):
-            key = path_names(tree, node)
-            expected[key] = expected.get(key, 0) + tree.own("cpu_ns").sum[node]
-    found = {path_names(merged, n): merged.own("cpu_ns").sum[n] for n in range(len(merged))}
-    assert found == expected
-    turned = merge_trees([third, one, other])
-    assert {path_names(turned, node) for node in range(len(turned))} == set(expected)
-
-
-def path_names(tree: ContextTree, node: int) -> tuple[str, ...]:
-    return tuple(tree.label(one) for one in tree.path(node))
-
-
-def test_a_merge_of_a_tree_with_itself_doubles_sums_and_keeps_means() -> None:
-    tree = grown_tree(3)
-    twice = merge_trees([tree, tree])
-    assert lines(merge_trees([tree])) == lines(tree)
-    assert twice.nodes["parent"].tolist() == tree.nodes["parent"].tolist()
-    for metric in tree.metrics:
-        one, both = tree.inclusive(metric), twice.inclusive(metric)
-        assert (both.sum == 2 * one.sum).all()
-        assert (both.count == 2 * one.count).all()
-        np.testing.assert_allclose(both.mean, one.mean)
-        np.testing.assert_allclose(both.std, one.std)
-        assert (both.max == one.max).all()
-
-
-def test_small_nodes_collapse_into_one_node_per_caller() -> None:
-    assert lines(prune(TREE, "cpu", least=0.06)) == [
-        "all 0 158",
-        "  step 1 158",
-        "    linear 2 135",
-        "      mm 30 130",
-        "        k1 100 100",
-        "      others 3 3",
-        "    gelu 4 22",
-        "      mm 5 18",
-        "        others 13 13",
-    ]
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_pruning_keeps_sums_and_the_largest_nodes(seed: int) -> None:
-    tree = grown_tree(seed)
-    for small in (
-        prune(tree, "cpu", most=10),
-        prune(tree, "cpu", least=0.05),
-        prune(tree, "device", depth=2),
-    ):
-        checked(small)
-        for metric in tree.metrics:
-            assert small.total(metric) == tree.total(metric)
-            assert small.inclusive(metric).count[0] == tree.inclusive(metric).count[0]
-    few = prune(tree, "cpu", most=10)
-    named = few.nodes["kind"] != CONTEXT_KINDS.index("others")
-    assert named.sum() == 10
-    largest = np.sort(tree.inclusive("cpu_ns").sum)[::-1][:10]
-    assert np.sort(few.inclusive("cpu_ns").sum[named])[::-1].tolist() == largest.tolist()
-
-
 def test_calls_and_time_of_hidden_nodes_go_to_their_caller() -> None:
     unwanted = np.zeros(len(TREE), np.bool_)
     unwanted[TREE.search("^(linear|gelu)$")] = True
@@ -196,6 +119,10 @@ def test_hotspots_have_a_share_of_the_total_themselves() -> None:
     assert [TREE.label(node) for node in hotspots(TREE, "cpu", 0.15)] == ["k1", "mm"]
 
 
+def path_names(tree: ContextTree, node: int) -> tuple[str, ...]:
+    return tuple(tree.label(one) for one in tree.path(node))
+
+
 def test_two_trees_are_aligned_path_by_path() -> None:
     after = drawn_tree("""
         all
@@ -205,25 +132,29 @@ def test_two_trees_are_aligned_path_by_path() -> None:
                 k9 40
             relu 8
     """)
-    laid = difference(TREE, after)
-    change = dict(
-        zip((path_names(laid.after, n)[-2:] for n in range(len(laid.after))), laid.change("cpu"), strict=True)
-    )
+    laid = aligned(TREE, after)
+    names = (path_names(laid[1], node)[-2:] for node in range(len(laid[1])))
+    change = dict(zip(names, change_of(laid, "cpu"), strict=True))
     assert change["step", "relu"] == 8
     assert change["mm", "k1"] in (-100, -7)
     assert change["mm", "k9"] == 40
     assert change["step", "linear"] == 52 - 135
     assert change["all",] == after.total("cpu_ns") - TREE.total("cpu_ns")
-    checked(laid.before)
-    checked(laid.after)
+    for tree in laid:
+        checked(tree)
+
+
+def change_of(laid: list[ContextTree], by: str) -> Floats:
+    before, after = (measure(tree, by).inclusive for tree in laid)
+    return after - before
 
 
 def test_a_tree_compared_with_itself_has_no_difference() -> None:
     tree = grown_tree(5)
-    laid = difference(tree, tree)
-    assert len(laid.after) == len(tree)
-    assert not laid.change("cpu").any()
-    assert not laid.change("device").any()
+    laid = aligned(tree, tree)
+    assert len(laid[1]) == len(tree)
+    assert not change_of(laid, "cpu").any()
+    assert not change_of(laid, "device").any()
 
 
 def test_a_measure_is_a_metric_or_a_count_of_its_samples() -> None:

@@ -159,7 +159,7 @@ def test_threads_that_ask_at_once_get_the_same_work(monkeypatch: pytest.MonkeyPa
     """)
     )
     operators, rows = Operators(trace), np.arange(len(trace.events))
-    asked, answered, find = Event(), Event(), Operators._indices
+    asked, answered, find = Event(), Event(), Operators._lookup
 
     def found_late(*arguments: Any) -> Any:
         if not asked.is_set():
@@ -173,7 +173,7 @@ def test_threads_that_ask_at_once_get_the_same_work(monkeypatch: pytest.MonkeyPa
         answered.set()
         return known
 
-    monkeypatch.setattr(Operators, "_indices", found_late)
+    monkeypatch.setattr(Operators, "_lookup", found_late)
     with ThreadPoolExecutor(2) as pool:
         later = pool.submit(second)
         first = operators.known_around(rows).tolist()

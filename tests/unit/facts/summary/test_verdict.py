@@ -216,5 +216,5 @@ def test_the_first_sentence_has_at_most_twelve_words(sentence: str) -> None:
     """The others may say more: the page has room for one."""
     words = {"what": "the forward and backward pass", "stage": "prefill + decode", "parts": "a nor b"}
     shares = dict.fromkeys(("share", "computing", "copies"), 0.5)
-    first = sentence.format(where="", loads="", **words, **shares).split(". ")[0]
+    first = sentence.format(where="", loads="", why="", **words, **shares).split(". ")[0]
     assert len(first.split()) <= 12, first

@@ -9,8 +9,9 @@ from stepscope.base.arrays import Ids, Ids32, Mask, Rows, Times
 from stepscope.facts.annotate.device.collectives import is_communication_wait
 from stepscope.facts.annotate.device.one_off_costs import one_off_costs
 from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait
-from stepscope.facts.annotate.links.launches import device_work, launch_of, shows_cpu
+from stepscope.facts.annotate.links.launches import clock_error, device_work, launch_of, shows_cpu
 from stepscope.facts.annotate.steps.missing_work import work_is_missing
+from stepscope.facts.annotate.steps.step_table import step_lengths
 from stepscope.facts.annotate.steps.steps import main_track
 from stepscope.facts.annotate.steps.windows import unrecorded_work_end
 from stepscope.trace.intervals import Intervals
@@ -22,6 +23,7 @@ from stepscope.trace.trace import Trace
 
 Spans = list[tuple[int, int, int]]
 _Gaps = tuple[Ids, Times, Times, Ids]  # step, start, end and cause (index in `IDLE_CAUSES`) of each
+_UNCERTAIN = 0.1  # of the steps: more idle time may have another cause, since two clocks differ
 _WAITS = re.compile(
     r"Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^cuMemcpy\w*(HtoD|DtoH)(_v2)?$|StreamWaitValue"
     r"|^ur(QueueFinish|EventWait)"
@@ -47,7 +49,7 @@ def find_idle(trace: Trace) -> Trace:
     if not any(len(part[0]) for part in parts):
         return _with_busy_times(trace)
     step, start, end, cause = (np.concatenate([part[place] for part in parts]) for place in range(4))
-    cause[np.isin(cause, _unknown_causes(trace))] = IDLE_CAUSES.index("unknown")
+    cause[np.isin(cause, _unknown_causes(trace, end - start))] = IDLE_CAUSES.index("unknown")
     columns: dict[str, Any] = {
         "step": step,
         "rank": np.full(len(step), trace.metadata.ranks[0]),
@@ -59,14 +61,18 @@ def find_idle(trace: Trace) -> Trace:
     return _with_busy_times(trace.with_table(Table(IDLE, columns)))
 
 
-def _unknown_causes(trace: Trace) -> Ids:
-    """The causes that a trace cannot show, as indices in `IDLE_CAUSES`.
+def _unknown_causes(trace: Trace, gaps: Times) -> Ids:
+    """The causes that a trace cannot show, as indices in `IDLE_CAUSES`; `gaps` are the lengths of all.
 
-    Where work is missing in the file the device may not even be idle; without the CPU's side nobody
-    knows what it did.
+    Where work is missing in the file the device may not even be idle; without the CPU's side, or with
+    a clock that differs, nobody knows what it did.
     """
-    causes = np.arange(len(IDLE_CAUSES))
-    if work_is_missing(trace):
+    causes, steps = np.arange(len(IDLE_CAUSES)), trace["steps"]
+    error, is_early, _ = clock_error(trace)
+    if not is_early and error <= (steps["end_ns"] - steps["start_ns"]).max(initial=0):
+        error = 0  # a wait may have been for other work
+    uncertain = np.minimum(gaps, error).sum() > _UNCERTAIN * step_lengths(steps).sum()
+    if work_is_missing(trace) or uncertain:
         return causes[causes != IDLE_CAUSES.index("communication")]
     return causes[(causes == IDLE_CAUSES.index("host")) & (not shows_cpu(trace))]
 

@@ -80,7 +80,7 @@ def calls_of_device_work(trace: Trace) -> Ids32:
     device = trace["tracks"]["device"][trace.events["track"][work]]
     for number in np.unique(device).tolist():
         rows = work[device == number]
-        runs = _runs_of_programs(trace, rows, calls)
+        runs = _recorded_runs(trace, rows) or _repeated_runs(trace, rows, calls)
         launched = bool((caller[rows] >= 0).any())
         result[rows] = _calls_of_runs(trace, runs, calls, launched)[runs.of_work]
     return result
@@ -114,12 +114,8 @@ def _as_module(function: str) -> str:
     return _NO_LETTER.sub("_", function).removesuffix("_")
 
 
-def _runs_of_programs(trace: Trace, work: Ids32, calls: dict[str, Ids]) -> _Runs:
-    """The runs of programs on one device, from its line of programs, else from its operations."""
-    return _recorded_runs(trace, work) or _repeated_runs(trace, work, calls)
-
-
 def _recorded_runs(trace: Trace, work: Ids32) -> _Runs | None:
+    """The runs of programs on one device by its line of programs, if it has one."""
     events = trace.events
     process = trace["tracks"].text("process").codes[events["track"]]
     names = events.text("name")

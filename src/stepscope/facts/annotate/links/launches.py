@@ -48,8 +48,8 @@ def device_work(trace: Trace) -> Mask:
 _CERTAIN = ("correlation", "flow")
 _CLOCKS_AGREE_NS = 10_000  # no recorder is more exact
 _FEW_ODD = 0.01  # of all launches
-_WAITS_FOR_ALL = ("cudaDeviceSynchronize", "hipDeviceSynchronize", "cuCtxSynchronize")
-_WAITS_FOR_STREAM = ("cudaStreamSynchronize", "hipStreamSynchronize", "cuStreamSynchronize")
+_WAITS_FOR_ALL = re.compile(r"^((cuda|hip)Device|cuCtx)Synchronize$")
+_WAITS = re.compile(r"^((cuda|hip)(Device|Stream)|cu(Ctx|Stream))Synchronize$")
 _EVIDENCE = ("correlation", "flow", "external_id", "order")
 _UNLINKED = ("launched_before_recording", "unlinked_device_work")  # codes of warnings
 _FALLBACKS = {
@@ -127,11 +127,21 @@ def launching_operator(trace: Trace) -> Ids:
 
 
 def _by_correlation(events: Table, device: Ids32) -> Ids32:
-    """The outermost runtime call with the same correlation id, or -1."""
-    calls = np.flatnonzero(events.text("category").mask("runtime") & (events["correlation"] >= 0))
-    key = events["correlation"][calls]
-    order = np.argsort(key, kind="stable")
-    return _look_up(key[order], calls[order], events["correlation"][device])
+    """The outermost runtime call with the same correlation id, or -1.
+
+    Sessions that were joined in one file repeat ids: the last call before the work counts.
+    """
+    ids, parent = events["correlation"], events["parent"]
+    runtime = events.text("category").mask("runtime") & (ids >= 0)
+    inner = runtime & (parent >= 0) & runtime[parent] & (ids == ids[parent])
+    calls = np.flatnonzero(runtime & ~inner)
+    calls = calls[np.argsort(ids[calls], kind="stable")]
+    if not len(calls):
+        return np.full(len(device), -1, np.int32)
+    of_call, of_work = (np.searchsorted(ids[calls], ids[rows]) for rows in (calls, device))
+    place = np.searchsorted(of_call * len(ids) + calls, of_work * len(ids) + device) - 1  # rows by start
+    caller = calls[np.minimum(np.maximum(place, of_work), len(calls) - 1)]
+    return np.where((ids[caller] == ids[device]) & (ids[device] >= 0), caller, -1).astype(np.int32)
 
 
 def _by_flow(trace: Trace, device: Ids32) -> Ids32:
@@ -168,22 +178,29 @@ def _by_evidence(name: str) -> str:
 
 
 def _warn_clocks(trace: Trace) -> Trace:
-    """Warn where device work starts before its launch, or ends after the CPU has waited for it."""
+    error_ns, is_early, count = clock_error(trace)
+    if not count:
+        return trace
+    what, where = ("starts", "before its launch") if is_early else ("ends", "after a wait for it")
+    message = (
+        f"device work {what} up to {milliseconds(error_ns)} {where}: the clocks of CPU and device differ, "
+        "so causes of idle time are uncertain"
+    )
+    return trace.with_warnings([("device_clock", message, count)])
+
+
+def clock_error(trace: Trace) -> tuple[int, bool, int]:
+    """By how much the clocks of CPU and device differ at least, ns; what shows that, and how often.
+
+    Device work starts before its launch (True), or ends after the CPU has waited for it.
+    """
     launches = trace["launches"]
     certain = launches.text("evidence").mask(*_CERTAIN)
-    wrong = (
-        ("starts", "before its launch", -launches["delay_ns"]),
-        ("ends", "after a wait for it", _late(trace)),
-    )
-    for what, where, by_ns in wrong:
+    for is_early, by_ns in ((True, -launches["delay_ns"]), (False, _late(trace))):
         odd = certain & (by_ns > _CLOCKS_AGREE_NS)
         if odd.sum() > _FEW_ODD * len(launches):
-            message = (
-                f"device work {what} up to {milliseconds(by_ns[odd].max())} {where}: the clocks of CPU "
-                "and device differ, so causes of idle time are uncertain"
-            )
-            return trace.with_warnings([("device_clock", message, int(odd.sum()))])
-    return trace
+            return int(by_ns[odd].max()), is_early, int(odd.sum())
+    return 0, False, 0
 
 
 def _late(trace: Trace) -> Times:
@@ -194,19 +211,14 @@ def _late(trace: Trace) -> Times:
     events, launches = trace.events, trace["launches"]
     work = launches["device_event"]
     streams = len(distinct(events["track"][work]))
-    waits = np.flatnonzero(
-        events.text("name").where(_WAITS_FOR_ALL.__contains__ if streams > 1 else _is_wait)
-    )
+    pattern = _WAITS_FOR_ALL if streams > 1 else _WAITS
+    waits = np.flatnonzero(events.text("name").where(lambda name: bool(pattern.match(name))))
     if not len(waits) or len(distinct(trace["tracks"]["device"][events["track"][work]])) > 1:
         return np.zeros(len(work), np.int64)
     begin, end = events.spans(waits)
     call_end = events.spans(launches["cpu_event"])[1]
     following = np.append(end, _LARGEST)[np.searchsorted(begin, call_end)]
     return np.maximum(events.spans(work)[1] - following, 0)
-
-
-def _is_wait(name: str) -> bool:
-    return name in _WAITS_FOR_ALL or name in _WAITS_FOR_STREAM
 
 
 def _warn_unlinked(trace: Trace, unlinked: Ids32) -> Trace:

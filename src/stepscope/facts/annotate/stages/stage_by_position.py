@@ -108,7 +108,8 @@ def _assign_micro_batch(
     result[early] = CODE["other"]
     result[early & forward_work] = CODE["loss" if follows else "forward"]
     result[early & known.model_blocks] = CODE["forward"]
-    result[ahead & _in_ranges(known, _updates_by_hand(known, ahead))] = CODE["other"]
+    by_hand = ahead & known.blocks & ~known.model_blocks  # updates of an average or a second model
+    result[ahead & _in_ranges(known, by_hand)] = CODE["other"]
     _assign_loss(known, ahead & (known.start >= forward), marked, result)
     _assign_after_forward(known, unassigned & ~ahead, forward_work & ~ahead, result)
     result[early & launched.copies_only[known.rows]] = CODE["transfer"]
@@ -243,11 +244,6 @@ def _copies(known: _KnownStages) -> Mask:
     parent = known.events["parent"][known.rows]
     called = (parent >= 0) & known.events.text("category").take(parent).mask("cpu_op")
     return known.names.mask("aten::copy_") & ~called
-
-
-def _updates_by_hand(known: _KnownStages, ahead: Mask) -> Mask:
-    """Blocks without gradients that call no model: they update an average or a second model."""
-    return ahead & known.blocks & ~known.model_blocks
 
 
 def _in_ranges(known: _KnownStages, ranges: Mask) -> Mask:

@@ -11,10 +11,11 @@ from stepscope.facts.annotate.device.collectives import is_communication_call
 from stepscope.facts.annotate.jax.stages import passes_are_unknown, stages_by_scope, warn_unknown_passes
 from stepscope.facts.annotate.links.backward import is_backward, recomputed
 from stepscope.facts.annotate.links.launches import launch_of, on_host
-from stepscope.facts.annotate.range_names import CODE, is_step, stage_of_names
+from stepscope.facts.annotate.range_names import CODE, stage_of_names
 from stepscope.facts.annotate.stages.optimizers import release_closures
 from stepscope.facts.annotate.stages.stage_by_position import assign_by_position, work_launched
 from stepscope.facts.annotate.steps.inference import stages_by_iteration
+from stepscope.facts.annotate.steps.step_table import step_marks
 from stepscope.facts.annotate.steps.steps import main_track
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit, passed_down
@@ -166,8 +167,7 @@ def _host_work(trace: Trace) -> Mask:
     """CPU events in steps, without Python frames, whose stage only their names identify."""
     events = trace.events
     work = on_host(trace) & events.text("category").mask("cpu_op", "runtime", "annotation", "communication")
-    step = events.text("name").where(is_step)
-    return work & on_host(trace) & (events["step"] >= 0) & ~step
+    return work & on_host(trace) & (events["step"] >= 0) & ~step_marks(trace)
 
 
 def _by_device_ranges(trace: Trace) -> Codes8:

@@ -3,7 +3,7 @@
 Only calls that always start work count: launches of kernels and of graphs. Copies and fills of no
 bytes, copies within the host, host functions and cooperative launches leave no record by design.
 Calls between the begin and the end of a stream's capture start nothing: they are recorded into a
-graph.
+graph. Where calls were lost with their work, the operator that made them counts.
 """
 
 import re
@@ -18,11 +18,20 @@ from stepscope.facts.annotate.links.launches import (
     is_graph_launch,
     launch_of,
     launched_before_recording,
+    on_host,
 )
 from stepscope.facts.annotate.steps.partial_graphs import partial_replays, work_of_calls
-from stepscope.facts.annotate.steps.step_table import number_list
-from stepscope.trace.missing_records import GRAPHS_VARY, NOTES, RECORDS_MISSING, STEPS_LEFT_OUT, WORK_MISSING
-from stepscope.trace.nesting import outermost
+from stepscope.facts.annotate.steps.step_table import messages, number_list
+from stepscope.trace.missing_records import (
+    GRAPHS_VARY,
+    MERGED_RANKS,
+    NOTES,
+    RECORDS_MISSING,
+    STEPS_LEFT_OUT,
+    WITHHELD,
+    WORK_MISSING,
+)
+from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.row_order import begins_run
 from stepscope.trace.trace import Trace
 
@@ -33,10 +42,14 @@ _SYNCHRONIZE = re.compile(r"^[a-z]+((Device|Thread|Ctx)Synchronize|SynchronizeDe
 _USES_DEVICE = re.compile(
     r"^[a-z]+(Stream(Synchronize|WaitEvent)|Event(Record|Synchronize)|SynchronizeStream)"
     r"|^ur(Queue|Enqueue|Event)[A-Z]|^(nccl|rccl|hccl|xccl):"
-    r"|^aten::_?(cudnn|miopen)_(?!is_acceptable)|^aten::_(scaled_dot_product_)?(flash|efficient|cudnn)_attention(?!_for_cpu)"
+    r"|^aten::_?(cudnn|miopen)_(?!is_acceptable)|^aten::_?pin_memory$"
+    r"|^aten::_(scaled_dot_product_)?(flash|efficient|cudnn)_attention(?!_for_cpu)"
 )
+_OF_DEVICE_OPTIMIZER = re.compile(r"^aten::_foreach_(add|addc\w+|lerp|sqrt)_?$")  # by default on devices only
 _ASYNC_COPY = re.compile(r"^[a-z]+Memcpy\w*Async")
 _MOSTLY = 0.5  # of the calls of a copy's name: where so many have work, all should
+_FEWEST = 3  # steps of the same operators, which show what each of them launches
+_OFTEN = 1 / 3  # of these steps: an operator launches in more than the first
 _PENDING_NS = 1_000_000  # a device that works until so short before the end has more work to do
 
 
@@ -55,8 +68,12 @@ class LaunchCalls(NamedTuple):
         return self.missing & ~self.pending
 
 
-def launch_calls(trace: Trace) -> LaunchCalls:
-    """The calls that start device work, and which of them have none in the file."""
+def launch_calls(trace: Trace, step: IntArray) -> LaunchCalls:
+    """The calls that start device work, and which of them have none in the file.
+
+    Args:
+        step: index of the step of each event, or -1, shape (events,).
+    """
     events = trace.events
     names = events.text("name")
     graphs = names.where(is_graph_launch)
@@ -64,15 +81,42 @@ def launch_calls(trace: Trace) -> LaunchCalls:
     starts_work &= events.text("category").mask("runtime")
     rows = np.flatnonzero(outermost(events["parent"], starts_work))
     missing = ~_with_work(trace, rows) & (capture_of(trace)[rows] < 0)
-    if _unlinked_count(trace) >= missing.sum():
+    lost = np.append(_silent_operators(trace, step), _copies(trace) if missing.any() else ())
+    rows = np.append(rows, lost.astype(np.int64))
+    missing = np.append(missing, np.ones(len(lost), np.bool_))
+    order = np.argsort(rows, kind="stable")
+    rows, missing = rows[order], missing[order]
+    is_merged = trace["warnings"].text("code").mask(MERGED_RANKS).any()
+    if is_merged or _unlinked_count(trace) >= missing.sum():
         missing[:] = False  # it is there, without a link to its launch
-    if missing.any():
-        copies = _copies(trace)
-        rows, missing = np.append(rows, copies), np.append(missing, np.ones(len(copies), np.bool_))
-        order = np.argsort(rows, kind="stable")
-        rows, missing = rows[order], missing[order]
     unsure = np.zeros(len(rows), np.bool_)
     return LaunchCalls(rows, missing, _pending(trace, rows, missing), graphs[rows], unsure)
+
+
+def _silent_operators(trace: Trace, step: IntArray) -> Rows:
+    """Operators that call no device where others at their place in a step often do.
+
+    Of steps with the most usual number of operators; each thread's operators have an order.
+    """
+    events = trace.events
+    operators = outermost(events["parent"], events.text("category").mask("cpu_op") & on_host(trace))
+    of_call = inherit(events["parent"], np.where(operators, events["id"], -1))
+    active, launched = (np.zeros(len(events) + 1, np.bool_) for _ in range(2))  # the last is for no operator
+    launches = trace["launches"]["cpu_event"]
+    launched[of_call[launches]] = True
+    active[of_call[events.text("category").mask("runtime")]] = True
+    rows = np.flatnonzero(operators & (step >= 0))
+    rows = rows[np.lexsort((events["track"][rows], step[rows]))]
+    number = np.bincount(step[rows])
+    usual = int(np.bincount(number[number > 0]).argmax()) if len(rows) else 1
+    alike = rows[number[step[rows]] == usual].reshape(-1, usual)
+    if len(alike) < _FEWEST:
+        return alike[:0, 0]
+    same = (events["name"][alike] == events["name"][alike[0]]).all(axis=0)
+    silent = same & ~(active | launched)[alike] & (launched[alike].mean(axis=0) > _OFTEN)
+    outside = launches[(of_call[launches] < 0) & (step[launches] >= 0)]  # of all operators
+    more = np.bincount(step[outside], minlength=len(number))[step[alike[:, 0]]]
+    return alike[silent & (silent.sum(axis=1) > more - more.min())[:, np.newaxis]]
 
 
 def _unlinked_count(trace: Trace) -> int:
@@ -179,11 +223,13 @@ def warn_missing(trace: Trace, calls: LaunchCalls, step: IntArray, complete: Mas
 
 def _silent(trace: Trace) -> str:
     """What shows that a device works of which the file has nothing; empty if nothing does."""
-    uses = trace.events.text("name").where(lambda name: bool(_USES_DEVICE.match(name)))
+    names = trace.events.text("name")
+    uses = names.where(lambda name: bool(_USES_DEVICE.match(name)))
+    if trace.metadata.devices and not trace.events.text("category").mask("runtime").any():
+        uses |= names.where(lambda name: bool(_OF_DEVICE_OPTIMIZER.match(name)))
     if not uses.any() or device_work(trace).any():
         return ""
-    name = trace.events.text("name")[int(uses.argmax())]
-    return f"the file has no device work, although {name} uses a device"
+    return f"the file has no device work, although {names[int(uses.argmax())]} uses a device"
 
 
 def _kept(trace: Trace) -> str:
@@ -202,12 +248,9 @@ def _count_of_missing(calls: LaunchCalls, missing: Mask, inside: Mask) -> str:
 
 def work_is_missing(trace: Trace, rank: int | None = None) -> str:
     """Why the busy and idle times of a rank, or of any, are not known; empty if they are."""
-    rows = trace["warnings"].rows() if len(trace["warnings"]) else ()
-    found = (row["message"] for row in rows if row["code"] == WORK_MISSING and rank in (None, row["rank"]))
-    return next(found, "")
+    return next(iter(messages(trace, rank, *WITHHELD)), "")
 
 
 def notes_on_missing(trace: Trace, rank: int) -> list[str]:
     """What a report says first of the records of a rank that are not in the file."""
-    rows = trace["warnings"].rows()
-    return [row["message"] for row in rows if row["code"] in NOTES and row["rank"] == rank]
+    return messages(trace, rank, *NOTES)

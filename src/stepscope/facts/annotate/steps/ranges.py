@@ -8,13 +8,14 @@ import numpy as np
 
 from stepscope.base.arrays import Rows, Times
 from stepscope.facts.annotate.links.launches import on_host
+from stepscope.facts.annotate.range_names import stage_of_range
 from stepscope.trace.nesting import outermost
 from stepscope.trace.trace import Trace
 
 CHOSEN = "chosen_range"  # property of a trace: the name of the ranges that the user asks for
 # Names end in the word of a step; numbers, and the words of `_AROUND`, may follow and precede it.
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_STEP_WORDS = {"step", "iter", "iteration"}
+_STEP_WORDS = {"step", "iter", "iteration", "it"}
 _BATCH_WORDS = {"batch", "minibatch"}
 _AROUND = re.compile(
     "epoch|of|on|rank|train(ing|er)?|run|do|fit|global|one|mini|pl|profiler?|idx|index|number"
@@ -24,6 +25,7 @@ _OTHERS = re.compile(
     "eval|evaluat(e|ion)|val|valid|validat(e|ion)|test|opt|optim|optimizer|scheduler|scaler|lr|zero|grad"
     "|load|loader|loading|data|next|get|fetch|prefetch|forward|fwd|backward|bwd|micro|save|checkpoint|sync"
 )
+_FORWARD, _BACKWARD = re.compile("forward|fwd"), re.compile("backward|bwd")  # both are a step
 _AFTER_WORD = re.compile(r"(?i)(?:step|iter(?:ation)?|batch)\W{0,4}_?(\d{1,9})")
 _NUMBER = re.compile(r"\d+")
 Steps = tuple[Times, Times, Times]
@@ -41,13 +43,15 @@ def _is_step_name(name: str) -> bool:
     """Whether a range of this name is a step of training.
 
     Example:
-        >>> [_is_step_name(name) for name in ("Epoch[1/10] Step[3/100]", "trainStep 3", "[x]run_batch")]
+        >>> [_is_step_name(name) for name in ("Epoch[1/10] Step[3/100]", "fwd_bwd_step", "[x]run_batch")]
         [True, True, True]
         >>> [_is_step_name(name) for name in ("eval_step 3", "load batch 3", "step 3 forward", "stepping")]
         [False, False, False, False]
     """
     words = [word.lower() for word in _WORD.findall(re.sub(r"^(\[\D*?\])+(?=.*[A-Za-z])", "", name))]
     own = [word for word in words if not _AROUND.fullmatch(word)]
+    if any(map(_FORWARD.fullmatch, own)) and any(map(_BACKWARD.fullmatch, own)):
+        own = [word for word in own if not (_FORWARD.fullmatch(word) or _BACKWARD.fullmatch(word))]
     if own[-1:] and own[-1] in _BATCH_WORDS:
         return len(own) == 1
     return bool(own) and own[-1] in _STEP_WORDS and not any(map(_OTHERS.fullmatch, own))
@@ -62,6 +66,36 @@ def _group(name: str) -> str | None:
 def step_ranges(trace: Trace) -> Rows:
     """The ranges with names of steps, of the loop that takes most of one thread's time, in order."""
     return _longest_loop(trace, _group, _FEWEST, _MOST_TIME)
+
+
+def ranges_of_updates(trace: Trace, updates: Rows) -> Rows:
+    """The ranges of a loop that hold one update of the weights each, by any name, in order.
+
+    A few may hold none, as where gradients overflow. None if most do, as with several micro-batches
+    for an update.
+
+    Args:
+        updates: events of the step of one optimizer, of one thread, ascending; at least one.
+    """
+    events = trace.events
+    names = events.text("name").map(_words)
+    marked = events.text("category").mask("annotation") & (names.codes >= 0)
+    begin, row, around = events["start_ns"][updates], updates.astype(np.int64), np.full(len(updates), -1)
+    while (row >= 0).any():
+        row = np.where(row >= 0, events["parent"][row], -1)
+        held = np.diff([np.searchsorted(begin, time) for time in events.spans(row)], axis=0)[0]
+        around = np.where((row >= 0) & marked[row] & (held == 1), row, around)
+    group = names.codes[around]
+    if (around < 0).any() or (group != group[0]).any():
+        return _NONE
+    words = names.values[group[0]]
+    rows = _longest_loop(trace, lambda name: words if _words(name) == words else None, _FEWEST, _MOST_TIME)
+    here = len(rows) and events["track"][rows[0]] == events["track"][updates[0]]
+    return rows if here and 2 * len(updates) > len(rows) else _NONE
+
+
+def _words(name: str) -> str | None:
+    return None if stage_of_range(name) else _NUMBER.sub("", name)
 
 
 def chosen_ranges(trace: Trace) -> Rows:

@@ -6,6 +6,9 @@ import numpy as np
 
 from stepscope.base.arrays import Ids, IntArray, Mask, Times
 from stepscope.errors import TraceError
+from stepscope.facts.annotate.links.launches import on_host
+from stepscope.facts.annotate.range_names import is_step
+from stepscope.trace.nesting import outermost
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -32,6 +35,14 @@ def steady_steps(steps: Table) -> Mask:
         if len(of_rank) >= _MIN_STEPS and first > WARM_UP_RATIO * typical:
             keep[of_rank[0]] = False
     return keep
+
+
+def step_marks(trace: Trace) -> Mask:
+    """Events that mark the steps: the profiler's, and ranges that are the steps, bool, shape (events,)."""
+    events, steps = trace.events, trace["steps"]
+    begins = steps["start_ns"][steps.text("evidence").mask("range")]
+    ranges = np.isin(events["start_ns"], begins) & events.text("category").mask("annotation")
+    return outermost(events["parent"], ranges & on_host(trace)) | events.text("name").where(is_step)
 
 
 def require_steps(trace: Trace, instead: str = "") -> None:
@@ -119,17 +130,18 @@ COVERS_LITTLE = "steps_cover_little"
 
 def coverage_note(trace: Trace, rank: int) -> str:
     """Why the whole recording of a rank is shown as one step; empty if it is not."""
-    found = _messages(trace, rank, COVERS_LITTLE)
+    found = messages(trace, rank, COVERS_LITTLE)
     if not found and trace["steps"].text("evidence").mask("whole_trace").any():
-        found = _messages(trace, rank, "steps_inferred")
+        found = messages(trace, rank, "steps_inferred")
     return next(iter(found), "")
 
 
 def capture_notes(trace: Trace, rank: int) -> list[str]:
     """What the recorder warned of in the capture of a rank."""
-    return _messages(trace, rank, "capture")
+    return messages(trace, rank, "capture")
 
 
-def _messages(trace: Trace, rank: int, code: str) -> list[str]:
-    rows = trace["warnings"].rows()
-    return [row["message"] for row in rows if (row["code"], row["rank"]) == (code, rank)]
+def messages(trace: Trace, rank: int | None, *codes: str) -> list[str]:
+    """The warnings with some codes of a rank, or of any."""
+    rows = trace["warnings"].rows() if len(trace["warnings"]) else ()
+    return [row["message"] for row in rows if row["code"] in codes and rank in (None, row["rank"])]

@@ -34,13 +34,14 @@ from stepscope.facts.annotate.steps.ranges import (
     CHOSEN,
     chosen_ranges,
     cut_to_ranges,
+    ranges_of_updates,
     step_ranges,
     steps_of_ranges,
 )
 from stepscope.facts.annotate.steps.step_table import COVERS_LITTLE, ITERATION, number_list
 from stepscope.facts.annotate.steps.windows import end_of_earlier_work, step_windows
 from stepscope.trace.recorded_steps import milliseconds
-from stepscope.trace.schema import STEPS
+from stepscope.trace.schema import DEVICE_WORK, STEPS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -65,7 +66,8 @@ def find_steps(trace: Trace) -> Trace:
     """Fill the table `steps`, and the step of every event.
 
     Steps come from the ranges that the user chose, or from the marks of the recorder, torch.profiler
-    or JAX. Otherwise a step ends with the optimizer that steps least often; or begins with an
+    or JAX. Otherwise they are the ranges that hold one update of the optimizer that steps least
+    often each; or a step ends with that optimizer; or begins with an
     iteration of a server or of a generating loop, or with the compiled function that trains;
     otherwise steps are ranges with the name of a step, or the repeats of a pattern of top-level
     work; otherwise the whole trace is one step. So it is if the steps found hold little of the
@@ -88,7 +90,7 @@ def find_steps(trace: Trace) -> Trace:
     if not (chosen or trace.metadata.capture) and (share := covered_share(trace, step)) < _LITTLE:
         return _as_one_step(trace, called, evidence, (ends - starts)[whole], share)
     if not whole.all():
-        message = "an incomplete step at the end of the recording is excluded"
+        message = "an incomplete step is excluded"
         trace = trace.with_warnings([("cut_off_step", message, int((~whole).sum()))])
     if (more := int(whole.sum()) - _MOST_STEPS) > 0:
         trace = trace.with_warnings([("many_steps", f"only the first {_MOST_STEPS:,} steps are read", more)])
@@ -100,17 +102,22 @@ def find_steps(trace: Trace) -> Trace:
 
 
 def _cut_off(trace: Trace, starts: Times, ends: Times) -> Mask:
-    """Short ranges at the end of a sequence that launched nothing: the recording ended in them.
+    """Ranges without any record where most have many, and short ones at the end of a sequence.
 
-    Ranges in which a program was put into a queue are short too.
+    The recording ended in these, if they launched nothing. Ranges in which a program was put into a
+    queue are short too.
     """
+    work = trace.events.text("category").mask("cpu_op", "runtime", *DEVICE_WORK)
+    begin = trace.events["start_ns"][work]
+    records = np.searchsorted(begin, ends) - np.searchsorted(begin, starts)
+    empty = (records == 0) & (np.median(records) >= _LEAST_EVENTS)
     length = ends - starts
     short = length < _CUT_OFF * np.median(length)
     short[:-1] &= starts[1:] > ends[:-1] + length[:-1]
     if short.any():
         begin = np.sort(call_times(trace))
         short &= np.searchsorted(begin, starts) == np.searchsorted(begin, ends)
-    return short
+    return short | empty
 
 
 def _ascending(numbers: Times) -> Times:
@@ -140,7 +147,7 @@ def _with_steps(
     trace: Trace, called: Ids32, step: Rows, steps: tuple[Times, Times, Times], evidence: str
 ) -> Trace:
     numbers, starts, ends = steps
-    calls = with_partial_graphs(trace, launch_calls(trace), step)
+    calls = with_partial_graphs(trace, launch_calls(trace, step), step)
     complete = complete_steps(trace, calls, step, len(numbers))
     kept = complete if complete.any() else ~complete
     of_kept = (step >= 0) & kept[step]
@@ -179,6 +186,8 @@ def main_track(trace: Trace) -> int:
         return int(np.bincount(trace["iterations"]["track"]).argmax())
     if not named.any():
         named = on_cpu & events.text("name").where(is_compiled_call)
+    if not named.any():
+        named = on_cpu & events.text("name").where(ends_update)  # not autograd's thread, which may do more
     if not named.any() and len(rows := step_ranges(trace)):
         return int(events["track"][rows[0]])
     if not named.any():
@@ -239,6 +248,8 @@ def _by_optimizer(trace: Trace) -> Found | None:
     counts = Counter(names)
     anchor = min(reversed(names), key=lambda name: counts[name])
     last = rows[[name == anchor for name in names]]
+    if len(ranges := ranges_of_updates(trace, last)):
+        return (*steps_of_ranges(trace, ranges), "range")
     ends = trace.events.spans(last)[1]
     first = trace.events["start_ns"][trace.events["track"] == main_track(trace)].min()
     starts = np.append(first, ends[:-1])

@@ -234,7 +234,9 @@ def _take_common(
     edges: list[tuple[_Gap, int]], is_after: bool, name: str, found: list[int], names: Sequence[str]
 ) -> None:
     """Assign the operators that all gaps have in common on one side to the calls there."""
-    if len(edges) == 1 and _is_open(edges[0][0]):
+    edge = edges[0][0]
+    is_open = 0 in (edge.before, edge.after)  # no leaf runs all before the first call, or after the last
+    if len(edges) == 1 and is_open and edge.end - edge.first > _MOST_OF_A_LEAF:
         return
     texts = [_text(gap, names)[:: 1 if is_after else -1] for gap, _ in edges]
     count = sum(1 for _ in takewhile(lambda column: len({*column}) == 1, zip(*texts, strict=False)))
@@ -245,11 +247,6 @@ def _take_common(
         found[first : first + count] = [call] * count
         gap.first += count * is_after
         gap.end -= count * (not is_after)
-
-
-def _is_open(gap: _Gap) -> bool:
-    """Whether so much runs before the first call, or after the last, that no leaf runs it all."""
-    return 0 in (gap.before, gap.after) and gap.end - gap.first > _MOST_OF_A_LEAF
 
 
 def _text(gap: _Gap, names: Sequence[str]) -> tuple[str, ...]:
