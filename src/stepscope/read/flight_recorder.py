@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 import numpy as np
@@ -26,6 +26,9 @@ from stepscope.read.memory_snapshot.safe_pickle import load
 from stepscope.read.rank_folder import named_rank
 from stepscope.read.shared import MOST_RANKS
 from stepscope.read.unsupported import PICKLE
+
+if TYPE_CHECKING:
+    from stepscope.trace.redact import Words
 
 _MOST_DIMENSIONS = 64  # of a tensor: the product of more takes thousands of digits
 _HEAD_BYTES = 1 << 12  # hold the first entry, or the groups
@@ -152,17 +155,26 @@ def read_dump(path: Path) -> RankDump:
     Raises:
         IngestError: if the file is no such dump, or its name says no rank.
     """
+    dump = _dump(path)
+    last, rank = re.search(r"(\d{1,8})(\.\w+)*$", path.name), named_rank(path)
+    if rank is None and last is None:
+        raise IngestError(f"{path}: the name of a dump ends with its rank, such as nccl_trace_rank_0")
+    return _rank_dump(dump, int(last[1]) if rank is None and last else rank or 0, path.stat().st_mtime_ns)
+
+
+def _dump(path: Path) -> _Dump:
     try:
-        data, written_ns = path.read_bytes(), path.stat().st_mtime_ns
-        dump: _Dump = convert(load(data) if data.startswith(PICKLE) else json.loads(data), _Dump)
+        data = path.read_bytes()
+        return convert(load(data) if data.startswith(PICKLE) else json.loads(data), _Dump)
     except OSError as error:
         raise IngestError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError, msgspec.ValidationError, IngestError) as error:
         raise IngestError(f"{path}: not a dump of the flight recorder: {error}") from error
-    last, rank = re.search(r"(\d{1,8})(\.\w+)*$", path.name), named_rank(path)
-    if rank is None and last is None:
-        raise IngestError(f"{path}: the name of a dump ends with its rank, such as nccl_trace_rank_0")
-    return _rank_dump(dump, int(last[1]) if rank is None and last else rank or 0, written_ns)
+
+
+def redacted_dump(path: Path, words: Words) -> bytes:
+    """The dump in a file as JSON, with what `read_dump` reads of it and its texts replaced."""
+    return msgspec.json.encode(words.value(_dump(path)))
 
 
 def _rank_dump(dump: _Dump, rank: int, written_ns: int) -> RankDump:

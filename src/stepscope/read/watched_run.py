@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,6 +16,9 @@ from stepscope.base import watch_format as layout
 from stepscope.base.arrays import Array
 from stepscope.base.typed_data import decode
 from stepscope.errors import IngestError
+
+if TYPE_CHECKING:
+    from stepscope.trace.redact import Words
 
 _ROW = np.dtype([(name, "<i8") for name in layout.WHOLE] + [(name, "<f4") for name in layout.TIMES])
 _DEVICE = np.dtype([(name, "<f8") for name in layout.DEVICE])
@@ -99,6 +102,30 @@ def read_watched_run(path: str | Path) -> WatchedRun:
     rows = rows[(rows["step"] == numbers) & (rows["wall_ns"] > 0)]  # others were being written
     totals = _plausible(np.frombuffer(data, _ROW, 1, layout.TOTALS_AT))
     return WatchedRun(facts, updated, totals[0], _plausible(rows), _device(data), *_samples(data, path))
+
+
+def redacted_run(path: str | Path, words: Words) -> bytes:
+    """The file of a watched run with its texts replaced.
+
+    Raises:
+        IngestError: it is none, or damaged, or has no room for the longer texts.
+    """
+    run = read_watched_run(path)
+    data = Path(path).read_bytes()[: layout.FILE_BYTES].ljust(layout.FILE_BYTES, b"\0")
+    facts = msgspec.json.encode(words.value(run.facts))
+    lines = msgspec.json.encode(words.value(run.lines))
+    samples = struct.pack("<I", len(lines)) + lines + run.samples.tobytes()
+    texts, steps, ends = layout.TEXTS_AT[0], layout.STEPS_AT, layout.SAMPLES_AT[0]
+    slots = _slot(facts, steps - texts), _slot(samples, layout.FILE_BYTES - ends)
+    return (data[:texts] + slots[0] + data[steps:ends] + slots[1]).rstrip(b"\0")
+
+
+def _slot(text: bytes, most: int) -> bytes:
+    """A text as its first slot, and nothing in the second."""
+    slot = struct.pack(layout.TEXT, 1, len(text), zlib.crc32(text)) + text
+    if len(slot) > most // 2:
+        raise IngestError("the replaced texts are longer than their place in the file")
+    return slot.ljust(most, b"\0")
 
 
 def _plausible(rows: Array) -> Array:

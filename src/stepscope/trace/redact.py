@@ -80,9 +80,8 @@ _PUBLIC, _CLASSES, _PROFILERS = (
 _BY_NAME_ALONE = re.compile(r"(?:torch|torchvision|functorch|triton|jax|jaxlib|flax|optax|numpy)/.*\.py")
 
 
-def redacted(trace: Trace, key: bytes) -> Trace:
-    """The annotated trace with texts replaced under `key`; rows, order and numbers are the same."""
-    words = Words(key)
+def redacted(trace: Trace, words: Words) -> Trace:
+    """The annotated trace with texts replaced by `words`; rows, order and numbers are the same."""
     tables = {name: _table(table, words) for name, table in trace.tables.items()}
     return Trace(tables, _metadata(trace.metadata, words), _arguments(trace.arguments, words))
 
@@ -171,13 +170,16 @@ class Words:
         return mark + self.module_path(path) if mark and not head else self.text(name)
 
     def value(self, value: Any, key: str = "") -> Any:
-        """Plain data with its texts replaced, and its keys."""
+        """Plain data with its texts replaced, and its keys; structs as dictionaries that keep theirs."""
         if isinstance(value, str):
             return self._rule(key)(value)
         if isinstance(value, dict):
             return dict(self._item(key, str(name), item) for name, item in value.items())
         if isinstance(value, (list, tuple)):
             return [self.value(item, key) for item in value]
+        if isinstance(value, msgspec.Struct):
+            items = msgspec.structs.asdict(value).items()
+            return {name: item if name in _WORDS else self.value(item, name) for name, item in items}
         return value
 
     def _item(self, key: str, name: str, value: Any) -> tuple[str, Any]:
@@ -249,6 +251,7 @@ class Words:
 
 _KEPT = (_BACKWARD, _HEX, _EXPONENT, _SIZES, _TRITON)
 _OF_MODULES = {"path", "module", "base", "modules", "root"}
+_WORDS = {"kind", "outcome", "version", "profiling_name", "state", "input_dtypes", "output_dtypes"}
 _SETTINGS = {"allocator_settings", "options"}  # names of PyTorch and of the recorder
 _DEVICE_NAMES = {"name", "device_vendor", "gcnArchName"}  # by which data sheets are found
 

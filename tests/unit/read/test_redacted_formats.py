@@ -18,7 +18,7 @@ from xspaces import Operation, Slice, message, xspace
 import stepscope
 from stepscope.trace.declaration import Schema
 from stepscope.trace.portable import to_bytes
-from stepscope.trace.redact import redacted
+from stepscope.trace.redact import Words, redacted
 from stepscope.trace.schema import SCHEMAS
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Metadata, Trace
@@ -140,7 +140,7 @@ def test_no_name_of_a_file_is_left(write: Callable[[Path, Plant], None], tmp_pat
     assert plant.left(path.read_bytes()) == len(plant.names) >= NAMES
     trace = stepscope.open(path)
     assert plant.left(to_bytes(trace)) > NAMES / 4
-    assert plant.left(to_bytes(redacted(trace, b"a key"))) == 0
+    assert plant.left(to_bytes(redacted(trace, Words(b"a key")))) == 0
 
 
 def test_no_name_is_left_in_any_column_or_property() -> None:
@@ -150,7 +150,7 @@ def test_no_name_is_left_in_any_column_or_property() -> None:
     facts = dict.fromkeys(("capture", "model", "properties", "recording_cost"), texts)
     trace = Trace(tables, Metadata(source=plant(), devices=({"uuid": plant(), plant(): plant()},), **facts))
     assert plant.left(to_bytes(trace)) == len(plant.names) >= NAMES
-    assert plant.left(to_bytes(redacted(trace, b"a key"))) == 0
+    assert plant.left(to_bytes(redacted(trace, Words(b"a key")))) == 0
 
 
 def _planted(schema: Schema, plant: Plant) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import secrets
@@ -12,10 +13,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stepscope.base.watch_format import SUFFIX, is_watched_run
 from stepscope.faces.terminal.options import NamedPath
 from stepscope.faces.terminal.source import InputFile, takes_file
 
 if TYPE_CHECKING:
+    from stepscope.trace.redact import Words
     from stepscope.trace.trace import Trace
 
 _KEY_BYTES = 32  # of a secret, as long as SHA-256's result
@@ -35,15 +38,25 @@ def redact(file: InputFile, out: str, key: str | None) -> None:
 
     Paths, hosts, users, arguments, texts and the names of your modules and functions are replaced, the
     same name by the same in all files redacted with one key. Kernels, operators and numbers are kept, so
-    that reports stay the same. Of a folder with one file per rank, OUT is such a folder.
+    that reports stay the same. Of a folder with one file per rank, OUT is such a folder. Watched runs and
+    dumps of PyTorch's flight recorder are redacted likewise.
 
     \b
     stepscope redact train.stepscope shared.stepscope
     stepscope redact trace.json.gz shared.stepscope
     """
-    secret = Path(key).read_bytes() if key else own_key()
-    write = _redact_folder if Path(file.path).is_dir() else _redact_file
-    _say(write(file, Path(out), secret))
+    from stepscope.trace.redact import Words
+
+    path, target = Path(file.path), Path(out)
+    words = Words(Path(key).read_bytes() if key else own_key())
+    if target.exists() and path.exists() and target.samefile(path):
+        raise click.UsageError(f"{out} is the file to redact; give another name")
+    if path.is_dir():
+        _say(_redact_folder(file, target, words))
+        return
+    if target.suffix != ".stepscope" and not _is_other(path):
+        raise click.UsageError(f"{out}: a redacted file is a capture; name it {target.stem}.stepscope")
+    _say([_written(target, _redacted(file, words)[2])])
 
 
 def own_key() -> bytes:
@@ -60,46 +73,64 @@ def own_key() -> bytes:
     return path.read_bytes()
 
 
-def _redact_file(file: InputFile, out: Path, key: bytes) -> list[Path]:
-    from stepscope.trace.redact import redacted
-
-    if out.suffix != ".stepscope":
-        raise click.UsageError(f"{out}: a redacted file is a capture; name it {out.stem}.stepscope")
-    if out.exists() and out.samefile(file.path):
-        raise click.UsageError(f"{out} is the file to redact; give another name")
-    _write(redacted(file.open(memory=True), key), out)
-    return [out]
-
-
-def _redact_folder(file: InputFile, out: Path, key: bytes) -> list[Path]:
+def _redact_folder(file: InputFile, out: Path, words: Words) -> list[Path]:
     """A file for each rank, named by its position: names of files may identify, too."""
-    from stepscope.read.rank_folder import rank_of, trace_files
-    from stepscope.trace.redact import redacted
+    from stepscope.read.rank_folder import trace_files
 
-    files, _ = trace_files(Path(file.path))
+    folder = Path(file.path)
     out.mkdir(parents=True, exist_ok=True)
-    written = []
-    for row, path in enumerate(files):
-        trace = replace(file, path=str(path)).open(memory=True)
-        rank = rank_of(path, trace.metadata)
-        target = out / (f"file{row}.stepscope" if rank is None else f"rank{rank}.stepscope")
-        target = out / f"rank{rank}_file{row}.stepscope" if target in written else target
-        _write(redacted(trace, key), target)
-        written.append(target)
+    written: list[Path] = []
+    for row, path in enumerate([*filter(_is_other, sorted(folder.iterdir()))] or trace_files(folder)[0]):
+        suffix, rank, content = _redacted(replace(file, path=str(path)), words)
+        target = out / (f"file{row}{suffix}" if rank is None else f"rank{rank}{suffix}")
+        target = out / f"rank{rank}_file{row}{suffix}" if target in written else target
+        written.append(_written(target, content))
+        # Why a job hangs depends on when dumps were written.
+        os.utime(target, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
     return written
 
 
-def _write(trace: Trace, out: Path) -> None:
-    from stepscope.base.unfinished_files import unfinished
+def _is_other(path: Path) -> bool:
+    """Whether a file is one of a watched run or a dump of the flight recorder, which are no traces."""
+    from stepscope.read.flight_recorder import is_dump
+
+    return is_watched_run(path) or is_dump(path)
+
+
+def _redacted(file: InputFile, words: Words) -> tuple[str, int | None, bytes]:
+    """The ending, the rank and the content of the redacted file."""
+    from stepscope.read.flight_recorder import read_dump, redacted_dump
+    from stepscope.read.rank_folder import rank_of
+    from stepscope.read.watched_run import read_watched_run, redacted_run
+    from stepscope.trace.redact import redacted
+
+    path = Path(file.path)
+    if is_watched_run(path):
+        return SUFFIX, read_watched_run(path).facts.rank, redacted_run(path, words)
+    if _is_other(path):
+        return ".json", read_dump(path).rank, redacted_dump(path, words)
+    trace = file.open(memory=True)
+    return ".stepscope", rank_of(path, trace.metadata), _capture(redacted(trace, words))
+
+
+def _capture(trace: Trace) -> bytes:
     from stepscope.read.recorded.capture_file import TABLES
     from stepscope.trace.portable import to_bytes
 
     manifest = {"format": "stepscope capture", "version": 1, "outcome": "complete", "message": "redacted"}
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, part in (("manifest.json", json.dumps(manifest)), (TABLES, to_bytes(trace))):
+            archive.writestr(zipfile.ZipInfo(name), part, zipfile.ZIP_DEFLATED)
+    return content.getvalue()
+
+
+def _written(out: Path, content: bytes) -> Path:
+    from stepscope.base.unfinished_files import unfinished
+
     work = unfinished(out)
-    with zipfile.ZipFile(work, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in (("manifest.json", json.dumps(manifest)), (TABLES, to_bytes(trace))):
-            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
-    work.replace(out)
+    work.write_bytes(content)
+    return work.replace(out)
 
 
 def _say(written: list[Path]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import stat
 import string
 import sys
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from stepscope.base.watch_format import TIMES
 from stepscope.faces.terminal.commands import stepscope
+from stepscope.record.watch.watch_file import WatchFile
 
 JOB = Path(__file__).parents[3] / "fuzz/corpus/commands/job.json"
 NAMES = 1000
@@ -194,3 +197,82 @@ def test_facts_that_need_the_names_are_not_derived_again(tmp_path: Path) -> None
     run("redact", JOB, out)
     result = run("report", out, "--as-recorded")
     assert "give --as-recorded to stepscope redact instead" in result.output
+
+
+# -- what is no trace
+
+
+def watched(path: Path, plant: Planted) -> None:
+    """A watched run with names in its command, its places, its failure and its sampled lines."""
+    places = [
+        {
+            "kind": "checkpoint",
+            "function": plant(),
+            "file": plant.path(),
+            "line": row,
+            "count": 1,
+            "total_ns": 9,
+        }
+        for row in range(100)
+    ]
+    file = WatchFile(path)
+    file.put_text({"begun_unix_ns": 5, "created_unix_ns": 1, "places": [], "command": plant()})
+    run = {"command": f"{plant.path()} --{plant()}", "out_of_memory": f"512 MB of {plant()}", "rank": 1}
+    file.put_text({"begun_unix_ns": 5, "created_unix_ns": 1, "places": places, "outcome": "complete", **run})
+    lines = [[f"{plant().title()}.{plant()}", plant.path(), row] for row in range(200)]
+    file.put_samples(lines, [(row, row) for row in range(200)])
+    for row in range(20):
+        file.add_step((row, 1, row * 100, 90, *(1.0 for _ in TIMES)))
+    file.flush()
+
+
+def dump(path: Path, plant: Planted, stuck: bool = False) -> None:
+    """What the flight recorder of a rank leaves, with names in stacks, groups and what nothing reads."""
+    group = {plant(): {"name": plant(), "desc": plant(), "ranks": "[0, 1]"} for _ in range(50)}
+    entries = [
+        {
+            "record_id": row,
+            "process_group": (next(iter(group)), plant()),
+            "collective_seq_id": row + 1,
+            "profiling_name": "nccl:reduce_scatter",
+            "input_sizes": [[8]],
+            "input_dtypes": ["Float"],
+            "state": "scheduled" if stuck and row == 119 else "completed",
+            "time_created_ns": 1_790_000_000_000_000_000 + row,
+            "frames": [{"name": plant(), "filename": plant.path(), "line": row}],
+        }
+        for row in range(120 - stuck)
+    ]
+    everything = {"version": "2.10", "pg_config": group, "entries": entries, "host": plant()}
+    path.write_bytes(pickle.dumps(everything))
+
+
+@pytest.mark.parametrize("write", [watched, dump])
+def test_no_name_is_left_in_what_is_no_trace(write: Callable[[Path, Planted], None], tmp_path: Path) -> None:
+    plant, path, out = Planted(0), tmp_path / "job_0", tmp_path / "shared_0"
+    write(path, plant)
+    assert len(named(path, plant)) > NAMES / 2
+    assert run("redact", path, out).exit_code == 0
+    assert not named(out, plant)
+
+
+def named(path: Path, plant: Planted) -> set[str]:
+    """The names in a file, most of which may be zeros."""
+    content = b" ".join(path.read_bytes().lower().replace(b"\0" * 64, b"").split(b"\0"))
+    return {name for name in plant.names if name.encode() in content}
+
+
+def test_a_watched_run_has_the_same_bill(tmp_path: Path) -> None:
+    watched(tmp_path / "train.watch", Planted(0))
+    assert run("redact", tmp_path / "train.watch", tmp_path / "shared.watch").exit_code == 0
+    assert answer("report", tmp_path / "train.watch") == answer("report", tmp_path / "shared.watch")
+
+
+def test_dumps_of_a_job_say_the_same(tmp_path: Path) -> None:
+    folder, out = tmp_path / "job", tmp_path / "shared"
+    folder.mkdir()
+    for rank in range(2):
+        dump(folder / f"acme_{rank}", Planted(0), stuck=rank == 1)
+    assert run("redact", folder, out).exit_code == 0
+    assert sorted(path.name for path in out.iterdir()) == ["rank0.json", "rank1.json"]
+    assert answer("ranks", folder) == answer("ranks", out)
