@@ -12,18 +12,13 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
 from importlib import import_module
 
 Read = Callable[[str], int]
-_UNTIL_THE_END = ExitStack()
 
 
 def stepscope() -> Read:
     """From the file to annotated tables, as the commands read it."""
-    from stepscope.trace.freed_memory import freed_memory_kept
-
-    _UNTIL_THE_END.enter_context(freed_memory_kept())
     import stepscope
 
     for module in ("facts.annotate", "read", "facts.load", "trace.cache"):

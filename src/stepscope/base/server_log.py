@@ -38,20 +38,14 @@ class AcceptErrors:
             return
         now = loop.time()
         if now - self._last_s >= _CALM_S:
-            self._say(shortage(error))
+            advice = "; raise the limit with `ulimit -n`" if has_no_descriptors(error) else ""
+            reason = (error.strerror or str(error)).lower()
+            self._say(f"{reason}: new connections wait until others are closed{advice}")
         self._last_s = now
 
 
-def shortage(error: OSError) -> str:
-    """What is short, and what to do, in one line."""
-    reason = (error.strerror or str(error)).lower()
-    advice = "; raise the limit with `ulimit -n`" if has_no_descriptors(error) else ""
-    return f"{reason}: new connections wait until others are closed{advice}"
-
-
 _MOST_KINDS = 100  # that are counted apart: a client that varies its messages cannot take more memory
-_OTHERS = "errors of further kinds"
-_Kind = tuple[str, str, str]
+_OTHERS = "", "errors of further kinds", ""
 
 
 class RepeatedErrors(logging.Handler):
@@ -72,17 +66,21 @@ class RepeatedErrors(logging.Handler):
     def __init__(self, say: Callable[[str], object]) -> None:
         super().__init__(logging.WARNING)
         self._say = say
-        self._counts: Counter[_Kind] = Counter()
+        self._counts: Counter[tuple[str, str, str]] = Counter()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Count a message, and show it if it is the first or a tenfold of its kind."""
-        kind = self._kind(record)
+        error, line = record.exc_info and record.exc_info[1], _first_line(record)
+        kind = record.name, re.sub(r"0x[0-9a-f]+|\d+", "#", line)[:200], type(error).__name__
+        if kind not in self._counts and len(self._counts) >= _MOST_KINDS:
+            kind, error, line = _OTHERS, None, _OTHERS[1]
         self._counts[kind] += 1
         count = self._counts[kind]
         if str(count).strip("0") != "1":  # no power of ten
             return
+        detail = f" ({type(error).__name__}: {error})".partition("\n")[0] if error else ""
         with suppress(OSError):  # where nobody reads the log, the server goes on
-            self._say(self._whole(record) if count == 1 else _again(record, kind, count))
+            self._say(self._whole(record) if count == 1 else f"{count:,} times so far: {line}{detail}")
 
     def _whole(self, record: logging.LogRecord) -> str:
         try:
@@ -90,25 +88,10 @@ class RepeatedErrors(logging.Handler):
         except (TypeError, ValueError):  # arguments that do not fit the message
             return _first_line(record)
 
-    def _kind(self, record: logging.LogRecord) -> _Kind:
-        error = type(record.exc_info[1]).__name__ if record.exc_info else ""
-        without_numbers = re.sub(r"0x[0-9a-f]+|\d+", "#", _first_line(record))[:200]
-        kind = (record.name, without_numbers, error)
-        if kind in self._counts or len(self._counts) < _MOST_KINDS:
-            return kind
-        return ("", _OTHERS, "")
-
 
 def limit_log(say: Callable[[str], object]) -> None:
     """Let all loggers of this process write through one `RepeatedErrors`."""
     logging.getLogger().addHandler(RepeatedErrors(say))
-
-
-def _again(record: logging.LogRecord, kind: _Kind, count: int) -> str:
-    error = record.exc_info[1] if record.exc_info else None
-    detail = f" ({type(error).__name__}: {error})".partition("\n")[0] if error else ""
-    shown = _OTHERS if kind[1] == _OTHERS else f"{_first_line(record)}{detail}"
-    return f"{count:,} times so far: {shown}"
 
 
 def _first_line(record: logging.LogRecord) -> str:

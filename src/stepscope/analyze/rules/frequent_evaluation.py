@@ -40,7 +40,8 @@ def frequent_evaluation(context: RuleContext) -> Iterator[Finding]:
     if not len(rows) and context.is_jax:
         rows = _compiled(context)
     spent = context.measures.longer_side_ms(rows)
-    share = context.measures.part_of_step(np.union1d(rows, _work_of(context, rows)), spent)
+    work = context.search.find(inside=rows, on_device=True)
+    share = context.measures.part_of_step(np.union1d(rows, work), spent)
     if not len(rows) or share < LEAST:
         return
     yield context.finding(
@@ -65,10 +66,6 @@ def _evaluations(context: RuleContext) -> Rows:
     inside = search.enclosing(rows)[np.flatnonzero(model)]
     result: Rows = rows[np.isin(rows, inside)]
     return result
-
-
-def _work_of(context: RuleContext, rows: Rows) -> Rows:
-    return context.search.find(inside=rows, on_device=True)
 
 
 def _compiled(context: RuleContext) -> Rows:

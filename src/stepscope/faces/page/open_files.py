@@ -21,7 +21,6 @@ from stepscope.faces.page.requests import Query
 from stepscope.faces.page.routes import answer
 from stepscope.faces.page.trace_view import TraceView, no_other_trace
 from stepscope.facts.load import open as open_trace
-from stepscope.trace.freed_memory import freed_memory_kept
 from stepscope.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -74,10 +73,9 @@ class TraceFile:
         """Read the file; errors are reported by `state` and `message`."""
         self.state, self.message = "loading", "reading"
         try:
-            with freed_memory_kept():
-                trace = self._read(self.path, model=model, cache=cache, progress=self._report)
-                self.message = "building the timeline"
-                self._view = _warmed(TraceView(trace, other, rules=self._rules))
+            trace = self._read(self.path, model=model, cache=cache, progress=self._report)
+            self.message = "building the timeline"
+            self._view = _warmed(TraceView(trace, other, rules=self._rules))
         except StepscopeError as error:
             self._fail(str(error))
         except Exception as error:

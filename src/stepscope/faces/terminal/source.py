@@ -138,12 +138,6 @@ def takes_file(command: Command) -> Command:
     @wraps(command)
     def with_file(file: str, **rest: Any) -> Any:
         refuse_two_answers(rest)
-        from stepscope.trace.freed_memory import freed_memory_kept
-
-        # Until the command ends: what it derives takes and frees as large arrays as reading does.
-        # It begins before NumPy is loaded, whose threads otherwise have arenas of their own, which
-        # later threads would take over; these return memory all the same.
-        click.get_current_context().find_root().with_resource(freed_memory_kept())
         return command(file=input_file(file, rest.get("rank"), rest), **rest)
 
     return with_file  # type: ignore[return-value]

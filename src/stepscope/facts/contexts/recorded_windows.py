@@ -45,7 +45,8 @@ def with_windows(trace: Trace, windows: Sequence[Trace], recorded_s: float, elap
         rows = np.flatnonzero((number >= 0) & (own.count > 0))
         metrics.append(metric_rows([(METRICS["compiled_ns"], own, rows)], number[rows]))
         linked, total = linked + float(own.sum[number >= 0].sum()), total + float(own.sum.sum())
-    calls = sum(int(window.events.text("name").where(_is_mark).sum()) for window in windows)
+    marks = (window.events.text("name").where(lambda name: bool(_MARK.match(name))) for window in windows)
+    calls = sum(int(mask.sum()) for mask in marks)
     unlinked = 1 - linked / total if total else 0.0  # began before its window, or its call is unknown
     known = f"; {unlinked:.0%} of their time has no known call" if unlinked >= _WORTH_SAYING else ""
     basis = (
@@ -107,7 +108,3 @@ def _calls(trace: Trace) -> int:
     rows = metrics.take(metrics.text("metric").mask("cpu_ns"))
     is_call = names.where(lambda name: name.startswith("jit("))[rows["context"]]
     return int(rows["count"][is_call].sum())
-
-
-def _is_mark(name: str) -> bool:
-    return _MARK.match(name) is not None

@@ -313,7 +313,7 @@ def _measured(machine: Machine, known: Calibration | None, operators: Sequence[O
         "operators": [call.signature for call in operators],
         "machine": known is None,
     }
-    facts = _in_child(request)
+    facts = in_child("measure", request)
     require_torch(machine.torch, facts["torch"])
     date = datetime.date.today().isoformat()
     base = known or Calibration(machine, date, **{name: facts[name] for name in _OF_MACHINE})
@@ -322,10 +322,6 @@ def _measured(machine: Machine, known: Calibration | None, operators: Sequence[O
         operators={**base.operators, **facts["operators"]},
         core_share=min(base.core_share, facts["core_share"]),
     )
-
-
-def _in_child(request: dict[str, object]) -> dict[str, Any]:
-    return in_child("measure", request)
 
 
 def require_torch(recorded: str, here: str) -> None:

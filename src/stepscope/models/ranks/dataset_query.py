@@ -121,10 +121,6 @@ def _modules(ranks: Sequence[Sketched]) -> pa.Table:
     return _table({"rank": pa.int32(), "path": pa.string(), **_QUANTILES}, rows)
 
 
-def _calls(ranks: Sequence[Sketched]) -> pa.Table:
-    return pa.concat_tables([_calls_of(one) for _, one in ranks])
-
-
 def _calls_of(sketch: Sketch) -> pa.Table:
     columns = sketch.calls.columns()
     kinds = [sketch.calls.kinds[row] for row in columns.kind.tolist()]
@@ -155,7 +151,7 @@ _QUANTILES = {name: pa.float64() for name in ("p10_ms", "p50_ms", "p90_ms")}
 _FROM_SKETCHES: dict[str, Callable[[Sequence[Sketched]], pa.Table]] = {
     "ranks": _ranks,
     "rank_work": _work,
-    "rank_calls": _calls,
+    "rank_calls": lambda ranks: pa.concat_tables([_calls_of(one) for _, one in ranks]),
     "rank_kernels": _kernels,
     "rank_modules": _modules,
 }

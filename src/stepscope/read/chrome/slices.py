@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.base.arrays import Array, Mask, Rows, Times
+from stepscope.base.arrays import Mask, Rows, Times
 from stepscope.base.parallel import in_threads
 from stepscope.read.chrome.categories import category, set_device_work
-from stepscope.read.chrome.event_columns import RecordColumns, RecordedEvents
+from stepscope.read.chrome.event_columns import RecordedEvents
 from stepscope.read.shared import LONGEST_NS, WarningLog
 from stepscope.trace.columns import taken
 from stepscope.trace.row_order import start_order
@@ -237,7 +237,7 @@ def event_columns(recorded: RecordedEvents, slices: ChromeSlices, streams: Mask)
         "category": partial(_categories, recorded, slices, streams),
         "name": partial(recorded.name.take, rows),
         "source": lambda: taken(columns.column("source"), rows),
-        **{name: partial(_taken, columns, name, rows) for name in numbers},
+        **{name: partial(lambda name: taken(columns.take(name), rows), name) for name in numbers},
     }
     made = in_threads(lambda make: make(), [*makers.values()], len(rows))
     return {
@@ -246,10 +246,6 @@ def event_columns(recorded: RecordedEvents, slices: ChromeSlices, streams: Mask)
         "duration_ns": slices.duration_ns,
         **dict(zip(makers, made, strict=True)),
     }
-
-
-def _taken(columns: RecordColumns, name: str, rows: Rows) -> Array:
-    return taken(columns.take(name), rows)
 
 
 def _categories(recorded: RecordedEvents, slices: ChromeSlices, streams: Mask) -> Text:

@@ -64,7 +64,6 @@ class Contexts(Struct):
     kinds: list[str]
     nodes: ContextNodes
     metrics: dict[str, ContextMetric] = {}
-    lacks: list[str] = []
     dropped: dict[str, int] = {}
     notes: list[str] = []
 
@@ -183,7 +182,7 @@ def _spread(metric: ContextMetric) -> list[float]:
 
 
 def _warnings(contexts: Contexts) -> Iterator[WarningRow]:
-    for text in [*contexts.lacks, *contexts.notes]:
+    for text in contexts.notes:
         yield "contexts", text, 1
     for name, count in contexts.dropped.items():
         if count:

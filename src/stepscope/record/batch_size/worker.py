@@ -140,7 +140,8 @@ def _edited(content: Mapping[str, bytes], file: Any) -> bytes | None:
 def main() -> None:
     """Serve requests from stdin until it ends; each is answered by one line on stdout."""
     forks = sys.platform == "linux"
-    if forks and not _has_gpu():
+    has_gpu = any(Path(gpu).exists() for gpu in ("/dev/nvidiactl", "/dev/kfd"))
+    if forks and not has_gpu:
         _preload(sys.argv[-1])
     _send({"ready": True, "forks": forks})
     for line in sys.stdin:
@@ -152,10 +153,6 @@ def main() -> None:
 
 def _send(fact: Json) -> None:
     print(json.dumps(fact), flush=True)
-
-
-def _has_gpu() -> bool:
-    return any(Path(gpu).exists() for gpu in ("/dev/nvidiactl", "/dev/kfd"))
 
 
 def _preload(framework: str) -> None:

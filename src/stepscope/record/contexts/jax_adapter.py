@@ -264,7 +264,7 @@ def signature_of(function: Any, arguments: tuple[Any, ...], keywords: dict[str, 
     except (TypeError, ValueError):
         bound = {"args": arguments, **keywords}
     leaves = tree_util.tree_flatten_with_path(dict(bound), is_leaf=lambda leaf: leaf is None)[0]
-    return {_path(path): _leaf(value) for path, value in leaves}
+    return {f"{path[0].key}{tree_util.keystr(path[1:])}": _leaf(value) for path, value in leaves}
 
 
 def _leaf(value: Any) -> Leaf:
@@ -283,10 +283,6 @@ def _hash(value: Any) -> int:
         return hash(value)
     except TypeError:
         return id(value)
-
-
-def _path(keys: tuple[Any, ...]) -> str:
-    return f"{keys[0].key}{tree_util.keystr(keys[1:])}"
 
 
 def _root(path: str) -> str:

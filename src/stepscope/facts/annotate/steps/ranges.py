@@ -120,7 +120,7 @@ def _longest_loop(trace: Trace, group: Callable[[str], str | None], fewest: int,
     names = events.text("name").map(group)
     marked = events.text("category").mask("annotation") & on_host(trace) & (names.codes >= 0)
     best, most = _NONE, -1
-    keys = _keys(events["track"], names.codes)
+    keys = events["track"].astype(np.int64) << 32 | (names.codes.astype(np.int64) + 1)
     for key in np.unique(keys[marked]).tolist():
         rows = np.flatnonzero(outermost(events["parent"], marked & (keys == key)))
         start, end = events.spans(rows)
@@ -151,10 +151,6 @@ def longest_ranges(trace: Trace) -> list[str]:
     example = dict(zip(groups, names, strict=True))
     longest = (groups.values[code] for code in np.argsort(-spent)[:_MOST_NAMED].tolist() if spent[code])
     return [example[group] or "" for group in longest]
-
-
-def _keys(track: Rows, group: Rows) -> Times:
-    return track.astype(np.int64) << 32 | (group.astype(np.int64) + 1)
 
 
 def steps_of_ranges(trace: Trace, rows: Rows, is_part: bool = False) -> Steps:
