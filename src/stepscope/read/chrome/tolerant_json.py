@@ -242,7 +242,9 @@ class TolerantReader:
         """
         depth = 0
         for token in _TOKEN.finditer(self._text, position):
-            before, depth = depth, depth + LEVELS[token.lastindex] * (token.end() - token.start())
+            if token.lastindex is None and depth:
+                continue
+            before, depth = depth, depth + LEVELS[token.lastindex] * len(token[0])
             if depth <= 0:
                 return token.start() + before
             if depth >= deepest:
