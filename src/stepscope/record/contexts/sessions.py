@@ -62,7 +62,11 @@ class Collection:
                 f"this process already collects contexts, for {Collection.running.path}; "
                 "remove the inner record_contexts"
             )
-        self._collector = self._make()
+        torch = build.loaded_torch()
+        try:
+            self._collector = NativeCollector(build.load(torch, _say), self.options, torch)
+        except build.BuildError as error:
+            raise CaptureError(f"{error}; without it, `stepscope run --stack` records lines") from None
         self._collector.start()
         Collection.running = self
         self._jax_import.install()
@@ -119,13 +123,6 @@ class Collection:
             self._collector.follow_jax()
         except (ImportError, AttributeError, TypeError) as error:
             self._collector.note(f"JAX is not recorded: {error}")
-
-    def _make(self) -> NativeCollector:
-        torch = build.loaded_torch()
-        try:
-            return NativeCollector(build.load(torch, _say), self.options, torch)
-        except build.BuildError as error:
-            raise CaptureError(f"{error}; without it, `stepscope run --stack` records lines") from None
 
     def _manifest(self, outcome: str, message: str) -> dict[str, Any]:
         manifest = build_manifest(self.run, RunResult(outcome, message, warnings=self.warnings))
