@@ -94,7 +94,7 @@ class Child:
         self.shares = iter(shares)
         self.requests: list[dict[str, object]] = []
 
-    def __call__(self, request: dict[str, object]) -> dict[str, Any]:
+    def __call__(self, function: str, request: dict[str, object]) -> dict[str, Any]:
         self.requests.append(request)
         share = next(self.shares)
         names = ("casts", "copies", "loading", "reducing")
@@ -114,7 +114,7 @@ class Child:
 def child(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Child:
     found = Child(request.param)
     module = import_module("stepscope.models.calibration.calibration")  # not the function of that name
-    monkeypatch.setattr(module, "_in_child", found)
+    monkeypatch.setattr(module, "in_child", found)
     return found
 
 
