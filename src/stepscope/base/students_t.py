@@ -1,5 +1,9 @@
 """Two-sided quantiles of Student's t, by confidence, for degrees of freedom from 1 on."""
 
+import math
+import statistics
+from collections.abc import Sequence
+
 # Source: the usual tables, such as NIST/SEMATECH, e-Handbook of Statistical Methods, 1.3.6.7.2.
 _QUANTILES = {
     0.95: "12.706 4.303 3.182 2.776 2.571 2.447 2.365 2.306 2.262 2.228 "
@@ -16,3 +20,10 @@ def student(freedom: float, confidence: float) -> float:
     """A quantile, that of fewer degrees of freedom where none is listed; of 0.95, 0.99 or 0.995."""
     quantiles = STUDENT[confidence]
     return quantiles[min(max(int(freedom), 1), len(quantiles)) - 1]
+
+
+def error_of_mean(values: Sequence[float], confidence: float = 0.95) -> float:
+    """Half of the confidence interval of the mean of some values, in their unit; infinite for one."""
+    if len(values) < 2:
+        return math.inf
+    return student(len(values) - 1, confidence) * statistics.stdev(values) / math.sqrt(len(values))

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stepscope.base.students_t import student
+from stepscope.base.students_t import error_of_mean
 
 LEAST_PAIRS = 5  # below, the spread between pairs is not known
 CONFIDENCE = 0.995  # of the interval, as it is looked at after every pair
@@ -43,8 +43,7 @@ def decide(pairs: Sequence[tuple[float, float]], limit: float) -> Decision:
     logs = [math.log(after / before) for before, after in pairs]
     if len(logs) < LEAST_PAIRS:
         return Decision(change=_percent(statistics.fmean(logs)) if logs else 0.0)
-    mean, spread = statistics.fmean(logs), statistics.stdev(logs)
-    reach = student(len(logs) - 1, CONFIDENCE) * spread / math.sqrt(len(logs))
+    mean, reach = statistics.fmean(logs), error_of_mean(logs, CONFIDENCE)
     least, most = _percent(mean - reach), _percent(mean + reach)
     verdict = "slower" if least > limit else "not slower" if most < limit else "cannot tell"
     return Decision(verdict, _percent(mean), least, most)

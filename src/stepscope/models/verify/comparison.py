@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.base.arrays import Mask, Times
-from stepscope.base.students_t import student
+from stepscope.base.students_t import error_of_mean
 from stepscope.graph import Graph
 from stepscope.models.whatif import Prediction
 
@@ -67,10 +67,7 @@ def confidence_interval(values: Sequence[float]) -> tuple[float, float]:
         >>> confidence_interval([1.0, 1.0, 1.0])
         (1.0, 1.0)
     """
-    if len(values) < 2:
-        return -math.inf, math.inf
-    middle = statistics.fmean(values)
-    half = student(len(values) - 1, 0.95) * statistics.stdev(values) / math.sqrt(len(values))
+    middle, half = statistics.fmean(values), error_of_mean(values)
     return middle - half, middle + half
 
 

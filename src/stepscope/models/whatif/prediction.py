@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,7 +12,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids32, Mask, Rows
 from stepscope.base.parallel import in_threads
-from stepscope.base.students_t import student
+from stepscope.base.students_t import error_of_mean
 from stepscope.errors import ChangeError, TraceError
 from stepscope.facts.annotate.device.one_off_costs import inside, one_off_costs
 from stepscope.facts.annotate.steps.missing_work import work_is_missing
@@ -271,8 +270,7 @@ class Baseline:
         gain_ns = self.simulation.step_ns - after.step_ns
         if len(gain_ns) < 2:
             return 0.0  # what one step does not show is among the assumptions
-        error_ns = float(gain_ns.std(ddof=1)) / math.sqrt(len(gain_ns))
-        return student(len(gain_ns) - 1, 0.95) * error_ns / 1e6
+        return error_of_mean(gain_ns.tolist()) / 1e6
 
     def _of_one_step(self, after: Simulation) -> list[str]:
         """What a single step does not show, where that matters."""
