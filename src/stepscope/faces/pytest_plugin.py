@@ -25,7 +25,6 @@ _WARMUP = 3  # calls that nothing counts: first launches, autotuning, compilatio
 _PAIR_S = 0.1  # that each side of a pair takes at least, in as many calls as that needs
 _LONGEST_S = 60.0  # of all pairs: what they do not decide by then is not told
 _BUSY = 1.25  # runnable threads per CPU, above which an absolute time says little
-_PERCENT = 100.0  # of a budget
 
 _clock, _load = time.perf_counter, getattr(os, "getloadavg", lambda: (0.0,))
 

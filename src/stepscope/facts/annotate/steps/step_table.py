@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, IntArray, Mask, Times
+from stepscope.base.arrays import Ids, IntArray, Mask, Rows, Times
 from stepscope.errors import TraceError
-from stepscope.facts.annotate.links.launches import on_host
+from stepscope.facts.annotate.links.launches import device_work, launched_before_recording, on_host
 from stepscope.facts.annotate.range_names import is_step
 from stepscope.trace.nesting import outermost
+from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -145,3 +146,36 @@ def messages(trace: Trace, rank: int | None, *codes: str) -> list[str]:
     """The warnings with some codes of a rank, or of any."""
     rows = trace["warnings"].rows() if len(trace["warnings"]) else ()
     return [row["message"] for row in rows if row["code"] in codes and rank in (None, row["rank"])]
+
+
+def covered_share(trace: Trace, step: Rows) -> float:
+    """The share of the work that belongs to steps: of device time, else of time in operators.
+
+    Args:
+        step: index of the step of each event, or -1, shape (events,).
+
+    Returns:
+        1 if there is no such work, or if it is not known to which step it belongs: compiled work
+        that runs on the CPU after its call has returned.
+    """
+    events = trace.events
+    work = device_work(trace) & ~launched_before_recording(trace)
+    duration = events["duration_ns"]
+    if not duration[work].any():
+        if (on_host(trace) & (events["scope"] >= 0)).any():
+            return 1.0
+        work = on_host(trace) & events.text("category").mask("cpu_op", "runtime", "communication")
+        duration = events["self_ns"]
+    whole = int(duration[work].sum())
+    covered = int(duration[work & (np.asarray(step) >= 0)].sum())
+    return covered / whole if whole else 1.0
+
+
+def warn_little(trace: Trace, lengths: Times, share: float) -> Trace:
+    """The trace with a warning that the steps found do not stand for it."""
+    steps = "the step found takes" if len(lengths) == 1 else f"the {len(lengths)} steps found take"
+    message = (
+        f"{steps} {milliseconds(lengths.sum())} and {'holds' if len(lengths) == 1 else 'hold'} "
+        f"{share:.0%} of the trace's work, so the whole trace is shown as one step"
+    )
+    return trace.with_warnings([(COVERS_LITTLE, message, 1)])

@@ -38,7 +38,7 @@ from stepscope.facts.annotate.steps.ranges import (
     step_ranges,
     steps_of_ranges,
 )
-from stepscope.facts.annotate.steps.step_table import COVERS_LITTLE, ITERATION, number_list
+from stepscope.facts.annotate.steps.step_table import ITERATION, covered_share, number_list, warn_little
 from stepscope.facts.annotate.steps.windows import end_of_earlier_work, step_windows
 from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.schema import DEVICE_WORK, STEPS
@@ -464,39 +464,3 @@ def _warn_inferred(trace: Trace, evidence: str) -> Trace:
     if trace.events.text("category").mask("other").all():
         message = f"{message}; {_NO_CATEGORY}"
     return trace.with_warnings([("steps_inferred", message, 1)])
-
-
-# -- how much of the trace the steps hold
-
-
-def covered_share(trace: Trace, step: Rows) -> float:
-    """The share of the work that belongs to steps: of device time, else of time in operators.
-
-    Args:
-        step: index of the step of each event, or -1, shape (events,).
-
-    Returns:
-        1 if there is no such work, or if it is not known to which step it belongs: compiled work
-        that runs on the CPU after its call has returned.
-    """
-    events = trace.events
-    work = device_work(trace) & ~launched_before_recording(trace)
-    duration = events["duration_ns"]
-    if not duration[work].any():
-        if (on_host(trace) & (events["scope"] >= 0)).any():
-            return 1.0
-        work = on_host(trace) & events.text("category").mask("cpu_op", "runtime", "communication")
-        duration = events["self_ns"]
-    whole = int(duration[work].sum())
-    covered = int(duration[work & (np.asarray(step) >= 0)].sum())
-    return covered / whole if whole else 1.0
-
-
-def warn_little(trace: Trace, lengths: Times, share: float) -> Trace:
-    """The trace with a warning that the steps found do not stand for it."""
-    steps = "the step found takes" if len(lengths) == 1 else f"the {len(lengths)} steps found take"
-    message = (
-        f"{steps} {milliseconds(lengths.sum())} and {'holds' if len(lengths) == 1 else 'hold'} "
-        f"{share:.0%} of the trace's work, so the whole trace is shown as one step"
-    )
-    return trace.with_warnings([(COVERS_LITTLE, message, 1)])
