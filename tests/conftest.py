@@ -20,6 +20,10 @@ from stepscope.trace.trace import Trace
 sys.path.insert(0, str(Path(__file__).parent))  # for `oracles`
 sys.path.append(str(Path(__file__).parents[1] / "scripts"))  # for the generators of pages
 
+# What pytest rewrote of the tests is kept for the next of its processes, also where the environment
+# forbids bytecode: half of the time that it needs to collect.
+sys.dont_write_bytecode = False
+
 pytest_plugins = ["tiers"]  # which tests run when
 
 # Examples that never differ from run to run, and no deadline: the machine may be busy.

@@ -13,7 +13,9 @@ from __future__ import annotations
 import os
 import subprocess
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,14 @@ FULL: dict[str, tuple[str, ...]] = {
 _LISTED_CPU_S = 3.0  # a table of all files would be too long to read; these are nine tenths of it
 
 
+def family(cases: Iterable[Any], main: int, every: int = 8) -> list[Any]:
+    """Cases of a generated family: the first `main` are in every tier, the others `full(every)`."""
+    return [
+        case if number < main else pytest.param(case, marks=pytest.mark.full(every=every))
+        for number, case in enumerate(cases)
+    ]
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--tier`, and `--changed-since` for the tier `changed`."""
     group = parser.getgroup("tiers")
@@ -90,7 +100,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     tier = config.getoption("--tier")
     if tier == "all":
         return
-    changed = _changed_paths(config.getoption("--changed-since")) if tier == "changed" else []
+    changed = _changed_paths(config.getoption("--changed-since")) if tier == "changed" else ()
     named = {Path(argument.partition("::")[0]).resolve() for argument in config.args}
     runs: list[pytest.Item] = []
     seen: Counter[str] = Counter()
@@ -110,7 +120,8 @@ def _path(item: pytest.Item) -> str:
     return item.path.relative_to(ROOT).as_posix() if item.path.is_relative_to(ROOT) else ""
 
 
-def _is_touched(test: str, changed: list[str]) -> bool:
+@cache
+def _is_touched(test: str, changed: tuple[str, ...]) -> bool:
     """Whether a change touches what a test of the third tier watches."""
     watched = [path for pattern, paths in FULL.items() if fnmatch(test, pattern) for path in paths]
     package = test.removeprefix("tests/unit/").rpartition("/")[0]
@@ -125,13 +136,15 @@ def _is_sampled(item: pytest.Item, full: pytest.Mark, seen: Counter[str]) -> boo
     return (seen[family] - 1) % full.kwargs.get("every", 1) == 0
 
 
+@cache
 def _matches(path: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatch(path, pattern) for pattern in patterns)
 
 
-def _changed_paths(base: str) -> list[str]:
+def _changed_paths(base: str) -> tuple[str, ...]:
     command = ["git", "diff", "--name-only", base]
-    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return tuple(listed.splitlines())
 
 
 class CpuTimes:

@@ -252,10 +252,10 @@ LIST, DICT = b"[", b'{"traceEvents":['
 @pytest.mark.parametrize(
     ("begin", "event"),
     [
-        *((LIST, event) for event in (b'{"a":1}', b"[]", b"1")),
-        *((DICT, event) for event in (b"[]", b"1")),
-        *(pytest.param(begin, b"{}", marks=pytest.mark.full) for begin in (LIST, DICT)),
-        pytest.param(DICT, b'{"a":1}', marks=pytest.mark.full),
+        (LIST, b"1"),
+        (DICT, b"[]"),
+        *(pytest.param(LIST, event, marks=pytest.mark.full(every=3)) for event in (b'{"a":1}', b"[]", b"{}")),
+        *(pytest.param(DICT, event, marks=pytest.mark.full(every=3)) for event in (b'{"a":1}', b"1", b"{}")),
     ],
 )
 def test_a_list_of_millions_of_tiny_values_is_no_trace(begin: bytes, event: bytes, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,10 +16,14 @@ from stepscope.faces.page.routes import ROUTES
 ROOT = Path(__file__).parents[4]
 
 
+@cache
+def pages() -> dict[Path, str]:
+    return generated(ROOT)
+
+
 @pytest.mark.parametrize("name", ["types.ts", "batch_types.ts", "glossary.ts", "web_api.md"])
 def test_generated_files_are_current(name: str) -> None:
-    (text,) = [text for file, text in generated(ROOT).items() if file.name == name]
-    (file,) = [file for file in generated(ROOT) if file.name == name]
+    ((file, text),) = [pair for pair in pages().items() if pair[0].name == name]
     assert file.read_text("utf-8") == text, "run python scripts/api_docs.py"
 
 

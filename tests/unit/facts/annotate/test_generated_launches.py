@@ -52,7 +52,7 @@ def found_links(trace: Trace) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_launches_of_generated_steps(way: str) -> None:
-    for seed in range(60):
+    for seed in range(20):
         trace, truth, busy = drawn(seed, way)
         assert found_links(trace) == (sorted(truth) if way != "unlinked" else [])
         assert set(trace["launches"].text("evidence")) == ({way} - {"unlinked"})

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 from facts import us
+from tiers import family
 
 from stepscope.facts.annotate import annotate
 from stepscope.facts.summary.report_facts import summarize
@@ -94,7 +95,7 @@ def test_a_warm_up_step_and_a_pause_begin_new_sequences() -> None:
     assert windows == [(0, 450, 55), (450, 500, 0), (500, 650, 55), (700, 850, 55)]
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", family(range(100), 30))
 def test_a_first_step_holds_no_work_of_earlier_steps(seed: int) -> None:
     """A warm-up step, steady ones, a pause shorter than the backlog, and steady ones."""
     random = np.random.default_rng(seed)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tiers import family
 
 from stepscope.errors import BatchError
 from stepscope.models.batch_size.find_site import find_site
@@ -80,7 +81,7 @@ MANY = {
 }
 
 
-@pytest.mark.parametrize("name", MANY)
+@pytest.mark.parametrize("name", family(MANY, 2, every=2))
 def test_loaders_whose_number_may_come_from_thousands_of_places_are_refused(name: str) -> None:
     def search() -> None:
         with pytest.raises(BatchError, match="too many calls or places"):
