@@ -79,7 +79,7 @@ def family(cases: Iterable[Any], main: int, every: int = 8) -> list[Any]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--tier`, and `--changed-since` for the tier `changed`."""
     group = parser.getgroup("tiers")
-    meaning = "main: without tests marked full; changed: of those, what --changed-since touches"
+    meaning = "main: without tests marked full; changed: with those that --changed-since touches"
     group.addoption("--tier", choices=("main", "changed", "all"), default="main", help=meaning)
     group.addoption("--changed-since", metavar="REV", default="HEAD")
 
@@ -107,10 +107,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left: list[pytest.Item] = []
     for item in items:
         full = item.get_closest_marker("full")
-        if tier == "changed":
-            chosen = bool(full and _is_touched(_path(item), changed) and _is_sampled(item, full, seen))
-        else:
-            chosen = full is None
+        chosen = full is None or (
+            tier == "changed" and _is_touched(_path(item), changed) and _is_sampled(item, full, seen)
+        )
         (runs if chosen or item.path.resolve() in named else left).append(item)
     items[:] = runs
     config.hook.pytest_deselected(items=left)
