@@ -26,6 +26,8 @@ LEAST_EXPLAINED = 0.5  # of the idle time that bounds the step
 MOST_GROUPS = 5  # that a reader is shown, and that are simulated together
 _NO_ADVICE = "The trace is of {framework}; stepscope has advice for PyTorch and JAX only."
 _SAME_EVIDENCE = 0.5  # of the events of the smaller finding
+_VARY = 1.1  # medians of CPU times on a busy machine, against those on a quiet one
+_STAGES = {"rest": "other"}  # as the recorder calls them
 
 
 class Heading(msgspec.Struct, frozen=True):
@@ -222,5 +224,21 @@ def _under_load(context: RuleContext, finding: Finding) -> Finding:
         return finding
     certain = least / finding.share
     low, high = finding.gain.stated_ms  # an upper bound may save nothing
-    gain = replace(finding.gain, range_ms=(certain * low, high))
+    most = max(min(high * _share_may_grow(context, finding), finding.steady_ms), high)
+    gain = replace(finding.gain, range_ms=(certain * low, most))
     return replace(finding, certain=certain, gain=gain)
+
+
+def _share_may_grow(context: RuleContext, finding: Finding) -> float:
+    """How many times as large a share of the step its evidence may be on a quiet machine, at least 1.
+
+    Other processes change CPU times little: the share of a stage in those of later steps counts.
+    """
+    parts = (context.trace.metadata.capture.get("unrecorded_steps") or {}).get("parts") or {}
+    cpu = {_STAGES.get(name, name): part["cpu_ns"] for name, part in parts.items()}
+    whole, spent = max(sum(cpu.values()), 1), sum(place.ms for place in finding.evidence)
+    grown = 0.0
+    for place in finding.evidence:
+        share = max(context.measures.share_of_stage(place.stage), LEAST_GAIN)
+        grown += place.ms * max(_VARY * cpu.get(place.stage, 0) / whole / share, 1.0)
+    return grown / spent if spent else 1.0

@@ -87,10 +87,17 @@ class Measures:
         Args:
             ms: what they take on all threads and devices, per step, if that may be less.
         """
-        steps = Intervals([start for _, start, _ in self._windows], [end for *_, end in self._windows])
-        spans = steps.intersect(self.spans(rows)).minus(self._once)
-        spent = self._per_step(spans.total())
+        spent = self._steady_part_ms(self.spans(rows))
         return min(spent if ms is None else min(ms, spent), self.steady_ms) / (self.steady_ms or 1.0)
+
+    def share_of_stage(self, stage: str) -> float:
+        """The share of a stage in the step, both without one-off costs and delays; 0 if it is none."""
+        spent = self._steady_part_ms(self.stage_spans(stage)) if stage else 0.0
+        return min(spent / (self.steady_ms or 1.0), 1.0)
+
+    def _steady_part_ms(self, spans: Intervals) -> float:
+        steps = Intervals([start for _, start, _ in self._windows], [end for *_, end in self._windows])
+        return self._per_step(steps.intersect(spans).minus(self._once).total())
 
     @cached_property
     def first_use(self) -> Rows:
