@@ -239,6 +239,7 @@ def _share_may_grow(context: RuleContext, finding: Finding) -> float:
     whole, spent = max(sum(cpu.values()), 1), sum(place.ms for place in finding.evidence)
     grown = 0.0
     for place in finding.evidence:
-        share = max(context.measures.share_of_stage(place.stage), LEAST_GAIN)
-        grown += place.ms * max(_VARY * cpu.get(place.stage, 0) / whole / share, 1.0)
+        stage = place.stage or "other"  # Python of the loop
+        share = max(context.measures.share_of_stage(stage), LEAST_GAIN)
+        grown += place.ms * max(_VARY * cpu.get(stage, 0) / whole / share, 1.0)
     return grown / spent if spent else 1.0

@@ -91,9 +91,8 @@ class Measures:
         return min(spent if ms is None else min(ms, spent), self.steady_ms) / (self.steady_ms or 1.0)
 
     def share_of_stage(self, stage: str) -> float:
-        """The share of a stage in the step, both without one-off costs and delays; 0 if it is none."""
-        spent = self._steady_part_ms(self.stage_spans(stage)) if stage else 0.0
-        return min(spent / (self.steady_ms or 1.0), 1.0)
+        """The share of a stage in the step, both without one-off costs and delays."""
+        return min(self._steady_part_ms(self.stage_spans(stage)) / (self.steady_ms or 1.0), 1.0)
 
     def _steady_part_ms(self, spans: Intervals) -> float:
         steps = Intervals([start for _, start, _ in self._windows], [end for *_, end in self._windows])

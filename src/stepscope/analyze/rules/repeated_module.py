@@ -18,7 +18,7 @@ LEAST = 0.2  # of the step
 SAVED = 0.7  # of the calls at least: 128 rows in one call saved 0.97, 16 tasks under vmap 0.8
 _PRODUCT = r"^aten::(mm|addmm|linear|bmm|convolution|conv[123]d)$"
 _CELL = r"^aten::(lstm_cell|gru_cell|rnn_tanh_cell|rnn_relu_cell)$"
-_STAGES = ("forward", "loss", "other")
+STAGES = ("forward", "loss", "other")
 ADVICE = (
     "If no call needs an earlier one's result, stack inputs along the batch dimension and call it "
     "once. For calls with other weights or gradients of their own, use torch.func.vmap (with "
@@ -58,7 +58,7 @@ def _products(context: RuleContext) -> Rows:
     One of each call of the program: aten::gru loops over its steps by itself.
     """
     search, events = context.search, context.events
-    rows = search.outermost(search.find(_PRODUCT, category="cpu_op", stage=_STAGES))
+    rows = search.outermost(search.find(_PRODUCT, category="cpu_op", stage=STAGES))
     rows = rows[(events["module"][rows] >= 0) & search.trained()[rows]]
     paths = context.trace["modules"].text("path").take(events["module"][rows])
     rows = rows[~paths.where(lambda path: bool(EXPERT.search(path)))]

@@ -13,7 +13,10 @@ from stepscope.facts.summary.numbers import rounded
 CAUSE = "work_between_stages"
 EXPLAINS = ("host", "cpu")
 LEAST = 0.1  # of the step, as for operators between the stages
-DRAWS = re.compile(r"(?i)(^|[_.])(sample|draw|batch|batches|minibatch|replay)(_|$)|get_batch|next_batch")
+# As `sample`, `replay_buffer` or `next_batch`, but no `train_batch` nor `on_batch_end`.
+DRAWS = re.compile(
+    r"(?i)(^|[_. ])(sample|draw|replay)([_.]|$)|(^|[. ])((get|next|make)_)?(mini)?batch(es)?[.]?$"
+)
 DRAWING = (
     "Keep what it draws from in preallocated tensors, one for each field. Index them with random "
     "positions before anything is copied or converted, or draw the next batch in another thread."
