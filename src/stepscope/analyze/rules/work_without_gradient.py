@@ -69,7 +69,8 @@ def _without_gradient(context: RuleContext) -> Rows:
     rows = rows[~(trained | search.holding(others))[rows]]
     calls = search.find(_MODULES, on_device=False)
     frozen = search.within(calls[search.holding(products)[calls] & ~trained[calls]])
-    linked = trained[products[~frozen[products]]]
+    outer = search.outermost(products)  # a sparse one calls others
+    linked = trained[outer[~frozen[outer]]]
     if not len(linked) or linked.mean() < LEAST_LINKED:
         return rows[:0]  # what leads back to forward is not recorded
     return rows[~frozen[rows]]
