@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.rules.repeated_module import CAUSE, LEAST, STAGES
@@ -36,12 +34,12 @@ def element_loop(context: RuleContext) -> Iterator[Finding]:
     )
     if bound.ms < LEAST * context.measures.steady_ms:
         return
-    found = context.finding(
+    yield context.finding(
         f"Python takes {rounded(context.measures.calls(rows), 4)} parts of tensors one by one per "
         f"step.{context.main_place(rows)}",
         ADVICE,
         rows,
         context.gains.unsure(bound, context.search.within(context.eager.rows[loops])),
         recurs=False,  # not the parts alone, but all that every step calls
+        limit="warning",
     )
-    yield replace(found, limit="warning")

@@ -9,9 +9,9 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.analyze.source_places import are_of_pytorch
-from stepscope.base.arrays import Mask, Rows
+from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import rounded
-from stepscope.trace.nesting import inherit, totals_inside
+from stepscope.trace.nesting import inherit
 
 _NODE = re.compile(r"^.*[: ]|Backward\d*$")
 _EMBEDDING = (
@@ -50,8 +50,8 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
     """
     backward, forward = _pairs(context)
     product = context.events.text("kind").mask("gemm")[forward]
-    others = _hold(context, backward, context.events.text("kind").mask("communication"))
-    others |= _hold(context, backward, context.events.text("name").mask(_SPARSE))
+    others = context.events.text("kind").mask("communication") | context.events.text("name").mask(_SPARSE)
+    others = context.search.holding(np.flatnonzero(others))[backward]
     users = ~product & ~are_of_pytorch(context.trace, forward) & ~others
     backward, forward = backward[users], forward[users]
     if not len(backward):
@@ -90,11 +90,6 @@ def _rows_per_index(shapes: list[list[int]]) -> float:
     if len(shapes) < 2 or len(shapes[0]) != 2:
         return 0.0
     return shapes[0][0] / max(prod(shapes[1]), 1)
-
-
-def _hold(context: RuleContext, rows: Rows, events: Mask) -> Mask:
-    """Whether any of some events is inside of each row."""
-    return totals_inside(context.events["parent"], events.astype(np.int64))[rows] > 0
 
 
 def _gain(context: RuleContext, backward: Rows, operator: str, nodes: list[str], ratio: float) -> Gain:

@@ -41,15 +41,15 @@ def repeated_module(context: RuleContext) -> Iterator[Finding]:
     gain = _gain(context, rows, cells)
     if gain.ms < LEAST * context.measures.steady_ms:
         return
-    found = context.finding(
+    yield context.finding(
         f"A module is called {rounded(_calls(context, rows), 4)} times per step with little "
         f"work each.{context.main_place(rows)}",
         ADVICE,
         rows,
         gain,
         recurs=False,  # not the products alone, but all that every step calls
+        limit="warning",
     )
-    yield replace(found, limit="warning")
 
 
 def _products(context: RuleContext, cells: Rows) -> Rows:
