@@ -230,16 +230,13 @@ def _under_load(context: RuleContext, finding: Finding) -> Finding:
 
 
 def _share_may_grow(context: RuleContext, finding: Finding) -> float:
-    """How many times as large a share of the step its evidence may be on a quiet machine, at least 1.
+    """How many times as large a share of the step it may be on a quiet machine, at least 1.
 
-    Other processes change CPU times little: the share of a stage in those of later steps counts.
+    Other processes change CPU times little: the share that the stage of its longest evidence has of
+    those in later steps counts.
     """
     parts = (context.trace.metadata.capture.get("unrecorded_steps") or {}).get("parts") or {}
     cpu = {_STAGES.get(name, name): part["cpu_ns"] for name, part in parts.items()}
-    whole, spent = max(sum(cpu.values()), 1), sum(place.ms for place in finding.evidence)
-    grown = 0.0
-    for place in finding.evidence:
-        stage = place.stage or "other"  # Python of the loop
-        share = max(context.measures.share_of_stage(stage), LEAST_GAIN)
-        grown += place.ms * max(_VARY * cpu.get(stage, 0) / whole / share, 1.0)
-    return grown / spent if spent else 1.0
+    stage = finding.evidence[0].stage or "other"  # Python of the loop
+    share = max(context.measures.share_of_stage(stage), LEAST_GAIN)
+    return max(_VARY * cpu.get(stage, 0) / max(sum(cpu.values()), 1) / share, 1.0)
