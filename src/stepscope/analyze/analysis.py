@@ -177,13 +177,17 @@ def _are_at_one_line(main: Finding, other: Finding) -> bool:
 
 def _apply(rule: Rule, context: RuleContext) -> list[Finding]:
     try:
-        found = [_completed(context, rule, finding) for finding in rule.function(context)]
+        named = [
+            replace(finding, rule=rule.name, cause=rule.cause or rule.name)
+            for finding in rule.function(context)
+        ]
     except StepscopeError:
         raise
     except Exception as error:
         raise RuleError(
             f"rule {rule.name} failed on {context.trace.metadata.source}: {type(error).__name__}: {error}"
         ) from error
+    found = [_of_framework(context, _under_load(context, one)) for one in named]
     found = [one for one in found if one.share >= LEAST_GAIN or rule.notice]
     if not work_is_missing(context.trace, context.rank):
         return found
@@ -195,11 +199,6 @@ def _on_devices(context: RuleContext, found: list[Finding]) -> list[Finding]:
     works = context.search.device_work
     events = ([event for place in one.evidence for event in place.events] for one in found)
     return [one for one, rows in zip(found, events, strict=True) if rows and works[rows].all()]
-
-
-def _completed(context: RuleContext, rule: Rule, finding: Finding) -> Finding:
-    named = replace(finding, rule=rule.name, cause=rule.cause or rule.name)
-    return _of_framework(context, _under_load(context, named))
 
 
 def _of_framework(context: RuleContext, finding: Finding) -> Finding:

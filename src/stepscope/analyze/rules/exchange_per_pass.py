@@ -23,7 +23,8 @@ def exchange_per_pass(context: RuleContext) -> Iterator[Finding]:
     two models with one optimizer are all needed.
     """
     passes, last = _backward_passes(context)
-    calls = _all_reduces(context)
+    calls = context.search.find(_ALL_REDUCE, category="cpu_op", inside=_hooked(context))
+    calls = context.search.outermost(calls)
     if not last.any() or last.all() or not len(calls):
         return
     of_pass = _pass_of(context, calls, passes)
@@ -45,11 +46,6 @@ def exchange_per_pass(context: RuleContext) -> Iterator[Finding]:
         early,
         _gain(context, early, ~last[_pass_of(context, _hooked(context), passes)]),
     )
-
-
-def _all_reduces(context: RuleContext) -> Rows:
-    calls = context.search.find(_ALL_REDUCE, category="cpu_op", inside=_hooked(context))
-    return context.search.outermost(calls)
 
 
 def _hooked(context: RuleContext) -> Rows:

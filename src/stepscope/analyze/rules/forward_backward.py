@@ -67,7 +67,10 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
         if not _meant(nodes, name):
             continue
         chosen = backward[of]
-        is_dense = name == _TABLE and _uses_few_rows(context, forward[of])
+        # Most tables have far more rows than are looked up; none where shapes are unknown.
+        is_dense = (
+            name == _TABLE and np.median(context.search.each_shapes(forward[of], _rows_per_index)) > FEW
+        )
         if is_dense:
             ratio = max(ratio, RATIO)  # the update of the whole table may cost far more than its gradient
         elif context.measures.is_small(spent) or ratio <= RATIO:
@@ -78,11 +81,6 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
         if not is_dense or not context.measures.is_small(gain.ms):
             sentence = _sentence(name, ratio, spent) + context.main_place(chosen)
             yield context.finding(sentence, _advice(name), chosen, gain)
-
-
-def _uses_few_rows(context: RuleContext, embeddings: Rows) -> bool:
-    """Whether most tables have far more rows than are looked up; false if shapes are unknown."""
-    return bool(np.median(context.search.each_shapes(embeddings, _rows_per_index)) > FEW)
 
 
 def _rows_per_index(shapes: list[list[int]]) -> float:

@@ -88,7 +88,8 @@ def synchronizing_calls(context: RuleContext) -> Iterator[Finding]:
         else:
             what += f" They take {rounded(context.measures.ms(rows))} ms; on a GPU each blocks the CPU."
         advice = context.advice(call.advice, **LIBRARIES)
-        if not context.measures.has_device and _mostly_before_updates(context, rows):
+        clips = 2 * context.events.text("stage").mask("optimizer")[rows].sum() > len(rows)
+        if clips and not context.measures.has_device:  # mostly between backward and the update
             advice = f"{CLIPPING} {advice}"
         if _mostly_of_scaler(context, rows):
             advice = SCALER
@@ -110,11 +111,6 @@ def _calls(context: RuleContext, call: BlockingCall) -> Rows:
     stages = () if len(updates) else _OUTSIDE_OPTIMIZER
     rows = context.search.outermost(context.search.find(call.operators, category="cpu_op", stage=stages))
     return rows[~context.search.within(updates)[rows]] if len(updates) else rows
-
-
-def _mostly_before_updates(context: RuleContext, rows: Rows) -> bool:
-    """Whether most calls are between backward and the update, where gradients are clipped."""
-    return bool(2 * context.events.text("stage").mask("optimizer")[rows].sum() > len(rows))
 
 
 def _mostly_of_scaler(context: RuleContext, rows: Rows) -> bool:
