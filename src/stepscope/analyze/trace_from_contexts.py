@@ -159,9 +159,7 @@ def _measured(tree: ContextTree, chosen: Ids, parent: Ids, track: Ids, rare_ns: 
                 length += own.sum[chosen]
             elif not samples_instructions(tree):
                 length += np.maximum(own.sum - rare_ns, 0.0)[chosen]
-    counted = (
-        tree.own("call_ns").count[chosen] > 0 if tree.has("call_ns") else np.zeros(len(chosen), np.bool_)
-    )
+    counts = tree.own("call_ns").count if tree.has("call_ns") else np.zeros(len(tree), np.int64)
     for row in range(len(chosen) - 1, -1, -1):
         outer = parent[row]
         if outer >= 0 and track[outer] == track[row] and not counts[chosen[outer]]:
