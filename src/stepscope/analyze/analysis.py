@@ -224,7 +224,8 @@ def _under_load(context: RuleContext, finding: Finding) -> Finding:
     certain = least / finding.share
     low, high = finding.gain.stated_ms  # an upper bound may save nothing
     most = max(min(high * _share_may_grow(context, finding), finding.steady_ms), high)
-    gain = replace(finding.gain, range_ms=(certain * low, most))
+    note = f"{finding.gain.note}, as recorded".removeprefix(", ") if most > high else finding.gain.note
+    gain = replace(finding.gain, note=note, range_ms=(certain * low, most))
     return replace(finding, certain=certain, gain=gain)
 
 
