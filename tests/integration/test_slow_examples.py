@@ -57,7 +57,9 @@ IN_CORPUS = {  # tests/corpus
     "unfused_attention",
 }
 DRAWN = {  # tests/unit/analyze: what they need no short script has, or no CPU
+    "element_loop",
     "many_embeddings",
+    "one_hot_product",
     "pipeline_bubble",
     "recomputation",
     "repeated_module",

@@ -26,6 +26,8 @@ LEAST_EXPLAINED = 0.5  # of the idle time that bounds the step
 MOST_GROUPS = 5  # that a reader is shown, and that are simulated together
 _NO_ADVICE = "The trace is of {framework}; stepscope has advice for PyTorch and JAX only."
 _SAME_EVIDENCE = 0.5  # of the events of the smaller finding
+_VARY = 1.1  # medians of CPU times on a busy machine, against those on a quiet one
+_STAGES = {"rest": "other"}  # as the recorder calls them
 
 
 class Heading(msgspec.Struct, frozen=True):
@@ -175,13 +177,17 @@ def _are_at_one_line(main: Finding, other: Finding) -> bool:
 
 def _apply(rule: Rule, context: RuleContext) -> list[Finding]:
     try:
-        found = [_completed(context, rule, finding) for finding in rule.function(context)]
+        named = [
+            replace(finding, rule=rule.name, cause=rule.cause or rule.name)
+            for finding in rule.function(context)
+        ]
     except StepscopeError:
         raise
     except Exception as error:
         raise RuleError(
             f"rule {rule.name} failed on {context.trace.metadata.source}: {type(error).__name__}: {error}"
         ) from error
+    found = [_of_framework(context, _under_load(context, one)) for one in named]
     found = [one for one in found if one.share >= LEAST_GAIN or rule.notice]
     if not work_is_missing(context.trace, context.rank):
         return found
@@ -193,11 +199,6 @@ def _on_devices(context: RuleContext, found: list[Finding]) -> list[Finding]:
     works = context.search.device_work
     events = ([event for place in one.evidence for event in place.events] for one in found)
     return [one for one, rows in zip(found, events, strict=True) if rows and works[rows].all()]
-
-
-def _completed(context: RuleContext, rule: Rule, finding: Finding) -> Finding:
-    named = replace(finding, rule=rule.name, cause=rule.cause or rule.name)
-    return _of_framework(context, _under_load(context, named))
 
 
 def _of_framework(context: RuleContext, finding: Finding) -> Finding:
@@ -222,5 +223,20 @@ def _under_load(context: RuleContext, finding: Finding) -> Finding:
         return finding
     certain = least / finding.share
     low, high = finding.gain.stated_ms  # an upper bound may save nothing
-    gain = replace(finding.gain, range_ms=(certain * low, high))
+    most = max(min(high * _share_may_grow(context, finding), finding.steady_ms), high)
+    note = f"{finding.gain.note}, as recorded".removeprefix(", ") if most > high else finding.gain.note
+    gain = replace(finding.gain, note=note, range_ms=(certain * low, most))
     return replace(finding, certain=certain, gain=gain)
+
+
+def _share_may_grow(context: RuleContext, finding: Finding) -> float:
+    """How many times as large a share of the step it may be on a quiet machine, at least 1.
+
+    Other processes change CPU times little: the share that the stage of its longest evidence has of
+    those in later steps counts.
+    """
+    parts = (context.trace.metadata.capture.get("unrecorded_steps") or {}).get("parts") or {}
+    cpu = {_STAGES.get(name, name): part["cpu_ns"] for name, part in parts.items()}
+    stage = finding.evidence[0].stage or "other"  # Python of the loop
+    share = max(context.measures.share_of_stage(stage), LEAST_GAIN)
+    return max(_VARY * cpu.get(stage, 0) / max(sum(cpu.values()), 1) / share, 1.0)

@@ -123,9 +123,11 @@ class Gains:
         cost = self._measures.ms(self._search.outermost(rows))
         return self.bound(part * cost, note or "at most the time of these events")
 
-    def bound(self, ms: float, why: str) -> Gain:
-        """An upper bound, for fixes that no change simulates."""
-        return Gain(float(min(ms, self._measures.steady_ms)), why)
+    def bound(self, ms: float, why: str, besides: float = 0.0) -> Gain:
+        """An upper bound, for fixes that no change simulates; up to `besides` more, as a share of it."""
+        most = self._measures.steady_ms
+        gain = Gain(float(min(ms, most)), why)
+        return replace(gain, range_ms=(0.0, min((1 + besides) * ms, most))) if besides else gain
 
     def unsure(self, gain: Gain, inside: Mask) -> Gain:
         """The gain of shortening some events, up to what is not known of the cost of recording them.

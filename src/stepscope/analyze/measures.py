@@ -16,7 +16,7 @@ from stepscope.facts.summary.kernels import WorkBounds
 from stepscope.facts.summary.report_facts import summarize
 from stepscope.facts.summary.selected_steps import SelectedSteps
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.schema import IDLE_CAUSES, STAGES
+from stepscope.trace.schema import IDLE_CAUSES
 from stepscope.trace.sets import distinct
 
 _MOST_LEFT_OUT = 1_000  # of a step's length: less than that is left of none
@@ -87,10 +87,16 @@ class Measures:
         Args:
             ms: what they take on all threads and devices, per step, if that may be less.
         """
-        steps = Intervals([start for _, start, _ in self._windows], [end for *_, end in self._windows])
-        spans = steps.intersect(self.spans(rows)).minus(self._once)
-        spent = self._per_step(spans.total())
+        spent = self._steady_part_ms(self.spans(rows))
         return min(spent if ms is None else min(ms, spent), self.steady_ms) / (self.steady_ms or 1.0)
+
+    def share_of_stage(self, stage: str) -> float:
+        """The share of a stage in the step, both without one-off costs and delays."""
+        return min(self._steady_part_ms(self.stage_spans(stage)) / (self.steady_ms or 1.0), 1.0)
+
+    def _steady_part_ms(self, spans: Intervals) -> float:
+        steps = Intervals([start for _, start, _ in self._windows], [end for *_, end in self._windows])
+        return self._per_step(steps.intersect(spans).minus(self._once).total())
 
     @cached_property
     def first_use(self) -> Rows:
@@ -100,7 +106,7 @@ class Measures:
     @cached_property
     def noise(self) -> Rows:
         """Operators that a busy machine delayed in one step (events.id)."""
-        return one_off(self._search)
+        return one_off_delays(self._search.trace, self._search.rank)
 
     def is_small(self, ms: float) -> bool:
         """Whether a time per step is less than most rules report."""
@@ -329,34 +335,3 @@ def _without_most(spent: Floats) -> float:
     """The mean with the greatest value lowered to the next; of ten or more, one in ten."""
     most = np.sort(spent)[-1 - max(len(spent) // 10, 1)]
     return float(np.minimum(spent, most).mean())
-
-
-_RARE = 0.1  # of what the step with the most of it takes
-
-
-def one_off(search: EventSearch) -> Rows:
-    """Operators that took 1 ms or more in one step, and next to nothing in the others.
-
-    A process that lost its core looks like that. Loading of data does not count, nor does an
-    operator that waits for the device. An operator counts if it is fast at its place in the other
-    steps, or if all operators of its name are.
-
-    Returns:
-        events.id, int64, shape (n,); none for fewer than three steps.
-    """
-    steps = np.unique(search.steps["step"])
-    if search.context_trace or len(steps) < _MIN_STEPS:
-        return np.zeros(0, np.int64)
-    stages = tuple(stage for stage in STAGES if stage != "data_loading")
-    rows = search.find(category="cpu_op", stage=stages)
-    every, rows = rows, rows[search.events["self_ns"][rows] >= LONG_CALL_NS]
-    delayed = np.intersect1d(one_off_delays(search.trace, search.rank), rows)
-    place = np.searchsorted(steps, search.events["step"][every])
-    codes, name = np.unique(search.events["name"][every], return_inverse=True)
-    cell, size = name * len(steps) + place, len(codes) * len(steps)
-    spent = np.bincount(cell, search.events["self_ns"][every], size).reshape(len(codes), len(steps))
-    calls = np.bincount(cell, minlength=size).reshape(spent.shape)
-    ordered = np.sort(spent / np.maximum(calls, 1), axis=1)
-    # What only one step calls, as one with an evaluation, shows no usual time.
-    once = codes[(ordered[:, -2] <= _RARE * ordered[:, -1]) & ((calls > 0).sum(axis=1) > 1)]
-    return np.union1d(delayed, rows[np.isin(search.events["name"][rows], once)])

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from stepscope.analyze.event_search import EagerCalls, EventSearch
-from stepscope.analyze.finding import Finding, Gain, Patch, Place, only_call, patch_of
+from stepscope.analyze.finding import LEVELS, Finding, Gain, Patch, Place, only_call, patch_of
 from stepscope.analyze.gains import Gains, glob
 from stepscope.analyze.measures import Measures
 from stepscope.analyze.source_places import PlaceFinder
@@ -172,6 +172,7 @@ class RuleContext:
         *,
         recurs: bool = True,
         patch: Patch | None = None,
+        limit: str = "critical",
     ) -> Finding:
         """A finding with its evidence.
 
@@ -183,6 +184,7 @@ class RuleContext:
             recurs: whether it counts only as far as it recurs in the steps; not for what is known
                 to come every N steps.
             patch: the lines to change, from `patch`.
+            limit: the highest severity, where it is no certain defect.
         """
         if not len(rows):
             raise ValueError("expected at least one event as evidence, found none")
@@ -195,7 +197,8 @@ class RuleContext:
         else:
             places = self._places.of(np.asarray(rows), self.step_count)
             gain = gain.scaled(self.measures.steadiness(rows)) if recurs else gain
-        limit = "warning" if self._is_single(rows) else "critical"
+        if self._is_single(rows):
+            limit = min(limit, "warning", key=LEVELS.index)
         if gain.edit is None and not self.has_training_steps:
             limit = "info"
         return self._made(what, advice, evidence=places, gain=gain, limit=limit, patch=patch)

@@ -159,16 +159,13 @@ def _measured(tree: ContextTree, chosen: Ids, parent: Ids, track: Ids, rare_ns: 
                 length += own.sum[chosen]
             elif not samples_instructions(tree):
                 length += np.maximum(own.sum - rare_ns, 0.0)[chosen]
+    counts = tree.own("call_ns").count if tree.has("call_ns") else np.zeros(len(tree), np.int64)
     for row in range(len(chosen) - 1, -1, -1):
         outer = parent[row]
-        if outer >= 0 and track[outer] == track[row] and not _counted(tree, chosen[outer]):
+        if outer >= 0 and track[outer] == track[row] and not counts[chosen[outer]]:
             length[outer] += length[row]
             calls[outer] = max(calls[outer], calls[row])
     return calls, np.rint(length).astype(np.int64)
-
-
-def _counted(tree: ContextTree, node: int) -> bool:
-    return tree.has("call_ns") and bool(tree.own("call_ns").count[node])
 
 
 def _laid_out(parent: Ids, length: Ids, track: Ids) -> Ids:

@@ -62,12 +62,12 @@ class CreationWatch:
         self._found.setdefault((what, name, frame.f_code.co_filename, frame.f_lineno))
 
 
-def call_at(file: str, line: int, name: str) -> dict[str, str]:
+def call_at(file: str, line: int, name: str) -> dict[str, Any]:
     """The call of a class around a line.
 
     Returns:
-        `call`, its source, and `source`, all of its lines; empty if the file cannot be read, or if
-        another name is called there.
+        `call`, its source, `source`, all of its lines, and `in_loop`, whether a loop makes it again
+        and again; empty sources if the file cannot be read, or if another name is called there.
     """
     text = "".join(linecache.getlines(file))
     try:
@@ -88,7 +88,9 @@ def call_at(file: str, line: int, name: str) -> dict[str, str]:
     call = ast.get_source_segment(text, calls[0]) or ""
     if len(call) > _LONGEST:
         return {"call": "", "source": ""}
-    return {"call": call, "source": "\n".join(lines)}
+    loops = (node for node in nodes if isinstance(node, ast.For | ast.AsyncFor | ast.While))
+    in_loop = any(calls[0] in ast.walk(part) for loop in loops for part in loop.body)
+    return {"call": call, "source": "\n".join(lines), "in_loop": in_loop}
 
 
 def _aliases(nodes: Iterable[ast.AST], name: str) -> list[str]:

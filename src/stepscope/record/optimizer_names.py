@@ -116,7 +116,8 @@ def updated_modules(labels: Mapping[Any, str], registry: ModuleRegistry) -> dict
         With those that need gradients and that no optimizer holds, under `NOT_UPDATED`; empty
         where the optimizers hold no parameter of the models, as flat ones of FSDP.
     """
-    held = {label: _held(optimizer) for optimizer, label in list(labels.items())}
+    groups = [(label, optimizer.param_groups) for optimizer, label in list(labels.items())]
+    held = {label: {id(tensor) for group in of for tensor in group["params"]} for label, of in groups}
     updated: dict[str, list[str]] = {label: [] for label in (*held, NOT_UPDATED)}
     for node in registry.nodes():
         own = [parameter for parameter in node.module._parameters.values() if parameter is not None]
@@ -126,7 +127,3 @@ def updated_modules(labels: Mapping[Any, str], registry: ModuleRegistry) -> dict
         for name in names:
             updated[name].append(node.path)
     return updated if any(updated[label] for label in held) else {}
-
-
-def _held(optimizer: Any) -> set[int]:
-    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}

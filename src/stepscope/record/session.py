@@ -185,7 +185,8 @@ class Session:
             outcome = "no_steps" if ending.outcome == "ended" else ending.outcome
             message = f"the run {ending.detail}; {self._why_no_steps()}"
             return self._result(recorder, outcome, message, None)
-        message = f"the run {ending.detail} after {_count(steps, recorder)}; "
+        unit = "training step" if recorder and recorder.detector.trains else "step"
+        message = f"the run {ending.detail} after {steps} {unit}{'s' * (steps != 1)}; "
         message += f"recorded {recording.span if recording else 'no complete step'}{_meaning(recorder)}"
         outcome = "ended_early" if ending.outcome == "ended" else ending.outcome
         return self._result(recorder, outcome, message, recording)
@@ -251,11 +252,6 @@ def reason(error: Exception) -> str:
     if isinstance(error, OSError | RuntimeError):
         return getattr(error, "strerror", None) or str(error)
     return f"{type(error).__name__}: {error}"
-
-
-def _count(steps: int, recorder: AnyRecorder | None) -> str:
-    step = "training step" if recorder and recorder.detector.trains else "step"
-    return f"1 {step}" if steps == 1 else f"{steps} {step}s"
 
 
 def _meaning(recorder: AnyRecorder | None) -> str:

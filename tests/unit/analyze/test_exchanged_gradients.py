@@ -52,7 +52,7 @@ def test_passes_before_the_last_need_no_exchange(
     finding = found("exchange_per_pass", step(*parts, reduced=reduced))
     assert (says in finding.what and bool(says)) if finding else not says
     if finding:
-        assert finding.gain.ms == pytest.approx(0.06)
+        assert finding.gain.ms == pytest.approx(0.065)  # with the hook around its call
         assert "no_sync()" in finding.advice
 
 

@@ -56,6 +56,16 @@ def test_a_finding_is_no_more_certain_than_the_verdict(
     assert (summary.verdict.bound_by == "unknown") == (severity == "info")
 
 
+def test_an_upper_bound_follows_the_cpu_time_of_later_steps() -> None:
+    """Python between the stages: 80 % of the recorded steps, 90 % of the CPU time of those after them."""
+    parts = {name: {"cpu_ns": ns} for name, ns in (("forward", 100_000), ("rest", 900_000))}
+    busy = {**capture(0.62), "unrecorded_steps": {"parts": parts}}
+    finding = found("cpu_latency", PYTHON, capture=busy)
+    assert finding is not None
+    assert finding.gain.ms == pytest.approx(0.8)
+    assert finding.gain.stated_ms[1] == pytest.approx(min(0.8 * 1.1 * 0.9 / 0.8, 1.0))
+
+
 @pytest.mark.parametrize(
     ("range_ms", "core_share", "stated"),
     [

@@ -107,7 +107,7 @@ def reads(*between: str, late: int = 0) -> str:
 def test_a_loop_around_reads_costs_what_its_iterations_take() -> None:
     loop = found("synchronizing_calls", reads("aten::argmax", "aten::eq"))
     assert loop is not None
-    assert loop.gain.ms == pytest.approx(0.8, rel=0.02)
+    assert loop.gain.ms == pytest.approx(0.78, rel=0.02)  # the last ends with its read
 
 
 def test_an_iteration_that_lost_its_core_is_one_of_the_loop() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from drawn_findings import found
 
+from stepscope.analyze.rules.slow_function import DRAWS
+
 FUNCTION = """
     main | 0 1000 | ProfilerStep#0
     main | 10 500 | {frame} | cat=python
@@ -44,3 +46,17 @@ def test_an_evaluation_runs_a_model_and_trains_none(
 def test_the_path_of_a_file_saves_no_checkpoint(frame: str, saves: bool) -> None:
     text = FUNCTION.format(frame=frame, operator="aten::copy_")
     assert (found("checkpoint_in_loop", text) is not None) is saves
+
+
+@pytest.mark.parametrize(
+    ("function", "draws"),
+    [
+        ("Buffer.sample", True),
+        ("get_batch", True),
+        (" See train.py:3 in next_batch.", True),
+        ("Ema.on_batch_end", False),
+        ("Loop.train_batch", False),
+    ],
+)
+def test_only_what_makes_a_batch_draws_from_something(function: str, draws: bool) -> None:
+    assert bool(DRAWS.search(function)) == draws

@@ -17,8 +17,9 @@ STEP = """
 """
 
 
-def test_an_operator_of_the_forward_pass_without_gradient_is_found() -> None:
-    work = "main | 110 500 | aten::_unique2\n main | 510 590 | aten::scatter_add_"
+@pytest.mark.parametrize("inside", ["", "main | 30 60 | aten::addmm"], ids=["dense", "a sparse product"])
+def test_an_operator_of_the_forward_pass_without_gradient_is_found(inside: str) -> None:
+    work = f"{inside}\n main | 110 500 | aten::_unique2\n main | 510 590 | aten::scatter_add_"
     finding = found("work_without_gradient", STEP.format(work=work))
     assert finding is not None
     assert finding.what == (

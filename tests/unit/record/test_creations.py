@@ -72,6 +72,20 @@ def test_what_cannot_be_parsed_or_told_apart_has_no_source(tmp_path: Path, text:
     assert call_at(str(tmp_path / "train.py"), 1, "SGD") == {"call": "", "source": ""}
 
 
+@pytest.mark.parametrize(
+    ("text", "in_loop"),
+    [
+        ("for epoch in range(2):\n    for x in DataLoader(data): pass\n", True),
+        ("loader = DataLoader(data)\nfor x in loader: pass\n", False),
+        ("for x in DataLoader(data):\n    pass\n", False),
+    ],
+)
+def test_whether_a_loop_makes_it_again(tmp_path: Path, text: str, in_loop: bool) -> None:
+    (tmp_path / "train.py").write_text(text)
+    line = next(number for number, part in enumerate(text.split("\n"), 1) if "DataLoader" in part)
+    assert call_at(str(tmp_path / "train.py"), line, "DataLoader")["in_loop"] is in_loop
+
+
 DATA = TensorDataset(torch.zeros(4, 1))
 
 

@@ -1,24 +1,19 @@
 """`anomaly_detection`: every gradient is checked for NaN."""
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
 
-from stepscope.analyze.finding import Finding, Gain, Patch
+from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
-from stepscope.errors import BatchError
-from stepscope.facts.annotate.jax.frames import is_users
 from stepscope.facts.summary.numbers import rounded
-from stepscope.models.batch_size.source_files import read_text
 from stepscope.trace.sets import distinct
 
 _NODE = r"^autograd::engine::evaluate_function: "
 _CHECK = r"^aten::isnan$"
 _OF_CHECK = r"^aten::(isnan|_is_any_true|any|all|item|is_nonzero)$"
 _VIEWS = r"^aten::(view|transpose|t|permute|expand|unsqueeze|squeeze|_unsafe_view|reshape)$"
-_TURNED_ON = re.compile(r"\s*(torch\.)?(autograd\.)?set_detect_anomaly\((mode=)?True\b.*\)\s*(#.*)?$")
 VIEW_NS = 10_000  # a view takes less
 LEAST_SHARE = 0.3  # of the nodes; those that accumulate gradients have nothing to check
 LEAST_NODES = 3  # per step
@@ -46,29 +41,7 @@ def anomaly_detection(context: RuleContext) -> Iterator[Finding]:
         context.advice(ADVICE, **LIBRARIES),
         rows,
         _gain(context, rows),
-        patch=_patch(context),
     )
-
-
-def _patch(context: RuleContext) -> Patch | None:
-    """The only line of the program that turns it on, in the files of the recorded script and modules."""
-    files = {str(word) for word in context.trace.metadata.capture.get("command") or ()}
-    files |= {path for path in context.trace["modules"].text("file").compact().values if path}
-    lines = [
-        Patch(path, number, line.strip(), line.strip().replace("True", "False"))
-        for path in sorted(files)
-        if path.endswith(".py") and is_users(path)
-        for number, line in enumerate(_lines(path), 1)
-        if _TURNED_ON.match(line)
-    ]
-    return lines[0] if len(lines) == 1 else None
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        return read_text(path).splitlines()
-    except BatchError:
-        return []
 
 
 def _inside(context: RuleContext, nodes: Rows, pattern: str) -> Rows:

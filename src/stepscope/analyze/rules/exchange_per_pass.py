@@ -23,7 +23,8 @@ def exchange_per_pass(context: RuleContext) -> Iterator[Finding]:
     two models with one optimizer are all needed.
     """
     passes, last = _backward_passes(context)
-    calls = _all_reduces(context)
+    calls = context.search.find(_ALL_REDUCE, category="cpu_op", inside=_hooked(context))
+    calls = context.search.outermost(calls)
     if not last.any() or last.all() or not len(calls):
         return
     of_pass = _pass_of(context, calls, passes)
@@ -43,13 +44,13 @@ def exchange_per_pass(context: RuleContext) -> Iterator[Finding]:
             **LIBRARIES,
         ),
         early,
-        _gain(context, early, spent),
+        _gain(context, early, ~last[_pass_of(context, _hooked(context), passes)]),
     )
 
 
-def _all_reduces(context: RuleContext) -> Rows:
-    nodes = context.search.find(_ACCUMULATES, on_device=False)
-    return context.search.outermost(context.search.find(_ALL_REDUCE, category="cpu_op", inside=nodes))
+def _hooked(context: RuleContext) -> Rows:
+    """Where DDP takes a gradient: it scales and copies it into a bucket, and starts to exchange full ones."""
+    return context.search.outermost(context.search.find(_ACCUMULATES, on_device=False))
 
 
 def _backward_passes(context: RuleContext) -> tuple[Times, Mask]:
@@ -81,8 +82,10 @@ def _pass_of(context: RuleContext, rows: Rows, passes: Times) -> Rows:
     return np.searchsorted(passes, context.events["start_ns"][rows], side="right") - 1
 
 
-def _gain(context: RuleContext, early: Rows, spent_ms: float) -> Gain:
-    """On a CPU these exchanges also take cores and caches from the backward pass."""
+def _gain(context: RuleContext, early: Rows, is_early: Mask) -> Gain:
+    """On a CPU these exchanges also take cores and caches from the backward pass, and fill buckets."""
     if context.measures.has_device:
         return context.gains.scaled(early, 0.0, "if only the last pass exchanged gradients")
-    return context.gains.bound(spent_ms, "at most the time of these exchanges")
+    spans = context.measures.spans(np.union1d(early, _hooked(context)[is_early]))
+    why = "at most the time of these exchanges, and of the hooks that start them"
+    return context.gains.bound(spans.total() / 1e6 / context.step_count, why)

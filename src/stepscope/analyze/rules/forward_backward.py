@@ -9,9 +9,9 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.analyze.source_places import are_of_pytorch
-from stepscope.base.arrays import Mask, Rows
+from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import rounded
-from stepscope.trace.nesting import inherit, totals_inside
+from stepscope.trace.nesting import inherit
 
 _NODE = re.compile(r"^.*[: ]|Backward\d*$")
 _EMBEDDING = (
@@ -50,8 +50,8 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
     """
     backward, forward = _pairs(context)
     product = context.events.text("kind").mask("gemm")[forward]
-    others = _hold(context, backward, context.events.text("kind").mask("communication"))
-    others |= _hold(context, backward, context.events.text("name").mask(_SPARSE))
+    others = context.events.text("kind").mask("communication") | context.events.text("name").mask(_SPARSE)
+    others = context.search.holding(np.flatnonzero(others))[backward]
     users = ~product & ~are_of_pytorch(context.trace, forward) & ~others
     backward, forward = backward[users], forward[users]
     if not len(backward):
@@ -67,7 +67,10 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
         if not _meant(nodes, name):
             continue
         chosen = backward[of]
-        is_dense = name == _TABLE and _uses_few_rows(context, forward[of])
+        # Most tables have far more rows than are looked up; none where shapes are unknown.
+        is_dense = (
+            name == _TABLE and np.median(context.search.each_shapes(forward[of], _rows_per_index)) > FEW
+        )
         if is_dense:
             ratio = max(ratio, RATIO)  # the update of the whole table may cost far more than its gradient
         elif context.measures.is_small(spent) or ratio <= RATIO:
@@ -80,21 +83,11 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
             yield context.finding(sentence, _advice(name), chosen, gain)
 
 
-def _uses_few_rows(context: RuleContext, embeddings: Rows) -> bool:
-    """Whether most tables have far more rows than are looked up; false if shapes are unknown."""
-    return bool(np.median(context.search.each_shapes(embeddings, _rows_per_index)) > FEW)
-
-
 def _rows_per_index(shapes: list[list[int]]) -> float:
     """The rows of a table for each index that is looked up in it; 0 if unknown."""
     if len(shapes) < 2 or len(shapes[0]) != 2:
         return 0.0
     return shapes[0][0] / max(prod(shapes[1]), 1)
-
-
-def _hold(context: RuleContext, rows: Rows, events: Mask) -> Mask:
-    """Whether any of some events is inside of each row."""
-    return totals_inside(context.events["parent"], events.astype(np.int64))[rows] > 0
 
 
 def _gain(context: RuleContext, backward: Rows, operator: str, nodes: list[str], ratio: float) -> Gain:

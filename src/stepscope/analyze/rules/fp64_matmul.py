@@ -47,17 +47,14 @@ def _gain(context: RuleContext, products: Rows) -> Gain:
     FP32 has half of the bytes, and at least twice the rate, on some devices 64 times.
     """
     every = context.search.find(category="cpu_op")
-    every = every[np.array(context.search.each_argument(every, "Input type", _is_double), np.bool_)]
+    doubles = context.search.each_argument(every, "Input type", lambda types: (types or [""])[0] == "double")
+    every = every[np.array(doubles, np.bool_)]
     if context.measures.has_device:
         every = context.search.find(inside=every, on_device=True)
     every = context.search.outermost(np.union1d(every, products))
     low, half = (context.gains.scaled(rows, 0.5, HALF) for rows in (products, every))
     gone = context.gains.scaled(every, 0.0 if context.measures.has_device else LEFT_ON_CPU)
     return replace(half, range_ms=(min(low.ms, half.ms), max(gone.ms, half.ms)))
-
-
-def _is_double(types: list[str] | None) -> bool:
-    return (types or [""])[0] == "double"
 
 
 def _on_device(context: RuleContext) -> Rows:
@@ -77,8 +74,7 @@ def _on_cpu(context: RuleContext) -> Rows:
 
 
 def _of_doubles(context: RuleContext, rows: Rows) -> Rows:
-    return rows[np.array(context.search.each_argument(rows, "Input type", _are_doubles), np.bool_)]
-
-
-def _are_doubles(types: list[str] | None) -> bool:
-    return (types or [])[:2] == ["double", "double"]
+    doubles = context.search.each_argument(
+        rows, "Input type", lambda types: (types or [])[:2] == ["double"] * 2
+    )
+    return rows[np.array(doubles, np.bool_)]

@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterator
 
 import numpy as np
-from msgspec.structs import replace
 
-from stepscope.analyze.finding import LEVELS, Finding
+from stepscope.analyze.finding import Finding
 from stepscope.analyze.python_stalls import MOSTLY, is_whole_step, most_of_name
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
@@ -51,7 +50,7 @@ def idle_device(context: RuleContext) -> Iterator[Finding]:
     is_unknown = cause in ON_THE_CPU and not where
     advice = FIND if is_unknown else advice
     frames = len(context.search.find(category="python", on_device=False)) > 0
-    finding = context.finding(
+    yield context.finding(
         f"The device idles {context.measures.idle_share(cause):.0%} of the step {when}. That is "
         f"{rounded(context.measures.idle_ms(cause))} ms per step{where and f', mostly in {where}'}."
         f"{f' {UNEXPLAINED}' if is_unknown else ''}",
@@ -59,9 +58,8 @@ def idle_device(context: RuleContext) -> Iterator[Finding]:
         evidence,
         context.gains.bound(idle, "at most this idle time"),
         recurs=False,  # the gain counts what recurs
+        limit="warning",  # no fix is known
     )
-    limit = LEVELS[min(LEVELS.index(finding.limit), LEVELS.index("warning"))]
-    yield replace(finding, limit=limit)  # no fix is known
 
 
 def _culprit(context: RuleContext, rows: Rows, inside: Ids, gaps: Intervals) -> Rows:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.finding import Finding, Gain, only_call
 from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.python_stalls import place_at, sampled_line
 from stepscope.analyze.rule_context import RuleContext
@@ -89,6 +89,7 @@ PARTS = (
         "Read fewer, larger files (shards, WebDataset, memory maps), from a local disk.",
     ),
 )
+ONCE = "Create the DataLoader once, before the loop over epochs: else its workers start again in each."
 ALONE = "Load batches in worker processes: DataLoader(num_workers=…, persistent_workers=True)."
 FASTER = " Or shorten what that function does: all of loading is {:.0%} of the step."
 QUICK = (
@@ -123,6 +124,7 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     parts = _parts(context, rows)
     loader, measures = _Loader.of(context), context.measures
     workers = loader.useful_workers
+    remade = bool((only_call(context.trace.metadata, "loader") or {}).get("in_loop"))
     gain = _gain_of_workers(context, rows, workers) if workers else None
     helps = gain is None or not measures.is_small(gain.ms)
     # On a CPU, delays by other processes are part of this time: as in the report, the step has them too.
@@ -134,11 +136,13 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     found = context.finding(
         f"{who} {share:.0%} of the step while batches load.{how}{_hidden_in_words(hidden, loader)}"
         f"{_in_words(parts)}{f' Most of it is in {line}.' if line else ''}",
-        loader.advice(context, parts, helps) + (FASTER.format(share) if line and loader.is_alone else ""),
+        (f"{ONCE} " if remade and workers and helps else "")
+        + loader.advice(context, parts, helps)
+        + (FASTER.format(share) if line and loader.is_alone else ""),
         rows,
         gain if gain and helps else _gain(context, rows, hidden),
         recurs=not later or later.ms < measures.ms(rows),  # workers deliver batches in bursts
-        patch=context.patch("loader", **arguments) if workers and helps else None,
+        patch=context.patch("loader", **arguments) if workers and helps and not remade else None,
     )
     sampled = [place_at(one) for one in measures.summary.places if one.stage == "data_loading"]
     evidence = sorted([*found.evidence, *sampled], key=lambda place: -place.ms)

@@ -51,13 +51,10 @@ def odd_shapes(context: RuleContext) -> Iterator[Finding]:
 
 def _odd_operators(context: RuleContext) -> dict[int, list[int]]:
     rows = context.search.find(_PRODUCT, category="cpu_op")
-    halves = rows[np.array(context.search.each_argument(rows, "Input type", _has_half), np.bool_)]
+    types = context.search.each_argument(rows, "Input type", lambda types: {*_HALF} & {*(types or ())})
+    halves = rows[np.array(types, np.bool_)]
     sizes = context.search.each_shapes(halves, _odd)
     return {row: odd for row, odd in zip(halves.tolist(), sizes, strict=True) if odd}
-
-
-def _has_half(kinds: list[str] | None) -> bool:
-    return any(kind in _HALF for kind in kinds or [])
 
 
 def _odd_kernels(context: RuleContext) -> dict[int, list[int]]:

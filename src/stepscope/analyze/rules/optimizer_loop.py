@@ -75,7 +75,8 @@ def _slow_update(context: RuleContext, names: tuple[str, ...], updates: Rows | N
     if context.measures.calls(work) < MANY:
         return
     looped = not len(context.search.find(_FOREACH, stage="optimizer", inside=updates))
-    advice = context.advice(_advice(context, names, looped), jax=JAX, **_libraries(names))
+    libraries = LIBRARIES if not names or {"Adam", "AdamW"} & set(names) else {}
+    advice = context.advice(_advice(context, names, looped), jax=JAX, **libraries)
     if not advice:
         return
     number = f"{rounded(context.measures.calls(work), 4)} {unit}"
@@ -108,10 +109,6 @@ def _form(context: RuleContext, looped: bool) -> str:
     if context.is_jax or not context.has_advice:  # compiled, even if Python looped in the trace
         return "one parameter at a time. It starts"
     return "one parameter at a time. A Python loop starts" if looped else "with many kernels. It starts"
-
-
-def _libraries(names: tuple[str, ...]) -> dict[str, str]:
-    return LIBRARIES if not names or {"Adam", "AdamW"} & set(names) else {}
 
 
 def _advice(context: RuleContext, names: tuple[str, ...], looped: bool) -> str:

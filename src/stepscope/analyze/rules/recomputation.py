@@ -31,14 +31,14 @@ def recomputation(context: RuleContext) -> Iterator[Finding]:
     spent = context.measures.longer_side_ms(rows)
     if not len(rows) or context.measures.is_small(spent):
         return
-    found = context.finding(
+    yield context.finding(
         f"Checkpointing computes forward passes again, {rounded(spent)} ms per step "
         f"({percent(context.measures.part_of_step(rows, spent))}).{context.main_place(rows)}",
         ADVICE,
         rows,
         _gain(context, rows),
+        limit="info",
     )
-    yield replace(found, limit="info")
 
 
 def _gain(context: RuleContext, rows: Rows) -> Gain:

@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 
 import numpy as np
-from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import rounded
 
 EXPLAINS = ("host", "launch")
@@ -34,16 +32,13 @@ def recurrent_loop(context: RuleContext) -> Iterator[Finding]:
         spent = context.eager.ms(context.eager.around(calls))  # with Python between them
     if context.measures.is_small(spent):
         return
-    found = context.finding(
+    longest = int(cells[np.argmax(context.events["duration_ns"][cells])])
+    kind = context.search.name(longest).removeprefix("aten::").partition("_")[0]
+    yield context.finding(
         f"A recurrent cell runs {context.times(cells)} per step, once per sequence element."
         f"{context.main_place(cells)} It takes {rounded(spent)} ms with its backward pass.",
-        ADVICE.format(_layer(context, cells)),
+        ADVICE.format(_LAYERS[kind]),
         calls,
         context.gains.bound(spent, "at most the time of these calls and of their backward pass"),
+        limit="warning",
     )
-    yield replace(found, limit="warning")
-
-
-def _layer(context: RuleContext, cells: Rows) -> str:
-    longest = int(cells[np.argmax(context.events["duration_ns"][cells])])
-    return _LAYERS[context.search.name(longest).removeprefix("aten::").partition("_")[0]]

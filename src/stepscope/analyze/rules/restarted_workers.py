@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from stepscope.analyze.finding import Finding, Patch, Place, only_call
+from stepscope.analyze.finding import Finding, Place, only_call
 from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.facts.summary.numbers import rounded
-from stepscope.trace.recorded_steps import WorkerRestarts, worker_restarts
+from stepscope.trace.recorded_steps import worker_restarts
 
 CAUSE = "input"
 EXPLAINS = ("data",)
@@ -43,7 +43,7 @@ def restarted_workers(context: RuleContext) -> Iterator[Finding]:
         f"{context.advice(REMAKE if restarts.remakes_loader else KEEP, **LIBRARIES)}. {ALONE}",
         (_place(context, restarts.restarts / run.steps, most_ms),),
         context.gains.of_run(most_ms, WHY, least_ms, (1 + MARGIN) * most_ms),
-        _patch(context, restarts),
+        None if restarts.remakes_loader else context.patch("loader", persistent_workers="True"),
     )
 
 
@@ -52,9 +52,3 @@ def _place(context: RuleContext, count: float, spent_ms: float) -> Place:
     call = only_call(context.trace.metadata, "loader") or {}
     file, line = call.get("file", ""), call.get("line")
     return Place("starting workers", "data_loading", "", file, line, "", count, spent_ms)
-
-
-def _patch(context: RuleContext, restarts: WorkerRestarts) -> Patch | None:
-    if restarts.remakes_loader:
-        return None
-    return context.patch("loader", persistent_workers="True")

@@ -7,13 +7,15 @@ from stepscope.analyze.finding import Finding, short_path
 from stepscope.analyze.python_stalls import WAITING, blocked_of_loop, place_at
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.facts.annotate.device.one_off_costs import COMPILING
-from stepscope.facts.summary.facts import StagePlace
 from stepscope.facts.summary.numbers import rounded
 
 CAUSE = "work_between_stages"
 EXPLAINS = ("host", "cpu")
 LEAST = 0.1  # of the step, as for operators between the stages
-DRAWS = re.compile(r"(?i)(^|[_.])(sample|draw|batch|batches|minibatch|replay)(_|$)|get_batch|next_batch")
+# As `sample`, `replay_buffer` or `next_batch`, but no `train_batch` nor `on_batch_end`.
+DRAWS = re.compile(
+    r"(?i)(^|[_. ])(sample|draw|replay)([_.]|$)|(^|[. ])((get|next|make)_)?(mini)?batch(es)?[.]?$"
+)
 DRAWING = (
     "Keep what it draws from in preallocated tensors, one for each field. Index them with random "
     "positions before anything is copied or converted, or draw the next batch in another thread."
@@ -41,18 +43,14 @@ def slow_function(context: RuleContext) -> Iterator[Finding]:
         if place.function == "<module>" or compiling > place.ms / 2:
             continue  # the loop itself, or its compiler: other rules name what it calls
         file = f"{short_path(place.file)}:{place.line}"
+        advice = DRAWING if DRAWS.search(place.function) else OTHER
+        advice = WAITING if blocked_of_loop(context, place.share) else advice
         yield context.finding_at(
             f"{place.function} takes about {rounded(place.ms)} ms per step ({place.share:.0%}). It runs "
             f"outside of forward, backward and the optimizer, in {file}.",
-            _advice(context, place),
+            advice,
             (place_at(place),),
             context.gains.bound(
                 place.share * context.measures.steady_ms, "at most this time, by samples of the loop"
             ),
         )
-
-
-def _advice(context: RuleContext, place: StagePlace) -> str:
-    if blocked_of_loop(context, place.share):
-        return WAITING
-    return DRAWING if DRAWS.search(place.function) else OTHER

@@ -79,10 +79,11 @@ def stall_reasons(context: RuleContext) -> Iterator[Finding]:
             continue
         shares = ", ".join(f"{name} {part:.0%}" for name, part in list(reasons.items())[:TOP])
         bound = part_ns / 1e6 / context.step_count * share
+        longest = nodes[np.argsort(-tree.own("device_ns").sum[nodes], kind="stable")[:TOP]]
         yield context.finding_in_tree(
             f"{short_kernel(kernel, 50)} stalls mainly on {reason}. By samples: {shares}.",
             _advice(kernel, reason.lower()),
-            np.append(_hottest(tree, nodes, reason), _longest(tree, nodes)),
+            np.append(_hottest(tree, nodes, reason), longest),
             context.gains.bound(bound, "at most the stalled share of its time"),
         )
 
@@ -103,11 +104,6 @@ def _hot_kernels(tree: ContextTree) -> Iterator[tuple[str, Rows, float]]:
         if total[code] < HOT * time.sum():
             return
         yield labels.values[code], nodes[labels.codes == code], float(total[code])
-
-
-def _longest(tree: ContextTree, nodes: Rows) -> Rows:
-    """The contexts in which a kernel takes longest."""
-    return nodes[np.argsort(-tree.own("device_ns").sum[nodes], kind="stable")[:TOP]]
 
 
 def _reasons(tree: ContextTree, nodes: Rows) -> dict[str, float]:

@@ -7,16 +7,14 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext, glob
-from stepscope.base.arrays import Mask, Rows, Times
+from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import rounded
-from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import PRODUCT_KINDS, STAGES
 
 CAUSE = "synchronization"
 EXPLAINS = ("synchronization",)
 MANY = 32  # calls per step, on a CPU
-CLOSE_NS = 500_000  # between two calls of one loop
-REPEATS = 16  # a loop: so often per step the same operators run between two calls
+REPEATS = 4  # a loop: so often per step it calls an operator on average
 
 
 class BlockingCall(NamedTuple):
@@ -90,7 +88,8 @@ def synchronizing_calls(context: RuleContext) -> Iterator[Finding]:
         else:
             what += f" They take {rounded(context.measures.ms(rows))} ms; on a GPU each blocks the CPU."
         advice = context.advice(call.advice, **LIBRARIES)
-        if not context.measures.has_device and _mostly_before_updates(context, rows):
+        clips = 2 * context.events.text("stage").mask("optimizer")[rows].sum() > len(rows)
+        if clips and not context.measures.has_device:  # mostly between backward and the update
             advice = f"{CLIPPING} {advice}"
         if _mostly_of_scaler(context, rows):
             advice = SCALER
@@ -114,11 +113,6 @@ def _calls(context: RuleContext, call: BlockingCall) -> Rows:
     return rows[~context.search.within(updates)[rows]] if len(updates) else rows
 
 
-def _mostly_before_updates(context: RuleContext, rows: Rows) -> bool:
-    """Whether most calls are between backward and the update, where gradients are clipped."""
-    return bool(2 * context.events.text("stage").mask("optimizer")[rows].sum() > len(rows))
-
-
 def _mostly_of_scaler(context: RuleContext, rows: Rows) -> bool:
     """Whether most calls are the first ones after a GradScaler unscaled gradients."""
     unscaled = context.search.find(_UNSCALE, category="cpu_op")
@@ -136,52 +130,24 @@ def _gain(context: RuleContext, rows: Rows) -> Gain:
         return context.gains.gain(rows, *(f"no_sync:operator={name}" for name in names))
     if context.context_trace:
         return context.gains.bound(context.measures.ms(rows), "at most the time of these calls")
-    loops, start = _loops(context, rows), context.events["start_ns"]
-    bound = context.gains.bound(
-        loops.total() / 1e6 / context.step_count, "at most the time of the loops around them"
-    )
-    return context.gains.unsure(bound, loops.within(start, start + 1) > 0)
+    ms, calls = _loops(context, rows)
+    bound = context.gains.bound(ms, "at most the time of the loops around them")
+    return context.gains.unsure(bound, context.search.within(calls))
 
 
-def _loops(context: RuleContext, rows: Rows) -> Intervals:
-    """The calls, and the iterations of loops around them, from one call to the next.
+def _loops(context: RuleContext, rows: Rows) -> tuple[float, Rows]:
+    """What the loops around some calls cost, ms per step, and all that these call.
 
-    Calls follow each other in an iteration: after the same operators as many others do, and mostly soon.
-    A loop with products computes what is trained, with or without the call.
+    The calls alone where other operators run between any two, or products: these compute what is
+    trained, or played, with or without the calls.
     """
-    start = context.events["start_ns"][rows]
-    end = start + context.events["duration_ns"][rows]
-    iterates = _recurs(context, rows, start[1:] - end[:-1])
-    iterates &= ~_multiplies(context, start, iterates)
-    typical = int(np.median(np.diff(start)[iterates])) if iterates.any() else 0
-    is_last = np.append(False, iterates) & ~np.append(iterates, False)
-    until = np.where(np.append(iterates, False), np.append(start[1:], 0), end)
-    return Intervals(start, np.maximum(until, np.where(is_last, start + typical, end)))
-
-
-def _multiplies(context: RuleContext, start: Times, iterates: Mask) -> Mask:
-    """Whether the loop that each iteration is part of has matrix products or convolutions."""
-    products = context.events["start_ns"][context.search.find(kind=PRODUCT_KINDS, category="cpu_op")]
-    inside = np.diff(np.searchsorted(np.sort(products), start))
-    loop = np.cumsum(~iterates)
-    return np.bincount(loop, np.where(iterates, inside, 0), len(start) + 1)[loop] > 0
-
-
-def _recurs(context: RuleContext, rows: Rows, gap_ns: Times) -> Mask:
-    """Whether what runs between two consecutive rows runs between many others too, soon in most of them.
-
-    Operators are compared by their names and numbers, in any order. A busy machine delays some.
-    """
-    operators = context.search.outermost(context.search.find(category="cpu_op"))
-    same_thread = context.events["track"][operators] == context.events["track"][rows[0]]
-    operators = operators[same_thread]
-    codes = context.events.text("name").codes[operators]
-    random = np.random.default_rng(0).integers(1 << 40, size=int(codes.max(initial=0)) + 1)
-    so_far = np.append(0, np.cumsum(random[codes]))
-    place = np.searchsorted(context.events["start_ns"][operators], context.events["start_ns"][rows])
-    _, kind, count = np.unique(np.diff(so_far[place]), return_inverse=True, return_counts=True)
-    median = gap_ns[np.lexsort((gap_ns, kind))][np.cumsum(count) - (count + 1) // 2]
-    return ((count >= REPEATS * context.step_count) & (median < CLOSE_NS))[kind]
+    loops = context.eager.of_loops(rows)
+    calls = context.eager.rows[loops]
+    products = context.search.holding(context.search.find(kind=PRODUCT_KINDS, category="cpu_op"))
+    names = len(np.unique(context.events["name"][calls]))
+    if products[calls].any() or names * REPEATS * context.step_count > len(calls):
+        return context.measures.ms(rows), rows
+    return context.eager.ms(loops), calls
 
 
 def _waiting(context: RuleContext, rows: Rows) -> Rows:

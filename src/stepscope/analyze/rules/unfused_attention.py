@@ -59,7 +59,7 @@ def unfused_attention(context: RuleContext) -> Iterator[Finding]:
     falls_back = context.search.find(_MATH)
     if len(falls_back):
         rows = context.search.outermost(np.union1d(rows, falls_back))
-    rows = _with_backward(context, rows)
+    rows = context.search.outermost(np.union1d(rows, context.search.backward_of(rows)))
     if not len(rows):
         return
     spent = float(context.measures.caused_ns(rows).sum()) / 1e6 / context.step_count
@@ -152,10 +152,3 @@ def _softmax_between_products(context: RuleContext) -> Rows:
             if at - first <= NEAR and last - at <= NEAR:
                 chosen[first + 1 : last] = True
     return operators[chosen]
-
-
-def _with_backward(context: RuleContext, rows: Rows) -> Rows:
-    origin = context.events["forward_event"]
-    back = context.search.find(stage="backward", on_device=False)
-    back = back[np.isin(origin[back], np.flatnonzero(context.search.within(rows)))]
-    return context.search.outermost(np.union1d(rows, back))

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from msgspec.structs import replace
 
-from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import rounded
@@ -17,6 +16,7 @@ _PRODUCT = r"^aten::(mm|addmm|bmm|baddbmm)$"  # of the weight's gradient, and of
 # What forward keeps for backward, and memory of gradients.
 BESIDES = 0.25  # of the time in these gradients; a GAN saved 26 % of a step, not 22 %
 _NAMED = 3  # modules that the sentence names
+WHY = "what backward computes of these modules"
 _BETWEEN_PASSES = [STAGES.index(stage) for stage in ("forward", "loss", "zero_grad", "optimizer")]
 ADVICE = (
     "Detach what these modules return before it is used (`fake.detach()`), or call them under "
@@ -58,14 +58,8 @@ def unused_gradients(context: RuleContext) -> Iterator[Finding]:
         f"{'no optimizer has updated so far' if is_free else update}.",
         context.advice(FREEZE if is_free else ADVICE),
         unused.rows,
-        _gain(context, spent),
+        context.gains.bound(spent, WHY, 0.0 if context.measures.has_device else BESIDES),
     )
-
-
-def _gain(context: RuleContext, spent: float) -> Gain:
-    bound = context.gains.bound(spent, "what backward computes of these modules")
-    most = context.gains.bound((1 + BESIDES) * spent, "").ms
-    return bound if context.measures.has_device else replace(bound, range_ms=(0.0, most))
 
 
 def _with_last_gradients(context: RuleContext, nodes: Rows) -> dict[int, bool]:

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 import numpy as np
-from msgspec.structs import replace
 
-from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.rules.slow_function import DRAWING, DRAWS
 from stepscope.analyze.rules.work_between_stages import longest_operators
@@ -22,6 +21,7 @@ _OTHERS = (
     r"^aten::(to|_to_copy|item|_local_scalar_dense|randn?|randint|randperm|rand_like|randn_like|randint_like"
     r"|normal_?|uniform_|bernoulli_?|exponential_|multinomial|dropout)$"
 )
+WHY = "at most their time, with the Python between"
 ADVICE = (
     "Compute once, before the loop, what does not change between steps (masks, tables, a graph's "
     "structure). Of a large buffer change only the rows that are new, in place; leave what depends "
@@ -49,14 +49,8 @@ def work_without_gradient(context: RuleContext) -> Iterator[Finding]:
         f"Longest: {longest_operators(context, rows)}.",
         DRAWING if DRAWS.search(context.main_place(rows)) else ADVICE,
         rows,
-        _gain(context, rows, spent),
+        context.gains.unsure(context.gains.bound(spent, WHY, BESIDES), context.search.within(rows)),
     )
-
-
-def _gain(context: RuleContext, rows: Rows, spent: float) -> Gain:
-    bound = context.gains.bound(spent, "at most their time, with the Python between")
-    ranged = replace(bound, range_ms=(0.0, context.gains.bound((1 + BESIDES) * spent, "").ms))
-    return context.gains.unsure(ranged, context.search.within(rows))
 
 
 def _without_gradient(context: RuleContext) -> Rows:
@@ -69,7 +63,8 @@ def _without_gradient(context: RuleContext) -> Rows:
     rows = rows[~(trained | search.holding(others))[rows]]
     calls = search.find(_MODULES, on_device=False)
     frozen = search.within(calls[search.holding(products)[calls] & ~trained[calls]])
-    linked = trained[products[~frozen[products]]]
+    outer = search.outermost(products)  # a sparse one calls others
+    linked = trained[outer[~frozen[outer]]]
     if not len(linked) or linked.mean() < LEAST_LINKED:
         return rows[:0]  # what leads back to forward is not recorded
     return rows[~frozen[rows]]

@@ -136,6 +136,8 @@ def report_of(job: Job) -> JobReport:
     replay, alike = job.replay, steps_alike(slow, links, table)
     if (replay.weights != 1).any() and alike.any():  # of some steps: of some of each group then
         replay = build_replay(table, job.matched, alike)
+    # Stages with one micro-batch work one after the other, whatever each does.
+    is_chain = pipeline is not None and pipeline.replicas == pipeline.micro_batches == 1
     own = table.work.sum(axis=1)
     return JobReport(
         ranks=len(table.sketches),
@@ -146,7 +148,7 @@ def report_of(job: Job) -> JobReport:
         rows=_rows(table),
         stragglers=with_costs(slow, links, table, replay) if slow or links else (),
         groups=group_rows(table, job.matched, job.groups),
-        slowdown=slowdown(table, replay) if len(table.sketches) > 1 else None,
+        slowdown=slowdown(table, replay) if len(table.sketches) > 1 and not is_chain else None,
         replayed_ms=replay.step_ms,
         together_ms=together_ms(slow, links, table, replay),
         whatifs=whatifs(table, replay),

@@ -60,17 +60,6 @@ def middle_mean(values: Sequence[float]) -> float:
     return statistics.fmean(sorted(values)[drop : len(values) - drop])
 
 
-def confidence_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The 95 % confidence interval of a mean, by Student's t; infinite for a single value.
-
-    Example:
-        >>> confidence_interval([1.0, 1.0, 1.0])
-        (1.0, 1.0)
-    """
-    middle, half = statistics.fmean(values), error_of_mean(values)
-    return middle - half, middle + half
-
-
 @dataclass(frozen=True)
 class TrialComparison:
     """Predicted against measured."""
@@ -94,11 +83,12 @@ class TrialComparison:
     def measured_range(self) -> tuple[float, float] | None:
         """The 95 % confidence interval of the measured speedup; None after a single round."""
         pairs = zip(self.before.rounds_ms, self.after.rounds_ms, strict=True)
-        low, high = confidence_interval([math.log(before / after) for before, after in pairs])
-        if math.isinf(high):
+        ratios = [math.log(before / after) for before, after in pairs]
+        middle, half = statistics.fmean(ratios), error_of_mean(ratios)
+        if math.isinf(half):
             return None
         measured = self.measured_speedup
-        return min(math.exp(low), measured), max(math.exp(high), measured)
+        return min(math.exp(middle - half), measured), max(math.exp(middle + half), measured)
 
     @property
     def is_significant(self) -> bool:

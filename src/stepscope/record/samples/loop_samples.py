@@ -81,7 +81,8 @@ def describe(samples: StackSamples, callers: Sequence[Function], waits: list[Wai
     kept = [at for at, stack in enumerate(samples.stack) if own[stack]]
     around = _around(samples, kept)
     loop = {caller for caller in callers if caller in around}
-    inner = next((file for name, file in callers if (name, file) in loop and not _is_ours(file)), "")
+    files = (file for name, file in callers if (name, file) in loop)
+    inner = next((file for file in files if not is_internal(file) and not file.startswith(_RECORDER)), "")
     engine = _package(inner)
     lines = [
         line and _callback(samples, stack, line, engine, loop)
@@ -98,10 +99,6 @@ def describe(samples: StackSamples, callers: Sequence[Function], waits: list[Wai
         "places": [{**place._asdict(), "file": str(Path(place.file).absolute())} for place in places],
         "loop": [number for place, number in places.items() if place[:2] in loop],
     }
-
-
-def _is_ours(file: str) -> bool:
-    return is_internal(file) or file.startswith(_RECORDER)
 
 
 def _package(file: str) -> str:

@@ -46,6 +46,7 @@ def test_with_one_micro_batch_no_stage_is_slow_and_more_micro_batches_help(tmp_p
     assert pipeline.advice.startswith("Split the batch into more micro-batches: n_microbatches=4")
     assert "Move layers" not in pipeline.advice  # stages one after the other take as long in sum
     assert report.whatifs["no_straggler"] == pytest.approx(report.replayed_ms)
+    assert report.slowdown is None  # nor does any imbalance cost something
 
 
 def test_what_more_micro_batches_save(tmp_path: Path) -> None:
