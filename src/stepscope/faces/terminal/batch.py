@@ -191,7 +191,7 @@ def _profiled(opened: Any, how: dict[str, Any], elsewhere: Elsewhere) -> tuple[R
 def _html(result: Result, capacity: float | None, devices: DevicesAnswer | None) -> str:
     """The page about batch sizes with its data, as HTML that needs nothing else."""
     from stepscope.faces.page.bundle import data_element, page_in_one
-    from stepscope.models.batch_size.batch_panel import batch_profile
+    from stepscope.models.batch_size.entry_result import batch_profile
 
     data = data_element(ELEMENT, batch_profile(result, capacity))
     return page_in_one(data + (data_element(DEVICES_ELEMENT, devices) if devices else ""), "batch.html")
@@ -256,7 +256,7 @@ def fits(
     from stepscope.faces.terminal.output import step_progress
     from stepscope.facts.roofline.rates import find_capacity
     from stepscope.models.batch_size import Session, open_entry
-    from stepscope.models.batch_size.gpu_memory import own_size
+    from stepscope.models.batch_size.profile_session import own_size
 
     capacities = [find_capacity(name.strip()) for name in devices.split(",")]
     opened = open_entry(entry, arguments, choice=choice)

@@ -19,9 +19,8 @@ from msgspec import UNSET, UnsetType
 from stepscope.facts.annotate import annotate
 from stepscope.facts.annotate.attribution import Attribution, attribute
 from stepscope.facts.annotate.range_names import Line
-from stepscope.models.batch_size.peak_memory import KINDS, Footprint, find_footprint
-from stepscope.models.batch_size.step_costs import Cost, find_costs
-from stepscope.models.memory.recorded_allocations import AllocationRecord
+from stepscope.models.batch_size.step_costs import KINDS, Cost, Footprint, find_costs, find_footprint
+from stepscope.models.memory.recorded_memory import AllocationRecord
 from stepscope.read import read
 from stepscope.read.recorded.members_json import KeptStorage, kept_storages
 from stepscope.trace.schema import STAGES

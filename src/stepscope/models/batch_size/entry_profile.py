@@ -16,8 +16,7 @@ from stepscope.models.batch_size.fit import (
     time_tolerance,
     time_warnings,
 )
-from stepscope.models.batch_size.measurement import BatchPoint
-from stepscope.models.batch_size.reserve import Reserve
+from stepscope.models.batch_size.measurement import BatchPoint, Reserve
 from stepscope.record.batch_size.request import DeviceFacts
 
 _KNEE = 0.9  # of the limit of throughput: a suggestion reaches it

@@ -18,8 +18,8 @@ from stepscope.models.devices.device_answer import (
     MeasuredEnergy,
     RangedValue,
     RankPrediction,
+    Target,
 )
-from stepscope.models.devices.device_choice import Target
 from stepscope.models.devices.device_work import (
     COUNTING_ERROR,
     FAST,

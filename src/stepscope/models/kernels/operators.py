@@ -15,8 +15,16 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from stepscope.models.calibration.calibration import Operator
-from stepscope.models.kernels.gpu import BYTES, HALF, TF32, Gpu
-from stepscope.models.kernels.products import ALIGNED, bandwidth_reached, begin_ns, product_ns
+from stepscope.models.kernels.products import (
+    ALIGNED,
+    BYTES,
+    HALF,
+    TF32,
+    Gpu,
+    bandwidth_reached,
+    begin_ns,
+    product_ns,
+)
 
 Size = tuple[int, ...]
 

@@ -12,8 +12,7 @@ from stepscope.models.memory.history import MemoryHistory, memory_histories
 from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.models.memory.memory_facts import ACTIVE, Growth, MemoryFacts, MemoryShare, OutOfMemory, shares
 from stepscope.models.memory.owners import KINDS
-from stepscope.models.memory.recorded_allocations import AllocationRecord
-from stepscope.models.memory.recorded_memory import recorded_devices
+from stepscope.models.memory.recorded_memory import AllocationRecord, recorded_devices
 from stepscope.models.memory.segments import find_fragmentation
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace

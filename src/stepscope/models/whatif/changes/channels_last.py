@@ -7,8 +7,7 @@ import numpy as np
 from stepscope.base.arrays import Floats
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
-from stepscope.models.kernels.gpu import HALF, Gpu
-from stepscope.models.kernels.products import bandwidth_reached
+from stepscope.models.kernels.products import HALF, Gpu, bandwidth_reached
 from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.parts.gpu_precision import (
     CHANNELS_LAST,

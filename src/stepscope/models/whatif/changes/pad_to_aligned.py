@@ -2,9 +2,8 @@
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
-from stepscope.models.kernels.gpu import BYTES, HALF, SINGLE, TF32, Gpu
 from stepscope.models.kernels.operators import padded, products_ns
-from stepscope.models.kernels.products import ALIGNED
+from stepscope.models.kernels.products import ALIGNED, BYTES, HALF, SINGLE, TF32, Gpu
 from stepscope.models.whatif.change import Change
 from stepscope.models.whatif.parts.gpu_precision import ALIGNED_ROWS, precisions_of_operators, required_gpu
 from stepscope.models.whatif.parts.step_work import Kernels, StepWork, step_work

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.models.kernels.gpu import BYTES, Gpu
 from stepscope.models.kernels.operators import Product, attention_ns
+from stepscope.models.kernels.products import BYTES, Gpu
 from stepscope.models.whatif.parts.step_work import Kernels, StepWork
 
 SDPA = "sdpa"  # setting of a graph: its attention is fused

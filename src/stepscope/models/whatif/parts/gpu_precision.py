@@ -21,7 +21,6 @@ from stepscope.graph import Graph
 from stepscope.models.calibration import find_device_calibration
 from stepscope.models.calibration.calibration import Operator
 from stepscope.models.calibration.device_calibration import calibrated_share
-from stepscope.models.kernels.gpu import BYTES, HALF, SINGLE, TF32, Gpu, find_gpu
 from stepscope.models.kernels.operators import (
     ATTENTION,
     WEIGHTED,
@@ -33,7 +32,7 @@ from stepscope.models.kernels.operators import (
     tensors,
     transposing_ns,
 )
-from stepscope.models.kernels.products import bandwidth_reached
+from stepscope.models.kernels.products import BYTES, HALF, SINGLE, TF32, Gpu, bandwidth_reached, find_gpu
 from stepscope.models.whatif.parts.autocast_flow import Effect, effects_of, policy_of
 from stepscope.models.whatif.parts.fused_attention import SDPA, fused_kernels
 from stepscope.models.whatif.parts.kernel_times import device_of, in_half, in_tf32, memory_rate
