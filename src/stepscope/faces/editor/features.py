@@ -23,9 +23,10 @@ from stepscope.faces.editor.code_actions import (
     measure_action,
 )
 from stepscope.faces.editor.documents import AMBIGUOUS, path_of
-from stepscope.faces.editor.language_server import EntryMeasure, StepscopeServer
+from stepscope.faces.editor.language_server import StepscopeServer
 from stepscope.faces.editor.line_marks import code_lenses, hover_text, inlay_hints
 from stepscope.faces.editor.measured_costs import settings_of
+from stepscope.faces.editor.measuring import Measuring
 from stepscope.faces.editor.text_document import split_lines
 from stepscope.models.batch_size.entry_result import panel_answer
 from stepscope.models.batch_size.find_site import has_providers
@@ -37,7 +38,7 @@ _AUTOMATIC_S = 0.03  # if the editor asks by itself, after each movement
 _SAVE_PAUSE_S = 0.2  # several files saved at once are one measurement
 
 
-def language_server(measure: EntryMeasure) -> StepscopeServer:
+def language_server(measure: Measuring) -> StepscopeServer:
     """A server with all its features registered.
 
     Returns:

@@ -129,7 +129,7 @@ def batch(
     opened = open_entry(path, arguments, choice=choice, module=module)
     if find:
         line = f"{opened.site.where}: {opened.site.kind} {opened.site.name} = {opened.batch}"
-        show_answer({"batch": opened.batch, "site": opened.site.to_json()}, [line], as_json)
+        show_answer({"batch": opened.batch, "site": opened.site}, [line], as_json)
         return
     opened = _with_scratch(opened, how["in_place"])
     result, predicted = _profiled(opened, how, elsewhere)
@@ -264,7 +264,7 @@ def fits(
         result = session.memory_on_gpu(opened, capacities, timeout)
     found = [{**result.fits(one), "now": own_size(result, one)} for one in capacities]
     notes = result.profile.warnings
-    facts = {"entry": result.entry.path, "site": opened.site.to_json(), "fits": found, "warnings": notes}
+    facts = {"entry": result.entry.path, "site": opened.site, "fits": found, "warnings": notes}
     show_answer(facts, _lines(result, found), as_json)
 
 

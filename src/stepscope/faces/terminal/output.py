@@ -10,14 +10,14 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.base.unfinished_files import unfinished
+from stepscope.base.unfinished_files import unfinished_file
 from stepscope.errors import ServeError
 
 if TYPE_CHECKING:
@@ -137,20 +137,11 @@ def write_text(out: Path, text: str) -> None:
             out.write_text(text, "utf-8", "backslashreplace")
         else:
             data = text.encode("utf-8", "backslashreplace")  # a file's name is any bytes
-            _write_whole(out, data)
+            with unfinished_file(out) as name:
+                name.write_bytes(data)
+                name.replace(out)
     except OSError as error:
         raise ServeError(f"{out}: cannot be written: {error.strerror}") from error
-
-
-def _write_whole(out: Path, content: bytes) -> None:
-    """The file gets its name when it is whole; what a kill leaves, the next writer removes."""
-    name = unfinished(out)
-    try:
-        name.write_bytes(content)
-        name.replace(out)
-    finally:  # also after Ctrl-C
-        with suppress(OSError):
-            name.unlink()
 
 
 def echo_json(facts: Any) -> None:

@@ -113,10 +113,6 @@ class StepBreakdown(msgspec.Struct, frozen=True):
     tree: CostNode  # the step, its modules as the model nests them, and their operators
     lines: list[LineBreakdown]  # what each source line costs, the most expensive first
 
-    def to_json(self) -> dict[str, Any]:
-        """As `stepscope batch --json` has it."""
-        return msgspec.to_builtins(self)
-
     def memory_at(self, batch: int, peak_bytes: int) -> dict[str, int]:
         """The peak at another batch size, by kind: what the model keeps stays, inputs grow with the
         batch, and activations and temporaries share the rest as they do here."""
@@ -141,7 +137,9 @@ def read_breakdown(capture: Path, batch: int, step_ms: float) -> StepBreakdown |
         return None
     attribution = attribute(trace)
     footprint = find_footprint(trace, attribution)
-    recorded_ms = _length_ms(trace, footprint.step)
+    row = trace["steps"].take(trace["steps"]["step"] == footprint.step)
+    ends_ns = np.maximum(row["end_ns"], row["device_end_ns"])
+    recorded_ms = float(ends_ns[0] - row["start_ns"][0]) / 1e6
     scale = step_ms / recorded_ms if recorded_ms else 1.0
     costs = find_costs(trace, attribution, footprint.step, scale)
     memory, storages = footprint.split(), kept_storages(capture)
@@ -154,11 +152,6 @@ def read_breakdown(capture: Path, batch: int, step_ms: float) -> StepBreakdown |
         cost_tree(trace, attribution, costs, footprint, step_ms),
         line_costs(attribution, costs, footprint, trace, storages),
     )
-
-
-def _length_ms(trace: Trace, step: int) -> float:
-    row = trace["steps"].take(trace["steps"]["step"] == step)
-    return float(np.maximum(row["end_ns"], row["device_end_ns"])[0] - row["start_ns"][0]) / 1e6
 
 
 def cost_tree(

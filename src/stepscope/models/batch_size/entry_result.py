@@ -5,7 +5,7 @@ The panel's types, `web/src/api/batch_types.ts`, are generated from the Structs.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +50,11 @@ class Result:
             "arguments": list(entry.arguments),
             "kind": entry.kind,
             "batch": entry.batch,
-            "site": entry.site.to_json(),
+            "site": asdict(entry.site),
             **self.profile.to_json(at),
         }
         if self.breakdown is not None:
-            result["breakdown"] = self.breakdown.to_json()
+            result["breakdown"] = msgspec.to_builtins(self.breakdown)
         if self.program_memory:
             result["program_memory"] = dict(self.program_memory)
         if self.estimate is not None:

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, distributed, nn
 
 from stepscope.models.calibration.measured_inputs import cold_arrays, parts_in_turn
-from stepscope.models.calibration.timed import QUIET, Timed, queued_ns, share_since
+from stepscope.models.calibration.timed import Timed, queued_ns, share_since
+from stepscope.trace.recorded_steps import QUIET
 
 
 def between_two_processes(measure: Callable[[], Any]) -> Any:

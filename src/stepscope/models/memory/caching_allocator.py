@@ -23,7 +23,7 @@ from stepscope.base.arrays import Mask
 from stepscope.models.memory.lifetimes import Lifetimes
 
 _MB = 1 << 20  # bytes
-_BLOCK = 512  # bytes: `kMinBlockSize`, to which sizes are rounded up
+BLOCK = 512  # bytes: `kMinBlockSize`, to which sizes are rounded up
 _SMALL = _MB  # bytes: `kSmallSize`, the largest block of the small pool
 _SMALL_SEGMENT = 2 * _MB  # bytes: `kSmallBuffer`
 _LARGE_SEGMENT = 20 * _MB  # bytes: `kLargeBuffer`, of blocks up to `_OWN_SEGMENT`
@@ -65,12 +65,9 @@ class CachingAllocator:
     _next: int = 0
 
     def allocate(self, size: int) -> int:
-        """A block of at least `size` bytes, by its address.
-
-        Raises:
-            CapacityExceeded: if it exceeds the capacity.
-        """
-        size = max(_BLOCK, -(-size // _BLOCK) * _BLOCK)
+        """A block of at least `size` bytes, by its address; raises CapacityExceeded if it exceeds the
+        capacity."""
+        size = max(BLOCK, -(-size // BLOCK) * BLOCK)
         small = size <= _SMALL
         address = self._best_fit(small, size)
         if address is None:
@@ -119,7 +116,7 @@ class CachingAllocator:
         else:
             room = _LARGE_SEGMENT if size < _OWN_SEGMENT else -(-size // _ROUND_SEGMENT) * _ROUND_SEGMENT
         self._reserve(room)
-        address, self._next = self._next, self._next + room + _BLOCK  # segments never merge
+        address, self._next = self._next, self._next + room + BLOCK  # segments never merge
         self._blocks[address] = _Block(room, small)
         return address
 
@@ -134,7 +131,7 @@ class CachingAllocator:
     def _split(self, small: bool, address: int, size: int) -> None:
         block = self._blocks[address]
         rest = block.size - size
-        if rest < _BLOCK or (rest <= _SMALL and not small):
+        if rest < BLOCK or (rest <= _SMALL and not small):
             return
         new = address + size
         self._blocks[new] = _Block(rest, small, before=address, after=block.after, used=False)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.base.arrays import Codes, Ids, Ids32, Mask, Rows, Times
+from stepscope.models.memory.caching_allocator import BLOCK
 from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -126,7 +127,6 @@ def _matches(stacks: Table, column: str, pattern: re.Pattern[str] | None) -> Mas
 
 
 _SHORT = 16  # changes of the allocator within which a temporary is released
-_ROUNDING = 512  # bytes; PyTorch's allocator rounds sizes up to this
 _NEVER = np.iinfo(np.int64).max
 _LEAST_MATCHED = 0.9  # of the gradients' bytes; chosen: less is a coincidence of sizes
 _MOST_STATES = 3  # tensors of state for each weight: Adam has two, AMSGrad three
@@ -261,7 +261,7 @@ def _requested(trace: Trace, device: int) -> Ids:
     old, place = old[inside], place[inside]
     same = blocks["address"][here[place]] == table["address"][old]
     size[old[same]] = blocks["requested_bytes"][here[place[same]]]
-    return -(-size // _ROUNDING) * _ROUNDING
+    return -(-size // BLOCK) * BLOCK
 
 
 def _short_lived(table: Table) -> Mask:

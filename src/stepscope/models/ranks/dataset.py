@@ -2,13 +2,12 @@
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
 import msgspec
 
-from stepscope.base.unfinished_files import unfinished
+from stepscope.base.unfinished_files import unfinished_file
 from stepscope.errors import IngestError
 from stepscope.models.ranks.files import RankFile
 from stepscope.models.ranks.sketch import UNKNOWN_RANK, VERSION, Sketch
@@ -99,13 +98,10 @@ def _id(file: str) -> str:
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:
-    name = unfinished(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(name)
-        name.replace(path)
+        with unfinished_file(path) as name:
+            write(name)
+            name.replace(path)
     except OSError as error:
         raise IngestError(f"{path.parent}: cannot write {path.name}: {error.strerror}") from error
-    finally:  # also after Ctrl-C
-        with suppress(OSError):
-            name.unlink()
