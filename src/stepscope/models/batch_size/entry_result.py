@@ -161,7 +161,7 @@ def batch_answer(result: Result, capacity: float | None = None) -> dict[str, Any
     }
 
 
-class Prediction(msgspec.Struct):
+class PanelPrediction(msgspec.Struct):
     """Throughput and memory at a batch size.
 
     Attributes:
@@ -202,7 +202,7 @@ class Breakdown(msgspec.Struct):
     tree: CostNode
 
 
-class Site(msgspec.Struct):
+class PanelSite(msgspec.Struct):
     """Where the batch size is written."""
 
     path: str
@@ -211,7 +211,7 @@ class Site(msgspec.Struct):
     text: str
 
 
-class Device(msgspec.Struct):
+class PanelDevice(msgspec.Struct):
     """The device that was measured on."""
 
     type: str | UnsetType = UNSET
@@ -224,18 +224,18 @@ class BatchProfile(msgspec.Struct):
     entry: str
     batch: int
     sentence: str  # where the batch size is written, in words
-    site: Site
+    site: PanelSite
     points: list[Point]
     max_throughput: float | None  # limit for large batches, samples a second
     fit_error: float | None  # relative error of the model of run time
     memory_fit_error: float | None  # relative error of the model of memory
     too_large: int | None  # the smallest batch size that ran out of memory
     capacity: float | None  # bytes that a step may take
-    device: Device
+    device: PanelDevice
     warnings: list[str]
-    now: Prediction | None  # prediction at the present batch size; null if run time has no model
-    suggestions: list[Prediction]  # predictions at batch sizes worth trying
-    curve: list[Prediction]  # predictions to choose from; empty if run time has no model
+    now: PanelPrediction | None  # prediction at the present batch size; null if run time has no model
+    suggestions: list[PanelPrediction]  # predictions at batch sizes worth trying
+    curve: list[PanelPrediction]  # predictions to choose from; empty if run time has no model
     breakdown: Breakdown | UnsetType = UNSET
 
 
