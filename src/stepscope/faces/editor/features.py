@@ -18,7 +18,6 @@ from stepscope.faces.editor.code_actions import (
     CHOOSE_COMMAND,
     MEASURE_COMMAND,
     MEASURE_TITLE,
-    DocumentEdit,
     DocumentNotOpen,
     measure_action,
 )
@@ -237,14 +236,16 @@ def _own_messages(server: StepscopeServer) -> None:
         return facts
 
     @server.feature("stepscope/batchEdit")
-    async def edit(params: Any) -> dict[str, Any]:
+    async def batch_edit(params: Any) -> dict[str, Any]:
         uri, batch = _uri(params), int(_number(params, "value"))
         try:
-            return _edit_answer(await server.batch_edit(uri, batch))
+            edit = await server.batch_edit(uri, batch)
         except DocumentNotOpen as error:
             return {"problem": str(error), "open": server.documents.uri_of(error.path)}
         except BatchError as error:
             return {"problem": str(error)}
+        place = {"uri": edit.uri, "version": edit.version, "range": edit.range}
+        return {**place, "expected": edit.expected, "newText": edit.new_text}
 
 
 def _uri(params: Any) -> str:
@@ -264,13 +265,3 @@ def _number(params: Any, name: str) -> float:
     if not math.isfinite(number):
         raise JsonRpcInvalidParams(f"expected a number for {name}, found {value!r}")
     return number
-
-
-def _edit_answer(edit: DocumentEdit) -> dict[str, Any]:
-    return {
-        "uri": edit.uri,
-        "version": edit.version,
-        "range": edit.range,
-        "expected": edit.expected,
-        "newText": edit.new_text,
-    }

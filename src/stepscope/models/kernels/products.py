@@ -118,14 +118,13 @@ def product_ns(
         *(np.asarray(size, np.float64) for size in (rows, columns, inner, batch))
     )
     width = BYTES[precision]
-    early = 1.0 if gpu.persistent else _BEFORE_HOPPER
     matrices = count * (m * k + k * n + m * n) if elements is None else np.asarray(elements, np.float64)
     moving = width * matrices / bandwidth_reached(gpu)
     computing = np.min([_tiled_ns(m, n, k, count, tile, precision, gpu) for tile in TILES], axis=0)
     if precision != SINGLE:
         slow = 2 * count * m * n * k / (gpu.rate(HALF) * _MISALIGNED)
         computing = np.where(np.asarray(aligned) | (np.minimum(m, n) == 1), computing, slow)
-    result: Floats = _BEGIN_NS / early + (computing**4 + moving**4) ** 0.25  # the longer, smoothly
+    result: Floats = begin_ns(gpu) + (computing**4 + moving**4) ** 0.25  # the longer, smoothly
     return result
 
 

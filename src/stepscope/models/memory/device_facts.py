@@ -118,8 +118,7 @@ def _line_of_stack(history: MemoryHistory, life: Lifetimes, stack: int) -> str:
 def _failures(history: MemoryHistory) -> tuple[OutOfMemory, ...]:
     if len(history.trace["memory"]):
         failed = history.trace.metadata.properties.get("out_of_memory") or {}
-        is_here = failed.get("device") == history.device
-        return (_recorded_failure(history, failed),) if is_here else ()
+        return (_recorded_failure(history, failed),) if failed.get("device") == history.device else ()
     events = history.trace["memory_events"]
     mine = (events["device"] == history.number) & events.text("action").mask("oom")
     return tuple(_failure(history, int(row)) for row in np.flatnonzero(mine))

@@ -6,6 +6,7 @@ from stepscope.base.arrays import Counts, Floats, Ids, Mask
 from stepscope.models.memory.memory_facts import Growth
 from stepscope.models.memory.owners import KINDS
 from stepscope.models.memory.recorded_memory import RecordedLines, RecordedMemory
+from stepscope.trace.row_order import place_in_group
 from stepscope.trace.trace import Trace
 
 # Of a snapshot, whose steps are not known.
@@ -59,10 +60,8 @@ def _replaces(size: Counts, owner: Ids, released: Counts) -> Mask:
     sizes, available = np.unique(released, return_counts=True)
     place = np.searchsorted(sizes, size[order])
     there = np.append(sizes, -1)[place] == size[order]
-    starts = np.flatnonzero(np.append(True, np.diff(size[order]) != 0)[: len(order)])
-    number = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
     taken = np.zeros(len(size), np.bool_)
-    taken[order] = there & (number < np.append(available, 0)[place])
+    taken[order] = there & (place_in_group(size[order]) < np.append(available, 0)[place])
     return taken
 
 

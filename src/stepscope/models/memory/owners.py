@@ -14,6 +14,7 @@ import numpy as np
 from stepscope.base.arrays import Codes, Ids, Ids32, Mask, Rows, Times
 from stepscope.models.memory.caching_allocator import BLOCK
 from stepscope.models.memory.lifetimes import Lifetimes
+from stepscope.trace.row_order import begins_run, place_in_group
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -173,7 +174,7 @@ def _by_release(table: Table, kind: Codes, backward: Mask, short: Mask) -> Codes
         return kind
     end = np.where(table["end_ns"] >= 0, table["end_ns"], _NEVER)
     phase = np.where(backward, GRADIENTS, np.where(kind == OPTIMIZER, OPTIMIZER, UNKNOWN))
-    opens = np.flatnonzero(np.append(True, np.diff(phase[made]) != 0))
+    opens = np.flatnonzero(begins_run(phase[made]))
     phases, first = phase[made][opens], start[made][opens]
     last = start[made][np.append(opens[1:], len(made)) - 1]
     following = np.append(first[1:], _NEVER)
@@ -210,7 +211,7 @@ def _name_what_was_there(trace: Trace, device: int, kind: Codes) -> None:
         agrees = count == (1 + states) * needed
         if whole and float(sizes[agrees] @ needed[agrees]) >= _LEAST_MATCHED * whole:
             chosen = agrees[place]
-            number = _number_in_group(place)
+            number = place_in_group(place)
             kind[kept[chosen & (number < needed[place])]] = WEIGHTS
             kind[kept[chosen & (number >= needed[place])]] = OPTIMIZER
 
@@ -237,15 +238,6 @@ def _of_one_backward(table: Table, rows: Rows, size: Ids) -> tuple[Ids, Ids]:
     life = Lifetimes(size[rows], table["start_ns"][rows].astype(np.float64), end, rows, rows)
     sizes, count = np.unique(life.bytes[life.alive(life.peak()[1])], return_counts=True)
     return sizes.astype(np.int64), count
-
-
-def _number_in_group(group: Ids) -> Ids:
-    """How many earlier rows are in the group of each row."""
-    order = np.argsort(group, kind="stable")
-    starts = np.flatnonzero(np.append(True, np.diff(group[order]) != 0)[: len(order)])
-    number = np.empty(len(group), np.int64)
-    number[order] = np.arange(len(group)) - np.repeat(starts, np.diff(np.append(starts, len(group))))
-    return number
 
 
 def _requested(trace: Trace, device: int) -> Ids:
@@ -278,7 +270,7 @@ def _short_lived(table: Table) -> Mask:
 def _rank(values: Times) -> Rows:
     """How many of the values are smaller, for each of them; a search for each would be slower."""
     order = np.argsort(values)
-    fresh = np.append(True, np.diff(values[order]) > 0)[: len(values)]
+    fresh = begins_run(values[order])
     rank = np.empty(len(values), np.intp)
     rank[order] = np.maximum.accumulate(np.where(fresh, np.arange(len(values)), 0))
     return rank

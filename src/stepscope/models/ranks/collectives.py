@@ -17,6 +17,8 @@ import numpy as np
 from stepscope.base.arrays import Floats, Ids, Mask, Rows, Times
 from stepscope.models.ranks.calls import PAIRS, CallColumns, CallKind, named_calls, outermost_calls
 from stepscope.models.ranks.sketch import Sketch
+from stepscope.trace.row_order import place_in_group
+from stepscope.trace.sets import distinct_rows
 from stepscope.trace.trace import Trace
 
 _NO_PAIR = (-1, -1)  # sender and receiver of what is no send
@@ -221,12 +223,9 @@ def match_trace(trace: Trace, steps: Ids) -> tuple[Rows, Matched]:
 
 def _nth(rank: Ids, key: Ids, columns: CallColumns) -> Ids:
     """How many calls with the same key each rank made before in the step."""
-    order = np.lexsort((columns.start_ns, columns.step, key, rank))
-    labels = np.stack([rank, key, columns.step])[:, order]
-    place = np.arange(len(order))
-    is_first = (np.diff(labels, axis=1, prepend=-1) != 0).any(axis=0)
-    nth = np.empty(len(order), np.int64)
-    nth[order] = place - np.maximum.accumulate(np.where(is_first, place, 0))
+    _, alike = distinct_rows(rank, key, columns.step)
+    order, nth = np.argsort(columns.start_ns, kind="stable"), np.empty(len(key), np.int64)
+    nth[order] = place_in_group(alike[order])
     return nth
 
 
