@@ -38,11 +38,7 @@ _SAVE_PAUSE_S = 0.2  # several files saved at once are one measurement
 
 
 def language_server(measure: Measuring) -> StepscopeServer:
-    """A server with all its features registered.
-
-    Returns:
-        The server; `start_io()` serves an editor on standard input and output.
-    """
+    """A server with all its features; `start_io()` serves an editor on standard input and output."""
     server = StepscopeServer(measure)
     for register in (_lifecycle, _synchronization, _displays, _actions, _commands, _own_messages):
         register(server)

@@ -96,12 +96,7 @@ class MeasureError(Exception):
 
 
 def costs_by_file(breakdown: StepBreakdown, texts: Mapping[str, str]) -> dict[str, FileCosts]:
-    """Costs by file.
-
-    Returns:
-        Costs by path, with the text that their lines belong to. Files that cannot be read are left
-        out: they cannot be shown.
-    """
+    """Costs by path, with the text that their lines belong to; without files that cannot be read."""
     costs: dict[str, dict[int, LineBreakdown]] = {}
     for cost in breakdown.lines:
         costs.setdefault(str(Path(cost.file).resolve()), {})[cost.line] = cost

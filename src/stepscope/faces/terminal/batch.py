@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from stepscope.faces.terminal.options import (
     at_least_one,
     mentions,
 )
-from stepscope.faces.terminal.output import echo_json, show_answer, write_text
+from stepscope.faces.terminal.output import echo_json, show_answer, step_progress, write_text
 
 if TYPE_CHECKING:
     from stepscope.models.batch_size import Result
@@ -159,8 +160,6 @@ def _elsewhere(devices: str | None, prices: str | None, wanted: Wanted) -> Elsew
 
 def _with_scratch(opened: Entry, in_place: bool) -> Entry:
     """Say which number is changed and what is run where, before anything is run."""
-    from dataclasses import replace
-
     from stepscope.base.scratch import plan_scratch
 
     scratch = plan_scratch(opened.path, opened.folder, in_place=in_place)
@@ -173,9 +172,6 @@ def _with_scratch(opened: Entry, in_place: bool) -> Entry:
 
 def _profiled(opened: Any, how: dict[str, Any], elsewhere: Elsewhere) -> tuple[Result, DevicesAnswer | None]:
     """The result, and what it would be on other devices: the capture ends with the session."""
-    from dataclasses import replace
-
-    from stepscope.faces.terminal.output import step_progress
     from stepscope.models.batch_size import QUICK, Plan, Session
 
     plan = QUICK if how["quick"] else Plan(rounds=how["rounds"])
@@ -253,7 +249,6 @@ def fits(
     nothing, and its allocations go through a simulation of PyTorch's allocator. A script that
     cannot run so, such as one of JAX, is run on this machine instead.
     """
-    from stepscope.faces.terminal.output import step_progress
     from stepscope.facts.roofline.rates import find_capacity
     from stepscope.models.batch_size import Session, open_entry
     from stepscope.models.batch_size.profile_session import own_size

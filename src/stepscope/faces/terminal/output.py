@@ -73,11 +73,8 @@ codecs.register_error(SIMILAR, _similar)
 
 @contextmanager
 def progress_bar(title: str, clock: Clock = time.monotonic) -> Iterator[Callable[[int, int], None]]:
-    """A function to call with the bytes done so far and the total.
-
-    Yields:
-        The function; it shows a bar once a second has passed, and none where stderr is no terminal.
-    """
+    """A function to call with the bytes done so far and the total, which shows a bar once a second has
+    passed; none where stderr is no terminal."""
     begin = clock()
     with _bar() as show:
 
@@ -90,12 +87,8 @@ def progress_bar(title: str, clock: Clock = time.monotonic) -> Iterator[Callable
 
 @contextmanager
 def step_progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A function to call with the current activity, the amount done and the total.
-
-    Yields:
-        The function; it shows a bar at once, and one line for each thing where stderr is no
-        terminal.
-    """
+    """A function to call with the current activity, the amount done and the total, which shows a bar at
+    once; one line for each thing where stderr is no terminal."""
     with _bar() as show:
 
         def tell(words: str, done: int, total: int) -> None:
@@ -145,7 +138,6 @@ def write_text(out: Path, text: str) -> None:
 
 
 def echo_json(facts: Any) -> None:
-    """Print facts as JSON."""
     click.echo(json_text(facts, 1))
 
 

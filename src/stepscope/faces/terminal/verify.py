@@ -1,7 +1,5 @@
 """`stepscope verify`: apply a change to an unmodified script, and compare with its prediction."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

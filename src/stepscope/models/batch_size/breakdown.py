@@ -65,7 +65,6 @@ class CostNode(msgspec.Struct, kw_only=True):
     parameters: int | UnsetType | None = UNSET
 
     def add(self, name: str, value: float) -> None:
-        """Add to one of the sums."""
         setattr(self, name, getattr(self, name) + value)
 
 
@@ -127,11 +126,7 @@ class StepBreakdown(msgspec.Struct, frozen=True):
 
 
 def read_breakdown(capture: Path, batch: int, step_ms: float) -> StepBreakdown | None:
-    """The breakdown of a capture that a measuring process wrote.
-
-    Returns:
-        The breakdown; None if the capture has no complete step.
-    """
+    """The breakdown of a capture that a measuring process wrote; None if it has no complete step."""
     trace = annotate(read(capture))
     if not len(trace["steps"]):
         return None
@@ -157,14 +152,8 @@ def read_breakdown(capture: Path, batch: int, step_ms: float) -> StepBreakdown |
 def cost_tree(
     trace: Trace, attribution: Attribution, costs: Iterable[Cost], footprint: Footprint, step_ms: float
 ) -> CostNode:
-    """The step, its modules as the model nests them, and their operators.
-
-    Args:
-        footprint: the bytes at the peak, and the activations kept for backward.
-
-    Returns:
-        The node of the step; what no module has is in children of kind stage.
-    """
+    """The step, its modules as the model nests them, and their operators; what no module has is in
+    children of kind stage."""
     tree = _Tree(trace, attribution)
     for cost in costs:
         tree.add_cost(cost)

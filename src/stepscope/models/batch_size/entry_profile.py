@@ -200,14 +200,11 @@ def make_profile(
     device: DeviceFacts | None = None,
     warnings: Sequence[str] = (),
 ) -> Profile:
-    """Fit the models to what was measured.
+    """Fit the models to what was measured; none to fewer than two points.
 
     Args:
         points: by batch size. A point held back first tests the models made from the others, then
             joins them.
-
-    Returns:
-        The profile; without models where there are fewer than two points.
     """
     notes = list(warnings)
     if len(points) < 2:

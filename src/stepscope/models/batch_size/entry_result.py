@@ -122,12 +122,8 @@ class Result:
 def curve(
     profile: Profile, batch: int, breakdown: StepBreakdown | None = None, capacity: float | None = None
 ) -> list[BatchPrediction]:
-    """Predictions from one sample to as many as memory allows.
-
-    Returns:
-        `Profile.predict` by batch size, with `memory`, the peak by kind, where there is a
-        breakdown; at most about 256 of them, four times beyond what was measured at most.
-    """
+    """Predictions from one sample to as many as memory allows, about 256 at most, and at most four times
+    beyond what was measured; with `memory`, the peak by kind, where there is a breakdown."""
     measured = [point.batch for point in profile.points]
     fitting = profile.largest_fitting(capacity)
     beyond = BEYOND * max([*measured, batch])
@@ -143,12 +139,8 @@ def curve(
 
 
 def batch_answer(result: Result, capacity: float | None = None) -> dict[str, Any]:
-    """The data that the page shows for one entry file.
-
-    Returns:
-        As `stepscope batch --json`, with `now` (the prediction at the present batch size),
-        `suggestions`, `curve` (predictions to choose from) and `capacity`.
-    """
+    """What the page shows: `stepscope batch --json`, with `now` (the prediction at the present batch
+    size), `suggestions`, `curve` (predictions to choose from) and `capacity`."""
     profile, batch = result.profile, result.entry.batch
     capacity = capacity or usable_bytes(profile.device)
     return {

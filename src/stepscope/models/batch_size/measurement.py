@@ -129,7 +129,6 @@ class Reserve:
 
     @classmethod
     def of(cls, points: Sequence[BatchPoint], counts: bool, least: bool = False) -> Reserve:
-        """As the points have it."""
         measured = sorted(points, key=lambda point: point.batch)
         known = [point for point in measured if point.reserved and point.bytes]
         ratios = tuple(max(point.reserved / point.bytes, 1.0) for point in known)

@@ -71,7 +71,6 @@ class Site:
         return f"{_WORDS[self.kind]} {self.name}, {self.value}, at {self.where}"
 
     def at(self, **changes: Any) -> Site:
-        """The same place with other facts."""
         return replace(self, **changes)
 
 
@@ -86,7 +85,6 @@ class SiteChoice:
 
     @classmethod
     def of(cls, site: Site, candidates: Iterable[Site]) -> SiteChoice:
-        """The choice of a site among candidates."""
         alike = _alike(candidates, site.path, site.name)
         place = [candidate.start for candidate in alike].index(site.start)
         return cls(site.path, site.name, place, len(alike))

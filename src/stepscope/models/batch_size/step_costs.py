@@ -32,11 +32,7 @@ class Cost:
 
 
 def find_costs(trace: Trace, attribution: Attribution, step: int, scale: float) -> list[Cost]:
-    """The costs of a step.
-
-    Returns:
-        Costs; on a CPU they add up to the step.
-    """
+    """The costs of a step; on a CPU they add up to it."""
     events = trace.events
     host = (trace["tracks"]["device"] < 0)[events["track"]]
     here = (events["step"] == step) & host

@@ -119,7 +119,6 @@ class Machine:
 
     @property
     def key(self) -> str:
-        """Its key in the cache."""
         text = json.dumps([VERSION, *asdict(self).values()])
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 

@@ -34,7 +34,6 @@ class CloudInstance(msgspec.Struct, frozen=True):
 
     @property
     def usd_per_device_hour(self) -> float:
-        """The share of one device."""
         return self.usd_per_hour / self.count
 
 

@@ -11,8 +11,6 @@ H. B. Mann and D. R. Whitney, On a test of whether one of two random variables i
 larger than the other, Annals of Mathematical Statistics 18 (1947).
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence
@@ -33,10 +31,7 @@ _MANY_PAIRS = 400  # from which the ranks are distributed normally enough
 
 
 def differs(before: Floats, after: Floats) -> bool | None:
-    """Whether two samples differ significantly at the 99 % level.
-
-    Returns:
-        None if either side has fewer than two steps.
+    """Whether two samples differ significantly at the 99 % level; None if one has fewer than two steps.
 
     Example:
         >>> differs(np.array([10.0, 10.1, 9.9]), np.array([12.0, 12.1, 12.2]))
@@ -67,10 +62,7 @@ def ratio_interval(before: Floats, after: Floats) -> tuple[float, float] | None:
     """How many times as long the steps after take: at least and at most, each at 95 % confidence.
 
     The ratios that the Mann-Whitney test does not exclude; of very few steps, those of Welch's test.
-    In the other order it is the inverse.
-
-    Returns:
-        None if either side has fewer than two steps.
+    In the other order it is the inverse. None if either side has fewer than two steps.
 
     Example:
         >>> ratio_interval(np.array([10.0, 10.0, 10.0]), np.array([12.0, 13.0, 14.0]))

@@ -145,7 +145,6 @@ class Convolution(NamedTuple):
         )
 
     def forward(self) -> list[Product]:
-        """One product."""
         return [self._product(self.places, self._width, self.taps, _FORWARD)]
 
     def backward(self, call: Operator) -> list[Product]:

@@ -10,8 +10,6 @@ The constants below were fitted on 115,000 products in bfloat16 on A100, H100, H
 median (docs/evidence/accuracy.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -9,8 +9,6 @@ Source: PyTorch, c10/cuda/CUDACachingAllocator.cpp, and docs/source/notes/cuda.r
 memory usage with PYTORCH_CUDA_ALLOC_CONF".
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence

@@ -45,7 +45,6 @@ class MemoryComparison(msgspec.Struct, frozen=True):
 
 
 def holds_memory(trace: Trace) -> bool:
-    """Whether a file holds allocations."""
     return any(len(trace[name]) for name in ("memory", "segments", "memory_events"))
 
 

@@ -97,7 +97,6 @@ class CallColumns(NamedTuple):
     stream: Ids  # calls of the same stream come one after the other
 
     def take(self, rows: Ids | Rows) -> CallColumns:
-        """Some of the calls."""
         return CallColumns(*(column[rows] for column in self))
 
     def pack(self) -> bytes:

@@ -61,7 +61,6 @@ class Matched:
 
     @classmethod
     def of(cls, keys: list[GroupKey], rank: Ids, key: Ids, columns: CallColumns, sends: Mask) -> Matched:
-        """Match the calls of all ranks."""
         nth = _nth(rank, key * 2 + sends, columns)
         is_alone = np.array([one.kind in PAIRS for one in keys], np.bool_)  # of unknown peers
         meeting = _meetings(key, nth, columns.step, ~is_alone[key])
@@ -95,7 +94,6 @@ class Matched:
 
     @cached_property
     def calls_by_key(self) -> list[Ids]:
-        """The calls of each kind."""
         order = np.argsort(self.key, kind="stable")
         return np.split(order, np.searchsorted(self.key[order], np.arange(1, len(self.keys))))
 
@@ -195,11 +193,8 @@ def _of_sketch(
 
 
 def match_trace(trace: Trace, steps: Ids) -> tuple[Rows, Matched]:
-    """Match the calls of all ranks of a trace in some steps; sends and receives are left single.
-
-    Returns:
-        The event of each call, and the calls.
-    """
+    """The event of each call of all ranks of a trace in some steps, and the calls, matched; sends and
+    receives are left single."""
     events = trace.events
     rows = outermost_calls(trace)
     rows = np.sort(rows[np.isin(events["step"][rows], steps)])

@@ -73,7 +73,6 @@ def keep_tables(dataset: Path, file: RankFile, rank: int, trace: Trace) -> None:
 
 
 def files_with_tables(dataset: Path, files: Sequence[RankFile]) -> set[RankFile]:
-    """The files whose tables are in a dataset."""
     ids = {path.stem.partition("-")[2] for path in dataset.glob(f"**/rank=*/{_LAST_TABLE}-*.parquet")}
     return {file for file in files if _id(file.name) in ids}
 

@@ -208,7 +208,6 @@ class _BalancedPipelines:
     transfer: Floats  # in balance, ns, shape (meetings,)
 
     def step_ms(self) -> float:
-        """The balanced step."""
         return self._step_ms(np.False_, np.False_)
 
     def _step_ms(self, work: Mask | np.bool_, calls: Mask | np.bool_) -> float:
