@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from stepscope.facts.summary.numbers import size
-from stepscope.models.memory.memory_facts import MemoryFacts, MemoryShare
+from stepscope.models.memory.device_facts import MemoryFacts, MemoryShare
 
 # The least shares that are worth a finding.
 _PINNED_SHARE = 0.1  # of reserved memory; chosen: worth another setting of the allocator
