@@ -17,7 +17,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from stepscope.models.diff.pairs import CONFIDENCE, LEAST_PAIRS, Decision, decide
+from stepscope.models.diff.significance import CONFIDENCE, LEAST_PAIRS, Decision, decide
 
 _SENTENCES = {
     "slower": "The step is slower",

@@ -25,7 +25,7 @@ from stepscope.faces.page.open_files import Traces
 from stepscope.faces.page.routes import ROUTES
 from stepscope.faces.page.single_file import Embedded
 from stepscope.faces.page.step_answers import DetailColumns, StepAnswer
-from stepscope.models.batch_size.batch_panel import BatchAnswer
+from stepscope.models.batch_size.entry_result import BatchAnswer
 from stepscope.models.devices.device_answer import DevicesReply
 
 Struct = type[Any]  # a msgspec.Struct or a dataclass

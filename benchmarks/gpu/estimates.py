@@ -20,8 +20,8 @@ from benchmarks.gpu.places import CAP_BYTES, RESULTS, ROOT
 from benchmarks.gpu.predictions import first_failed, measured
 
 from stepscope.models.batch_size.entry import open_entry
-from stepscope.models.batch_size.gpu_memory import estimated_point
 from stepscope.models.batch_size.measure_entry import estimate_at
+from stepscope.models.batch_size.profile_session import estimated_point
 from stepscope.models.batch_size.worker_process import Worker
 
 _SCRIPT = """import sys

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster: str, job: Path) 
             os.kill(victims.pop(), signal.SIGKILL)
 
     files = files_at(job)
-    assert sketch_files(files, engine=on_dask(cluster), finished=kill) == sketch_files(files)
+    assert sketch_files(files, engine=partial(on_dask, cluster), finished=kill) == sketch_files(files)
     assert not victims
 
 
@@ -91,7 +92,7 @@ def test_a_file_that_no_worker_has_is_a_row(cluster: str, job: Path) -> None:
     from stepscope.models.ranks.map_ranks import on_dask
 
     missing = job / "rank77.json"
-    (result,) = sketch_files([RankFile(str(missing), 1, 0)], engine=on_dask(cluster))
+    (result,) = sketch_files([RankFile(str(missing), 1, 0)], engine=partial(on_dask, cluster))
     assert result.error.startswith(f"{missing}: not found on a worker")
 
 

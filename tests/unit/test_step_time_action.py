@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import stepscope
-from stepscope.models.diff.pairs import decide
+from stepscope.models.diff.significance import decide
 
 ACTION = Path(__file__).parents[2] / "action"
 pytestmark = pytest.mark.skipif(not ACTION.exists(), reason="the action is in the repository alone")

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { CostNode, Prediction } from "../src/api/batch_types";
+import type { CostNode, PanelPrediction as Prediction } from "../src/api/batch_types";
 import { at, forBytes, forThroughput, most, step } from "../src/model/choice";
 import { amount, follow, keyOf, lineShares, parts } from "../src/model/costs";
 

@@ -7,7 +7,7 @@ import type {
   DevicesAnswer,
   DevicesReply,
   Point,
-  Prediction,
+  PanelPrediction as Prediction,
 } from "../src/api/batch_types";
 import { BatchStore } from "../src/state/batch";
 

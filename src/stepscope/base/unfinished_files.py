@@ -7,7 +7,8 @@ does.
 import os
 import re
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from zlib import crc32
 
@@ -29,6 +30,17 @@ def unfinished(path: Path, part: str = "file") -> Path:
     for left in _left_by_others(path.parent, prefix):
         _remove(left)
     return path.with_name(f"{prefix}{os.getpid()}.{part}.{_MARK}")
+
+
+@contextmanager
+def unfinished_file(path: Path, part: str = "file") -> Iterator[Path]:
+    """The name of `unfinished`, to write to; what is still there at the end is removed, also after Ctrl-C."""
+    name = unfinished(path, part)
+    try:
+        yield name
+    finally:
+        for left in (name, name.with_name(f"{name.name}.tmp")):  # PyTorch writes there
+            _remove(left)
 
 
 def _left_by_others(folder: Path, prefix: str) -> list[Path]:

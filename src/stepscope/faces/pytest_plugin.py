@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from stepscope.models.diff.pairs import Decision
+    from stepscope.models.diff.significance import Decision
     from stepscope.trace.trace import Trace
 
 Step = Callable[[], Any]
@@ -83,7 +83,7 @@ def _measure(
     step: Step, base: Step | None, budget: float | None, limit: float, pairs: int
 ) -> tuple[Decision, float, int]:
     """The decision, the median step in seconds, and how many pairs there are."""
-    from stepscope.models.diff.pairs import Decision, decide
+    from stepscope.models.diff.significance import Decision, decide
 
     calls = [_calls(side) for side in (step, base) if side]
     times: list[tuple[float, float]] = []

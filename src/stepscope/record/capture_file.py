@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from stepscope.base.unfinished_files import unfinished
+from stepscope.base.unfinished_files import unfinished_file
 from stepscope.errors import CaptureError
 from stepscope.record.options import SUFFIX, Rank
 from stepscope.record.unreplaced import os, time
@@ -41,8 +41,7 @@ def write_capture(
 ) -> None:
     """Write a capture file, all or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = unfinished(path)
-    try:
+    with unfinished_file(path) as partial:
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=_QUICK) as archive:
             _add(archive, "modules.json", modules)
             for name, content in members.items():
@@ -50,33 +49,25 @@ def write_capture(
             # The last member, so that `replace_manifest` need not write the others again.
             _add(archive, _MANIFEST, manifest)
         publish(partial) if publish else partial.replace(path)
-    finally:
-        _remove(partial)
 
 
 def _add_member(archive: zipfile.ZipFile, path: Path, name: str, content: Member) -> None:
     if not callable(content):
         _add(archive, name, content)
         return
-    partial = unfinished(path, name)
-    try:
+    with unfinished_file(path, name) as partial:
         content(partial)
         with partial.open("rb") as source, archive.open(name, "w", force_zip64=True) as member:
             shutil.copyfileobj(source, member, _CHUNK_BYTES)
-    finally:
-        _remove(partial)
 
 
 def replace_manifest(path: Path, changes: dict[str, Any]) -> None:
     """Change keys in the manifest of a capture, all or nothing."""
-    partial = unfinished(path)
-    try:
+    with unfinished_file(path) as partial:
         shutil.copyfile(path, partial)
         with zipfile.ZipFile(partial, "a", zipfile.ZIP_DEFLATED, compresslevel=_QUICK) as archive:
             _change_last_member(archive, changes)
         partial.replace(path)
-    finally:
-        _remove(partial)
 
 
 def _change_last_member(archive: zipfile.ZipFile, changes: dict[str, Any]) -> None:
@@ -96,13 +87,6 @@ def _add(archive: zipfile.ZipFile, name: str, content: bytes | dict[str, Any]) -
     data = content if isinstance(content, bytes) else json.dumps(content, indent=indent).encode()
     with archive.open(name, "w", force_zip64=len(data) > _LARGE_BYTES) as member:
         member.write(data)
-
-
-def _remove(temporary: Path) -> None:
-    """An error on the way here must not be hidden by one of the cleanup."""
-    for left in (temporary, temporary.with_name(f"{temporary.name}.tmp")):  # PyTorch writes there
-        with suppress(OSError):
-            left.unlink(missing_ok=True)
 
 
 def check_target(path: Path, is_ours: Callable[[Path], bool] | None = None) -> None:

@@ -81,6 +81,19 @@ def begins_run(keys: IntArray) -> Mask:
     return begins
 
 
+def place_in_group(keys: IntArray) -> Ids:
+    """How many earlier rows have the key of each row; int64, shape (n,).
+
+    Example:
+        >>> place_in_group(np.array([7, 5, 7])).tolist()
+        [0, 0, 1]
+    """
+    order = np.argsort(keys, kind="stable")
+    place, number = np.arange(len(keys)), np.empty(len(keys), np.int64)
+    number[order] = place - np.maximum.accumulate(np.where(begins_run(keys[order]), place, 0))
+    return number
+
+
 def ends_run(keys: IntArray) -> Mask:
     """The last row of each run of equal keys; bool, shape (n,)."""
     ends = np.ones(len(keys), np.bool_)

@@ -12,7 +12,7 @@ import pytest
 
 import stepscope
 from stepscope.faces import pytest_plugin
-from stepscope.models.diff.pairs import Decision
+from stepscope.models.diff.significance import Decision
 
 TESTS = """
 import pytest

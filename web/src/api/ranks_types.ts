@@ -18,7 +18,7 @@ export interface JobRank {
 }
 
 /** Ranks that are slow together. */
-export interface JobFinding {
+export interface SlowFinding {
   /** Who, where, since when, how much, and why. */
   sentence: string;
   /** Numbers of the ranks. */
@@ -126,7 +126,7 @@ export interface JobAnswer {
   /** Place in `ranks` of the rank that works like the median rank. */
   median_rank: number;
   /** By cost, the most expensive first. */
-  findings: JobFinding[];
+  findings: SlowFinding[];
   /** Collectives by kind and process groups. */
   groups: GroupRow[];
   /** Who arrives late at them, where ranks wait longest first. */

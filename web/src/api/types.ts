@@ -1908,7 +1908,7 @@ export interface StepAnswer {
 }
 
 /** A column of any values, each distinct one once. */
-export interface Column {
+export interface DetailColumn {
   values: unknown[];
   /** Index into `values`, a row for each place. */
   value: number[];
@@ -1917,5 +1917,5 @@ export interface Column {
 /** What is known of the operations at a step's places, with few rows in each table. */
 export interface DetailColumns {
   /** The fields of `Details` but `path` and `level`. */
-  columns: Record<string, Column>;
+  columns: Record<string, DetailColumn>;
 }

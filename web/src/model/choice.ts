@@ -1,4 +1,4 @@
-import type { Prediction } from "../api/batch_types";
+import type { PanelPrediction as Prediction } from "../api/batch_types";
 
 /** The choice of a batch size by what it gives; `curve` is sorted by batch size and not empty. */
 

@@ -1,6 +1,6 @@
 import { batch, computed, effect, signal, type ReadonlySignal } from "@preact/signals";
 import type { BatchHost } from "../api/batch_host";
-import type { BatchProfile, CostNode, Prediction } from "../api/batch_types";
+import type { BatchProfile, CostNode, PanelPrediction as Prediction } from "../api/batch_types";
 import { messageOf } from "../base/error";
 import { at } from "../model/choice";
 import { follow, keyOf, lineShares, type Metric } from "../model/costs";

@@ -218,7 +218,7 @@ class Answers:
         if dumps := dumps_among(paths_at(str(path))):
             return hang_in(dumps)[0]
         files, _ = trace_files(path)
-        many = sketched(files, lambda file: None, self.recordings.cache)
+        many = sketched(files[0].parent, files, cache=self.recordings.cache)
         return {"findings": many.findings.sentences, **many.report.to_json()}
 
     def memory(self, file: str) -> Any:

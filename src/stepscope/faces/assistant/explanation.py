@@ -15,7 +15,7 @@ from stepscope.facts.summary.numbers import count, ms, percent, plural, rounded,
 from stepscope.facts.summary.report_text import ReportText, places_text
 from stepscope.facts.summary.run_shares import run_lines
 from stepscope.facts.summary.text_tables import TIME_WORDS, stage_words
-from stepscope.models.memory.memory_facts import MemoryFacts
+from stepscope.models.memory.device_facts import MemoryFacts
 from stepscope.models.memory.memory_findings import find_problems
 from stepscope.models.memory.memory_text import verdict
 from stepscope.models.whatif.prediction import Prediction

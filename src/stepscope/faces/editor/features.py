@@ -18,16 +18,16 @@ from stepscope.faces.editor.code_actions import (
     CHOOSE_COMMAND,
     MEASURE_COMMAND,
     MEASURE_TITLE,
-    DocumentEdit,
     DocumentNotOpen,
     measure_action,
 )
 from stepscope.faces.editor.documents import AMBIGUOUS, path_of
-from stepscope.faces.editor.language_server import EntryMeasure, StepscopeServer
+from stepscope.faces.editor.language_server import StepscopeServer
 from stepscope.faces.editor.line_marks import code_lenses, hover_text, inlay_hints
 from stepscope.faces.editor.measured_costs import settings_of
+from stepscope.faces.editor.measuring import Measuring
 from stepscope.faces.editor.text_document import split_lines
-from stepscope.models.batch_size.batch_panel import panel_answer
+from stepscope.models.batch_size.entry_result import panel_answer
 from stepscope.models.batch_size.find_site import has_providers
 from stepscope.models.batch_size.site import SiteChoice
 from stepscope.models.devices import Wanted
@@ -37,12 +37,8 @@ _AUTOMATIC_S = 0.03  # if the editor asks by itself, after each movement
 _SAVE_PAUSE_S = 0.2  # several files saved at once are one measurement
 
 
-def language_server(measure: EntryMeasure) -> StepscopeServer:
-    """A server with all its features registered.
-
-    Returns:
-        The server; `start_io()` serves an editor on standard input and output.
-    """
+def language_server(measure: Measuring) -> StepscopeServer:
+    """A server with all its features; `start_io()` serves an editor on standard input and output."""
     server = StepscopeServer(measure)
     for register in (_lifecycle, _synchronization, _displays, _actions, _commands, _own_messages):
         register(server)
@@ -236,14 +232,16 @@ def _own_messages(server: StepscopeServer) -> None:
         return facts
 
     @server.feature("stepscope/batchEdit")
-    async def edit(params: Any) -> dict[str, Any]:
+    async def batch_edit(params: Any) -> dict[str, Any]:
         uri, batch = _uri(params), int(_number(params, "value"))
         try:
-            return _edit_answer(await server.batch_edit(uri, batch))
+            edit = await server.batch_edit(uri, batch)
         except DocumentNotOpen as error:
             return {"problem": str(error), "open": server.documents.uri_of(error.path)}
         except BatchError as error:
             return {"problem": str(error)}
+        place = {"uri": edit.uri, "version": edit.version, "range": edit.range}
+        return {**place, "expected": edit.expected, "newText": edit.new_text}
 
 
 def _uri(params: Any) -> str:
@@ -263,13 +261,3 @@ def _number(params: Any, name: str) -> float:
     if not math.isfinite(number):
         raise JsonRpcInvalidParams(f"expected a number for {name}, found {value!r}")
     return number
-
-
-def _edit_answer(edit: DocumentEdit) -> dict[str, Any]:
-    return {
-        "uri": edit.uri,
-        "version": edit.version,
-        "range": edit.range,
-        "expected": edit.expected,
-        "newText": edit.new_text,
-    }

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 from urllib.parse import unquote
 
 from cattrs import Converter
@@ -26,13 +26,13 @@ from stepscope.faces.editor.code_actions import (
 )
 from stepscope.faces.editor.documents import Documents, OpenDocuments, past_indentation, path_of
 from stepscope.faces.editor.line_marks import LineMark, marks_of
-from stepscope.faces.editor.measured_costs import Measured, MeasureRequest, Problem, Settings
+from stepscope.faces.editor.measured_costs import Measured, MeasureError, MeasureRequest, Problem, Settings
+from stepscope.faces.editor.measuring import Measuring
 from stepscope.faces.editor.text_document import BYTE_ORDER_MARK, Document, DocumentStore, split_lines
 from stepscope.models.batch_size.site import SiteChoice
 from stepscope.version import __version__
 
 _TYPING_PAUSE_S = 0.1  # before a changed script is parsed
-Report = Callable[[str, float], None]  # what is being done, and the fraction done, 0 to 1
 RUN, ALWAYS_RUN, DO_NOT_RUN = "Run", "Always in This Workspace", "Do Not Run"
 _NEVER = 'not run: the setting "runScripts" is "never"'
 _NOT_AGREED = "not run: you did not agree to running the script"
@@ -40,30 +40,6 @@ _CANNOT_ASK = (
     "not run: this editor cannot ask whether stepscope may run the script; "
     'set "runScripts" to "always" in its initializationOptions'
 )
-
-
-class EntryMeasure(Protocol):
-    """Measures entry files, one at a time."""
-
-    async def __call__(self, request: MeasureRequest, report: Report) -> Measured:
-        """Measure an entry file; raises `MeasureError`."""
-
-    def describe_run(self, entry: str, settings: Settings) -> str:
-        """One sentence about what a measurement of an entry file would run, and where."""
-
-    def prepare(self) -> None:
-        """Get ready: a file that is likely to be measured was opened."""
-
-    async def close(self) -> None:
-        """Stop running work."""
-
-
-class MeasureError(Exception):
-    """A measurement failed; `problem` has the reason and the location."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.message)
-        self.problem = problem
 
 
 @cache
@@ -133,7 +109,7 @@ class StepscopeServer(LanguageServer):
 
     protocol: AnsweringProtocol
 
-    def __init__(self, measure: EntryMeasure) -> None:
+    def __init__(self, measure: Measuring) -> None:
         super().__init__(
             "stepscope", __version__, protocol_cls=AnsweringProtocol, converter_factory=shared_converter
         )
@@ -182,7 +158,11 @@ class StepscopeServer(LanguageServer):
             self._send_state(entry, "measuring", message)
 
         try:
-            measured = await self.measure(await self._request(entry), report)
+            # The texts as they are in the editor, saved or not.
+            unsaved = await asyncio.to_thread(self.open_documents().unsaved)
+            choice = self.documents.choices.get(entry)
+            request = MeasureRequest(entry, self.settings, unsaved, choice)
+            measured = await self.measure(request, report)
             self.documents.succeed(measured)
             state, message = "measured", _summary(measured)
         except MeasureError as error:
@@ -202,11 +182,6 @@ class StepscopeServer(LanguageServer):
         self._send_state(entry, state, message)
         if state == "measured":
             self.jobs.start(f"findings of {entry}", lambda: self._analyze(entry))
-
-    async def _request(self, entry: str) -> MeasureRequest:
-        """What to measure, with the texts as they are in the editor, saved or not."""
-        unsaved = await asyncio.to_thread(self.open_documents().unsaved)
-        return MeasureRequest(entry, self.settings, unsaved, self.documents.choices.get(entry))
 
     async def _refusal(self, entry: str) -> str | None:
         """Why a script must not be run, or None; asks the user once, before the first run."""

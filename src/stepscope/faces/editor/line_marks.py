@@ -51,10 +51,7 @@ class MappedLine(NamedTuple):
 
 
 def map_lines(measured: Sequence[str], current: Sequence[str]) -> dict[int, MappedLine]:
-    """Find each measured line in the current text.
-
-    Returns:
-        MappedLine of each measured line by its number from 0; lines that were deleted are absent.
+    """Each measured line, by its number from 0, in the current text; without those that were deleted.
 
     Example:
         >>> map_lines(["a", "b"], ["new", "a", "c"])
@@ -137,11 +134,8 @@ def marks_of(costs: FileCosts, current: Sequence[str]) -> list[LineMark]:
 
 
 def hover_text(mark: LineMark) -> str:
-    """A heading, forward and backward, memory, and where the time goes.
-
-    Returns:
-        Markdown. Names of modules are code, so nothing in them is formatted.
-    """
+    """Markdown: a heading, forward and backward, memory, and where the time goes; names of modules are
+    code, so nothing in them is formatted."""
     return "\n".join([_head(mark), "", *_tables(mark.cost)])
 
 

@@ -1,6 +1,6 @@
 """Measured costs by file and line, and the editor settings that they were measured with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from stepscope.models.batch_size.breakdown import LineBreakdown, StepBreakdown
 from stepscope.models.batch_size.entry_result import Result
 from stepscope.models.batch_size.site import Site, SiteChoice
 
+Report = Callable[[str, float], None]  # what is being done, and the fraction done, 0 to 1
 _LONGEST_S = 1e9  # of a time limit: 30 years; infinity is none
 
 
@@ -86,13 +87,16 @@ class Measured:
     result: Result | None = None  # the measurement itself, for predictions for other devices
 
 
-def costs_by_file(breakdown: StepBreakdown, texts: Mapping[str, str]) -> dict[str, FileCosts]:
-    """Costs by file.
+class MeasureError(Exception):
+    """A measurement failed; `problem` has the reason and the location."""
 
-    Returns:
-        Costs by path, with the text that their lines belong to. Files that cannot be read are left
-        out: they cannot be shown.
-    """
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+def costs_by_file(breakdown: StepBreakdown, texts: Mapping[str, str]) -> dict[str, FileCosts]:
+    """Costs by path, with the text that their lines belong to; without files that cannot be read."""
     costs: dict[str, dict[int, LineBreakdown]] = {}
     for cost in breakdown.lines:
         costs.setdefault(str(Path(cost.file).resolve()), {})[cost.line] = cost

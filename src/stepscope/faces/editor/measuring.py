@@ -9,8 +9,15 @@ from pathlib import Path
 
 from stepscope.base.scratch import plan_scratch
 from stepscope.errors import AmbiguousBatchSize, BatchError, ScratchError
-from stepscope.faces.editor.language_server import MeasureError, Report
-from stepscope.faces.editor.measured_costs import Measured, MeasureRequest, Problem, Settings, costs_by_file
+from stepscope.faces.editor.measured_costs import (
+    Measured,
+    MeasureError,
+    MeasureRequest,
+    Problem,
+    Report,
+    Settings,
+    costs_by_file,
+)
 from stepscope.models.batch_size.entry_result import Result, batch_answer
 from stepscope.models.batch_size.profile_session import Session
 from stepscope.models.batch_size.source_facts import read_facts

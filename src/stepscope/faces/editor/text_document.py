@@ -7,7 +7,6 @@ agreed on, by default UTF-16.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from copy import copy
@@ -16,10 +15,10 @@ from itertools import pairwise
 from lsprotocol import types as lsp
 from pygls.workspace import PositionCodec, TextDocument, Workspace
 
+from stepscope.models.batch_size.source_facts import LINE_END
 from stepscope.models.batch_size.source_files import read_source
 
 BYTE_ORDER_MARK = "\ufeff"
-_LINE_END = re.compile(r"\r\n|\n|\r")
 _UNITS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}
 
 
@@ -30,7 +29,7 @@ def split_lines(text: str) -> list[str]:
         >>> split_lines("a\\r\\nb\\x0cc\\u2028d\\re")
         ['a', 'b\\x0cc\\u2028d', 'e']
     """
-    return _LINE_END.split(text)
+    return LINE_END.split(text)
 
 
 class Document(TextDocument):
@@ -81,14 +80,14 @@ class Document(TextDocument):
         return len(self._encode(self.source[:start])) + min(self._bytes(position), len(line))
 
     def _line_starts(self) -> list[int]:
-        return [0, *(match.end() for match in _LINE_END.finditer(self.source))]
+        return [0, *(match.end() for match in LINE_END.finditer(self.source))]
 
     def _line_span(self, line: int) -> tuple[int, int]:
         """Start and end of a line without its line end; past the last line, the text's end."""
         starts = self._line_starts()
         if line >= len(starts):
             return len(self.source), len(self.source)
-        end = _LINE_END.search(self.source, starts[line])
+        end = LINE_END.search(self.source, starts[line])
         return starts[line], end.start() if end else len(self.source)
 
     @property

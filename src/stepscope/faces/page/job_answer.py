@@ -34,7 +34,7 @@ class JobRank(msgspec.Struct):
     peak_bytes: int | None  # the most memory of its device that it had allocated, null if not recorded
 
 
-class JobFinding(msgspec.Struct):
+class SlowFinding(msgspec.Struct):
     """Ranks that are slow together."""
 
     sentence: str  # who, where, since when, how much, and why
@@ -77,7 +77,7 @@ class JobAnswer(msgspec.Struct):
     # for each order of the ranks, such as `pipeline stage`, the group of each rank; -1 for none
     axes: dict[str, list[int]]
     median_rank: int  # place in `ranks` of the rank that works like the median rank
-    findings: list[JobFinding]  # by cost, the most expensive first
+    findings: list[SlowFinding]  # by cost, the most expensive first
     groups: list[GroupRow]  # collectives by kind and process groups
     lateness: list[JobLateness]  # who arrives late at them, where ranks wait longest first
     slowdown: Slowdown | None  # what imbalance costs; null for one rank
@@ -105,7 +105,7 @@ def job_answer(name: str, job: Job, report: JobReport, results: Sequence[RankRes
         by_step=_by_step(table),
         axes=_axes(job),
         median_rank=_median_rank(table.work),
-        findings=[filled(JobFinding, slow, ranks=list(slow.ranks)) for slow in report.stragglers],
+        findings=[filled(SlowFinding, slow, ranks=list(slow.ranks)) for slow in report.stragglers],
         groups=list(report.groups),
         lateness=_lateness(lateness(table, job.matched, job.groups)[:_MOST_KINDS]),
         errors=[filled(JobError, result) for result in results if result.sketch is None],

@@ -10,8 +10,8 @@ from stepscope.faces.page.axis_answers import tile_number
 from stepscope.faces.page.requests import Query, filled
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.models.memory import memory_facts
+from stepscope.models.memory.device_facts import holds_memory
 from stepscope.models.memory.history import Living, MemoryHistory, living_at, memory_histories
-from stepscope.models.memory.memory_comparison import holds_memory
 from stepscope.models.memory.memory_findings import MemoryFinding, find_problems
 from stepscope.models.memory.memory_text import verdict
 from stepscope.models.memory.owners import KINDS

@@ -19,7 +19,7 @@ from stepscope.facts.summary.job_findings import JobFindings
 from stepscope.facts.summary.kernels import kernel_statistics
 from stepscope.facts.summary.report_facts import summarize, warnings_of
 from stepscope.facts.timeline.operation import StepId
-from stepscope.models.memory.memory_comparison import holds_memory
+from stepscope.models.memory.device_facts import holds_memory
 from stepscope.models.ranks.collective_table import (
     ArrivalMatrix,
     Collectives,

@@ -86,7 +86,7 @@ class StepAnswer(msgspec.Struct):
     short: list[str]  # the same names, shortened
 
 
-class Column(msgspec.Struct):
+class DetailColumn(msgspec.Struct):
     """A column of any values, each distinct one once."""
 
     values: list[Any]
@@ -96,7 +96,7 @@ class Column(msgspec.Struct):
 class DetailColumns(msgspec.Struct):
     """What is known of the operations at a step's places, with few rows in each table."""
 
-    columns: dict[str, Column]  # the fields of `Details` but `path` and `level`
+    columns: dict[str, DetailColumn]  # the fields of `Details` but `path` and `level`
 
 
 def step_of_levels(view: TraceView, path: str, openings: Sequence[Opening]) -> StepAnswer:
@@ -176,11 +176,11 @@ def _events(view: TraceView, places: EventPlaces) -> tuple[EventColumns, list[st
     return columns, list(text.values)
 
 
-def _column(values: list[Any]) -> Column:
+def _column(values: list[Any]) -> DetailColumn:
     if {type(value) for value in values} <= _PLAIN:
         plain: Interner[Any] = Interner()
         codes = plain.codes(values).tolist()
-        return Column(list(plain), codes)
+        return DetailColumn(list(plain), codes)
     seen: dict[int, int] = {}  # answers that operations share are encoded once
     texts: Interner[bytes] = Interner()
     answers: list[Any] = []
@@ -189,7 +189,7 @@ def _column(values: list[Any]) -> Column:
             short = _short(value)
             seen[id(value)] = texts[json_bytes(short)]
             answers += [short] if len(texts) > len(answers) else []
-    return Column(answers, [seen[id(value)] for value in values])
+    return DetailColumn(answers, [seen[id(value)] for value in values])
 
 
 def _short(value: Any) -> Any:

@@ -24,7 +24,7 @@ from stepscope.facts.timeline.axis.time_axis import TimeAxis
 from stepscope.facts.timeline.operation import StepId
 from stepscope.facts.timeline.operation_labels import distinct_short_names, short_name
 from stepscope.facts.timeline.source_lines import LineCost, frame_place, line_costs
-from stepscope.models.memory.memory_comparison import holds_memory
+from stepscope.models.memory.device_facts import holds_memory
 from stepscope.models.ranks.job import findings_of, report_of_trace
 from stepscope.trace.frame_name import LIBRARY
 from stepscope.trace.trace import Trace

@@ -69,7 +69,7 @@ def analysis_of_file(file: InputFile, rank: int | None, job: JobReport | None) -
     if job:
         return _analyzed(file, rank, (), None, job)
     from stepscope.analyze.analysis import Analysis
-    from stepscope.faces.terminal.answers import AnswerKind, answer_of, calibrations
+    from stepscope.faces.terminal.answers import answer_of, calibrations
 
     def made(trace: Trace) -> Analysis:
         from stepscope.analyze import RULES, RuleContext
@@ -77,8 +77,7 @@ def analysis_of_file(file: InputFile, rank: int | None, job: JobReport | None) -
 
         return analysis_of(RuleContext(trace, rank), RULES)
 
-    kind = AnswerKind("analysis", Analysis, _PACKAGES)
-    return answer_of(kind, file, (rank, calibrations()), made)
+    return answer_of(file, "analysis", Analysis, _PACKAGES, (rank, calibrations()), made)
 
 
 def _analyzed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -19,15 +19,6 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True)
-class AnswerKind(Generic[Answer]):
-    """A kind of answer."""
-
-    name: str  # of the kind
-    type: type[Answer]  # of the answer, which JSON can hold
-    packages: tuple[str, ...]  # of the code that makes it, besides what opens the file
-
-
 class _Kept(msgspec.Struct, Generic[Answer], frozen=True):
     """An answer, and the ranks of the file that have no recorded step."""
 
@@ -36,19 +27,31 @@ class _Kept(msgspec.Struct, Generic[Answer], frozen=True):
 
 
 def answer_of(
-    kind: AnswerKind[Answer], file: InputFile, asked: tuple[Any, ...], make: Callable[[Trace], Answer]
+    file: InputFile,
+    name: str,
+    type: type[Answer],
+    packages: tuple[str, ...],
+    asked: tuple[Any, ...],
+    make: Callable[[Trace], Answer],
 ) -> Answer:
     """An answer about a file, from the cache if it was made before; ranks without steps on stderr.
+
+    Args:
+        name: of this kind of answer.
+        type: of the answer, which JSON can hold.
+        packages: of the code that makes it, besides what opens the file.
+        asked: what else the answer depends on.
 
     Raises:
         StepscopeError: if the file cannot be read, or `make` raises it.
     """
-    key = _key(kind, file, asked)
-    kept = _fetch(kind, key) if key else None
+    kind = _Kept[type]  # type: ignore[valid-type]
+    key = _key(file, (name, *asked), packages)
+    kept: _Kept[Answer] | None = _fetch(kind, key) if key else None
     if kept is None:
         trace = file.open()
         kept = _Kept(make(trace), ranks_without_steps(trace))
-        if key and key == _key(kind, file, asked):  # else the file changed while it was read
+        if key and key == _key(file, (name, *asked), packages):  # else the file changed while it was read
             _keep(kind, key, kept)
     warn_of_ranks(file.path, kept.ranks_without_steps)
     return kept.answer
@@ -61,38 +64,30 @@ def calibrations() -> tuple[tuple[str, int], ...]:
     return tuple((path.name, path.stat().st_mtime_ns) for path in kept_calibrations())
 
 
-def _key(kind: AnswerKind[Answer], file: InputFile, asked: tuple[Any, ...]) -> Key | None:
+def _key(file: InputFile, asked: tuple[Any, ...], packages: tuple[str, ...]) -> Key | None:
     from stepscope.facts.load import key_of_text
 
     if not file.cache:
         return None
     capture = file.graph_capture and (file.graph_capture, Path(file.graph_capture).stat().st_mtime_ns)
-    what = (kind.name, file.path, file.range_name, capture, *asked)  # answers name the path
-    return key_of_text(Path(file.path), file.model, file.as_recorded, what, kind.packages)
+    what = (asked[0], file.path, file.range_name, capture, *asked[1:])  # answers name the path
+    return key_of_text(Path(file.path), file.model, file.as_recorded, what, packages)
 
 
-def _fetch(kind: AnswerKind[Answer], key: Key) -> _Kept[Answer] | None:
+def _fetch(kind: Any, key: Key) -> Any:
     from stepscope.trace.cache import fetch_text
 
     text = fetch_text(key)
-    try:
-        return None if text is None else _decoded(kind, text)
-    except (msgspec.MsgspecError, RecursionError):
-        return None
+    with suppress(msgspec.MsgspecError, RecursionError):
+        return None if text is None else decode(text, kind)
+    return None
 
 
-def _keep(kind: AnswerKind[Answer], key: Key, kept: _Kept[Answer]) -> None:
+def _keep(kind: Any, key: Key, kept: _Kept[Answer]) -> None:
     """Keep an answer, but not one that JSON cannot hold: numbers not finite, names not UTF-8."""
     from stepscope.trace.cache import keep_text
 
-    try:
+    with suppress(msgspec.MsgspecError, TypeError, RecursionError, UnicodeEncodeError):
         text = msgspec.json.encode(kept)
-        whole = _decoded(kind, text) == kept
-    except (msgspec.MsgspecError, TypeError, RecursionError, UnicodeEncodeError):
-        return
-    if whole:
-        keep_text(key, text)
-
-
-def _decoded(kind: AnswerKind[Answer], text: bytes | str) -> _Kept[Answer]:
-    return decode(text, _Kept[kind.type])  # type: ignore[name-defined]
+        if decode(text, kind) == kept:
+            keep_text(key, text)

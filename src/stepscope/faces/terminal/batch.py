@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from stepscope.faces.terminal.options import (
     at_least_one,
     mentions,
 )
-from stepscope.faces.terminal.output import echo_json, show_answer, write_text
+from stepscope.faces.terminal.output import echo_json, show_answer, step_progress, write_text
 
 if TYPE_CHECKING:
     from stepscope.models.batch_size import Result
@@ -129,7 +130,7 @@ def batch(
     opened = open_entry(path, arguments, choice=choice, module=module)
     if find:
         line = f"{opened.site.where}: {opened.site.kind} {opened.site.name} = {opened.batch}"
-        show_answer({"batch": opened.batch, "site": opened.site.to_json()}, [line], as_json)
+        show_answer({"batch": opened.batch, "site": opened.site}, [line], as_json)
         return
     opened = _with_scratch(opened, how["in_place"])
     result, predicted = _profiled(opened, how, elsewhere)
@@ -159,8 +160,6 @@ def _elsewhere(devices: str | None, prices: str | None, wanted: Wanted) -> Elsew
 
 def _with_scratch(opened: Entry, in_place: bool) -> Entry:
     """Say which number is changed and what is run where, before anything is run."""
-    from dataclasses import replace
-
     from stepscope.base.scratch import plan_scratch
 
     scratch = plan_scratch(opened.path, opened.folder, in_place=in_place)
@@ -173,9 +172,6 @@ def _with_scratch(opened: Entry, in_place: bool) -> Entry:
 
 def _profiled(opened: Any, how: dict[str, Any], elsewhere: Elsewhere) -> tuple[Result, DevicesAnswer | None]:
     """The result, and what it would be on other devices: the capture ends with the session."""
-    from dataclasses import replace
-
-    from stepscope.faces.terminal.output import step_progress
     from stepscope.models.batch_size import QUICK, Plan, Session
 
     plan = QUICK if how["quick"] else Plan(rounds=how["rounds"])
@@ -191,7 +187,7 @@ def _profiled(opened: Any, how: dict[str, Any], elsewhere: Elsewhere) -> tuple[R
 def _html(result: Result, capacity: float | None, devices: DevicesAnswer | None) -> str:
     """The page about batch sizes with its data, as HTML that needs nothing else."""
     from stepscope.faces.page.bundle import data_element, page_in_one
-    from stepscope.models.batch_size.batch_panel import batch_profile
+    from stepscope.models.batch_size.entry_result import batch_profile
 
     data = data_element(ELEMENT, batch_profile(result, capacity))
     return page_in_one(data + (data_element(DEVICES_ELEMENT, devices) if devices else ""), "batch.html")
@@ -253,10 +249,9 @@ def fits(
     nothing, and its allocations go through a simulation of PyTorch's allocator. A script that
     cannot run so, such as one of JAX, is run on this machine instead.
     """
-    from stepscope.faces.terminal.output import step_progress
     from stepscope.facts.roofline.rates import find_capacity
     from stepscope.models.batch_size import Session, open_entry
-    from stepscope.models.batch_size.gpu_memory import own_size
+    from stepscope.models.batch_size.profile_session import own_size
 
     capacities = [find_capacity(name.strip()) for name in devices.split(",")]
     opened = open_entry(entry, arguments, choice=choice)
@@ -264,7 +259,7 @@ def fits(
         result = session.memory_on_gpu(opened, capacities, timeout)
     found = [{**result.fits(one), "now": own_size(result, one)} for one in capacities]
     notes = result.profile.warnings
-    facts = {"entry": result.entry.path, "site": opened.site.to_json(), "fits": found, "warnings": notes}
+    facts = {"entry": result.entry.path, "site": opened.site, "fits": found, "warnings": notes}
     show_answer(facts, _lines(result, found), as_json)
 
 

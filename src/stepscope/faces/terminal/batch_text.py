@@ -1,7 +1,5 @@
 """The output of `stepscope batch` for a terminal: the script's own device, then others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import floor, log10
 from pathlib import Path

@@ -96,7 +96,8 @@ def _print_memory(sides: list[Trace], rows: int) -> None:
 def _compared_memory(sides: list[Trace]) -> list[MemoryComparison] | None:
     """None if a side holds no allocations, or those of several ranks, which is said on stderr."""
     from stepscope.errors import TraceError
-    from stepscope.models.memory.memory_comparison import compare_memory, holds_memory
+    from stepscope.models.memory.device_facts import holds_memory
+    from stepscope.models.memory.memory_comparison import compare_memory
 
     if not all(map(holds_memory, sides)):
         return None

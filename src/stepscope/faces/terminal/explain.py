@@ -85,7 +85,7 @@ def _or_why(what: str, why: list[str], answer: Callable[[], Answer]) -> Answer |
 
 def _recorded_memory(file: InputFile) -> list[MemoryFacts]:
     from stepscope.models.memory import memory_facts
-    from stepscope.models.memory.memory_comparison import holds_memory
+    from stepscope.models.memory.device_facts import holds_memory
 
     trace = file.open()
     return memory_facts(trace) if holds_memory(trace) else []

@@ -29,12 +29,8 @@ def memory(file: InputFile, as_json: bool, gpu: int | None) -> None:
 
 
 def show_memory(trace: Trace, as_json: bool, gpu: int | None = None) -> None:
-    """Print what fills the memory of the devices of a trace, or of one of them.
-
-    Raises:
-        click.UsageError: if there is no such device.
-        MemoryFactsError: if nothing about memory was recorded.
-    """
+    """Print what fills the memory of the devices of a trace, or of one; raises TraceError if nothing about
+    memory was recorded, click.UsageError if there is no such device."""
     import msgspec
 
     from stepscope.models.memory import memory_facts

@@ -29,11 +29,8 @@ _SCRIPT = "YOUR_SCRIPT.py"  # where the trace does not name it
 
 
 def profile_hottest(summary: Summary) -> None:
-    """Print the command that profiles a step's hottest kernels, and offer to run it.
-
-    Raises:
-        StepscopeError: if the step has no kernel of an NVIDIA GPU.
-    """
+    """Print the command that profiles a step's hottest kernels, and offer to run it; raises StepscopeError
+    if the step has no kernel of an NVIDIA GPU."""
     command = ncu_command(hottest_kernels(summary), summary.capture)
     folder = Path(summary.capture.get("cwd") or ".")
     away = folder not in (Path(), Path.cwd())
@@ -48,11 +45,8 @@ def profile_hottest(summary: Summary) -> None:
 
 
 def hottest_kernels(summary: Summary) -> list[Kernel]:
-    """The kernels that take most of a step, without copies and collectives.
-
-    Raises:
-        StepscopeError: if there is none of an NVIDIA GPU.
-    """
+    """The kernels that take most of a step, without copies and collectives; raises StepscopeError if there
+    is none of an NVIDIA GPU."""
     other = next((device.name for device in summary.devices if _OTHER_VENDORS.search(device.name)), None)
     if other:
         raise StepscopeError(f"Nsight Compute profiles NVIDIA GPUs, and this step ran on {other}")

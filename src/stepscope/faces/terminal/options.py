@@ -74,11 +74,8 @@ def ask_before_running(scratch: Scratch) -> None:
 
 
 def refuse_two_answers(options: Mapping[str, Any]) -> None:
-    """Refuse options that each ask for another form of the answer.
-
-    Raises:
-        click.UsageError: if there are two.
-    """
+    """Refuse options that each ask for another form of the answer; raises click.UsageError if there are
+    two."""
     given = [name for key, name in _ANSWERS.items() if options.get(key)]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} cannot be combined; choose one")
@@ -176,10 +173,6 @@ class ScriptCommand(click.Command):
                 options.append(words.pop(0))
         return options, positionals, words
 
-    def _own_options(self) -> set[str]:
-        names = (name for param in self.params for name in (*param.opts, *param.secondary_opts))
-        return {name for name in names if name.startswith("-")}
-
     def _positional_count(self) -> int:
         return sum(isinstance(param, click.Argument) and param.nargs == 1 for param in self.params)
 
@@ -195,8 +188,9 @@ class MeasuringCommand(ScriptCommand):
 
     def check_arguments(self, script: str, arguments: Sequence[str]) -> None:
         """Say on stderr which of stepscope's options follow a script that does not mention them."""
-        for name in dict.fromkeys(word.partition("=")[0] for word in arguments):
-            if name in self._own_options() and not mentions(script, name):
+        own = {name for param in self.params for name in (*param.opts, *param.secondary_opts)}
+        for name in dict.fromkeys(word.partition("=")[0] for word in arguments if word.startswith("-")):
+            if name in own and not mentions(script, name):
                 click.echo(
                     f"! {name} comes after {script}, so the script gets it; "
                     "put stepscope's options before the script",

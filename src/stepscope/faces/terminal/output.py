@@ -10,14 +10,14 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.base.unfinished_files import unfinished
+from stepscope.base.unfinished_files import unfinished_file
 from stepscope.errors import ServeError
 
 if TYPE_CHECKING:
@@ -73,11 +73,8 @@ codecs.register_error(SIMILAR, _similar)
 
 @contextmanager
 def progress_bar(title: str, clock: Clock = time.monotonic) -> Iterator[Callable[[int, int], None]]:
-    """A function to call with the bytes done so far and the total.
-
-    Yields:
-        The function; it shows a bar once a second has passed, and none where stderr is no terminal.
-    """
+    """A function to call with the bytes done so far and the total, which shows a bar once a second has
+    passed; none where stderr is no terminal."""
     begin = clock()
     with _bar() as show:
 
@@ -90,12 +87,8 @@ def progress_bar(title: str, clock: Clock = time.monotonic) -> Iterator[Callable
 
 @contextmanager
 def step_progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A function to call with the current activity, the amount done and the total.
-
-    Yields:
-        The function; it shows a bar at once, and one line for each thing where stderr is no
-        terminal.
-    """
+    """A function to call with the current activity, the amount done and the total, which shows a bar at
+    once; one line for each thing where stderr is no terminal."""
     with _bar() as show:
 
         def tell(words: str, done: int, total: int) -> None:
@@ -137,24 +130,14 @@ def write_text(out: Path, text: str) -> None:
             out.write_text(text, "utf-8", "backslashreplace")
         else:
             data = text.encode("utf-8", "backslashreplace")  # a file's name is any bytes
-            _write_whole(out, data)
+            with unfinished_file(out) as name:
+                name.write_bytes(data)
+                name.replace(out)
     except OSError as error:
         raise ServeError(f"{out}: cannot be written: {error.strerror}") from error
 
 
-def _write_whole(out: Path, content: bytes) -> None:
-    """The file gets its name when it is whole; what a kill leaves, the next writer removes."""
-    name = unfinished(out)
-    try:
-        name.write_bytes(content)
-        name.replace(out)
-    finally:  # also after Ctrl-C
-        with suppress(OSError):
-            name.unlink()
-
-
 def echo_json(facts: Any) -> None:
-    """Print facts as JSON."""
     click.echo(json_text(facts, 1))
 
 

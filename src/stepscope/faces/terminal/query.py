@@ -82,11 +82,8 @@ def as_table(result: pa.Table) -> Iterator[str]:
 
 
 def as_json(result: pa.Table) -> Iterator[str]:
-    """An array with one object a line.
-
-    Raises:
-        QueryError: if two columns have one name, of which an object would lose one.
-    """
+    """An array with one object a line; raises QueryError if two columns have one name, of which an object
+    would lose one."""
     twice = sorted({name for name in result.schema.names if result.schema.names.count(name) > 1})
     if twice:
         raise QueryError(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.errors import IngestError
 from stepscope.faces.terminal.options import NamedPath, OutputFile
 from stepscope.faces.terminal.output import echo_json, terminal, write_text
 from stepscope.faces.terminal.source import with_rank_progress
@@ -85,14 +84,13 @@ def ranks(
     if watched := [file for source in sources for file in watched_files(source)]:
         show_watched(watched, as_json)
         return
-    from stepscope.models.ranks.job import ManyRanks
     from stepscope.models.ranks.ranks_text import print_job
 
     if page or view:
         from stepscope.faces.page import bundle
 
         bundle.page("ranks.html")  # before minutes of reading
-    many = ManyRanks(_sketched(sources, dataset, scheduler, tables))
+    many = _sketched(sources, dataset, scheduler, tables)
     failed = [result for result in many.results if result.sketch is None]
     if as_json:
         errors = [{"file": one.file, "error": one.error} for one in failed]
@@ -110,26 +108,22 @@ def ranks(
         serve(job_workbench(name_of(sources), many), port, not no_browser, None, cache=True)
 
 
-def _sketched(
-    sources: Sequence[str], dataset: Path | None, scheduler: str | None, tables: bool = False
-) -> list[RankResult]:
-    """What became of each file; at least one can be read."""
-    from stepscope.models.ranks import sketch_files
+def _sketched(sources: Sequence[str], dataset: Path | None, scheduler: str | None, tables: bool) -> ManyRanks:
+    """The ranks, of which at least one can be read."""
     from stepscope.models.ranks.files import files_at, is_url
+    from stepscope.models.ranks.job import sketched
     from stepscope.models.ranks.map_ranks import on_dask, on_this_machine
 
-    engine = on_dask(scheduler) if scheduler else on_this_machine
-    paths = [
-        source if is_url(source) or not scheduler else str(Path(source).absolute()) for source in sources
-    ]
-    files = files_at(*paths)
-    results: list[RankResult] = with_rank_progress(
-        len(files), lambda finished: sketch_files(files, dataset, engine, finished, tables)
+    how = {"engine": partial(on_dask, scheduler) if scheduler else on_this_machine, "tables": tables}
+    # Workers have another working folder.
+    here = (source if is_url(source) or not scheduler else str(Path(source).absolute()) for source in sources)
+    files = files_at(*here)
+    many: ManyRanks = with_rank_progress(
+        len(files),
+        lambda finished: sketched(", ".join(sources), files, dataset=dataset, finished=finished, **how),
     )
-    _warn_of_numbers([one for one in results if one.sketch and one.renumbered])
-    if not any(result.sketch for result in results):
-        raise IngestError(f"{', '.join(sources)}: no rank can be read: {results[0].error}")
-    return results
+    _warn_of_numbers([one for one in many.results if one.sketch and one.renumbered])
+    return many
 
 
 def _warn_of_numbers(renumbered: Sequence[RankResult]) -> None:

@@ -126,11 +126,11 @@ def _capture(trace: Trace) -> bytes:
 
 
 def _written(out: Path, content: bytes) -> Path:
-    from stepscope.base.unfinished_files import unfinished
+    from stepscope.base.unfinished_files import unfinished_file
 
-    work = unfinished(out)
-    work.write_bytes(content)
-    return work.replace(out)
+    with unfinished_file(out) as name:
+        name.write_bytes(content)
+        return name.replace(out)
 
 
 def _say(written: list[Path]) -> None:

@@ -125,16 +125,15 @@ def report_of_file(
     file: InputFile, rank: int | None, step: int | None
 ) -> tuple[list[Summary], JobFindings | None]:
     """The facts of each rank, and of their comparison; kept in the cache."""
-    from stepscope.faces.terminal.answers import AnswerKind, answer_of
+    from stepscope.faces.terminal.answers import answer_of
     from stepscope.facts.summary.facts import Summary
     from stepscope.facts.summary.job_findings import JobFindings
 
     answer: Any = tuple[list[Summary], JobFindings | None]
-    kind = AnswerKind("report", answer, ("models/ranks", "facts/roofline", "facts/summary"))
-    result: tuple[list[Summary], JobFindings | None] = answer_of(
-        kind, file, (rank, step), lambda trace: _summarize(trace, rank, step)
+    packages = ("models/ranks", "facts/roofline", "facts/summary")
+    return answer_of(
+        file, "report", answer, packages, (rank, step), lambda trace: _summarize(trace, rank, step)
     )
-    return result
 
 
 def _summarize(trace: Trace, rank: int | None, step: int | None) -> tuple[list[Summary], JobFindings | None]:

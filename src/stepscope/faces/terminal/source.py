@@ -127,7 +127,7 @@ class InputFile:
         named = file_named(files, self.rank)
         if named is not None:
             return named
-        return sketched(files, lambda file: None, self.cache).file(self.rank or 0)
+        return sketched(self.path, files, cache=self.cache).file(self.rank or 0)
 
 
 def takes_file(command: Command) -> Command:
@@ -191,7 +191,9 @@ def many_ranks(path: Path, cache: bool) -> ManyRanks | None:
     files = files_of_many(path)
     if not files:
         return None
-    many: ManyRanks = with_rank_progress(len(files), lambda finished: sketched(files, finished, cache))
+    many: ManyRanks = with_rank_progress(
+        len(files), lambda finished: sketched(path, files, finished=finished, cache=cache)
+    )
     failed = [result for result in many.results if result.sketch is None]
     for result in failed[:_MOST_FAILURES]:
         click.echo(f"! {result.error}", err=True)

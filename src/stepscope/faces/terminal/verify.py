@@ -1,23 +1,21 @@
 """`stepscope verify`: apply a change to an unmodified script, and compare with its prediction."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from stepscope.faces.terminal.options import MeasuringCommand, ScriptPath, ask_before_running, at_least_one
 from stepscope.faces.terminal.output import show_answer
-
-if TYPE_CHECKING:
-    from stepscope.models.verify import MeasuredRuns, TrialComparison
+from stepscope.models.verify import MeasuredRuns, TrialComparison, TrialPlan, verify_change
+from stepscope.models.verify.trials import script_scratch
+from stepscope.models.verify.verify import parse_specs, verifiable_changes
+from stepscope.record.script_runner import Program
 
 
 class _Verify(MeasuringCommand):
     """Lists the changes after the options."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from stepscope.models.verify.verify import verifiable_changes
 
         rows = [
             (name, change.application.summary.replace("`", ""))
@@ -64,10 +62,6 @@ def verify(
     fresh process that ends after the requested steps. Each run sees a scratch view of the project,
     so nothing in the project changes. The script's output goes to stderr.
     """
-    from stepscope.models.verify import TrialPlan, verify_change
-    from stepscope.models.verify.trials import script_scratch
-    from stepscope.models.verify.verify import parse_specs
-    from stepscope.record.script_runner import Program
 
     def show(label: str, line: str) -> None:
         if not quiet:

@@ -139,15 +139,20 @@ def _graph(file: InputFile, step: int | None, rank: int | None, device: str | No
 
 def ranking_of_file(file: InputFile, step: int | None, rank: int | None, device: str | None) -> Ranking:
     """Every change tried on its own; kept in the cache unless the device is named."""
-    from stepscope.faces.terminal.answers import AnswerKind, answer_of, calibrations
+    from stepscope.faces.terminal.answers import answer_of, calibrations
     from stepscope.models.whatif.ranking import Ranking, graph_of, rank_changes
 
     if device is not None:
         return rank_changes(_graph(file, step, rank, device), rank, step)
     packages = ("models/calibration", "graph", "models/memory", "facts/roofline", "models/whatif")
-    kind = AnswerKind("what-ifs", Ranking, packages)
-    asked = (step, rank, calibrations())
-    return answer_of(kind, file, asked, lambda trace: rank_changes(graph_of(trace, step, rank), rank, step))
+    return answer_of(
+        file,
+        "what-ifs",
+        Ranking,
+        packages,
+        (step, rank, calibrations()),
+        lambda trace: rank_changes(graph_of(trace, step, rank), rank, step),
+    )
 
 
 def _list(as_json: bool) -> None:

@@ -19,9 +19,8 @@ from msgspec import UNSET, UnsetType
 from stepscope.facts.annotate import annotate
 from stepscope.facts.annotate.attribution import Attribution, attribute
 from stepscope.facts.annotate.range_names import Line
-from stepscope.models.batch_size.peak_memory import KINDS, Footprint, find_footprint
-from stepscope.models.batch_size.step_costs import Cost, find_costs
-from stepscope.models.memory.recorded_allocations import AllocationRecord
+from stepscope.models.batch_size.step_costs import KINDS, Cost, Footprint, find_costs, find_footprint
+from stepscope.models.memory.recorded_memory import AllocationRecord
 from stepscope.read import read
 from stepscope.read.recorded.members_json import KeptStorage, kept_storages
 from stepscope.trace.schema import STAGES
@@ -66,7 +65,6 @@ class CostNode(msgspec.Struct, kw_only=True):
     parameters: int | UnsetType | None = UNSET
 
     def add(self, name: str, value: float) -> None:
-        """Add to one of the sums."""
         setattr(self, name, getattr(self, name) + value)
 
 
@@ -114,10 +112,6 @@ class StepBreakdown(msgspec.Struct, frozen=True):
     tree: CostNode  # the step, its modules as the model nests them, and their operators
     lines: list[LineBreakdown]  # what each source line costs, the most expensive first
 
-    def to_json(self) -> dict[str, Any]:
-        """As `stepscope batch --json` has it."""
-        return msgspec.to_builtins(self)
-
     def memory_at(self, batch: int, peak_bytes: int) -> dict[str, int]:
         """The peak at another batch size, by kind: what the model keeps stays, inputs grow with the
         batch, and activations and temporaries share the rest as they do here."""
@@ -132,17 +126,15 @@ class StepBreakdown(msgspec.Struct, frozen=True):
 
 
 def read_breakdown(capture: Path, batch: int, step_ms: float) -> StepBreakdown | None:
-    """The breakdown of a capture that a measuring process wrote.
-
-    Returns:
-        The breakdown; None if the capture has no complete step.
-    """
+    """The breakdown of a capture that a measuring process wrote; None if it has no complete step."""
     trace = annotate(read(capture))
     if not len(trace["steps"]):
         return None
     attribution = attribute(trace)
     footprint = find_footprint(trace, attribution)
-    recorded_ms = _length_ms(trace, footprint.step)
+    row = trace["steps"].take(trace["steps"]["step"] == footprint.step)
+    ends_ns = np.maximum(row["end_ns"], row["device_end_ns"])
+    recorded_ms = float(ends_ns[0] - row["start_ns"][0]) / 1e6
     scale = step_ms / recorded_ms if recorded_ms else 1.0
     costs = find_costs(trace, attribution, footprint.step, scale)
     memory, storages = footprint.split(), kept_storages(capture)
@@ -157,22 +149,11 @@ def read_breakdown(capture: Path, batch: int, step_ms: float) -> StepBreakdown |
     )
 
 
-def _length_ms(trace: Trace, step: int) -> float:
-    row = trace["steps"].take(trace["steps"]["step"] == step)
-    return float(np.maximum(row["end_ns"], row["device_end_ns"])[0] - row["start_ns"][0]) / 1e6
-
-
 def cost_tree(
     trace: Trace, attribution: Attribution, costs: Iterable[Cost], footprint: Footprint, step_ms: float
 ) -> CostNode:
-    """The step, its modules as the model nests them, and their operators.
-
-    Args:
-        footprint: the bytes at the peak, and the activations kept for backward.
-
-    Returns:
-        The node of the step; what no module has is in children of kind stage.
-    """
+    """The step, its modules as the model nests them, and their operators; what no module has is in
+    children of kind stage."""
     tree = _Tree(trace, attribution)
     for cost in costs:
         tree.add_cost(cost)

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any, TypedDict
 
 from stepscope.models.batch_size.fit import (
-    MEMORY_TOLERANCE,
     Model,
     check_failed,
     fit_model,
@@ -16,8 +15,7 @@ from stepscope.models.batch_size.fit import (
     time_tolerance,
     time_warnings,
 )
-from stepscope.models.batch_size.measurement import BatchPoint
-from stepscope.models.batch_size.reserve import Reserve
+from stepscope.models.batch_size.measurement import BatchPoint, Reserve
 from stepscope.record.batch_size.request import DeviceFacts
 
 _KNEE = 0.9  # of the limit of throughput: a suggestion reaches it
@@ -202,14 +200,11 @@ def make_profile(
     device: DeviceFacts | None = None,
     warnings: Sequence[str] = (),
 ) -> Profile:
-    """Fit the models to what was measured.
+    """Fit the models to what was measured; none to fewer than two points.
 
     Args:
         points: by batch size. A point held back first tests the models made from the others, then
             joins them.
-
-    Returns:
-        The profile; without models where there are fewer than two points.
     """
     notes = list(warnings)
     if len(points) < 2:
@@ -217,34 +212,37 @@ def make_profile(
         return Profile(tuple(points), None, None, too_large, device or {}, tuple(notes))
     if len(points) < 3:
         notes.append("only two batch sizes could be measured, so the ranges are not meaningful")
-    time, memory = fit_time(points), _fitted(points, "bytes", MEMORY_TOLERANCE)
+    time, memory = fit_time(points), _fitted(points, "bytes", _memory_model)
     notes += [*time_warnings(time, points), *memory_warnings(memory)]
     return Profile(tuple(points), time, memory, too_large, device or {}, tuple(notes))
 
 
 def fit_time(points: Sequence[BatchPoint]) -> Model:
     """Run time over the batch size, with the error on what was held back."""
-    return _fitted(points, "ms", time_tolerance(points))
+    tolerance = time_tolerance(points)
+    return _fitted(points, "ms", lambda some: _time_model(some, tolerance))
 
 
-def _fitted(points: Sequence[BatchPoint], quantity: str, tolerance: float) -> Model:
+def _time_model(points: Sequence[BatchPoint], tolerance: float) -> Model:
+    rows = ((point.batch, point.ms, point.error_ms, point.repeats) for point in points)
+    batches, times, errors, repeats = zip(*rows, strict=True)
+    return fit_model(batches, times, errors, repeats, tolerance)
+
+
+def _memory_model(points: Sequence[BatchPoint]) -> Model:
+    return fit_peaks([point.batch for point in points], [float(point.bytes) for point in points])
+
+
+def _fitted(
+    points: Sequence[BatchPoint], quantity: str, fit: Callable[[Sequence[BatchPoint]], Model]
+) -> Model:
     kept, held = ([point for point in points if point.held_back == side] for side in (False, True))
     error = None
     if held and len(kept) >= 2:
-        trial = _fit(kept, quantity, tolerance)
+        trial = fit(kept)
         values = [(point.batch, getattr(point, quantity)) for point in held]
         error = max(abs(trial.at(batch) - value) / value for batch, value in values)
-    return replace(_fit(points, quantity, tolerance), own_error=error)
-
-
-def _fit(points: Sequence[BatchPoint], quantity: str, tolerance: float) -> Model:
-    batches = [point.batch for point in points]
-    values = [float(getattr(point, quantity)) for point in points]
-    if quantity == "bytes":
-        return fit_peaks(batches, values, tolerance)
-    errors = [point.error_ms for point in points]
-    repeats = [point.repeats for point in points]
-    return fit_model(batches, values, errors, repeats, tolerance)
+    return replace(fit(points), own_error=error)
 
 
 def _rate(samples: float, ms: float) -> float | None:

@@ -173,7 +173,7 @@ def fit_model(
     values: Sequence[float],
     errors: Sequence[float] | None = None,
     repeats: Sequence[int] | None = None,
-    tolerance: float = 0.04,
+    tolerance: float = TIME_TOLERANCE,
 ) -> Model:
     """Run time: a line, or lines from point to point where one misses by more than `tolerance`."""
     x, y = _by_batch(batches, values)
@@ -201,7 +201,7 @@ def _by_batch(batches: Sequence[float], values: Sequence[float]) -> tuple[Floats
     return np.asarray(batches, float)[order], np.asarray(values, float)[order]
 
 
-def fit_peaks(batches: Sequence[float], values: Sequence[float], tolerance: float = 0.002) -> Model:
+def fit_peaks(batches: Sequence[float], values: Sequence[float]) -> Model:
     """Memory: a line, or several where the peak moves to another place in the step.
 
     Each place in the step holds a constant and so much a sample; the peak is the greatest of them,
@@ -209,22 +209,22 @@ def fit_peaks(batches: Sequence[float], values: Sequence[float], tolerance: floa
     algorithms by size, and ask for less where memory is short. Other sizes are taken to use that of
     the next smaller measured one.
 
-    Memory has no noise but for sizes that are rounded up, within `tolerance`.
+    Memory has no noise but for sizes that are rounded up.
     """
     x, y = _by_batch(batches, values)
     straight = _model((fit_line(x, y),), x, y, None, None)
-    if straight.residual() <= tolerance or len(x) < 3:
+    if straight.residual() <= MEMORY_TOLERANCE or len(x) < 3:
         return straight
-    tensors = _tensors(x, y, tolerance)
+    tensors = _tensors(x, y)
     extra = y - [_value(tensors, batch) for batch in x]
-    if (extra <= tolerance * y).all():
+    if (extra <= MEMORY_TOLERANCE * y).all():
         return _model(tensors, x, y, None, None)
     if len(x) < _LEAST_POINTS:
         return straight
     return replace(_model(_with_workspaces(tensors, x, extra), x, y, None, None), tensors=tensors)
 
 
-def _tensors(x: Floats, y: Floats, tolerance: float) -> tuple[Piece, ...]:
+def _tensors(x: Floats, y: Floats) -> tuple[Piece, ...]:
     """The greatest convex function below the points, as lines.
 
     From the smallest size to the next a peak that does not grow with the batch, as the optimizer's,
@@ -235,11 +235,11 @@ def _tensors(x: Floats, y: Floats, tolerance: float) -> tuple[Piece, ...]:
         while len(hull) > 1 and _slope(x, y, hull[-2], hull[-1]) >= _slope(x, y, hull[-2], place):
             hull.pop()
         hull.append(place)
-    runs = _runs(x[hull], y[hull], tolerance)
+    runs = _runs(x[hull], y[hull], MEMORY_TOLERANCE)
     lines = [fit_line(x[hull][run], y[hull][run]) for run in runs]
     floor = Piece(float(x[0]), 0.0, float(y[0]))
     if len(runs) > 1 and runs[0].stop == 2 and hull[1] == 1 and lines[1].slope > 0:
-        met = np.abs(lines[1].at(x) - y) <= tolerance * y
+        met = np.abs(lines[1].at(x) - y) <= MEMORY_TOLERANCE * y
         if met.sum() >= _LEAST_LINE and x[0] < _meet(floor, lines[1]) < lines[1].start:
             lines[0] = floor
     return _greatest(lines)

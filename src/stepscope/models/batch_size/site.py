@@ -10,7 +10,7 @@ import ast
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -71,12 +71,7 @@ class Site:
         return f"{_WORDS[self.kind]} {self.name}, {self.value}, at {self.where}"
 
     def at(self, **changes: Any) -> Site:
-        """The same place with other facts."""
         return replace(self, **changes)
-
-    def to_json(self) -> dict[str, Any]:
-        """All of it, as plain data."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -90,7 +85,6 @@ class SiteChoice:
 
     @classmethod
     def of(cls, site: Site, candidates: Iterable[Site]) -> SiteChoice:
-        """The choice of a site among candidates."""
         alike = _alike(candidates, site.path, site.name)
         place = [candidate.start for candidate in alike].index(site.start)
         return cls(site.path, site.name, place, len(alike))
@@ -127,10 +121,6 @@ class Edit:
                 text.count("\n", 0, self.start) + 1,
             )
         return text[: self.start] + self.new + text[self.end :]
-
-    def undo(self) -> Edit:
-        """The edit that restores the text."""
-        return Edit(self.path, self.start, self.start + len(self.new), self.new, self.old)
 
 
 def edit_site(text: str, site: Site, batch: int) -> Edit:

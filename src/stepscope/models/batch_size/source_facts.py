@@ -18,7 +18,7 @@ Scope = tuple[str, ...]
 PROVIDERS = ("stepscope_input_provider", "skyline_input_provider", "deepview_input_provider")
 _LOADER_ENDS = ("DataLoader", "BatchSampler", "BucketIterator", "DataModule")
 _OPTION_CALLS = ("add_argument", "option", "add_option")
-_LINE_END = re.compile(r"\r\n|\n|\r")  # as Python reads them
+LINE_END = re.compile(r"\r\n|\n|\r")  # as Python reads them
 _FLAG_CALLS = ("DEFINE_integer", "DEFINE_int")
 _LARGEST = 10**9  # number that may be a batch size
 _MOST_DIGITS = 20  # of a number in quotes
@@ -81,15 +81,9 @@ class SourceFacts:
 
 @lru_cache(maxsize=4)  # a drag, and actions for several numbers, ask about one text
 def read_facts(text: str, path: str) -> SourceFacts:
-    """Parse a file and collect what it says.
-
-    Raises:
-        BatchError: it is no Python that parses; names the line.
-
-    Returns:
-        Shared by callers: not to be changed.
-    """
-    starts = [0, *(match.end() for match in _LINE_END.finditer(text))]
+    """What a file says, shared by callers: not to be changed; raises BatchError, with the line, if it is no
+    Python that parses."""
+    starts = [0, *(match.end() for match in LINE_END.finditer(text))]
     facts = SourceFacts(text, parse_python(text, path), starts)
     _collect(facts)
     return facts

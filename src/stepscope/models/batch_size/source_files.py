@@ -53,10 +53,7 @@ class EditableText:
 
 
 def read_source(path: str | Path) -> EditableText:
-    """Read a Python, YAML, JSON or TOML file.
-
-    Returns:
-        Its text, and what is needed to write it again.
+    """A Python, YAML, JSON or TOML file.
 
     Raises:
         BatchError: there is no such file, or it is no text in the encoding that it declares.

@@ -34,10 +34,7 @@ _STABLE = 0.02  # relative change of times between rounds
 def next_batch(
     start: int, measured: Collection[int], too_large: int | None = None, wanted: int = WANTED
 ) -> int | None:
-    """The batch size to try next.
-
-    Returns:
-        The next one; None if there are enough, or no more that can fit.
+    """The batch size to try next; None if there are enough, or no more that can fit.
 
     Example:
         >>> next_batch(32, []), next_batch(32, [32]), next_batch(32, [32, 48], too_large=64)
@@ -157,13 +154,10 @@ QUICK = Plan(
 
 
 def refine(points: Sequence[BatchPoint]) -> int | None:
-    """The batch size that shows most about where run time is not linear.
+    """The batch size that shows most about where run time is not linear; None where models predict it.
 
     Args:
         points: at least three, by batch size; the one measured last is held back.
-
-    Returns:
-        A batch size between two of them; None where the models predict what was measured.
 
     Example:
         >>> points = [BatchPoint(x, 80.0 * x, 0) for x in (8, 12)]

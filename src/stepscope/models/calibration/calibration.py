@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 
 from stepscope.base.arrays import Ids, Mask
-from stepscope.base.unfinished_files import unfinished
+from stepscope.base.unfinished_files import unfinished_file
 from stepscope.errors import ChangeError
-from stepscope.models.calibration.timed import QUIET
 from stepscope.trace.cache_folder import cache_folder
 from stepscope.trace.nesting import inherit
+from stepscope.trace.recorded_steps import QUIET
 from stepscope.trace.trace import Metadata, Trace
 
 _ATEN = "aten::"
@@ -119,7 +119,6 @@ class Machine:
 
     @property
     def key(self) -> str:
-        """Its key in the cache."""
         text = json.dumps([VERSION, *asdict(self).values()])
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -224,9 +223,9 @@ def write_calibration(path: Path | None, data: dict[str, Any]) -> None:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = unfinished(path)
-        partial.write_text(json.dumps(data), "utf-8")
-        partial.replace(path)
+        with unfinished_file(path) as partial:
+            partial.write_text(json.dumps(data), "utf-8")
+            partial.replace(path)
     except OSError as error:
         raise ChangeError(
             f"{path}: cannot save the calibration: {error.strerror}; set $STEPSCOPE_CACHE to a "

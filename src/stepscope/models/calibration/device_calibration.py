@@ -4,8 +4,6 @@ It belongs to a device and a version of torch: all captures of these share it, a
 operators that it has.
 """
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import json

@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from stepscope.models.calibration.measured_inputs import cold_arrays, parts_in_turn, prepare
-from stepscope.models.calibration.timed import QUIET, Timed, each_time, least, least_share, plain
+from stepscope.models.calibration.timed import Timed, each_time, least, least_share, plain
 from stepscope.models.calibration.two_processes import reducing, sharding
+from stepscope.trace.recorded_steps import QUIET
 
 _MOST_PASSES = 3  # of measurements that other processes disturbed
 _SIZES = [1 << n for n in range(8, 26, 2)]  # elements

@@ -3,8 +3,6 @@
 The same calls are timed on a GPU, by events, and on a CPU, by the clock. Imports torch.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-QUIET = 0.95  # of a core; with less, times are visibly longer than on a quiet machine
 _LEAST_S, _LEAST_CALLS, _MOST_CALLS = 0.03, 3, 50
 _SLICE_NS = 1_000_000  # a shorter call runs within a time slice, so its least time is undisturbed
 _WAKING_NS = 50_000  # a thread that wakes up waits so long on a quiet machine too, at most

@@ -21,17 +21,16 @@ import torch
 from torch import Tensor, distributed, nn
 
 from stepscope.models.calibration.measured_inputs import cold_arrays, parts_in_turn
-from stepscope.models.calibration.timed import QUIET, Timed, queued_ns, share_since
+from stepscope.models.calibration.timed import Timed, queued_ns, share_since
+from stepscope.trace.recorded_steps import QUIET
 
 
 def between_two_processes(measure: Callable[[], Any]) -> Any:
-    """Call `measure` in two forked processes that form a gloo group.
+    """The result of `measure` in the first of two forked processes that form a gloo group; None if it
+    failed or processes cannot be forked.
 
     Args:
         measure: runs the same collectives in both processes, on one thread.
-
-    Returns:
-        The result of the first process; None if it failed or processes cannot be forked.
     """
     if "fork" not in multiprocessing.get_all_start_methods():
         return None

@@ -225,7 +225,6 @@ def offload(graph: Graph, rates: Rates, samples: float = 1.0, estimate: OffloadE
 
 
 def kernels_ns(work: LaunchedKernels, rates: Rates, growth: Floats) -> Floats:
-    """Duration of each kernel, ns."""
     computing = work.flops / (_peaks(work, rates) * 1e3)
     moving = work.bytes / float(rates["bandwidth"])
     return np.asarray(FIXED_NS + growth * np.maximum(computing, moving) / EFFICIENCY, np.float64)

@@ -18,8 +18,8 @@ from stepscope.models.devices.device_answer import (
     MeasuredEnergy,
     RangedValue,
     RankPrediction,
+    Target,
 )
-from stepscope.models.devices.device_choice import Target
 from stepscope.models.devices.device_work import (
     COUNTING_ERROR,
     FAST,
@@ -85,7 +85,6 @@ class CountedOperations:
         )
 
     def step_ms(self, target: Target, batch: int) -> RangedValue:
-        """The simulated step."""
         value, low, high = (
             step_ms(offload(self._graph, target.rates, batch / self._recorded, estimate))
             for estimate in (TYPICAL, FAST, SLOW)
@@ -153,7 +152,6 @@ class Projection:
     wanted: Wanted
 
     def answer(self, targets: Sequence[Target]) -> DevicesAnswer:
-        """All predictions for some devices."""
         return DevicesAnswer(
             self.basis.name,
             self.basis.sentence,

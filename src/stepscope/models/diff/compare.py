@@ -11,6 +11,7 @@ import numpy as np
 from stepscope.base.arrays import Floats
 from stepscope.facts.annotate.steps.step_table import ranks_with_steps
 from stepscope.facts.summary.numbers import rounded
+from stepscope.facts.summary.selected_steps import MS
 from stepscope.models.diff.significance import differs, ratio_interval, steps_apart
 from stepscope.models.diff.step_samples import Key, MeasuredRun, Sample, has_device, measure_run
 from stepscope.trace.recorded_steps import QUIET
@@ -19,7 +20,6 @@ from stepscope.trace.trace import Trace
 VERDICTS = ("slower", "faster", "unclear", "one_step", "same", "new", "gone")
 SIGNIFICANT = ("slower", "faster", "new", "gone")
 Evidence = Literal["certain", "likely", "none"]
-_MS = 1e-6  # of a nanosecond
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -172,7 +172,7 @@ def _row(key: Key, times: Both, calls: Both, core_shares: Sequence[float], likel
 def _side(times: Floats | None, counts: Floats | None) -> Side | None:
     if times is None or not times.any():
         return None
-    low, middle, high = (float(f(times)) * _MS for f in (np.min, np.median, np.max))
+    low, middle, high = (float(f(times)) * MS for f in (np.min, np.median, np.max))
     return Side(middle, low, high, None if counts is None else float(np.median(counts)))
 
 

@@ -1,4 +1,4 @@
-"""Whether two samples differ significantly.
+"""Whether two samples of steps differ significantly, and whether pairs measured in turns do.
 
 A difference is significant if either of two tests says so at the 99 % level. Yuen's test is Welch's
 t-test on trimmed means, without the lowest and highest fifth of the steps, so that one outlier step
@@ -11,12 +11,16 @@ H. B. Mann and D. R. Whitney, On a test of whether one of two random variables i
 larger than the other, Annals of Mathematical Statistics 18 (1947).
 """
 
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import exp
 
 import numpy as np
 
 from stepscope.base.arrays import Floats
-from stepscope.base.students_t import student
+from stepscope.base.students_t import error_of_mean, student
 
 _LEAST_STEPS = 2  # a single one shows no variance
 _TRIMMED = 0.2  # of the steps, on each side
@@ -27,10 +31,7 @@ _MANY_PAIRS = 400  # from which the ranks are distributed normally enough
 
 
 def differs(before: Floats, after: Floats) -> bool | None:
-    """Whether two samples differ significantly at the 99 % level.
-
-    Returns:
-        None if either side has fewer than two steps.
+    """Whether two samples differ significantly at the 99 % level; None if one has fewer than two steps.
 
     Example:
         >>> differs(np.array([10.0, 10.1, 9.9]), np.array([12.0, 12.1, 12.2]))
@@ -61,10 +62,7 @@ def ratio_interval(before: Floats, after: Floats) -> tuple[float, float] | None:
     """How many times as long the steps after take: at least and at most, each at 95 % confidence.
 
     The ratios that the Mann-Whitney test does not exclude; of very few steps, those of Welch's test.
-    In the other order it is the inverse.
-
-    Returns:
-        None if either side has fewer than two steps.
+    In the other order it is the inverse. None if either side has fewer than two steps.
 
     Example:
         >>> ratio_interval(np.array([10.0, 10.0, 10.0]), np.array([12.0, 13.0, 14.0]))
@@ -132,3 +130,47 @@ def _orderings(count_a: int, count_b: int) -> Floats:
         for place in range(factor, len(orderings)):
             orderings[place] += orderings[place - factor]
     return orderings
+
+
+LEAST_PAIRS = 5  # below, the spread between pairs is not known
+CONFIDENCE = 0.995  # of the interval, as it is looked at after every pair
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A verdict on pairs of step times.
+
+    Attributes:
+        verdict: `slower`, `not slower` or `cannot tell`.
+        change: of the step time from the first to the second, percent.
+        least, most: its interval, percent.
+    """
+
+    verdict: str = "cannot tell"
+    change: float = 0.0
+    least: float = -100.0
+    most: float = math.inf
+
+
+def decide(pairs: Sequence[tuple[float, float]], limit: float) -> Decision:
+    """Decide from step times before and after, in one unit.
+
+    Args:
+        pairs: times before and after, each measured next to each other.
+        limit: the change that is accepted, percent.
+
+    Example:
+        >>> decide([(100, 110), (99, 110), (101, 110), (100, 109), (100, 111)], 2).verdict
+        'slower'
+    """
+    logs = [math.log(after / before) for before, after in pairs]
+    if len(logs) < LEAST_PAIRS:
+        return Decision(change=_percent(statistics.fmean(logs)) if logs else 0.0)
+    mean, reach = statistics.fmean(logs), error_of_mean(logs, CONFIDENCE)
+    least, most = _percent(mean - reach), _percent(mean + reach)
+    verdict = "slower" if least > limit else "not slower" if most < limit else "cannot tell"
+    return Decision(verdict, _percent(mean), least, most)
+
+
+def _percent(log: float) -> float:
+    return (math.exp(log) - 1) * 100

@@ -5,7 +5,6 @@ or device. Constants were fitted on public tables of other people's measurements
 which), and are tested on devices and models that they have not seen.
 """
 
-from stepscope.models.kernels.gpu import HALF, SINGLE, TF32, Gpu, find_gpu
-from stepscope.models.kernels.products import product_ns
+from stepscope.models.kernels.products import HALF, SINGLE, TF32, Gpu, find_gpu, product_ns
 
 __all__ = ["HALF", "SINGLE", "TF32", "Gpu", "find_gpu", "product_ns"]

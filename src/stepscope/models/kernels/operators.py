@@ -15,8 +15,16 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from stepscope.models.calibration.calibration import Operator
-from stepscope.models.kernels.gpu import BYTES, HALF, TF32, Gpu
-from stepscope.models.kernels.products import ALIGNED, bandwidth_reached, begin_ns, product_ns
+from stepscope.models.kernels.products import (
+    ALIGNED,
+    BYTES,
+    HALF,
+    TF32,
+    Gpu,
+    bandwidth_reached,
+    begin_ns,
+    product_ns,
+)
 
 Size = tuple[int, ...]
 
@@ -63,7 +71,7 @@ def products_of(call: Operator, forward: Operator | None = None) -> list[Product
         return convolution.backward(call) if convolution else []
     if call.name in _RECURRENT:
         return _recurrent(call, backward=False)
-    if call.name in ("_cudnn_rnn_backward",) and forward is not None:
+    if call.name == "_cudnn_rnn_backward" and forward is not None:
         return _recurrent(forward, backward=True)
     return []
 
@@ -91,15 +99,11 @@ def _matrix_products(call: Operator, sizes: list[Size]) -> list[Product]:
         return [Product(prod(left[:-1]), right[0], left[-1], lines=(right[0], left[-1]))]
     if len(left) < 2 or len(right) < 2:
         return []
-    lines = (right[-1], *_leading(call, places))
+    strides = [call.strides[place] for place in places if place < len(call.strides)]
+    lines = (right[-1], *(max(stride[-2:]) for stride in strides if len(stride) > 1))
     if len(right) == 2:
         return [Product(prod(left[:-1]), right[1], left[-1], lines=lines)]
     return [Product(left[-2], right[-1], left[-1], batch=prod(left[:-2]), lines=lines)]
-
-
-def _leading(call: Operator, places: Sequence[int]) -> list[int]:
-    strides = [call.strides[place] for place in places if place < len(call.strides)]
-    return [max(stride[-2:]) for stride in strides if len(stride) > 1]
 
 
 class Convolution(NamedTuple):
@@ -141,7 +145,6 @@ class Convolution(NamedTuple):
         )
 
     def forward(self) -> list[Product]:
-        """One product."""
         return [self._product(self.places, self._width, self.taps, _FORWARD)]
 
     def backward(self, call: Operator) -> list[Product]:

@@ -1,4 +1,4 @@
-"""The time of matrix products by shape, precision and GPU: tiles in waves, bounded by bytes.
+"""A GPU, and the time of matrix products on it by shape and precision: tiles in waves, bounded by bytes.
 
 A kernel cuts its result into tiles, which the multiprocessors compute in waves; several of them
 share a tile's inner dimension where there are fewer tiles than multiprocessors. A product takes the
@@ -10,13 +10,53 @@ The constants below were fitted on 115,000 products in bfloat16 on A100, H100, H
 median (docs/evidence/accuracy.md).
 """
 
-from __future__ import annotations
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from stepscope.base.arrays import Floats
-from stepscope.models.kernels.gpu import BYTES, HALF, SINGLE, TF32, Gpu
+from stepscope.facts.roofline import rates_of
+
+SINGLE, TF32, HALF = "fp32", "tf32", "half"
+BYTES = {SINGLE: 4, TF32: 4, HALF: 2}  # of an element in memory
+_HOPPER = 9  # compute capability from which on products run as persistent kernels
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A device with known rates."""
+
+    name: str
+    multiprocessors: int  # how many
+    bandwidth: float  # of memory by the data sheet, bytes per ns
+    flops: Mapping[str, float]  # peak operations per ns by precision; without those that the device lacks
+    persistent: bool  # whether kernels of products copy ahead and share their last wave (Hopper on)
+
+    def rate(self, precision: str) -> float:
+        """Peak operations per ns; FP32's where the device lacks TF32, as PyTorch then computes."""
+        return self.flops.get(precision, self.flops[SINGLE])
+
+
+def find_gpu(device: Mapping[str, Any]) -> Gpu | None:
+    """The GPU of a trace's device; None if its rates are unknown, or it is not from NVIDIA.
+
+    Args:
+        device: properties as the trace records them; `name`, and `numSms` if it is there.
+
+    Example:
+        >>> find_gpu({"name": "NVIDIA H200"}).multiprocessors
+        132
+    """
+    rates = rates_of(str(device.get("name", "")))
+    if rates is None or rates.get("major") is None:
+        return None
+    count = int(device.get("numSms") or rates["multiprocessors"])
+    flops = {name: 1e3 * rates[name] for name in BYTES if rates[name]}
+    return Gpu(rates["name"], count, float(rates["bandwidth"]), flops, rates["major"] >= _HOPPER)
+
 
 # Rows and columns of a tile, and its rate relative to that of the largest.
 TILES = (
@@ -76,14 +116,13 @@ def product_ns(
         *(np.asarray(size, np.float64) for size in (rows, columns, inner, batch))
     )
     width = BYTES[precision]
-    early = 1.0 if gpu.persistent else _BEFORE_HOPPER
     matrices = count * (m * k + k * n + m * n) if elements is None else np.asarray(elements, np.float64)
     moving = width * matrices / bandwidth_reached(gpu)
     computing = np.min([_tiled_ns(m, n, k, count, tile, precision, gpu) for tile in TILES], axis=0)
     if precision != SINGLE:
         slow = 2 * count * m * n * k / (gpu.rate(HALF) * _MISALIGNED)
         computing = np.where(np.asarray(aligned) | (np.minimum(m, n) == 1), computing, slow)
-    result: Floats = _BEGIN_NS / early + (computing**4 + moving**4) ** 0.25  # the longer, smoothly
+    result: Floats = begin_ns(gpu) + (computing**4 + moving**4) ** 0.25  # the longer, smoothly
     return result
 
 

@@ -1,6 +1,5 @@
 """What fills a device's memory, what fragments it, and what to do: from a snapshot or a capture."""
 
-from stepscope.models.memory.device_facts import memory_facts
-from stepscope.models.memory.memory_facts import MemoryFacts
+from stepscope.models.memory.device_facts import MemoryFacts, memory_facts
 
 __all__ = ["MemoryFacts", "memory_facts"]

@@ -9,14 +9,19 @@ Source: PyTorch, c10/cuda/CUDACachingAllocator.cpp, and docs/source/notes/cuda.r
 memory usage with PYTORCH_CUDA_ALLOC_CONF".
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+import numpy as np
+
+from stepscope.base.arrays import Mask
+from stepscope.models.memory.lifetimes import Lifetimes
+
 _MB = 1 << 20  # bytes
-_BLOCK = 512  # bytes: `kMinBlockSize`, to which sizes are rounded up
+BLOCK = 512  # bytes: `kMinBlockSize`, to which sizes are rounded up
 _SMALL = _MB  # bytes: `kSmallSize`, the largest block of the small pool
 _SMALL_SEGMENT = 2 * _MB  # bytes: `kSmallBuffer`
 _LARGE_SEGMENT = 20 * _MB  # bytes: `kLargeBuffer`, of blocks up to `_OWN_SEGMENT`
@@ -26,14 +31,6 @@ _ROUND_SEGMENT = 2 * _MB  # bytes: `kRoundLarge`
 
 class CapacityExceeded(Exception):
     """The device has no room for an allocation, even after unused segments were returned."""
-
-
-@dataclass(frozen=True)
-class AllocatorSettings:
-    """`PYTORCH_CUDA_ALLOC_CONF`, as far as it changes what is reserved."""
-
-    max_split_bytes: int | None = None  # larger blocks are not split; None for no limit
-    expandable: bool = False  # whether a pool is one segment that grows
 
 
 @dataclass(eq=False)
@@ -56,29 +53,23 @@ class CachingAllocator:
         20
     """
 
-    settings: AllocatorSettings = AllocatorSettings()
     capacity: int | None = None  # bytes that it may reserve; None for no limit
     reserved: int = 0  # bytes now
     allocated: int = 0  # bytes now
     peak_reserved: int = 0  # bytes, the most so far
     peak_allocated: int = 0  # bytes, the most so far
-    retries: int = 0  # how often unused segments were returned to make room
     _blocks: dict[int, _Block] = field(default_factory=dict)
     _free: dict[bool, list[tuple[int, int]]] = field(default_factory=dict)
-    _end: dict[bool, int] = field(default_factory=dict)
     _next: int = 0
 
     def allocate(self, size: int) -> int:
-        """A block of at least `size` bytes, by its address.
-
-        Raises:
-            CapacityExceeded: if it exceeds the capacity.
-        """
-        size = max(_BLOCK, -(-size // _BLOCK) * _BLOCK)
+        """A block of at least `size` bytes, by its address; raises CapacityExceeded if it exceeds the
+        capacity."""
+        size = max(BLOCK, -(-size // BLOCK) * BLOCK)
         small = size <= _SMALL
         address = self._best_fit(small, size)
         if address is None:
-            address = self._grow(small, size) if self.settings.expandable else self._new_segment(small, size)
+            address = self._new_segment(small, size)
         self._split(small, address, size)
         block = self._blocks[address]
         block.used = True
@@ -102,35 +93,20 @@ class CachingAllocator:
 
     def release(self) -> None:
         """Return all segments without a block in use, as `torch.cuda.empty_cache()` does."""
-        for small, blocks in self._free.items():
-            whole = [address for _, address in blocks if self._is_segment(address)]
-            for address in whole:
-                self.reserved -= self._blocks[address].size
-                self._take(address)
-                del self._blocks[address]
-                self._end.pop(small, None)
-
-    def _is_segment(self, address: int) -> bool:
-        block = self._blocks[address]
-        return block.before is None and block.after is None
+        for blocks in self._free.values():
+            for size, address in list(blocks):
+                block = self._blocks[address]
+                if block.before is None and block.after is None:
+                    self.reserved -= size
+                    self._take(address)
+                    del self._blocks[address]
 
     def _best_fit(self, small: bool, size: int) -> int | None:
         blocks = self._free.setdefault(small, [])
         place = bisect_left(blocks, (size, -1))
         if place == len(blocks):
             return None
-        found, address = blocks[place]
-        if not small and self._too_large(found, size):
-            return None
-        blocks.pop(place)
-        return address
-
-    def _too_large(self, block: int, size: int) -> bool:
-        """Blocks above the limit are kept for allocations of about their size."""
-        limit = self.settings.max_split_bytes
-        if limit is None:
-            return False
-        return size < limit <= block or (size >= limit and block >= size + _LARGE_SEGMENT)
+        return blocks.pop(place)[1]
 
     def _new_segment(self, small: bool, size: int) -> int:
         if small:
@@ -138,34 +114,13 @@ class CachingAllocator:
         else:
             room = _LARGE_SEGMENT if size < _OWN_SEGMENT else -(-size // _ROUND_SEGMENT) * _ROUND_SEGMENT
         self._reserve(room)
-        address, self._next = self._next, self._next + room + _BLOCK  # segments never merge
+        address, self._next = self._next, self._next + room + BLOCK  # segments never merge
         self._blocks[address] = _Block(room, small)
-        return address
-
-    def _grow(self, small: bool, size: int) -> int:
-        """The free end of the pool's segment, grown by whole pages."""
-        page = _SMALL_SEGMENT if small else _LARGE_SEGMENT
-        last = self._end.get(small)
-        free_end = last is not None and not self._blocks[last].used
-        missing = size - (self._blocks[last].size if last is not None and free_end else 0)
-        room = -(-missing // page) * page
-        self._reserve(room)
-        if last is not None and free_end:
-            self._take(last)
-            self._blocks[last].size += room
-            return last
-        address = self._next if last is None else last + self._blocks[last].size
-        self._next += 1 << 46 if last is None else 0  # a reserved range of addresses for each pool
-        self._blocks[address] = _Block(room, small, before=last)
-        if last is not None:
-            self._blocks[last].after = address
-        self._end[small] = address
         return address
 
     def _reserve(self, room: int) -> None:
         if self.capacity is not None and self.reserved + room > self.capacity:
             self.release()
-            self.retries += 1
             if self.reserved + room > self.capacity:
                 raise CapacityExceeded(f"{room} bytes do not fit beside {self.reserved} of {self.capacity}")
         self.reserved += room
@@ -173,20 +128,14 @@ class CachingAllocator:
 
     def _split(self, small: bool, address: int, size: int) -> None:
         block = self._blocks[address]
-        rest, limit = block.size - size, self.settings.max_split_bytes
-        if small or self.settings.expandable:
-            splits = rest >= _BLOCK
-        else:
-            splits = rest > _SMALL and (limit is None or size < limit)
-        if not splits:
+        rest = block.size - size
+        if rest < BLOCK or (rest <= _SMALL and not small):
             return
         new = address + size
         self._blocks[new] = _Block(rest, small, before=address, after=block.after, used=False)
         if block.after is not None:
             self._blocks[block.after].before = new
         block.after, block.size = new, size
-        if self._end.get(small) == address:
-            self._end[small] = new
         self._put(new)
 
     def _merge(self, address: int, following: int) -> None:
@@ -195,8 +144,6 @@ class CachingAllocator:
         block.after = gone.after
         if gone.after is not None:
             self._blocks[gone.after].before = address
-        if self._end.get(block.small) == following:
-            self._end[block.small] = address
 
     def _put(self, address: int) -> None:
         block = self._blocks[address]
@@ -230,3 +177,81 @@ def replay(changes: Iterable[tuple[int, int]], capacity: int | None = None) -> C
         elif key in addresses:
             allocator.free(addresses.pop(key))
     return allocator
+
+
+_CYCLES = 4  # of the recorded steps; chosen: reserved memory settles in two to three
+_MOST = 50_000  # allocations of all cycles; chosen: replayed in a tenth of a second
+
+History = Sequence[tuple[int, int]]
+
+
+# -- recorded steps, repeated until the reserved memory settles
+
+
+class Reserved(msgspec.Struct, frozen=True):
+    """What an allocator would reserve, bytes."""
+
+    bytes: int  # the most that it reserves on a device with room for all of it
+    allocated_bytes: int  # the most that is in use; the rest is fragmentation and cache
+    # the least memory in which the steps run; where less than `bytes` is there, unused segments are
+    # returned and reserved again
+    needed_bytes: int
+
+
+def reserved(history: History) -> Reserved:
+    """What allocations and releases, as `replay` takes them, reserve, and the least that they need."""
+    free = replay(history)
+    low, high = free.peak_allocated, free.peak_reserved
+    while high - low > max(_MB, low >> 8):
+        middle = (low + high) // 2
+        low, high = (low, middle) if runs_in(history, middle) else (middle, high)
+    return Reserved(free.peak_reserved, free.peak_allocated, high)
+
+
+def runs_in(history: History, capacity: int) -> bool:
+    """Whether they succeed where an allocator may reserve so many bytes."""
+    try:
+        replay(history, capacity=capacity)
+    except CapacityExceeded:
+        return False
+    return True
+
+
+def repeated(life: Lifetimes) -> History:
+    """Allocations and releases of the steps, some times: keys and sizes, -1 for a release.
+
+    What was there before them and stays is allocated once, the largest first. What a step releases
+    that it did not make is what the step before left behind: one of equal size that outlives it.
+    """
+    return [*_changes(life, max(1, min(_CYCLES, _MOST // max(len(life), 1))))]
+
+
+def _changes(life: Lifetimes, cycles: int) -> Iterator[tuple[int, int]]:
+    count, size = len(life), life.bytes.tolist()
+    before, after = np.isneginf(life.start), np.isposinf(life.end)
+    stays = np.flatnonzero(before & after)
+    yield from ((int(row), size[row]) for row in stays[np.argsort(-life.bytes[stays], kind="stable")])
+    left_by, made_again = _left_behind(life, before, after)
+    _, rows, begin = life.moments()
+    moments = list(zip(rows.tolist(), begin.tolist(), strict=True))
+    for base in range(count, (1 + cycles) * count, count):
+        for row, begins in moments:
+            if begins:
+                if row in made_again:
+                    yield base - count + row, -1
+                yield base + row, size[row]
+            else:
+                yield base - count + left_by.get(row, row) if before[row] else base + row, -1
+
+
+def _left_behind(life: Lifetimes, before: Mask, after: Mask) -> tuple[dict[int, int], set[int]]:
+    """Which row of the cycle before each row from before it is; and the rows that outlive a cycle
+    and whose release is in none: each is released when it is made again."""
+    of_size: dict[int, list[int]] = defaultdict(list)
+    for row in np.flatnonzero(~before & after)[::-1].tolist():
+        of_size[int(life.bytes[row])].append(row)
+    left: dict[int, int] = {}
+    for row in np.flatnonzero(before & ~after).tolist():
+        if rows := of_size[int(life.bytes[row])]:
+            left[row] = rows.pop()
+    return left, {row for rows in of_size.values() for row in rows}

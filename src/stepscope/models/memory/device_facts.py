@@ -1,30 +1,107 @@
 """The facts of each device whose memory a file holds: what fills it at its peak, and what grows."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec import structs
 
-from stepscope.base.arrays import Counts, Ids, Rows
+from stepscope.base.arrays import Codes, Counts, Ids, Rows
 from stepscope.errors import TraceError
-from stepscope.models.memory.growth import find_growth, recorded_growth
+from stepscope.models.memory.growth import Growth, find_growth, recorded_growth
 from stepscope.models.memory.history import MemoryHistory, memory_histories
 from stepscope.models.memory.lifetimes import Lifetimes
-from stepscope.models.memory.memory_facts import ACTIVE, Growth, MemoryFacts, MemoryShare, OutOfMemory, shares
 from stepscope.models.memory.owners import KINDS
-from stepscope.models.memory.recorded_allocations import AllocationRecord
-from stepscope.models.memory.recorded_memory import recorded_devices
-from stepscope.models.memory.segments import find_fragmentation
+from stepscope.models.memory.recorded_memory import AllocationRecord, recorded_devices
+from stepscope.models.memory.segments import Fragmentation, find_fragmentation
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
 
+# What forward makes and what is computed from it: what checkpointing and smaller batches reduce.
+ACTIVE = [KINDS.index("activations"), KINDS.index("temporaries")]
+
+
+class MemoryShare(msgspec.Struct, frozen=True):
+    """What a kind or a line holds at the peak."""
+
+    name: str
+    bytes: int
+    count: int
+
+
+class OutOfMemory(msgspec.Struct, frozen=True):
+    """An allocation that failed: what was asked for, and what the device had left, in bytes.
+
+    None where it is not known; `place` and `module` are empty then.
+    """
+
+    time_ns: int
+    requested: int | None
+    device_free: int | None
+    allocated: int
+    reserved: int | None
+    place: str = ""
+    module: str = ""
+
+
+class MemoryFacts(msgspec.Struct, frozen=True):
+    """What is known of the memory of one device."""
+
+    source: str
+    device: int  # number of the device, -1 for the CPU
+    entries: int  # of the device's history; without any, the peak is the state at the snapshot
+    peak_bytes: int  # the most that was allocated
+    peak_ns: int  # when that was
+    reserved_peak_bytes: int | None  # the most that the allocator had reserved; None if it was not recorded
+    kinds: tuple[MemoryShare, ...]  # what held memory at the peak, the largest first
+    lines: tuple[MemoryShare, ...] = ()  # what held memory at the peak, the largest first
+    # how the reserved memory is used at the snapshot; None without one
+    fragmentation: Fragmentation | None = None
+    growth: tuple[Growth, ...] = ()  # what piles up
+    growth_lines: tuple[str, ...] = ()  # the line of each of them
+    out_of_memory: tuple[OutOfMemory, ...] = ()
+    settings: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    device_name: str = ""  # `cpu`, `cuda:0`; empty in a snapshot
+    stages: tuple[MemoryShare, ...] = ()  # what held the peak, as far as the file names them
+    modules: tuple[MemoryShare, ...] = ()  # what held the peak, as far as the file names them
+    activation_modules: tuple[MemoryShare, ...] = ()  # what activations and temporaries hold of the peak
+    activation_lines: tuple[MemoryShare, ...] = ()  # what activations and temporaries hold of the peak
+    unassigned_bytes: int = 0  # what of the peak has no known kind
+    unassigned_before_bytes: int = 0  # what of that was allocated before the history
+    update_line: str = ""  # the line that calls the optimizer; empty where unknown
+    has_lifetimes: bool = True  # whether it is known which release ends which allocation
+
+
+def shares(size: Counts, group: Codes | Ids, names: Sequence[str]) -> tuple[MemoryShare, ...]:
+    """The groups that hold something, the largest first; what is in none is a row without a name.
+
+    Example:
+        >>> shares(np.array([1, 2, 4]), np.array([0, 1, 0]), ("weights", "inputs"))[0]
+        MemoryShare(name='weights', bytes=5, count=2)
+    """
+    keys, place = np.unique(group, return_inverse=True)
+    total = np.bincount(place, size, len(keys)).astype(np.int64)
+    count = np.bincount(place, minlength=len(keys))
+    order = [row for row in np.argsort(-total, kind="stable").tolist() if total[row]]
+    return tuple(
+        MemoryShare(names[keys[row]] if keys[row] >= 0 else "", int(total[row]), int(count[row]))
+        for row in order
+    )
+
+
 _BEFORE = "before the recorded steps"
+
+
+def holds_memory(trace: Trace) -> bool:
+    """Whether a file holds allocations."""
+    return any(len(trace[name]) for name in ("memory", "segments", "memory_events"))
 
 
 def memory_facts(trace: Trace, most: int = 12) -> list[MemoryFacts]:
     """The facts of every device in a memory snapshot, or in a capture made with `--memory`; raises
     TraceError if the trace holds no allocation, or those of several ranks."""
-    if not any(len(trace[name]) for name in ("memory", "segments", "memory_events")):
+    if not holds_memory(trace):
         raise TraceError(
             f"{trace.metadata.source} holds no allocation; record it with: stepscope run --memory "
             "SCRIPT, or write a snapshot with torch.cuda.memory._record_memory_history() and "
@@ -119,8 +196,7 @@ def _line_of_stack(history: MemoryHistory, life: Lifetimes, stack: int) -> str:
 def _failures(history: MemoryHistory) -> tuple[OutOfMemory, ...]:
     if len(history.trace["memory"]):
         failed = history.trace.metadata.properties.get("out_of_memory") or {}
-        is_here = failed.get("device") == history.device
-        return (_recorded_failure(history, failed),) if is_here else ()
+        return (_recorded_failure(history, failed),) if failed.get("device") == history.device else ()
     events = history.trace["memory_events"]
     mine = (events["device"] == history.number) & events.text("action").mask("oom")
     return tuple(_failure(history, int(row)) for row in np.flatnonzero(mine))

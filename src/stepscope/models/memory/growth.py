@@ -1,11 +1,12 @@
 """Memory that is never released: what adds up from step to step."""
 
+import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Counts, Floats, Ids, Mask
-from stepscope.models.memory.memory_facts import Growth
 from stepscope.models.memory.owners import KINDS
 from stepscope.models.memory.recorded_memory import RecordedLines, RecordedMemory
+from stepscope.trace.row_order import place_in_group
 from stepscope.trace.trace import Trace
 
 # Of a snapshot, whose steps are not known.
@@ -17,6 +18,16 @@ _LEAST_STEPS = 2  # besides the last, whose tensors may still be in use
 _LEAST_OPERATORS = 3  # in each step that leave activations: they are a graph
 _LEAST_BYTES_OF_STEPS = 1 << 10  # of a line in all steps: less is not worth a finding
 _TRAINING = [KINDS.index(name) for name in ("weights", "buffers", "gradients", "optimizer state")]
+
+
+class Growth(msgspec.Struct, frozen=True):
+    """Allocations of one call stack that pile up."""
+
+    stack: int  # stacks.id
+    count: int  # how many are alive at the end
+    bytes: int
+    bytes_per_cycle: int  # how much is added each time the memory use rises and falls again
+    keeps_graph: bool = False  # whether it is what forward keeps for a backward that never comes
 
 
 def find_growth(trace: Trace, device: int, used: tuple[Floats, Counts]) -> list[Growth]:
@@ -59,10 +70,8 @@ def _replaces(size: Counts, owner: Ids, released: Counts) -> Mask:
     sizes, available = np.unique(released, return_counts=True)
     place = np.searchsorted(sizes, size[order])
     there = np.append(sizes, -1)[place] == size[order]
-    starts = np.flatnonzero(np.append(True, np.diff(size[order]) != 0)[: len(order)])
-    number = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
     taken = np.zeros(len(size), np.bool_)
-    taken[order] = there & (number < np.append(available, 0)[place])
+    taken[order] = there & (place_in_group(size[order]) < np.append(available, 0)[place])
     return taken
 
 

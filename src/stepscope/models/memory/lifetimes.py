@@ -39,19 +39,16 @@ class Lifetimes:
         return len(self.bytes)
 
     def take(self, rows: Any) -> Lifetimes:
-        """Some of the rows."""
         names = (column.name for column in fields(self))
         return Lifetimes(**{name: getattr(self, name)[rows] for name in names})
 
     def plus(self, other: Lifetimes) -> Lifetimes:
-        """All rows of both."""
         both = {
             column.name: [getattr(life, column.name) for life in (self, other)] for column in fields(self)
         }
         return Lifetimes(**{name: np.concatenate(parts) for name, parts in both.items()})
 
     def changed(self, **columns: Any) -> Lifetimes:
-        """The same rows with other columns."""
         return replace(self, **columns)
 
     def moments(self) -> tuple[Floats, Ids, Mask]:

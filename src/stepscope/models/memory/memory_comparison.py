@@ -9,7 +9,7 @@ import msgspec
 
 from stepscope.facts.summary.numbers import size
 from stepscope.models.memory import memory_facts
-from stepscope.models.memory.memory_facts import MemoryFacts, MemoryShare
+from stepscope.models.memory.device_facts import MemoryFacts, MemoryShare
 from stepscope.models.memory.memory_text import short_place
 from stepscope.trace.trace import Trace
 
@@ -42,11 +42,6 @@ class MemoryComparison(msgspec.Struct, frozen=True):
     kinds: tuple[MemoryRow, ...]  # what changed in the peak; without what did not change
     modules: tuple[MemoryRow, ...]  # what changed in the peak; without what did not change
     lines: tuple[MemoryRow, ...]  # what changed in the peak; without what did not change
-
-
-def holds_memory(trace: Trace) -> bool:
-    """Whether a file holds allocations."""
-    return any(len(trace[name]) for name in ("memory", "segments", "memory_events"))
 
 
 def compare_memory(before: Trace, after: Trace) -> list[MemoryComparison]:

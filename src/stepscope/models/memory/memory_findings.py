@@ -1,11 +1,11 @@
 """What to do about a full memory: findings with their gain in bytes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from stepscope.facts.summary.numbers import size
-from stepscope.models.memory.memory_facts import MemoryFacts, MemoryShare
+from stepscope.models.memory.device_facts import MemoryFacts, MemoryShare
 
 # The least shares that are worth a finding.
 _PINNED_SHARE = 0.1  # of reserved memory; chosen: worth another setting of the allocator
@@ -76,24 +76,22 @@ def _activations(facts: MemoryFacts) -> Iterator[MemoryFinding]:
     held = _held(facts, "activations") - kept
     module = _dominating_module(facts)
     if module:
-        yield MemoryFinding(
-            "activations",
-            f"Activations and temporaries of module {module.name} hold {size(module.bytes)} of "
-            f"{size(facts.peak_bytes)} at the peak.",
+        held, whose = module.bytes, f"Activations and temporaries of module {module.name}"
+        advice = (
             f"Checkpoint it (stepscope whatif FILE checkpoint:module={module.name}), compute it "
-            "in chunks or in 16 bits, or use a smaller batch and accumulate gradients.",
-            module.bytes,
-            _largest(facts.activation_lines),
+            "in chunks or in 16 bits"
         )
     elif held >= _ACTIVATIONS_SHARE * facts.peak_bytes:
-        yield MemoryFinding(
-            "activations",
-            f"Activations hold {size(held)} of {size(facts.peak_bytes)} at the peak.",
-            "Wrap the repeated blocks in torch.utils.checkpoint, or use a smaller batch and "
-            "accumulate gradients.",
-            held,
-            _largest(facts.activation_lines),
-        )
+        whose, advice = "Activations", "Wrap the repeated blocks in torch.utils.checkpoint"
+    else:
+        return
+    yield MemoryFinding(
+        "activations",
+        f"{whose} hold {size(held)} of {size(facts.peak_bytes)} at the peak.",
+        f"{advice}, or use a smaller batch and accumulate gradients.",
+        held,
+        next((share.name for share in facts.activation_lines if share.name), ""),
+    )
 
 
 def _dominating_module(facts: MemoryFacts) -> MemoryShare | None:
@@ -146,7 +144,3 @@ _RULES: tuple[Callable[[MemoryFacts], Iterator[MemoryFinding]], ...] = (
 
 def _held(facts: MemoryFacts, kind: str) -> int:
     return sum(share.bytes for share in facts.kinds if share.name == kind)
-
-
-def _largest(shares: Sequence[MemoryShare]) -> str:
-    return next((share.name for share in shares if share.name), "")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stepscope.facts.summary.numbers import percent, size
-from stepscope.models.memory.memory_facts import MemoryFacts, MemoryShare, OutOfMemory
+from stepscope.models.memory.device_facts import MemoryFacts, MemoryShare, OutOfMemory
 from stepscope.models.memory.memory_findings import MemoryFinding, find_problems
 from stepscope.models.memory.segments import Fragmentation
 

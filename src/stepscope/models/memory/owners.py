@@ -1,33 +1,133 @@
 """Who allocated what a snapshot holds: the user's line, and what the memory is for.
 
-A call stack says which code allocated. What that was for follows from the release as well: what
+A call stack says by itself which code allocated. What that was for follows from the release as well: what
 backward releases was kept for it, and what backward or an optimizer makes and releases itself is
 temporary. What was there before the history has no stack; where its sizes are those of the
 gradients, it is the weights and the optimizer state.
 """
 
+import re
+from dataclasses import dataclass
+
 import numpy as np
 
-from stepscope.base.arrays import Codes, Ids, Mask, Rows, Times
+from stepscope.base.arrays import Codes, Ids, Ids32, Mask, Rows, Times
+from stepscope.models.memory.caching_allocator import BLOCK
 from stepscope.models.memory.lifetimes import Lifetimes
-from stepscope.models.memory.stack_roles import (
-    ACTIVATIONS,
-    GRADIENTS,
-    KINDS,
-    OPTIMIZER,
-    TEMPORARIES,
-    UNKNOWN,
-    WEIGHTS,
-    StackRoles,
-    find_roles,
-)
+from stepscope.trace.row_order import begins_run, place_in_group
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
-__all__ = ["KINDS", "find_owners", "snapshot_lines"]
+KINDS = (
+    "weights",
+    "gradients",
+    "optimizer state",
+    "activations",
+    "inputs",
+    "temporaries",
+    "unknown",
+    "buffers",
+)
+WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS, INPUTS, TEMPORARIES, UNKNOWN = range(7)
+
+# Frames of C and C++: sources, libraries and the interpreter itself (torch/csrc/profiler/unwind
+# writes `??` for what it cannot resolve, the library in its modes `fast` and `dladdr`).
+_NATIVE = re.compile(
+    r"^\?\?|^$|\.(c|cc|cpp|cxx|cu|cuh|h|hh|hpp|inc|inl|s|rs|pxi|dll|pyd|exe|dylib)$|\.so(\.[\d.]+)?$"
+    r"|[/\\]bin[/\\]python[\d.]*$",
+    re.IGNORECASE,
+)
+_LIBRARY = re.compile(
+    r"(site|dist)-packages[/\\]|[/\\]lib[/\\]python3|[/\\]Lib[/\\](?!site)|[/\\]Python3\d+[/\\]lib[/\\]"
+    r"|^<(?!ipython-input|stdin>|command-)|[/\\]torchinductor_"
+    r"|[/\\]torch[/\\](_|nn|optim|autograd|utils|distributed|cuda|functional|random|fx|backends|amp)"
+)
+_TORCH = re.compile(r"[/\\]torch[/\\]")
+_LAYERS = re.compile(r"nn[/\\]modules[/\\]|nn[/\\]functional\.py$|torch[/\\]functional\.py$")
+# Of each role: the file, the function, and whether it holds inside of code with another role, as
+# a closure holds inside of `Optimizer.step`. The first row that matches a frame decides.
+_ROLES = (
+    (WEIGHTS, None, re.compile(r"^(_?unshard\w*|foreach_all_gather\w*|_alloc_padded_\w*)$"), True),
+    (GRADIENTS, None, re.compile(r"^(_post_backward\w*|foreach_reduce\w*|_ddp_init_helper)$"), True),
+    (ACTIVATIONS, None, re.compile(r"^(forward|_(wrapped_)?call_impl|closure|\w+ing_step)$"), True),
+    (TEMPORARIES, re.compile(r"nn[/\\]utils[/\\]clip_grad|[/\\]amp[/\\]grad_scaler"), None, True),
+    (OPTIMIZER, re.compile(r"[/\\]optim(izer)?s?[/\\]|optimizer\.py$"), None, True),
+    (GRADIENTS, re.compile(r"[/\\]autograd[/\\](?!function\.py)"), re.compile(r"^backward$"), True),
+    (
+        GRADIENTS,
+        None,
+        re.compile(r"^_engine_run_backward$|^torch::autograd::(Engine|Node|generated|\w+Grad)\b|^c10d::Red"),
+        True,
+    ),
+    (
+        INPUTS,
+        re.compile(r"[/\\]utils[/\\]data[/\\]"),
+        re.compile(
+            r"collate|pin_memory|^fetch$|^(get_batch|send_to_device|_?prepare_inputs?)$|\w+_to_device$"
+        ),
+        True,
+    ),
+    (
+        WEIGHTS,
+        None,
+        re.compile(r"^(__init__|reset_parameters|_apply|_?init_weights|from_pretrained|\w*load_state_dict)$"),
+        False,
+    ),
+    (ACTIVATIONS, _LAYERS, None, False),
+    (INPUTS, None, re.compile(r"^torch::autograd::THPVariable_(to|cuda)\b"), False),
+)
+
+
+@dataclass(frozen=True)
+class StackRoles:
+    """What each stack of the table `stacks` says; every array has shape (n,)."""
+
+    line: Ids32  # stacks.id of the innermost Python frame in the user's code, -1 where there is none
+    role: Codes  # position in `KINDS`
+    backward: Mask  # whether autograd called it, in its own thread or in the caller's
+    has_native: bool  # whether the file holds frames of C++, as with PyTorch's default
+
+
+def find_roles(stacks: Table) -> StackRoles:
+    """What the stacks say; parents come before their callees."""
+    file = stacks.text("file")
+    native = file.where(lambda name: bool(_NATIVE.search(name)))
+    parents = stacks["parent"].tolist()
+    foreign = native | file.where(lambda name: bool(_LIBRARY.search(name)))
+    own, strong = _own_roles(stacks)
+    # Python whose outermost frame is PyTorch's was called by a thread of autograd.
+    roots = (stacks["parent"] < 0) & file.where(lambda name: bool(_TORCH.search(name))) & ~native
+    rooted = roots & ((own < 0) | ~strong)
+    own, strong = np.where(rooted, GRADIENTS, own), strong | rooted
+    line = np.full(len(stacks), -1, np.int32)
+    role = np.full(len(stacks), UNKNOWN, np.int64)
+    backward = own == GRADIENTS
+    for row, parent in enumerate(parents):
+        outer = role[parent] if parent >= 0 else UNKNOWN
+        is_inherited = own[row] < 0 or (not strong[row] and outer != UNKNOWN)
+        role[row] = outer if is_inherited else own[row]
+        line[row] = row if not foreign[row] else line[parent] if parent >= 0 else -1
+        backward[row] |= parent >= 0 and backward[parent]
+    return StackRoles(line, role, backward, bool(native.any()))
+
+
+def _own_roles(stacks: Table) -> tuple[Codes, Mask]:
+    """What each frame says by its file or its function, -1 where nothing, and how strongly."""
+    own = np.full(len(stacks), -1, np.int64)
+    strong = np.zeros(len(stacks), np.bool_)
+    for role, file, function, is_strong in reversed(_ROLES):
+        hit = _matches(stacks, "file", file) | _matches(stacks, "function", function)
+        own[hit], strong[hit] = role, is_strong
+    return own, strong
+
+
+def _matches(stacks: Table, column: str, pattern: re.Pattern[str] | None) -> Mask:
+    if pattern is None:
+        return np.zeros(len(stacks), np.bool_)
+    return stacks.text(column).where(lambda text: bool(pattern.search(text)))
+
 
 _SHORT = 16  # changes of the allocator within which a temporary is released
-_ROUNDING = 512  # bytes; PyTorch's allocator rounds sizes up to this
 _NEVER = np.iinfo(np.int64).max
 _LEAST_MATCHED = 0.9  # of the gradients' bytes; chosen: less is a coincidence of sizes
 _MOST_STATES = 3  # tensors of state for each weight: Adam has two, AMSGrad three
@@ -74,7 +174,7 @@ def _by_release(table: Table, kind: Codes, backward: Mask, short: Mask) -> Codes
         return kind
     end = np.where(table["end_ns"] >= 0, table["end_ns"], _NEVER)
     phase = np.where(backward, GRADIENTS, np.where(kind == OPTIMIZER, OPTIMIZER, UNKNOWN))
-    opens = np.flatnonzero(np.append(True, np.diff(phase[made]) != 0))
+    opens = np.flatnonzero(begins_run(phase[made]))
     phases, first = phase[made][opens], start[made][opens]
     last = start[made][np.append(opens[1:], len(made)) - 1]
     following = np.append(first[1:], _NEVER)
@@ -111,7 +211,7 @@ def _name_what_was_there(trace: Trace, device: int, kind: Codes) -> None:
         agrees = count == (1 + states) * needed
         if whole and float(sizes[agrees] @ needed[agrees]) >= _LEAST_MATCHED * whole:
             chosen = agrees[place]
-            number = _number_in_group(place)
+            number = place_in_group(place)
             kind[kept[chosen & (number < needed[place])]] = WEIGHTS
             kind[kept[chosen & (number >= needed[place])]] = OPTIMIZER
 
@@ -140,15 +240,6 @@ def _of_one_backward(table: Table, rows: Rows, size: Ids) -> tuple[Ids, Ids]:
     return sizes.astype(np.int64), count
 
 
-def _number_in_group(group: Ids) -> Ids:
-    """How many earlier rows are in the group of each row."""
-    order = np.argsort(group, kind="stable")
-    starts = np.flatnonzero(np.append(True, np.diff(group[order]) != 0)[: len(order)])
-    number = np.empty(len(group), np.int64)
-    number[order] = np.arange(len(group)) - np.repeat(starts, np.diff(np.append(starts, len(group))))
-    return number
-
-
 def _requested(trace: Trace, device: int) -> Ids:
     """The size that was asked for, rounded up as the allocator does, of each allocation."""
     table, blocks = trace["allocations"], trace["blocks"]
@@ -162,7 +253,7 @@ def _requested(trace: Trace, device: int) -> Ids:
     old, place = old[inside], place[inside]
     same = blocks["address"][here[place]] == table["address"][old]
     size[old[same]] = blocks["requested_bytes"][here[place[same]]]
-    return -(-size // _ROUNDING) * _ROUNDING
+    return -(-size // BLOCK) * BLOCK
 
 
 def _short_lived(table: Table) -> Mask:
@@ -179,7 +270,7 @@ def _short_lived(table: Table) -> Mask:
 def _rank(values: Times) -> Rows:
     """How many of the values are smaller, for each of them; a search for each would be slower."""
     order = np.argsort(values)
-    fresh = np.append(True, np.diff(values[order]) > 0)[: len(values)]
+    fresh = begins_run(values[order])
     rank = np.empty(len(values), np.intp)
     rank[order] = np.maximum.accumulate(np.where(fresh, np.arange(len(values)), 0))
     return rank

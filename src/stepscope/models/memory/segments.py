@@ -4,6 +4,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Counts, Ids, Mask
+from stepscope.models.memory.caching_allocator import BLOCK
 from stepscope.models.memory.history import MemoryHistory
 from stepscope.models.memory.lifetimes import RETURNS, TAKES
 from stepscope.trace.intervals import index_pairs
@@ -11,7 +12,6 @@ from stepscope.trace.trace import Trace
 
 _LISTED = 5  # pinned segments, those with most free memory
 PARTS = 128  # of a segment: the columns that the page draws
-_ROUNDING = 512  # PyTorch's allocator rounds sizes up to this
 
 
 class PinnedSegment(msgspec.Struct, frozen=True):
@@ -133,7 +133,7 @@ def _blocks(history: MemoryHistory, count: int) -> tuple[Ids, Counts, Ids]:
         return none, none, none
     rows = history.changes.holding(count)
     rows = rows[np.argsort(history.address[rows], kind="stable")]
-    size = -(-history.life.bytes[rows] // _ROUNDING) * _ROUNDING
+    size = -(-history.life.bytes[rows] // BLOCK) * BLOCK
     return history.address[rows], size, history.life.kind[rows]
 
 

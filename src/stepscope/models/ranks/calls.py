@@ -30,7 +30,7 @@ _MOST_CALLS = 1200  # calls: 10 columns of each, packed
 _MOST_KINDS = 100  # distinct kinds; further ones lose their process group
 _MOST_PLACES = 100  # distinct places; calls at further ones are at the first
 _LETTERS = 60  # of a name of a kind, a group or a kernel
-_PATH_LETTERS = 100  # of a module's path
+PATH_LETTERS = 100  # of a module's path
 _ROUNDING_NS = 100  # of starts and durations: work that begins so much before a call's end follows
 _QUEUED_NS = 10_000  # a call that begins so soon after another of its stream had queued
 _WAKING_NS = 100_000  # the thread that waited may go on before the call's end is noted
@@ -97,7 +97,6 @@ class CallColumns(NamedTuple):
     stream: Ids  # calls of the same stream come one after the other
 
     def take(self, rows: Ids | Rows) -> CallColumns:
-        """Some of the calls."""
         return CallColumns(*(column[rows] for column in self))
 
     def pack(self) -> bytes:
@@ -388,7 +387,7 @@ def _place(trace: Trace, row: int) -> str:
     stage, module = int(trace.events["stage"][row]), int(trace.events["module"][row])
     parts = [
         STAGES[stage] if stage >= 0 else "",
-        str(trace["modules"].text("path")[module] or "")[:_PATH_LETTERS] if module >= 0 else "",
+        str(trace["modules"].text("path")[module] or "")[:PATH_LETTERS] if module >= 0 else "",
         str(trace.events.text("name")[row])[:_LETTERS],
     ]
     return ": ".join(filter(None, parts))

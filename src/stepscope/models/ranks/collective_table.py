@@ -7,13 +7,12 @@ import numpy as np
 
 from stepscope.base.arrays import Ids, Rows
 from stepscope.facts.annotate.device.idle import busy_time
-from stepscope.facts.summary.selected_steps import SelectedSteps
+from stepscope.facts.summary.selected_steps import MS, SelectedSteps
 from stepscope.models.ranks.collectives import Matched, match_trace, wire_factor
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import COMPUTING, STAGES
 from stepscope.trace.trace import Trace
 
-_MS = 1e-6  # of a nanosecond
 _MOST_ROWS = 40  # of the matrix: as many as a screen shows
 
 
@@ -110,15 +109,15 @@ def collective_table(trace: Trace, rank: int, step: int | None = None) -> Collec
     table = _Table(selected, events, matched, _computing(selected))
     rows = [table.row(key, mine[matched.key[mine] == key]) for key in np.unique(matched.key[mine]).tolist()]
     met = np.flatnonzero(matched.meeting >= 0)
-    late = matched.late_ns(met, int(matched.rank.max(initial=0)) + 1) * _MS / selected.count
+    late = matched.late_ns(met, int(matched.rank.max(initial=0)) + 1) * MS / selected.count
     ranks = np.unique(matched.rank[met])
     arrivals = map(Arrival, ranks.tolist(), late[ranks].tolist())
     return Collectives(
         rank,
         selected.steps["step"].tolist(),
-        selected.length_ns * _MS / selected.count,
-        Intervals(*trace.events.spans(events[mine])).total() * _MS / selected.count,
-        table.exposed_ns(events[mine]) * _MS / selected.count,
+        selected.length_ns * MS / selected.count,
+        Intervals(*trace.events.spans(events[mine])).total() * MS / selected.count,
+        table.exposed_ns(events[mine]) * MS / selected.count,
         sorted(arrivals, key=lambda arrival: -arrival.late_ms),
         sorted(rows, key=lambda row: (-row.exposed_ms, -row.total_ms, row.kind)),
     )
@@ -160,10 +159,10 @@ class _Table:
             members=members,
             count=len(calls) / count,
             bytes=int(np.median(sizes)) if len(sizes) else None,
-            total_ms=float(duration.sum()) * _MS / count,
-            exposed_ms=self.exposed_ns(events) * _MS / count,
-            wait_ms=float(waited.sum()) * _MS / count if len(met) else None,
-            transfer_ms=float(np.median(transfer)) * _MS,
+            total_ms=float(duration.sum()) * MS / count,
+            exposed_ms=self.exposed_ns(events) * MS / count,
+            wait_ms=float(waited.sum()) * MS / count if len(met) else None,
+            transfer_ms=float(np.median(transfer)) * MS,
             algorithm_gbs=rate,
             bus_gbs=rate * wire_factor(key.kind, members) if rate and members else None,
             last_rank=last,
@@ -217,7 +216,7 @@ def arrival_matrix(trace: Trace, rank: int, step: int | None = None) -> ArrivalM
     shown = np.sort(np.argsort(-cost, kind="stable")[:_MOST_ROWS]).tolist()
     ranks = np.unique(matched.rank[met])
     rows = [_arrivals(events, matched, met[row == one], is_single, ranks, selected.count) for one in shown]
-    step_ms = selected.length_ns * _MS / selected.count
+    step_ms = selected.length_ns * MS / selected.count
     numbers = selected.steps["step"].tolist()
     return ArrivalMatrix(numbers, step_ms, ranks.tolist(), rows, len(cost) - len(rows))
 
@@ -242,7 +241,7 @@ def _arrivals(
     meetings = np.unique(matched.meeting[calls])
     last = matched.first[meetings]
     waited = np.bincount(matched.rank[calls], matched.waited_ns[calls], int(ranks[-1]) + 1)[ranks]
-    late = matched.late_ns(calls, int(ranks[-1]) + 1)[ranks] * _MS / steps
+    late = matched.late_ns(calls, int(ranks[-1]) + 1)[ranks] * MS / steps
     kept = np.where(matched.rank[last] == latest, matched.skew_ns[meetings], -1)
     keys = np.unique(matched.key[calls])
     key = matched.keys[int(keys[0])]
@@ -257,6 +256,6 @@ def _arrivals(
         last_rank=latest,
         last_share=share,
         waiting_rank=int(ranks[waited.argmax()]),
-        wait_ms=float(waited.max()) * _MS / steps,
+        wait_ms=float(waited.max()) * MS / steps,
         event=int(events[last[kept.argmax()]]),
     )

@@ -17,6 +17,8 @@ import numpy as np
 from stepscope.base.arrays import Floats, Ids, Mask, Rows, Times
 from stepscope.models.ranks.calls import PAIRS, CallColumns, CallKind, named_calls, outermost_calls
 from stepscope.models.ranks.sketch import Sketch
+from stepscope.trace.row_order import place_in_group
+from stepscope.trace.sets import distinct_rows
 from stepscope.trace.trace import Trace
 
 _NO_PAIR = (-1, -1)  # sender and receiver of what is no send
@@ -59,7 +61,6 @@ class Matched:
 
     @classmethod
     def of(cls, keys: list[GroupKey], rank: Ids, key: Ids, columns: CallColumns, sends: Mask) -> Matched:
-        """Match the calls of all ranks."""
         nth = _nth(rank, key * 2 + sends, columns)
         is_alone = np.array([one.kind in PAIRS for one in keys], np.bool_)  # of unknown peers
         meeting = _meetings(key, nth, columns.step, ~is_alone[key])
@@ -93,7 +94,6 @@ class Matched:
 
     @cached_property
     def calls_by_key(self) -> list[Ids]:
-        """The calls of each kind."""
         order = np.argsort(self.key, kind="stable")
         return np.split(order, np.searchsorted(self.key[order], np.arange(1, len(self.keys))))
 
@@ -193,11 +193,8 @@ def _of_sketch(
 
 
 def match_trace(trace: Trace, steps: Ids) -> tuple[Rows, Matched]:
-    """Match the calls of all ranks of a trace in some steps; sends and receives are left single.
-
-    Returns:
-        The event of each call, and the calls.
-    """
+    """The event of each call of all ranks of a trace in some steps, and the calls, matched; sends and
+    receives are left single."""
     events = trace.events
     rows = outermost_calls(trace)
     rows = np.sort(rows[np.isin(events["step"][rows], steps)])
@@ -221,12 +218,9 @@ def match_trace(trace: Trace, steps: Ids) -> tuple[Rows, Matched]:
 
 def _nth(rank: Ids, key: Ids, columns: CallColumns) -> Ids:
     """How many calls with the same key each rank made before in the step."""
-    order = np.lexsort((columns.start_ns, columns.step, key, rank))
-    labels = np.stack([rank, key, columns.step])[:, order]
-    place = np.arange(len(order))
-    is_first = (np.diff(labels, axis=1, prepend=-1) != 0).any(axis=0)
-    nth = np.empty(len(order), np.int64)
-    nth[order] = place - np.maximum.accumulate(np.where(is_first, place, 0))
+    _, alike = distinct_rows(rank, key, columns.step)
+    order, nth = np.argsort(columns.start_ns, kind="stable"), np.empty(len(key), np.int64)
+    nth[order] = place_in_group(alike[order])
     return nth
 
 

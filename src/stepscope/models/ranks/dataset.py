@@ -2,13 +2,12 @@
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
 import msgspec
 
-from stepscope.base.unfinished_files import unfinished
+from stepscope.base.unfinished_files import unfinished_file
 from stepscope.errors import IngestError
 from stepscope.models.ranks.files import RankFile
 from stepscope.models.ranks.sketch import UNKNOWN_RANK, VERSION, Sketch
@@ -74,7 +73,6 @@ def keep_tables(dataset: Path, file: RankFile, rank: int, trace: Trace) -> None:
 
 
 def files_with_tables(dataset: Path, files: Sequence[RankFile]) -> set[RankFile]:
-    """The files whose tables are in a dataset."""
     ids = {path.stem.partition("-")[2] for path in dataset.glob(f"**/rank=*/{_LAST_TABLE}-*.parquet")}
     return {file for file in files if _id(file.name) in ids}
 
@@ -99,13 +97,10 @@ def _id(file: str) -> str:
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:
-    name = unfinished(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(name)
-        name.replace(path)
+        with unfinished_file(path) as name:
+            write(name)
+            name.replace(path)
     except OSError as error:
         raise IngestError(f"{path.parent}: cannot write {path.name}: {error.strerror}") from error
-    finally:  # also after Ctrl-C
-        with suppress(OSError):
-            name.unlink()

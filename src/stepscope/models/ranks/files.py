@@ -126,7 +126,11 @@ def _of_url(source: str) -> list[RankFile]:
         for root in roots:
             found |= store.find(root, detail=True)
     files = [
-        RankFile(store.unstrip_protocol(name), int(facts.get("size") or 0), _version(facts))
+        RankFile(
+            store.unstrip_protocol(name),
+            int(facts.get("size") or 0),
+            crc32("\n".join(str(facts[key]) for key in _VERSIONS if facts.get(key)).encode()),
+        )
         for name, facts in sorted(found.items())
     ]
     return [one for one in files if _ENDINGS.search(one.name)]
@@ -152,8 +156,3 @@ def _one_line_errors(url: str) -> Iterator[None]:
         raise EngineError(f"{url}: {type(error).__name__}: {one_line(error)}") from error
     except Exception as error:  # each store has its own
         raise IngestError(f"{url}: cannot be read: {type(error).__name__}: {one_line(error)}") from error
-
-
-def _version(facts: dict[str, Any]) -> int:
-    known = [str(facts[key]) for key in _VERSIONS if facts.get(key)]
-    return crc32("\n".join(known).encode())

@@ -8,11 +8,11 @@ missing, so the cause is the call whose missing ranks wait nowhere.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,13 +21,13 @@ from stepscope.base.arrays import Integers, Rows
 from stepscope.base.parallel import on_each
 from stepscope.errors import IngestError
 from stepscope.read.flight_recorder import Group, LoggedOperation, RankDump, is_dump, read_dump
+from stepscope.trace.sets import Interner
 
 _IN_FLIGHT_S = 5.0  # chosen: a call that waits less when the dump is written is no hang
 _DEFAULT = "default_pg"  # PyTorch's description of the group of all ranks
 _MOST_RUNS = 6  # of ranks in a sentence
 _MOST_LINKS = 4  # of a circle of ranks that wait for each other, in a sentence
 _Key = tuple[int, ...]  # of a call that ranks wait in: its group, and of a send its two ranks
-Value = TypeVar("Value", bound=Hashable)
 
 
 class Stand(msgspec.Struct, frozen=True):
@@ -73,11 +73,8 @@ def dumps_among(files: Iterable[Path]) -> list[Path]:
 
 
 def hang_in(files: Sequence[Path]) -> tuple[HangReport, list[str]]:
-    """What dumps say about a hang, and why some of them could not be read.
-
-    Raises:
-        IngestError: if none can be read.
-    """
+    """What dumps say about a hang, and why some of them could not be read; raises IngestError if none can be
+    read."""
     results = on_each({path: path.stat().st_size for path in files}, read_dump, None, lambda *_: None)
     errors = [result for result in results.values() if isinstance(result, IngestError)]
     dumps = [result for result in results.values() if not isinstance(result, IngestError)]
@@ -92,7 +89,9 @@ def hang_in(files: Sequence[Path]) -> tuple[HangReport, list[str]]:
 def hang_of(dumps: Sequence[RankDump]) -> HangReport:
     """What a job's dumps, one a rank, say about a hang: the call, who is missing, who disagrees."""
     job = _Job(dumps)
-    nodes = _nodes(job)
+    # The first call that is not done in each group, and between each two ranks.
+    keys = sorted({job.key(row) for row in job.pending.tolist()})
+    nodes = {key: _collective(job, key[0]) if len(key) == 1 else _message(job, key) for key in keys}
     waits = {rank: job.key(row) for rank, row in job.first_pending.items()}
     if all(0 <= node.waited_s < _IN_FLIGHT_S and not node.is_timed_out for node in nodes.values()):
         words = "All recorded calls have finished" if not nodes else "No call had waited long"
@@ -226,12 +225,6 @@ class _Node:
         return Blocked(self.cause, self.call, self.sentence, *ranks, *times)
 
 
-def _nodes(job: _Job) -> dict[_Key, _Node]:
-    """The first call that is not done in each group, and between each two ranks."""
-    keys = {job.key(row) for row in job.pending.tolist()}
-    return {key: _collective(job, key[0]) if len(key) == 1 else _message(job, key) for key in sorted(keys)}
-
-
 def _collective(job: _Job, group: int) -> _Node:
     """The call of a group that its ranks disagree about, else the first that waits."""
     rows = np.flatnonzero((job.columns["group"] == group) & (job.columns["peer"] < 0))
@@ -328,17 +321,18 @@ class _Job:
 
     def __init__(self, dumps: Sequence[RankDump]) -> None:
         self.dumps = {dump.rank: dump for dump in dumps}
-        operations: dict[LoggedOperation, int] = {}
-        places: dict[str, int] = {}
-        groups: dict[Group, int] = {}
+        operations, places, groups = Interner[LoggedOperation](), Interner[str](), Interner[Group]()
         parts = []
         for dump in dumps:
-            own = dict(dump.calls)
-            own["operation"] = _translated(own["operation"], dump.operations, operations)
-            own["place"] = _translated(own["place"], dump.places, places)
-            own["group"] = _translated(own["group"], dump.groups, groups)
-            for name, value in (("rank", dump.rank), ("written_ns", dump.written_ns)):
-                own[name] = np.full(len(own["group"]), value, np.int64)
+            calls, rows = dump.calls, len(dump.calls["group"])
+            own: dict[str, Integers] = {
+                **calls,
+                "operation": operations.codes(dump.operations).astype(np.int64)[calls["operation"]],
+                "place": places.codes(dump.places).astype(np.int64)[calls["place"]],
+                "group": groups.codes(dump.groups).astype(np.int64)[calls["group"]],
+                "rank": np.full(rows, dump.rank, np.int64),
+                "written_ns": np.full(rows, dump.written_ns, np.int64),
+            }
             parts.append(own)
         self.columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         self.operations, self.places = list(operations), list(places)
@@ -415,10 +409,6 @@ class _Job:
                 words = (self.call(row), state, self.places[self.value("place", row)])
             alike.setdefault(words, []).append(rank)
         return tuple(Stand(tuple(ranks), *words) for words, ranks in alike.items())
-
-
-def _translated(codes: Integers, values: Sequence[Value], into: dict[Value, int]) -> Integers:
-    return np.array([into.setdefault(value, len(into)) for value in values], np.int64)[codes]
 
 
 def in_runs(ranks: Sequence[int]) -> str:

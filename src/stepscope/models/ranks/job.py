@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from stepscope.facts.annotate.steps.step_table import ranks_with_steps
 from stepscope.facts.summary.job_findings import NONE_IS_SLOW, JobFinding, JobFindings
 from stepscope.facts.summary.numbers import ms, percent
 from stepscope.models.ranks.collectives import Matched, match_calls
+from stepscope.models.ranks.files import RankFile
 from stepscope.models.ranks.map_ranks import RankResult, sketch_files
 from stepscope.models.ranks.pipeline import Pipeline, pipeline_of, slow_of_pipelines, with_peers
 from stepscope.models.ranks.process_groups import (
@@ -265,12 +266,12 @@ def files_of_many(path: Path) -> list[Path]:
     return files if len(files) > MOST_JOINED else []
 
 
-def sketched(files: Sequence[Path], finished: Callable[[str], None], cache: bool) -> ManyRanks:
-    """Sketch the files of a folder, or take the sketches from the cache; raises IngestError if none
-    can be read."""
-    results = sketch_files(files, finished=finished, cache=cache)
+def sketched(source: object, files: Sequence[Path | RankFile], **how: Any) -> ManyRanks:
+    """Sketch the files of a source; `how` is that of `sketch_files`; raises IngestError if none can be
+    read."""
+    results = sketch_files(files, **how)
     if not any(one.sketch for one in results):
-        raise IngestError(f"{files[0].parent}: no rank can be read: {results[0].error}")
+        raise IngestError(f"{source}: no rank can be read: {results[0].error}")
     return ManyRanks(results)
 
 

@@ -201,7 +201,9 @@ def _node(above: str, file: RankFile) -> str:
     return os.path.relpath(file.folder, above) if above else ""
 
 
-def on_dask(address: str) -> Engine:
+def on_dask(
+    address: str, files: Sequence[RankFile], work: Work, finished: Finished
+) -> dict[RankFile, Outcome]:
     """The workers of a Dask cluster, which retries what lost workers were doing.
 
     Args:
@@ -211,20 +213,11 @@ def on_dask(address: str) -> Engine:
         EngineError: if Dask is not installed, the scheduler cannot be reached, it has no worker,
             its workers have no stepscope or another version, or none can work for lack of memory.
     """
-    return partial(_on_cluster, address)
-
-
-def _on_cluster(
-    address: str, files: Sequence[RankFile], work: Work, finished: Finished
-) -> dict[RankFile, Outcome]:
     with _client(address) as client:
         _check_workers(client, address)
-        futures = {
-            client.submit(
-                attempt, work, file, pure=False, key=f"sketch-{row}-{PurePath(file.name).name}"
-            ): file
-            for row, file in enumerate(files)
-        }
+        keys = [f"sketch-{row}-{PurePath(file.name).name}" for row, file in enumerate(files)]
+        tasks = zip(keys, files, strict=True)
+        futures = {client.submit(attempt, work, file, pure=False, key=key): file for key, file in tasks}
         done: Queue[Any] = Queue()
         for future in futures:
             future.add_done_callback(done.put)

@@ -49,7 +49,6 @@ class Passes(NamedTuple):
         return zlib.compress(np.stack(columns).astype("<i8").tobytes())
 
     def of_steps(self, steps: Ids) -> Passes:
-        """The operations of some steps."""
         rows = np.isin(self.step, steps)
         return Passes(*(column[rows] for column in self))
 

@@ -132,32 +132,19 @@ def slow_of_pipelines(table: JobTable, stage: Ids, micro_batches: int) -> list[S
 
 def _uneven_stages(table: JobTable, stage: Ids) -> list[SlowRanks]:
     """Stages that work longer than the others: their work can move to those."""
-    return [
-        one._replace(
-            straggler=msgspec.structs.replace(
-                one.straggler,
-                cause=f"all of pipeline stage {stage[one.rows[0]]}: the stages are out of balance",
-            ),
-            moves=stage,
-        )
-        for one in find_stragglers(table, stage)
-        if _is_whole_stage(one.rows, stage)
-    ]
-
-
-def _is_whole_stage(rows: Sequence[int], stage: Ids) -> bool:
-    numbers = set(stage[list(rows)].tolist())
-    return len(numbers) == 1 and -1 not in numbers and len(rows) == int((stage == min(numbers)).sum())
+    uneven = []
+    for one in find_stragglers(table, stage):
+        number = int(stage[one.rows[0]])
+        if number >= 0 and set(one.rows) == {*np.flatnonzero(stage == number).tolist()}:
+            cause = f"all of pipeline stage {number}: the stages are out of balance"
+            straggler = msgspec.structs.replace(one.straggler, cause=cause)
+            uneven.append(one._replace(straggler=straggler, moves=stage))
+    return uneven
 
 
 def _ranks_of(table: JobTable, rows: list[int]) -> JobTable:
-    return replace(
-        table,
-        sketches=[table.sketches[row] for row in rows],
-        places=[table.places[row] for row in rows],
-        work=table.work[rows],
-        length=table.length[rows],
-    )
+    sketches, places = [table.sketches[row] for row in rows], [table.places[row] for row in rows]
+    return replace(table, sketches=sketches, places=places, work=table.work[rows], length=table.length[rows])
 
 
 def _in_job(one: SlowRanks, table: JobTable, rows: list[int]) -> SlowRanks:
@@ -252,13 +239,9 @@ def _chains(ranks: Sequence[_RankCalls]) -> list[list[int]]:
 def _roles(ranks: Sequence[_RankCalls]) -> list[str]:
     """What each rank is in its pipeline; empty for one that is in none."""
     counts = [len(one.rows) / max(len(np.unique(one.columns.step[one.rows])), 1) for one in ranks]
-    begins = [one.ways[0] if one.ways else "" for one in ranks]
     least = min(counts, default=0.0)
-    return [_role(way, count / least if least else 0.0) for count, way in zip(counts, begins, strict=True)]
-
-
-def _role(begins: str, calls: float) -> str:
-    """By the first call, and how often a rank calls relative to the one that does so least."""
-    if calls == 1:
-        return _FIRST if begins == "send" else _LAST
-    return _MIDDLE if calls == 2 and begins == "recv" else ""
+    roles = {("send", least): _FIRST, ("recv", least): _LAST, ("recv", 2 * least): _MIDDLE}
+    return [
+        roles.get((one.ways[0] if one.ways else "", count), "")
+        for one, count in zip(ranks, counts, strict=True)
+    ]

@@ -163,7 +163,10 @@ def _replay(table: JobTable, matched: Matched, own_ns: Floats, alike: Ids) -> Re
     place = inverse(order)
     rank, step = rank[order], step[order]
     progress = progress[order].astype(np.float64)
-    own, passes = _between(progress, rank, step), None
+    # The work before each mark: since the mark before, or since the step began.
+    fresh = begins_run(rank) | begins_run(step)
+    own: Floats = np.maximum(np.where(fresh, progress, np.diff(progress, prepend=0.0)), 0)
+    passes = None
     if matched.sends.any():
         of_ranks = [Passes.unpack(one.calls.passes) for one in table.sketches]
         passes = job_passes(of_ranks, table.places, rank, step, progress, own)
@@ -178,12 +181,6 @@ def _replay(table: JobTable, matched: Matched, own_ns: Floats, alike: Ids) -> Re
         matched.transfer_ns.astype(np.float64),
         weights,
     )
-
-
-def _between(progress: Floats, rank: Ids, step: Ids) -> Floats:
-    """The work before each mark: since the mark before, or since the step began."""
-    fresh = begins_run(rank) | begins_run(step)
-    return np.asarray(np.maximum(np.where(fresh, progress, np.diff(progress, prepend=0.0)), 0))
 
 
 def _replayed_steps(matched: Matched, alike: Ids) -> tuple[Ids, Floats]:

@@ -208,7 +208,6 @@ class _BalancedPipelines:
     transfer: Floats  # in balance, ns, shape (meetings,)
 
     def step_ms(self) -> float:
-        """The balanced step."""
         return self._step_ms(np.False_, np.False_)
 
     def _step_ms(self, work: Mask | np.bool_, calls: Mask | np.bool_) -> float:
@@ -260,12 +259,10 @@ def slowdown(table: JobTable, replay: Replay) -> Slowdown:
         return Slowdown(measured, ideal, ())
     shares = [one.share_of(measured, ideal) for one in balanced.parts()]
     kept = [one for one in shares if one.share >= _LEAST_SHARE]
-    return Slowdown(measured, ideal, tuple(sorted(kept, key=_by_weight)))
-
-
-def _by_weight(one: Share) -> tuple[float, int, float]:
-    """What explains most and resolves most first; of what does so alike the smallest part."""
-    return -round(_COARSE * (one.share + one.resolved)), _PARTS.index(one.part), -one.share
+    # What explains most and resolves most comes first; of what does so alike the smallest part.
+    kept.sort(key=lambda one: (_PARTS.index(one.part), -one.share))
+    kept.sort(key=lambda one: -round(_COARSE * (one.share + one.resolved)))
+    return Slowdown(measured, ideal, tuple(kept))
 
 
 def _uneven_kinds(replay: Replay, even: Floats) -> Iterator[tuple[str, Mask]]:

@@ -22,6 +22,7 @@ from stepscope.facts.annotate.modules.costs import subtree_totals
 from stepscope.facts.annotate.ranks import ProcessRecording, machine_of, recording_of
 from stepscope.facts.annotate.steps.step_table import steady_steps, step_places
 from stepscope.models.ranks.calls import (
+    PATH_LETTERS,
     Calls,
     calls_of,
     calls_timeline,
@@ -100,7 +101,7 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
         length=_ms(steps.ends - steps.begins),
         work={stage: _ms(values) for stage, values in work.items() if values.any()},
         waiting=_ms(_exposed(trace, steps, waits)),
-        **kernel_times(trace, *taken, steps.number)._asdict(),
+        **kernel_times(trace, *taken, steps.number),
         has_device=len(computing) > 0,
         modules=module_times(trace, *taken, steps.number),
         peak_memory=allocated_peaks(trace["memory"], trace.metadata.ranks[0]),
@@ -297,17 +298,8 @@ _MOST_KERNELS = 100  # names of kernels
 _MOST_BY_STEP = 24  # of them with a duration for each step: two bytes a step
 _MOST_MODULES = 40  # modules
 _NAME_LETTERS = 120  # of a kernel's name
-_PATH_LETTERS = 100  # of a module's path
 _PERMILLE = 1000  # durations by step are kept as thousandths of the median
 _QUANTILES = (0.1, 0.5, 0.9)  # of a module's time in a step
-
-
-class KernelTimes(NamedTuple):
-    """The longest work by name, those first that take longest."""
-
-    kernels: dict[str, tuple[float, float]]  # how many a step, and the median duration, ms
-    kernel_spread: list[tuple[float, float]]  # of each, the durations that 10 and 90 % are below, ms
-    kernel_steps: bytes  # the durations of the first of them by step, for `by_step`
 
 
 def work_ns(trace: Trace, rows: Ids) -> Floats:
@@ -317,8 +309,12 @@ def work_ns(trace: Trace, rows: Ids) -> Floats:
     return np.asarray(np.where(on_device, events["duration_ns"][rows], events["self_ns"][rows]))
 
 
-def kernel_times(trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: int) -> KernelTimes:
-    """The longest work by name; `place`: position of the step of each, -1 for none."""
+def kernel_times(trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: int) -> dict[str, Any]:
+    """The longest work by name, as `kernels`, `kernel_spread` and `kernel_steps` of a sketch.
+
+    Args:
+        place: position of the step of each, -1 for none.
+    """
     names = trace.events.text("name")
     rows, duration, place = rows[place >= 0], duration[place >= 0], place[place >= 0]
     codes = names.codes[rows]
@@ -342,7 +338,7 @@ def kernel_times(trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: i
     counts_by_step = (np.bincount(place[part], minlength=steps) for part in parts)
     means = [total / np.maximum(count, 1) for total, count in zip(sums, counts_by_step, strict=True)]
     medians = (1e6 * median[:_MOST_BY_STEP]).tolist()
-    return KernelTimes(kernels, spread, packed_by_step(means, medians))
+    return {"kernels": kernels, "kernel_spread": spread, "kernel_steps": packed_by_step(means, medians)}
 
 
 def packed_by_step(means: Sequence[Floats], medians: Sequence[float]) -> bytes:
@@ -394,6 +390,6 @@ def module_times(
     times = (np.quantile(total[longest], _QUANTILES, axis=1) / 1e6).T.tolist()
     path = modules.text("path")
     return {
-        str(path[row])[:_PATH_LETTERS]: (round(low, 4), round(middle, 4), round(high, 4))
+        str(path[row])[:PATH_LETTERS]: (round(low, 4), round(middle, 4), round(high, 4))
         for row, (low, middle, high) in zip(longest.tolist(), times, strict=True)
     }

@@ -57,7 +57,6 @@ class SlowSteps(NamedTuple):
 
     @property
     def number(self) -> int:
-        """How many steps."""
         return int(self.when.sum())
 
     def is_like(self, other: SlowSteps) -> bool:

@@ -29,10 +29,9 @@ from stepscope.graph import (
     without_unexplained_delays,
 )
 from stepscope.graph.critical_path import BusySides
-from stepscope.models.memory.caching_allocator import replay
+from stepscope.models.memory.caching_allocator import repeated, replay
 from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.models.memory.recorded_memory import RecordedMemory, recorded_memory
-from stepscope.models.memory.reserved import repeated
 from stepscope.models.whatif.anchor import (
     anchored,
     host_ms,

@@ -13,8 +13,8 @@ from stepscope.facts.annotate.steps.missing_work import notes_on_missing, work_i
 from stepscope.facts.annotate.steps.step_table import coverage_note
 from stepscope.facts.roofline.rates import Capacity
 from stepscope.graph import Graph, build_graph, build_ranks
+from stepscope.models.memory.caching_allocator import repeated, runs_in
 from stepscope.models.memory.recorded_memory import RecordedMemory
-from stepscope.models.memory.reserved import repeated, runs_in
 from stepscope.models.whatif import CHANGES, Prediction, Request, parse_request
 from stepscope.models.whatif.anchor import mean_ms
 from stepscope.models.whatif.change import Change

@@ -199,7 +199,7 @@ CATEGORY, IN_LOOP = "sample", "sample in the loop"  # of instants
 NOT_SAMPLED = "not_sampled"  # property of a trace
 
 
-class SampledLine(Struct):
+class SampledFrame(Struct):
     """A function and one of its lines."""
 
     function: str
@@ -221,7 +221,7 @@ class Samples(Struct):
     since_unix_ns: Annotated[int, Meta(ge=0, le=1 << 62)] = 0  # when the first sample was taken
     after_ns: list[Count] = []  # the time of each sample after the first
     place: list[Count] = []  # position in `places` of each sample
-    places: list[SampledLine] = []
+    places: list[SampledFrame] = []
     # Relates the thread and its clock to the trace; None where both have Unix times and thread numbers.
     mark: SamplerMark | None = None
     loop: list[Count] = []  # positions in `places` of lines of the training loop, and of what calls it

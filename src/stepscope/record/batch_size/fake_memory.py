@@ -85,17 +85,12 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return _some_value(args[0])
         result = func(*args, **(kwargs or {}))
         result = with_workspace(func, args, result, self._as_gpu)
-        if not self._as_gpu:
-            self._use(workspace(func, args, result))
+        if not self._as_gpu and (size := workspace(func, args, result)):  # held until the results are there
+            entry = StorageEntry(0, size, "workspace", self._where()[1])
+            self.history += [(entry, size), (entry, -1)]
         for tensor in tensors_in(result):
             self.note(tensor)
         return result
-
-    def _use(self, size: int) -> None:
-        """An operator holds so much until its results are there."""
-        if size:
-            entry = StorageEntry(0, size, "workspace", self._where()[1])
-            self.history += [(entry, size), (entry, -1)]
 
     def note(self, tensor: Any) -> None:
         storage = tensor.untyped_storage()

@@ -292,7 +292,9 @@ class BatchSamples:
         leaves = [leaf for leaf in tree_util.tree_leaves(call.inputs) if hasattr(leaf, "shape")]
         state = [leaf for leaf in leaves if leaf in self._returned]
         self._state_shapes.update(leaf.shape for leaf in state)
-        fresh = [leaf for leaf in leaves if self._is_fresh(leaf)]
+        # No function returned it, nor is it shaped as state, such as summed gradients.
+        others = (leaf for leaf in leaves if leaf not in self._returned and leaf not in self._taken)
+        fresh = [leaf for leaf in others if leaf.shape not in self._state_shapes]
         self._returned.update(arrays_in(call.outputs))
         arguments = [StepArgument(leaf.shape, leaf in self._before) for leaf in fresh]
         self._of_call[call.name] = samples_in(arguments, self._batch)
@@ -307,12 +309,6 @@ class BatchSamples:
         """The batches of the next step are others, even if they are the same arrays."""
         self._before, self._taken = self._taken, ArraySet()
         self._returned.forget_gone()
-
-    def _is_fresh(self, leaf: Any) -> bool:
-        """Whether no function returned it, nor is it shaped as state, such as summed gradients."""
-        if leaf in self._returned or leaf in self._taken:
-            return False
-        return leaf.shape not in self._state_shapes
 
 
 def samples_in(arguments: Sequence[StepArgument], batch: int) -> int:

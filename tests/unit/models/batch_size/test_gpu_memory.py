@@ -10,7 +10,7 @@ import pytest
 from stepscope.errors import BatchError
 from stepscope.facts.roofline.rates import find_capacity
 from stepscope.models.batch_size.entry_result import Result
-from stepscope.models.batch_size.gpu_memory import gpu_memory, own_size
+from stepscope.models.batch_size.profile_session import gpu_memory, own_size
 
 MB = 1 << 20
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepscope.models.batch_size.entry_profile import Profile, make_profile
-from stepscope.models.batch_size.measurement import BatchPoint
-from stepscope.models.batch_size.reserve import UNMEASURED, Reserve
+from stepscope.models.batch_size.measurement import UNMEASURED, BatchPoint, Reserve
 
 GB = 10**9
 

@@ -11,8 +11,7 @@ import pytest
 from stepscope.facts.annotate import annotate
 from stepscope.graph import Graph, build_graph
 from stepscope.models.batch_size.entry_profile import Profile, make_profile
-from stepscope.models.batch_size.measurement import BatchPoint
-from stepscope.models.batch_size.reserve import Reserve
+from stepscope.models.batch_size.measurement import BatchPoint, Reserve
 from stepscope.models.devices import Target, Wanted, parse_targets, read_prices
 from stepscope.models.devices.projection import MeasuredKernels, Projection
 from stepscope.models.kernels import find_gpu, product_ns

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from stepscope.models.memory.caching_allocator import repeated, reserved, runs_in
 from stepscope.models.memory.lifetimes import Lifetimes
-from stepscope.models.memory.reserved import repeated, reserved, runs_in
 
 MB = 1 << 20
 

@@ -1,5 +1,5 @@
 import type { JSX } from "preact";
-import type { BatchProfile, Prediction } from "../../api/batch_types";
+import type { BatchProfile, PanelPrediction as Prediction } from "../../api/batch_types";
 import { bytes, grouped } from "../../base/format";
 import { at, most } from "../../model/choice";
 import type { BatchStore } from "../../state/batch";

@@ -1,5 +1,5 @@
 import type { JSX } from "preact";
-import type { BatchProfile, Prediction } from "../../api/batch_types";
+import type { BatchProfile, PanelPrediction as Prediction } from "../../api/batch_types";
 import { bytes, grouped, milliseconds, percent, words } from "../../base/format";
 import type { BatchStore } from "../../state/batch";
 import { BreakdownView, KINDS } from "./breakdown";

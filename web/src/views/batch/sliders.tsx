@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { useRef } from "preact/hooks";
-import type { BatchProfile, Prediction } from "../../api/batch_types";
+import type { BatchProfile, PanelPrediction as Prediction } from "../../api/batch_types";
 import { bytes, grouped, percent, sideName, significant, words } from "../../base/format";
 import { forBytes, forThroughput, most, step } from "../../model/choice";
 import type { BatchStore } from "../../state/batch";

@@ -6,8 +6,7 @@ from stepscope.base.arrays import Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale
 from stepscope.models.memory.owners import KINDS
-from stepscope.models.memory.recorded_allocations import AllocationRecord
-from stepscope.models.memory.recorded_memory import RecordedMemory
+from stepscope.models.memory.recorded_memory import AllocationRecord, RecordedMemory
 from stepscope.models.whatif.change import Change
 from stepscope.models.whatif.parts.layers import working
 from stepscope.models.whatif.parts.memory_flow import operations

@@ -7,8 +7,7 @@ import numpy as np
 from stepscope.base.arrays import Floats
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
-from stepscope.models.kernels.gpu import HALF, Gpu
-from stepscope.models.kernels.products import bandwidth_reached
+from stepscope.models.kernels.products import HALF, Gpu, bandwidth_reached
 from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.parts.gpu_precision import (
     CHANNELS_LAST,
@@ -19,7 +18,7 @@ from stepscope.models.whatif.parts.gpu_precision import (
     required_gpu,
 )
 from stepscope.models.whatif.parts.kernel_times import memory_rate
-from stepscope.models.whatif.parts.step_work import Kernels, StepWork, step_work
+from stepscope.models.whatif.parts.step_work import KernelTimes, StepWork, step_work
 
 LAYOUT_KERNELS = re.compile(
     r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|NCHW2NHWC|NHWC2NCHW|batched_transpose_\d"
@@ -68,7 +67,7 @@ class _Layouts:
         count = len(work.operators.rows)
         self._recorded: Floats = np.bincount(work.of_task[layout], time, count).astype(np.float64)
 
-    def kernels(self, row: int) -> Kernels:
+    def kernels(self, row: int) -> KernelTimes:
         """Those of an operator."""
         work, call = self._work, self._work.call(row)
         recorded, precision = work.unchanged(row), self._precision[row]

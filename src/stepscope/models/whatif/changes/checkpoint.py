@@ -11,8 +11,7 @@ from stepscope.facts.annotate.range_names import MODULE_RANGE
 from stepscope.graph import Graph, add_links, insert, numbers_after
 from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.models.memory.owners import KINDS
-from stepscope.models.memory.recorded_allocations import AllocationRecord
-from stepscope.models.memory.recorded_memory import RecordedMemory
+from stepscope.models.memory.recorded_memory import AllocationRecord, RecordedMemory
 from stepscope.models.whatif.change import Change
 from stepscope.models.whatif.parts.layers import first_of, in_backward, operators, regions
 from stepscope.trace.row_order import begins_run, ends_run

@@ -8,7 +8,7 @@ from stepscope.base.arrays import Floats
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, remove, scale, select
 from stepscope.graph.graph_schema import LAUNCH
-from stepscope.models.kernels.gpu import BYTES, HALF, SINGLE
+from stepscope.models.kernels.products import BYTES, HALF, SINGLE
 from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.cpu.calibrated import on_cpu
 from stepscope.models.whatif.parts.fused_chains import Chains, fused_chains, without_intermediates

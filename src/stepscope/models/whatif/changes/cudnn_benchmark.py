@@ -4,7 +4,7 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.parts.equal_work import slow_convolutions
-from stepscope.models.whatif.parts.step_work import Kernels, step_work
+from stepscope.models.whatif.parts.step_work import KernelTimes, step_work
 
 
 def cudnn_benchmark(graph: Graph) -> Graph:
@@ -19,7 +19,7 @@ def cudnn_benchmark(graph: Graph) -> Graph:
             "cudnn_benchmark: no convolution is far slower than others of equal work in these steps"
         )
     work = graph.once(step_work)
-    changed = {row: Kernels(time, float(work.other_ns[row])) for row, time in slow.items()}
+    changed = {row: KernelTimes(time, float(work.other_ns[row])) for row, time in slow.items()}
     return work.with_kernels(graph, changed)
 
 

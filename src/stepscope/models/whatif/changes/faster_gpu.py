@@ -10,8 +10,8 @@ from stepscope.errors import ChangeError
 from stepscope.facts.roofline import known_gpus, rates_of
 from stepscope.graph import Graph, scale
 from stepscope.models.calibration.calibration import Operator
-from stepscope.models.kernels.gpu import SINGLE, TF32, Gpu, find_gpu
 from stepscope.models.kernels.operators import Product, products_ns, products_of
+from stepscope.models.kernels.products import SINGLE, TF32, Gpu, find_gpu
 from stepscope.models.whatif.change import Change
 from stepscope.models.whatif.parts.gpu_precision import precisions_of_operators
 from stepscope.models.whatif.parts.kernel_times import SCALING_ERROR, Rates, device_of, scaled_kernels_ns

@@ -2,12 +2,11 @@
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
-from stepscope.models.kernels.gpu import BYTES, HALF, SINGLE, TF32, Gpu
 from stepscope.models.kernels.operators import padded, products_ns
-from stepscope.models.kernels.products import ALIGNED
+from stepscope.models.kernels.products import ALIGNED, BYTES, HALF, SINGLE, TF32, Gpu
 from stepscope.models.whatif.change import Change
 from stepscope.models.whatif.parts.gpu_precision import ALIGNED_ROWS, precisions_of_operators, required_gpu
-from stepscope.models.whatif.parts.step_work import Kernels, StepWork, step_work
+from stepscope.models.whatif.parts.step_work import KernelTimes, StepWork, step_work
 
 
 def pad_to_aligned(graph: Graph) -> Graph:
@@ -40,7 +39,7 @@ def misaligned(work: StepWork) -> list[int]:
     return [row for row in rows if any(padded(size) != size for size in work.products(row))]
 
 
-def _padded(work: StepWork, gpu: Gpu, row: int, precision: str, predicted: bool) -> Kernels:
+def _padded(work: StepWork, gpu: Gpu, row: int, precision: str, predicted: bool) -> KernelTimes:
     """Less by as much as predicted; of a recorded time, by the same share."""
     now, products = work.unchanged(row), work.products(row)
     if precision == SINGLE or not now.multiplied_ns:

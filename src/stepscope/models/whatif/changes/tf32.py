@@ -2,7 +2,7 @@
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
-from stepscope.models.kernels.gpu import TF32
+from stepscope.models.kernels.products import TF32
 from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.parts.gpu_precision import calibrated_time, required_gpu, tf32_on_gpu
 from stepscope.models.whatif.parts.kernel_times import compute_bound, in_half, in_tf32

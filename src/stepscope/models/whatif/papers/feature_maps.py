@@ -20,8 +20,7 @@ from stepscope.graph import (
     numbers_after,
     typical_launch,
 )
-from stepscope.models.memory.recorded_allocations import AllocationRecord
-from stepscope.models.memory.recorded_memory import RecordedMemory
+from stepscope.models.memory.recorded_memory import AllocationRecord, RecordedMemory
 from stepscope.models.whatif.change import Change
 from stepscope.models.whatif.parts.kernel_times import memory_rate
 from stepscope.models.whatif.parts.layers import Layers, calls_of, find_layers, input_bytes, neighbor

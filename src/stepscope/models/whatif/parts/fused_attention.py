@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.models.kernels.gpu import BYTES, Gpu
 from stepscope.models.kernels.operators import Product, attention_ns
-from stepscope.models.whatif.parts.step_work import Kernels, StepWork
+from stepscope.models.kernels.products import BYTES, Gpu
+from stepscope.models.whatif.parts.step_work import KernelTimes, StepWork
 
 SDPA = "sdpa"  # setting of a graph: its attention is fused
 _NEAR = 8  # operators between a product and the softmax: scale, mask, cast, dropout
@@ -95,7 +95,7 @@ def _fit(scores: Product, values: Product) -> bool:
     return same and max(scores.inner, values.columns) <= LARGEST_HEAD
 
 
-def fused_kernels(work: StepWork, gpu: Gpu, precision: Sequence[str]) -> dict[int, Kernels]:
+def fused_kernels(work: StepWork, gpu: Gpu, precision: Sequence[str]) -> dict[int, KernelTimes]:
     """The kernels of the operators of attention where one kernel does its work.
 
     The first product of forward, and of backward, stands for it; the others do nothing.
@@ -103,12 +103,12 @@ def fused_kernels(work: StepWork, gpu: Gpu, precision: Sequence[str]) -> dict[in
     Args:
         precision: of each operator.
     """
-    result: dict[int, Kernels] = {}
+    result: dict[int, KernelTimes] = {}
     for attention in find_attention(work):
         for rows, backward in ((attention.forward, False), (attention.backward, True)):
-            result |= dict.fromkeys(rows, Kernels(0.0, 0.0))
+            result |= dict.fromkeys(rows, KernelTimes(0.0, 0.0))
             multiplies = next((row for row in rows if work.product_ns[row]), None)
             if multiplies is not None:
                 time = attention.kernel_ns(precision[multiplies], gpu, backward)
-                result[multiplies] = Kernels(time, 0.0, 1 + backward)
+                result[multiplies] = KernelTimes(time, 0.0, 1 + backward)
     return result

@@ -21,7 +21,6 @@ from stepscope.graph import Graph
 from stepscope.models.calibration import find_device_calibration
 from stepscope.models.calibration.calibration import Operator
 from stepscope.models.calibration.device_calibration import calibrated_share
-from stepscope.models.kernels.gpu import BYTES, HALF, SINGLE, TF32, Gpu, find_gpu
 from stepscope.models.kernels.operators import (
     ATTENTION,
     WEIGHTED,
@@ -33,11 +32,11 @@ from stepscope.models.kernels.operators import (
     tensors,
     transposing_ns,
 )
-from stepscope.models.kernels.products import bandwidth_reached
+from stepscope.models.kernels.products import BYTES, HALF, SINGLE, TF32, Gpu, bandwidth_reached, find_gpu
 from stepscope.models.whatif.parts.autocast_flow import Effect, effects_of, policy_of
 from stepscope.models.whatif.parts.fused_attention import SDPA, fused_kernels
 from stepscope.models.whatif.parts.kernel_times import device_of, in_half, in_tf32, memory_rate
-from stepscope.models.whatif.parts.step_work import Kernels, StepWork, step_work
+from stepscope.models.whatif.parts.step_work import KernelTimes, StepWork, step_work
 
 # Products take at most so many times as long, or as short, as predicted: 95 % of those in the tables
 # of `kernels.products` on a device that was left out.
@@ -109,19 +108,19 @@ def tf32_on_gpu(graph: Graph, gpu: Gpu) -> Graph:
     return work.with_kernels(graph, kernels).having(TF32)
 
 
-def _in_tf32(work: StepWork, gpu: Gpu, row: int, pads: bool, timed: Mapping[int, float]) -> Kernels:
+def _in_tf32(work: StepWork, gpu: Gpu, row: int, pads: bool, timed: Mapping[int, float]) -> KernelTimes:
     call = work.call(row)
     recorded, other = float(work.product_ns[row]), float(work.other_ns[row])
     products = work.products(row, pads) if call and call.floats else []
     if not products or not recorded:
-        return Kernels(recorded, other)
+        return KernelTimes(recorded, other)
     if row in timed:
         count = -1 if work.cells_ns[row] else launches_of(products)
-        return Kernels(timed[row] * recorded, timed[row] * other, count)
+        return KernelTimes(timed[row] * recorded, timed[row] * other, count)
     if work.cells_ns[row]:
         cells = float(work.cells_ns[row])
-        return Kernels(min(products_ns(products, TF32, gpu) + cells, recorded), other)
-    return Kernels(min(products_ns(products, TF32, gpu), recorded), other, launches_of(products))
+        return KernelTimes(min(products_ns(products, TF32, gpu) + cells, recorded), other)
+    return KernelTimes(min(products_ns(products, TF32, gpu), recorded), other, launches_of(products))
 
 
 def _timed_operators(graph: Graph, work: StepWork, precision: str) -> dict[int, float]:
@@ -228,7 +227,7 @@ class _Autocast:
     # time in 16 bits over that in FP32, of operators that were timed on this device
     timed: Mapping[int, float]
 
-    def kernels(self, row: int) -> Kernels:
+    def kernels(self, row: int) -> KernelTimes:
         """The kernels of an operator, without its casts; as timed on this device, if it was."""
         kernels = self._by_size(row)
         if row not in self.timed or not self._computes_in_half(row):
@@ -239,22 +238,22 @@ class _Autocast:
             multiplied_ns=longer * kernels.multiplied_ns, other_ns=longer * kernels.other_ns
         )
 
-    def _by_size(self, row: int) -> Kernels:
+    def _by_size(self, row: int) -> KernelTimes:
         work, call = self.work, self.work.call(row)
         recorded, other = float(work.product_ns[row]), float(work.other_ns[row])
         if call is None or not self._computes_in_half(row):
-            return Kernels(recorded, other)
+            return KernelTimes(recorded, other)
         if call.name in NORMS and CHANNELS_LAST in self.settings:
-            return Kernels(recorded, min(other, norm_ns(call, HALF, self.rate)))
+            return KernelTimes(recorded, min(other, norm_ns(call, HALF, self.rate)))
         if call.name in NORMS and self.bfloat:
-            return Kernels(recorded * _NATIVE_NORM, other * _NATIVE_NORM)
+            return KernelTimes(recorded * _NATIVE_NORM, other * _NATIVE_NORM)
         if not recorded:
-            return Kernels(recorded, self._moving_ns(row))
+            return KernelTimes(recorded, self._moving_ns(row))
         if "attention" in call.name:
-            return Kernels(self._attention_ns(row, call), self._moving_ns(row))
+            return KernelTimes(self._attention_ns(row, call), self._moving_ns(row))
         products = work.products(row, ALIGNED_ROWS in self.settings)
         if not products:
-            return Kernels(self._halved_ns(recorded, row), self._moving_ns(row))
+            return KernelTimes(self._halved_ns(recorded, row), self._moving_ns(row))
         if work.cells_ns[row]:
             return self._recurrent(row, products)
         # No library takes kernels that are slower than those of FP32.
@@ -262,15 +261,15 @@ class _Autocast:
         layouts_ns, layouts = 0.0, 0
         if CHANNELS_LAST not in self.settings:
             layouts_ns, layouts = changes_of_layout(call, work.forward_call(row), self.gpu)
-        return Kernels(multiplied + layouts_ns, self._moving_ns(row), launches_of(products) + layouts)
+        return KernelTimes(multiplied + layouts_ns, self._moving_ns(row), launches_of(products) + layouts)
 
-    def _recurrent(self, row: int, products: Sequence[Product]) -> Kernels:
+    def _recurrent(self, row: int, products: Sequence[Product]) -> KernelTimes:
         """cuDNN launches one kernel for an element of a sequence, where in FP32 it launches a
         product, its parts' sum and a cell: an LSTM on an H200, one model."""
         count = launches_of(products)
         time = products_ns(products, HALF, self.gpu) * self.longer + float(self.work.cells_ns[row])
         launches = float(self.work.launches[row])
-        return Kernels(time, self._moving_ns(row), count, min(count / max(launches, 1), 1.0))
+        return KernelTimes(time, self._moving_ns(row), count, min(count / max(launches, 1), 1.0))
 
     def _computes_in_half(self, row: int) -> bool:
         ahead = int(self.work.ahead[row])

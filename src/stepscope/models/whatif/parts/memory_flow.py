@@ -14,8 +14,7 @@ from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.models.memory.owners import KINDS
-from stepscope.models.memory.recorded_allocations import AllocationRecord
-from stepscope.models.memory.recorded_memory import RecordedMemory
+from stepscope.models.memory.recorded_memory import AllocationRecord, RecordedMemory
 from stepscope.models.whatif.parts.autocast_flow import policy_of
 from stepscope.trace.schema import STAGES
 

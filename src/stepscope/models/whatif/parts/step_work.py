@@ -28,7 +28,7 @@ _CELL = re.compile(r"elemWise|elementWise")  # of cuDNN's recurrent layers
 _SIMPLE = ("add", "add_", "mul", "relu", "relu_", "gelu", "tanh", "copy_", "to", "div", "sum", "clone")
 
 
-class Kernels(NamedTuple):
+class KernelTimes(NamedTuple):
     """The kernels of an operator after a change."""
 
     multiplied_ns: float  # those of products and what prepares them
@@ -89,12 +89,12 @@ class StepWork:
         result: Mask = np.bincount(self.of_task[rows], minlength=len(self.operators.rows)) > 0
         return result
 
-    def unchanged(self, row: int) -> Kernels:
+    def unchanged(self, row: int) -> KernelTimes:
         """The kernels of an operator as they are."""
-        return Kernels(float(self.product_ns[row]), float(self.other_ns[row]))
+        return KernelTimes(float(self.product_ns[row]), float(self.other_ns[row]))
 
     def with_kernels(
-        self, graph: Graph, changed: Mapping[int, Kernels], casts_ns: tuple[Floats, ...] = ()
+        self, graph: Graph, changed: Mapping[int, KernelTimes], casts_ns: tuple[Floats, ...] = ()
     ) -> Graph:
         """The graph with other kernels of some operators.
 
