@@ -14,7 +14,7 @@ from reading import event, read_text
 from test_any_bytes import assert_no_traceback
 from xspaces import message, varint
 
-from stepscope.read.perfetto import is_perfetto, read_perfetto
+from stepscope.read.perfetto.perfetto import is_perfetto, read_perfetto
 from stepscope.trace.trace import Trace
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4

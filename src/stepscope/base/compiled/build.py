@@ -25,6 +25,7 @@ SOURCES = (  # each next to the Python that calls it
     PACKAGE / "graph" / "native" / "simulate.cpp",
     PACKAGE / "read" / "chrome" / "native" / "decode_events.cpp",
     PACKAGE / "read" / "memory_snapshot" / "native" / "decode_history.cpp",
+    PACKAGE / "read" / "perfetto" / "native" / "track_events.cpp",
     PACKAGE / "models" / "ranks" / "native" / "longest_path.cpp",
     PACKAGE / "facts" / "roofline" / "native" / "equal_calls.cpp",
     PACKAGE / "trace" / "native" / "columns.cpp",

@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.base.arrays import Mask, Rows, Times
+from stepscope.base.arrays import Ids, Mask, Rows, Times
 from stepscope.base.parallel import in_threads
 from stepscope.read.chrome.categories import category, set_device_work
 from stepscope.read.chrome.event_columns import RecordedEvents
 from stepscope.read.shared import LONGEST_NS, WarningLog
 from stepscope.trace.columns import taken
-from stepscope.trace.row_order import start_order
+from stepscope.trace.row_order import begins_run, stable_order, start_order
 from stepscope.trace.schema import CATEGORIES
-from stepscope.trace.sets import distinct_rows
+from stepscope.trace.sets import Interner, distinct_rows
 from stepscope.trace.spill import spilled
 from stepscope.trace.table import Text
 
@@ -191,41 +191,94 @@ def _durations(recorded: RecordedEvents, rows: Rows) -> NDArray[np.int64]:
 
 
 def _stacked(recorded: RecordedEvents, last: int) -> ChromeSlices:
-    marks: dict[int, list[SliceMark]] = defaultdict(list)
-    for row in recorded.of_phase(*STACKED).tolist():
-        marks[int(recorded.track[row])].append(_mark(recorded, row, STACKED))
-    return _paired(recorded, marks, {track: track for track in marks}, last)
+    rows = recorded.of_phase(*STACKED)
+    return _paired(recorded, rows, recorded.track[rows].astype(np.int64), STACKED, last)
 
 
 def _async(recorded: RecordedEvents, last: int) -> ChromeSlices:
     """Async slices, on a separate track for each process and category."""
-    marks: dict[tuple[Any, ...], list[SliceMark]] = defaultdict(list)
-    tracks: dict[tuple[Any, ...], int] = {}
-    identity = recorded.columns.identity
-    keys = list(recorded.columns.tracks)
-    for row in recorded.of_phase(*ASYNC).tolist():
-        process, _ = keys[int(recorded.track[row])]
-        recorded_category = recorded.phases[int(recorded.phase[row])][1]
-        key = (process, recorded_category, int(identity[row]))
-        marks[key].append(_mark(recorded, row, ASYNC))
-        tracks[key] = recorded.columns.tracks[process, f"async {recorded_category}".strip()]
-    return _paired(recorded, marks, tracks, last)
-
-
-def _mark(recorded: RecordedEvents, row: int, ends: Mapping[str, bool]) -> SliceMark:
-    name = recorded.name[row] or ""
-    return SliceMark(row, int(recorded.time_ns[row]), name, ends[recorded.letter(row)])
+    rows, columns = recorded.of_phase(*ASYNC), recorded.columns
+    identity, keys = columns.identity[rows].tolist(), list(columns.tracks)
+    groups: Interner[tuple[Any, str, int]] = Interner()
+    of_row = [
+        groups[keys[track][0], recorded.phases[phase][1], number]
+        for track, phase, number in zip(
+            recorded.track[rows].tolist(), recorded.phase[rows].tolist(), identity, strict=True
+        )
+    ]
+    tracks = [columns.tracks[process, f"async {category}".strip()] for process, category, _ in groups]
+    slices = _paired(recorded, rows, np.array(of_row, np.int64), ASYNC, last)
+    return slices._replace(track=np.array(tracks, np.int64)[slices.track])
 
 
 def _paired(
-    recorded: RecordedEvents, marks: Mapping[Any, list[SliceMark]], tracks: Mapping[Any, int], last: int
+    recorded: RecordedEvents, rows: Rows, group: Ids, ends: Mapping[str, bool], last: int
 ) -> ChromeSlices:
-    rows = [
-        (slice_.row, slice_.start_ns, slice_.end_ns - slice_.start_ns, tracks[key])
-        for key, group in marks.items()
-        for slice_ in pair(group, last, recorded.log)
-    ]
-    return ChromeSlices(*np.array(rows, np.int64).reshape(-1, 4).T)
+    """The slices of begins and ends, those of one group nested as a stack; `track` is the group."""
+    order = np.lexsort((recorded.time_ns[rows], group))
+    rows, group = rows[order], group[order]
+    marks = _Marks(
+        group,
+        taken(recorded.time_ns, rows),
+        np.array([ends.get(phase, False) for phase, _ in recorded.phases] or [False])[recorded.phase[rows]],
+        recorded.name.take(rows),
+    )
+    begin, end, rest = _nested(marks)
+    waiting: dict[int, list[SliceMark]] = defaultdict(list)
+    for at in rest[np.argsort(rows[rest])].tolist():
+        mark = SliceMark(at, int(marks.time_ns[at]), marks.name[at] or "", bool(marks.is_end[at]))
+        waiting[int(group[at])].append(mark)
+    pairs = [pair_ for some in waiting.values() for pair_ in pair(some, last, recorded.log)]
+    others = np.array(pairs, np.int64).reshape(-1, 3).T
+    at, start, stop = np.concatenate([(begin, marks.time_ns[begin], marks.time_ns[end]), others], axis=1)
+    return ChromeSlices(rows[at], start, stop - start, group[at])
+
+
+class _Marks(NamedTuple):
+    """Begins and ends by group, those of one group in order of time; shape (marks,)."""
+
+    group: Ids
+    time_ns: Times
+    is_end: Mask
+    name: Text
+
+
+def _nested(marks: _Marks) -> tuple[Rows, Rows, Rows]:
+    """The begins and ends that match as they are, and the marks that `pair` has to look at.
+
+    These are ends before any begin, begins that never end, and all of a group where a name is wrong or
+    a superfluous end may belong to a begin at the same time.
+    """
+    starts = begins_run(marks.group)
+    run, level = np.cumsum(starts) - 1, _levels(marks.is_end, starts)
+    depth = level + marks.is_end
+    superfluous = marks.is_end & (level < 0)
+    usable = np.flatnonzero(~superfluous)
+    order = usable[stable_order(run[usable] * (len(run) + 1) + depth[usable])]
+    followed = np.append(marks.is_end[order][1:], False) & ~marks.is_end[order]
+    begin, end = order[followed], order[1:][followed[:-1]]
+    unnamed = marks.name.where(lambda name: not name) | (marks.name.codes < 0)
+    is_odd = np.zeros(int(run[-1]) + 1 if len(run) else 0, np.bool_)
+    is_odd[run[end[(marks.name.codes[begin] != marks.name.codes[end]) & ~unnamed[end]]]] = True
+    same_time = np.append(np.diff(marks.time_ns) == 0, False)
+    is_odd[run[superfluous & same_time]] = True
+    sound = ~is_odd[run[begin]]
+    rest = np.ones(len(run), np.bool_)
+    rest[begin[sound]] = rest[end[sound]] = False
+    return begin[sound], end[sound], np.flatnonzero(rest)
+
+
+def _levels(is_end: Mask, starts: Mask) -> Ids:
+    """How many begins are open after each mark of its run; -1 after an end without a begin."""
+    step = np.where(is_end, -1, 1)
+    total = np.cumsum(step)
+    first = np.flatnonzero(starts)
+    run = np.cumsum(starts) - 1
+    level = total - (total - step)[first][run]
+    lower = 2 * len(level) * run  # so that the least level so far is that of the run
+    least = np.minimum(np.minimum.accumulate(level - lower) + lower, 0)
+    before = np.where(starts, 0, np.append(0, least[:-1])[: len(least)])
+    return np.where(least < before, -1, level - least)
 
 
 def event_columns(recorded: RecordedEvents, slices: ChromeSlices, streams: Mask) -> dict[str, Any]:
