@@ -24,6 +24,7 @@ SOURCES = (  # each next to the Python that calls it
     PACKAGE / "base" / "compiled" / "fingerprint.cpp",
     PACKAGE / "graph" / "native" / "simulate.cpp",
     PACKAGE / "read" / "chrome" / "native" / "decode_events.cpp",
+    PACKAGE / "read" / "chrome" / "native" / "match_marks.cpp",
     PACKAGE / "read" / "memory_snapshot" / "native" / "decode_history.cpp",
     PACKAGE / "read" / "perfetto" / "native" / "track_events.cpp",
     PACKAGE / "models" / "ranks" / "native" / "longest_path.cpp",

@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.base.arrays import Ids, Mask, Rows, Times
+from stepscope.base.compiled.library import function
 from stepscope.base.parallel import in_threads
 from stepscope.read.chrome.categories import category, set_device_work
 from stepscope.read.chrome.event_columns import RecordedEvents
 from stepscope.read.shared import LONGEST_NS, WarningLog
 from stepscope.trace.columns import taken
-from stepscope.trace.row_order import begins_run, stable_order, start_order
+from stepscope.trace.row_order import start_order
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.sets import Interner, distinct_rows
 from stepscope.trace.spill import spilled
@@ -217,68 +218,28 @@ def _paired(
     """The slices of begins and ends, those of one group nested as a stack; `track` is the group."""
     order = np.lexsort((recorded.time_ns[rows], group))
     rows, group = rows[order], group[order]
-    marks = _Marks(
-        group,
-        taken(recorded.time_ns, rows),
-        np.array([ends.get(phase, False) for phase, _ in recorded.phases] or [False])[recorded.phase[rows]],
-        recorded.name.take(rows),
-    )
-    begin, end, rest = _nested(marks)
-    waiting: dict[int, list[SliceMark]] = defaultdict(list)
-    for at in rest[np.argsort(rows[rest])].tolist():
-        mark = SliceMark(at, int(marks.time_ns[at]), marks.name[at] or "", bool(marks.is_end[at]))
+    time_ns, name = taken(recorded.time_ns, rows), recorded.name.take(rows)
+    is_end = np.array([ends.get(phase, False) for phase, _ in recorded.phases] or [False])
+    is_end = is_end[recorded.phase[rows]]
+    match = _matches(group, time_ns, is_end, name)
+    begin, waiting = np.flatnonzero((match >= 0) & ~is_end), defaultdict[int, list[SliceMark]](list)
+    others = np.flatnonzero(match < 0)
+    for at in others[np.argsort(rows[others])].tolist():  # as in the file
+        mark = SliceMark(at, int(time_ns[at]), name[at] or "", bool(is_end[at]))
         waiting[int(group[at])].append(mark)
-    pairs = [pair_ for some in waiting.values() for pair_ in pair(some, last, recorded.log)]
-    others = np.array(pairs, np.int64).reshape(-1, 3).T
-    at, start, stop = np.concatenate([(begin, marks.time_ns[begin], marks.time_ns[end]), others], axis=1)
+    pairs = [slice_ for marks in waiting.values() for slice_ in pair(marks, last, recorded.log)]
+    nested = np.array([begin, time_ns[begin], time_ns[match[begin]]])
+    at, start, stop = np.append(nested, np.array(pairs, np.int64).reshape(-1, 3).T, axis=1)
     return ChromeSlices(rows[at], start, stop - start, group[at])
 
 
-class _Marks(NamedTuple):
-    """Begins and ends by group, those of one group in order of time; shape (marks,)."""
-
-    group: Ids
-    time_ns: Times
-    is_end: Mask
-    name: Text
-
-
-def _nested(marks: _Marks) -> tuple[Rows, Rows, Rows]:
-    """The begins and ends that match as they are, and the marks that `pair` has to look at.
-
-    These are ends before any begin, begins that never end, and all of a group where a name is wrong or
-    a superfluous end may belong to a begin at the same time.
-    """
-    starts = begins_run(marks.group)
-    run, level = np.cumsum(starts) - 1, _levels(marks.is_end, starts)
-    depth = level + marks.is_end
-    superfluous = marks.is_end & (level < 0)
-    usable = np.flatnonzero(~superfluous)
-    order = usable[stable_order(run[usable] * (len(run) + 1) + depth[usable])]
-    followed = np.append(marks.is_end[order][1:], False) & ~marks.is_end[order]
-    begin, end = order[followed], order[1:][followed[:-1]]
-    unnamed = marks.name.where(lambda name: not name) | (marks.name.codes < 0)
-    is_odd = np.zeros(int(run[-1]) + 1 if len(run) else 0, np.bool_)
-    is_odd[run[end[(marks.name.codes[begin] != marks.name.codes[end]) & ~unnamed[end]]]] = True
-    same_time = np.append(np.diff(marks.time_ns) == 0, False)
-    is_odd[run[superfluous & same_time]] = True
-    sound = ~is_odd[run[begin]]
-    rest = np.ones(len(run), np.bool_)
-    rest[begin[sound]] = rest[end[sound]] = False
-    return begin[sound], end[sound], np.flatnonzero(rest)
-
-
-def _levels(is_end: Mask, starts: Mask) -> Ids:
-    """How many begins are open after each mark of its run; -1 after an end without a begin."""
-    step = np.where(is_end, -1, 1)
-    total = np.cumsum(step)
-    first = np.flatnonzero(starts)
-    run = np.cumsum(starts) - 1
-    level = total - (total - step)[first][run]
-    lower = 2 * len(level) * run  # so that the least level so far is that of the run
-    least = np.minimum(np.minimum.accumulate(level - lower) + lower, 0)
-    before = np.where(starts, 0, np.append(0, least[:-1])[: len(least)])
-    return np.where(least < before, -1, level - least)
+def _matches(group: Ids, time_ns: Times, is_end: Mask, name: Text) -> Ids:
+    """For marks in order of group and time the other mark of the slice; -1 where `pair` has to look."""
+    match = np.empty(len(group), np.int64)
+    codes = np.where(name.where(bool), name.codes, -1).astype(np.int32)
+    if not function("stepscope_match_marks")(len(group), group, time_ns, is_end, codes, match):
+        raise MemoryError("too little memory to match begins and ends")
+    return match
 
 
 def event_columns(recorded: RecordedEvents, slices: ChromeSlices, streams: Mask) -> dict[str, Any]:

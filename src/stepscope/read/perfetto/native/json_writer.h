@@ -74,8 +74,9 @@ public:
     JsonWriter& real(double value) {
         char digits[32];
         if (!std::isfinite(value)) return *this << "null";
-        const int size = std::snprintf(digits, sizeof digits, "%.17g", value);
-        return *this << std::string_view(digits, std::size_t(size));
+        const std::string_view text(digits, std::size_t(std::snprintf(digits, sizeof digits, "%.17g", value)));
+        const bool is_whole = text.find_first_of(".e") == text.npos;
+        return *this << text << (is_whole ? ".0" : "");
     }
 
     JsonWriter& quoted(std::string_view text) {
