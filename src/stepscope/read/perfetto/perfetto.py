@@ -43,9 +43,10 @@ def is_perfetto(head: bytes) -> bool:
 
 def read_perfetto(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     """Read a Perfetto trace, as every `Reader` does."""
-    log = WarningLog()
+    log, data = WarningLog(), bytearray()  # joined, the pieces would take the room twice
     with closing(chunks(file, gzipped, log, progress)) as pieces:
-        data = b"".join(pieces)
+        for piece in pieces:
+            data += piece
     with TemporaryFile() as text:  # takes more room than the trace
         _write(_unpacked(data, log), text, log)
         del data
@@ -55,10 +56,11 @@ def read_perfetto(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     return build(parts)
 
 
-def _write(data: bytes, text: BinaryIO, log: WarningLog) -> None:
+def _write(data: bytes | bytearray, text: BinaryIO, log: WarningLog) -> None:
     """Write the events of a trace as JSON."""
     most, counts = most_expanded(len(data)), np.empty(len(_WARNINGS), np.int64)
-    failure = function("stepscope_write_track_events")(data, len(data), text.fileno(), most, counts)
+    packets = np.frombuffer(data, np.uint8)
+    failure = function("stepscope_write_track_events")(packets, len(data), text.fileno(), most, counts)
     if failure == _TOO_LARGE:
         raise IngestError(
             f"its events take more than {most >> 20:,} MiB as text, as those of no recording do; "
@@ -70,11 +72,11 @@ def _write(data: bytes, text: BinaryIO, log: WarningLog) -> None:
         log(code, message, count)
 
 
-def _unpacked(data: bytes, log: WarningLog) -> bytes:
+def _unpacked(data: bytearray, log: WarningLog) -> bytes | bytearray:
     """The trace with each packet that holds compressed ones replaced by them."""
-    find = function("stepscope_compressed_packets")
-    places = np.empty((find(data, len(data), 0, np.empty(0, np.int64)), 4), np.int64)
-    if not find(data, len(data), len(places), places):
+    find, packets = function("stepscope_compressed_packets"), np.frombuffer(data, np.uint8)
+    places = np.empty((find(packets, len(data), 0, np.empty(0, np.int64)), 4), np.int64)
+    if not find(packets, len(data), len(places), places):
         return data
     ends = [0, *places[:, :2].ravel().tolist(), len(data)]
     between = [data[a:b] for a, b in zip(ends[::2], ends[1::2], strict=True)]
@@ -84,7 +86,7 @@ def _unpacked(data: bytes, log: WarningLog) -> bytes:
     )
 
 
-def _inflated(packed: bytes, log: WarningLog) -> bytes:
+def _inflated(packed: bytearray, log: WarningLog) -> bytes:
     try:
         return zlib.decompressobj().decompress(packed, MOST_EXPANSION * len(packed))
     except zlib.error:

@@ -33,12 +33,22 @@ inline std::size_t character(std::string_view text) {
     return is_long || is_high ? 0 : size;
 }
 
+inline bool is_plain(char character) {
+    const auto byte = static_cast<unsigned char>(character);
+    return byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\';
+}
+
 // A text as a JSON string; bytes that are not UTF-8 become U+FFFD.
 inline void append_quoted(std::string& json, std::string_view text) {
     json += '"';
     while (!text.empty()) {
-        const std::size_t size = character(text);
+        std::size_t size = 0;
+        while (size < text.size() && is_plain(text[size])) ++size;
+        json += text.substr(0, size);
+        text.remove_prefix(size);
+        if (text.empty()) break;
         const auto first = static_cast<unsigned char>(text[0]);
+        size = character(text);
         if (!size) {
             json += "\xEF\xBF\xBD";
         } else if (first < 0x20) {
@@ -46,7 +56,7 @@ inline void append_quoted(std::string& json, std::string_view text) {
             std::snprintf(escaped, sizeof escaped, "\\u%04x", first);
             json += escaped;
         } else {
-            if (first == '"' || first == '\\') json += '\\';
+            if (size == 1) json += '\\';
             json += text.substr(0, size);
         }
         text.remove_prefix(size ? size : 1);

@@ -73,10 +73,10 @@ struct Track {
 };
 
 struct Annotation {
+    Text message;
     Text name = "\"\"";  // as JSON, or not yet
-    bool is_quoted = true;
+    bool is_quoted = true, has_entries = false, has_items = false;
     Field value;
-    std::vector<Text> entries, items;
 };
 
 struct Event {
@@ -85,7 +85,6 @@ struct Event {
     bool has_quoted_name = false, has_quoted_category = false, has_track = false;
     double value = 0;
     Text legacy;
-    std::vector<Text> annotations;
 };
 
 struct Legacy {
@@ -293,6 +292,7 @@ private:
         event.track = state.track;
         Field field;
         const std::size_t first_flow = flows_.size();
+        annotations_.clear();
         for (Fields fields(text, counts_[DAMAGED]); fields.next(field);) {
             if (field.kind == VARINT) read_number(field, event, state);
             if (field.is(44, FIXED64)) event.value = real_of(field.value);
@@ -303,7 +303,7 @@ private:
             if (field.kind != BYTES) continue;
             if (field.number == 23) event.name = field.bytes, event.has_quoted_name = false;
             if (field.number == 22) event.category = field.bytes, event.has_quoted_category = false;
-            if (field.number == 4) event.annotations.push_back(field.bytes);
+            if (field.number == 4) annotations_.push_back(field.bytes);
             if (field.number == 6) event.legacy = field.bytes;
         }
         for (std::size_t at = first_flow; at < flows_.size(); ++at) flows_[at].track = event.track;
@@ -340,12 +340,11 @@ private:
         write_place(event.track, ns);
         if (legacy.phase == 'X') (json_ << ",\"dur\":").number(legacy.us);
         if (legacy.has_identity) (json_ << ",\"id\":\"").number(legacy.identity) << "\"";
-        if (!event.annotations.empty()) {
-            json_ << ",\"args\":{";
-            write_entries(event.annotations, state, 0);
-            json_ << "}";
+        for (std::size_t at = 0; at < annotations_.size(); ++at) {
+            json_ << (at ? "," : ",\"args\":{");
+            write_entry(annotations_[at], state, 0);
         }
-        json_ << "}";
+        json_ << (annotations_.empty() ? "}" : "}}");
     }
 
     // The phase of an event as in JSON, and what only JSON's own events have.
@@ -415,18 +414,16 @@ private:
 
     // -- arguments
 
-    void write_entries(const std::vector<Text>& annotations, const State& state, int level) {
-        for (std::size_t at = 0; at < annotations.size(); ++at) {
-            if (at) json_ << ",";
-            const Annotation annotation = annotation_of(annotations[at], state);
-            write_text("", annotation.name, annotation.is_quoted);
-            json_ << ":";
-            write_value(annotation, state, level);
-        }
+    void write_entry(Text message, const State& state, int level) {
+        const Annotation annotation = annotation_of(message, state);
+        write_text("", annotation.name, annotation.is_quoted);
+        json_ << ":";
+        write_value(annotation, state, level);
     }
 
     Annotation annotation_of(Text text, const State& state) {
         Annotation annotation;
+        annotation.message = text;
         Field field;
         for (Fields fields(text, counts_[DAMAGED]); fields.next(field);) {
             switch (field.number) {
@@ -436,8 +433,8 @@ private:
                     annotation.name = annotation.is_quoted ? state.text(ARGUMENT_NAMES, field.value)
                                                            : field.bytes;
                     break;
-                case 11: annotation.entries.push_back(field.bytes); break;
-                case 12: annotation.items.push_back(field.bytes); break;
+                case 11: annotation.has_entries |= field.kind == BYTES; break;
+                case 12: annotation.has_items |= field.kind == BYTES; break;
                 case 2: case 3: case 4: case 5: case 6: case 7: case 9: case 17:
                     annotation.value = field;
                     break;
@@ -449,16 +446,9 @@ private:
 
     void write_value(const Annotation& annotation, const State& state, int level) {
         const Field& value = annotation.value;
-        if (level < MOST_LEVELS && !annotation.items.empty()) {
-            for (std::size_t at = 0; at < annotation.items.size(); ++at) {
-                json_ << (at ? "," : "[");
-                write_value(annotation_of(annotation.items[at], state), state, level + 1);
-            }
-            json_ << "]";
-        } else if (level < MOST_LEVELS && !annotation.entries.empty()) {
-            json_ << "{";
-            write_entries(annotation.entries, state, level + 1);
-            json_ << "}";
+        const bool has_inner = annotation.has_items || annotation.has_entries;
+        if (level < MOST_LEVELS && has_inner) {
+            write_inner(annotation, state, level + 1);
         } else if (value.is(2, VARINT)) json_ << (value.value ? "true" : "false");
         else if (value.is(3, VARINT) || value.is(7, VARINT)) json_.number(value.value);
         else if (value.is(4, VARINT)) json_.number(Number(value.value));
@@ -466,6 +456,23 @@ private:
         else if (value.is(6, BYTES) || value.is(9, BYTES)) json_.quoted(value.bytes);
         else if (value.is(17, VARINT)) json_ << state.text(TEXTS, value.value);
         else json_ << "null";
+    }
+
+    // The values of an array, else the entries of an object.
+    void write_inner(const Annotation& annotation, const State& state, int level) {
+        const bool is_array = annotation.has_items;
+        Number known_damage = 0;
+        Field field;
+        json_ << (is_array ? "[" : "{");
+        bool is_first = true;
+        for (Fields fields(annotation.message, known_damage); fields.next(field);) {
+            if (!field.is(is_array ? 12 : 11, BYTES)) continue;
+            if (!is_first) json_ << ",";
+            is_first = false;
+            if (is_array) write_value(annotation_of(field.bytes, state), state, level);
+            else write_entry(field.bytes, state, level);
+        }
+        json_ << (is_array ? "]" : "}");
     }
 
     // -- what is written last
@@ -506,7 +513,8 @@ private:
     std::map<Number, std::string> processes_;  // names as JSON
     std::map<Number, Clock> clocks_;
     std::map<Number, State> states_;  // by sequence
-    std::vector<Field> parts_;
+    std::vector<Field> parts_;  // of a packet
+    std::vector<Text> annotations_;  // of an event
     std::vector<FlowEnd> flows_;
 };
 
