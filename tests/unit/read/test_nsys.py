@@ -507,7 +507,7 @@ stepNum={}|StepID:{}|step:{} loss:0.5|iter {} tokens 1024|iteration={},lr=0.1, l
 OTHER_NAMES = """eval_step {}|val_step {}|validation batch {}|test step|optimizer step|lr_scheduler.step
 load batch {}|next_batch|get_batch|copy batch {} to device|batch_norm {}|batch size 32|micro batch {}
 stepping {}|work {}|epoch {}|step_lr|forward_step|step {} forward|Optimizer.step#SGD.step|scaler.step
-step {} loss|step {} loss 0.5 backward {}"""
+step {} loss|step {} loss 0.5 backward"""
 
 
 def steps_of(ranges: list[tuple[str, int, int]], **how: Any) -> list[tuple[Any, ...]]:
