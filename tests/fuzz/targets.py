@@ -405,7 +405,7 @@ TARGETS: dict[str, Target] = {
     "both decoders": Target(check_alike, (mutate_json,), "file", _CHROME),
     "XLA profile": Target(check_file, (mutate_protobuf,), "xplane", _XPLANE),
     "XLA program": Target(check_program, (mutate_protobuf,), "program", _XPLANE),
-    "Perfetto": Target(check_file, (mutate_protobuf,), "perfetto", ("read/perfetto.py",)),
+    "Perfetto": Target(check_file, (mutate_protobuf,), "perfetto", ("read/perfetto",)),
     "Nsight Systems": Target(check_file, (mutate_sqlite,), "nsys", ("read/nsys",)),
     "memory snapshot": Target(check_file, _PICKLES, "snapshot", _SNAPSHOT),
     "snapshot in Python": Target(check_snapshot_in_python, _PICKLES, "snapshot", _SNAPSHOT),

@@ -194,7 +194,12 @@ def _check_expansion(packed: int, unpacked: int) -> None:
 
 
 def _is_expanded(packed: int, unpacked: int) -> bool:
-    return unpacked > max(_SMALL_BYTES, MOST_EXPANSION * packed)
+    return unpacked > most_expanded(packed)
+
+
+def most_expanded(packed: int) -> int:
+    """The bytes that so many compressed ones of a recording may take at most."""
+    return max(_SMALL_BYTES, MOST_EXPANSION * packed)
 
 
 def check_holes(file: BinaryIO) -> None:

@@ -1,7 +1,8 @@
 """Dumps of PyTorch's flight recorder: the last collectives that one rank called.
 
 The form is that of `torch/csrc/distributed/c10d/FlightRecorderDetail.hpp` (versions 2.0 to 2.10), as a
-pickle or as JSON, which has no stacks.
+pickle or as JSON, which has no stacks. PyTorch before 2.4 (`TraceUtils.h`) numbers all calls of a group
+alike and names no groups; before 2.3 a dump is the list of its entries.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from stepscope.errors import IngestError
 from stepscope.read.memory_snapshot.safe_pickle import load
 from stepscope.read.rank_folder import named_rank
 from stepscope.read.shared import MOST_RANKS
-from stepscope.read.unsupported import PICKLE
+from stepscope.read.unsupported import PICKLE, is_dump_head
 
 if TYPE_CHECKING:
     from stepscope.trace.redact import Words
@@ -85,6 +86,9 @@ class RankDump:
     calls: dict[str, Integers]  # the columns that `COLUMNS` explains
 
 
+_NO_GROUP = ("", "")  # of an entry before PyTorch 2.4
+
+
 class _Frame(msgspec.Struct):
     name: str
     filename: str
@@ -93,7 +97,7 @@ class _Frame(msgspec.Struct):
 
 class _Entry(msgspec.Struct):
     profiling_name: str
-    process_group: tuple[str, str]
+    process_group: tuple[str, str] = _NO_GROUP
     collective_seq_id: _Number = 0
     p2p_seq_id: _Number = 0
     is_p2p: bool = False
@@ -106,6 +110,20 @@ class _Entry(msgspec.Struct):
     time_created_ns: _Number = 0
     timeout_ms: _Number = 0
     frames: list[_Frame] = []
+    # Before PyTorch 2.4.
+    pg_id: _Number = 0
+    seq_id: _Number | None = None
+    time_created_us: _Number = 0
+
+    def __post_init__(self) -> None:
+        if self.process_group is not _NO_GROUP:
+            return
+        if self.seq_id is None:
+            raise ValueError("an entry without `process_group`")
+        self.process_group = _unnamed_group(self.pg_id)
+        self.time_created_ns = self.time_created_ns or 1000 * self.time_created_us
+        self.is_p2p = self.is_p2p or _PEERS.search(self.profiling_name) is not None
+        self.collective_seq_id, self.p2p_seq_id = self.seq_id, self.time_created_ns
 
     @property
     def key(self) -> tuple[bool, int]:
@@ -122,6 +140,12 @@ class _Entry(msgspec.Struct):
         """Done, timed out. Gloo's entries stay `scheduled`, and retire when they are done."""
         is_done = self.state == "completed" or (self.retired and self.profiling_name.startswith("gloo:"))
         return int(is_done), int(self.retired and not is_done)
+
+
+def _unnamed_group(number: int) -> tuple[str, str]:
+    """The name and description of a group by its number, which each rank counts for itself."""
+    what = f"group {number} of each rank (PyTorch before 2.4 does not say which ranks are in it)"
+    return str(number), what if number else "default_pg"
 
 
 _Call = tuple[_Entry, LoggedOperation, int]  # and the other rank of a send or recv, else -1
@@ -145,8 +169,7 @@ def is_dump(path: Path) -> bool:
             head = file.read(_HEAD_BYTES)
     except OSError:
         return False
-    is_named = b"pg_config" in head or (b"profiling_name" in head and b"record_id" in head)
-    return is_named and head.startswith((*PICKLE, b"{"))
+    return is_dump_head(head) and head.startswith((*PICKLE, b"{", b"["))
 
 
 def read_dump(path: Path) -> RankDump:
@@ -164,8 +187,9 @@ def read_dump(path: Path) -> RankDump:
 
 def _dump(path: Path) -> _Dump:
     try:
-        data = path.read_bytes()
-        return convert(load(data) if data.startswith(PICKLE) else json.loads(data), _Dump)
+        text = path.read_bytes()
+        data = load(text) if text.startswith(PICKLE) else json.loads(text)
+        return convert({"version": "", "entries": data} if isinstance(data, list) else data, _Dump)
     except OSError as error:
         raise IngestError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError, msgspec.ValidationError, IngestError) as error:

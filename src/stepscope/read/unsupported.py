@@ -29,6 +29,11 @@ def _like(pattern: bytes) -> Callable[[bytes], bool]:
     return lambda head: compiled.match(head[:2048].removeprefix(b"\xef\xbb\xbf").lstrip()) is not None
 
 
+def is_dump_head(head: bytes) -> bool:
+    """Whether a file's first bytes name what dumps of PyTorch's flight recorder have."""
+    return b"pg_config" in head or (b"profiling_name" in head and (b"record_id" in head or b"seq_id" in head))
+
+
 # In order: the test of a file's first bytes, the name of the format, and advice.
 FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
     (_starts(b"\x28\xb5\x2f\xfd"), "zstd data inside compressed data", "decompress it once"),
@@ -48,7 +53,7 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
     ),
     (_starts(b"7z\xbc\xaf\x27\x1c", b"Rar!"), "an archive", "unpack it and open a trace or the folder in it"),
     (
-        lambda head: head.startswith(PICKLE) and b"pg_config" in head,
+        lambda head: head.startswith(PICKLE) and is_dump_head(head),
         "a dump of PyTorch's flight recorder",
         _HANGS,
     ),

@@ -502,10 +502,12 @@ step_{}_of_10|Step {}, epoch 1|epoch 0/step {}|epoch=1 step={}|Epoch[1/10] Step[
 batch {}/100|batch_{}|epoch 0 batch {}|epoch 1, batch {} of 100|mini-batch {}|train_batch|run_batch|trainStep
 batch_idx={}|train_on_batch|TRAIN_STEP_{}|rank0_step{}|batch {} (epoch 1)|[Epoch 1] Batch {}|step index {}
 [Trainer]run_training_batch|[pl][profile]run_training_batch|DeepSpeedEngine.train_step|global_step: {}
-## step {} ##|train_iter/{}|Iteration: {} (epoch 0)|it {}|ep0/it{}|forward_backward_step {}|fwd-bwd step {}"""
+## step {} ##|train_iter/{}|Iteration: {} (epoch 0)|it {}|ep0/it{}|forward_backward_step {}|fwd-bwd step {}
+stepNum={}|StepID:{}|step:{} loss:0.5|iter {} tokens 1024|iteration={},lr=0.1, loss=2e-3"""
 OTHER_NAMES = """eval_step {}|val_step {}|validation batch {}|test step|optimizer step|lr_scheduler.step
 load batch {}|next_batch|get_batch|copy batch {} to device|batch_norm {}|batch size 32|micro batch {}
-stepping {}|work {}|epoch {}|step_lr|forward_step|step {} forward|Optimizer.step#SGD.step|scaler.step"""
+stepping {}|work {}|epoch {}|step_lr|forward_step|step {} forward|Optimizer.step#SGD.step|scaler.step
+step {} loss|step {} loss 0.5 backward"""
 
 
 def steps_of(ranges: list[tuple[str, int, int]], **how: Any) -> list[tuple[Any, ...]]:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import random
+from typing import Any
 
+import numpy as np
 import pytest
+from reading import event, read_text, tables, warnings
 
+from stepscope.read.chrome import slices
 from stepscope.read.chrome.slices import SliceMark, pair
 from stepscope.read.shared import WarningLog
 
 
 def paired(text: str) -> list[str]:
     """Slices of marks like `a( b( )b )a`, each a microsecond after the last; `|` is no time."""
-    marks, time = [], 0
+    marks, time = list[SliceMark](), 0
     for word in text.split():
         if word == "|":
             time -= 1
@@ -76,7 +81,7 @@ def test_a_million_simultaneous_marks_cost_a_step_each() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_balanced_marks_come_back_whatever_their_order_in_the_file(seed: int) -> None:
     chance = random.Random(seed)
-    marks, opened, expected = [], [], set()
+    marks, opened, expected = list[SliceMark](), list[SliceMark](), set()
     for time in range(200):
         if opened and (chance.random() < 0.5 or time > 150):
             begin = opened.pop()
@@ -88,3 +93,28 @@ def test_balanced_marks_come_back_whatever_their_order_in_the_file(seed: int) ->
     chance.shuffle(marks)
     log = WarningLog()
     assert set(pair(marks, 999, log)) == expected | {(m.row, m.time_ns, 999) for m in opened}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_compiled_match_agrees_with_pair(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marks of three threads and two async groups: nested, unnamed, superfluous, at the same time."""
+    chance = random.Random(seed)
+    events: list[dict[str, Any]] = [event("whole", 0, 40)]
+    is_odd, opened = seed % 2, dict[tuple[int, str], list[str]]()
+    for _ in range(chance.randrange(80)):
+        thread, phases = chance.randrange(3), chance.choice(["BE", "be"])
+        open_names = opened.setdefault((thread, phases), [])
+        ends = chance.random() < 0.5
+        name = chance.choice("abc")
+        if ends and open_names and not (is_odd and chance.random() < 0.1):
+            name = chance.choice([open_names.pop(), ""])
+        elif not ends:
+            open_names.append(name)
+        time = len(events) // (1 + is_odd)
+        events.append({"ph": phases[ends], "name": name, "pid": 1, "tid": thread, "ts": time, "id": thread})
+    text = json.dumps(events)
+    matched = read_text(text)
+    monkeypatch.setattr(slices, "_matches", lambda group, *_: np.full(len(group), -1))
+    by_pair = read_text(text)
+    assert tables(matched)["events"] == tables(by_pair)["events"]
+    assert warnings(matched) == warnings(by_pair)

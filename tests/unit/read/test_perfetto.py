@@ -14,7 +14,8 @@ from reading import event, read_text
 from test_any_bytes import assert_no_traceback
 from xspaces import message, varint
 
-from stepscope.read.perfetto import is_perfetto, read_perfetto
+from stepscope.errors import IngestError
+from stepscope.read.perfetto.perfetto import is_perfetto, read_perfetto
 from stepscope.trace.trace import Trace
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
@@ -151,6 +152,39 @@ def test_flows_counters_and_instants_are_read() -> None:
     ]
     assert [row["name"] for row in trace["instants"].rows()] == ["mark"]
     assert len(trace["flows"]) == 1
+
+
+def test_counters_have_units_and_may_count_on() -> None:
+    """A counter in thousands; and one whose values are since the value before."""
+    trace = read(
+        TRACKS
+        + track(8, (5, PROCESS), (2, "kilo"), (8, message((4, 1000))))
+        + track(9, (5, PROCESS), (2, "sum"), (8, message((5, 1))))
+        + b"".join(at(ns, COUNTER, (30, 2), track=uuid) for ns in (1, 2) for uuid in (8, 9))
+    )
+    values = [(row["name"], row["value"]) for row in trace["counters"].rows()]
+    assert sorted(values) == [("kilo", 2000), ("kilo", 2000), ("sum", 2), ("sum", 4)]
+
+
+def test_events_that_chrome_writes_as_in_json_are_read() -> None:
+    """`X` with a duration, and an async pair by its number, in `legacy_event`."""
+
+    def legacy(ns: int, phase: str, *parts: tuple[int, Any]) -> bytes:
+        return at(ns, 0, (23, phase), (6, message((2, ord(phase)), *parts)))
+
+    trace = read(TRACKS + legacy(1000, "X", (3, 7)) + legacy(2000, "b", (10, 5)) + legacy(9000, "e", (10, 5)))
+    assert [row[3:5] for row in rows(trace)] == [(0, 7000), (1000, 7000)]
+
+
+def test_names_are_text_whatever_their_bytes() -> None:
+    trace = read(TRACKS + at(0, BEGIN, (23, b'a"\\\n\xff\xc3\xa9\xed\xa0\x80')) + at(5, END))
+    assert rows(trace)[0][1] == 'a"\\\n\ufffd\u00e9' + 3 * "\ufffd"
+
+
+def test_a_name_that_would_be_written_too_often_is_refused() -> None:
+    name = packet((13, 1), interned(2, **{"x" * (1 << 20): 1}))
+    with pytest.raises(IngestError, match="as those of no recording do"):
+        read(TRACKS + name + b"".join(at(ns, BEGIN, (10, 1)) for ns in range(300)))
 
 
 def test_what_does_not_balance_is_read_as_in_json() -> None:

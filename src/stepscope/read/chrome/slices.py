@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.base.arrays import Mask, Rows, Times
+from stepscope.base.arrays import Ids, Mask, Rows, Times
+from stepscope.base.compiled.library import function
 from stepscope.base.parallel import in_threads
 from stepscope.read.chrome.categories import category, set_device_work
 from stepscope.read.chrome.event_columns import RecordedEvents
@@ -21,7 +22,7 @@ from stepscope.read.shared import LONGEST_NS, WarningLog
 from stepscope.trace.columns import taken
 from stepscope.trace.row_order import start_order
 from stepscope.trace.schema import CATEGORIES
-from stepscope.trace.sets import distinct_rows
+from stepscope.trace.sets import Interner, distinct_rows
 from stepscope.trace.spill import spilled
 from stepscope.trace.table import Text
 
@@ -191,41 +192,54 @@ def _durations(recorded: RecordedEvents, rows: Rows) -> NDArray[np.int64]:
 
 
 def _stacked(recorded: RecordedEvents, last: int) -> ChromeSlices:
-    marks: dict[int, list[SliceMark]] = defaultdict(list)
-    for row in recorded.of_phase(*STACKED).tolist():
-        marks[int(recorded.track[row])].append(_mark(recorded, row, STACKED))
-    return _paired(recorded, marks, {track: track for track in marks}, last)
+    rows = recorded.of_phase(*STACKED)
+    return _paired(recorded, rows, recorded.track[rows].astype(np.int64), STACKED, last)
 
 
 def _async(recorded: RecordedEvents, last: int) -> ChromeSlices:
     """Async slices, on a separate track for each process and category."""
-    marks: dict[tuple[Any, ...], list[SliceMark]] = defaultdict(list)
-    tracks: dict[tuple[Any, ...], int] = {}
-    identity = recorded.columns.identity
-    keys = list(recorded.columns.tracks)
-    for row in recorded.of_phase(*ASYNC).tolist():
-        process, _ = keys[int(recorded.track[row])]
-        recorded_category = recorded.phases[int(recorded.phase[row])][1]
-        key = (process, recorded_category, int(identity[row]))
-        marks[key].append(_mark(recorded, row, ASYNC))
-        tracks[key] = recorded.columns.tracks[process, f"async {recorded_category}".strip()]
-    return _paired(recorded, marks, tracks, last)
-
-
-def _mark(recorded: RecordedEvents, row: int, ends: Mapping[str, bool]) -> SliceMark:
-    name = recorded.name[row] or ""
-    return SliceMark(row, int(recorded.time_ns[row]), name, ends[recorded.letter(row)])
+    rows, columns = recorded.of_phase(*ASYNC), recorded.columns
+    identity, keys = columns.identity[rows].tolist(), list(columns.tracks)
+    groups: Interner[tuple[Any, str, int]] = Interner()
+    of_row = [
+        groups[keys[track][0], recorded.phases[phase][1], number]
+        for track, phase, number in zip(
+            recorded.track[rows].tolist(), recorded.phase[rows].tolist(), identity, strict=True
+        )
+    ]
+    tracks = [columns.tracks[process, f"async {category}".strip()] for process, category, _ in groups]
+    slices = _paired(recorded, rows, np.array(of_row, np.int64), ASYNC, last)
+    return slices._replace(track=np.array(tracks, np.int64)[slices.track])
 
 
 def _paired(
-    recorded: RecordedEvents, marks: Mapping[Any, list[SliceMark]], tracks: Mapping[Any, int], last: int
+    recorded: RecordedEvents, rows: Rows, group: Ids, ends: Mapping[str, bool], last: int
 ) -> ChromeSlices:
-    rows = [
-        (slice_.row, slice_.start_ns, slice_.end_ns - slice_.start_ns, tracks[key])
-        for key, group in marks.items()
-        for slice_ in pair(group, last, recorded.log)
-    ]
-    return ChromeSlices(*np.array(rows, np.int64).reshape(-1, 4).T)
+    """The slices of begins and ends, those of one group nested as a stack; `track` is the group."""
+    order = np.lexsort((recorded.time_ns[rows], group))
+    rows, group = rows[order], group[order]
+    time_ns, name = taken(recorded.time_ns, rows), recorded.name.take(rows)
+    is_end = np.array([ends.get(phase, False) for phase, _ in recorded.phases] or [False])
+    is_end = is_end[recorded.phase[rows]]
+    match = _matches(group, time_ns, is_end, name)
+    begin, waiting = np.flatnonzero((match >= 0) & ~is_end), defaultdict[int, list[SliceMark]](list)
+    others = np.flatnonzero(match < 0)
+    for at in others[np.argsort(rows[others])].tolist():  # as in the file
+        mark = SliceMark(at, int(time_ns[at]), name[at] or "", bool(is_end[at]))
+        waiting[int(group[at])].append(mark)
+    pairs = [slice_ for marks in waiting.values() for slice_ in pair(marks, last, recorded.log)]
+    nested = np.array([begin, time_ns[begin], time_ns[match[begin]]])
+    at, start, stop = np.append(nested, np.array(pairs, np.int64).reshape(-1, 3).T, axis=1)
+    return ChromeSlices(rows[at], start, stop - start, group[at])
+
+
+def _matches(group: Ids, time_ns: Times, is_end: Mask, name: Text) -> Ids:
+    """For marks in order of group and time the other mark of the slice; -1 where `pair` has to look."""
+    match = np.empty(len(group), np.int64)
+    codes = np.where(name.where(bool), name.codes, -1).astype(np.int32)
+    if not function("stepscope_match_marks")(len(group), group, time_ns, is_end, codes, match):
+        raise MemoryError("too little memory to match begins and ends")
+    return match
 
 
 def event_columns(recorded: RecordedEvents, slices: ChromeSlices, streams: Mask) -> dict[str, Any]:

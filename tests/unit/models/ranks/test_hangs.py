@@ -300,6 +300,37 @@ def test_a_planted_hang_is_named(name: str, tmp_path: Path) -> None:
     assert [text for text in texts if text not in found.sentence] == [], found.sentence
 
 
+def before_2_4(dump: dict[str, Any], version: str) -> Any:
+    """A dump as older versions of PyTorch write it."""
+    kept = ["pg_id", "profiling_name", "input_sizes", "output_sizes", "state", "frames"]
+    kept += ["record_id", "time_created_ns", "is_p2p"] if version == "2.3" else []
+    entries = list[dict[str, Any]]()
+    for now in dump["entries"]:
+        entries.append({key: value for key, value in now.items() if key in kept})
+        entries[-1]["seq_id"] = now["collective_seq_id"]
+        if version == "2.2":
+            entries[-1]["time_created_us"] = now["time_created_ns"] // 1000
+    return {"version": "1.4", "entries": entries} if version == "2.3" else entries
+
+
+@pytest.mark.parametrize("version", ["2.2", "2.3"])
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("group", [WORLD, "tp4"])
+def test_dumps_of_older_versions_name_a_hang(version: str, as_json: bool, group: str, tmp_path: Path) -> None:
+    """They do not list the ranks of a group: its number is taken for the same one on all ranks."""
+    calls = [Call("all_reduce", line, group) for line in (31, 32)]
+    but: dict[int, Sequence[Call]] = {5: calls[:1]}
+    planted = job(8, *calls, but=but, groups={"tp4": range(8)})
+    for path in planted.write(tmp_path, as_json=as_json):
+        data = json.loads(path.read_bytes()) if as_json else pickle.loads(path.read_bytes())
+        old = before_2_4(data, version)
+        path.write_bytes(json.dumps(old).encode() if as_json else pickle.dumps(old, 2))
+        os.utime(path, ns=(CREATED_NS + 600 * 10**9,) * 2)
+    found = hang_of([read_dump(path) for path in sorted(tmp_path.iterdir())])
+    assert "Rank 5 has not called all_reduce" in found.sentence
+    assert ("PyTorch before 2.4 does not say which ranks are in it" in found.sentence) == (group != WORLD)
+
+
 def drawn_job(seed: int, defect: str) -> tuple[Job, int]:
     """A job of two parallel axes whose ranks make one sequence of calls, but for a rank with a defect."""
     chance = random.Random(f"{seed} {defect}")

@@ -18,7 +18,11 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _STEP_WORDS = {"step", "iter", "iteration", "it"}
 _BATCH_WORDS = {"batch", "minibatch"}
 _AROUND = re.compile(
-    "epoch|of|on|rank|train(ing|er)?|run|do|fit|global|one|mini|pl|profiler?|idx|index|number"
+    "epoch|of|on|rank|train(ing|er)?|run|do|fit|global|one|mini|pl|profiler?|idx|index|num(ber)?|id"
+)
+# What follows a number is no part of the step, but what a loop logs of it.
+_LOGGED = re.compile(
+    r"(?i)(?<=\d)([\s,;|]+(loss|lr|tokens|samples|bs|seq_?len|acc|ppl)\s?[:= ]\s?[\d.]+(e-?\d+)?)+$"
 )
 # Words for a part of a step, or for steps of something else than training.
 _OTHERS = re.compile(
@@ -48,7 +52,8 @@ def _is_step_name(name: str) -> bool:
         >>> [_is_step_name(name) for name in ("eval_step 3", "load batch 3", "step 3 forward", "stepping")]
         [False, False, False, False]
     """
-    words = [word.lower() for word in _WORD.findall(re.sub(r"^(\[\D*?\])+(?=.*[A-Za-z])", "", name))]
+    name = re.sub(r"^(\[\D*?\])+(?=.*[A-Za-z])", "", _LOGGED.sub("", name))
+    words = [word.lower() for word in _WORD.findall(name)]
     own = [word for word in words if not _AROUND.fullmatch(word)]
     if any(map(_FORWARD.fullmatch, own)) and any(map(_BACKWARD.fullmatch, own)):
         own = [word for word in own if not (_FORWARD.fullmatch(word) or _BACKWARD.fullmatch(word))]

@@ -1,0 +1,94 @@
+"""Reader of Perfetto's protobuf traces (`.pftrace`): its track events, as trace events of JSON.
+
+`native/track_events.cpp` writes them as that text, which the reader of JSON reads.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from contextlib import closing
+from tempfile import TemporaryFile
+from typing import BinaryIO
+
+import numpy as np
+
+from stepscope.base.compiled.library import function
+from stepscope.errors import IngestError
+from stepscope.read.byte_stream import MOST_EXPANSION, Progress, chunks, most_expanded
+from stepscope.read.chrome.trace_events import read_parts
+from stepscope.read.shared import WarningLog
+from stepscope.read.xplane.protobuf import Damage, Span, fields, repeated
+from stepscope.trace.builder import build
+from stepscope.trace.trace import Trace
+
+_PACKET, _DESCRIPTOR = 1, 60
+_HEAD_PACKETS = 4  # of a file's first bytes, by which it is known
+_TOO_LARGE = -1  # of the compiled writer; any other number but 0 is the system's, of an error
+_WARNINGS = (  # in the order of the compiled writer's counts
+    ("damaged_message", "a message is damaged or truncated; read up to the damage"),
+    ("unread_packet", "skipped packets that are no track events"),
+    ("unread_event", "skipped track events of a type that is not read"),
+)
+
+
+def is_perfetto(head: bytes) -> bool:
+    """Whether a file's first bytes are packets with a time, a sequence or a track."""
+    damage = Damage()
+    places, _ = repeated(head, Span(0, len(head)), _PACKET)
+    packets = [Span(*places[at : at + 2]) for at in range(0, min(len(places), 2 * _HEAD_PACKETS), 2)]
+    numbers = {field.number for packet in packets for field in fields(head, packet, damage)}
+    return bool(numbers & {8, 10, _DESCRIPTOR}) and not damage.count
+
+
+def read_perfetto(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
+    """Read a Perfetto trace, as every `Reader` does."""
+    log, data = WarningLog(), bytearray()  # joined, the pieces would take the room twice
+    with closing(chunks(file, gzipped, log, progress)) as pieces:
+        for piece in pieces:
+            data += piece
+    with TemporaryFile() as text:  # takes more room than the trace
+        _write(_unpacked(data, log), text, log)
+        del data
+        text.seek(0)
+        parts = read_parts(text, False, lambda size: None)
+    parts.warnings = [*log.rows(), *parts.warnings]
+    return build(parts)
+
+
+def _write(data: bytes | bytearray, text: BinaryIO, log: WarningLog) -> None:
+    """Write the events of a trace as JSON."""
+    most, counts = most_expanded(len(data)), np.empty(len(_WARNINGS), np.int64)
+    packets = np.frombuffer(data, np.uint8)
+    failure = function("stepscope_write_track_events")(packets, len(data), text.fileno(), most, counts)
+    if failure == _TOO_LARGE:
+        raise IngestError(
+            f"its events take more than {most >> 20:,} MiB as text, as those of no recording do; "
+            "not reading them"
+        )
+    if failure:
+        raise OSError(failure, os.strerror(failure))
+    for (code, message), count in zip(_WARNINGS, counts.tolist(), strict=True):
+        log(code, message, count)
+
+
+def _unpacked(data: bytearray, log: WarningLog) -> bytes | bytearray:
+    """The trace with each packet that holds compressed ones replaced by them."""
+    find, packets = function("stepscope_compressed_packets"), np.frombuffer(data, np.uint8)
+    places = np.empty((find(packets, len(data), 0, np.empty(0, np.int64)), 4), np.int64)
+    if not find(packets, len(data), len(places), places):
+        return data
+    ends = [0, *places[:, :2].ravel().tolist(), len(data)]
+    between = [data[a:b] for a, b in zip(ends[::2], ends[1::2], strict=True)]
+    return between[0] + b"".join(
+        _inflated(data[start:end], log) + rest
+        for start, end, rest in zip(places[:, 2].tolist(), places[:, 3].tolist(), between[1:], strict=True)
+    )
+
+
+def _inflated(packed: bytearray, log: WarningLog) -> bytes:
+    try:
+        return zlib.decompressobj().decompress(packed, MOST_EXPANSION * len(packed))
+    except zlib.error:
+        log(*_WARNINGS[0])
+        return b""
