@@ -79,7 +79,7 @@ def _activations(facts: MemoryFacts) -> Iterator[MemoryFinding]:
         yield MemoryFinding(
             "activations",
             f"Activations and temporaries of module {module.name} hold {size(module.bytes)} of "
-            f"{size(facts.peak_bytes)} at the peak.",
+            f"{size(facts.peak_bytes)} at the {facts.moment}.",
             f"Checkpoint it (stepscope whatif FILE checkpoint:module={module.name}), compute it "
             "in chunks or in 16 bits, or use a smaller batch and accumulate gradients.",
             module.bytes,
@@ -88,7 +88,7 @@ def _activations(facts: MemoryFacts) -> Iterator[MemoryFinding]:
     elif held >= _ACTIVATIONS_SHARE * facts.peak_bytes:
         yield MemoryFinding(
             "activations",
-            f"Activations hold {size(held)} of {size(facts.peak_bytes)} at the peak.",
+            f"Activations hold {size(held)} of {size(facts.peak_bytes)} at the {facts.moment}.",
             "Wrap the repeated blocks in torch.utils.checkpoint, or use a smaller batch and "
             "accumulate gradients.",
             held,
@@ -114,7 +114,7 @@ def _optimizer_state(facts: MemoryFacts) -> Iterator[MemoryFinding]:
     if held >= _KIND_SHARE * facts.peak_bytes:
         yield MemoryFinding(
             "optimizer_state",
-            f"Optimizer state holds {size(held)} of {size(facts.peak_bytes)} at the peak.",
+            f"Optimizer state holds {size(held)} of {size(facts.peak_bytes)} at the {facts.moment}.",
             "Use an optimizer with less state (Adafactor, 8-bit Adam, SGD), or shard it over the "
             "ranks (FSDP, ZeroRedundancyOptimizer).",
             held,
@@ -127,7 +127,7 @@ def _one_line(facts: MemoryFacts) -> Iterator[MemoryFinding]:
     if top and top.count <= 2 and top.bytes >= _LINE_SHARE * facts.peak_bytes:
         yield MemoryFinding(
             "one_large_tensor",
-            f"One line holds {size(top.bytes)} of {size(facts.peak_bytes)} at the peak, in "
+            f"One line holds {size(top.bytes)} of {size(facts.peak_bytes)} at the {facts.moment}, in "
             f"{top.count} allocation{'s' * (top.count > 1)}.",
             "Compute it in chunks, in 16 bits, or with a fused operator that does not keep it.",
             top.bytes,

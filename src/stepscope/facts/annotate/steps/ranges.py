@@ -28,6 +28,8 @@ _OTHERS = re.compile(
 _FORWARD, _BACKWARD = re.compile("forward|fwd"), re.compile("backward|bwd")  # both are a step
 _AFTER_WORD = re.compile(r"(?i)(?:step|iter(?:ation)?|batch)\W{0,4}_?(\d{1,9})")
 _NUMBER = re.compile(r"\d+")
+# A metric that a loop prints next to the number of its step: `loss=2.31`, `lr: 3e-04`, `acc 95.3`.
+_METRIC = re.compile(r"[A-Za-z]\w*\W{0,3}[-+]?(\d*\.\d+(e[-+]?\d+)?|\d+e[-+]?\d+|nan|inf)\b", re.IGNORECASE)
 Steps = tuple[Times, Times, Times]
 """Numbers, starts and ends of steps, each of shape (steps,)."""
 _NONE: Rows = np.zeros(0, np.intp)
@@ -43,12 +45,13 @@ def _is_step_name(name: str) -> bool:
     """Whether a range of this name is a step of training.
 
     Example:
-        >>> [_is_step_name(name) for name in ("Epoch[1/10] Step[3/100]", "fwd_bwd_step", "[x]run_batch")]
+        >>> [_is_step_name(name) for name in ("Epoch[1/10] Step[3/100]", "step 3: loss 1.2", "[x]run_batch")]
         [True, True, True]
         >>> [_is_step_name(name) for name in ("eval_step 3", "load batch 3", "step 3 forward", "stepping")]
         [False, False, False, False]
     """
-    words = [word.lower() for word in _WORD.findall(re.sub(r"^(\[\D*?\])+(?=.*[A-Za-z])", "", name))]
+    name = re.sub(r"^(\[\D*?\])+(?=.*[A-Za-z])", "", _METRIC.sub("", name))
+    words = [word.lower() for word in _WORD.findall(name)]
     own = [word for word in words if not _AROUND.fullmatch(word)]
     if any(map(_FORWARD.fullmatch, own)) and any(map(_BACKWARD.fullmatch, own)):
         own = [word for word in own if not (_FORWARD.fullmatch(word) or _BACKWARD.fullmatch(word))]
@@ -60,7 +63,8 @@ def _is_step_name(name: str) -> bool:
 @lru_cache(maxsize=1 << 14)
 def _group(name: str) -> str | None:
     """What the ranges of a loop have in common in their names; None for a name of no step."""
-    return _NUMBER.sub("", name).lower() if _is_step_name(name) else None
+    is_part = stage_of_range(name) is not None
+    return _NUMBER.sub("", _METRIC.sub("", name)).lower() if _is_step_name(name) and not is_part else None
 
 
 def step_ranges(trace: Trace) -> Rows:
@@ -95,7 +99,7 @@ def ranges_of_updates(trace: Trace, updates: Rows) -> Rows:
 
 
 def _words(name: str) -> str | None:
-    return None if stage_of_range(name) else _NUMBER.sub("", name)
+    return None if stage_of_range(name) else _NUMBER.sub("", _METRIC.sub("", name))
 
 
 def chosen_ranges(trace: Trace) -> Rows:
