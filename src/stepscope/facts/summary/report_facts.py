@@ -49,8 +49,8 @@ from stepscope.facts.summary.selected_steps import MS, SelectedSteps
 from stepscope.facts.summary.updates import updates_of
 from stepscope.facts.summary.verdict import (
     NO_CPU,
+    NO_NAMES,
     TWO_CLOCKS,
-    UNNAMED_CPU,
     under_load,
     verdict,
     without_all_work,
@@ -231,7 +231,7 @@ def _why_unknown(trace: Trace) -> str:
     if shows_cpu(trace):
         return TWO_CLOCKS
     unnamed = on_host(trace) & trace.events.text("category").mask("other")
-    return UNNAMED_CPU if unnamed.any() else NO_CPU
+    return NO_NAMES if unnamed.any() else NO_CPU
 
 
 def _step_times(selected: SelectedSteps) -> StepTimes:

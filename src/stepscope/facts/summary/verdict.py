@@ -42,7 +42,7 @@ _SENTENCES = {
     "cpu": "The step is CPU-bound; the longest stage is {stage} ({share:.0%}).{loads}",
 }
 NO_CPU = "Without the CPU's side the trace does not show why."
-UNNAMED_CPU = "The trace names no operator or call of the CPU, so it does not show why."
+NO_NAMES = "The trace names no operator or call of the CPU, so it does not show why."
 TWO_CLOCKS = "The clocks of CPU and device do not agree, so the trace does not show why."
 # Stages that show the purpose of a step, this purpose, and the parts of such a step.
 _PURPOSES = (

@@ -37,10 +37,8 @@ def print_memory(console: Console, facts: MemoryFacts) -> None:
             _print_shares(console, f"At the {facts.moment}, by {title}", shares, facts.peak_bytes)
     if facts.unassigned_bytes and facts.has_lifetimes:
         share = percent(facts.unassigned_bytes / max(1, facts.peak_bytes))
-        earlier = facts.unassigned_before_bytes
-        before = (
-            f"; {size(earlier)} were allocated before the history began" if earlier and facts.entries else ""
-        )
+        earlier = facts.unassigned_before_bytes if facts.entries else 0
+        before = f"; {size(earlier)} were allocated before the history began" if earlier else ""
         console.print(f"of unknown purpose: {size(facts.unassigned_bytes)}, {share}{before}", style="dim")
     if facts.fragmentation:
         _print_state(console, facts.fragmentation)

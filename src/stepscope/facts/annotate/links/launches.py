@@ -187,16 +187,16 @@ class ClockError(NamedTuple):
 
     ns: int
     shown_by: str  # in words, or empty if they agree
-    count: int  # how often
+    times: int  # how often
     is_certain: bool  # whether no wait for other work explains it
 
 
 def _warn_clocks(trace: Trace) -> Trace:
     error = clock_error(trace)
-    if not error.count:
+    if not error.times:
         return trace
     message = f"{error.shown_by}, so causes of idle time are uncertain"
-    return trace.with_warnings([("device_clock", message, error.count)])
+    return trace.with_warnings([("device_clock", message, error.times)])
 
 
 def clock_error(trace: Trace) -> ClockError:

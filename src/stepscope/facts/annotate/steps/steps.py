@@ -243,10 +243,8 @@ def _by_profiler(trace: Trace) -> Found | None:
 def _of_one_profiler(trace: Trace, marks: Ids) -> Ids:
     """Marks of steps, without those of a second profiler, which begin within steps of the first."""
     kept: list[int] = []
-    until = -1
-    for mark, start, end in zip(
-        marks.tolist(), *map(np.ndarray.tolist, trace.events.spans(marks)), strict=True
-    ):
+    until, (starts, ends) = -1, trace.events.spans(marks)
+    for mark, start, end in zip(marks.tolist(), starts.tolist(), ends.tolist(), strict=True):
         if start >= until - _OVERLAP * (end - start):
             kept.append(mark)
             until = end
