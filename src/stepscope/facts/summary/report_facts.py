@@ -86,32 +86,23 @@ def _device(selected: SelectedSteps, idle: Table, compared: Rows, device: int) -
     begins, ends = selected.windows
     window = float(int((ends - begins).sum()) * MS / selected.count)
     # Time in which any communication runs on the device, within the steps' windows.
-    events, here = selected.trace.events, _here(selected, device)
+    events, tracks = selected.trace.events, selected.trace["tracks"]
+    here = ((tracks["device"] == device) & (tracks["rank"] == selected.rank))[events["track"]]
     rows = here & events.text("category").mask("communication")
     communication = _inside_ms(selected, Intervals(*events.spans(rows)))
     comparing = _inside_ms(selected, Intervals(*events.spans(compared[here[compared]])))
+    copying = copy_times(selected.trace, np.flatnonzero(here & device_work(selected.trace)))
     return Device(
         device=device,
         name=str(selected.trace.metadata.device(device).get("name", "")),
         window_ms=window,
         computing_ms=window - sum(causes.values()),
-        copying_ms=_copying_ms(selected, device),
+        copying_ms=_inside_ms(selected, copying),
         idle_ms=causes,
         communication_ms=communication,
         overlapped_ms=max(0.0, communication - causes["communication"]),
         one_off_ms=causes.get("one_off", 0.0) + comparing,
     )
-
-
-def _copying_ms(selected: SelectedSteps, device: int) -> float:
-    work = np.flatnonzero(_here(selected, device) & device_work(selected.trace))
-    return _inside_ms(selected, copy_times(selected.trace, work))
-
-
-def _here(selected: SelectedSteps, device: int) -> Mask:
-    tracks = selected.trace["tracks"]
-    here: Mask = (tracks["device"] == device) & (tracks["rank"] == selected.rank)
-    return here[selected.trace.events["track"]]
 
 
 def _inside_ms(selected: SelectedSteps, time: Intervals) -> float:

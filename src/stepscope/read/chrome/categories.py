@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, Mask
+from stepscope.base.arrays import IntArray, Mask
 from stepscope.read.chrome.event_columns import RecordColumns, RecordedEvents
 from stepscope.trace.schema import CATEGORIES, TRACK_KINDS
 from stepscope.trace.table import Text
@@ -58,7 +58,7 @@ def streams_by_label(recorded: RecordedEvents) -> Mask:
     nothing else shows its collectives.
     """
     named = np.array([*_called_streams(recorded.columns)], np.bool_)
-    marked = _launched_on(recorded)
+    marked = recorded.track[recorded.rows(lambda phase, _: phase == "f")]  # where arrows end
     result = np.zeros(len(named), np.bool_)
     if named.any() or devices_by_label(recorded.columns):
         rows = recorded.rows(lambda phase, category: phase in "XB" and not category)
@@ -92,12 +92,7 @@ def devices_by_label(columns: RecordColumns) -> dict[Any, int]:
     return {process: int(match["number"] or 0) for process, match in matches.items() if match}
 
 
-def _launched_on(recorded: RecordedEvents) -> Ids:
-    """The tracks on which arrows end, repeated."""
-    return recorded.track[recorded.rows(lambda phase, _: phase == "f")].astype(np.int64)
-
-
-def _in_devices(columns: RecordColumns, tracks: Ids) -> Mask:
+def _in_devices(columns: RecordColumns, tracks: IntArray) -> Mask:
     """Which of all tracks are among `tracks` and of a process labeled as a device, bool, (tracks,)."""
     devices = devices_by_label(columns)
     labeled = (process in devices for process, _ in columns.tracks)

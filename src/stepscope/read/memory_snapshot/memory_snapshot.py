@@ -75,13 +75,10 @@ def _snapshot(data: Any) -> Trace:
     most_rows = _FEW_ROWS + len(data) // _ROW_BYTES
     segments, blocks = segment_columns(snapshot.get("segments") or (), stacks, most_rows)
     events = history.columns(snapshot.get("device_traces"), most_rows)
-    _check_devices({*segments["device"], *distinct(events["device"]).tolist()})
+    devices = {*segments["device"], *distinct(events["device"]).tolist()}
+    if len(devices) > _MOST_DEVICES or max(devices, default=0) >> 31:
+        raise IngestError(f"the snapshot names {len(devices):,} devices up to {max(devices)}; it is damaged")
     return _trace(snapshot, stacks, history, events, segments, blocks)
-
-
-def _check_devices(numbers: set[int]) -> None:
-    if len(numbers) > _MOST_DEVICES or max(numbers, default=0) >> 31:
-        raise IngestError(f"the snapshot names {len(numbers):,} devices up to {max(numbers)}; it is damaged")
 
 
 def _trace(
