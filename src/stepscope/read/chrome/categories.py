@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.base.arrays import IntArray, Mask
+from stepscope.base.arrays import Mask
 from stepscope.read.chrome.event_columns import RecordColumns, RecordedEvents
 from stepscope.trace.schema import CATEGORIES, TRACK_KINDS
 from stepscope.trace.table import Text
@@ -60,12 +60,14 @@ def streams_by_label(recorded: RecordedEvents) -> Mask:
     named = np.array([*_called_streams(recorded.columns)], np.bool_)
     marked = recorded.track[recorded.rows(lambda phase, _: phase == "f")]  # where arrows end
     result = np.zeros(len(named), np.bool_)
-    if named.any() or devices_by_label(recorded.columns):
+    devices = devices_by_label(recorded.columns)
+    if named.any() or devices:
         rows = recorded.rows(lambda phase, category: phase in "XB" and not category)
         names, track = recorded.name.take(rows), recorded.track[rows]
         if not names.where(lambda name: bool(_COLLECTIVE_TASK.match(name))).any():
             marked = np.append(marked, track[names.where(lambda name: bool(_COLLECTIVE.match(name)))])
-        named |= _in_devices(recorded.columns, marked)
+        labeled = np.array([process in devices for process, _ in recorded.columns.tracks], np.bool_)
+        named |= labeled & np.isin(np.arange(len(named)), marked)
         result[track[names.where(lambda name: category_by_name(name) == "other")]] = True
     return result & named
 
@@ -90,14 +92,6 @@ def devices_by_label(columns: RecordColumns) -> dict[Any, int]:
         if kind != "thread_name"
     }
     return {process: int(match["number"] or 0) for process, match in matches.items() if match}
-
-
-def _in_devices(columns: RecordColumns, tracks: IntArray) -> Mask:
-    """Which of all tracks are among `tracks` and of a process labeled as a device, bool, (tracks,)."""
-    devices = devices_by_label(columns)
-    labeled = (process in devices for process, _ in columns.tracks)
-    result = np.fromiter(labeled, np.bool_, len(columns.tracks))
-    return result & np.isin(np.arange(len(result)), tracks)
 
 
 def set_device_work(category: Text, name: Text, without: Mask) -> Text:

@@ -224,22 +224,16 @@ def clock_error(trace: Trace) -> ClockError:
 
 
 def _late_on_idle_device(trace: Trace, certain: Mask) -> tuple[int, int]:
-    """How late work starts that ends a pause of its device, ns, and how often; 0 if that varies.
+    """How late work starts that ends a pause of all devices, ns, and how often; 0 if that varies.
 
     Programs and graphs, calls that launch several pieces of work, have much to do before they start.
     """
     events, launches = trace.events, trace["launches"]
     single = np.bincount(launches["cpu_event"])[launches["cpu_event"]] == 1
     start, end = events.spans(launches["device_event"])
-    device = trace["tracks"]["device"][events["track"][launches["device_event"]]]
-    delays = [np.zeros(0, np.int64)]
-    for number in distinct(device).tolist():
-        rows = np.flatnonzero(device == number)
-        rows = rows[np.argsort(start[rows], kind="stable")]
-        pause = start[rows[1:]] - np.maximum.accumulate(end[rows])[:-1]
-        ends_pause = rows[1:][(pause > _CLOCKS_AGREE_NS) & (certain & single)[rows[1:]]]
-        delays.append(launches["delay_ns"][ends_pause])
-    delay = np.concatenate(delays)
+    pause = start[1:] - np.maximum.accumulate(end)[:-1]
+    ends_pause = np.append(False, pause > _CLOCKS_AGREE_NS)[: len(start)]
+    delay = launches["delay_ns"][ends_pause & certain & single]
     least, most = np.percentile(delay, (0, 90)) if len(delay) else (0, 0)
     is_constant = least >= _LATE_NS and most - least <= _CONSTANT * least
     return (int(least), len(delay)) if is_constant else (0, 0)
