@@ -43,7 +43,7 @@ def _head(findings: Sequence[Finding], heading: Heading) -> Text:
         of_tree = f"{step} of {heading.of_tree} per step" if heading.unit == "step" else f"{step} in all"
         length = of_tree if heading.of_tree else f"step time {step}"
         text.append(f" · {length}{_steady(heading)}", "dim")
-        text.append(" (first step excluded as warm-up)" if heading.excludes_warm_up else "", "dim")
+        text.append(" (warm-up excluded)" if heading.excludes_warm_up else "", "dim")
         text.append(_device(heading.steps), "dim")
     return text.append("".join(f"\n! {note}" for note in heading.notes), "yellow")
 

@@ -97,7 +97,9 @@ def previous_ends(work: WindowWork) -> Times:
 
 
 _ALL_STREAMS = re.compile(r"^(cuda|hip)DeviceSynchronize|^cuCtxSynchronize|^(cuda|hip)Free$")
-_ONE_STREAM = re.compile(r"^(cuda|hip)(Stream|Event)Synchronize|^cu(Stream|Event)Synchronize")
+_ONE_STREAM = re.compile(
+    r"^(cuda|hip|cu)(Stream|Event)Synchronize|^ur(QueueFinish|EventWait)|^ze\w+Synchronize"
+)
 _NEVER = int(np.iinfo(np.int64).max)
 
 

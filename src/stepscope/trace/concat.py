@@ -174,12 +174,13 @@ def _part(trace: Trace, part: IntArray, number: int) -> Trace:
     track, event = _new_ids(tracks, len(part)), _new_ids(rows, len(events))
     of_event = np.append(part[events["track"]], 0)  # the first part gets rows outside all events
     flows, memory = trace["flows"], trace["memory"]
-    ends = [event[flows[end]] for end in ("source_event", "target_event")]
+    source, target = (event[flows[end]] for end in ("source_event", "target_event"))
+    kept = (source >= 0) | (target >= 0)
     memory = memory.take(of_event[memory["event"]] == number)
     tables = {
         "events": _renumbered(events.take(rows), track).with_columns(parent=event[events["parent"][rows]]),
         "tracks": trace["tracks"].take(tracks),
-        "flows": _kept_flows(flows, *ends),
+        "flows": flows.take(kept).with_columns(source_event=source[kept], target_event=target[kept]),
         "memory": memory.with_columns(event=event[memory["event"]]),
         **{
             name: _renumbered(trace[name].take(part[trace[name]["track"]] == number), track)
@@ -199,11 +200,6 @@ def _new_ids(rows: IntArray, length: int) -> Ids32:
 
 def _renumbered(table: Table, track: IntArray) -> Table:
     return table.with_columns(track=track[table["track"]])
-
-
-def _kept_flows(flows: Table, source: IntArray, target: IntArray) -> Table:
-    kept = (source >= 0) | (target >= 0)
-    return flows.take(kept).with_columns(source_event=source[kept], target_event=target[kept])
 
 
 def _arguments_of(trace: Trace, sources: IntArray) -> Arguments:

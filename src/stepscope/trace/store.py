@@ -64,7 +64,9 @@ def save(trace: Trace, folder: Path) -> None:
             with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
                 writer.write_batch(batch)
         (work / _METADATA).write_text(json.dumps(trace.metadata.to_json(), default=str), "utf-8")
-        _write_index(work)
+        members = {path.name: _facts(path) for path in work.iterdir()}
+        index = {"format": "stepscope trace", "fingerprint": fingerprint(), "members": members}
+        (work / INDEX).write_text(json.dumps(index), "utf-8")
 
 
 def load(folder: Path) -> Trace:
@@ -121,12 +123,6 @@ def _argument_batch(arguments: Arguments) -> pa.RecordBatch:
 def _batch_of(columns: dict[str, pa.Array]) -> pa.RecordBatch:
     """The columns as one batch; `pa.record_batch` takes a dict since Arrow 16 only."""
     return pa.RecordBatch.from_arrays([*columns.values()], names=[*columns])
-
-
-def _write_index(work: Path) -> None:
-    members = {path.name: _facts(path) for path in work.iterdir()}
-    index = {"format": "stepscope trace", "fingerprint": fingerprint(), "members": members}
-    (work / INDEX).write_text(json.dumps(index), "utf-8")
 
 
 def _facts(path: Path) -> dict[str, int]:

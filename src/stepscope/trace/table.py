@@ -100,13 +100,10 @@ class Text:
             return mask
         passed = map(bool, map(test, self.values))
         mask = np.fromiter(chain(passed, [False]), np.bool_, len(self.values) + 1)
-        if self._is_kept(test):
+        is_of_module = isinstance(test, FunctionType) and "<" not in test.__qualname__
+        if is_of_module and len(self.values) > _FEW_ROWS:
             self._passing[test] = mask
         return mask
-
-    def _is_kept(self, test: Callable[[str], bool]) -> bool:
-        is_of_module = isinstance(test, FunctionType) and "<" not in test.__qualname__
-        return is_of_module and len(self.values) > _FEW_ROWS
 
     def mask(self, *wanted: str) -> Mask:
         """Rows whose value is one of `wanted`."""

@@ -129,17 +129,18 @@ def test_a_copy_that_ends_before_its_call_blocks_it() -> None:
     assert tasks(graph, "main")[-2] == ("cudaMemcpyAsync", 10, 20)
 
 
-def test_an_event_synchronization_waits_for_what_ended_last_before_it_returned() -> None:
-    graph = graph_of("""
+@pytest.mark.parametrize("wait", ["cudaEventSynchronize", "urQueueFinish", "zeEventHostSynchronize"])
+def test_an_event_synchronization_waits_for_what_ended_last_before_it_returned(wait: str) -> None:
+    graph = graph_of(f"""
         main     |  0 100 | ProfilerStep#0
         main     | 10  12 | cudaLaunchKernel     | corr=7
         main     | 12  13 | cudaEventRecord      | corr=8
         main     | 13  15 | cudaLaunchKernel     | corr=9
-        main     | 20  45 | cudaEventSynchronize | corr=10
+        main     | 20  45 | {wait}               | corr=10 cat=runtime
         stream 7 | 20  40 | first                | corr=7
         stream 7 | 40  60 | second               | corr=9
     """)
-    assert links(graph, "synchronization") == [("first", "cudaEventSynchronize")]
+    assert links(graph, "synchronization") == [("first", wait)]
 
 
 def test_a_stream_waits_for_an_event_of_another() -> None:

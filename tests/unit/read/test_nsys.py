@@ -232,6 +232,8 @@ def test_a_table_that_was_not_exported_is_missing_alone(missing: str, tmp_path: 
         "CUPTI_ACTIVITY_KIND_MEMCPY": {"memcpy"},
     }.get(missing, set())
     assert {row["category"] for row in trace.events.rows()} == expected
+    unnamed = trace["warnings"].text("code").mask("unnamed_work").any()
+    assert unnamed == (missing == "StringIds")
 
 
 # Columns that versions of the schema lack, from that of 2026 back to that of 2019.

@@ -184,6 +184,13 @@ def test_arrows_of_one_id_and_different_kinds_stay_apart() -> None:
 # -- names of tracks, and what the file says of itself
 
 
+def test_steps_of_xla_have_the_number_among_their_arguments() -> None:
+    """As the profiler of TensorFlow and JAX writes `StepTraceAnnotation` as JSON."""
+    args = {"step_num": "7", "_r": "1"}
+    trace = read_events(event("train", 0, 9, args=args), event("fit", 10, 5, args={"group_id": "7"}))
+    assert names(trace) == ["train#step_num=7", "fit"]
+
+
 def test_tracks_have_the_best_name_there_is() -> None:
     trace = read_events(
         {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}},

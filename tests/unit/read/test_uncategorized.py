@@ -52,6 +52,17 @@ def test_streams_are_known_by_their_labels(recorder: str, seed: int) -> None:
     assert on_device(trace) == sorted(expected)
 
 
+@pytest.mark.parametrize("tasks", [False, True])
+def test_collectives_count_where_no_stream_has_their_tasks(tasks: bool) -> None:
+    events = [
+        *(label("process_labels", "NPU", pid) for pid in (1, 2)),
+        event("hcom_allReduce__1", 60, 30, pid=2, tid=0),
+        *[label("thread_name", "Stream 3", 1, 3), event("NOTIFY_WAIT", 60, 30, pid=1, tid=3)] * tasks,
+    ]
+    on_streams = on_device(read_text(json.dumps(events)))
+    assert on_streams == [("NOTIFY_WAIT" if tasks else "hcom_allReduce__1", "kernel")]
+
+
 def test_in_a_process_of_a_device_what_launches_point_to_is_its_work() -> None:
     """As torch_npu writes it: collectives have a process of their own, and a third sums up."""
     hardware, network, sums = 3216, 3232, 3264

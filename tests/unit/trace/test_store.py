@@ -94,7 +94,7 @@ def test_an_interrupted_save_leaves_the_old(tmp_path: Path, monkeypatch: pytest.
     def interrupt(work: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(store, "_write_index", interrupt)
+    monkeypatch.setattr(store, "_facts", interrupt)
     with pytest.raises(KeyboardInterrupt):
         store.save(drawn_trace("main | 0 1 | new"), tmp_path / "trace")
     assert_same(store.load(tmp_path / "trace"), drawn_trace(SMALL))

@@ -55,6 +55,8 @@ export interface StepTimes {
   device_busy_ms: number | null;
   /** The rest of the step. */
   device_idle_ms: number | null;
+  /** How many of the first steps are left out. */
+  warm_up_steps: number;
   /** That a recording of one step does not show it; empty if it does. */
   unknown_spread: string;
 }

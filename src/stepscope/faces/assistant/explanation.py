@@ -219,15 +219,16 @@ def _module(node: ModuleNode, on_device: bool) -> str:
 
 def _memory(facts: MemoryFacts) -> Iterator[str]:
     findings = find_problems(facts)
-    reserved = facts.reserved_peak_bytes
-    yield f"- peak {size(facts.peak_bytes)} allocated" + (f", {size(reserved)} reserved" if reserved else "")
+    held = [f"{size(facts.peak_bytes)} allocated"]
+    held += [f"{size(reserved)} reserved"] if (reserved := facts.reserved_peak_bytes) else []
+    yield f"- {facts.moment}: {', '.join(held)}"
     yield f"- {verdict(facts, findings)}"
     for one in findings:
         yield f"- **{one_line(one.what)}** {one.advice}" + (f" ({code(one.place)})" if one.place else "")
     for title, shares in (("kind", facts.kinds), ("module", facts.modules), ("line", facts.lines)):
         if shares:
             parts = ", ".join(f"{code(one.name or 'none')} {size(one.bytes)}" for one in shares[:_SHARES])
-            yield f"- at the peak by {title}: {parts}"
+            yield f"- at the {facts.moment} by {title}: {parts}"
 
 
 # -- the document: the most valuable facts that fit a budget of tokens, and what was left out

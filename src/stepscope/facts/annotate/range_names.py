@@ -74,7 +74,10 @@ _RULES = tuple(
         ("annotation", r"(?i)\bzero_?grad", "zero_grad"),
         ("annotation", _NOT_BOTH + r"(?<![a-z])(backward|bwd)(?![a-z])", "backward"),
         ("annotation", r"(?i)^(##)?\W*optim(izer|ization)?\b|\boptimizer_?step", "optimizer"),
-        ("annotation", r"(?i)(?<![a-z])(loss|criterion)(?![a-z])", "loss"),
+        # DeepSpeed's engine and its optimizers, and its timer.
+        ("annotation", r"^DeepSpeed(Engine|\w*Optimizer\w*)\.step$|^step_microstep$", "optimizer"),
+        # The value of a loss is in the names of steps.
+        ("annotation", r"(?i)(?<![a-z])(loss|criterion)(?![a-z])(?!\W{0,3}(\d*\.\d|\d+e|nan|inf))", "loss"),
         ("annotation", _NOT_BOTH + r"(?<![a-z])(forward|fwd)(?![a-z])", "forward"),
         ("python", r"^nn\.Module: \w*Loss(_\d+)?$", "loss"),
         ("annotation", r"(?i)^stepscope\.module:.*(loss|criterion)\w*$", "loss"),

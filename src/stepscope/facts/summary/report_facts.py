@@ -22,7 +22,7 @@ from stepscope.facts.annotate.device.idle import (
 from stepscope.facts.annotate.device.one_off_costs import one_off_costs
 from stepscope.facts.annotate.links.launches import device_work, on_host, shows_cpu
 from stepscope.facts.annotate.steps.missing_work import work_is_missing
-from stepscope.facts.annotate.steps.step_table import mean_device_ms, ranks_with_steps, step_lengths
+from stepscope.facts.annotate.steps.step_table import mean_device_ms, messages, ranks_with_steps, step_lengths
 from stepscope.facts.summary.facts import (
     Device,
     Iterations,
@@ -47,9 +47,17 @@ from stepscope.facts.summary.module_costs import models_that_run, module_tree
 from stepscope.facts.summary.run_shares import run_shares
 from stepscope.facts.summary.selected_steps import MS, SelectedSteps
 from stepscope.facts.summary.updates import updates_of
-from stepscope.facts.summary.verdict import NO_CPU, TWO_CLOCKS, under_load, verdict, without_all_work
+from stepscope.facts.summary.verdict import (
+    NO_CPU,
+    NO_NAMES,
+    TWO_CLOCKS,
+    under_load,
+    verdict,
+    without_all_work,
+)
 from stepscope.read.recorded.members_json import CATEGORY, IN_LOOP, NOT_SAMPLED
 from stepscope.trace.intervals import Intervals
+from stepscope.trace.missing_records import MERGED_RANKS
 from stepscope.trace.nesting import inherit
 from stepscope.trace.recorded_steps import active_share, core_share, later_blocked_share, later_loading
 from stepscope.trace.schema import IDLE_CAUSES, INFERENCE_STAGES, OUTSIDE_STAGES, STAGES
@@ -78,32 +86,23 @@ def _device(selected: SelectedSteps, idle: Table, compared: Rows, device: int) -
     begins, ends = selected.windows
     window = float(int((ends - begins).sum()) * MS / selected.count)
     # Time in which any communication runs on the device, within the steps' windows.
-    events, here = selected.trace.events, _here(selected, device)
+    events, tracks = selected.trace.events, selected.trace["tracks"]
+    here = ((tracks["device"] == device) & (tracks["rank"] == selected.rank))[events["track"]]
     rows = here & events.text("category").mask("communication")
     communication = _inside_ms(selected, Intervals(*events.spans(rows)))
     comparing = _inside_ms(selected, Intervals(*events.spans(compared[here[compared]])))
+    copying = copy_times(selected.trace, np.flatnonzero(here & device_work(selected.trace)))
     return Device(
         device=device,
         name=str(selected.trace.metadata.device(device).get("name", "")),
         window_ms=window,
         computing_ms=window - sum(causes.values()),
-        copying_ms=_copying_ms(selected, device),
+        copying_ms=_inside_ms(selected, copying),
         idle_ms=causes,
         communication_ms=communication,
         overlapped_ms=max(0.0, communication - causes["communication"]),
         one_off_ms=causes.get("one_off", 0.0) + comparing,
     )
-
-
-def _copying_ms(selected: SelectedSteps, device: int) -> float:
-    work = np.flatnonzero(_here(selected, device) & device_work(selected.trace))
-    return _inside_ms(selected, copy_times(selected.trace, work))
-
-
-def _here(selected: SelectedSteps, device: int) -> Mask:
-    tracks = selected.trace["tracks"]
-    here: Mask = (tracks["device"] == device) & (tracks["rank"] == selected.rank)
-    return here[selected.trace.events["track"]]
 
 
 def _inside_ms(selected: SelectedSteps, time: Intervals) -> float:
@@ -212,10 +211,18 @@ def _verdict(
     later = later_loading(capture)
     data = later.share if later else 0.0
     shares = python, communication, copies, active, data, blocked
-    why = TWO_CLOCKS if shows_cpu(selected.trace) else NO_CPU
-    found = verdict(steps.mean_ms, stages, devices, *shares, why)
+    found = verdict(steps.mean_ms, stages, devices, *shares, _why_unknown(selected.trace))
     missing = work_is_missing(selected.trace, selected.rank)
-    return without_all_work(under_load(found, core_share(capture)), missing)
+    is_merged = bool(messages(selected.trace, selected.rank, MERGED_RANKS))
+    return without_all_work(under_load(found, core_share(capture)), missing, is_merged)
+
+
+def _why_unknown(trace: Trace) -> str:
+    """Why a trace does not show the causes of idle time, if it does not."""
+    if shows_cpu(trace):
+        return TWO_CLOCKS
+    unnamed = on_host(trace) & trace.events.text("category").mask("other")
+    return NO_NAMES if unnamed.any() else NO_CPU
 
 
 def _step_times(selected: SelectedSteps) -> StepTimes:
@@ -235,6 +242,7 @@ def _step_times(selected: SelectedSteps) -> StepTimes:
         warm_up=next((WarmUp(*step) for step in left_out), None),
         device_busy_ms=busy_ms,
         device_idle_ms=idle_ms,
+        warm_up_steps=len(selected.warm_up),
         unknown_spread=_ONE_STEP if recorded == 1 and evidence != "whole_trace" else "",
         **_inner_steps(selected),
     )

@@ -210,7 +210,7 @@ class ReportText:
     def header(self) -> Text:
         summary, ranks = self.main, max(self.main.world_size, len(self.all))
         names = sorted({device.name for device in summary.devices if device.name})
-        steps = len(summary.steps.numbers) + (summary.steps.warm_up is not None)
+        steps = len(summary.steps.numbers) + summary.steps.warm_up_steps
         facts = [summary.framework, *names, plural(steps, "step")]
         facts += [f"rank {summary.rank} of {ranks}"] if ranks > 1 else []
         line = Text.assemble((summary.source.rpartition("/")[2], "bold"))
@@ -237,7 +237,8 @@ class ReportText:
         if steps.evidence in _EVIDENCE:
             text.append(f"   {_EVIDENCE[steps.evidence]}", "yellow")
         if steps.warm_up:
-            left_out = f"step {steps.warm_up.step} ({ms(steps.warm_up.ms)} ms)"
+            others = f" and {steps.warm_up_steps - 1} after it" if steps.warm_up_steps > 1 else ""
+            left_out = f"step {steps.warm_up.step} ({ms(steps.warm_up.ms)} ms){others}"
             text.append(f"\nexcludes the warm-up {left_out}", "dim")
         if cost := recording_cost(self.main):
             text.append(f"\n{cost}", "dim")

@@ -30,7 +30,7 @@ class SelectedSteps:
     Attributes:
         steps: their rows of the table `steps`.
         count: how many steps are selected.
-        warm_up: the row of the warm-up step that is left out, if any.
+        warm_up: the rows of the warm-up steps that are left out.
 
     Raises:
         TraceError: if there is no such rank or step.

@@ -42,7 +42,8 @@ _SENTENCES = {
     "cpu": "The step is CPU-bound; the longest stage is {stage} ({share:.0%}).{loads}",
 }
 NO_CPU = "Without the CPU's side the trace does not show why."
-TWO_CLOCKS = "The clocks of CPU and device differ, so the trace does not show why."
+NO_NAMES = "The trace names no operator or call of the CPU, so it does not show why."
+TWO_CLOCKS = "The clocks of CPU and device do not agree, so the trace does not show why."
 # Stages that show the purpose of a step, this purpose, and the parts of such a step.
 _PURPOSES = (
     (("optimizer",), "training", ("data loading", "forward", "backward", "optimizer")),
@@ -179,12 +180,13 @@ def _purpose(stages: Sequence[Stage]) -> tuple[str, tuple[str, ...]]:
     return next((what, parts) for shown, what, parts in _PURPOSES if not shown or found & {*shown})
 
 
-def without_all_work(verdict: Verdict, why: str) -> Verdict:
+def without_all_work(verdict: Verdict, why: str, is_merged: bool = False) -> Verdict:
     """The verdict, withheld where work is missing in the file, as `why` says; empty if none is.
 
-    A device that is busy all the time with the recorded work is no less busy with all of it.
+    A device that is busy all the time with the recorded work is no less busy with all of it, unless
+    work of several devices `is_merged`.
     """
-    if not why or verdict.bound_by == "device":
+    if not why or (verdict.bound_by == "device" and not is_merged):
         return verdict
     return Verdict("unknown", 0.0, f"Cannot tell what limits the step: {why}.")
 

@@ -72,6 +72,11 @@ class MemoryFacts(msgspec.Struct, frozen=True):
     update_line: str = ""  # the line that calls the optimizer; empty where unknown
     has_lifetimes: bool = True  # whether it is known which release ends which allocation
 
+    @property
+    def moment(self) -> str:
+        """What the shares are of: the peak, which a snapshot without a history does not show."""
+        return "peak" if self.entries else "snapshot"
+
 
 def shares(size: Counts, group: Codes | Ids, names: Sequence[str]) -> tuple[MemoryShare, ...]:
     """The groups that hold something, the largest first; what is in none is a row without a name.

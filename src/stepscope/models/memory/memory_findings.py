@@ -87,7 +87,7 @@ def _activations(facts: MemoryFacts) -> Iterator[MemoryFinding]:
         return
     yield MemoryFinding(
         "activations",
-        f"{whose} hold {size(held)} of {size(facts.peak_bytes)} at the peak.",
+        f"{whose} hold {size(held)} of {size(facts.peak_bytes)} at the {facts.moment}.",
         f"{advice}, or use a smaller batch and accumulate gradients.",
         held,
         next((share.name for share in facts.activation_lines if share.name), ""),
@@ -112,7 +112,7 @@ def _optimizer_state(facts: MemoryFacts) -> Iterator[MemoryFinding]:
     if held >= _KIND_SHARE * facts.peak_bytes:
         yield MemoryFinding(
             "optimizer_state",
-            f"Optimizer state holds {size(held)} of {size(facts.peak_bytes)} at the peak.",
+            f"Optimizer state holds {size(held)} of {size(facts.peak_bytes)} at the {facts.moment}.",
             "Use an optimizer with less state (Adafactor, 8-bit Adam, SGD), or shard it over the "
             "ranks (FSDP, ZeroRedundancyOptimizer).",
             held,
@@ -125,7 +125,7 @@ def _one_line(facts: MemoryFacts) -> Iterator[MemoryFinding]:
     if top and top.count <= 2 and top.bytes >= _LINE_SHARE * facts.peak_bytes:
         yield MemoryFinding(
             "one_large_tensor",
-            f"One line holds {size(top.bytes)} of {size(facts.peak_bytes)} at the peak, in "
+            f"One line holds {size(top.bytes)} of {size(facts.peak_bytes)} at the {facts.moment}, in "
             f"{top.count} allocation{'s' * (top.count > 1)}.",
             "Compute it in chunks, in 16 bits, or with a fused operator that does not keep it.",
             top.bytes,

@@ -24,22 +24,20 @@ def print_memory(console: Console, facts: MemoryFacts) -> None:
     device = facts.device_name or f"device {facts.device}"
     console.print(Text(f"{facts.source}   {device} · {_extent(facts)}", "bold"))
     console.print()
-    most = facts.reserved_peak_bytes
-    reserved = "" if most is None else f"  {size(most)} reserved at most"
-    console.print(Text(f"Peak {size(facts.peak_bytes)} allocated", "bold"), reserved)
+    console.print(Text(_allocated(facts), "bold"), _reserved(facts))
     console.print(Text(f"▶ {verdict(facts, findings)}", "bold yellow"), soft_wrap=True)
     if facts.has_lifetimes or len(facts.kinds) > 1:
-        _print_shares(console, "At the peak, by kind", facts.kinds, facts.peak_bytes)
+        _print_shares(console, f"At the {facts.moment}, by kind", facts.kinds, facts.peak_bytes)
     for title, shares in (
         ("stage", facts.stages),
         ("module", facts.modules[:_LINES]),
         ("line", facts.lines[:_LINES]),
     ):
         if shares:
-            _print_shares(console, f"At the peak, by {title}", shares, facts.peak_bytes)
+            _print_shares(console, f"At the {facts.moment}, by {title}", shares, facts.peak_bytes)
     if facts.unassigned_bytes and facts.has_lifetimes:
         share = percent(facts.unassigned_bytes / max(1, facts.peak_bytes))
-        earlier = facts.unassigned_before_bytes
+        earlier = facts.unassigned_before_bytes if facts.entries else 0
         before = f"; {size(earlier)} were allocated before the history began" if earlier else ""
         console.print(f"of unknown purpose: {size(facts.unassigned_bytes)}, {share}{before}", style="dim")
     if facts.fragmentation:
@@ -48,6 +46,16 @@ def print_memory(console: Console, facts: MemoryFacts) -> None:
         _print_finding(console, finding)
     if not findings and facts.has_lifetimes:
         console.print("\nNo problem found.")
+
+
+def _allocated(facts: MemoryFacts) -> str:
+    held = f"{size(facts.peak_bytes)} allocated"
+    return f"Peak {held}" if facts.entries else f"{held} at the snapshot; the peak is not known"
+
+
+def _reserved(facts: MemoryFacts) -> str:
+    most = facts.reserved_peak_bytes
+    return "" if most is None else f"  {size(most)} reserved{' at most' * bool(facts.entries)}"
 
 
 def verdict(facts: MemoryFacts, findings: Sequence[MemoryFinding]) -> str:

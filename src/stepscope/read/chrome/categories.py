@@ -20,6 +20,8 @@ _BY_NAME = (
 _COPY, _FILL = re.compile(r"(?i)^(mem)?(cpy|copy)|^Copy[A-Z]"), re.compile(r"(?i)^memset")
 # What Ascend's scheduler does in a stream: no work of the device.
 _SYNC = re.compile(r"^(EVENT|STREAM)_(WAIT|RECORD)(_SQE)?$|^PLACE_?HOLDER(_SQE)?$")
+# Of HCCL on Ascend: collectives, and the tasks of them that more detailed recordings have in streams.
+_COLLECTIVE, _COLLECTIVE_TASK = re.compile(r"(?i)^hcom_"), re.compile(r"(?i)^notify_(wait|record)")
 _STREAM = re.compile(r"(?i)^stream ?#?\d+|^((async )?xla|sparse core) ops$")  # of GPUs, and of TPUs
 _DEVICE = re.compile(r"(?i)^(\d+ )?gpu ?\d+$|^\d+ copy$|^(cuda|hip|xpu) functions$")
 
@@ -52,15 +54,21 @@ def category_on_stream(name: str) -> str:
 def streams_by_label(recorded: RecordedEvents) -> Mask:
     """Tracks of slices without a category that are called a stream or a device, bool, (tracks,).
 
-    So are those in a process that is labeled as a kind of device, if launches point to them.
+    So are those in a process that is labeled as a kind of device, if launches point to them, or if
+    nothing else shows its collectives.
     """
     named = np.array([*_called_streams(recorded.columns)], np.bool_)
-    named |= _launched_on(recorded, len(named))
+    marked = recorded.track[recorded.rows(lambda phase, _: phase == "f")]  # where arrows end
     result = np.zeros(len(named), np.bool_)
-    if named.any():
+    devices = devices_by_label(recorded.columns)
+    if named.any() or devices:
         rows = recorded.rows(lambda phase, category: phase in "XB" and not category)
-        unknown = recorded.name.take(rows).where(lambda name: category_by_name(name) == "other")
-        result[recorded.track[rows[unknown]]] = True
+        names, track = recorded.name.take(rows), recorded.track[rows]
+        if not names.where(lambda name: bool(_COLLECTIVE_TASK.match(name))).any():
+            marked = np.append(marked, track[names.where(lambda name: bool(_COLLECTIVE.match(name)))])
+        labeled = np.array([process in devices for process, _ in recorded.columns.tracks], np.bool_)
+        named |= labeled & np.isin(np.arange(len(named)), marked)
+        result[track[names.where(lambda name: category_by_name(name) == "other")]] = True
     return result & named
 
 
@@ -84,17 +92,6 @@ def devices_by_label(columns: RecordColumns) -> dict[Any, int]:
         if kind != "thread_name"
     }
     return {process: int(match["number"] or 0) for process, match in matches.items() if match}
-
-
-def _launched_on(recorded: RecordedEvents, count: int) -> Mask:
-    """Tracks of processes labeled as a device on which arrows end, bool, (count,)."""
-    devices = devices_by_label(recorded.columns)
-    result = np.zeros(count, np.bool_)
-    if devices:
-        ends = recorded.track[recorded.rows(lambda phase, _: phase == "f")]
-        result[ends[ends < count]] = True
-    labeled = (process in devices for process, _ in recorded.columns.tracks)
-    return result & np.fromiter(labeled, np.bool_, count)
 
 
 def set_device_work(category: Text, name: Text, without: Mask) -> Text:

@@ -20,8 +20,7 @@ _FEW = 4  # of the sampled events: with fewer twins among them nothing is search
 _LARGE = 0.25  # of the events of a file: they are copies
 _NEARLY_ALL, _LEAST = 0.8, 16  # of the events of a category
 _NOTED = 0.05  # of the events of a file: fewer are no warning
-_TABLE_BITS, _PART = 16, 1 << 16  # events at a time, which fit into a core's cache
-_MIXING = np.uint64(0x9E3779B97F4A7C15)  # 2^64 by the golden ratio: spreads times over the table
+_PART = 1 << 16  # events at a time, which fit into a core's cache
 _NO_DURATION = -1.0
 
 
@@ -75,10 +74,8 @@ def _sampled_twins(recorded: RecordedEvents) -> int:
     arrow = _of_phases(recorded, ARROWS)
     sample = sample[recorded.usable[sample] & ~arrow[recorded.phase[sample]]]
     sample = sample[_durations(recorded, sample) != 0]
-    is_sampled = np.zeros(1 << _TABLE_BITS, np.bool_)
-    is_sampled[_slot(time[sample])] = True
-    parts = (range(start, min(start + _PART, len(time))) for start in range(0, len(time), _PART))
-    near = [part.start + np.flatnonzero(is_sampled[_slot(time[part.start : part.stop])]) for part in parts]
+    starts = range(0, len(time), _PART)
+    near = [start + np.flatnonzero(np.isin(time[start : start + _PART], time[sample])) for start in starts]
     rows = np.concatenate([np.zeros(0, np.intp), *near])
     groups = _groups(recorded, rows[recorded.usable[rows]])
     return int(np.isin(groups.rows[groups.size > 1], sample).sum())
@@ -86,13 +83,6 @@ def _sampled_twins(recorded: RecordedEvents) -> int:
 
 def _of_phases(recorded: RecordedEvents, letters: Collection[str]) -> Mask:
     return np.array([phase in letters for phase, _ in recorded.phases], np.bool_)
-
-
-def _slot(time: Ids) -> Ids:
-    """A place in a small table for each time."""
-    mixed = time.view(np.uint64) * _MIXING
-    mixed >>= np.uint64(64 - _TABLE_BITS)
-    return mixed.view(np.int64)
 
 
 def _durations(recorded: RecordedEvents, rows: Rows) -> np.typing.NDArray[np.float64]:

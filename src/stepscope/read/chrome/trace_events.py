@@ -23,6 +23,7 @@ from stepscope.read.chrome.slices import ARROWS, ASYNC, STACKED, event_columns, 
 from stepscope.read.shared import MOST_RANKS, WarningLog, log_note
 from stepscope.trace.arguments import parse
 from stepscope.trace.builder import Arrows, Parts, build
+from stepscope.trace.table import Text
 from stepscope.trace.trace import Metadata, Trace
 
 
@@ -51,6 +52,7 @@ def _parts(recorded: RecordedEvents, properties: Mapping[str, Any]) -> Parts:
     if any(category == STEP for _, category in recorded.phases):
         _read_as_paddle(recorded)
         metadata = replace(metadata, framework="paddle")
+    _mark_steps(recorded)
     streams = streams_by_label(recorded)
     slices = slices_of(recorded)
     parts = Parts(
@@ -117,8 +119,22 @@ def _count(value: Any, default: int, most: int) -> int:
 
 
 STEP = "ProfileStep"  # the category of a step in Paddle, which no other recorder writes
+_STEP_NUMBER = re.compile(rb'"step_num"\s*:\s*"?(\d{1,9})')
 _DURATION = re.compile(r"\[\d+(\.\d+)? [num]?s\]$")
 _OF_CPP, _OF_PYTHON = "(C++)", "(Python)"
+
+
+def _mark_steps(recorded: RecordedEvents) -> None:
+    """Add the numbers to the names of steps, as XLA's profiler writes them among the arguments."""
+    rows = recorded.rows(lambda phase, category: phase == "X" and not category)
+    texts = recorded.columns.arguments.texts(recorded.columns.column("source")[rows])
+    matches = zip(rows.tolist(), map(_STEP_NUMBER.search, texts), strict=True)
+    marks = {row: match[1].decode() for row, match in matches if match}
+    names = recorded.name
+    marked = [f"{names[row] or ''}#step_num={number}" for row, number in marks.items()]
+    codes = names.codes.astype(np.int32)
+    codes[list(marks)] = np.arange(len(marked)) + len(names.values)
+    recorded.name = Text(codes, [*names.values, *marked]) if marks else names
 
 
 def _read_as_paddle(recorded: RecordedEvents) -> None:

@@ -28,6 +28,7 @@ from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace, clock_of, with_times
 
 _KEYS = ("segments", "device_traces")
+_HEAD_KEYS = (*_KEYS, "allocator_settings", "segment_type")  # the last alone in a list of segments
 _MICROSECOND = 1000  # ns
 # A list that a file repeats by reference takes two bytes of it; rows that are written out take 40.
 _ROW_BYTES, _FEW_ROWS = 8, 1 << 12
@@ -38,7 +39,7 @@ _TABLES = ("segments", "blocks", "allocations", "memory_events", "stacks")
 
 def is_snapshot(head: bytes) -> bool:
     """Whether a file's first bytes are a pickle that names a snapshot's parts."""
-    return head.startswith(PICKLE) and any(key.encode() in head for key in (*_KEYS, "allocator_settings"))
+    return head.startswith(PICKLE) and any(key.encode() in head for key in _HEAD_KEYS)
 
 
 def read_snapshot(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
@@ -74,13 +75,10 @@ def _snapshot(data: Any) -> Trace:
     most_rows = _FEW_ROWS + len(data) // _ROW_BYTES
     segments, blocks = segment_columns(snapshot.get("segments") or (), stacks, most_rows)
     events = history.columns(snapshot.get("device_traces"), most_rows)
-    _check_devices({*segments["device"], *distinct(events["device"]).tolist()})
+    devices = {*segments["device"], *distinct(events["device"]).tolist()}
+    if len(devices) > _MOST_DEVICES or max(devices, default=0) >> 31:
+        raise IngestError(f"the snapshot names {len(devices):,} devices up to {max(devices)}; it is damaged")
     return _trace(snapshot, stacks, history, events, segments, blocks)
-
-
-def _check_devices(numbers: set[int]) -> None:
-    if len(numbers) > _MOST_DEVICES or max(numbers, default=0) >> 31:
-        raise IngestError(f"the snapshot names {len(numbers):,} devices up to {max(numbers)}; it is damaged")
 
 
 def _trace(

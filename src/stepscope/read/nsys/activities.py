@@ -65,6 +65,7 @@ class NsysRecording:
         names: of events.
         tracks: of events.
         uses_torch: whether an operator of PyTorch was recorded.
+        unnamed: how many kernels and calls have no name in the file.
     """
 
     def __init__(self, database: Database) -> None:
@@ -76,6 +77,7 @@ class NsysRecording:
         }
         self.tracks = NsysTracks(threads)
         self.uses_torch = False
+        self.unnamed = 0
         self._processes: Interner[int] = Interner()
 
     @cached_property
@@ -85,7 +87,8 @@ class NsysRecording:
 
     def named(self, ids: Ids, missing: str, called: Callable[[str], str] = str) -> Ids32:
         """Codes of the names that ids of strings stand for."""
-        known, place = np.unique(ids, return_inverse=True)
+        known, place, count = np.unique(ids, return_inverse=True, return_counts=True)
+        self.unnamed += int(count[[id not in self.strings for id in known.tolist()]].sum())
         texts = [called(self.strings.get(id, missing)) for id in known.tolist()]
         return self.names.codes(texts)[place]
 
@@ -126,8 +129,8 @@ def _work(
 def _kernels(recording: NsysRecording, table: str) -> Activities:
     facts = ("demangledName", "shortName", "registersPerThread", *_SHAPE, *_MEMORY_OF_BLOCK)
     rows = recording.database.integers(table, *_WORK, *facts)
-    long = "demangledName" in recording.database.columns.get(table, ())
-    names = recording.named(rows["demangledName" if long else "shortName"], "kernel")
+    long, short = rows["demangledName"], rows["shortName"]
+    names = recording.named(np.where(long >= 0, long, short), "kernel")
     return _work(recording, rows, names, "kernel", **_launch_arguments(rows))
 
 

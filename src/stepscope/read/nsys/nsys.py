@@ -37,12 +37,6 @@ _FACTS = {  # as Kineto calls them
 _OF_NSIGHT = ("META_DATA_EXPORT", "META_DATA_CAPTURE", "DIAGNOSTIC_EVENT", "TARGET_INFO_SESSION_START_TIME")
 
 
-def _without_activities(database: Database) -> str:
-    if database.columns.keys() & set(_OF_NSIGHT):
-        return _without_events(database)
-    return _other_database(database.columns)
-
-
 def _without_events(database: Database) -> str:
     """The message for an export without anything to show, with what the recorder says of it."""
     notes = {" ".join(str(note).split()) for (note,) in database.cells("DIAGNOSTIC_EVENT", "text")}
@@ -72,7 +66,8 @@ def read_nsys(file: BinaryIO, compressed: bool, progress: Progress) -> Trace:
     log = WarningLog()
     with on_disk(file, compressed, log, progress) as path, Database(path) as database:
         if not database.columns.keys() & ACTIVITIES.keys() or "StringTable" in database.columns:
-            raise IngestError(_without_activities(database))
+            is_export = bool(database.columns.keys() & {*_OF_NSIGHT})
+            raise IngestError(_without_events(database) if is_export else _other_database(database.columns))
         for (note,) in database.cells("DIAGNOSTIC_EVENT", "text"):
             log_note(log, str(note))
         parts = _parts(database, log)
@@ -85,6 +80,7 @@ def read_nsys(file: BinaryIO, compressed: bool, progress: Progress) -> Trace:
 def _parts(database: Database, log: WarningLog) -> Parts:
     recording = NsysRecording(database)
     found = [read(recording, table) for table, read in ACTIVITIES.items()]
+    log("unnamed_work", "a kernel or call has no name in the file: its kind is unknown", recording.unnamed)
     names = Activities._fields[:-1]  # all but the arguments
     columns = {name: np.concatenate([getattr(part, name) for part in found]) for name in names}
     far = np.abs(columns["start_ns"].astype(float)) > _LATEST_NS

@@ -80,7 +80,7 @@ def test_an_excluded_first_step_is_shown(trace: str, tmp_path: Path) -> None:
     file = tmp_path / "slow.json"
     file.write_text(json.dumps([slow, *second, *third]))
     words = " ".join(run(str(file)).output.split())
-    assert "step time 1.00 ms (first step excluded as warm-up)" in words
+    assert "step time 1.00 ms (warm-up excluded)" in words
 
 
 def test_rules_of_the_users_own_run_when_they_are_named(trace: str, tmp_path: Path) -> None:

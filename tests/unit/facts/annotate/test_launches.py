@@ -121,10 +121,10 @@ def test_a_trace_without_device_work_has_no_launches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shift_us", "warned"), [(-500, True), (-60, True), (-12, False), (0, False), (300, False)]
+    ("shift_us", "warned"), [(-500, True), (-60, True), (-12, False), (0, False), (60, False), (300, True)]
 )
-def test_a_device_whose_clock_is_early_is_told(shift_us: int, warned: bool) -> None:
-    """Kernels start 8 us after their launch, on a clock that differs."""
+def test_a_device_whose_clock_is_early_or_late_is_told(shift_us: int, warned: bool) -> None:
+    """Kernels start 8 us after their launch on an idle device, on a clock that differs."""
     lines = [
         f"""main | {at} {at + 5} | cudaLaunchKernel | corr={at}
         stream 7 | {at + 8 + shift_us} {at + 40 + shift_us} | sgemm | corr={at}"""
@@ -153,6 +153,17 @@ def test_a_device_whose_clock_is_late_is_told(wait: str, streams: int, warned: b
     ]
     codes = warning_codes(link_launches(drawn_trace("\n".join(lines))))
     assert ("device_clock" in codes) == warned
+
+
+def test_a_coarse_clock_of_the_cpu_is_told() -> None:
+    """Calls every 37 us, by a clock that ticks every 25 us."""
+    lines = [
+        f"""main | {at // 25 * 25} {(at + 5) // 25 * 25} | cudaLaunchKernel | corr={at}
+        stream 7 | {at + 8} {at + 17} | sgemm | corr={at}"""
+        for at in range(1000, 4000, 37)
+    ]
+    (warning,) = link_launches(drawn_trace("\n".join(lines)))["warnings"].rows()
+    assert warning["message"].startswith("the clock of the CPU ticks every 0.025 ms")
 
 
 def test_one_early_kernel_of_many_says_nothing_of_the_clock() -> None:

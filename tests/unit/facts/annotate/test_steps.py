@@ -43,6 +43,18 @@ def test_the_profilers_steps_tile_the_time() -> None:
     }
 
 
+@pytest.mark.parametrize(("later", "number"), [(0, 5), (1, 105), (40, 105)])
+def test_marks_of_a_second_profiler_are_no_steps(later: int, number: int) -> None:
+    trace = stepped(f"""
+        main  |   0  98 | ProfilerStep#5
+        main  | 100 198 | ProfilerStep#6
+        main  | {later} {98 - later % 40} | ProfilerStep#{number}
+        main  | {100 + later} {198 - later % 40} | ProfilerStep#{number + 1}
+        main  |  10  20 | aten::mm
+    """)
+    assert steps(trace) == [(5, 0, 100, "profiler_step"), (6, 100, 198, "profiler_step")]
+
+
 def test_marks_that_go_back_are_counted_from_the_first() -> None:
     trace = annotate(
         drawn_trace("""
@@ -160,6 +172,7 @@ def test_of_optimizers_that_step_equally_often_the_last_ends_the_step() -> None:
         "训练步 {}",
         "[rank0] work {}",
         "it{} lr=3e-4",
+        "step {}: loss 1.25",
     ],
 )
 def test_ranges_that_hold_one_update_each_are_the_steps_by_any_name(name: str) -> None:
@@ -232,6 +245,18 @@ def test_otherwise_steps_are_the_repeats_of_a_pattern() -> None:
     trace = stepped(lines)
     assert steps(trace) == [(0, 0, 40, "pattern"), (1, 40, 80, "pattern"), (2, 80, 118, "pattern")]
     assert warning_codes(trace) == {"steps_inferred": 1}
+
+
+@pytest.mark.parametrize(
+    "name", ["step {}: loss {}.25", "global_step={}, loss: {}e-3, lr 1e-4", "model_inference"]
+)
+def test_ranges_with_metrics_and_ranges_of_one_name_are_steps(name: str) -> None:
+    lines = [f"main | {at} {at + 98} | {name.format(at // 100, at)} | cat=annotation" for at in (0, 100, 200)]
+    lines += [f"main | {at} {at + 30} | aten::mm" for at in (10, 110, 210)]
+    trace = annotate(drawn_trace("\n".join(lines)))
+    assert [step[:3] for step in steps(trace)] == [(0, 0, 100), (1, 100, 200), (2, 200, 298)]
+    stages = {stage for stage in trace.events.text("stage") if stage}
+    assert stages == {"forward"}
 
 
 def test_one_operator_again_and_again_is_no_step() -> None:

@@ -257,6 +257,16 @@ def test_of_two_steps_nobody_knows_which_is_usual() -> None:
     assert summary(two).steps.numbers == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("later", "kept"), [((30, 14, 10, 10, 10), [3, 4, 5]), ((14, 30, 10, 10, 10), [2, 3, 4, 5])]
+)
+def test_shorter_and_shorter_steps_after_a_warm_up_are_none_of_the_means(later, kept) -> None:
+    ends = [100, *(100 + sum(later[: place + 1]) for place in range(5))]
+    steps = zip([0, *ends], ends, strict=False)
+    found = summary("\n".join(f"main | {a} {b} | ProfilerStep#{n}" for n, (a, b) in enumerate(steps)))
+    assert (found.steps.numbers, found.steps.warm_up_steps) == (kept, 6 - len(kept))
+
+
 def test_a_later_step_that_takes_long_counts() -> None:
     late = "main | 0 100 | ProfilerStep#0\nmain | 100 200 | ProfilerStep#1\n"
     assert summary(late + "main | 200 900 | ProfilerStep#2").steps.numbers == [0, 1, 2]

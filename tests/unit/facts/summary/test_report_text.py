@@ -316,6 +316,12 @@ def test_a_trace_of_kernels_alone_has_no_stages_that_the_cpu_bounds() -> None:
     assert "wall ms" not in text
 
 
+def test_calls_without_known_names_do_not_show_what_the_cpu_did() -> None:
+    calls = "main | 0 1600 | ProfilerStep#3\nmain | 0 900 | FunctionRun | cat=other\n"
+    text = printed(drawn(f"{calls}stream 7 | 0 500 | sgemm\nstream 7 | 800 1500 | sgemm"), 120)
+    assert "The trace names no operator or call of the CPU, so it does" in " ".join(text.split())
+
+
 def test_ranges_and_marks_of_steps_do_not_show_what_the_cpu_did() -> None:
     text = printed(
         drawn("""

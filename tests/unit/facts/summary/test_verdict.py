@@ -6,7 +6,7 @@ import pytest
 
 from stepscope.facts.summary import facts
 from stepscope.facts.summary import verdict as verdict_module
-from stepscope.facts.summary.verdict import verdict
+from stepscope.facts.summary.verdict import verdict, without_all_work
 
 
 def stage_of(name: str, share: float) -> facts.Stage:
@@ -209,6 +209,12 @@ def test_a_loop_that_is_blocked_only_after_the_recording_waits(
     found = verdict(100.0, stages, [], {"forward": python}, later_blocked=blocked)
     assert found.bound_by == bound_by
     assert ("after recording" in found.sentence) == (bound_by == "host")
+
+
+def test_a_device_that_is_busy_with_the_work_of_two_ranks_says_nothing_of_either() -> None:
+    busy = verdict(100.0, [], [device_of(99.0, {"data": 1.0})])
+    assert without_all_work(busy, "work is missing").bound_by == "device"
+    assert without_all_work(busy, "several ranks", is_merged=True).bound_by == "unknown"
 
 
 @pytest.mark.parametrize("sentence", verdict_module._SENTENCES.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import random
 from pathlib import Path
@@ -9,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from model_allocator import MIB, ModelAllocator, frame
+from rich.console import Console
 
 import stepscope
+from stepscope.models.memory import memory_facts
 from stepscope.models.memory.lifetimes import Lifetimes, snapshot_lifetimes
 from stepscope.models.memory.memory_findings import find_problems
-from stepscope.models.memory.memory_text import verdict
+from stepscope.models.memory.memory_text import print_memory, verdict
 from stepscope.trace.trace import Trace
 
 MODEL, TRAIN = "/home/me/project/model.py", "/home/me/project/train.py"
@@ -262,3 +265,17 @@ def test_whose_line_a_frame_is(file: str, name: str, is_user_s: bool, facts_of) 
     allocator.alloc(MIB, [frame(file, 7, name)])
     (line,) = facts_of(allocator.snapshot()).lines
     assert line.name == (f"{file}:7 {name}" if is_user_s else "")
+
+
+def test_without_a_history_the_peak_is_not_known(tmp_path: Path, facts_of) -> None:
+    """PyTorch before 2.0 wrote a list of segments."""
+    snapshot = random_history(1).snapshot()
+    path = tmp_path / "segments.pickle"
+    path.write_bytes(pickle.dumps(snapshot["segments"]))
+    (facts, *_) = memory_facts(stepscope.open(path, cache=False))
+    console = Console(width=120, file=io.StringIO())
+    print_memory(console, facts)
+    text = console.file.getvalue()
+    assert "allocated at the snapshot; the peak is not known" in text
+    assert "Peak" not in text
+    assert "At the peak" not in text

@@ -68,8 +68,8 @@ def _unknown_causes(trace: Trace, gaps: Times) -> Ids:
     a clock that differs, nobody knows what it did.
     """
     causes, steps = np.arange(len(IDLE_CAUSES)), trace["steps"]
-    error, is_early, _ = clock_error(trace)
-    if not is_early and error <= (steps["end_ns"] - steps["start_ns"]).max(initial=0):
+    error, _, _, is_certain = clock_error(trace)
+    if not is_certain and error <= (steps["end_ns"] - steps["start_ns"]).max(initial=0):
         error = 0  # a wait may have been for other work
     uncertain = np.minimum(gaps, error).sum() > _UNCERTAIN * step_lengths(steps).sum()
     if work_is_missing(trace) or uncertain:

@@ -1,7 +1,7 @@
 """Link device work to the CPU call that launched it."""
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,6 +48,11 @@ def device_work(trace: Trace) -> Mask:
 _CERTAIN = ("correlation", "flow")
 _CLOCKS_AGREE_NS = 10_000  # no recorder is more exact
 _FEW_ODD = 0.01  # of all launches
+_LATE_NS = 100_000  # an idle device starts in 5 to 50 µs
+_CONSTANT = 0.1  # of a delay: by how much it varies if it is an error of the clock
+_MANY_GAPS, _MANY_CALLS = 10, 50  # fewer may be alike by chance
+_COARSE_NS = 15_000  # and more between two ticks of a CPU's clock: most tick every 1 to 100 ns
+_DIFFER = "the clocks of CPU and device differ"
 _WAITS_FOR_ALL = re.compile(r"^((cuda|hip)Device|cuCtx)Synchronize$")
 _WAITS = re.compile(r"^((cuda|hip)(Device|Stream)|cu(Ctx|Stream))Synchronize$")
 _EVIDENCE = ("correlation", "flow", "external_id", "order")
@@ -177,30 +182,72 @@ def _by_evidence(name: str) -> str:
     return f"device work is linked to its launches by {_FALLBACKS[name]}"
 
 
+class ClockError(NamedTuple):
+    """By how much the clocks of CPU and device differ at least, and what shows that."""
+
+    ns: int
+    shown_by: str  # in words, or empty if they agree
+    times: int  # how often
+    is_certain: bool  # whether no wait for other work explains it
+
+
 def _warn_clocks(trace: Trace) -> Trace:
-    error_ns, is_early, count = clock_error(trace)
-    if not count:
+    error = clock_error(trace)
+    if not error.times:
         return trace
-    what, where = ("starts", "before its launch") if is_early else ("ends", "after a wait for it")
-    message = (
-        f"device work {what} up to {milliseconds(error_ns)} {where}: the clocks of CPU and device differ, "
-        "so causes of idle time are uncertain"
-    )
-    return trace.with_warnings([("device_clock", message, count)])
+    message = f"{error.shown_by}, so causes of idle time are uncertain"
+    return trace.with_warnings([("device_clock", message, error.times)])
 
 
-def clock_error(trace: Trace) -> tuple[int, bool, int]:
-    """By how much the clocks of CPU and device differ at least, ns; what shows that, and how often.
+def clock_error(trace: Trace) -> ClockError:
+    """How wrong the times of CPU and device are against each other, if anything shows that.
 
-    Device work starts before its launch (True), or ends after the CPU has waited for it.
+    Device work starts before its launch, ends after the CPU has waited for it, or starts late on
+    an idle device, always by as much; or the clock of the CPU is coarse.
     """
     launches = trace["launches"]
     certain = launches.text("evidence").mask(*_CERTAIN)
+    late_ns, gaps = _late_on_idle_device(trace, certain)
+    tick_ns = _tick(trace)
     for is_early, by_ns in ((True, -launches["delay_ns"]), (False, _late(trace))):
-        odd = certain & (by_ns > _CLOCKS_AGREE_NS)
+        odd = certain & (by_ns > max(_CLOCKS_AGREE_NS, tick_ns))
         if odd.sum() > _FEW_ODD * len(launches):
-            return int(by_ns[odd].max()), is_early, int(odd.sum())
-    return 0, False, 0
+            what, where = ("starts", "before its launch") if is_early else ("ends", "after a wait for it")
+            most = int(by_ns[odd].max())
+            shown = f"device work {what} up to {milliseconds(most)} {where}: {_DIFFER}"
+            return ClockError(most, shown, int(odd.sum()), is_early or late_ns > 0)
+    if gaps >= _MANY_GAPS:
+        late = f"work starts {milliseconds(late_ns)} late on an idle device"
+        return ClockError(late_ns, f"{late}: {_DIFFER} or launches are held back", gaps, True)
+    shown = f"the clock of the CPU ticks every {milliseconds(tick_ns)}: shorter events have no certain time"
+    return ClockError(tick_ns, shown, 1, True) if tick_ns else ClockError(0, "", 0, False)
+
+
+def _late_on_idle_device(trace: Trace, certain: Mask) -> tuple[int, int]:
+    """How late work starts that ends a pause of all devices, ns, and how often; 0 if that varies.
+
+    Programs and graphs, calls that launch several pieces of work, have much to do before they start.
+    """
+    events, launches = trace.events, trace["launches"]
+    single = np.bincount(launches["cpu_event"])[launches["cpu_event"]] == 1
+    start, end = events.spans(launches["device_event"])
+    pause = start[1:] - np.maximum.accumulate(end)[:-1]
+    ends_pause = np.append(False, pause > _CLOCKS_AGREE_NS)[: len(start)]
+    delay = launches["delay_ns"][ends_pause & certain & single]
+    least, most = np.percentile(delay, (0, 90)) if len(delay) else (0, 0)
+    is_constant = least >= _LATE_NS and most - least <= _CONSTANT * least
+    return (int(least), len(delay)) if is_constant else (0, 0)
+
+
+def _tick(trace: Trace) -> int:
+    """The step of the CPU's clock, ns, if it is coarse and the device's is not; else 0."""
+    launches = trace["launches"]
+    sides = [distinct(launches[side]) for side in ("cpu_event", "device_event")]
+    if len(sides[0]) < _MANY_CALLS:
+        return 0
+    times = [np.concatenate(trace.events.spans(rows)) for rows in sides]
+    of_cpu, of_device = (int(np.gcd.reduce(np.diff(each))) for each in times)
+    return of_cpu if of_cpu >= _COARSE_NS > of_device else 0
 
 
 def _late(trace: Trace) -> Times:

@@ -20,10 +20,6 @@ _BATCH_WORDS = {"batch", "minibatch"}
 _AROUND = re.compile(
     "epoch|of|on|rank|train(ing|er)?|run|do|fit|global|one|mini|pl|profiler?|idx|index|num(ber)?|id"
 )
-# What follows a number is no part of the step, but what a loop logs of it.
-_LOGGED = re.compile(
-    r"(?i)(?<=\d)([\s,;|]+(loss|lr|tokens|samples|bs|seq_?len|acc|ppl)\s?[:= ]\s?[\d.]+(e-?\d+)?)+$"
-)
 # Words for a part of a step, or for steps of something else than training.
 _OTHERS = re.compile(
     "eval|evaluat(e|ion)|val|valid|validat(e|ion)|test|opt|optim|optimizer|scheduler|scaler|lr|zero|grad"
@@ -32,6 +28,11 @@ _OTHERS = re.compile(
 _FORWARD, _BACKWARD = re.compile("forward|fwd"), re.compile("backward|bwd")  # both are a step
 _AFTER_WORD = re.compile(r"(?i)(?:step|iter(?:ation)?|batch)\W{0,4}_?(\d{1,9})")
 _NUMBER = re.compile(r"\d+")
+# A metric that a loop prints next to the number of its step: `loss=2.31`, `lr: 3e-04`, `tokens 4096`.
+_METRIC = re.compile(
+    r"(?i)([A-Za-z]\w*\W{0,3}[-+]?(\d*\.\d+(e[-+]?\d+)?|\d+e[-+]?\d+|nan|inf)"
+    r"|\b(loss|lr|tokens|samples|bs|seq_?len|acc|ppl)\s?[:= ]\s?\d+)\b"
+)
 Steps = tuple[Times, Times, Times]
 """Numbers, starts and ends of steps, each of shape (steps,)."""
 _NONE: Rows = np.zeros(0, np.intp)
@@ -47,12 +48,12 @@ def _is_step_name(name: str) -> bool:
     """Whether a range of this name is a step of training.
 
     Example:
-        >>> [_is_step_name(name) for name in ("Epoch[1/10] Step[3/100]", "fwd_bwd_step", "[x]run_batch")]
+        >>> [_is_step_name(name) for name in ("Epoch[1/10] Step[3/100]", "step 3: loss 1.2", "[x]run_batch")]
         [True, True, True]
         >>> [_is_step_name(name) for name in ("eval_step 3", "load batch 3", "step 3 forward", "stepping")]
         [False, False, False, False]
     """
-    name = re.sub(r"^(\[\D*?\])+(?=.*[A-Za-z])", "", _LOGGED.sub("", name))
+    name = re.sub(r"^(\[\D*?\])+(?=.*[A-Za-z])", "", _METRIC.sub("", name))
     words = [word.lower() for word in _WORD.findall(name)]
     own = [word for word in words if not _AROUND.fullmatch(word)]
     if any(map(_FORWARD.fullmatch, own)) and any(map(_BACKWARD.fullmatch, own)):
@@ -65,7 +66,8 @@ def _is_step_name(name: str) -> bool:
 @lru_cache(maxsize=1 << 14)
 def _group(name: str) -> str | None:
     """What the ranges of a loop have in common in their names; None for a name of no step."""
-    return _NUMBER.sub("", name).lower() if _is_step_name(name) else None
+    is_part = stage_of_range(name) is not None
+    return _NUMBER.sub("", _METRIC.sub("", name)).lower() if _is_step_name(name) and not is_part else None
 
 
 def step_ranges(trace: Trace) -> Rows:
@@ -100,7 +102,7 @@ def ranges_of_updates(trace: Trace, updates: Rows) -> Rows:
 
 
 def _words(name: str) -> str | None:
-    return None if stage_of_range(name) else _NUMBER.sub("", name)
+    return None if stage_of_range(name) else _NUMBER.sub("", _METRIC.sub("", name))
 
 
 def chosen_ranges(trace: Trace) -> Rows:

@@ -14,6 +14,7 @@ from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 WARM_UP_RATIO = 3  # medians: a first step that takes longer warms up
+_STILL_WARM = 1.2  # of the median of those after it: a step after the first that still warms up
 ITERATION = "iteration"  # evidence of a step that is an iteration of a server
 _MIN_STEPS = 3  # of which a median shows what is typical
 
@@ -21,6 +22,7 @@ _MIN_STEPS = 3  # of which a median shows what is typical
 def steady_steps(steps: Table) -> Mask:
     """Steps that count for means: all but a rank's first if it takes over three medians.
 
+    After such a step shorter and shorter ones are left out until they take as long as the later ones.
     With fewer than three steps none is excluded: nothing shows which one is typical. Nor is an
     iteration of a server, since one with a long prompt takes longer than those after it. A step
     takes what it delays the end of the work: calls of the first steps may only fill a queue.
@@ -34,14 +36,24 @@ def steady_steps(steps: Table) -> Mask:
         done = np.diff(completed[of_rank])
         typical = max(np.median(length[of_rank]), np.median(done)) if len(done) else 0
         if len(of_rank) >= _MIN_STEPS and first > WARM_UP_RATIO * typical:
-            keep[of_rank[0]] = False
+            keep[of_rank[: _warming_up(length[of_rank])]] = False
     return keep
+
+
+def _warming_up(length: Times) -> int:
+    """How many of the first steps warm up, if the first does; at least three do not."""
+    count = 1
+    while count + _MIN_STEPS < len(length) and (
+        length[count - 1] >= length[count] > _STILL_WARM * np.median(length[count + 1 :])
+    ):
+        count += 1
+    return count
 
 
 def step_marks(trace: Trace) -> Mask:
     """Events that mark the steps: the profiler's, and ranges that are the steps, bool, shape (events,)."""
     events, steps = trace.events, trace["steps"]
-    begins = steps["start_ns"][steps.text("evidence").mask("range")]
+    begins = steps["start_ns"][steps.text("evidence").mask("range", "pattern")]
     ranges = np.isin(events["start_ns"], begins) & events.text("category").mask("annotation")
     return outermost(events["parent"], ranges & on_host(trace)) | events.text("name").where(is_step)
 

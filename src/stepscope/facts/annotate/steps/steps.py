@@ -53,6 +53,7 @@ _CUT_OFF = 0.02  # of the median length: shorter ranges are cut off by the end o
 _NOTABLE = 0.1  # of the compiled work: as much outside of all steps is worth a warning
 _LITTLE = 0.25  # steps that hold less of the work do not stand for the trace
 _UNLIKE = 0.5  # a last iteration that differs by more is cut off, or includes work after the loop
+_OVERLAP = 0.1  # of a mark: one profiler's marks overlap by what its clock is wrong
 _UNLIKE_WINDOW = 0.1  # the same for its window, which ends with its work
 _FEW = 3  # repeats of which none is dropped: two steps are little enough
 _NO_CATEGORY = (
@@ -223,7 +224,7 @@ def _by_marks(trace: Trace) -> Found | None:
 
 def _by_profiler(trace: Trace) -> Found | None:
     rows = _named(trace, is_recorded_step)
-    rows = rows if len(rows) else _named(trace, is_step)
+    rows = rows if len(rows) else _of_one_profiler(trace, _named(trace, is_step))
     if not len(rows):
         return None
     names = trace.events.text("name")
@@ -237,6 +238,17 @@ def _by_profiler(trace: Trace) -> Found | None:
     recorded = trace.metadata.capture.get("steps_recorded") or numbers
     kept = np.isin(numbers, recorded)
     return (numbers[kept], start[kept], end[kept], "profiler_step") if kept.any() else None
+
+
+def _of_one_profiler(trace: Trace, marks: Ids) -> Ids:
+    """Marks of steps, without those of a second profiler, which begin within steps of the first."""
+    kept: list[int] = []
+    until, (starts, ends) = -1, trace.events.spans(marks)
+    for mark, start, end in zip(marks.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        if start >= until - _OVERLAP * (end - start):
+            kept.append(mark)
+            until = end
+    return np.array(kept, np.int64)
 
 
 def _by_optimizer(trace: Trace) -> Found | None:
@@ -310,7 +322,8 @@ def _by_pattern(trace: Trace) -> Found | None:
     events = trace.events
     top = np.flatnonzero((events["track"] == main_track(trace)) & (events["parent"] < 0))
     codes = events["name"][top]
-    period = _period(codes)
+    is_range = events.text("category").mask("annotation")[top].all()
+    period = 1 if is_range and len(top) >= _FEW and (codes == codes[0]).all() else _period(codes)
     if period is None:
         return None
     starts = events["start_ns"][top[::period]]
