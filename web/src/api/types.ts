@@ -1176,6 +1176,8 @@ export interface LivingRow {
   count: number;
   /** Bytes of the largest of them. */
   largest: number;
+  /** Of the largest, innermost first: positions in `frames`; empty if unknown. */
+  stack: number[];
 }
 
 /** A segment of the caching allocator at a moment. */
@@ -1200,6 +1202,8 @@ export interface MemoryMoment {
   living: LivingRow[];
   /** How many there are. */
   living_rows: number;
+  /** Of the stacks: `file:line`, and the function in a snapshot. */
+  frames: string[];
   /** Those with most free memory first, at most 60. */
   segments: SegmentRow[];
   /** How many there are. */

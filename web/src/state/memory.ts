@@ -24,6 +24,8 @@ export class MemoryState {
   readonly verdict: ReadonlySignal<Loaded<wire.MemoryVerdict>>;
   /** Rises when tiles arrived, once a frame. */
   readonly arrived = signal(0);
+  /** The row of what lives whose stack is shown; without one that of the largest allocation. */
+  readonly row = signal<string | null>(null);
   private readonly zoomed = signal<Span | null>(null);
   private readonly tiles: ReadonlySignal<Tiles<MemoryTile, wire.Memory> | null>;
   private frame = 0;

@@ -84,6 +84,7 @@ class LivingRow(msgspec.Struct):
     bytes: int
     count: int  # of allocations; 0 if unknown
     largest: int  # bytes of the largest of them
+    stack: list[int]  # of the largest, innermost first: positions in `frames`; empty if unknown
 
 
 class SegmentRow(msgspec.Struct):
@@ -103,6 +104,7 @@ class MemoryMoment(msgspec.Struct):
     used_bytes: int  # in use
     living: list[LivingRow]  # by size, at most 200
     living_rows: int  # how many there are
+    frames: list[str]  # of the stacks: `file:line`, and the function in a snapshot
     segments: list[SegmentRow]  # those with most free memory first, at most 60
     segments_count: int  # how many there are
     reserved_bytes: int  # bytes of all segments
@@ -168,12 +170,13 @@ def memory_moment(view: TraceView, query: Query) -> MemoryMoment:
     living = [
         allocation for allocation in living_at(history, count) if _is_in(view, history, query, allocation)
     ]
-    segments = segments_at(history, time)
+    segments, frames = segments_at(history, time), dict[str, int]()
     return MemoryMoment(
         time_ns=time,
         used_bytes=int(history.changes.levels[count]),
-        living=[_living_row(history, allocation) for allocation in living[:_MOST_LIVING]],
+        living=[_living_row(history, allocation, frames) for allocation in living[:_MOST_LIVING]],
         living_rows=len(living),
+        frames=list(frames),
         segments=[
             filled(SegmentRow, held, address=f"{held.address:#x}", free_bytes=held.bytes - held.used_bytes)
             for held in segments[:_MOST_SEGMENTS]
@@ -280,9 +283,13 @@ def _is_in(view: TraceView, history: MemoryHistory, query: Query, living: Living
     return code == codes[group] if codes[group] != -2 else code not in codes
 
 
-def _living_row(history: MemoryHistory, living: Living) -> LivingRow:
+def _living_row(history: MemoryHistory, living: Living, frames: dict[str, int]) -> LivingRow:
+    """A row, whose frames get their places in `frames`."""
+
     def name(by: str, code: int) -> str:
         return history.groupings[by].names[code] if code >= 0 else ""
 
     names = {by: name(by, getattr(living, by)) for by in ("kind", "module", "line")}
-    return filled(LivingRow, living, **names, module_id=living.module if living.module >= 0 else None)
+    stack = [frames.setdefault(frame, len(frames)) for frame in history.stack(living.owner)]
+    module = living.module if living.module >= 0 else None
+    return filled(LivingRow, living, **names, module_id=module, stack=stack)

@@ -9,6 +9,7 @@ import type { Pane } from "../pane";
 import { Areas } from "./areas";
 import { LivingTable } from "./living";
 import { Segments } from "./segments";
+import { Stack } from "./stack";
 
 export const memory: Pane = {
   id: "memory",
@@ -34,7 +35,10 @@ function Whole({ store, about }: { store: Store; about: Memory }): JSX.Element |
       <Areas store={store} state={state} device={device} />
       <div class="memory-moment">
         <LivingTable store={store} state={state} device={device} />
-        <Segments store={store} state={state} kinds={about.kinds} />
+        <div>
+          <Stack state={state} />
+          <Segments store={store} state={state} kinds={about.kinds} />
+        </div>
       </div>
     </div>
   );
