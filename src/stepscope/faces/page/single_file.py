@@ -40,11 +40,11 @@ _LEVELS, _DETAILS, _TRACKS, _OTHERS = 0.7, 0.6, 0.7, 0.25
 _END_BYTES = 1 << 16  # for what is left out and the list of traces
 _TRIES = 6  # sizes of an answer that are tried; each is compressed
 _AT_ONCE = 20_000  # raw events of a step that is opened at once; of more, a sample says how much fits
-_SAMPLE = 2000  # levels: of fewer, the largest take most of the time to open
+_SAMPLE = 500  # levels: of fewer, the largest take most of the time to open
 _RAW_BYTES = 10  # of a raw event in the file at least; 24 and 33 in traces of a million events and of ResNet
 _CAREFULLY = 0.95  # of the room
 _WORTH_A_TRY = 1.3  # times as large as what fits
-_EFFORT = 6  # of zlib: 9 takes four times as long for 3 % less
+_EFFORT = 5  # of zlib: 6 takes one and a half times as long for 1 to 4 % less
 _Sized = Callable[[int], tuple[int, msgspec.Struct]]  # at most so large, and how large
 _Make = Callable[[TraceView, str, Sequence[Opening]], msgspec.Struct]
 
@@ -220,9 +220,9 @@ def add_step(archive: Archive, report: Report, step: str) -> list[str]:
     """
     view, left_out = report.view, list[str]()
     title = "step {} of rank {}".format(*StepId.of(step))
-    first, events = _first_tried(view, step), len(view.timeline.raw_events(step))
+    events = len(view.timeline.raw_events(step))
 
-    def add(request: str, make: _Make, most: int, share: float) -> int:
+    def add(request: str, make: _Make, first: int, most: int, share: float) -> int:
         def answer(size: int) -> tuple[int, msgspec.Struct]:
             openings = view.timeline.open_all(step, size)
             return len(openings), make(view, step, openings)
@@ -230,8 +230,8 @@ def add_step(archive: Archive, report: Report, step: str) -> list[str]:
         key = request_key(request, path=step)
         return archive.add_largest(key, answer, first, most, archive.reserve(share))
 
-    levels = add("step", step_of_levels, events + 1, _LEVELS)
-    details = add("step_details", details_of_levels, levels, _DETAILS) if levels else 0
+    levels = add("step", step_of_levels, _first_tried(view, step), events + 1, _LEVELS)
+    details = add("step_details", details_of_levels, levels, levels, _DETAILS) if levels else 0
     openings = view.timeline.open_all(step, levels)
     if closed := sum(int((one.every.costs.events > 1).sum()) for one in openings) + 1 - levels:
         left_out.append(f"what is inside {closed:,} small operations of {title}")

@@ -1,7 +1,6 @@
 """The calling-context tree of an annotated trace."""
 
 from collections.abc import Iterator
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -270,7 +269,6 @@ def launch_metrics(trace: Trace, kernels: Ids) -> Iterator[tuple[str, Ids, Float
             yield name, kernels[order[known]], values[known]
 
 
-@lru_cache(maxsize=1 << 14)  # kernels are launched alike again and again
 def _values(text: bytes) -> tuple[float | None, ...]:
     try:
         return _DECODER.decode(text).values()
