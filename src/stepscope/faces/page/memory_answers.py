@@ -9,9 +9,11 @@ from stepscope.errors import ServeError
 from stepscope.faces.page.axis_answers import tile_number
 from stepscope.faces.page.requests import Query, filled
 from stepscope.faces.page.trace_view import TraceView
+from stepscope.facts.timeline.axis.counters import CounterValues
 from stepscope.models.memory import memory_facts
 from stepscope.models.memory.history import Living, MemoryHistory, living_at, memory_histories
 from stepscope.models.memory.memory_comparison import holds_memory
+from stepscope.models.memory.memory_facts import MemoryFacts
 from stepscope.models.memory.memory_findings import MemoryFinding, find_problems
 from stepscope.models.memory.memory_text import verdict
 from stepscope.models.memory.owners import KINDS
@@ -193,9 +195,7 @@ def memory_verdict(view: TraceView, query: Query) -> MemoryVerdict:
     Query:
         device: id of the device; by default the first.
     """
-    history = _history(view, query)
-    known = view.cached(("memory facts",), lambda: memory_facts(view.trace))
-    facts = next(device for device in known if device.device == history.number)
+    facts = _facts(view, _history(view, query))
     findings = find_problems(facts)
     return MemoryVerdict(verdict(facts, findings), findings)
 
@@ -204,6 +204,11 @@ def _histories(view: TraceView) -> list[MemoryHistory]:
     if not holds_memory(view.trace):
         raise ServeError("the trace holds no allocation; record it with stepscope run --memory", 404)
     return view.cached(("memory histories",), lambda: memory_histories(view.trace))
+
+
+def _facts(view: TraceView, history: MemoryHistory) -> MemoryFacts:
+    known = view.cached(("memory facts",), lambda: memory_facts(view.trace))
+    return next(device for device in known if device.device == history.number)
 
 
 def _history(view: TraceView, query: Query) -> MemoryHistory:
@@ -236,7 +241,10 @@ def _device(view: TraceView, history: MemoryHistory) -> MemoryDevice:
         reserved_bytes=int(reserved.max()) if len(reserved) else None,
         lifetimes=history.life is not None,
         groupings=[_groups(by, _stacked(view, history, by)) for by in history.groupings],
-        failures=_failures(history),
+        failures=[
+            FailedAllocation(failed.time_ns if failed.time_ns >= 0 else history.end_ns, failed.requested)
+            for failed in _facts(view, history).out_of_memory
+        ],
     )
 
 
@@ -245,30 +253,12 @@ def _groups(by: str, stacked: StackedLevels) -> MemoryGroups:
     return MemoryGroups(by, stacked.names, modules)
 
 
-def _failures(history: MemoryHistory) -> list[FailedAllocation]:
-    events = history.trace["memory_events"]
-    rows = np.flatnonzero((events["device"] == history.number) & events.text("action").mask("oom"))
-    failures = [FailedAllocation(int(events["time_ns"][row]), int(events["bytes"][row])) for row in rows]
-    ended = history.trace.metadata.properties.get("out_of_memory")
-    if not failures and ended and ended["device"] == history.device:
-        failures = [FailedAllocation(history.end_ns, ended["requested_bytes"])]
-    return failures
-
-
 def _reserved(history: MemoryHistory, start: int, end: int) -> tuple[list[int], list[int]]:
     """The reserved bytes in a tile: each change, or the most of each of its parts."""
-    time, value = history.reserved
-    if not len(time):
+    if not len(history.reserved[0]):
         return [], []
-    first = max(int(np.searchsorted(time, start, side="right")) - 1, 0)
-    rows = np.arange(first, int(np.searchsorted(time, end)))
-    if len(rows) > 2 * BINS:
-        part = (np.maximum(time[rows] - start, 0) * BINS / (end - start)).astype(np.int64)
-        begins = np.flatnonzero(np.append(True, np.diff(part) > 0))
-        rows, most = rows[begins], np.maximum.reduceat(value[rows], begins)
-    else:
-        most = value[rows]
-    return np.maximum(time[rows] - start, 0).astype(int).tolist(), most.astype(int).tolist()
+    runs = CounterValues(*history.reserved).tile(start, end)
+    return np.maximum(runs.start_ns - start, 0).astype(int).tolist(), runs.most.astype(int).tolist()
 
 
 def _is_in(view: TraceView, history: MemoryHistory, query: Query, living: Living) -> bool:
