@@ -1109,6 +1109,20 @@ export interface FailedAllocation {
   bytes: number | null;
 }
 
+/** One problem of a device's memory. */
+export interface MemoryFinding {
+  /** Its short name. */
+  rule: string;
+  /** What fills or wastes memory. */
+  what: string;
+  /** What to do. */
+  advice: string;
+  /** What that would give back at the peak, at most. */
+  gain_bytes: number;
+  /** The user's line, empty where none is known. */
+  place: string;
+}
+
 /** A device whose memory was recorded. */
 export interface MemoryDevice {
   /** In requests. */
@@ -1127,6 +1141,10 @@ export interface MemoryDevice {
   groupings: MemoryGroups[];
   /** Allocations that failed. */
   failures: FailedAllocation[];
+  /** What fills it at its peak, in one sentence. */
+  verdict: string;
+  /** What to do about it. */
+  findings: MemoryFinding[];
 }
 
 /** The memory of each device, and the scale of its tiles. */
@@ -1212,26 +1230,6 @@ export interface MemoryMoment {
   reserved_bytes: number;
   /** Bytes of the largest free piece of all. */
   largest_hole: number;
-}
-
-/** One problem of a device's memory. */
-export interface MemoryFinding {
-  /** Its short name. */
-  rule: string;
-  /** What fills or wastes memory. */
-  what: string;
-  /** What to do. */
-  advice: string;
-  /** What that would give back at the peak, at most. */
-  gain_bytes: number;
-  /** The user's line, empty where none is known. */
-  place: string;
-}
-
-/** What fills a device's memory, in one sentence, and what to do. */
-export interface MemoryVerdict {
-  sentence: string;
-  findings: MemoryFinding[];
 }
 
 /** One of the two traces. */
@@ -1816,8 +1814,6 @@ export interface TraceEntry {
 
 /** The open files; poll while one is `loading`. */
 export interface Traces {
-  /** Of stepscope. */
-  version: string;
   /** URL of the local Perfetto UI, null if it is not installed. */
   perfetto: string | null;
   traces: TraceEntry[];

@@ -21,7 +21,6 @@ export class MemoryState {
   /** The visible part: of a trace with a timeline what that shows. */
   readonly window: ReadonlySignal<Span>;
   readonly moment: ReadonlySignal<Loaded<wire.MemoryMoment>>;
-  readonly verdict: ReadonlySignal<Loaded<wire.MemoryVerdict>>;
   /** Rises when tiles arrived, once a frame. */
   readonly arrived = signal(0);
   /** The row of what lives whose stack is shown; without one that of the largest allocation. */
@@ -82,12 +81,6 @@ export class MemoryState {
         ...(moment === null ? {} : { time: moment }),
         ...(group === null || !store.host.live ? {} : { by: grouping.by, group }),
       });
-    });
-    this.verdict = latest(() => {
-      const [client, device] = [store.client.value, this.device.value];
-      return client && device
-        ? client.ask<wire.MemoryVerdict>("memory_verdict", { device: device.id })
-        : null;
     });
   }
 

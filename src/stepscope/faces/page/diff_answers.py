@@ -90,11 +90,7 @@ def diff(view: TraceView, query: Query) -> Difference:
 
 
 def other_of(view: TraceView, query: Query, rank: int) -> tuple[Trace, int]:
-    """The trace and the rank that a rank is compared with: if none is named the same rank or the first.
-
-    Raises:
-        ServeError: if the request names neither.
-    """
+    """The trace and the rank that a rank is compared with: if none is named the same rank or the first."""
     against, other = query.text("against"), query.number("against_rank")
     if not against and other is None:
         raise ServeError("expected another open trace as against, or a rank as against_rank")

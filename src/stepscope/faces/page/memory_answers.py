@@ -50,6 +50,8 @@ class MemoryDevice(msgspec.Struct):
     lifetimes: bool  # whether it is known which release ends which allocation
     groupings: list[MemoryGroups]  # the ways to divide it
     failures: list[FailedAllocation]  # allocations that failed
+    verdict: str  # what fills it at its peak, in one sentence
+    findings: list[MemoryFinding]  # what to do about it
 
 
 class Memory(msgspec.Struct):
@@ -113,16 +115,9 @@ class MemoryMoment(msgspec.Struct):
     largest_hole: int  # bytes of the largest free piece of all
 
 
-class MemoryVerdict(msgspec.Struct):
-    """What fills a device's memory, in one sentence, and what to do."""
-
-    sentence: str
-    findings: list[MemoryFinding]
-
-
 def memory(view: TraceView, query: Query) -> Memory:
     """The devices whose memory was recorded."""
-    histories = _histories(view)
+    histories, facts = _histories(view), {facts.device: facts for facts in memory_facts(view.trace)}
     end = max([view.time_axis.end_ns, *(history.end_ns for history in histories)])
     halvings = max((end - 1) // BINS, 0).bit_length()
     return Memory(
@@ -131,7 +126,7 @@ def memory(view: TraceView, query: Query) -> Memory:
         deepest=halvings,
         bins=BINS,
         kinds=list(KINDS),
-        devices=[_device(view, history) for history in histories],
+        devices=[_device(view, history, facts[history.number]) for history in histories],
     )
 
 
@@ -189,26 +184,10 @@ def memory_moment(view: TraceView, query: Query) -> MemoryMoment:
     )
 
 
-def memory_verdict(view: TraceView, query: Query) -> MemoryVerdict:
-    """What fills a device's memory, and what to do about it.
-
-    Query:
-        device: id of the device; by default the first.
-    """
-    facts = _facts(view, _history(view, query))
-    findings = find_problems(facts)
-    return MemoryVerdict(verdict(facts, findings), findings)
-
-
 def _histories(view: TraceView) -> list[MemoryHistory]:
     if not holds_memory(view.trace):
         raise ServeError("the trace holds no allocation; record it with stepscope run --memory", 404)
     return view.cached(("memory histories",), lambda: memory_histories(view.trace))
-
-
-def _facts(view: TraceView, history: MemoryHistory) -> MemoryFacts:
-    known = view.cached(("memory facts",), lambda: memory_facts(view.trace))
-    return next(device for device in known if device.device == history.number)
 
 
 def _history(view: TraceView, query: Query) -> MemoryHistory:
@@ -231,8 +210,8 @@ def _stacked(view: TraceView, history: MemoryHistory, by: str) -> StackedLevels:
     return view.cached(("memory levels", history.device, by), lambda: history.stacked(by))
 
 
-def _device(view: TraceView, history: MemoryHistory) -> MemoryDevice:
-    reserved = history.reserved[1]
+def _device(view: TraceView, history: MemoryHistory, facts: MemoryFacts) -> MemoryDevice:
+    reserved, findings = history.reserved[1], find_problems(facts)
     return MemoryDevice(
         id=history.device,
         changes=len(history.changes.time_ns),
@@ -243,8 +222,10 @@ def _device(view: TraceView, history: MemoryHistory) -> MemoryDevice:
         groupings=[_groups(by, _stacked(view, history, by)) for by in history.groupings],
         failures=[
             FailedAllocation(failed.time_ns if failed.time_ns >= 0 else history.end_ns, failed.requested)
-            for failed in _facts(view, history).out_of_memory
+            for failed in facts.out_of_memory
         ],
+        verdict=verdict(facts, findings),
+        findings=findings,
     )
 
 
@@ -258,7 +239,7 @@ def _reserved(history: MemoryHistory, start: int, end: int) -> tuple[list[int], 
     if not len(history.reserved[0]):
         return [], []
     runs = CounterValues(*history.reserved).tile(start, end)
-    return np.maximum(runs.start_ns - start, 0).astype(int).tolist(), runs.most.astype(int).tolist()
+    return np.maximum(runs.start_ns - start, 0).tolist(), runs.most.astype(int).tolist()
 
 
 def _is_in(view: TraceView, history: MemoryHistory, query: Query, living: Living) -> bool:
@@ -275,11 +256,9 @@ def _is_in(view: TraceView, history: MemoryHistory, query: Query, living: Living
 
 def _living_row(history: MemoryHistory, living: Living, frames: dict[str, int]) -> LivingRow:
     """A row, whose frames get their places in `frames`."""
-
-    def name(by: str, code: int) -> str:
-        return history.groupings[by].names[code] if code >= 0 else ""
-
-    names = {by: name(by, getattr(living, by)) for by in ("kind", "module", "line")}
+    names = dict.fromkeys(("kind", "module", "line"), "")
+    for by, grouping in history.groupings.items():
+        names[by] = grouping.names[code] if (code := getattr(living, by)) >= 0 else ""
     stack = [frames.setdefault(frame, len(frames)) for frame in history.stack(living.owner)]
     module = living.module if living.module >= 0 else None
     return filled(LivingRow, living, **names, module_id=module, stack=stack)

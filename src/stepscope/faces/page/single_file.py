@@ -29,7 +29,6 @@ from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.contexts import build_contexts
 from stepscope.facts.timeline.level import Opening
 from stepscope.facts.timeline.operation import StepId
-from stepscope.version import __version__
 
 MAX_BYTES = 5_000_000  # chosen: small enough to send to somebody
 ELEMENT = "stepscope-data"
@@ -204,7 +203,7 @@ def _fill(archive: Archive, report: Report, progress: Callable[[int, int], None]
         left_out.append("the flame graphs")
     archive.add_some(export.arrivals(report), archive.reserve(_OTHERS))
     archive.add_all(export.comparisons_with_others(report))
-    left_out += _add_pairs(archive, report)
+    left_out += _add_some(archive, export.pairs(report), "steps above the one on screen")
     left_out += _add_others(archive, report) + _add_comparisons(archive, report)
     left_out += add_memory(partial(archive.add, reserve=archive.reserve(_OTHERS)), report)
     for number, step in enumerate(report.steps, 1):
@@ -259,16 +258,16 @@ def _add_comparisons(archive: Archive, report: Report) -> list[str]:
     return [f"{left} of {left + added} comparisons of two ranks"] if left else []
 
 
-def _add_pairs(archive: Archive, report: Report) -> list[str]:
-    pairs = list(export.pairs(report))
-    left = len(pairs) - archive.add_some(pairs, archive.reserve(_OTHERS))
-    return [f"{left} of {len(pairs)} steps above the one on screen"] if left else []
-
-
 def _add_others(archive: Archive, report: Report) -> list[str]:
-    answers = list(export.flames_against_others(report))
-    added = archive.add_some(answers, archive.reserve(_OTHERS))
-    return ["some flame graphs compared with another trace"] if added < len(answers) else []
+    return _add_some(
+        archive, export.flames_against_others(report), "flame graphs compared with another trace"
+    )
+
+
+def _add_some(archive: Archive, answers: Iterable[KeyedAnswer], what: str) -> list[str]:
+    wanted = list(answers)
+    left = len(wanted) - archive.add_some(wanted, archive.reserve(_OTHERS))
+    return [f"{left} of {len(wanted)} {what}"] if left else []
 
 
 def add_contexts(add: Callable[..., bool], report: Report) -> list[str]:
@@ -287,9 +286,8 @@ def add_memory(add: Callable[..., bool], report: Report) -> list[str]:
         known = report.ask("memory")
     except StepscopeError:  # nothing was recorded, or that of several ranks
         return []
-    requests = ("memory_verdict", "memory_moment")
-    verdicts = [report.keyed(one, device=device.id) for device in known.devices for one in requests]
-    if not add(("memory", known), *verdicts):
+    peaks = [report.keyed("memory_moment", device=device.id) for device in known.devices]
+    if not add(("memory", known), *peaks):
         return ["the memory over time"]
     left_out = ["what lives at most moments of the memory"]
     for device in known.devices:
@@ -322,4 +320,4 @@ def _traces(report: Report) -> Traces:
         TraceEntry(id, Path(view.trace.metadata.source).name, "", "compared", 1.0, "")
         for id, view in report.compared.items()
     ]
-    return Traces(__version__, None, [own, *others])
+    return Traces(None, [own, *others])

@@ -7,7 +7,7 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
-from stepscope.base.arrays import Codes, Floats, Ids, Rows
+from stepscope.base.arrays import Codes, Floats, Ids, Rows, Times
 from stepscope.facts.annotate.attribution import Attribution, attribute
 from stepscope.models.memory.lifetimes import Lifetimes, reserved_over_time, snapshot_lifetimes
 from stepscope.models.memory.owners import KINDS, find_owners, snapshot_lines
@@ -54,11 +54,10 @@ class MemoryHistory:
         return StackedLevels(self.changes, grouping.code, grouping.names, in_order=by == "kind")
 
     def stack(self, owner: int) -> list[str]:
-        """`file:line`, and of a snapshot the function, that led to an allocation, innermost first; empty
-        if unknown."""
-        number = int(self.life.recorded[owner]) if self.life is not None and owner >= 0 else -1
-        if number < 0:
+        """`file:line` of the frames that led to an allocation, innermost first; empty if unknown."""
+        if self.life is None:
             return []
+        number = int(self.life.recorded[owner])
         if self.recorded and self.lines:
             return self.lines.stack(self.recorded.recording, number)
         parents, frame = self.trace["stacks"]["parent"], int(self.trace["allocations"]["stack"][number])
@@ -87,14 +86,14 @@ class MemoryHistory:
         return is_snapshot or bool((self.trace["segments"]["device"] == self.number).any())
 
     @cached_property
-    def reserved(self) -> tuple[Floats, Floats]:
+    def reserved(self) -> tuple[Times, Floats]:
         """Times and the bytes that the allocator has reserved since; empty if unknown."""
         if self.has_segments:
             time, value = reserved_over_time(self.trace, self.number)
-            return time.astype(np.float64), value.astype(np.float64)
+            return time, value.astype(np.float64)
         table = self.trace["memory"]
         rows = np.flatnonzero(table.text("device").mask(self.device) & (table["reserved_bytes"] > 0))
-        return table["time_ns"][rows].astype(float), table["reserved_bytes"][rows].astype(float)
+        return table["time_ns"][rows], table["reserved_bytes"][rows].astype(float)
 
 
 def memory_histories(trace: Trace) -> list[MemoryHistory]:

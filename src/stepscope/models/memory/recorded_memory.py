@@ -177,8 +177,7 @@ class RecordedLines:
         return self.names[code] if code >= 0 else ""
 
     def stack(self, recording: AllocationRecord, number: int) -> list[str]:
-        """The lines that led to a recorded allocation, innermost first; those that training keeps have
-        one at most."""
+        """The lines that led to a recorded allocation, innermost first; one of what training keeps."""
         attribution, event = recording.attribution, int(recording.event[number])
         known = int(attribution.lines[event]) if event >= 0 and recording.storage[number] < 0 else -1
         if known >= 0:

@@ -115,8 +115,7 @@ def test_what_is_not_there_is_refused(
 
 
 def test_the_verdict_of_a_device(view: TraceView) -> None:
-    told = ask(view, "memory_verdict", device="cpu")
-    assert told["sentence"].endswith("of it.")
+    assert ask(view, "memory")["devices"][1]["verdict"].endswith("of it.")
 
 
 def test_a_single_file_holds_tiles_and_moments(view: TraceView) -> None:
@@ -130,7 +129,6 @@ def test_a_single_file_holds_tiles_and_moments(view: TraceView) -> None:
     assert left_out == ["what lives at most moments of the memory"]
     assert "memory_tile?by=kind&device=cpu&tile=0&zoom=0" in found
     assert "memory_moment?device=cpu" in found
-    assert "memory_verdict?device=cuda%3A0" in found
     assert sum(key.startswith("memory_moment?device=cpu&time=") for key in found) == 60
 
 
