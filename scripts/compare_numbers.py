@@ -45,7 +45,7 @@ COMMANDS = {
 }
 PAGE = (
     *("overview", "levels", "axis", "modules", "kernels", "collectives", "arrivals", "findings"),
-    *("contexts", "context_findings", "memory", "memory_verdict", "changes", "step"),
+    *("contexts", "context_findings", "memory", "changes", "step"),
 )
 IDENTITIES = ("path", "changes", "name", "stage", "device", "kind", "rule", "rank", "step")
 PROCESSES = 2  # recordings that are read at the same time

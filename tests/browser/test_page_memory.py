@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from browsing import Workbench
+from conftest import single_file_of
 from served_page import serving
 from violations import violations
 
@@ -71,6 +72,30 @@ def test_a_snapshot_shows_what_lives_at_its_peak(snapshot: Workbench) -> None:
         "me/model.py:4 __init__",
     }
     assert "Out of memory" in snapshot.page.locator(".memory-verdict").inner_text()
+
+
+def stack(workbench: Workbench) -> tuple[str, list[str]]:
+    """The heading and the frames of the stack that is shown."""
+    workbench.settle()
+    title = workbench.page.locator(".memory-stack h2").inner_text().replace("\u202f", " ")
+    return title, workbench.page.locator(".memory-stack li").all_inner_texts()
+
+
+@pytest.mark.parametrize("live", [True, False], ids=["page", "single file"])
+def test_the_stack_of_an_allocation_is_a_click_away(
+    workbench: Workbench, snapshot_url: str, home: Path, live: bool
+) -> None:
+    url = snapshot_url if live else single_file_of(home / "snapshot.pickle").as_uri()
+    workbench.open(url, shown=f"{_PLOT} canvas")
+    title, frames = stack(workbench)
+    assert workbench.clicks == 0
+    assert title.startswith("Stack of the largest allocation: 8.39 MB")
+    assert frames == ["me/model.py:3 __init__"]
+    workbench.click('.memory-living tbody tr:has-text("model.py:54")')
+    title, frames = stack(workbench)
+    assert workbench.clicks == 1
+    assert title == "Stack of its largest allocation: 4.19 MB of temporaries"
+    assert frames == ["me/model.py:54 forward", "modules/module.py:9 _call_impl"]
 
 
 def test_the_areas_follow_the_timeline(workbench: Workbench, resnet_url: str) -> None:

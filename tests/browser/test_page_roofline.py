@@ -66,4 +66,7 @@ def test_a_trace_without_counts_says_how_to_get_them(workbench: Workbench, bare_
     line = workbench.page.locator(".pane .nothing")
     line.wait_for()
     assert "record_shapes=True" in line.inner_text()
-    assert workbench.page.locator(_DOTS).count() == 0
+    assert workbench.page.locator(f"{_DOTS}, .table-tools").count() == 0
+    workbench.click('[data-action="rows"]')
+    workbench.page.locator(".table-tools").wait_for()
+    assert workbench.page.locator('[data-action="roofline"]').count() == 0

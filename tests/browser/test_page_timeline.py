@@ -57,6 +57,7 @@ def test_one_click_leads_down_the_slowest_operations(resnet: Workbench) -> None:
     resnet.until("location.hash.split('/').length > 3")
     names_of_levels = names(resnet, ".level-title strong")
     assert names_of_levels[:3] == ["trace", "step 5", "data loading"]
+    assert resnet.page.locator(".way").evaluate("way => way.scrollWidth <= way.clientWidth")
 
 
 def test_arrows_lead_to_the_kernel_and_to_the_forward_operation(resnet: Workbench) -> None:

@@ -296,7 +296,6 @@ QUERIES = (
     "memory?device=0&by=kind",
     "memory_moment?time=130000",
     "memory_tile?zoom=1&tile=0",
-    "memory_verdict",
     "sources?rank=0&step=5",
     "source?file=train.py&rank=0",
     "schema",

@@ -137,7 +137,7 @@ describe("the single file", () => {
     args: { "stepscope event": event },
   });
   const host = new EmbeddedHost({
-    traces: { version: "1", perfetto: null, traces: [], job: null },
+    traces: { perfetto: null, traces: [], job: null },
     answers: {
       level: { level: top },
       "level?every=1": { level: top },

@@ -197,12 +197,13 @@ def parse(text: bytes) -> dict[str, Any]:
             return {"value": readable}
     if not isinstance(value, Mapping):
         return {} if value is None else {"value": value}
-    wrong = [name for name in _LISTS if name in value and not _is_as_named(name, value[name])]
+    wrong = [name for name in _LISTS.keys() & value.keys() if not _is_as_named(name, value[name])]
     return {name: each for name, each in value.items() if name not in wrong} if wrong else dict(value)
 
 
 def _is_as_named(name: str, value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, _LISTS[name]) for each in value)
+    kind = _LISTS[name]
+    return isinstance(value, list) and (kind is object or all(isinstance(each, kind) for each in value))
 
 
 @lru_cache(maxsize=32)  # of about a MiB each

@@ -1111,6 +1111,20 @@ export interface FailedAllocation {
   bytes: number | null;
 }
 
+/** One problem of a device's memory. */
+export interface MemoryFinding {
+  /** Its short name. */
+  rule: string;
+  /** What fills or wastes memory. */
+  what: string;
+  /** What to do. */
+  advice: string;
+  /** What that would give back at the peak, at most. */
+  gain_bytes: number;
+  /** The user's line, empty where none is known. */
+  place: string;
+}
+
 /** A device whose memory was recorded. */
 export interface MemoryDevice {
   /** In requests. */
@@ -1129,6 +1143,10 @@ export interface MemoryDevice {
   groupings: MemoryGroups[];
   /** Allocations that failed. */
   failures: FailedAllocation[];
+  /** What fills it at its peak, in one sentence. */
+  verdict: string;
+  /** What to do about it. */
+  findings: MemoryFinding[];
 }
 
 /** The memory of each device, and the scale of its tiles. */
@@ -1178,6 +1196,8 @@ export interface LivingRow {
   count: number;
   /** Bytes of the largest of them. */
   largest: number;
+  /** Of the largest, innermost first: positions in `frames`; empty if unknown. */
+  stack: number[];
 }
 
 /** A segment of the caching allocator at a moment. */
@@ -1202,6 +1222,8 @@ export interface MemoryMoment {
   living: LivingRow[];
   /** How many there are. */
   living_rows: number;
+  /** Of the stacks: `file:line`, and the function in a snapshot. */
+  frames: string[];
   /** Those with most free memory first, at most 60. */
   segments: SegmentRow[];
   /** How many there are. */
@@ -1210,26 +1232,6 @@ export interface MemoryMoment {
   reserved_bytes: number;
   /** Bytes of the largest free piece of all. */
   largest_hole: number;
-}
-
-/** One problem of a device's memory. */
-export interface MemoryFinding {
-  /** Its short name. */
-  rule: string;
-  /** What fills or wastes memory. */
-  what: string;
-  /** What to do. */
-  advice: string;
-  /** What that would give back at the peak, at most. */
-  gain_bytes: number;
-  /** The user's line, empty where none is known. */
-  place: string;
-}
-
-/** What fills a device's memory, in one sentence, and what to do. */
-export interface MemoryVerdict {
-  sentence: string;
-  findings: MemoryFinding[];
 }
 
 /** One of the two traces. */
@@ -1814,8 +1816,6 @@ export interface TraceEntry {
 
 /** The open files; poll while one is `loading`. */
 export interface Traces {
-  /** Of stepscope. */
-  version: string;
   /** URL of the local Perfetto UI, null if it is not installed. */
   perfetto: string | null;
   traces: TraceEntry[];

@@ -21,9 +21,10 @@ export class MemoryState {
   /** The visible part: of a trace with a timeline what that shows. */
   readonly window: ReadonlySignal<Span>;
   readonly moment: ReadonlySignal<Loaded<wire.MemoryMoment>>;
-  readonly verdict: ReadonlySignal<Loaded<wire.MemoryVerdict>>;
   /** Rises when tiles arrived, once a frame. */
   readonly arrived = signal(0);
+  /** The row of what lives whose stack is shown; without one that of the largest allocation. */
+  readonly row = signal<string | null>(null);
   private readonly zoomed = signal<Span | null>(null);
   private readonly tiles: ReadonlySignal<Tiles<MemoryTile, wire.Memory> | null>;
   private frame = 0;
@@ -80,12 +81,6 @@ export class MemoryState {
         ...(moment === null ? {} : { time: moment }),
         ...(group === null || !store.host.live ? {} : { by: grouping.by, group }),
       });
-    });
-    this.verdict = latest(() => {
-      const [client, device] = [store.client.value, this.device.value];
-      return client && device
-        ? client.ask<wire.MemoryVerdict>("memory_verdict", { device: device.id })
-        : null;
     });
   }
 

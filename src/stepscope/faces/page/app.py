@@ -24,7 +24,6 @@ from stepscope.faces.page.guard import Guard, Token
 from stepscope.faces.page.open_files import Traces, Workbench
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.routes import answer
-from stepscope.version import __version__
 
 AHEAD = "levels_inside"
 POLICY = (
@@ -78,7 +77,7 @@ def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
     def list_traces(request: Request) -> Response:
         url = f"{PREFIX}/index.html" if perfetto else None
         entries = [file.entry() for file in workbench.files.values()]
-        return _json(request, Traces(__version__, url, entries, "/" if workbench.job else None))
+        return _json(request, Traces(url, entries, "/" if workbench.job else None))
 
     def page(request: Request) -> Response:
         return _file(bundle.page("ranks.html" if workbench.job else "index.html").name)

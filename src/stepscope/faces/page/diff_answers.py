@@ -80,18 +80,24 @@ def diff(view: TraceView, query: Query) -> Difference:
         rank: rank of the trace; by default the first.
         against_rank: rank of the other; by default `rank` if the other has it, else its first.
     """
-    against, rank = query.text("against"), query.number("rank")
-    other = query.number("against_rank")
-    if not against and other is None:
-        raise ServeError("expected another open trace as against, or a rank as against_rank")
-    before = view.other(against) if against else view.trace
+    rank = query.number("rank")
     rank = ranks_of(view.trace)[0] if rank is None else rank
-    if other is None and rank in ranks_of(before):
-        other = rank
-    key = ("diff", against, rank, other)
+    before, other = other_of(view, query, rank)
+    key = ("diff", query.text("against"), rank, other)
     return view.cached(
         key, lambda: _answer(view, compare(before, view.trace, rank=other, to_rank=rank), before)
     )
+
+
+def other_of(view: TraceView, query: Query, rank: int) -> tuple[Trace, int]:
+    """The trace and the rank that a rank is compared with: if none is named the same rank or the first."""
+    against, other = query.text("against"), query.number("against_rank")
+    if not against and other is None:
+        raise ServeError("expected another open trace as against, or a rank as against_rank")
+    before = view.other(against) if against else view.trace
+    if other is None:
+        other = rank if rank in (ranks := ranks_of(before)) else ranks[0]
+    return before, other
 
 
 def ranks_of(trace: Trace) -> list[int]:

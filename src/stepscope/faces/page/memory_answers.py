@@ -9,7 +9,8 @@ from stepscope.errors import ServeError
 from stepscope.faces.page.axis_answers import tile_number
 from stepscope.faces.page.requests import Query, filled
 from stepscope.faces.page.trace_view import TraceView
-from stepscope.models.memory import memory_facts
+from stepscope.facts.timeline.axis.counters import CounterValues
+from stepscope.models.memory import MemoryFacts, memory_facts
 from stepscope.models.memory.device_facts import holds_memory
 from stepscope.models.memory.history import Living, MemoryHistory, living_at, memory_histories
 from stepscope.models.memory.memory_findings import MemoryFinding, find_problems
@@ -48,6 +49,8 @@ class MemoryDevice(msgspec.Struct):
     lifetimes: bool  # whether it is known which release ends which allocation
     groupings: list[MemoryGroups]  # the ways to divide it
     failures: list[FailedAllocation]  # allocations that failed
+    verdict: str  # what fills it at its peak, in one sentence
+    findings: list[MemoryFinding]  # what to do about it
 
 
 class Memory(msgspec.Struct):
@@ -84,6 +87,7 @@ class LivingRow(msgspec.Struct):
     bytes: int
     count: int  # of allocations; 0 if unknown
     largest: int  # bytes of the largest of them
+    stack: list[int]  # of the largest, innermost first: positions in `frames`; empty if unknown
 
 
 class SegmentRow(msgspec.Struct):
@@ -103,22 +107,16 @@ class MemoryMoment(msgspec.Struct):
     used_bytes: int  # in use
     living: list[LivingRow]  # by size, at most 200
     living_rows: int  # how many there are
+    frames: list[str]  # of the stacks: `file:line`, and the function in a snapshot
     segments: list[SegmentRow]  # those with most free memory first, at most 60
     segments_count: int  # how many there are
     reserved_bytes: int  # bytes of all segments
     largest_hole: int  # bytes of the largest free piece of all
 
 
-class MemoryVerdict(msgspec.Struct):
-    """What fills a device's memory, in one sentence, and what to do."""
-
-    sentence: str
-    findings: list[MemoryFinding]
-
-
 def memory(view: TraceView, query: Query) -> Memory:
     """The devices whose memory was recorded."""
-    histories = _histories(view)
+    histories, facts = _histories(view), {facts.device: facts for facts in memory_facts(view.trace)}
     end = max([view.time_axis.end_ns, *(history.end_ns for history in histories)])
     halvings = max((end - 1) // BINS, 0).bit_length()
     return Memory(
@@ -127,7 +125,7 @@ def memory(view: TraceView, query: Query) -> Memory:
         deepest=halvings,
         bins=BINS,
         kinds=list(KINDS),
-        devices=[_device(view, history) for history in histories],
+        devices=[_device(view, history, facts[history.number]) for history in histories],
     )
 
 
@@ -168,12 +166,13 @@ def memory_moment(view: TraceView, query: Query) -> MemoryMoment:
     living = [
         allocation for allocation in living_at(history, count) if _is_in(view, history, query, allocation)
     ]
-    segments = segments_at(history, time)
+    segments, frames = segments_at(history, time), dict[str, int]()
     return MemoryMoment(
         time_ns=time,
         used_bytes=int(history.changes.levels[count]),
-        living=[_living_row(history, allocation) for allocation in living[:_MOST_LIVING]],
+        living=[_living_row(history, allocation, frames) for allocation in living[:_MOST_LIVING]],
         living_rows=len(living),
+        frames=list(frames),
         segments=[
             filled(SegmentRow, held, address=f"{held.address:#x}", free_bytes=held.bytes - held.used_bytes)
             for held in segments[:_MOST_SEGMENTS]
@@ -182,19 +181,6 @@ def memory_moment(view: TraceView, query: Query) -> MemoryMoment:
         reserved_bytes=sum(segment.bytes for segment in segments),
         largest_hole=max((segment.largest_hole for segment in segments), default=0),
     )
-
-
-def memory_verdict(view: TraceView, query: Query) -> MemoryVerdict:
-    """What fills a device's memory, and what to do about it.
-
-    Query:
-        device: id of the device; by default the first.
-    """
-    history = _history(view, query)
-    known = view.cached(("memory facts",), lambda: memory_facts(view.trace))
-    facts = next(device for device in known if device.device == history.number)
-    findings = find_problems(facts)
-    return MemoryVerdict(verdict(facts, findings), findings)
 
 
 def _histories(view: TraceView) -> list[MemoryHistory]:
@@ -223,8 +209,8 @@ def _stacked(view: TraceView, history: MemoryHistory, by: str) -> StackedLevels:
     return view.cached(("memory levels", history.device, by), lambda: history.stacked(by))
 
 
-def _device(view: TraceView, history: MemoryHistory) -> MemoryDevice:
-    reserved = history.reserved[1]
+def _device(view: TraceView, history: MemoryHistory, facts: MemoryFacts) -> MemoryDevice:
+    reserved, findings = history.reserved[1], find_problems(facts)
     return MemoryDevice(
         id=history.device,
         changes=len(history.changes.time_ns),
@@ -233,7 +219,12 @@ def _device(view: TraceView, history: MemoryHistory) -> MemoryDevice:
         reserved_bytes=int(reserved.max()) if len(reserved) else None,
         lifetimes=history.life is not None,
         groupings=[_groups(by, _stacked(view, history, by)) for by in history.groupings],
-        failures=_failures(history),
+        failures=[
+            FailedAllocation(failed.time_ns if failed.time_ns >= 0 else history.end_ns, failed.requested)
+            for failed in facts.out_of_memory
+        ],
+        verdict=verdict(facts, findings),
+        findings=findings,
     )
 
 
@@ -242,30 +233,12 @@ def _groups(by: str, stacked: StackedLevels) -> MemoryGroups:
     return MemoryGroups(by, stacked.names, modules)
 
 
-def _failures(history: MemoryHistory) -> list[FailedAllocation]:
-    events = history.trace["memory_events"]
-    rows = np.flatnonzero((events["device"] == history.number) & events.text("action").mask("oom"))
-    failures = [FailedAllocation(int(events["time_ns"][row]), int(events["bytes"][row])) for row in rows]
-    ended = history.trace.metadata.properties.get("out_of_memory")
-    if not failures and ended and ended["device"] == history.device:
-        failures = [FailedAllocation(history.end_ns, ended["requested_bytes"])]
-    return failures
-
-
 def _reserved(history: MemoryHistory, start: int, end: int) -> tuple[list[int], list[int]]:
     """The reserved bytes in a tile: each change, or the most of each of its parts."""
-    time, value = history.reserved
-    if not len(time):
+    if not len(history.reserved[0]):
         return [], []
-    first = max(int(np.searchsorted(time, start, side="right")) - 1, 0)
-    rows = np.arange(first, int(np.searchsorted(time, end)))
-    if len(rows) > 2 * BINS:
-        part = (np.maximum(time[rows] - start, 0) * BINS / (end - start)).astype(np.int64)
-        begins = np.flatnonzero(np.append(True, np.diff(part) > 0))
-        rows, most = rows[begins], np.maximum.reduceat(value[rows], begins)
-    else:
-        most = value[rows]
-    return np.maximum(time[rows] - start, 0).astype(int).tolist(), most.astype(int).tolist()
+    runs = CounterValues(*history.reserved).tile(start, end)
+    return np.maximum(runs.start_ns - start, 0).tolist(), runs.most.astype(int).tolist()
 
 
 def _is_in(view: TraceView, history: MemoryHistory, query: Query, living: Living) -> bool:
@@ -280,9 +253,11 @@ def _is_in(view: TraceView, history: MemoryHistory, query: Query, living: Living
     return code == codes[group] if codes[group] != -2 else code not in codes
 
 
-def _living_row(history: MemoryHistory, living: Living) -> LivingRow:
-    def name(by: str, code: int) -> str:
-        return history.groupings[by].names[code] if code >= 0 else ""
-
-    names = {by: name(by, getattr(living, by)) for by in ("kind", "module", "line")}
-    return filled(LivingRow, living, **names, module_id=living.module if living.module >= 0 else None)
+def _living_row(history: MemoryHistory, living: Living, frames: dict[str, int]) -> LivingRow:
+    """A row, whose frames get their places in `frames`."""
+    names = dict.fromkeys(("kind", "module", "line"), "")
+    for by, grouping in history.groupings.items():
+        names[by] = grouping.names[code] if (code := getattr(living, by)) >= 0 else ""
+    stack = [frames.setdefault(frame, len(frames)) for frame in history.stack(living.owner)]
+    module = living.module if living.module >= 0 else None
+    return filled(LivingRow, living, **names, module_id=module, stack=stack)

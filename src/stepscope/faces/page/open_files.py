@@ -46,7 +46,6 @@ class TraceEntry(msgspec.Struct):
 class Traces(msgspec.Struct):
     """The open files; poll while one is `loading`."""
 
-    version: str  # of stepscope
     perfetto: str | None  # URL of the local Perfetto UI, null if it is not installed
     traces: list[TraceEntry]
     # URL of the page about the whole job that the traces are of, null if there is none

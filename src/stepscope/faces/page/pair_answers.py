@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from stepscope.errors import GraphError, ServeError
-from stepscope.faces.page.diff_answers import ranks_of
+from stepscope.faces.page.diff_answers import other_of, ranks_of
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.faces.page.whatif_answers import pane_of, requested
@@ -49,15 +49,10 @@ def pair(view: TraceView, query: Query) -> Pair:
     most = min(query.number("most") or _MOST, _MAX_MOST)
     if changes := requested(query):
         return _predicted(view, shown, changes, most)
-    against, other_rank = query.text("against"), query.number("against_rank")
-    if not against and other_rank is None:
-        raise ServeError("expected changes, another open trace as against, or a rank as against_rank")
-    before = view.other(against) if against else view.trace
-    if other_rank is None:
-        other_rank = shown.rank if shown.rank in ranks_of(before) else ranks_of(before)[0]
+    before, other_rank = other_of(view, query, shown.rank)
     number = shown.number if before is view.trace else None  # ranks of a job do the same step together
     other = _step(before, other_rank, number)
-    key = ("pair", against, other_rank, shown.rank, shown.number, most)
+    key = ("pair", query.text("against"), other_rank, shown.rank, shown.number, most)
     sides = view.cached(key, lambda: pair_steps(other, shown, most))
     return Pair("after", shown.number, other.number, shown.begin_ns, *sides)
 

@@ -15,7 +15,7 @@ from stepscope.faces.page.axis_answers import area, axis, counter, slices, tiles
 from stepscope.faces.page.context_answers import context_findings, contexts
 from stepscope.faces.page.diff_answers import diff
 from stepscope.faces.page.finding_answers import findings
-from stepscope.faces.page.memory_answers import memory, memory_moment, memory_tile, memory_verdict
+from stepscope.faces.page.memory_answers import memory, memory_moment, memory_tile
 from stepscope.faces.page.operation_details import details
 from stepscope.faces.page.pair_answers import pair
 from stepscope.faces.page.pane_answers import select
@@ -38,7 +38,7 @@ from stepscope.faces.page.whatif_answers import changes, whatif
 _ANSWERS: tuple[Callable[[TraceView, Query], msgspec.Struct], ...] = (
     *(overview, levels, level, levels_inside, axis, slices, counter, tiles, area, path, search, search_hits),
     *(modules, kernels, collectives, arrivals, findings, contexts, context_findings),
-    *(memory, memory_tile, memory_moment, memory_verdict, diff, pair, changes, whatif),
+    *(memory, memory_tile, memory_moment, diff, pair, changes, whatif),
     *(details, select, sources, source, trace, schema, query),
 )
 ROUTES = {function.__name__: function for function in _ANSWERS}

@@ -29,7 +29,6 @@ from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.contexts import build_contexts
 from stepscope.facts.timeline.level import Opening
 from stepscope.facts.timeline.operation import StepId
-from stepscope.version import __version__
 
 MAX_BYTES = 5_000_000  # chosen: small enough to send to somebody
 ELEMENT = "stepscope-data"
@@ -40,11 +39,11 @@ _LEVELS, _DETAILS, _TRACKS, _OTHERS = 0.7, 0.6, 0.7, 0.25
 _END_BYTES = 1 << 16  # for what is left out and the list of traces
 _TRIES = 6  # sizes of an answer that are tried; each is compressed
 _AT_ONCE = 20_000  # raw events of a step that is opened at once; of more, a sample says how much fits
-_SAMPLE = 2000  # levels: of fewer, the largest take most of the time to open
+_SAMPLE = 500  # levels: of fewer, the largest take most of the time to open
 _RAW_BYTES = 10  # of a raw event in the file at least; 24 and 33 in traces of a million events and of ResNet
 _CAREFULLY = 0.95  # of the room
 _WORTH_A_TRY = 1.3  # times as large as what fits
-_EFFORT = 6  # of zlib: 9 takes four times as long for 3 % less
+_EFFORT = 5  # of zlib: 6 takes one and a half times as long for 1 to 4 % less
 _Sized = Callable[[int], tuple[int, msgspec.Struct]]  # at most so large, and how large
 _Make = Callable[[TraceView, str, Sequence[Opening]], msgspec.Struct]
 
@@ -204,7 +203,7 @@ def _fill(archive: Archive, report: Report, progress: Callable[[int, int], None]
         left_out.append("the flame graphs")
     archive.add_some(export.arrivals(report), archive.reserve(_OTHERS))
     archive.add_all(export.comparisons_with_others(report))
-    left_out += _add_pairs(archive, report)
+    left_out += _add_some(archive, export.pairs(report), "steps above the one on screen")
     left_out += _add_others(archive, report) + _add_comparisons(archive, report)
     left_out += add_memory(partial(archive.add, reserve=archive.reserve(_OTHERS)), report)
     for number, step in enumerate(report.steps, 1):
@@ -220,9 +219,9 @@ def add_step(archive: Archive, report: Report, step: str) -> list[str]:
     """
     view, left_out = report.view, list[str]()
     title = "step {} of rank {}".format(*StepId.of(step))
-    first, events = _first_tried(view, step), len(view.timeline.raw_events(step))
+    events = len(view.timeline.raw_events(step))
 
-    def add(request: str, make: _Make, most: int, share: float) -> int:
+    def add(request: str, make: _Make, first: int, most: int, share: float) -> int:
         def answer(size: int) -> tuple[int, msgspec.Struct]:
             openings = view.timeline.open_all(step, size)
             return len(openings), make(view, step, openings)
@@ -230,8 +229,8 @@ def add_step(archive: Archive, report: Report, step: str) -> list[str]:
         key = request_key(request, path=step)
         return archive.add_largest(key, answer, first, most, archive.reserve(share))
 
-    levels = add("step", step_of_levels, events + 1, _LEVELS)
-    details = add("step_details", details_of_levels, levels, _DETAILS) if levels else 0
+    levels = add("step", step_of_levels, _first_tried(view, step), events + 1, _LEVELS)
+    details = add("step_details", details_of_levels, levels, levels, _DETAILS) if levels else 0
     openings = view.timeline.open_all(step, levels)
     if closed := sum(int((one.every.costs.events > 1).sum()) for one in openings) + 1 - levels:
         left_out.append(f"what is inside {closed:,} small operations of {title}")
@@ -259,16 +258,16 @@ def _add_comparisons(archive: Archive, report: Report) -> list[str]:
     return [f"{left} of {left + added} comparisons of two ranks"] if left else []
 
 
-def _add_pairs(archive: Archive, report: Report) -> list[str]:
-    pairs = list(export.pairs(report))
-    left = len(pairs) - archive.add_some(pairs, archive.reserve(_OTHERS))
-    return [f"{left} of {len(pairs)} steps above the one on screen"] if left else []
-
-
 def _add_others(archive: Archive, report: Report) -> list[str]:
-    answers = list(export.flames_against_others(report))
-    added = archive.add_some(answers, archive.reserve(_OTHERS))
-    return ["some flame graphs compared with another trace"] if added < len(answers) else []
+    return _add_some(
+        archive, export.flames_against_others(report), "flame graphs compared with another trace"
+    )
+
+
+def _add_some(archive: Archive, answers: Iterable[KeyedAnswer], what: str) -> list[str]:
+    wanted = list(answers)
+    left = len(wanted) - archive.add_some(wanted, archive.reserve(_OTHERS))
+    return [f"{left} of {len(wanted)} {what}"] if left else []
 
 
 def add_contexts(add: Callable[..., bool], report: Report) -> list[str]:
@@ -287,9 +286,8 @@ def add_memory(add: Callable[..., bool], report: Report) -> list[str]:
         known = report.ask("memory")
     except StepscopeError:  # nothing was recorded, or that of several ranks
         return []
-    requests = ("memory_verdict", "memory_moment")
-    verdicts = [report.keyed(one, device=device.id) for device in known.devices for one in requests]
-    if not add(("memory", known), *verdicts):
+    peaks = [report.keyed("memory_moment", device=device.id) for device in known.devices]
+    if not add(("memory", known), *peaks):
         return ["the memory over time"]
     left_out = ["what lives at most moments of the memory"]
     for device in known.devices:
@@ -322,4 +320,4 @@ def _traces(report: Report) -> Traces:
         TraceEntry(id, Path(view.trace.metadata.source).name, "", "compared", 1.0, "")
         for id, view in report.compared.items()
     ]
-    return Traces(__version__, None, [own, *others])
+    return Traces(None, [own, *others])

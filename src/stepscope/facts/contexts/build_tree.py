@@ -1,7 +1,6 @@
 """The calling-context tree of an annotated trace."""
 
 from collections.abc import Iterator
-from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -241,13 +240,6 @@ class _Launch(msgspec.Struct):
     shared_bytes: float | None = msgspec.field(default=None, name="shared memory")
     occupancy: float | None = msgspec.field(default=None, name="est. achieved occupancy %")
 
-    def values(self) -> tuple[float | None, ...]:
-        """The values in the order of `LAUNCH_METRICS`."""
-        blocks = None if self.grid is None else prod(self.grid)
-        threads = None if blocks is None or self.block is None else blocks * prod(self.block)
-        occupancy = None if self.occupancy is None else self.occupancy / 100
-        return blocks, threads, self.registers, self.shared_bytes, occupancy
-
 
 _DECODER = msgspec.json.Decoder(_Launch)
 
@@ -270,9 +262,13 @@ def launch_metrics(trace: Trace, kernels: Ids) -> Iterator[tuple[str, Ids, Float
             yield name, kernels[order[known]], values[known]
 
 
-@lru_cache(maxsize=1 << 14)  # kernels are launched alike again and again
 def _values(text: bytes) -> tuple[float | None, ...]:
+    """The values in the order of `LAUNCH_METRICS`."""
     try:
-        return _DECODER.decode(text).values()
+        launch = _DECODER.decode(text)
     except msgspec.DecodeError:  # another recorder's arguments, of the same names
-        return (None,) * len(LAUNCH_METRICS)
+        launch = _Launch()
+    blocks = None if launch.grid is None else prod(launch.grid)
+    threads = None if blocks is None or launch.block is None else blocks * prod(launch.block)
+    occupancy = None if launch.occupancy is None else launch.occupancy / 100
+    return blocks, threads, launch.registers, launch.shared_bytes, occupancy

@@ -7,7 +7,7 @@ from functools import cached_property
 import msgspec
 import numpy as np
 
-from stepscope.base.arrays import Codes, Floats, Ids, Rows
+from stepscope.base.arrays import Codes, Floats, Ids, Rows, Times
 from stepscope.facts.annotate.attribution import Attribution, attribute
 from stepscope.models.memory.lifetimes import Lifetimes, reserved_over_time, snapshot_lifetimes
 from stepscope.models.memory.owners import KINDS, find_owners, snapshot_lines
@@ -53,6 +53,20 @@ class MemoryHistory:
         grouping = self.groupings[by]
         return StackedLevels(self.changes, grouping.code, grouping.names, in_order=by == "kind")
 
+    def stack(self, owner: int) -> list[str]:
+        """`file:line` of the frames that led to an allocation, innermost first; empty if unknown."""
+        if self.life is None:
+            return []
+        number = int(self.life.recorded[owner])
+        if self.recorded and self.lines:
+            return self.lines.stack(self.recorded.recording, number)
+        parents, frame = self.trace["stacks"]["parent"], int(self.trace["allocations"]["stack"][number])
+        names, frames = self.groupings["line"].names, list[str]()
+        while frame >= 0:
+            frames.append(names[frame])
+            frame = int(parents[frame])
+        return frames
+
     @cached_property
     def peak_ns(self) -> int:
         """When most was in use; 0 if that was before the first change."""
@@ -72,14 +86,14 @@ class MemoryHistory:
         return is_snapshot or bool((self.trace["segments"]["device"] == self.number).any())
 
     @cached_property
-    def reserved(self) -> tuple[Floats, Floats]:
+    def reserved(self) -> tuple[Times, Floats]:
         """Times and the bytes that the allocator has reserved since; empty if unknown."""
         if self.has_segments:
             time, value = reserved_over_time(self.trace, self.number)
-            return time.astype(np.float64), value.astype(np.float64)
+            return time, value.astype(np.float64)
         table = self.trace["memory"]
         rows = np.flatnonzero(table.text("device").mask(self.device) & (table["reserved_bytes"] > 0))
-        return table["time_ns"][rows].astype(float), table["reserved_bytes"][rows].astype(float)
+        return table["time_ns"][rows], table["reserved_bytes"][rows].astype(float)
 
 
 def memory_histories(trace: Trace) -> list[MemoryHistory]:
@@ -140,6 +154,7 @@ class Living(msgspec.Struct, frozen=True):
     bytes: int
     count: int  # how many; 0 if that is unknown
     largest: int
+    owner: int  # row of the largest, -1 if unknown
 
 
 def living_at(history: MemoryHistory, count: int) -> list[Living]:
@@ -147,7 +162,7 @@ def living_at(history: MemoryHistory, count: int) -> list[Living]:
     rows = history.changes.holding(count)
     if history.life is None:
         held = history.changes.held(count)
-        living = [Living(int(row), -1, -1, int(held[row]), 0, 0) for row in rows]
+        living = [Living(int(row), -1, -1, int(held[row]), 0, 0, -1) for row in rows]
     else:
         living = _grouped(history, rows, history.life.bytes[rows])
     return sorted(living, key=lambda group: -group.bytes)
@@ -158,7 +173,9 @@ def _grouped(history: MemoryHistory, rows: Rows, size: Ids) -> list[Living]:
     none = np.full(len(rows), -1, np.int64)
     keys, group = distinct_rows(*(none if each is None else each.code[rows] for each in groupings))
     largest = np.zeros(len(keys), np.int64)
-    np.maximum.at(largest, group, size)
+    ascending = np.argsort(size, kind="stable")
+    largest[group[ascending]] = ascending  # of equal places the last, the largest, stays
     total, count = np.bincount(group, size, len(keys)), np.bincount(group, minlength=len(keys))
-    sizes = zip(keys, total.tolist(), count.tolist(), largest.tolist(), strict=True)
-    return [Living(kind, module, line, int(held), *rest) for (kind, module, line), held, *rest in sizes]
+    columns = (total, count, size[largest], rows[largest])
+    sizes = zip(keys, *(column.astype(np.int64).tolist() for column in columns), strict=True)
+    return [Living(kind, module, line, *rest) for (kind, module, line), *rest in sizes]

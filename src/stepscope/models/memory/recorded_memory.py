@@ -373,6 +373,14 @@ class RecordedLines:
         """`file:line`; empty for -1."""
         return self.names[code] if code >= 0 else ""
 
+    def stack(self, recording: AllocationRecord, number: int) -> list[str]:
+        """The lines that led to a recorded allocation, innermost first; one of what training keeps."""
+        attribution, event = recording.attribution, int(recording.event[number])
+        known = int(attribution.lines[event]) if event >= 0 and recording.storage[number] < 0 else -1
+        if known >= 0:
+            return [f"{file}:{line}" for file, line in reversed(attribution.stacks[known])]
+        return [name] if (name := self.name(int(self.code[number]))) else []
+
 
 def _lines(recording: AllocationRecord) -> dict[Line, None]:
     storages = recording.trace["storages"]

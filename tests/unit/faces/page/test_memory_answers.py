@@ -70,6 +70,21 @@ def test_a_moment_lists_what_lives_then(view: TraceView) -> None:
     assert ask(view, "memory_moment", device="cpu")["time_ns"] == 46_000  # the peak
 
 
+def test_a_row_has_the_stack_of_its_largest_allocation() -> None:
+    step = """
+        main |  0 200 | ProfilerStep#0
+        main | 10  90 | ## forward ##
+        main | 12  30 | stepscope.lines: net.py:3
+        main | 15  20 | aten::mm
+        main | 40  60 | stepscope.lines: net.py:7
+        main | 45  50 | aten::mm
+    """
+    allocations = "cpu | 16 - | 1000\ncpu | 46 - | 6000\ncpu | 47 - | 5000"
+    told = ask(TraceView(with_allocations(step, allocations)), "memory_moment")
+    rows = [(row["bytes"], row["largest"], row["stack"]) for row in told["living"]]
+    assert (told["frames"], rows) == (["net.py:7", "net.py:3"], [(11_000, 6000, [0]), (1000, 1000, [1])])
+
+
 @pytest.mark.parametrize("by", ["kind", "module"])
 def test_the_rows_of_all_groups_are_those_of_the_moment(view: TraceView, by: str) -> None:
     about = ask(view, "memory")["devices"][1]
@@ -100,8 +115,7 @@ def test_what_is_not_there_is_refused(
 
 
 def test_the_verdict_of_a_device(view: TraceView) -> None:
-    told = ask(view, "memory_verdict", device="cpu")
-    assert told["sentence"].endswith("of it.")
+    assert ask(view, "memory")["devices"][1]["verdict"].endswith("of it.")
 
 
 def test_a_single_file_holds_tiles_and_moments(view: TraceView) -> None:
@@ -115,7 +129,6 @@ def test_a_single_file_holds_tiles_and_moments(view: TraceView) -> None:
     assert left_out == ["what lives at most moments of the memory"]
     assert "memory_tile?by=kind&device=cpu&tile=0&zoom=0" in found
     assert "memory_moment?device=cpu" in found
-    assert "memory_verdict?device=cuda%3A0" in found
     assert sum(key.startswith("memory_moment?device=cpu&time=") for key in found) == 60
 
 

@@ -113,7 +113,7 @@ def test_a_timeline_has_as_many_rectangles_as_asked_for() -> None:
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
-        ({}, "expected changes, another open trace as against, or a rank as against_rank"),
+        ({}, "expected another open trace as against, or a rank as against_rank"),
         ({"changes": "bandwidth"}, "these steps have no collectives"),
         ({"changes": "bandwidth", "most": "all"}, "expected most to be a whole number"),
         ({"against": "gone"}, "no other trace is open"),

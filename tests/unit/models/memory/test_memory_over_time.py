@@ -126,6 +126,24 @@ def history_of(allocator: ModelAllocator, folder: Path) -> MemoryHistory:
     return memory_histories(stepscope.open(path, cache=False))[0]
 
 
+def test_the_stack_of_an_allocation_is_that_of_the_snapshot(tmp_path: Path) -> None:
+    allocator = ModelAllocator()
+    frames = [
+        frame("/p/site-packages/torch/f.py", 7, "linear"),
+        frame("/p/m.py", 3),
+        frame("/p/t.py", 9, "main"),
+    ]
+    for size in (1000, 3000, 2000):
+        allocator.alloc(size, frames)
+    allocator.alloc(500)
+    history = history_of(allocator, tmp_path)
+    with_stack, without = living_at(history, history.changes.peak)
+    assert (with_stack.bytes, with_stack.count, with_stack.largest) == (6000, 3, 3000)
+    expected = ["/p/site-packages/torch/f.py:7 linear", "/p/m.py:3 forward", "/p/t.py:9 main"]
+    assert history.stack(with_stack.owner) == expected
+    assert history.stack(without.owner) == []
+
+
 def test_parts_of_a_segment_show_what_holds_most_of_them(tmp_path: Path) -> None:
     allocator = ModelAllocator(segment_bytes=128 * MIB)
     first = allocator.alloc(32 * MIB)

@@ -32,10 +32,7 @@ function Rows({ store, value }: { store: Store; value: Kernels }): JSX.Element {
   const { roofline } = store.view.value;
   const { kernels: marked } = store.marks.value;
   const first = [...marked][0];
-  const known = useMemo(
-    () => (roofline ? dotsOf(value.rows).map((dot) => dot.row) : value.rows),
-    [roofline, value],
-  );
+  const counted = useMemo(() => dotsOf(value.rows).map((dot) => dot.row), [value]);
   const columns = useMemo(
     () => (roofline ? rateColumns : columnsOf)(value.rows),
     [roofline, value],
@@ -44,7 +41,7 @@ function Rows({ store, value }: { store: Store; value: Kernels }): JSX.Element {
     caption: `${words(value.are)} by time`,
     kept: keptTable(store, roofline ? "roofline" : "kernels"),
     columns,
-    rows: known,
+    rows: roofline ? counted : value.rows,
     keyOf,
     views: roofline ? ROWS : VIEWS,
     sorting: BY_TIME,
@@ -53,10 +50,21 @@ function Rows({ store, value }: { store: Store; value: Kernels }): JSX.Element {
     show: first === undefined ? null : { key: first, is: (row) => row.name === first },
     onChoose: (row) => void store.choosePart({ kernel: row.name }),
   });
+  const pictures = <Pictures store={store} of={value.are} />;
+  if (roofline && !counted.length)
+    return (
+      <div class="pane-column">
+        <div class="pane-tools">{pictures}</div>
+        <p class="nothing">
+          This trace has no operation counts of its {value.are}: record it with the shapes of
+          inputs, which stepscope run does and torch.profiler does with record_shapes=True.
+        </p>
+      </div>
+    );
   return (
     <div class="pane-column">
       <TableTools table={table} file={fileName(store, value.are)}>
-        <Pictures store={store} of={value.are} />
+        {counted.length > 0 && pictures}
         <span class="dim">{overSteps(value.steps)}</span>
       </TableTools>
       {roofline ? (

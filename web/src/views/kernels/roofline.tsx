@@ -60,7 +60,6 @@ export function Roofline(props: {
 }): JSX.Element {
   const { store, value, table } = props;
   const all = dotsOf(value.rows);
-  if (!all.length) return <p class="nothing">{howToCount(value)}</p>;
   return (
     <div class="roofline">
       <Plot
@@ -73,10 +72,6 @@ export function Roofline(props: {
       <TableBody table={table} />
     </div>
   );
-}
-
-function howToCount({ are }: Kernels): string {
-  return `This trace has no operation counts of its ${are}: record it with the shapes of inputs, which stepscope run does and torch.profiler does with record_shapes=True.`;
 }
 
 function Plot(props: { store: Store; value: Kernels; dots: Dot[]; decades: Decades }): JSX.Element {

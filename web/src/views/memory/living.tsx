@@ -17,6 +17,7 @@ import {
 import { Table } from "../../widgets/table/table";
 import { fileName } from "../file_name";
 import { groupName, Swatch } from "./areas";
+import { keyOf } from "./stack";
 
 /** What lives at the chosen moment, the largest first. */
 export function LivingTable(props: {
@@ -49,8 +50,9 @@ export function LivingTable(props: {
                 keyOf={keyOf}
                 views={VIEWS}
                 sorting={LARGEST}
-                marked={(row) => row.module_id !== null && store.marks.value.modules.has(row.module_id)}
+                marked={(row) => keyOf(row) === state.row.value || (row.module_id !== null && store.marks.value.modules.has(row.module_id))}
                 onChoose={(row) => {
+                  state.row.value = keyOf(row);
                   if (row.module_id !== null) void store.choosePart({ module: row.module_id });
                 }}
                 empty="Nothing is in use."
@@ -77,7 +79,6 @@ function Within({ state }: { state: MemoryState }): JSX.Element | null {
   );
 }
 
-const keyOf = (row: LivingRow): string => `${row.kind} ${row.module_id} ${row.line}`;
 const LARGEST = { column: "bytes", down: true };
 const VIEWS = [
   { id: "rows", title: "Rows" },
@@ -103,7 +104,9 @@ function columnsOf(
       total: sum(share),
     }),
     ...(counted ? [COUNT] : []),
-    ...(modules ? [nameColumn("module", "module", moduleOf, { grows: true })] : []),
+    ...(modules
+      ? [nameColumn("module", "module", moduleOf, { grows: true, minor: lines && "last" })]
+      : []),
     ...(lines ? [nameColumn("line", "line", shortLineOf, { grows: true, full: lineOf })] : []),
   ];
 }
@@ -113,6 +116,7 @@ const lineOf = (row: LivingRow): string => row.line;
 const shortLineOf = (row: LivingRow): string => shortLine(row.line);
 
 const COUNT = numberColumn<LivingRow>("count", "allocations", (row) => row.count, grouped, {
+  minor: true,
   total: sum((row) => row.count),
   cell: (row) => <span title={`the largest has ${bytes(row.largest)}`}>{grouped(row.count)}</span>,
 });

@@ -1,5 +1,5 @@
 import type { JSX } from "preact";
-import type { Memory, MemoryDevice, MemoryVerdict } from "../../api/types";
+import type { Memory, MemoryDevice } from "../../api/types";
 import { bytes, grouped, words } from "../../base/format";
 import { memoryOf, type MemoryState } from "../../state/memory";
 import type { Store } from "../../state/store";
@@ -9,6 +9,7 @@ import type { Pane } from "../pane";
 import { Areas } from "./areas";
 import { LivingTable } from "./living";
 import { Segments } from "./segments";
+import { Stack } from "./stack";
 
 export const memory: Pane = {
   id: "memory",
@@ -28,13 +29,14 @@ function Whole({ store, about }: { store: Store; about: Memory }): JSX.Element |
   return (
     <div class="memory">
       <Tools about={about} state={state} device={device} />
-      <WithAnswer answer={state.verdict}>
-        {(value) => <Verdict value={value} device={device} />}
-      </WithAnswer>
+      <Verdict device={device} />
       <Areas store={store} state={state} device={device} />
       <div class="memory-moment">
         <LivingTable store={store} state={state} device={device} />
-        <Segments store={store} state={state} kinds={about.kinds} />
+        <div>
+          <Stack state={state} />
+          <Segments store={store} state={state} kinds={about.kinds} />
+        </div>
       </div>
     </div>
   );
@@ -105,16 +107,15 @@ function Tools(props: { about: Memory; state: MemoryState; device: MemoryDevice 
   );
 }
 
-function Verdict(props: { value: MemoryVerdict; device: MemoryDevice }): JSX.Element {
-  const { value, device } = props;
+function Verdict({ device }: { device: MemoryDevice }): JSX.Element {
   return (
     <section class="memory-verdict" aria-label="Memory verdict">
       <p>
-        Peak {bytes(device.peak_bytes)} in use. <Coded text={value.sentence} />
+        Peak {bytes(device.peak_bytes)} in use. <Coded text={device.verdict} />
       </p>
-      {value.findings.length > 0 && (
+      {device.findings.length > 0 && (
         <ul aria-label="Advice">
-          {value.findings.map((one) => (
+          {device.findings.map((one) => (
             <li key={one.rule} title={one.place || undefined}>
               <b>{one.what}</b> <Coded text={one.advice} />{" "}
               <span class="dim">
