@@ -55,7 +55,7 @@ export interface StepTimes {
   device_busy_ms: number | null;
   /** The rest of the step. */
   device_idle_ms: number | null;
-  /** That a recording of one step does not show it; empty if it does. */
+  /** What one step alone does not show; empty for several. */
   unknown_spread: string;
 }
 

@@ -37,7 +37,7 @@ class StepTimes(msgspec.Struct, frozen=True):
     inner_batches: int = 1  # gradients that such a loop adds up for each update; likewise
     device_busy_ms: float | None = None  # mean busy time of the busiest device per step; None if none works
     device_idle_ms: float | None = None  # the rest of the step
-    unknown_spread: str = ""  # that a recording of one step does not show it; empty if it does
+    unknown_spread: str = ""  # what one step alone does not show; empty for several
 
 
 class Stage(msgspec.Struct, frozen=True):
