@@ -9,7 +9,13 @@ from stepscope.base.arrays import Ids, Ids32, Mask, Rows, Times
 from stepscope.facts.annotate.device.collectives import is_communication_wait
 from stepscope.facts.annotate.device.one_off_costs import one_off_costs
 from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait
-from stepscope.facts.annotate.links.launches import clock_error, device_work, launch_of, shows_cpu
+from stepscope.facts.annotate.links.launches import (
+    clock_error,
+    device_work,
+    launch_of,
+    launched_before_recording,
+    shows_cpu,
+)
 from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.facts.annotate.steps.step_table import step_lengths
 from stepscope.facts.annotate.steps.steps import main_track
@@ -271,7 +277,7 @@ def full_queue_launches(trace: Trace, work: Rows) -> Rows:
     begin, end = events["start_ns"][calls], events["start_ns"][calls] + length
     ended = np.searchsorted(np.sort(events.spans(work)[1]), end)
     launched = np.searchsorted(np.sort(events["start_ns"][caller[caller >= 0]]), end)
-    queued = launched - ended
+    queued = launched + launched_before_recording(trace)[work].sum() - ended
     rank = int(trace["tracks"]["rank"][events["track"][work[0]]])
     unseen = end <= unrecorded_work_end(trace, rank)  # what else is queued then is not known
     many = unseen | (queued >= _FULL) | _recorded_as_full(trace, begin, end)
