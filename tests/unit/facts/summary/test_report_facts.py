@@ -85,7 +85,8 @@ def test_a_report_of_one_step_says_what_it_does_not_show(
     text: str, chosen: dict[str, int], unknown: str
 ) -> None:
     shown = summary(text, **chosen).steps.unknown_spread
-    assert shown.startswith(unknown) and bool(shown) == bool(unknown)
+    assert shown.startswith(unknown)
+    assert bool(shown) == bool(unknown)
 
 
 def test_one_step_can_be_chosen() -> None:
