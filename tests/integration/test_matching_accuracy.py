@@ -161,7 +161,6 @@ def test_a_trace_whose_backward_nothing_links(traces):
 
     found = annotate(without_links(without(recorded, frames)), tree_of(truth))
 
-    assert not (found.events["forward_event"] >= 0).any()
     check("resnet_ddp_mi300x, no links", shares(truth, frames, found, again=False))
 
 

@@ -116,6 +116,18 @@ def test_operators_are_told_with_their_tensors_while_a_tool_watches_them():
     assert "aten::exp" not in {event.name for event in told}
 
 
+def test_every_operator_of_a_training_step_is_told_with_its_tensors():
+    model, names = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 2)), {}
+    with monitoring() as monitor:
+        for domain in (Domain.OPERATOR, Domain.TENSORS):
+            told = names.setdefault(domain, [])
+            monitor.watch(domain, lambda event, told=told: told.append((event.phase, event.name)))
+        model(torch.randn(2, 3, 8, 8)).sum().backward()
+    operators = {told for told in names[Domain.OPERATOR] if told[1].startswith("aten::")}
+    assert {"aten::convolution_backward", "aten::mm"} <= {name for _, name in operators}
+    assert operators <= set(names[Domain.TENSORS])
+
+
 def test_compilations_are_reported():
     torch.compiler.reset()
     told = []

@@ -87,13 +87,7 @@ def test_models_that_nothing_was_tuned_for(capture, linked):
     modules = shares(truth, ranges, found, again=True)
     print(f"| {name}{'' if linked else ', no links'} | stages | | {100 * right:.2f} |")
     print(*(f"| {name}{'' if linked else ', no links'} | {share} |" for share in modules), sep="\n")
-    # Without links and a loader, the first operators after the update are forward's.
-    assert right >= (STAGES_RIGHT if linked else 0.997)
-    unknown = "backward_modules_unknown" in set(found["warnings"].text("code"))
-    assert unknown == (not linked and "GRU" in name)
-    for share in modules[: 1 if unknown else 2]:
-        assert share.branch >= (0.99 if linked else 0.95), str(share)
-        assert share.exact >= EXACT.get(name, 0.99 if linked else 0.94), str(share)
-    if unknown:
-        stage = found.events["stage"] == STAGES.index("backward")
-        assert (found.events["module"][stage] < 0).all()
+    assert right >= STAGES_RIGHT
+    for share in modules[:2]:
+        assert share.branch >= 0.99, str(share)
+        assert share.exact >= EXACT.get(name, 0.99), str(share)

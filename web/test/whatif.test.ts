@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
-import type { Prediction, ListedChange, Parameter } from "../src/api/types";
+import type { Best, Prediction, ListedChange, Parameter } from "../src/api/types";
+import { milliseconds } from "../src/base/format";
 import {
   compared,
   missing,
@@ -9,6 +10,7 @@ import {
   valueOf,
   withValue,
 } from "../src/model/changes";
+import { sentence } from "../src/views/whatif/best";
 
 const parameter = (name: string, usual: Parameter["default"]): Parameter => ({
   name,
@@ -74,5 +76,15 @@ describe("the answer", () => {
       "0.50× as fast",
       "no work is left",
     ]);
+  });
+
+  it("says of the best changes what they give, and whether they reach the goal", () => {
+    const times = { predicted_step_ms: 20, replayed_step_ms: 30 } as Prediction;
+    const of = (changes: string[], reached: boolean | null): string =>
+      sentence({ prediction: { ...times, changes }, reached, tried: 21 } as unknown as Best);
+    const gain = `amp + tf32: ${milliseconds(20)} instead of ${milliseconds(30)}, of 21 combinations.`;
+    expect(of(["amp", "tf32"], null)).toBe(gain);
+    expect(of(["amp", "tf32"], false)).toBe(`Nothing that was tried reaches the goal. ${gain}`);
+    expect(of([], null)).toBe("No change saves more than its error.");
   });
 });

@@ -28,6 +28,7 @@ class QueuedLoop:
     kernel_us: float
     warm_up: int = 5
     recorded: int = 3
+    shows_queue: bool = False  # whether the recording has work that was launched before it
 
     def with_device(self, factor: float) -> QueuedLoop:
         """The same loop on a device that is `factor` times as fast."""
@@ -39,7 +40,7 @@ class QueuedLoop:
         return self.launches * max(self.kernel_us, self.call_us)
 
     def recording(self, rank: int = 0) -> Trace:
-        """The annotated trace of the last steps, without the work launched before them."""
+        """The annotated trace of the last steps."""
         lines: list[str] = []
         clock, ends, step_begin = 0.0, [0.0], 0.0
         lengths = self._lengths()
@@ -51,11 +52,12 @@ class QueuedLoop:
             start = max(ends[-1], begin + LATENCY_US)
             ends.append(start + lengths[place])
             step_begin = begin if place == 0 else step_begin
+            launched = f"| corr={number}"
+            if step >= self.warm_up or self.shows_queue:
+                lines.append(f"stream 7 | {start:.3f} {ends[-1]:.3f} | sgemm {launched}")
             if step < self.warm_up:
                 continue
-            launched = f"| corr={number}"
             lines.append(f"main | {begin:.3f} {clock:.3f} | cudaLaunchKernel {launched}")
-            lines.append(f"stream 7 | {start:.3f} {ends[-1]:.3f} | sgemm {launched}")
             if place == self.launches - 1:
                 lines.append(f"main | {step_begin:.3f} {clock:.3f} | ProfilerStep#{step}")
         return annotate(drawn_trace("\n".join(lines), ranks=(rank,)))

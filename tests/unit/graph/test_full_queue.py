@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from queued_loop import QueuedLoop
@@ -34,6 +36,15 @@ def test_the_cpu_does_not_work_while_it_waits_for_room_in_the_queue(loop: Queued
     on_cpu = select(graph, on_device=False)
     busy = graph.tasks["duration_ns"][on_cpu].sum() / 1000
     assert busy <= 1.2 * len(graph.window.steps) * loop.launches * loop.call_us
+
+
+@pytest.mark.parametrize("loop", DEVICE_BOUND)
+def test_work_from_before_the_recording_fills_the_queue_as_well(loop: QueuedLoop) -> None:
+    alone = replace(loop, recorded=1, shows_queue=True)
+    graph = build_graph(alone.recording())
+    faster = simulate(scale(graph, select(graph, on_device=True), 0.1)).step_ns.sum()
+    gain = loop.step_us / loop.with_device(10).step_us
+    assert simulate(graph).step_ns.sum() / faster == pytest.approx(gain, rel=0.15)
 
 
 @pytest.mark.parametrize("loop", CPU_BOUND)

@@ -57,7 +57,7 @@ export interface StepTimes {
   device_idle_ms: number | null;
   /** How many of the first steps are left out. */
   warm_up_steps: number;
-  /** That a recording of one step does not show it; empty if it does. */
+  /** What one step alone does not show; empty for several. */
   unknown_spread: string;
 }
 
@@ -1453,6 +1453,43 @@ export interface Refused {
   answer: null;
   /** Why. */
   reason: string;
+}
+
+/** A change of a combination, next to the same combination without it. */
+export interface Part {
+  /** As requested. */
+  change: string;
+  /** What a step, or as many samples as in one, takes longer without it. */
+  gain_ms: number;
+  /** Of that, by the estimates and the error of this change alone; ms. */
+  range: [number, number];
+  /** What the peak is higher with it; None if unknown. */
+  memory_bytes: number | null;
+}
+
+/** The best combination that was found. */
+export interface Best {
+  /** Of all its changes together. */
+  prediction: Prediction;
+  /** The predicted time for as many samples as in the measured step. */
+  same_samples_ms: number;
+  /** Its changes, the largest gain first. */
+  parts: Part[];
+  /** Whether these samples take no longer than the goal; None without a goal. */
+  reached: boolean | null;
+  /** How many combinations were predicted. */
+  tried: number;
+  /** Why the other changes that apply are not in it, by name. */
+  left_out: Record<string, string>;
+  /** Why others do not apply to the steps as they are. */
+  not_applicable: Record<string, string>;
+}
+
+/** The combination of changes under which the step is fastest, or reaches a goal. */
+export interface BestChanges {
+  answer: Best;
+  /** Empty. */
+  reason: "";
 }
 
 /** A thread or a stream. */

@@ -33,12 +33,12 @@ from stepscope.faces.page.timeline_answers import (
     trace,
 )
 from stepscope.faces.page.trace_view import TraceView
-from stepscope.faces.page.whatif_answers import changes, whatif
+from stepscope.faces.page.whatif_answers import best, changes, whatif
 
 _ANSWERS: tuple[Callable[[TraceView, Query], msgspec.Struct], ...] = (
     *(overview, levels, level, levels_inside, axis, slices, counter, tiles, area, path, search, search_hits),
     *(modules, kernels, collectives, arrivals, findings, contexts, context_findings),
-    *(memory, memory_tile, memory_moment, diff, pair, changes, whatif),
+    *(memory, memory_tile, memory_moment, diff, pair, changes, whatif, best),
     *(details, select, sources, source, trace, schema, query),
 )
 ROUTES = {function.__name__: function for function in _ANSWERS}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import msgspec
 
-from stepscope.errors import ChangeError, GraphError
+from stepscope.errors import BatchError, ChangeError, GraphError, ServeError
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.trace_view import TraceView
+from stepscope.facts.roofline.rates import find_capacity
+from stepscope.models.whatif.best import Best, find_best
 from stepscope.models.whatif.prediction import Prediction
 from stepscope.models.whatif.whatif_pane import ListedChange, Pane
 
@@ -23,6 +26,13 @@ class WhatIf(msgspec.Struct):
     """The predicted effect of some changes."""
 
     answer: Prediction
+    reason: Literal[""] = ""  # empty
+
+
+class BestChanges(msgspec.Struct):
+    """The combination of changes under which the step is fastest, or reaches a goal."""
+
+    answer: Best
     reason: Literal[""] = ""  # empty
 
 
@@ -56,6 +66,30 @@ def whatif(view: TraceView, query: Query) -> WhatIf | Refused:
         return WhatIf(pane_of(view, query.number("rank"), query.number("step")).answer(requested(query)))
     except (ChangeError, GraphError) as refusal:
         return Refused(None, str(refusal))
+
+
+def best(view: TraceView, query: Query) -> BestChanges | Refused:
+    """The changes that together make the step fastest, or reach a goal with the fewest of them.
+
+    Query:
+        to: how long a step may take, ms; by default the fastest is searched.
+        fits: the memory that it has to fit into, a size or a device (`24GB`, `A100`).
+        rank: by default all ranks together.
+        step: by default the longest run of consecutive steps.
+    """
+    goal, capacity = query.text("to"), query.text("fits")
+    if goal and not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", goal):
+        raise ServeError(f"expected to to be milliseconds, found {goal[:40]!r}")
+    rank, step = query.number("rank"), query.number("step")
+
+    def search() -> BestChanges | Refused:
+        try:
+            graph, fits = pane_of(view, rank, step).graph, find_capacity(capacity) if capacity else None
+            return BestChanges(find_best(graph, float(goal) if goal else None, fits))
+        except (BatchError, ChangeError, GraphError) as refusal:
+            return Refused(None, str(refusal))
+
+    return view.cached(("best", goal, capacity, rank, step), search)
 
 
 def requested(query: Query) -> list[str]:

@@ -31,7 +31,6 @@ class Evidence:
     If events identify a module without being calls of it, `calls` counts the calls. If they do so
     independently of their launch and of enclosing events, `own` is true, and `of_origin` has the
     module of an operation that was traced in a scope and at a row of `frames`; -1 for none.
-    `warnings` say what is not known.
     """
 
     how: str
@@ -40,7 +39,6 @@ class Evidence:
     calls: Ids | None = None
     own: bool = False
     of_origin: Callable[[str, int], int] = lambda scope, frame: -1
-    warnings: tuple[tuple[str, str, int], ...] = ()
 
 
 def tree_modules(tree: Mapping[str, Any]) -> list[Module]:

@@ -38,7 +38,7 @@ class StepTimes(msgspec.Struct, frozen=True):
     device_busy_ms: float | None = None  # mean busy time of the busiest device per step; None if none works
     device_idle_ms: float | None = None  # the rest of the step
     warm_up_steps: int = 0  # how many of the first steps are left out
-    unknown_spread: str = ""  # that a recording of one step does not show it; empty if it does
+    unknown_spread: str = ""  # what one step alone does not show; empty for several
 
 
 class Stage(msgspec.Struct, frozen=True):

@@ -22,7 +22,13 @@ from stepscope.facts.annotate.device.idle import (
 from stepscope.facts.annotate.device.one_off_costs import one_off_costs
 from stepscope.facts.annotate.links.launches import device_work, on_host, shows_cpu
 from stepscope.facts.annotate.steps.missing_work import work_is_missing
-from stepscope.facts.annotate.steps.step_table import mean_device_ms, messages, ranks_with_steps, step_lengths
+from stepscope.facts.annotate.steps.step_table import (
+    mean_device_ms,
+    messages,
+    one_of_steps,
+    ranks_with_steps,
+    step_lengths,
+)
 from stepscope.facts.summary.facts import (
     Device,
     Iterations,
@@ -65,7 +71,6 @@ from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace, allocated_peaks
 
-_ONE_STEP = "only one step: how much steps vary is not known"
 _COUNTS = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
 
 
@@ -230,7 +235,6 @@ def _step_times(selected: SelectedSteps) -> StepTimes:
     busy_ms, idle_ms = mean_device_ms(selected.steps)
     left_out = zip(selected.warm_up["step"].tolist(), _lengths(selected.warm_up).tolist(), strict=True)
     evidence = selected.steps.text("evidence")[0] or ""
-    recorded = (selected.trace["steps"]["rank"] == selected.rank).sum() - len(selected.warm_up)
     return StepTimes(
         numbers=selected.steps["step"].tolist(),
         evidence=evidence,
@@ -243,9 +247,16 @@ def _step_times(selected: SelectedSteps) -> StepTimes:
         device_busy_ms=busy_ms,
         device_idle_ms=idle_ms,
         warm_up_steps=len(selected.warm_up),
-        unknown_spread=_ONE_STEP if recorded == 1 and evidence != "whole_trace" else "",
+        unknown_spread="" if len(length) > 1 or evidence == "whole_trace" else _unknown_spread(selected),
         **_inner_steps(selected),
     )
+
+
+def _unknown_spread(selected: SelectedSteps) -> str:
+    """What one step does not show: how much steps vary, or what limits the others."""
+    if alone := one_of_steps(selected.trace, selected.rank, int(selected.steps["step"][0])):
+        return f"{alone}; others may have another bottleneck"
+    return "only one step: how much steps vary is not known"
 
 
 def _at_once(selected: SelectedSteps, modules: list[ModuleNode]) -> float:

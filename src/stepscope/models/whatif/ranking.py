@@ -10,7 +10,7 @@ import numpy as np
 from stepscope.base.parallel import in_threads
 from stepscope.errors import ChangeError, NotMeasured, StepscopeError
 from stepscope.facts.annotate.steps.missing_work import notes_on_missing, work_is_missing
-from stepscope.facts.annotate.steps.step_table import coverage_note
+from stepscope.facts.annotate.steps.step_table import coverage_note, one_of_steps
 from stepscope.facts.roofline.rates import Capacity
 from stepscope.graph import Graph, build_graph, build_ranks
 from stepscope.models.memory.caching_allocator import repeated, runs_in
@@ -52,23 +52,13 @@ def notes_of(trace: Trace, rank: int | None, step: int | None) -> list[str]:
     """What predictions for all steps of a rank, by default the first, or for one step do not count."""
     rank = trace.metadata.ranks[0] if rank is None else rank
     coverage = coverage_note(trace, rank)
+    alone = "" if coverage else one_of_steps(trace, rank, step)
     notes = (
         coverage,
         *notes_on_missing(trace, rank),
-        "" if coverage else _note_on_one_step(trace, rank, step),
+        alone and f"predictions are for {alone}; for all they may differ",
     )
     return [note for note in notes if note]
-
-
-def _note_on_one_step(trace: Trace, rank: int, step: int | None) -> str:
-    """How one of several steps differs from all of them; empty for all."""
-    steps = trace["steps"].take(trace["steps"]["rank"] == rank)
-    length, chosen = steps["window_end_ns"] - steps["window_start_ns"], steps["step"] == step
-    if len(steps) == 1 or not chosen.any():
-        return ""
-    share = float(length[chosen].mean() / length.mean()) - 1
-    longer = f"{abs(share):.0%} {'longer' if share > 0 else 'shorter'} than the mean of {len(steps)} steps"
-    return f"predictions are for step {step} alone, which is {longer}; for all they may differ"
 
 
 def rank_changes(graph: Graph, rank: int | None = None, step: int | None = None) -> Ranking:

@@ -87,7 +87,8 @@ def make_recipe(torch: Any = None) -> Recipe:
     else:
         home = Path(torch.__file__).parent
         abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
-        flags += ["-DSTEPSCOPE_PYTORCH", f"-D_GLIBCXX_USE_CXX11_ABI={abi}"]
+        # As PyTorch is compiled: its classes have further members without NDEBUG.
+        flags += ["-DSTEPSCOPE_PYTORCH", "-DNDEBUG", f"-D_GLIBCXX_USE_CXX11_ABI={abi}"]
         flags += [f"-isystem{home / 'include'}"]
         link += [f"-L{home / 'lib'}", "-ltorch_cpu", "-lc10"]
     versions = f"{sys.version} {getattr(torch, '__version__', None)}"

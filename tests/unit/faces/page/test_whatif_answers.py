@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from serving import ask, opened
 
 from stepscope.base.json_text import json_bytes
 from stepscope.errors import ServeError, StepscopeError
 from stepscope.faces.page.trace_view import TraceView
+from stepscope.graph import build_graph
 from stepscope.models.whatif import CHANGES
+from stepscope.models.whatif.best import find_best
 
 ONE = """
     main | 0 100 | ProfilerStep#1
@@ -74,3 +77,12 @@ def test_what_does_not_apply_has_its_reason_and_no_answer(
 def test_a_question_that_is_wrong_is_refused(trace: TraceView) -> None:
     with pytest.raises(ServeError, match="expected step to be a whole number"):
         ask(trace, "whatif", step="all")
+
+
+def test_the_best_changes_are_those_that_the_command_finds(trace: TraceView) -> None:
+    found = find_best(build_graph(trace.trace))
+    assert ask(trace, "best")["answer"] == msgspec.to_builtins(found)
+    assert ask(trace, "best", to="0.05")["answer"]["reached"] is False
+    assert ask(trace, "best", fits="a little")["answer"] is None
+    with pytest.raises(ServeError):
+        ask(trace, "best", to="soon")

@@ -3,32 +3,24 @@
 import numpy as np
 import pytest
 
-from stepscope.facts.annotate.modules.matching.sequences import (
-    common_positions,
-    repeated_rows,
-    with_neighbors,
-)
+from stepscope.facts.annotate.links.subsequences import common_positions
+from stepscope.facts.annotate.modules.matching.sequences import repeated_rows
 
 
 @pytest.mark.parametrize(
     ("first", "second", "pairs"),
     [
-        ([1, 2, 4], [1, 2, 4], [(0, 0), (1, 1), (2, 2)]),
-        ([1, 2, 4], [1, 4], [(0, 0), (2, 1)]),
-        ([1, 4], [1, 2, 4], [(0, 0), (1, 2)]),
-        ([3, 4], [2, 5], [(0, 0), (1, 1)]),
+        ([1, 2, 4], [1, 2, 4], [[0, 0], [1, 1], [2, 2]]),
+        ([1, 2, 4], [1, 4], [[0, 0], [2, 1]]),
+        ([1, 4], [1, 2, 4], [[0, 0], [1, 2]]),
+        ([1, 2], [1, 1, 2, 2], [[0, 0], [1, 2]]),
         ([1], [2], []),
         ([], [1], []),
         ([1], [], []),
     ],
 )
 def test_the_longest_common_row(first, second, pairs):
-    assert common_positions(first, second) == pairs
-
-
-def test_what_is_left_over_goes_with_a_like_neighbor():
-    assert with_neighbors([(0, 1)], [2], [2, 2, 4]) == [(0, 0), (0, 1)]
-    assert with_neighbors([(0, 0), (1, 2)], [1, 2], [1, 1, 2, 2]) == [(0, 0), (0, 1), (1, 2), (1, 3)]
+    assert common_positions(np.array(first), np.array(second)).tolist() == pairs
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import re
 import pytest
 
 from stepscope.facts.annotate import annotate
-from stepscope.facts.annotate.modules.matching.roles import plain, role_of
+from stepscope.facts.annotate.links.backward import plain
+from stepscope.facts.annotate.modules.matching.roles import role_of
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 
@@ -226,6 +227,11 @@ NORM = "to@{0} pow@{0} mean@{0} rsqrt@{0} mul@{0}"
             id="a cell is no recurrent layer",
         ),
         pytest.param(
+            tree("Pair", body=tree("Sequential", fc="Linear"), head=tree("Sequential", fc="Linear")),
+            "linear@body.fc sub@ abs@ linear@head.fc",
+            id="containers run nothing between them",
+        ),
+        pytest.param(
             tree("Net", head="Linear", body="Linear", skip="Identity"),
             "linear@head gelu@ linear@body",
             id="Identity runs nothing; operators without a module stay where they are",
@@ -247,23 +253,44 @@ def test_steps_are_matched_each_by_itself():
     assert set(trace["modules"].text("evidence")) == {"matched"}
 
 
-def test_backward_is_matched_by_names_where_nothing_links_it():
-    forward = "linear@fc1 relu@act linear@fc2"
-    backward = "MmBackward0@fc2 TBackward0@fc2 ReluBackward0@act AddmmBackward0@fc1"
+def test_backward_follows_forward_by_names_where_nothing_else_links_it():
+    trace = annotate(
+        drawn_trace("""
+            main     |   0 200 | ProfilerStep#0
+            main     |   1   9 | aten::randn
+            main     |  11  19 | aten::linear
+            main     |  12  13 | aten::t
+            main     |  14  18 | aten::addmm
+            main     |  15  16 | aten::expand
+            main     |  21  29 | aten::tanh
+            main     |  31  39 | aten::mul
+            main     |  41  49 | aten::linear
+            main     |  42  43 | aten::t
+            main     |  44  48 | aten::mm
+            autograd |  51  59 | autograd::engine::evaluate_function: MmBackward0
+            autograd |  61  69 | TBackward0
+            autograd |  71  79 | torch::autograd::AccumulateGrad
+            autograd |  81  89 | TanhBackward0
+            autograd |  91  99 | AddmmBackward0
+            autograd | 101 109 | TBackward0
+        """),
+        tree("Net", fc1="Linear", act="Tanh", fc2="Linear"),
+    )
 
-    found = modules_of(annotate(drawn([forward], [backward]), MLP))
-
-    assert " ".join(found) == f"{forward} {backward}"
-
-
-def test_modules_of_backward_are_unknown_where_a_recurrent_layer_ran_as_other_operators():
-    model = tree("Net", rnn="GRU", fc="Linear")
-    backward = "MmBackward0@- TanhBackward0@- AddmmBackward0@- TanhBackward0@- AddmmBackward0@-"
-
-    trace = annotate(drawn(["gru@rnn linear@fc"], [backward]), model)
-
-    assert " ".join(modules_of(trace)) == f"gru@rnn linear@fc {backward}"
-    assert "backward_modules_unknown" in trace["warnings"].text("code")
+    names, origin = trace.events.text("name"), trace.events["forward_event"]
+    links = {names[row]: int(origin[row]) for row in range(len(origin)) if origin[row] >= 0}
+    assert {name.rpartition(" ")[2]: names[row] for name, row in links.items()} == {
+        "MmBackward0": "aten::mm",
+        "TanhBackward0": "aten::tanh",
+        "AddmmBackward0": "aten::addmm",
+        "TBackward0": "aten::t",
+    }
+    found = [text.rpartition(" ")[2] for text in modules_of(trace)[-6:]]
+    assert found == [
+        *("MmBackward0@fc2", "TBackward0@fc2", "torch::autograd::AccumulateGrad@fc2"),
+        *("TanhBackward0@act", "AddmmBackward0@fc1", "TBackward0@fc1"),
+    ]
+    assert trace.events.text("stage")[1] == "other"  # what no gradient returns to is no forward
 
 
 def test_backward_follows_forward_where_sequence_numbers_link_it():

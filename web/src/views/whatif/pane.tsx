@@ -1,4 +1,4 @@
-import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
+import { computed } from "@preact/signals";
 import type { JSX } from "preact";
 import type { Changes as Known, Refused, WhatIf } from "../../api/types";
 import { missing, parseRequest } from "../../model/changes";
@@ -7,23 +7,10 @@ import { perStore } from "../../state/per_store";
 import type { Store } from "../../state/store";
 import { WithAnswer } from "../../widgets/answer";
 import type { Pane } from "../pane";
+import { aloneOf, askedOf } from "./asked";
+import { BestFound } from "./best";
 import { ChangeList } from "./changes";
 import { Figures } from "./figures";
-
-/** Of several ranks, the one on screen alone, not all together. */
-const aloneOf = perStore((): Signal<boolean> => signal(false));
-
-interface Asked {
-  rank: number | undefined;
-  step: number | undefined;
-}
-
-const askedOf = perStore((store): ReadonlySignal<Asked | null> =>
-  computed(() => {
-    const scope = store.scope.value;
-    return scope && { rank: aloneOf(store).value ? scope.rank : undefined, step: scope.step };
-  }),
-);
 
 /** Comes after the first answer, as it takes longer: every change is tried. */
 const changesOf = perStore((store) =>
@@ -110,6 +97,7 @@ function Changes({ store }: { store: Store }): JSX.Element {
   return (
     <section class="whatif-changes" aria-label="Changes" aria-busy={changes.value.loading}>
       <Ranks store={store} />
+      <BestFound store={store} />
       <WithAnswer answer={changes} waiting="Checking which changes apply…">
         {(value) => <ChangeList store={store} known={value.changes} />}
       </WithAnswer>

@@ -9,7 +9,13 @@ from stepscope.base.arrays import Ids, Ids32, Mask, Rows, Times
 from stepscope.facts.annotate.device.collectives import is_communication_wait
 from stepscope.facts.annotate.device.one_off_costs import one_off_costs
 from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait
-from stepscope.facts.annotate.links.launches import clock_error, device_work, launch_of, shows_cpu
+from stepscope.facts.annotate.links.launches import (
+    clock_error,
+    device_work,
+    launch_of,
+    launched_before_recording,
+    shows_cpu,
+)
 from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.facts.annotate.steps.step_table import step_lengths
 from stepscope.facts.annotate.steps.steps import main_track
@@ -249,7 +255,8 @@ def time_blocked(trace: Trace, work: Rows) -> Intervals:
 
 # -- launches into a full queue
 
-_FULL = 500  # works in the queue; CUDA has room for 1,024 launches of a channel
+_ROOM = 1024  # launches in the queue of a channel, as CUDA has it
+_FULL = 500  # works in the queue, about half of its room
 _MOST = 0.95  # of the works that were ever in the queue
 _LONG, _LONGER = 2, 8  # times the usual launch: while the queue holds most, and many, works
 _FULL_EVENT = "Command Buffer Full"  # CUPTI's name of such a wait, where it is recorded
@@ -271,7 +278,7 @@ def full_queue_launches(trace: Trace, work: Rows) -> Rows:
     begin, end = events["start_ns"][calls], events["start_ns"][calls] + length
     ended = np.searchsorted(np.sort(events.spans(work)[1]), end)
     launched = np.searchsorted(np.sort(events["start_ns"][caller[caller >= 0]]), end)
-    queued = launched - ended
+    queued = launched + min(launched_before_recording(trace)[work].sum(), _ROOM) - ended
     rank = int(trace["tracks"]["rank"][events["track"][work[0]]])
     unseen = end <= unrecorded_work_end(trace, rank)  # what else is queued then is not known
     many = unseen | (queued >= _FULL) | _recorded_as_full(trace, begin, end)

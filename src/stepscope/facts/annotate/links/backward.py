@@ -1,9 +1,13 @@
 """Forward and backward: autograd's marks, links between the two, and recomputation."""
 
+import re
+from functools import cache
+
 import numpy as np
 
 from stepscope.base.arrays import Ids, Ids32, IntArray, Mask, Rows
-from stepscope.trace.nesting import inherit
+from stepscope.facts.annotate.links.subsequences import common_positions
+from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -23,7 +27,7 @@ _SEQUENCE_BITS = 40  # of a 64-bit key, the rest for the track
 
 
 def link_backward(trace: Trace) -> Trace:
-    """Fill `forward_event` by sequence number and thread, else by `fwdbwd` arrow.
+    """Fill `forward_event` by sequence number and thread, else by `fwdbwd` arrow, else by names.
 
     Operators read the thread's next sequence number, but only the one that creates a gradient node
     consumes it. Of several operators with one number the last before the backward operator counts.
@@ -39,7 +43,66 @@ def link_backward(trace: Trace) -> Trace:
     missing = (result < 0) & (arrows >= 0)
     result[missing] = arrows[missing]
     _link_scripted(events, forward, result)
+    if not (result >= 0).any():
+        _link_by_names(events, result)
     return trace.with_events(forward_event=result)
+
+
+# -- links by name and order
+
+_AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function: |Backwards?\d*$")
+_NAMESPACE = re.compile(r"^(\w+::)+")
+_NODE = re.compile(r"Backwards?\d*$")
+_NODES, _OPERATORS = 1_000, 4_000  # aligned at a time: a table of 16 MB, and a step of most models
+
+
+@cache
+def plain(name: str) -> str:
+    """The name of an operator, of its gradient node or of a kernel, as all of them are compared.
+
+    Example:
+        >>> plain("aten::relu_"), plain("autograd::engine::evaluate_function: ReluBackward0")
+        ('relu', 'relu')
+    """
+    return _NAMESPACE.sub("", _AUTOGRAD.sub("", name)).replace("_", "").lower()
+
+
+def _link_by_names(events: Table, result: Ids32) -> None:
+    """Link each gradient node with the operator of its name, in reverse order.
+
+    Autograd runs the nodes of a pass from the last that was created to the first. An operator
+    creates one node, and none for the operators inside it.
+
+    Source: torch/csrc/autograd/engine.cpp (CompareNodeTaskTime: by sequence number).
+    """
+    names, parent = events.text("name"), events["parent"]
+    operator = events.text("category").mask("cpu_op")
+    node = outermost(parent, operator & names.where(lambda name: bool(_NODE.search(name))))
+    if not node.any():
+        return
+    numbers: dict[str, int] = {}
+    key = np.array([numbers.setdefault(plain(name), len(numbers)) for name in names.values] + [-1])
+    key = key[names.codes]
+    recorded = np.isin(key, key[node]) & operator & (inherit(parent, np.where(node, 1, -1)) < 0)
+    nodes, forward = np.flatnonzero(node), np.flatnonzero(outermost(parent, recorded))
+    ahead = np.searchsorted(forward, nodes)  # operators before each node
+    begins = 0
+    for rows in np.split(nodes, np.flatnonzero(np.diff(ahead)) + 1):
+        end = int(np.searchsorted(forward, rows[0]))
+        _link_pass(key, rows, forward[begins:end][::-1], result)
+        begins = end
+
+
+def _link_pass(key: Ids, nodes: Rows, operators: Rows, result: Ids32) -> None:
+    """Link the nodes of a backward pass with the operators before it, last first."""
+    nodes = nodes[np.isin(key[nodes], key[operators])]
+    while len(nodes) and len(operators):
+        some = nodes[:_NODES]
+        pairs = common_positions(key[some], key[operators[:_OPERATORS]])
+        if not len(pairs):
+            return
+        result[some[pairs[:, 0]]] = operators[pairs[:, 1]]
+        nodes, operators = nodes[_NODES:], operators[pairs[-1, 1] + 1 :]
 
 
 def _link_scripted(events: Table, forward: Ids32, result: Ids32) -> None:

@@ -43,7 +43,6 @@ def attribute_modules(trace: Trace) -> Trace:
     evidence = _with_captured(trace, evidence, rows, paths, classes) if any(paths) else evidence
     if evidence is None:
         return trace
-    trace = trace.with_warnings(evidence.warnings)
     call_of, calls = evidence.call_of, np.zeros(len(evidence.modules), np.int64)
     if scripted := scripted_operators(trace, evidence):
         call_of = np.where(scripted.module >= 0, scripted.module, call_of)

@@ -50,6 +50,17 @@ def _warming_up(length: Times) -> int:
     return count
 
 
+def one_of_steps(trace: Trace, rank: int, step: int | None) -> str:
+    """One of several steps and how it differs from all of them; empty for all, or if it is the only one."""
+    steps = trace["steps"].take(trace["steps"]["rank"] == rank)
+    length, chosen = steps["window_end_ns"] - steps["window_start_ns"], steps["step"] == step
+    if len(steps) == 1 or not chosen.any():
+        return ""
+    share = float(length[chosen].mean() / length.mean()) - 1
+    longer = f"{abs(share):.0%} {'longer' if share > 0 else 'shorter'} than the mean of {len(steps)} steps"
+    return f"step {step} alone, which is {longer}"
+
+
 def step_marks(trace: Trace) -> Mask:
     """Events that mark the steps: the profiler's, and ranges that are the steps, bool, shape (events,)."""
     events, steps = trace.events, trace["steps"]

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.base.arrays import Ids, Mask
+from stepscope.facts.annotate.links.subsequences import common_positions
 from stepscope.facts.annotate.module_evidence import Module
 from stepscope.facts.annotate.modules.matching.roles import class_name
-from stepscope.facts.annotate.modules.matching.sequences import common_positions
 from stepscope.trace.sets import Interner
 
 _LEAST_ALIKE = 3  # blocks, of which two or more are the same
@@ -129,7 +129,8 @@ def _usual(rows: dict[int, list[_BlockChild]], inner: set[str]) -> list[_Row]:
 
 def _pairs(usual: _Row, row: _Row) -> list[tuple[int, int]]:
     number: Interner[str] = Interner()
-    return common_positions(*([1 << number[child.key] for child in children] for children in (usual, row)))
+    keys = [np.array([number[child.key] for child in children], np.int64) for children in (usual, row)]
+    return [(first, second) for first, second in common_positions(*keys).tolist()]
 
 
 def _merged(usual: _Row, row: _Row) -> list[_BlockChild]:

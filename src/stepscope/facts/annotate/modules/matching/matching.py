@@ -2,8 +2,7 @@
 
 The leaves of the tree determine which operators to look for (`roles`). The operators of each step
 form a sequence (`sequences`), which is aligned with the leaves (`alignment`). Backward follows
-forward if the file links them; otherwise its nodes, last first, are aligned with the operators of
-the forward calls.
+forward (`links/backward.py`).
 
 Operators that identify no leaf go to an adjacent leaf, a block, or the enclosing call. A call has
 the same operators each time; its surroundings vary. So a leaf that runs more than its
@@ -20,15 +19,13 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import reduce
+from dataclasses import dataclass, field
 from itertools import groupby, pairwise, takewhile
-from operator import or_
 
 import numpy as np
 
 from stepscope.base.arrays import Ids, Mask, Rows
-from stepscope.facts.annotate.links.backward import is_backward
+from stepscope.facts.annotate.links.backward import is_backward, plain
 from stepscope.facts.annotate.module_evidence import Evidence, Module, tree_modules
 from stepscope.facts.annotate.modules.matching.alignment import Aligner, OwnedOperator
 from stepscope.facts.annotate.modules.matching.completion import complete
@@ -39,28 +36,19 @@ from stepscope.facts.annotate.modules.matching.roles import (
     Role,
     Roles,
     class_name,
-    plain,
     role_around,
     role_of,
     root_shape,
 )
 from stepscope.facts.annotate.modules.matching.sequences import (
-    backward_rows,
-    common_positions,
     forward_rows,
     names_inside,
     recomputed_rows,
     repeated_rows,
-    with_neighbors,
 )
 from stepscope.trace.schema import DEVICE_WORK, STAGES
 from stepscope.trace.trace import Trace
 
-BACKWARD_UNKNOWN = "backward_modules_unknown"
-_UNROLLED = (
-    "the modules of backward are unknown: nothing links it to forward, and recurrent layers ran "
-    "there as the products of each time step"
-)
 _NOBODY = -1  # encloses the first call: calls are numbered from 0
 
 
@@ -262,9 +250,9 @@ def _between(gap: _Gap, calls: MatchedCalls) -> int:
     around = ending[shared - 1]
     block = ending[shared] if len(ending) > shared + 1 else around
     follower = starting[shared] if len(starting) > shared else around
-    name = calls.class_of(around)
-    again = calls.class_of(block) == calls.class_of(follower)
-    return block if name in CONTAINERS or again else around
+    name = calls.class_of(block)
+    again = name == calls.class_of(follower) and name not in CONTAINERS
+    return block if calls.class_of(around) in CONTAINERS or again else around
 
 
 def _outermost(chain: list[int], calls: MatchedCalls) -> int:
@@ -301,20 +289,15 @@ def from_tree(trace: Trace) -> Evidence | None:
     forward = forward_rows(trace, matcher.recognized)
     matcher.claim(forward)
     matcher.claim_again(forward, recomputed_rows(trace, matcher.recognized))
-    unknown = 0
-    if not (trace.events["forward_event"] >= 0).any():
-        unknown = matcher.claim_backward(backward_rows(trace))
-    warnings = ((BACKWARD_UNKNOWN, _UNROLLED, unknown),) if unknown else ()
-    return Evidence("matched", modules, matcher.claims, matcher.calls, warnings=warnings)
+    return Evidence("matched", modules, matcher.claims, matcher.calls)
 
 
 @dataclass
 class _MatchedPass:
-    """The result for one pass: the module of each operator, the calls, and the identifying bits."""
+    """The result for one pass: the module of each operator, and those of its calls."""
 
     modules: Ids
-    calls: MatchedCalls
-    bits: list[int]
+    called: Ids
 
 
 class _Matcher:
@@ -332,10 +315,9 @@ class _Matcher:
         self._modules = self._tree.modules
         self._names = trace.events.text("name")
         self._classes = [class_name(module) for module in self._modules]
-        self._roles = Roles(self._modules, _work_names(trace, backward=False))
+        self._roles = Roles(self._modules, _work_names(trace))
         self._root = root_shape(self._modules, self._roles, self._tree.doubtful)
         self._aligner = Aligner(self._root, self._roles.sure, self._roles.all_sizes)
-        self._passes: dict[int, _MatchedPass] = {}
         self.recognized = self._names.where(lambda name: self._roles.bits_of(name) != 0)
         self.claims = np.full(len(trace.events), -1, np.int32)
         self.calls = np.zeros(len(modules), np.int64)
@@ -348,9 +330,8 @@ class _Matcher:
             key = self._names.codes[rows].tobytes()
             if key not in known:
                 known[key] = self._match(rows, inside)
-            self._passes[self._step(rows)] = known[key]
-            self.claims[rows] = self._given(known[key].modules)
-            called = np.array(known[key].calls.module[1:], np.int64)
+            self.claims[rows] = np.append(self._tree.origin, -1)[known[key].modules]
+            called = known[key].called
             called = self._tree.origin[called[self._tree.own[called]]]
             self.calls += np.bincount(called, minlength=len(self.calls))
 
@@ -362,33 +343,6 @@ class _Matcher:
             origin = passes.get(self._step(rows), rows[:0])
             first = repeated_rows(self._names.codes, nodes, origin, rows)
             self.claims[rows] = np.where(first >= 0, self.claims[first], -1)
-
-    def claim_backward(self, passes: Sequence[Rows]) -> int:
-        """Align gradient nodes, last first, with the calls of the forward pass.
-
-        Returns:
-            How many passes have no modules: a recurrent layer's gradients look like any others.
-        """
-        unknown = 0
-        roles = Roles(self._modules, _work_names(self._trace, backward=True), backward=True)
-        known: dict[tuple[bytes, int], Ids] = {}
-        for rows in passes:
-            forward = self._passes.get(self._step(rows))
-            key = self._names.codes[rows].tobytes(), id(forward)
-            if forward and key not in known:
-                names = [self._names[row] or "" for row in rows]
-                bits = [roles.bits_of(name) for name in names]
-                if roles.unrolls & _any(forward.bits) & ~_any(bits):
-                    known[key] = np.full(len(rows), -1)
-                else:
-                    known[key] = self._follow(forward, names, bits)
-            self.claims[rows] = self._given(known[key]) if key in known else -1
-            unknown += bool((self.claims[rows] < 0).all())
-        return unknown
-
-    def _given(self, modules: Ids) -> Ids:
-        """Modules of the given tree, of modules of the completed tree."""
-        return np.append(self._tree.origin, -1)[modules]
 
     def _step(self, rows: Rows) -> int:
         return int(self._trace.events["step"][rows[0]])
@@ -411,14 +365,7 @@ class _Matcher:
         modules = np.array(calls.module)[owners(calls, positions, names)]
         # A loss outside the modules of the tree belongs to the training loop.
         loss = (self._trace.events["stage"][rows] == _LOSS) & (np.array(bits) == 0)
-        return _MatchedPass(np.where(loss, -1, modules), calls, identifying)
-
-    def _follow(self, forward: _MatchedPass, names: Sequence[str], bits: Sequence[int]) -> Ids:
-        pairs = with_neighbors(common_positions(forward.bits, bits), forward.bits, bits)
-        claimed = [forward.calls.claimed[operator] for operator, _ in pairs]
-        calls = replace(forward.calls, claimed=claimed)
-        found = owners(calls, [node for _, node in pairs], names)
-        return np.array(calls.module)[found]
+        return _MatchedPass(np.where(loss, -1, modules), np.array(calls.module[1:], np.int64))
 
     def _bits_of(self, event: int, inside: Iterable[int]) -> int:
         """Bits of the roles that an operator may play, and of the sizes of matching leaves."""
@@ -431,13 +378,9 @@ class _Matcher:
         return bits
 
 
-def _any(bits: Iterable[int]) -> int:
-    return reduce(or_, bits, 0)
-
-
-def _work_names(trace: Trace, backward: bool) -> Sequence[str]:
-    """The names of operators and device work in backward, or in everything else."""
+def _work_names(trace: Trace) -> Sequence[str]:
+    """The names of operators and device work outside of backward."""
     events = trace.events
     work = events.text("category").mask("cpu_op", *DEVICE_WORK)
-    work &= (events["stage"] == _BACKWARD) == backward
+    work &= events["stage"] != _BACKWARD
     return events.text("name").take(work).compact().values

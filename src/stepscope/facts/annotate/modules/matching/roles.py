@@ -1,8 +1,7 @@
 """Which operators a leaf module runs, by the name of its class: a table, and two rules.
 
 A class outside the table runs the operator of its own name: `Hardswish` runs `aten::hardswish_`.
-Names are compared in lower case, without underscores, namespaces and suffixes of autograd:
-`ReluBackward0` becomes `relu`.
+Names are compared in lower case, without underscores and namespaces.
 
 Source: HOTLINE section 4.3 (substring matching, and 14 special rules).
 """
@@ -17,6 +16,7 @@ from itertools import combinations
 from math import prod
 from typing import Any
 
+from stepscope.facts.annotate.links.backward import plain
 from stepscope.facts.annotate.module_evidence import Module
 
 
@@ -30,8 +30,6 @@ class Role:
     # without operators that match `whole`
     part: str = ""
     sure: bool = False  # whether each call runs such an operator, and hardly anything else does
-    unrolls: bool = False  # whether its gradients may be those of the products of each time step
-    node: str = "^$"  # pattern of gradient nodes of the operator that have another name
     # patterns of recorded operators that also belong to the leaf, right before and right after it
     lead: str = "^$"
     trail: str = "^$"
@@ -45,8 +43,8 @@ _TABLE = (
     Role(
         r"MultiheadAttention|Scaled?DotProduct|FlashAttention|^Attention$", r"attention|flashattn", sure=True
     ),
-    Role(r"(LSTM|GRU|RNN)Cell$", r"(lstm|gru|rnn\w*)cell$", sure=True, unrolls=True),
-    Role(r"LSTM|GRU|^RNN", r"^(?!.*cell$)(.*lstm|.*gru|rnn|.*rnnlayer)", r"rnn", sure=True, unrolls=True),
+    Role(r"(LSTM|GRU|RNN)Cell$", r"(lstm|gru|rnn\w*)cell$", sure=True),
+    Role(r"LSTM|GRU|^RNN", r"^(?!.*cell$)(.*lstm|.*gru|rnn|.*rnnlayer)", r"rnn", sure=True),
     Role(r"EmbeddingBag", r"^embeddingbag", sure=True),
     Role(
         r"Embedding$",
@@ -57,12 +55,7 @@ _TABLE = (
     ),
     Role(r"Conv1D$", r"^$", r"^addmm$", sure=True),
     Role(
-        r"Linear|Dense$",
-        r"^linear|^t?addmm$",
-        r"^(mm|matmul)$|gemm|nvjet",
-        sure=True,
-        node=r"^mm$",
-        trail=r"all_reduce$",
+        r"Linear|Dense$", r"^linear|^t?addmm$", r"^(mm|matmul)$|gemm|nvjet", sure=True, trail=r"all_reduce$"
     ),
     Role(r"Conv", r"^conv|convolution", r"miopen.*conv|cudnn.*conv|(w|d)grad|fprop|igemm", sure=True),
     Role(r"BatchNorm", r"batchnorm", r"cudnn.*bn|miopen.*bn|bnfw|bnbw", sure=True, lead=r"^aten::add_$"),
@@ -97,21 +90,8 @@ AROUND = (Role(r"Attention|Attn", r"attention|flashattn|softmax|^(baddbmm|bmm|ma
 # Branches without operators of their own: no forward, or one that only calls children.
 CONTAINERS = frozenset(("ModuleList", "ModuleDict", "Sequential", "ParameterList", "ParameterDict"))
 
-_AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function: |Backward\d*$")
-_NAMESPACE = re.compile(r"^\w+::")
 _SUFFIX = re.compile(r"(activation|function|layer|module)$")
 _LEAST_SUBSTRING = 5  # letters of a class name: shorter ones are part of other names
-
-
-@cache
-def plain(name: str) -> str:
-    """Normalize the name of an operator or a kernel for matching.
-
-    Example:
-        >>> plain("aten::relu_"), plain("autograd::engine::evaluate_function: ReluBackward0")
-        ('relu', 'relu')
-    """
-    return _NAMESPACE.sub("", _AUTOGRAD.sub("", name)).replace("_", "").lower()
 
 
 def role_around(class_name: str) -> Role | None:
@@ -139,16 +119,14 @@ class Roles:
     Args:
         modules: of a model tree.
         operators: names of the trace's operators and kernels, as recorded.
-        backward: whether these are gradient nodes.
     """
 
-    def __init__(self, modules: Sequence[Module], operators: Iterable[str], backward: bool = False) -> None:
+    def __init__(self, modules: Sequence[Module], operators: Iterable[str]) -> None:
         roles = {role for module in modules for role in roles_of(class_name(module))}
         self._bits = {role: 1 << number for number, role in enumerate(sorted(roles, key=repr))}
         names = {name: plain(name) for name in operators}
-        self._patterns = {role: _pattern(role, names.values(), backward) for role in roles}
+        self._patterns = {role: _pattern(role, names.values()) for role in roles}
         self.sure = self.of(role for role in roles if role.sure)
-        self.unrolls = self.of(role for role in roles if role.unrolls)
         self._sizes: dict[tuple[int, int], int] = {}
         for module in modules:
             role, count = self._size(module)
@@ -192,9 +170,9 @@ class Roles:
         return self._known.get(name, 0)
 
 
-def _pattern(role: Role, names: Iterable[str], backward: bool) -> re.Pattern[str]:
+def _pattern(role: Role, names: Iterable[str]) -> re.Pattern[str]:
     """The pattern of a role in this trace: its whole operator, or a part if there is none."""
-    whole = re.compile(f"{role.whole}|{role.node}" if backward else role.whole)
+    whole = re.compile(role.whole)
     if not role.part or any(whole.search(name) for name in names):
         return whole
     return re.compile(role.part)
