@@ -31,8 +31,8 @@ torch.manual_seed(0); torch.set_num_threads(1)
 now, steps, first, last, more = 0, {steps}, {first}, {last}, {more} / 1000
 is_slow = lambda number: first <= number <= last
 def busy(seconds):
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end: pass
+    end = time.thread_time() + seconds
+    while time.thread_time() < end: pass
 def decode(number):
     {decode}
 class Data(torch.utils.data.Dataset):
@@ -65,8 +65,8 @@ import gc, os, subprocess, sys, time, jax, jax.numpy as jnp
 steps, first, last, more = {steps}, {first}, {last}, {more} / 1000
 is_slow = lambda number: first <= number <= last
 def busy(seconds):
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end: pass
+    end = time.thread_time() + seconds
+    while time.thread_time() < end: pass
 def decode(number):
     {decode}
     return jnp.ones(({batch}, 64))
@@ -123,7 +123,7 @@ KINDS = {
         "waiting for data", "time.sleep(more", decode="time.sleep(2 * more * is_slow(number))", workers=2
     ),
     "computing in workers": Kind(
-        "waiting for data", "while time.perf", decode="busy(2 * more * is_slow(number))", workers=1
+        "waiting for data", "while time.thread", decode="busy(2 * more * is_slow(number))", workers=1
     ),
     "garbage collection": Kind("garbage collection", setup=HEAP, after=when_slow("gc.collect()")),
     "another process": Kind(

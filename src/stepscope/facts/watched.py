@@ -13,8 +13,9 @@ and may depend on their neighbors.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
+from itertools import pairwise
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -47,10 +48,12 @@ _THROTTLING = {0x60: "thermal throttling", 0x04: "its power limit", 0x88: "the h
 _BY_LINE = {"evaluation": "evaluation", "checkpoint": "checkpoints"}
 RATE = 0.001  # false alarms of each test in a run, if its noise is as assumed
 FEWEST = 60  # steps that can be judged
+_MOST_LINES = 20  # in a bill
 _FEWEST_SAMPLES = 8  # chosen: of a line with half of them, the share is known to a third
 _TAIL = 0.1  # of the steps
 _UNSURE = 3.0  # standard errors that the exponent may be larger than estimated
 _SHORTEST = 10  # steps between two changes of level
+_ALIKE = 2.0  # times the excess over the usual; chosen: levels that differ by more are two stretches
 _MOST_DEPTH = 8  # of halves; each has a level of its own
 _BLOCK = 20  # steps whose medians show slow noise
 _MAD = 1.4826  # standard deviations of a normal distribution in a median absolute deviation
@@ -82,7 +85,7 @@ class UnusualSteps(msgspec.Struct, frozen=True):
 
 
 class SlowRank(msgspec.Struct, frozen=True):
-    """The rank that is the last in steps `first` to `last`, by so many ms a step over the median rank."""
+    """The rank that is the last in steps `first` to `last`, by so many ms a step over the median of others."""
 
     rank: int
     first: int
@@ -100,6 +103,7 @@ class Bill(msgspec.Struct, frozen=True):
     step_ms_over_time: list[float]  # means in tenths of the latest 262,144 steps
     losses: list[Loss]  # largest first
     slow: list[UnusualSteps]  # of the latest 262,144 steps, the slowest first
+    lines: list[Loss]  # of the training thread, by samples: where it was in all steps, the longest first
 
 
 def bill_of(run: WatchedRun) -> Bill:
@@ -115,6 +119,7 @@ def bill_of(run: WatchedRun) -> Bill:
         [1e-6 * float(part["wall_ns"].mean()) for part in tenths],
         _losses(run, run_s),
         slow,
+        _lines(run, run_s),
     )
 
 
@@ -165,6 +170,19 @@ def _losses(run: WatchedRun, run_s: float) -> list[Loss]:
             found.append((_BY_LINE[place.kind], 1e-9 * place.total_ns, where))
     losses = [Loss(cause, lost, lost / run_s, where) for cause, lost, where in found if lost > 0]
     return sorted(losses, key=lambda loss: -loss.lost_s)
+
+
+def _lines(run: WatchedRun, run_s: float) -> list[Loss]:
+    """What each line of the training thread took in all steps, loops and calls of libraries included."""
+    own = np.array([not line.in_worker for line in run.lines], dtype=bool)[run.samples["line"]]
+    counts = np.bincount(run.samples["line"][own], minlength=len(run.lines))
+    steps_s = 1e-9 * float(run.totals["wall_ns"])
+    taken_s = counts / max(counts.sum(), 1) * steps_s
+    return [
+        Loss("", float(taken_s[at]), float(taken_s[at]) / run_s, _at(run.lines[at]))
+        for at in np.argsort(-counts, kind="stable")[:_MOST_LINES]
+        if counts[at] >= _FEWEST_SAMPLES
+    ]
 
 
 def _times(count: int) -> str:
@@ -314,11 +332,12 @@ def slow_rank(runs: Sequence[WatchedRun]) -> SlowRank | None:
         return None
     steps = [run.steps[np.isin(run.steps["step"], common)] for run in runs]
     own = np.array([own_ms(rows) - rows["backward"] - rows["collective"] for rows in steps])
-    excess, last, found = own - np.median(own, axis=0), own.argmax(axis=0), []
+    last, found = own.argmax(axis=0), []
     for at, run in enumerate(runs):
-        for first, end in [(0, len(common) - 1), *slow_parts(excess[at]).stretches]:
+        excess = own[at] - np.median(np.delete(own, at, axis=0), axis=0)
+        for first, end in [(0, len(common) - 1), *slow_parts(excess).stretches]:
             if np.mean(last[first : end + 1] == at) >= _MOSTLY:
-                lost_ms = float(excess[at, first : end + 1].mean())
+                lost_ms = float(excess[first : end + 1].mean())
                 found.append(SlowRank(run.facts.rank, int(common[first]), int(common[end]), lost_ms))
     return max(found, key=lambda slow: slow.lost_ms * (slow.last - slow.first + 1), default=None)
 
@@ -358,11 +377,21 @@ def slow_parts(lengths: Floats) -> SlowParts:
             slow[first:end] = True  # too many for independent steps
     outlying = np.zeros(len(rest), bool)
     outlying[~slow] = rest[~slow] > tail_limit(rest[~slow])
-    runs = [(int(first), int(end)) for first, end in _runs(slow | outlying) if end - first >= _SHORTEST]
-    long = [_without_usual_ends(lengths, usual, *run) for run in runs]
+    excess = medians - usual
+    cuts = [
+        edge
+        for edge, *sides in zip(edges[1:-1], excess, excess[1:], strict=False)
+        if min(sides) > margin and max(sides) > _ALIKE * min(sides)
+    ]
+    runs = [part for run in _runs(slow | outlying) for part in _cut(*run.tolist(), cuts)]
+    long = [_without_usual_ends(lengths, usual, *run) for run in runs if run[1] - run[0] >= _SHORTEST]
     for first, last in long:
         outlying[first : last + 1] = False
     return SlowParts(usual, long, outlying)
+
+
+def _cut(first: int, end: int, cuts: Sequence[int]) -> Iterable[tuple[int, int]]:
+    return pairwise([first, *(cut for cut in cuts if first < cut < end), end])
 
 
 def _without_usual_ends(lengths: Floats, usual: float, first: int, end: int) -> tuple[int, int]:

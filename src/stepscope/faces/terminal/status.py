@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _MOST = 8  # rows of each part of a bill
 _LEAST = 0.0005  # of the run, which 0.1 % shows
+_NOTABLE = 0.02  # of the run; chosen: a line below that is not worth a change
 
 
 @click.command()
@@ -87,7 +88,8 @@ def show_watched(files: Sequence[Path], as_json: bool) -> None:
         echo_json({"ranks": bills, "slow_rank": slow})
         return
     if slow:
-        more = f"{rounded(slow.lost_ms)} ms a step more than the median rank"
+        lost = duration(1e-3 * slow.lost_ms * (slow.last - slow.first + 1))
+        more = f"{rounded(slow.lost_ms)} ms a step more than the median of the others, {lost} in all"
         click.echo(f"rank {slow.rank} is the last in steps {slow.first:,} to {slow.last:,}: {more}")
     for bill in bills:
         text = printable("\n".join(line.replace("\n", " ") for line in _bill_lines(bill)))
@@ -106,13 +108,19 @@ def _bill_lines(bill: Bill) -> Iterator[str]:
     for loss in [loss for loss in bill.losses if loss.share >= _LEAST][:_MOST]:
         where = f", {loss.where}" if loss.where else ""
         yield f"  {duration(loss.lost_s):>11}  {loss.share:6.1%}  {loss.cause}{where}"
+    lines = [line for line in bill.lines if line.share >= _NOTABLE][:_MOST]
+    if lines:
+        yield "lines of the training thread, by samples:"
+    for line in lines:
+        yield f"  {duration(line.lost_s):>11}  {line.share:6.1%}  {line.where}"
     for slow in bill.slow[:_MOST]:
         steps = f"steps {slow.first:,} to {slow.last:,}" if slow.count > 1 else f"step {slow.first:,}"
         some = f" ({slow.count:,} of them)" if slow.count < slow.last - slow.first + 1 else ""
+        lost = f", {duration(slow.lost_s)} in all" if slow.count > 1 else ""
         more = f" +{rounded(slow.cause_ms)} ms" if slow.cause_ms else ""
         line = f"; {slow.where} +{rounded(slow.where_ms, 2)} ms" if slow.where else ""
         device = f"; at the same time {slow.device}" if slow.device else ""
-        yield f"{steps}{some} took {rounded(slow.ratio)} times the usual: {slow.cause}{more}{line}{device}"
+        yield f"{steps}{some} took {rounded(slow.ratio)} times the usual{lost}: {slow.cause}{more}{line}{device}"
 
 
 def duration(seconds: float) -> str:
