@@ -158,7 +158,7 @@ def _losses(run: WatchedRun, run_s: float) -> list[Loss]:
     start_s = 1e-9 * (facts.begun_unix_ns + int(totals["begin_ns"]) - facts.created_unix_ns)
     compiled = [place for place in facts.places if place.kind == "compile"]
     most = _at(max(compiled, key=lambda place: place.total_ns)) if compiled else ""
-    found = [("start, with the first step", start_s if count else 0.0, "")]
+    found = [("start, with the first step", start_s if count else 0.0, _line_of_start(run, start_s))]
     if starts := facts.worker_starts:
         start_ns = starts.get("starting_ns", 0) + starts.get("first_ns", 0)
         found.append((_STARTS, 1e-9 * start_ns, _times(starts.get("starts", 0))))
@@ -172,17 +172,35 @@ def _losses(run: WatchedRun, run_s: float) -> list[Loss]:
     return sorted(losses, key=lambda loss: -loss.lost_s)
 
 
+def _line_of_start(run: WatchedRun, start_s: float) -> str:
+    """The line that took half of the start or more, of which samples see the part since the import."""
+    before_s = 1e-9 * float(run.totals["begin_ns"])
+    shares = _line_shares(run, run.samples["ns"] < run.totals["begin_ns"])
+    is_most = len(shares) and shares.max() * before_s >= _HALF * start_s
+    return _at(run.lines[int(shares.argmax())]) if is_most else ""
+
+
 def _lines(run: WatchedRun, run_s: float) -> list[Loss]:
     """What each line of the training thread took in all steps, loops and calls of libraries included."""
+    shares = _line_shares(run, run.samples["ns"] >= run.totals["begin_ns"])
+    taken_s = 1e-9 * float(run.totals["wall_ns"]) * shares
+    most = [at for at in np.argsort(-taken_s)[:_MOST_LINES] if taken_s[at] > 0]
+    return [Loss("", float(taken_s[at]), float(taken_s[at]) / run_s, _at(run.lines[at])) for at in most]
+
+
+def _line_shares(run: WatchedRun, asked: Mask) -> Floats:
+    """The share of each line in the time of these samples of the training thread; 0 for rare ones.
+
+    A sample counts as long as it is away from its neighbors: without a core of its own the sampler
+    takes fewer of a thread that works than of one that waits.
+    """
     own = np.array([not line.in_worker for line in run.lines], dtype=bool)[run.samples["line"]]
-    counts = np.bincount(run.samples["line"][own], minlength=len(run.lines))
-    steps_s = 1e-9 * float(run.totals["wall_ns"])
-    taken_s = counts / max(counts.sum(), 1) * steps_s
-    return [
-        Loss("", float(taken_s[at]), float(taken_s[at]) / run_s, _at(run.lines[at]))
-        for at in np.argsort(-counts, kind="stable")[:_MOST_LINES]
-        if counts[at] >= _FEWEST_SAMPLES
-    ]
+    samples = np.sort(run.samples[own & asked], order="ns")
+    if len(samples) < _FEWEST_SAMPLES:
+        return np.zeros(len(run.lines))
+    lasted = np.gradient(samples["ns"].astype(float))
+    shares: Floats = np.bincount(samples["line"], lasted, len(run.lines)) / max(lasted.sum(), 1)
+    return np.where(np.bincount(samples["line"], minlength=len(run.lines)) >= _FEWEST_SAMPLES, shares, 0)
 
 
 def _times(count: int) -> str:

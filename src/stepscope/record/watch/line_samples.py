@@ -24,7 +24,7 @@ Samples = list[tuple[int, int]]  # ns since the run began, and position in the l
 
 
 class LineSamples:
-    """Samples the thread that calls `read_if_due`, from the first call on; nothing where it cannot."""
+    """Samples the thread that calls `begin`, from then on; nothing where it cannot."""
 
     def __init__(self, begun_ns: int, begun_unix_ns: int) -> None:
         self._begun_ns, self._begun_unix_ns, self._after_ns = begun_ns, begun_unix_ns, 0
@@ -38,17 +38,17 @@ class LineSamples:
             return None
         since_ns = now - self._begun_ns
         self._after_ns = self._begun_ns + max(round(_LATER * since_ns), since_ns + _SOONEST_NS)
-        return _described(sampler.so_far(), self._begun_unix_ns) if (sampler := self._sampling()) else None
+        return _described(sampler.so_far(), self._begun_unix_ns) if (sampler := self.begin()) else None
 
     def follow(self, iterator: Any) -> None:
         """Sample the workers that an iterator of a DataLoader has started."""
         with suppress(Exception):  # the program goes on
             for worker in iterator._workers:
-                if sampler := self._sampling():
+                if sampler := self.begin():
                     sampler.follow(worker.pid)
 
-    def _sampling(self) -> StackSampler | None:
-        """The sampler, which begins with the first call; None where there can be none."""
+    def begin(self) -> StackSampler | None:
+        """The sampler, which the first call starts; None where there can be none."""
         with suppress(Unavailable, OSError):
             if not self._sampler:
                 fork_warnings.watch()
