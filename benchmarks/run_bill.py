@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from watched_slowness import GLOO, HEAP, JAX, Kind, has_line, watched
+
 from stepscope.facts.watched import bill_of, slow_rank
 from stepscope.read.watched_run import WatchedRun
 

@@ -15,7 +15,7 @@ and may depend on their neighbors.
 import math
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from itertools import pairwise
+from itertools import compress, pairwise
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -27,11 +27,12 @@ from stepscope.read.watched_run import SampledLine, WatchedPlace, WatchedRun, Wa
 
 _HALF = 0.5  # of what steps were longer by: a cause that explains less is not named
 _MOSTLY = 0.8  # of the steps; chosen: of four equal ranks each is the last in a quarter
+_OTHERS = "others had the core of the training thread"
 # Measured parts of steps that are losses, the more specific first; evaluation and checkpoints by line.
 CAUSES = {
     "compile": "compilation",
     "gc": "garbage collection",
-    "queued": "others had the core of the training thread",
+    "queued": _OTHERS,
     "collective": "waiting in collectives",
     "input": "waiting for data",
 }
@@ -50,6 +51,8 @@ RATE = 0.001  # false alarms of each test in a run, if its noise is as assumed
 FEWEST = 60  # steps that can be judged
 _MOST_LINES = 20  # in a bill
 _FEWEST_SAMPLES = 8  # chosen: of a line with half of them, the share is known to a third
+_BUSY = 0.2  # of the CPU time; chosen: who waits as long for a core shares it with others
+_UNEVEN = 2.0  # times; chosen: others take more of some threads' cores than of the training thread's
 _TAIL = 0.1  # of the steps
 _UNSURE = 3.0  # standard errors that the exponent may be larger than estimated
 _SHORTEST = 10  # steps between two changes of level
@@ -85,7 +88,7 @@ class UnusualSteps(msgspec.Struct, frozen=True):
 
 
 class SlowRank(msgspec.Struct, frozen=True):
-    """The rank that is the last in steps `first` to `last`, by so many ms a step over the median of others."""
+    """The rank that is the last in these steps, by so many ms a step over the median of the others."""
 
     rank: int
     first: int
@@ -216,25 +219,37 @@ def slow_steps(run: WatchedRun) -> tuple[list[UnusualSteps], float]:
     steps, lengths = run.steps, own_ms(run.steps)
     lengths_alone = np.clip(lengths - steps["queued"], 1e-3, None)  # ms; both are rounded
     parts, alone = slow_parts(lengths), slow_parts(lengths_alone)
-    workers = run.facts.worker_starts.get("workers", 1)
-    own = _inside(alone.stretches, len(steps)) | _slow_rounds(lengths_alone, workers)
-    shared = _inside(parts.stretches, len(steps)) & ~own
+    rounds = _slow_rounds(lengths_alone, run.facts.worker_starts.get("workers", 1))
+    in_rounds = _inside(rounds, len(steps))
+    stretches = [*rounds, *(run for run in alone.stretches if not in_rounds[run[0] : run[1] + 1].any())]
+    of_others = [_is_of_others(steps[first : last + 1], alone.usual) for first, last in stretches]
+    own_runs = [run for run, is_of_others in zip(stretches, of_others, strict=True) if not is_of_others]
+    own, busy = _inside(own_runs, len(steps)), _inside(list(compress(stretches, of_others)), len(steps))
+    shared = (_inside(parts.stretches, len(steps)) | busy) & ~own
     single = (parts.single | alone.single) & ~own & ~shared
     normal = steps[~(own | shared | single)]
     if len(normal) in (0, len(steps)):
         return [], parts.usual
     usual = {field: float(np.median(normal[field])) for field in _EXPLANATIONS}
     singles = steps[single]
-    causes = np.array(
-        [_cause(step, usual, float(own_ms(step)[0]) - parts.usual)[0] for step in singles.reshape(-1, 1)],
-        dtype=str,
-    )
-    groups = [steps[first:end] for first, end in _runs(shared) if end - first >= _SHORTEST]
-    groups += [singles[causes == cause] for cause in sorted(set(causes))]
-    described = [_describe(run, rows, normal, usual, parts.usual) for rows in groups]
+    causes = np.array([_cause_of_single(run, at, usual, parts.usual) for at in np.flatnonzero(single)], str)
+    groups = [(steps[first:end], _OTHERS) for first, end in _runs(shared) if end - first >= _SHORTEST]
+    groups += [(singles[causes == cause], cause) for cause in sorted(set(causes))]
+    described = [_describe(run, rows, normal, usual, parts.usual, cause) for rows, cause in groups]
     del usual["queued"]
-    described += [_describe(run, steps[first:end], normal, usual, alone.usual) for first, end in _runs(own)]
-    return sorted(described, key=lambda slow: -slow.lost_s), parts.usual
+    own_rows = [steps[first : last + 1] for first, last in own_runs]
+    described += [_describe(run, rows, normal, usual, alone.usual) for rows in own_rows]
+    longer = [slow for slow in described if slow.lost_s > 0]
+    return sorted(longer, key=lambda slow: -slow.lost_s), parts.usual
+
+
+def _is_of_others(steps: Array, usual_alone_ms: float) -> bool:
+    """Whether steps are about as long as if all threads of the job had as little of a core as this one."""
+    cpu, queued, own = float(steps["cpu"].mean()), float(steps["queued"].mean()), float(own_ms(steps).mean())
+    is_measured = float((steps["gc"] + steps["compile"]).mean()) >= _HALF * (own - queued - usual_alone_ms)
+    if is_measured or queued < _BUSY * cpu:
+        return False
+    return own * cpu <= _UNEVEN * usual_alone_ms * (cpu + queued)
 
 
 def _inside(stretches: list[tuple[int, int]], count: int) -> Mask:
@@ -244,14 +259,23 @@ def _inside(stretches: list[tuple[int, int]], count: int) -> Mask:
     return mask
 
 
-def _slow_rounds(lengths: Floats, workers: int) -> Mask:
+def _slow_rounds(lengths: Floats, workers: int) -> list[tuple[int, int]]:
     """Stretches of rounds of a step for each worker: workers in phase are waited for once a round."""
     rounds = len(lengths) // max(workers, 1)
     if workers < 2 or rounds < FEWEST:
-        return np.zeros(len(lengths), bool)
+        return []
     means = lengths[: rounds * workers].reshape(rounds, workers).mean(axis=1)
-    slow = np.repeat(_inside(slow_parts(means).stretches, rounds), workers)
-    return np.pad(slow, (0, len(lengths) - len(slow)))
+    slow = slow_parts(means).stretches
+    return [(first * workers, (last + 1) * workers - 1) for first, last in slow]
+
+
+def _cause_of_single(run: WatchedRun, at: int, usual: dict[str, float], usual_ms: float) -> str:
+    """What a single step took longer for; among steps that often have no core only what is measured."""
+    step, around = run.steps[at : at + 1], run.steps[max(at - _BLOCK, 0) : at + _BLOCK]
+    cause = _cause(step, usual, float(own_ms(step)[0]) - usual_ms)[0]
+    is_measured = cause in (CAUSES["compile"], CAUSES["gc"])
+    is_busy = float(around["queued"].sum()) > _BUSY * float(around["cpu"].sum())
+    return _OTHERS if is_busy and not is_measured else cause
 
 
 def _cause(slow: Array, usual: dict[str, float], excess_ms: float) -> tuple[str, float]:
@@ -311,15 +335,20 @@ def _slow_line(
 
 
 def _describe(
-    run: WatchedRun, rows: Array, normal: Array, usual: dict[str, float], usual_ms: float
+    run: WatchedRun, rows: Array, normal: Array, usual: dict[str, float], usual_ms: float, known: str = ""
 ) -> UnusualSteps:
-    """Slow steps next to `normal` ones and their `usual` times, which lack `queued` where it is no cause."""
+    """Slow steps next to `normal` ones and their `usual` times, which lack `queued` where it is no cause.
+
+    `known` is their cause, if it is; no line of the program is to blame for what others do.
+    """
     longer = own_ms(rows) - usual_ms - (0 if "queued" in usual else rows["queued"])
     cause, cause_ms = _cause(rows, usual, float(longer.mean()))
     where, where_ms = "", 0.0
-    if cause == CAUSES["input"]:
+    if known == _OTHERS:
+        cause, cause_ms = known, max(float(rows["queued"].mean()) - usual["queued"], 0.0)
+    elif cause == CAUSES["input"]:
         where, where_ms = _slow_line(run, rows, normal, cause_ms, in_worker=True)
-    if not where:
+    if not where and known != _OTHERS:
         where, where_ms = _slow_line(run, rows, normal, float(longer.mean()), in_worker=False)
     return UnusualSteps(
         first=int(rows["step"][0]),

@@ -49,7 +49,11 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file.put_text(
         {**about, "outcome": "raised", "out_of_memory": "cuda:0 at train.py:9; held: weights 2.00 GiB"}
     )
-    lines = [("main", "/x/train.py", 9, False), ("decode", "/x/data.py", 5, True), ("log", "/x/train.py", 7, False)]
+    lines = [
+        ("main", "/x/train.py", 9, False),
+        ("decode", "/x/data.py", 5, True),
+        ("log", "/x/train.py", 7, False),
+    ]
     file.put_samples(lines, [(at * 1_000_000, max(2 - at % 5, 0)) for at in range(100)])
     file.flush()
     return file.path

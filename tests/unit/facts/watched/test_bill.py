@@ -88,6 +88,29 @@ def test_others_who_have_the_core_hide_no_slow_steps(tmp_path: Path) -> None:
     ]
 
 
+OTHERS, UNKNOWN = (
+    "others had the core of the training thread",
+    "the training thread waited, for what is not known",
+)
+
+
+@pytest.mark.parametrize(("queued", "cause"), [(40.0, OTHERS), (2.0, UNKNOWN)])
+def test_waits_that_others_explain_are_put_down_to_them(tmp_path: Path, queued: float, cause: str) -> None:
+    """What the thread waits for may have as little of a core as the thread, which has it for 15 ms."""
+    more = {number: {"queued": queued, "sleep": 20.0} for number in range(400, 430)}
+    (slow,) = bill_of(drawn_run(tmp_path / "run.watch", more)).slow
+    assert (slow.first, slow.last, slow.cause, slow.where) == (400, 429, cause, "")
+
+
+@pytest.mark.parametrize(("queued", "causes"), [(10.0, {OTHERS}), (0.0, {UNKNOWN})])
+def test_a_single_wait_among_steps_without_a_core_is_put_down_to_others(
+    tmp_path: Path, queued: float, causes: set[str]
+) -> None:
+    more = {number: {"queued": queued} for number in range(80, 120)} | {100: {"sleep": 80.0}}
+    slow = bill_of(drawn_run(tmp_path / "run.watch", more)).slow
+    assert {steps.cause for steps in slow} == causes
+
+
 @pytest.mark.parametrize(
     ("at_decode", "expected"),
     [(0.75, ("decode at data.py:5", 28.0)), (0.1, ("", 0.0))],  # of the slow steps; in others 10 %
