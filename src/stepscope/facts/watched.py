@@ -191,19 +191,19 @@ def _lines(run: WatchedRun, run_s: float) -> list[Loss]:
     return [Loss("", float(taken_s[at]), float(taken_s[at]) / run_s, _at(run.lines[at])) for at in most]
 
 
-def _line_shares(run: WatchedRun, asked: Mask) -> Floats:
-    """The share of each line in the time of these samples of the training thread; 0 for rare ones.
+def _line_shares(run: WatchedRun, asked: Mask, *, in_worker: bool = False) -> Floats:
+    """The share of each line in the time of these samples; nothing where they are too few.
 
     A sample counts as long as it is away from its neighbors: without a core of its own the sampler
     takes fewer of a thread that works than of one that waits.
     """
-    own = np.array([not line.in_worker for line in run.lines], dtype=bool)[run.samples["line"]]
-    samples = np.sort(run.samples[own & asked], order="ns")
-    if len(samples) < _FEWEST_SAMPLES:
+    of_these = np.array([line.in_worker == in_worker for line in run.lines], dtype=bool)[run.samples["line"]]
+    if np.count_nonzero(of_these & asked) < _FEWEST_SAMPLES:
         return np.zeros(len(run.lines))
-    lasted = np.gradient(samples["ns"].astype(float))
+    samples = run.samples[of_these]
+    lasted = np.gradient(samples["ns"].astype(float)) * asked[of_these]
     shares: Floats = np.bincount(samples["line"], lasted, len(run.lines)) / max(lasted.sum(), 1)
-    return np.where(np.bincount(samples["line"], minlength=len(run.lines)) >= _FEWEST_SAMPLES, shares, 0)
+    return shares
 
 
 def _times(count: int) -> str:
@@ -222,7 +222,8 @@ def slow_steps(run: WatchedRun) -> tuple[list[UnusualSteps], float]:
     rounds = _slow_rounds(lengths_alone, run.facts.worker_starts.get("workers", 1))
     in_rounds = _inside(rounds, len(steps))
     stretches = [*rounds, *(run for run in alone.stretches if not in_rounds[run[0] : run[1] + 1].any())]
-    of_others = [_is_of_others(steps[first : last + 1], alone.usual) for first, last in stretches]
+    elsewhere = steps[~_inside(stretches, len(steps))]
+    of_others = [_is_of_others(run, steps[a : b + 1], elsewhere, alone.usual) for a, b in stretches]
     own_runs = [run for run, is_of_others in zip(stretches, of_others, strict=True) if not is_of_others]
     own, busy = _inside(own_runs, len(steps)), _inside(list(compress(stretches, of_others)), len(steps))
     shared = (_inside(parts.stretches, len(steps)) | busy) & ~own
@@ -243,13 +244,18 @@ def slow_steps(run: WatchedRun) -> tuple[list[UnusualSteps], float]:
     return sorted(longer, key=lambda slow: -slow.lost_s), parts.usual
 
 
-def _is_of_others(steps: Array, usual_alone_ms: float) -> bool:
-    """Whether steps are about as long as if all threads of the job had as little of a core as this one."""
-    cpu, queued, own = float(steps["cpu"].mean()), float(steps["queued"].mean()), float(own_ms(steps).mean())
-    is_measured = float((steps["gc"] + steps["compile"]).mean()) >= _HALF * (own - queued - usual_alone_ms)
-    if is_measured or queued < _BUSY * cpu:
+def _is_of_others(run: WatchedRun, slow: Array, normal: Array, usual_ms: float) -> bool:
+    """Whether slow steps are about as long as if all threads of the job had as little of a core as this one.
+
+    That makes all lines longer, so it is the script's doing if one of them takes half of the excess.
+    """
+    cpu, queued, own = (float(values.mean()) for values in (slow["cpu"], slow["queued"], own_ms(slow)))
+    excess_ms, slower = own - queued - usual_ms, _UNEVEN * (cpu + queued) / max(cpu, 1e-3)  # at least 1 us
+    is_measured = float((slow["gc"] + slow["compile"]).mean()) >= _HALF * excess_ms
+    if is_measured or queued < _BUSY * cpu or own > slower * usual_ms:
         return False
-    return own * cpu <= _UNEVEN * usual_alone_ms * (cpu + queued)
+    more_ms = _line_ms(run, slow) - slower * _line_ms(run, normal)
+    return not len(more_ms) or float(more_ms.max()) < _HALF * max(excess_ms, queued)
 
 
 def _inside(stretches: list[tuple[int, int]], count: int) -> Mask:
@@ -287,15 +293,10 @@ def _cause(slow: Array, usual: dict[str, float], excess_ms: float) -> tuple[str,
     return "", 0.0
 
 
-def _line_ms(run: WatchedRun, steps: Array, *, in_worker: bool) -> Floats:
+def _line_ms(run: WatchedRun, steps: Array, *, in_worker: bool = False) -> Floats:
     """What each line takes of a step on average, ms; nothing where these steps have too few samples."""
-    asked = np.array([line.in_worker == in_worker for line in run.lines], dtype=bool)
-    inside = _during(steps, run.samples["ns"]) & asked[run.samples["line"]]
-    counts = np.bincount(run.samples["line"][inside], minlength=len(run.lines))
-    if counts.sum() < _FEWEST_SAMPLES:
-        return np.zeros(len(run.lines))
-    mean: Floats = counts / counts.sum() * 1e-6 * float(steps["wall_ns"].mean())
-    return mean
+    shares = _line_shares(run, _during(steps, run.samples["ns"]), in_worker=in_worker)
+    return shares * 1e-6 * float(steps["wall_ns"].mean()) if len(steps) else shares
 
 
 def _during(steps: Array, ns: Array) -> Mask:
