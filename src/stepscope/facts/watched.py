@@ -7,6 +7,7 @@ and may depend on their neighbors.
 - Stretches lie between changes of level: Pettitt's test of ranks (1979, Applied Statistics 28), in
   halves, with the variance that dependent neighbors have. A level is slow if it exceeds the usual
   one by more than medians of steps vary by. Runs above the upper quartile are stretches, too.
+  Where others had the core so often that this explains a stretch, it is put down to them.
 - Single steps: the tail of the excess over the median is taken as a power law, whose exponent comes
   from the spacings of its largest values (of a power law, k ln(x_k / x_k+1) is exponential: Rényi).
   A gap in the tail that is too wide for that, and steps beyond what the law allows, are outlying.
@@ -63,6 +64,9 @@ _MAD = 1.4826  # standard deviations of a normal distribution in a median absolu
 _MOST_DEPENDENT = 0.9  # correlation of neighbors
 
 
+Span = tuple[int, int]  # positions of its first and last step
+
+
 class Loss(msgspec.Struct, frozen=True):
     """Time that a run lost to one cause; losses of different causes may overlap."""
 
@@ -107,6 +111,14 @@ class Bill(msgspec.Struct, frozen=True):
     losses: list[Loss]  # largest first
     slow: list[UnusualSteps]  # of the latest 262,144 steps, the slowest first
     lines: list[Loss]  # of the training thread, by samples: where it was in all steps, the longest first
+
+
+class SlowParts(NamedTuple):
+    """The usual length of a step; slow stretches by their first and last position; slow steps elsewhere."""
+
+    usual: float
+    stretches: list[Span]
+    single: Mask
 
 
 def bill_of(run: WatchedRun) -> Bill:
@@ -219,14 +231,9 @@ def slow_steps(run: WatchedRun) -> tuple[list[UnusualSteps], float]:
     steps, lengths = run.steps, own_ms(run.steps)
     lengths_alone = np.clip(lengths - steps["queued"], 1e-3, None)  # ms; both are rounded
     parts, alone = slow_parts(lengths), slow_parts(lengths_alone)
-    rounds = _slow_rounds(lengths_alone, run.facts.worker_starts.get("workers", 1))
-    in_rounds = _inside(rounds, len(steps))
-    stretches = [*rounds, *(run for run in alone.stretches if not in_rounds[run[0] : run[1] + 1].any())]
-    elsewhere = steps[~_inside(stretches, len(steps))]
-    of_others = [_is_of_others(run, steps[a : b + 1], elsewhere, alone.usual) for a, b in stretches]
-    own_runs = [run for run, is_of_others in zip(stretches, of_others, strict=True) if not is_of_others]
-    own, busy = _inside(own_runs, len(steps)), _inside(list(compress(stretches, of_others)), len(steps))
-    shared = (_inside(parts.stretches, len(steps)) | busy) & ~own
+    own_spans, spans_of_others = _spans(run, lengths_alone, alone)
+    own = _inside(own_spans, len(steps))
+    shared = _inside([*parts.stretches, *spans_of_others], len(steps)) & ~own
     single = (parts.single | alone.single) & ~own & ~shared
     normal = steps[~(own | shared | single)]
     if len(normal) in (0, len(steps)):
@@ -238,10 +245,20 @@ def slow_steps(run: WatchedRun) -> tuple[list[UnusualSteps], float]:
     groups += [(singles[causes == cause], cause) for cause in sorted(set(causes))]
     described = [_describe(run, rows, normal, usual, parts.usual, cause) for rows, cause in groups]
     del usual["queued"]
-    own_rows = [steps[first : last + 1] for first, last in own_runs]
+    own_rows = [steps[first : last + 1] for first, last in own_spans]
     described += [_describe(run, rows, normal, usual, alone.usual) for rows in own_rows]
     longer = [slow for slow in described if slow.lost_s > 0]
     return sorted(longer, key=lambda slow: -slow.lost_s), parts.usual
+
+
+def _spans(run: WatchedRun, lengths: Floats, parts: SlowParts) -> tuple[list[Span], list[Span]]:
+    """Slow stretches that are the script's own, and those that others explain."""
+    rounds = _slow_rounds(lengths, run.facts.worker_starts.get("workers", 1))
+    in_rounds = _inside(rounds, len(lengths))
+    spans = [*rounds, *(span for span in parts.stretches if not in_rounds[span[0] : span[1] + 1].any())]
+    normal = run.steps[~_inside(spans, len(lengths))]
+    of_others = [_is_of_others(run, run.steps[a : b + 1], normal, parts.usual) for a, b in spans]
+    return list(compress(spans, np.logical_not(of_others))), list(compress(spans, of_others))
 
 
 def _is_of_others(run: WatchedRun, slow: Array, normal: Array, usual_ms: float) -> bool:
@@ -258,14 +275,14 @@ def _is_of_others(run: WatchedRun, slow: Array, normal: Array, usual_ms: float) 
     return not len(more_ms) or float(more_ms.max()) < _HALF * max(excess_ms, queued)
 
 
-def _inside(stretches: list[tuple[int, int]], count: int) -> Mask:
+def _inside(stretches: list[Span], count: int) -> Mask:
     mask = np.zeros(count, bool)
     for first, last in stretches:
         mask[first : last + 1] = True
     return mask
 
 
-def _slow_rounds(lengths: Floats, workers: int) -> list[tuple[int, int]]:
+def _slow_rounds(lengths: Floats, workers: int) -> list[Span]:
     """Stretches of rounds of a step for each worker: workers in phase are waited for once a round."""
     rounds = len(lengths) // max(workers, 1)
     if workers < 2 or rounds < FEWEST:
@@ -388,14 +405,6 @@ def slow_rank(runs: Sequence[WatchedRun]) -> SlowRank | None:
                 lost_ms = float(excess[first : end + 1].mean())
                 found.append(SlowRank(run.facts.rank, int(common[first]), int(common[end]), lost_ms))
     return max(found, key=lambda slow: slow.lost_ms * (slow.last - slow.first + 1), default=None)
-
-
-class SlowParts(NamedTuple):
-    """The usual length of a step; slow stretches by their first and last position; slow steps elsewhere."""
-
-    usual: float
-    stretches: list[tuple[int, int]]
-    single: Mask
 
 
 def slow_parts(lengths: Floats) -> SlowParts:
