@@ -240,7 +240,8 @@ def slow_steps(run: WatchedRun) -> tuple[list[UnusualSteps], float]:
         return [], parts.usual
     usual = {field: float(np.median(normal[field])) for field in _EXPLANATIONS}
     singles = steps[single]
-    causes = np.array([_cause_of_single(run, at, usual, parts.usual) for at in np.flatnonzero(single)], str)
+    positions = np.flatnonzero(single).tolist()
+    causes = np.array([_cause_of_single(run, at, usual, parts.usual) for at in positions], dtype=str)
     groups = [(steps[first:end], _OTHERS) for first, end in _runs(shared) if end - first >= _SHORTEST]
     groups += [(singles[causes == cause], cause) for cause in sorted(set(causes))]
     described = [_describe(run, rows, normal, usual, parts.usual, cause) for rows, cause in groups]
@@ -440,7 +441,7 @@ def slow_parts(lengths: Floats) -> SlowParts:
         for edge, *sides in zip(edges[1:-1], excess, excess[1:], strict=False)
         if min(sides) > margin and max(sides) > _ALIKE * min(sides)
     ]
-    runs = [part for run in _runs(slow | outlying) for part in _cut(*run.tolist(), cuts)]
+    runs = [part for first, end in _runs(slow | outlying).tolist() for part in _cut(first, end, cuts)]
     long = [_without_usual_ends(lengths, usual, *run) for run in runs if run[1] - run[0] >= _SHORTEST]
     for first, last in long:
         outlying[first : last + 1] = False
