@@ -121,7 +121,7 @@ SLEEP = "time.sleep(more)"
 KINDS = {
     "input": Kind("waiting for data", "time.sleep(more", decode="time.sleep(more * is_slow(number))"),
     "input of workers": Kind(
-        "waiting for data", "time.sleep(more", decode="time.sleep(2 * more * is_slow(number))", workers=2
+        "waiting for data", "time.sleep(2", decode="time.sleep(2 * more * is_slow(number))", workers=2
     ),
     "computing in workers": Kind(
         "waiting for data", "while time.thread", decode="busy(2 * more * is_slow(number))", workers=1
