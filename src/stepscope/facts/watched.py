@@ -7,14 +7,16 @@ and may depend on their neighbors.
 - Stretches lie between changes of level: Pettitt's test of ranks (1979, Applied Statistics 28), in
   halves, with the variance that dependent neighbors have. A level is slow if it exceeds the usual
   one by more than medians of steps vary by. Runs above the upper quartile are stretches, too.
+  Where others had the core so often that this explains a stretch, it is put down to them.
 - Single steps: the tail of the excess over the median is taken as a power law, whose exponent comes
   from the spacings of its largest values (of a power law, k ln(x_k / x_k+1) is exponential: Rényi).
   A gap in the tail that is too wide for that, and steps beyond what the law allows, are outlying.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
+from itertools import compress, pairwise
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -26,11 +28,12 @@ from stepscope.read.watched_run import SampledLine, WatchedPlace, WatchedRun, Wa
 
 _HALF = 0.5  # of what steps were longer by: a cause that explains less is not named
 _MOSTLY = 0.8  # of the steps; chosen: of four equal ranks each is the last in a quarter
+_OTHERS = "others had the core of the training thread"
 # Measured parts of steps that are losses, the more specific first; evaluation and checkpoints by line.
 CAUSES = {
     "compile": "compilation",
     "gc": "garbage collection",
-    "queued": "others had the core of the training thread",
+    "queued": _OTHERS,
     "collective": "waiting in collectives",
     "input": "waiting for data",
 }
@@ -47,14 +50,21 @@ _THROTTLING = {0x60: "thermal throttling", 0x04: "its power limit", 0x88: "the h
 _BY_LINE = {"evaluation": "evaluation", "checkpoint": "checkpoints"}
 RATE = 0.001  # false alarms of each test in a run, if its noise is as assumed
 FEWEST = 60  # steps that can be judged
+_MOST_LINES = 20  # in a bill
 _FEWEST_SAMPLES = 8  # chosen: of a line with half of them, the share is known to a third
+_BUSY = 0.2  # of the CPU time; chosen: who waits as long for a core shares it with others
+_UNEVEN = 2.0  # times; chosen: others take more of some threads' cores than of the training thread's
 _TAIL = 0.1  # of the steps
 _UNSURE = 3.0  # standard errors that the exponent may be larger than estimated
 _SHORTEST = 10  # steps between two changes of level
+_ALIKE = 2.0  # times the excess over the usual; chosen: levels that differ by more are two stretches
 _MOST_DEPTH = 8  # of halves; each has a level of its own
 _BLOCK = 20  # steps whose medians show slow noise
 _MAD = 1.4826  # standard deviations of a normal distribution in a median absolute deviation
 _MOST_DEPENDENT = 0.9  # correlation of neighbors
+
+
+Span = tuple[int, int]  # positions of its first and last step
 
 
 class Loss(msgspec.Struct, frozen=True):
@@ -82,7 +92,7 @@ class UnusualSteps(msgspec.Struct, frozen=True):
 
 
 class SlowRank(msgspec.Struct, frozen=True):
-    """The rank that is the last in steps `first` to `last`, by so many ms a step over the median rank."""
+    """The rank that is the last in these steps, by so many ms a step over the median of the others."""
 
     rank: int
     first: int
@@ -100,6 +110,15 @@ class Bill(msgspec.Struct, frozen=True):
     step_ms_over_time: list[float]  # means in tenths of the latest 262,144 steps
     losses: list[Loss]  # largest first
     slow: list[UnusualSteps]  # of the latest 262,144 steps, the slowest first
+    lines: list[Loss]  # of the training thread, by samples: where it was in all steps, the longest first
+
+
+class SlowParts(NamedTuple):
+    """The usual length of a step; slow stretches by their first and last position; slow steps elsewhere."""
+
+    usual: float
+    stretches: list[Span]
+    single: Mask
 
 
 def bill_of(run: WatchedRun) -> Bill:
@@ -115,6 +134,7 @@ def bill_of(run: WatchedRun) -> Bill:
         [1e-6 * float(part["wall_ns"].mean()) for part in tenths],
         _losses(run, run_s),
         slow,
+        _lines(run, run_s),
     )
 
 
@@ -153,7 +173,7 @@ def _losses(run: WatchedRun, run_s: float) -> list[Loss]:
     start_s = 1e-9 * (facts.begun_unix_ns + int(totals["begin_ns"]) - facts.created_unix_ns)
     compiled = [place for place in facts.places if place.kind == "compile"]
     most = _at(max(compiled, key=lambda place: place.total_ns)) if compiled else ""
-    found = [("start, with the first step", start_s if count else 0.0, "")]
+    found = [("start, with the first step", start_s if count else 0.0, _line_of_start(run, start_s))]
     if starts := facts.worker_starts:
         start_ns = starts.get("starting_ns", 0) + starts.get("first_ns", 0)
         found.append((_STARTS, 1e-9 * start_ns, _times(starts.get("starts", 0))))
@@ -165,6 +185,37 @@ def _losses(run: WatchedRun, run_s: float) -> list[Loss]:
             found.append((_BY_LINE[place.kind], 1e-9 * place.total_ns, where))
     losses = [Loss(cause, lost, lost / run_s, where) for cause, lost, where in found if lost > 0]
     return sorted(losses, key=lambda loss: -loss.lost_s)
+
+
+def _line_of_start(run: WatchedRun, start_s: float) -> str:
+    """The line that took half of the start or more, of which samples see the part since the import."""
+    before_s = 1e-9 * float(run.totals["begin_ns"])
+    shares = _line_shares(run, run.samples["ns"] < run.totals["begin_ns"])
+    is_most = len(shares) and shares.max() * before_s >= _HALF * start_s
+    return _at(run.lines[int(shares.argmax())]) if is_most else ""
+
+
+def _lines(run: WatchedRun, run_s: float) -> list[Loss]:
+    """What each line of the training thread took in all steps, loops and calls of libraries included."""
+    shares = _line_shares(run, run.samples["ns"] >= run.totals["begin_ns"])
+    taken_s = 1e-9 * float(run.totals["wall_ns"]) * shares
+    most = [at for at in np.argsort(-taken_s)[:_MOST_LINES] if taken_s[at] > 0]
+    return [Loss("", float(taken_s[at]), float(taken_s[at]) / run_s, _at(run.lines[at])) for at in most]
+
+
+def _line_shares(run: WatchedRun, asked: Mask, *, in_worker: bool = False) -> Floats:
+    """The share of each line in the time of these samples; nothing where they are too few.
+
+    A sample counts as long as it is away from its neighbors: without a core of its own the sampler
+    takes fewer of a thread that works than of one that waits.
+    """
+    of_these = np.array([line.in_worker == in_worker for line in run.lines], dtype=bool)[run.samples["line"]]
+    if np.count_nonzero(of_these & asked) < _FEWEST_SAMPLES:
+        return np.zeros(len(run.lines))
+    samples = run.samples[of_these]
+    lasted = np.gradient(samples["ns"].astype(float)) * asked[of_these]
+    shares: Floats = np.bincount(samples["line"], lasted, len(run.lines)) / max(lasted.sum(), 1)
+    return shares
 
 
 def _times(count: int) -> str:
@@ -180,42 +231,75 @@ def slow_steps(run: WatchedRun) -> tuple[list[UnusualSteps], float]:
     steps, lengths = run.steps, own_ms(run.steps)
     lengths_alone = np.clip(lengths - steps["queued"], 1e-3, None)  # ms; both are rounded
     parts, alone = slow_parts(lengths), slow_parts(lengths_alone)
-    workers = run.facts.worker_starts.get("workers", 1)
-    own = _inside(alone.stretches, len(steps)) | _slow_rounds(lengths_alone, workers)
-    shared = _inside(parts.stretches, len(steps)) & ~own
+    own_spans, spans_of_others = _spans(run, lengths_alone, alone)
+    own = _inside(own_spans, len(steps))
+    shared = _inside([*parts.stretches, *spans_of_others], len(steps)) & ~own
     single = (parts.single | alone.single) & ~own & ~shared
     normal = steps[~(own | shared | single)]
     if len(normal) in (0, len(steps)):
         return [], parts.usual
     usual = {field: float(np.median(normal[field])) for field in _EXPLANATIONS}
     singles = steps[single]
-    causes = np.array(
-        [_cause(step, usual, float(own_ms(step)[0]) - parts.usual)[0] for step in singles.reshape(-1, 1)],
-        dtype=str,
-    )
-    groups = [steps[first:end] for first, end in _runs(shared) if end - first >= _SHORTEST]
-    groups += [singles[causes == cause] for cause in sorted(set(causes))]
-    described = [_describe(run, rows, normal, usual, parts.usual) for rows in groups]
+    positions = np.flatnonzero(single).tolist()
+    causes = np.array([_cause_of_single(run, at, usual, parts.usual) for at in positions], dtype=str)
+    groups = [(steps[first:end], _OTHERS) for first, end in _runs(shared) if end - first >= _SHORTEST]
+    groups += [(singles[causes == cause], cause) for cause in sorted(set(causes))]
+    described = [_describe(run, rows, normal, usual, parts.usual, cause) for rows, cause in groups]
     del usual["queued"]
-    described += [_describe(run, steps[first:end], normal, usual, alone.usual) for first, end in _runs(own)]
-    return sorted(described, key=lambda slow: -slow.lost_s), parts.usual
+    own_rows = [steps[first : last + 1] for first, last in own_spans]
+    described += [_describe(run, rows, normal, usual, alone.usual) for rows in own_rows]
+    longer = [slow for slow in described if slow.lost_s > 0]
+    return sorted(longer, key=lambda slow: -slow.lost_s), parts.usual
 
 
-def _inside(stretches: list[tuple[int, int]], count: int) -> Mask:
+def _spans(run: WatchedRun, lengths: Floats, parts: SlowParts) -> tuple[list[Span], list[Span]]:
+    """Slow stretches that are the script's own, and those that others explain."""
+    rounds = _slow_rounds(lengths, run.facts.worker_starts.get("workers", 1))
+    in_rounds = _inside(rounds, len(lengths))
+    spans = [*rounds, *(span for span in parts.stretches if not in_rounds[span[0] : span[1] + 1].any())]
+    normal = run.steps[~_inside(spans, len(lengths))]
+    of_others = [_is_of_others(run, run.steps[a : b + 1], normal, parts.usual) for a, b in spans]
+    return list(compress(spans, np.logical_not(of_others))), list(compress(spans, of_others))
+
+
+def _is_of_others(run: WatchedRun, slow: Array, normal: Array, usual_ms: float) -> bool:
+    """Whether slow steps are about as long as if all threads of the job had as little of a core as this one.
+
+    That makes all lines longer, so it is the script's doing if one of them takes half of the excess.
+    """
+    cpu, queued, own = (float(values.mean()) for values in (slow["cpu"], slow["queued"], own_ms(slow)))
+    excess_ms, slower = own - queued - usual_ms, _UNEVEN * (cpu + queued) / max(cpu, 1e-3)  # at least 1 us
+    is_measured = float((slow["gc"] + slow["compile"]).mean()) >= _HALF * excess_ms
+    if is_measured or queued < _BUSY * cpu or own > slower * usual_ms:
+        return False
+    more_ms = _line_ms(run, slow) - slower * _line_ms(run, normal)
+    return not len(more_ms) or float(more_ms.max()) < _HALF * max(excess_ms, queued)
+
+
+def _inside(stretches: list[Span], count: int) -> Mask:
     mask = np.zeros(count, bool)
     for first, last in stretches:
         mask[first : last + 1] = True
     return mask
 
 
-def _slow_rounds(lengths: Floats, workers: int) -> Mask:
+def _slow_rounds(lengths: Floats, workers: int) -> list[Span]:
     """Stretches of rounds of a step for each worker: workers in phase are waited for once a round."""
     rounds = len(lengths) // max(workers, 1)
     if workers < 2 or rounds < FEWEST:
-        return np.zeros(len(lengths), bool)
+        return []
     means = lengths[: rounds * workers].reshape(rounds, workers).mean(axis=1)
-    slow = np.repeat(_inside(slow_parts(means).stretches, rounds), workers)
-    return np.pad(slow, (0, len(lengths) - len(slow)))
+    slow = slow_parts(means).stretches
+    return [(first * workers, (last + 1) * workers - 1) for first, last in slow]
+
+
+def _cause_of_single(run: WatchedRun, at: int, usual: dict[str, float], usual_ms: float) -> str:
+    """What a single step took longer for; among steps that often have no core only what is measured."""
+    step, around = run.steps[at : at + 1], run.steps[max(at - _BLOCK, 0) : at + _BLOCK]
+    cause = _cause(step, usual, float(own_ms(step)[0]) - usual_ms)[0]
+    is_measured = cause in (CAUSES["compile"], CAUSES["gc"])
+    is_busy = float(around["queued"].sum()) > _BUSY * float(around["cpu"].sum())
+    return _OTHERS if is_busy and not is_measured else cause
 
 
 def _cause(slow: Array, usual: dict[str, float], excess_ms: float) -> tuple[str, float]:
@@ -227,15 +311,10 @@ def _cause(slow: Array, usual: dict[str, float], excess_ms: float) -> tuple[str,
     return "", 0.0
 
 
-def _line_ms(run: WatchedRun, steps: Array, *, in_worker: bool) -> Floats:
+def _line_ms(run: WatchedRun, steps: Array, *, in_worker: bool = False) -> Floats:
     """What each line takes of a step on average, ms; nothing where these steps have too few samples."""
-    asked = np.array([line.in_worker == in_worker for line in run.lines], dtype=bool)
-    inside = _during(steps, run.samples["ns"]) & asked[run.samples["line"]]
-    counts = np.bincount(run.samples["line"][inside], minlength=len(run.lines))
-    if counts.sum() < _FEWEST_SAMPLES:
-        return np.zeros(len(run.lines))
-    mean: Floats = counts / counts.sum() * 1e-6 * float(steps["wall_ns"].mean())
-    return mean
+    shares = _line_shares(run, _during(steps, run.samples["ns"]), in_worker=in_worker)
+    return shares * 1e-6 * float(steps["wall_ns"].mean()) if len(steps) else shares
 
 
 def _during(steps: Array, ns: Array) -> Mask:
@@ -275,15 +354,20 @@ def _slow_line(
 
 
 def _describe(
-    run: WatchedRun, rows: Array, normal: Array, usual: dict[str, float], usual_ms: float
+    run: WatchedRun, rows: Array, normal: Array, usual: dict[str, float], usual_ms: float, known: str = ""
 ) -> UnusualSteps:
-    """Slow steps next to `normal` ones and their `usual` times, which lack `queued` where it is no cause."""
+    """Slow steps next to `normal` ones and their `usual` times, which lack `queued` where it is no cause.
+
+    `known` is their cause, if it is; no line of the program is to blame for what others do.
+    """
     longer = own_ms(rows) - usual_ms - (0 if "queued" in usual else rows["queued"])
     cause, cause_ms = _cause(rows, usual, float(longer.mean()))
     where, where_ms = "", 0.0
-    if cause == CAUSES["input"]:
+    if known == _OTHERS:
+        cause, cause_ms = known, max(float(rows["queued"].mean()) - usual["queued"], 0.0)
+    elif cause == CAUSES["input"]:
         where, where_ms = _slow_line(run, rows, normal, cause_ms, in_worker=True)
-    if not where:
+    if not where and known != _OTHERS:
         where, where_ms = _slow_line(run, rows, normal, float(longer.mean()), in_worker=False)
     return UnusualSteps(
         first=int(rows["step"][0]),
@@ -314,21 +398,14 @@ def slow_rank(runs: Sequence[WatchedRun]) -> SlowRank | None:
         return None
     steps = [run.steps[np.isin(run.steps["step"], common)] for run in runs]
     own = np.array([own_ms(rows) - rows["backward"] - rows["collective"] for rows in steps])
-    excess, last, found = own - np.median(own, axis=0), own.argmax(axis=0), []
+    last, found = own.argmax(axis=0), []
     for at, run in enumerate(runs):
-        for first, end in [(0, len(common) - 1), *slow_parts(excess[at]).stretches]:
+        excess = own[at] - np.median(np.delete(own, at, axis=0), axis=0)
+        for first, end in [(0, len(common) - 1), *slow_parts(excess).stretches]:
             if np.mean(last[first : end + 1] == at) >= _MOSTLY:
-                lost_ms = float(excess[at, first : end + 1].mean())
+                lost_ms = float(excess[first : end + 1].mean())
                 found.append(SlowRank(run.facts.rank, int(common[first]), int(common[end]), lost_ms))
     return max(found, key=lambda slow: slow.lost_ms * (slow.last - slow.first + 1), default=None)
-
-
-class SlowParts(NamedTuple):
-    """The usual length of a step; slow stretches by their first and last position; slow steps elsewhere."""
-
-    usual: float
-    stretches: list[tuple[int, int]]
-    single: Mask
 
 
 def slow_parts(lengths: Floats) -> SlowParts:
@@ -358,11 +435,21 @@ def slow_parts(lengths: Floats) -> SlowParts:
             slow[first:end] = True  # too many for independent steps
     outlying = np.zeros(len(rest), bool)
     outlying[~slow] = rest[~slow] > tail_limit(rest[~slow])
-    runs = [(int(first), int(end)) for first, end in _runs(slow | outlying) if end - first >= _SHORTEST]
-    long = [_without_usual_ends(lengths, usual, *run) for run in runs]
+    excess = medians - usual
+    cuts = [
+        edge
+        for edge, *sides in zip(edges[1:-1], excess, excess[1:], strict=False)
+        if min(sides) > margin and max(sides) > _ALIKE * min(sides)
+    ]
+    runs = [part for first, end in _runs(slow | outlying).tolist() for part in _cut(first, end, cuts)]
+    long = [_without_usual_ends(lengths, usual, *run) for run in runs if run[1] - run[0] >= _SHORTEST]
     for first, last in long:
         outlying[first : last + 1] = False
     return SlowParts(usual, long, outlying)
+
+
+def _cut(first: int, end: int, cuts: Sequence[int]) -> Iterable[tuple[int, int]]:
+    return pairwise([first, *(cut for cut in cuts if first < cut < end), end])
 
 
 def _without_usual_ends(lengths: Floats, usual: float, first: int, end: int) -> tuple[int, int]:

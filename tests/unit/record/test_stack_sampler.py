@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -96,6 +97,22 @@ def test_what_a_forked_process_executes_until_it_ends() -> None:
     found = functions(sampler.stop())
     assert found["wait_for"] == seen
     assert found["work"] + found["short"] > 10
+
+
+def test_what_a_spawned_process_executes() -> None:
+    if sys.version_info < (3, 11):
+        pytest.skip("the state of its main thread is anywhere")
+    text = "def wait_for(): input()\nwait_for()"
+    with subprocess.Popen([sys.executable, "-S", "-c", text], stdin=subprocess.PIPE) as child:
+        sampler = StackSampler()
+        sampler.follow(child.pid)
+        while not functions(sampler.so_far())["wait_for"]:
+            work()
+        child.communicate(b"\n")
+    found = sampler.stop()
+    of_child = {found.stack[at] for at, is_of_child in enumerate(found.of_child) if is_of_child}
+    names = {tuple(found.places[place].function for place in found.stacks[stack]) for stack in of_child}
+    assert ("wait_for", "<module>") in names
 
 
 def test_whole_stacks_with_their_lines() -> None:
@@ -357,6 +374,6 @@ def test_a_function_that_takes_nearly_all_time_is_not_the_loop() -> None:
 
 
 def test_fields_of_the_library() -> None:
-    text = b"1\0f\0/x.py\x007\x002\x000 0 \0\x005\x001\x009\x000\0"
+    text = b"1\0f\0/x.py\x007\x002\x000 0 \0\x005\x001\x000\x009\x000\x001\0"
     found = parse(text)
-    assert found == StackSamples([5, 9], [1, 0], [[0, 0], []], [Place("f", "/x.py", 7)])
+    assert found == StackSamples([5, 9], [1, 0], [[0, 0], []], [Place("f", "/x.py", 7)], [0, 1])

@@ -17,10 +17,11 @@ from stepscope.facts.summary.numbers import ms, rounded
 from stepscope.record.watch.requests import MOST_STEPS, ask_to_record, recorded, watch_file_of, watched_runs
 
 if TYPE_CHECKING:
-    from stepscope.facts.watched import Bill, LastMinute
+    from stepscope.facts.watched import Bill, LastMinute, UnusualSteps
 
 _MOST = 8  # rows of each part of a bill
 _LEAST = 0.0005  # of the run, which 0.1 % shows
+_NOTABLE = 0.02  # of the run; chosen: a line below that is not worth a change
 
 
 @click.command()
@@ -87,7 +88,8 @@ def show_watched(files: Sequence[Path], as_json: bool) -> None:
         echo_json({"ranks": bills, "slow_rank": slow})
         return
     if slow:
-        more = f"{rounded(slow.lost_ms)} ms a step more than the median rank"
+        lost = duration(1e-3 * slow.lost_ms * (slow.last - slow.first + 1))
+        more = f"{rounded(slow.lost_ms)} ms a step more than the median of the others, {lost} in all"
         click.echo(f"rank {slow.rank} is the last in steps {slow.first:,} to {slow.last:,}: {more}")
     for bill in bills:
         text = printable("\n".join(line.replace("\n", " ") for line in _bill_lines(bill)))
@@ -102,17 +104,28 @@ def _bill_lines(bill: Bill) -> Iterator[str]:
     if bill.steps:
         over_time = " ".join(map(rounded, bill.step_ms_over_time))
         yield f"a usual step takes {rounded(bill.usual_ms)} ms; mean ms of each tenth: {over_time}"
-        yield "time lost (causes may overlap):"
+        host = "; times are the CPU's, not the device's" if bill.facts.on_device else ""
+        yield f"time lost (causes may overlap{host}):"
     for loss in [loss for loss in bill.losses if loss.share >= _LEAST][:_MOST]:
         where = f", {loss.where}" if loss.where else ""
         yield f"  {duration(loss.lost_s):>11}  {loss.share:6.1%}  {loss.cause}{where}"
-    for slow in bill.slow[:_MOST]:
-        steps = f"steps {slow.first:,} to {slow.last:,}" if slow.count > 1 else f"step {slow.first:,}"
-        some = f" ({slow.count:,} of them)" if slow.count < slow.last - slow.first + 1 else ""
-        more = f" +{rounded(slow.cause_ms)} ms" if slow.cause_ms else ""
-        line = f"; {slow.where} +{rounded(slow.where_ms, 2)} ms" if slow.where else ""
-        device = f"; at the same time {slow.device}" if slow.device else ""
-        yield f"{steps}{some} took {rounded(slow.ratio)} times the usual: {slow.cause}{more}{line}{device}"
+    lines = [line for line in bill.lines if line.share >= _NOTABLE][:_MOST]
+    if lines:
+        yield "lines of the training thread, by samples:"
+    for line in lines:
+        yield f"  {duration(line.lost_s):>11}  {line.share:6.1%}  {line.where}"
+    yield from map(_slow_line, bill.slow[:_MOST])
+
+
+def _slow_line(slow: UnusualSteps) -> str:
+    steps = f"steps {slow.first:,} to {slow.last:,}" if slow.count > 1 else f"step {slow.first:,}"
+    some = f" ({slow.count:,} of them)" if slow.count < slow.last - slow.first + 1 else ""
+    lost = f", {duration(slow.lost_s)} in all" if slow.count > 1 else ""
+    more = f" +{rounded(slow.cause_ms)} ms" if slow.cause_ms else ""
+    line = f"; {slow.where} +{rounded(slow.where_ms, 2)} ms" if slow.where else ""
+    device = f"; at the same time {slow.device}" if slow.device else ""
+    took = f"{steps}{some} took {rounded(slow.ratio)} times the usual{lost}"
+    return f"{took}: {slow.cause}{more}{line}{device}"
 
 
 def duration(seconds: float) -> str:

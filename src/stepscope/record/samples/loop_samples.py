@@ -177,6 +177,7 @@ class StackSamples:
     stack: list[int]  # position in `stacks` of each sample
     stacks: list[list[int]]  # positions in `places`, innermost first
     places: list[SampledPlace]  # the lines that were seen
+    of_child: Sequence[int] = ()  # of each sample: 1 if it is of a process that is followed
 
 
 class StackSampler:
@@ -218,9 +219,12 @@ class StackSampler:
         return samples
 
     def follow(self, process: int) -> None:
-        """Sample a process, too, which the thread that made it has forked: in turns with others."""
+        """Sample the main thread of a child, too, in turns with others.
+
+        Of a child that was spawned this needs Python 3.11, and the main thread to have made the sampler.
+        """
         if os.getpid() == self._process and self._handle:
-            self._library.stepscope_follow_forked(self._handle, process)
+            self._library.stepscope_follow_child(self._handle, process)
 
     def _make(self, interval_ns: int) -> int | None:
         types = map(id, (CodeType, str, bytes, FrameType))
@@ -258,7 +262,7 @@ def parse(text: bytes) -> StackSamples:
     ]
     stacks = [list(map(int, next(fields).split())) for _ in range(int(next(fields)))]
     rest = list(map(int, fields))
-    return StackSamples(rest[::2], rest[1::2], stacks, places)
+    return StackSamples(rest[::3], rest[1::3], stacks, places, rest[2::3])
 
 
 def _decoded(text: bytes) -> str:
@@ -307,7 +311,7 @@ def _loaded() -> ctypes.CDLL:
         ("sample_once", c_int, [c_void_p]),
         ("start_sampler", c_int, [c_void_p]),
         ("stop_sampler", None, [c_void_p]),
-        ("follow_forked", None, [c_void_p, c_int]),
+        ("follow_child", None, [c_void_p, c_int]),
         ("samples", c_int64, [c_void_p, c_char_p, c_int64]),
         ("free_sampler", None, [c_void_p]),
     ):

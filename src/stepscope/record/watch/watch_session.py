@@ -133,6 +133,7 @@ class WatchSession:
             self._detach.append(self._log.clocks.detach)
             call_in_forked_children(self.detach)
             self._samples = LineSamples(self._log.begun_ns, self._facts["begun_unix_ns"])
+            self._samples.begin()
             self._detach.append(lambda: self._samples and self._samples.stop())
             self._put_text()
             self._file.flush()

@@ -49,6 +49,12 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file.put_text(
         {**about, "outcome": "raised", "out_of_memory": "cuda:0 at train.py:9; held: weights 2.00 GiB"}
     )
+    lines = [
+        ("main", "/x/train.py", 9, False),
+        ("decode", "/x/data.py", 5, True),
+        ("log", "/x/train.py", 7, False),
+    ]
+    file.put_samples(lines, [(at * 1_000_000, max(2 - at % 5, 0)) for at in range(100)])
     file.flush()
     return file.path
 
@@ -64,7 +70,10 @@ def test_the_bill(watched: Path) -> None:
         "          4 s   63.5%  start, with the first step",
         "          3 s   47.6%  checkpoints, save at train.py:30, 2 times",
         "        0.4 s    6.3%  waiting for data",
-        "steps 60 to 69 took 2.5 times the usual: waiting for data +30 ms",
+        "lines of the training thread, by samples:",
+        "        1.6 s   25.4%  main at train.py:9",
+        "      0.699 s   11.1%  log at train.py:7",
+        "steps 60 to 69 took 2.5 times the usual, 0.3 s in all: waiting for data +30 ms",
     ]
 
 

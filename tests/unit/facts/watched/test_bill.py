@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from stepscope.base import watch_format as layout
 from stepscope.facts.watched import bill_of, slow_rank
@@ -85,6 +86,29 @@ def test_others_who_have_the_core_hide_no_slow_steps(tmp_path: Path) -> None:
         (400, 429, "garbage collection"),
         (430, 499, "others had the core of the training thread"),
     ]
+
+
+OTHERS, UNKNOWN = (
+    "others had the core of the training thread",
+    "the training thread waited, for what is not known",
+)
+
+
+@pytest.mark.parametrize(("queued", "cause"), [(40.0, OTHERS), (2.0, UNKNOWN)])
+def test_waits_that_others_explain_are_put_down_to_them(tmp_path: Path, queued: float, cause: str) -> None:
+    """What the thread waits for may have as little of a core as the thread, which has it for 15 ms."""
+    more = {number: {"queued": queued, "sleep": 20.0} for number in range(400, 430)}
+    (slow,) = bill_of(drawn_run(tmp_path / "run.watch", more)).slow
+    assert (slow.first, slow.last, slow.cause, slow.where) == (400, 429, cause, "")
+
+
+@pytest.mark.parametrize(("queued", "causes"), [(10.0, {OTHERS}), (0.0, {UNKNOWN})])
+def test_a_single_wait_among_steps_without_a_core_is_put_down_to_others(
+    tmp_path: Path, queued: float, causes: set[str]
+) -> None:
+    more = {number: {"queued": queued} for number in range(80, 120)} | {100: {"sleep": 80.0}}
+    slow = bill_of(drawn_run(tmp_path / "run.watch", more)).slow
+    assert {steps.cause for steps in slow} == causes
 
 
 @pytest.mark.parametrize(
@@ -196,6 +220,22 @@ def test_the_bill_names_each_loss_by_its_line(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(("share", "where"), [(0.9, "index at data.py:5"), (0.4, "")])
+def test_the_line_that_takes_most_of_the_start(tmp_path: Path, share: float, where: str) -> None:
+    run = drawn_run(tmp_path / "run.watch")  # which starts in 4 s
+    steps, totals = run.steps.copy(), run.totals.copy()
+    steps["begin_ns"] += 4 * S
+    totals["begin_ns"] += 4 * S
+    samples = [(at * S // 25, 0 if at < 100 * share else 1) for at in range(600)]
+    lines = [SampledLine("index", "/run/data.py", 5), SampledLine("main", "/run/train.py", 9)]
+    at_times = np.array(samples, run.samples.dtype)
+    facts = replace_struct(run.facts, begun_unix_ns=2 * S)
+    bill = bill_of(replace(run, facts=facts, steps=steps, totals=totals, lines=lines, samples=at_times))
+    assert bill.losses[0].cause.startswith("start")
+    assert (bill.losses[0].lost_s, bill.losses[0].where) == (5.0, where)
+    assert [line.where for line in bill.lines] == ["main at train.py:9"]
+
+
 def test_a_run_that_has_just_begun_has_a_bill(tmp_path: Path) -> None:
     file = WatchFile(tmp_path / "run.watch")
     file.put_text({"created_unix_ns": S, "begun_unix_ns": 2 * S})
@@ -221,6 +261,12 @@ def test_the_rank_that_others_wait_for_is_named_with_its_steps(tmp_path: Path, s
     assert (slow.rank, slow.last) == (2, STEPS - 1)
     assert slow.first == pytest.approx(slow_from, abs=3)
     assert slow.lost_ms == pytest.approx(9, abs=0.5)
+
+
+def test_of_two_ranks_the_slow_one_is_compared_with_the_other(tmp_path: Path) -> None:
+    slow = slow_rank(job(tmp_path, 0)[1:3])
+    assert slow is not None
+    assert (slow.rank, round(slow.lost_ms)) == (2, 9)
 
 
 def test_equal_ranks_one_rank_and_ranks_on_devices_have_none(tmp_path: Path) -> None:

@@ -51,6 +51,16 @@ def test_stretches_are_found_at_their_steps(more: float, steps: int) -> None:
     assert false <= 10
 
 
+def test_a_stretch_ends_where_the_excess_over_the_usual_step_more_than_doubles() -> None:
+    lengths = np.random.default_rng(0).normal(20, 0.5, 1000)
+    lengths[200:500] += 4
+    lengths[500:540] += 60
+    lengths[540:600] += 50
+    (small, large) = slow_parts(lengths).stretches
+    assert small == (pytest.approx(200, abs=5), 499)
+    assert large == (500, 599)
+
+
 def test_single_steps_are_found() -> None:
     lengths = 20 * np.random.default_rng(0).lognormal(0, 0.05, STEPS)
     lengths[[700, 2100, 4000]] = 80

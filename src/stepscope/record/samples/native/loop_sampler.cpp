@@ -3,18 +3,23 @@
 // It sends no signals, stops no threads and takes no lock of Python's: stacks are copies that may
 // fail (stack_reader.h). Next to each sample is the time; equal stacks are kept once.
 //
-// Processes that the thread has forked, such as workers of data loaders, are sampled in turns, one of
-// them with each sample of the thread: what was its state is that of their only thread.
+// Children of this process, such as workers of data loaders, are sampled in turns, one of them with
+// each sample of the thread: what was its state is that of their main thread. One that was spawned
+// has Python at another address; since Python 3.11 the state of the main thread has moved with it.
 #include <pthread.h>
+#include <signal.h>
 #include <time.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cinttypes>
 #include <condition_variable>
 #include <cstring>
+#include <fstream>
 #include <list>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -37,6 +42,27 @@ uint64_t nanoseconds_of(clockid_t clock) {
   timespec time{};
   clock_gettime(clock, &time);
   return uint64_t(time.tv_sec) * 1000000000u + uint64_t(time.tv_nsec);
+}
+
+// A file that is mapped at an address, and where its first mapping begins.
+struct Mapped {
+  std::string file;
+  uintptr_t begin;
+};
+
+// The file at an address of a process, or, if it is named, wherever that is mapped; none if it is not.
+Mapped mapped_in(int process, uintptr_t address, const std::string& file = "") {
+  std::ifstream maps("/proc/" + (process ? std::to_string(process) : "self") + "/maps");
+  std::map<std::string, uintptr_t> begins;
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0, end = 0;
+    size_t path = line.find('/');
+    if (path == std::string::npos || sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR, &begin, &end) != 2) continue;
+    std::string name = line.substr(path);
+    begins.try_emplace(name, begin);
+    if (file.empty() ? begin <= address && address < end : name == file) return {name, begins[name]};
+  }
+  return {};
 }
 
 class LoopSampler {
@@ -68,21 +94,21 @@ class LoopSampler {
   bool take() {
     uint64_t now = nanoseconds_of(CLOCK_REALTIME), cpu = nanoseconds_of(clock_);
     if (cpu != seen_cpu_ || seen_ == kNoId) {  // else the thread has not run since
-      if ((seen_ = read(reader_)) == kNoId) return false;
+      if ((seen_ = read(reader_, state_, (unsigned long)sampled_)) == kNoId) return false;
       seen_cpu_ = cpu;
     }
-    samples_.push_back({now, seen_});
+    samples_.push_back({now, seen_, false});
     return true;
   }
 
-  // Sample a process, too, which the thread has forked.
+  // Sample a child of this process, too.
   void follow(int process) {
     std::lock_guard<std::mutex> lock(mutex_);
-    new_.push_back({process, StackReader(python_)});
+    new_.push_back({process, 0, nullptr});
   }
 
   // Fields that end with a zero byte: the number of places, function, file and line of each; the
-  // number of stacks, the places of each, innermost first; time and stack of each sample.
+  // number of stacks, the places of each, innermost first; time and stack of each sample, and whether it is of a child.
   std::string text() const {
     std::string text;
     auto add = [&text](const std::string& field) { text.append(field).push_back('\0'); };
@@ -94,7 +120,7 @@ class LoopSampler {
     add(std::to_string(stacks_.size()));
     for (const std::string* stack : in_order()) add(*stack);
     for (const Sample& sample : samples_)
-      add(std::to_string(sample.time_ns)), add(std::to_string(sample.stack));
+      add(std::to_string(sample.time_ns)), add(std::to_string(sample.stack)), add(sample.is_of_child ? "1" : "0");
     return text;
   }
 
@@ -106,10 +132,12 @@ class LoopSampler {
   struct Sample {
     uint64_t time_ns;
     uint32_t stack;
+    bool is_of_child;
   };
-  struct Forked {
+  struct Child {
     int process;
-    StackReader reader;
+    intptr_t moved;  // bytes, of Python's static memory
+    std::unique_ptr<StackReader> reader;  // null before the child has loaded Python
   };
 
   void run() {
@@ -122,10 +150,10 @@ class LoopSampler {
         wakeup_.wait_until(lock, next);
         continue;
       }
-      forked_.splice(forked_.begin(), new_);
+      children_.splice(children_.begin(), new_);
       lock.unlock();
       bool is_taken = take();
-      if (is_taken) take_of_forked();
+      if (is_taken) take_of_child();
       thin_out();
       lock.lock();
       // Code that calls and returns fast is torn more often: it is tried again soon.
@@ -133,18 +161,39 @@ class LoopSampler {
     }
   }
 
-  void take_of_forked() {
-    if (forked_.empty()) return;
-    forked_.splice(forked_.end(), forked_, forked_.begin());
+  void take_of_child() {
+    if (children_.empty()) return;
+    children_.splice(children_.end(), children_, children_.begin());
+    Child& child = children_.back();
+    if (!child.reader && !find_python(child)) {
+      if (kill(child.process, 0) && errno == ESRCH) children_.pop_back();
+      return;
+    }
     uint64_t now = nanoseconds_of(CLOCK_REALTIME);
     errno = 0;
-    copy_from_process(forked_.back().process);
-    uint32_t stack = read(forked_.back().reader);
+    copy_from_process(child.process);
+    const char* state = static_cast<const char*>(state_) + child.moved;
+    unsigned long thread = 0;  // its only thread, or the main one
+    uint32_t stack = kNoId;
+    if (copy_memory(state + python_.layout.thread_id, &thread, sizeof thread) && thread)
+      stack = read(*child.reader, state, thread);
     copy_from_process(0);
     if (stack != kNoId)
-      samples_.push_back({now, stack});
+      samples_.push_back({now, stack, true});
     else if (errno == ESRCH || errno == EPERM)  // it has ended, or the system refuses
-      forked_.pop_back();
+      children_.pop_back();
+  }
+
+  bool find_python(Child& child) {
+    Mapped here = mapped_in(0, uintptr_t(python_.code_type));
+    Mapped there = mapped_in(child.process, 0, here.file);
+    if (here.file.empty() || there.file.empty()) return false;
+    PythonMemory python = python_;
+    child.moved = intptr_t(there.begin - here.begin);
+    for (const void** type : {&python.code_type, &python.text_type, &python.bytes_type, &python.frame_type})
+      *type = static_cast<const char*>(*type) + child.moved;
+    child.reader = std::make_unique<StackReader>(python);
+    return true;
   }
 
   // Randomized around the interval, so that samples do not synchronize with the program.
@@ -160,16 +209,16 @@ class LoopSampler {
 
   void thin_out() {
     if (samples_.size() < kMostSamples) return;
-    // One of each pair at random: they may be of the thread and of a forked process in turns.
+    // One of each pair at random: they may be of the thread and of a child in turns.
     for (size_t i = 0; 2 * i + 1 < samples_.size(); i++) samples_[i] = samples_[2 * i + (next_random() >> 63)];
     samples_.resize(samples_.size() / 2);
     interval_ns_ *= 2;
   }
 
-  uint32_t read(StackReader& reader) {
+  uint32_t read(StackReader& reader, const void* state, unsigned long thread) {
     constexpr int kTries = 4;
     for (int i = 0; i < kTries; i++)
-      if (reader.read(state_, (unsigned long)sampled_, nullptr) != StackResult::torn) return stack_id(reader);
+      if (reader.read(state, thread, nullptr) != StackResult::torn) return stack_id(reader);
     return kNoId;
   }
 
@@ -203,7 +252,7 @@ class LoopSampler {
   uint32_t seen_ = kNoId;
   std::vector<Place> places_;
   std::map<std::string, uint32_t> stacks_;
-  std::list<Forked> forked_, new_;
+  std::list<Child> children_, new_;
   std::vector<Sample> samples_;
   uint64_t random_ = 88172645463325252u;
   std::mutex mutex_;
@@ -235,8 +284,8 @@ EXPORTED int stepscope_sample_once(LoopSampler* sampler) { return sampler->take(
 // Whether a thread samples now.
 EXPORTED int stepscope_start_sampler(LoopSampler* sampler) { return sampler->start(); }
 EXPORTED void stepscope_stop_sampler(LoopSampler* sampler) { sampler->stop(); }
-// Sample a process that the thread has forked, too.
-EXPORTED void stepscope_follow_forked(LoopSampler* sampler, int process) { sampler->follow(process); }
+// Sample a child of this process, too.
+EXPORTED void stepscope_follow_child(LoopSampler* sampler, int process) { sampler->follow(process); }
 
 // The size of what was found, which is copied if it fits.
 EXPORTED int64_t stepscope_samples(const LoopSampler* sampler, char* to, int64_t room) {

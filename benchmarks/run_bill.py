@@ -1,0 +1,124 @@
+"""Whether the bill of a watched run has what its script loses, of losses that the script times by hand.
+
+    python benchmarks/run_bill.py [LOSS...]        # five minutes for all of them on an idle machine
+
+What the bill says of a loss, by its cause and line, should be within 5 % of the script's own time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from watched_slowness import GLOO, HEAP, JAX, Kind, has_line, watched
+
+from stepscope.facts.watched import bill_of, slow_rank
+from stepscope.read.watched_run import WatchedRun
+
+STEPS, ENOUGH = 400, 0.05  # of the loss
+LOST = """
+import atexit
+class Lost:
+    seconds = 0.0
+    def __enter__(self): self.began = time.perf_counter()
+    def __exit__(self, *error): self.seconds += time.perf_counter() - self.began
+lost = Lost()
+def since_start():
+    ticks = int(open("/proc/self/stat").read().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+atexit.register(lambda: open(f"truth{os.environ.get('RANK', '0')}", "w").write(str(lost.seconds)))
+"""
+VALIDATE = """
+def validate():
+    with lost:
+        model.eval()
+        with torch.no_grad(): busy(0.1)
+        model.train()
+"""
+COMPILED = """
+compiled, seen = step, set()
+def step(weights, batch):
+    if len(batch) in seen: return compiled(weights, batch)
+    seen.add(len(batch))
+    with lost: return compiled(weights, batch)
+"""
+
+
+def every(steps: int, statement: str) -> str:
+    return f"\n    if now % {steps} == {steps} - 1:\n        with lost: {statement}"
+
+
+LOSSES = {
+    "checkpoints": Kind(
+        "checkpoints", "torch.save(", setup="state = torch.ones(1 << 24)",
+        after=every(20, "torch.save(state, 'checkpoint.pt')"),
+    ),
+    "evaluation": Kind("evaluation", "no_grad", setup=VALIDATE, after="if now % 20 == 0: validate()"),
+    "garbage collection": Kind("garbage collection", setup=HEAP, after=every(10, "gc.collect()")),
+    "slow collate": Kind("waiting for data", decode="with lost: busy(0.01)"),
+    "logging each step": Kind("", "sum(", after="with lost: sum(range(300_000))"),
+    "writing to disk": Kind(
+        "", "os.fsync(", setup="log = open('log', 'wb', 0)",
+        after=every(5, "[(log.write(bytes(1 << 18)), os.fsync(log.fileno())) for _ in range(10)]"),
+    ),
+    "large copies": Kind("", "clone()", setup="big = torch.zeros(1 << 25)", after=every(10, "big.clone()")),
+    "start": Kind("start", setup="time.sleep(5)", after="\n    if now == 0: lost.seconds = since_start()"),
+    "longer sequences": Kind(
+        "", "sum(", after="\n    if now >= 300:\n        with lost: sum(range(2_000_000))"
+    ),
+    "JAX: compilation": Kind("compilation", "compiled(", JAX, batch="8 + number // 20", setup=COMPILED),
+    "JAX: saving": Kind(
+        "", "np.save(", JAX, setup="import numpy as np",
+        loop=every(20, "np.save('weights.npy', np.zeros(1 << 23))"),
+    ),
+    "JAX: evaluation": Kind(
+        "", "sum(", JAX, setup="def validate(): sum(range(4_000_000))", loop=every(20, "validate()")
+    ),
+    "2 ranks: a slow peer": Kind(
+        "rank 1", rank=1, ranks=2, setup=GLOO, loop="with lost: time.sleep(0.01 * rank)"
+    ),
+}  # fmt: skip
+
+
+def billed(runs: list[WatchedRun]) -> Iterator[tuple[str, str, float]]:
+    """Cause, place and seconds of all that a bill names."""
+    bill = bill_of(runs[0])
+    for named in (*bill.losses, *bill.slow, *bill.lines):
+        yield named.cause, named.where, named.lost_s
+    if slow := slow_rank(runs):
+        yield f"rank {slow.rank}", "", 1e-3 * slow.lost_ms * (slow.last - slow.first + 1)
+
+
+def errors(kind: Kind, folder: Path) -> list[tuple[str, float]]:
+    """What the bill names with the cause and line of a loss, and how far that is from the truth."""
+    runs = watched(replace(kind, setup=LOST + kind.setup), folder, STEPS)
+    text = (folder / "train.py").read_text()
+    truth_s = float((folder / f"truth{kind.rank or 0}").read_text())
+    named = [
+        (f"{cause} {where}: {lost_s:.3g} of {truth_s:.3g} s", lost_s / truth_s - 1)
+        for cause, where, lost_s in billed(runs)
+        if re.search(kind.cause, cause) and has_line(kind.where, where, text)
+    ]
+    return sorted(named, key=lambda error: abs(error[1])) or [("nothing", -1.0)]
+
+
+def main() -> None:
+    """Print what is billed for each loss, the nearest first, and how many are right."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("losses", nargs="*", metavar="LOSS")
+    rights = []
+    for name in parser.parse_args().losses or LOSSES:
+        with tempfile.TemporaryDirectory() as folder:
+            named = errors(LOSSES[name], Path(folder))
+        rights.append(abs(named[0][1]) <= ENOUGH)
+        said = "; ".join(f"{text} ({error:+.1%})" for text, error in named)
+        print(f"{'right' if rights[-1] else 'WRONG'}: {name}: {said}", flush=True)
+    print(f"{sum(rights)} of {len(rights)} within {ENOUGH:.0%}")
+
+
+if __name__ == "__main__":
+    main()
