@@ -85,6 +85,7 @@ def read_nsys(file: BinaryIO, compressed: bool, progress: Progress) -> Trace:
 def _parts(database: Database, log: WarningLog) -> Parts:
     recording = NsysRecording(database)
     found = [read(recording, table) for table, read in ACTIVITIES.items()]
+    recording.names.report(log)
     names = Activities._fields[:-1]  # all but the arguments
     columns = {name: np.concatenate([getattr(part, name) for part in found]) for name in names}
     far = np.abs(columns["start_ns"].astype(float)) > _LATEST_NS
