@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from array import array
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
@@ -23,7 +24,8 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Integers
-from stepscope.read.byte_stream import MOST_EXPANSION, Progress, chunks
+from stepscope.errors import IngestError
+from stepscope.read.byte_stream import CHUNK_BYTES, MOST_EXPANSION, Progress, chunks
 from stepscope.read.chrome.trace_events import read_parts
 from stepscope.read.shared import MOST_LEVELS, WarningLog
 from stepscope.read.xplane.protobuf import (
@@ -50,6 +52,8 @@ _CATEGORIES, _NAMES, _ARGUMENT_NAMES, _TEXTS = 1, 2, 3, 29  # of interned data
 _BEGIN, _END, _INSTANT, _COUNTER = 1, 2, 3, 4  # types of events
 _BOOT, _FIRST_CUSTOM = 6, 64  # clocks
 _AT_ONCE = 1 << 16  # events that are decoded at a time; some 100 MB of Python's objects
+# A track event has 12 bytes: its time, its sequence and its type. Millions of less take gigabytes.
+_LEAST_BYTES, _CHECKED = 8, 1 << 20
 _HEAD_PACKETS = 4  # of a file's first bytes, by which it is known
 _FLOWS = ((47, FIXED64), (48, FIXED64), (36, VARINT), (42, VARINT))
 
@@ -83,14 +87,16 @@ def read_perfetto(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
 
 def _places(data: bytes, damage: Damage) -> Integers:
     """The start and end of each packet, shape (packets, 2)."""
-    places, at = list[int](), 0
+    places, at = array("q"), 0
     while at < len(data):
-        run, at = repeated(data, Span(at, len(data)), _PACKET)
-        places += run
+        run, at = repeated(data, Span(at, min(at + CHUNK_BYTES, len(data))), _PACKET)
+        places.extend(run)
+        if len(places) > _CHECKED and at < _LEAST_BYTES * len(places) // 2:
+            raise IngestError("the file holds no trace, but packets of next to nothing")
         field = next(fields(data, Span(at, len(data)), damage), None)
         if field is None:
             break
-        places += (field.value, field.end) if (field.number, field.kind) == (_PACKET, BYTES) else ()
+        places.extend((field.value, field.end) if (field.number, field.kind) == (_PACKET, BYTES) else ())
         at = field.end
     return np.array(places, np.int64).reshape(-1, 2)
 

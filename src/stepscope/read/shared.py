@@ -68,9 +68,10 @@ def codes_of(numbers: list[int], texts: list[str], what: str) -> Ids32:
     return codes
 
 
-_LONGEST_NAME, _SHORT_NAME = 1 << 16, 1 << 8  # letters
+_LONGEST_NAME, _SHORT_NAME = 1 << 12, 1 << 8  # letters; the longest name seen has 2,004
 # Dozens of patterns search each name, which takes as long as this many letters do.
 _LETTERS_PER_NAME = 64
+_LETTERS_SQUARED = 128  # a few take time with the square of the length: as much above so many letters
 _WHOLE_LETTERS, _MOST_LETTERS = 4 << 20, 5 << 20  # ten times what the largest recordings have
 _NUMBER = re.compile(r"\d+")
 
@@ -92,7 +93,7 @@ class EventNames(Interner[str]):
         shown = self._shown(name)
         self._shortened += shown != name
         if (code := self.get(shown)) is None:
-            self._letters += len(shown) + _LETTERS_PER_NAME
+            self._letters += _LETTERS_PER_NAME + len(shown) + len(shown) ** 2 // _LETTERS_SQUARED
             code = self[shown] = len(self)
         return code
 

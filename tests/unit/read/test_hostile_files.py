@@ -22,6 +22,7 @@ import pytest
 
 from stepscope.base.watch_format import is_watched_run
 from stepscope.errors import IngestError
+from stepscope.facts.annotate import annotate
 from stepscope.read import read
 from stepscope.read.chrome import compiled_decoder
 from stepscope.read.chrome.compiled_decoder import decode_chunk
@@ -120,7 +121,7 @@ def test_a_name_of_megabytes_is_cut(megabytes: int, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps([event]))
     (name,) = read(path).events.text("name")
-    assert name == "n" * (1 << 16)
+    assert name == "n" * (1 << 12)
 
 
 def events_named(path: Path, names: Iterable[str]) -> Path:
@@ -139,6 +140,15 @@ def test_numbers_in_names_are_left_out_after_megabytes_of_names(
     names = trace.events.text("name")
     assert (names[0], names[count - 1]) == (form.format(0), re.sub(r"\{.*", "#", form))
     assert [row["code"] for row in trace["warnings"].rows()] == ["long_names"]
+
+
+@pytest.mark.parametrize("letters", ["n", "_", "0", "KernelLaunch", "aBackward"])
+def test_long_names_of_one_letter_are_annotated(letters: str, tmp_path: Path) -> None:
+    path = events_named(tmp_path / "a.json", [letters * (1 << 16)])
+    assert outcome(path) == ""
+    spent = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    annotate(read(path))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - spent < 10  # s of CPU, not elapsed
 
 
 def test_words_without_end_become_one_name(tmp_path: Path) -> None:

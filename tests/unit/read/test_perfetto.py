@@ -14,6 +14,7 @@ from reading import event, read_text
 from test_any_bytes import assert_no_traceback
 from xspaces import message, varint
 
+from stepscope.errors import IngestError
 from stepscope.read.perfetto import is_perfetto, read_perfetto
 from stepscope.trace.trace import Trace
 
@@ -229,3 +230,12 @@ def test_damaged_traces_are_read_or_refused() -> None:
         for _ in range(chance.randrange(1, 6)):
             data[chance.randrange(len(data))] = chance.randrange(256)
         assert_no_traceback(read_any, bytes(data[: chance.randrange(len(data) // 2, len(data))]))
+
+
+def test_millions_of_packets_of_nothing_are_refused() -> None:
+    nothing = b"\n\0" * 2_000_000
+    with pytest.raises(IngestError, match="packets of next to nothing"):
+        read(TRACKS + nothing)
+    packed = message((1, message((50, zlib.compress(nothing * 6)))))
+    with pytest.raises(IngestError, match="packets of next to nothing"):
+        read(TRACKS + packed)
