@@ -77,17 +77,9 @@ _NUMBER = re.compile(r"\d+")
 
 
 class EventNames(Interner[str]):
-    """Codes of the names of events; a file of very many loses the numbers in further ones, then all.
+    """Codes of the names of events; a file of very many loses the numbers in further ones, then all."""
 
-    Example:
-        >>> names = EventNames()
-        >>> [names[name] for name in ("mm", "add", "mm")], list(names)
-        ([0, 1, 0], ['mm', 'add'])
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._letters = self._shortened = 0
+    _letters = _shortened = 0
 
     def __missing__(self, name: str) -> int:
         shown = self._shown(name)
