@@ -139,6 +139,5 @@ def _run(run: MeasuredRun, trace: Trace) -> ComparedRun:
 
 def _row(row: Row, *, short: str | None = None, module: int = -1) -> ComparedRow:
     name, side = (*row.key, "")[:2]
-    verdict = msgspec.convert(row.verdict, Verdict)
     short = short or name
-    return filled(ComparedRow, row, name=name, short=short, side=side, module=module, verdict=verdict)
+    return filled(ComparedRow, row, name=name, short=short, side=side, module=module)
