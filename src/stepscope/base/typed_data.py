@@ -1,7 +1,7 @@
 """Data of declared types, from JSON or from plain values, in any thread."""
 
 from threading import Lock
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -10,17 +10,10 @@ _lock = Lock()
 _known: set[Any] = set()
 
 
-@overload
-def convert(value: Any, kind: type[T], *, from_attributes: bool = False) -> T: ...
-@overload
-def convert(value: Any, kind: Any, *, from_attributes: bool = False) -> Any: ...
-
-
-def convert(value: Any, kind: Any, *, from_attributes: bool = False) -> Any:
+def convert(value: Any, kind: type[T]) -> T:
     """A value as a declared type: a `msgspec.Struct`, or a type of them such as `list[Struct]`.
 
-    With `from_attributes`, fields are taken from attributes of objects, too. Raises
-    msgspec.ValidationError if the value does not have this type.
+    Raises msgspec.ValidationError if the value does not have this type.
 
     Example:
         >>> class Point(msgspec.Struct):
@@ -29,7 +22,7 @@ def convert(value: Any, kind: Any, *, from_attributes: bool = False) -> Any:
         Point(x=1)
     """
     _learn(kind)
-    return msgspec.convert(value, kind, from_attributes=from_attributes)
+    return msgspec.convert(value, kind)
 
 
 def decode(text: bytes | str, kind: type[T]) -> T:

@@ -13,6 +13,7 @@ import numpy as np
 from stepscope.base.arrays import Ids32
 from stepscope.errors import IngestError
 from stepscope.trace.missing_records import RECORDS_MISSING, says_records_missing
+from stepscope.trace.sets import Interner
 
 
 class WarningLog:
@@ -65,6 +66,38 @@ def codes_of(numbers: list[int], texts: list[str], what: str) -> Ids32:
     if len(codes) and not 0 <= codes.min() <= codes.max() < len(texts):
         raise ValueError(f"{what} that does not exist")
     return codes
+
+
+_LONGEST_NAME, _SHORT_NAME = 1 << 12, 1 << 8  # letters; the longest name seen has 2,004
+# Dozens of patterns search each name, which takes as long as this many letters do.
+_LETTERS_PER_NAME = 64
+_LETTERS_SQUARED = 128  # a few take time with the square of the length: as much above so many letters
+_WHOLE_LETTERS, _MOST_LETTERS = 4 << 20, 5 << 20  # ten times what the largest recordings have
+_NUMBER = re.compile(r"\d+")
+
+
+class EventNames(Interner[str]):
+    """Codes of the names of events; a file of very many loses the numbers in further ones, then all."""
+
+    _letters = _shortened = 0
+
+    def __missing__(self, name: str) -> int:
+        shown = self._shown(name)
+        self._shortened += shown != name
+        if (code := self.get(shown)) is None:
+            self._letters += _LETTERS_PER_NAME + len(shown) + len(shown) ** 2 // _LETTERS_SQUARED
+            code = self[shown] = len(self)
+        return code
+
+    def _shown(self, name: str) -> str:
+        if self._letters < _WHOLE_LETTERS:
+            return name[:_LONGEST_NAME]
+        shown = _NUMBER.sub("#", name[:_SHORT_NAME])
+        return shown if self._letters < _MOST_LETTERS or shown in self else "(another name)"
+
+    def report(self, log: WarningLog) -> None:
+        """Log how many names were shortened."""
+        log("long_names", "the file has too many or too long names; shortened some", self._shortened)
 
 
 AGAIN = "copy the file again or repeat the recording"

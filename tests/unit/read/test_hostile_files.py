@@ -8,12 +8,13 @@ import json
 import os
 import pickle
 import random
+import re
 import resource
 import sqlite3
 import struct
 import sys
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +22,7 @@ import pytest
 
 from stepscope.base.watch_format import is_watched_run
 from stepscope.errors import IngestError
+from stepscope.facts.annotate import annotate
 from stepscope.read import read
 from stepscope.read.chrome import compiled_decoder
 from stepscope.read.chrome.compiled_decoder import decode_chunk
@@ -119,15 +121,42 @@ def test_a_name_of_megabytes_is_cut(megabytes: int, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps([event]))
     (name,) = read(path).events.text("name")
-    assert name == "n" * (1 << 16)
+    assert name == "n" * (1 << 12)
 
 
-def test_names_are_cut_after_megabytes_of_long_ones(tmp_path: Path) -> None:
-    path = tmp_path / "trace.json"
-    events = [{"ph": "X", "pid": 1, "tid": 1, "ts": n, "dur": 1, "name": f"{n:2000}"} for n in range(4000)]
+def events_named(path: Path, names: Iterable[str]) -> Path:
+    events = [
+        {"ph": "X", "pid": 1, "tid": 1, "ts": n, "dur": 1, "name": name} for n, name in enumerate(names)
+    ]
     path.write_text(json.dumps(events))
-    lengths = [len(name) for name in read(path).events.text("name") if name]
-    assert (lengths[0], lengths[-1]) == (2000, 256)
+    return path
+
+
+@pytest.mark.parametrize(("form", "count"), [("{:02000}", 3_000), ("mm {:020}", 55_000)])
+def test_numbers_in_names_are_left_out_after_megabytes_of_names(
+    form: str, count: int, tmp_path: Path
+) -> None:
+    trace = read(events_named(tmp_path / "a.json", map(form.format, range(count))))
+    names = trace.events.text("name")
+    assert (names[0], names[count - 1]) == (form.format(0), re.sub(r"\{.*", "#", form))
+    assert [row["code"] for row in trace["warnings"].rows()] == ["long_names"]
+
+
+@pytest.mark.parametrize("letters", ["n", "_", "0", "KernelLaunch", "aBackward"])
+def test_long_names_of_one_letter_are_annotated(letters: str, tmp_path: Path) -> None:
+    path = events_named(tmp_path / "a.json", [letters * (1 << 16)])
+    assert outcome(path) == ""
+    spent = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    annotate(read(path))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - spent < 10  # s of CPU, not elapsed
+
+
+def test_words_without_end_become_one_name(tmp_path: Path) -> None:
+    letters = str.maketrans("0123456789", "abcdefghij")
+    names = (f"{number:0250}".translate(letters) for number in range(20_000))
+    trace = read(events_named(tmp_path / "a.json", names))
+    assert trace.events.text("name")[19_999] == "(another name)"
+    assert len(trace.events.text("name").values) < 18_000
 
 
 def test_a_name_of_megabytes_in_many_frames_is_cut(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from typing import Literal
 
 import msgspec
 
-from stepscope.base.typed_data import convert
 from stepscope.errors import ServeError
 from stepscope.faces.page.requests import Query, filled
 from stepscope.faces.page.trace_view import TraceView
@@ -146,6 +145,5 @@ def _run(run: MeasuredRun, trace: Trace) -> ComparedRun:
 
 def _row(row: Row, *, short: str | None = None, module: int = -1) -> ComparedRow:
     name, side = (*row.key, "")[:2]
-    verdict = convert(row.verdict, Verdict)
     short = short or name
-    return filled(ComparedRow, row, name=name, short=short, side=side, module=module, verdict=verdict)
+    return filled(ComparedRow, row, name=name, short=short, side=side, module=module)

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import nan, prod
 from typing import Any, NamedTuple
 
@@ -366,5 +367,6 @@ def multiplies(name: str) -> bool:
     return any(formula is product for _, product in _PRODUCTS)
 
 
+@lru_cache(maxsize=1 << 16)
 def _formula(name: str) -> Formula | None:
     return next((formula for test, formula in _FORMULAS if test.fullmatch(name)), None)

@@ -1,15 +1,15 @@
 """The columns of all events of a file, joined from its chunks, and selections of their rows."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from stepscope.base.arrays import Array, Codes32, Ids, Ids32, Mask, Rows, Times
+from stepscope.base.arrays import Array, Codes32, Ids, Mask, Rows, Times
 from stepscope.read.chrome.chunk import DEFAULTS, INVALID, NO_IDENTITY, ChromePlace, Chunk, Label
-from stepscope.read.shared import LONGEST_NS, WarningLog
+from stepscope.read.shared import LONGEST_NS, EventNames, WarningLog
 from stepscope.trace.arguments import Arguments, GrowingArguments, parse
 from stepscope.trace.columns import GrowingArray, constant
 from stepscope.trace.sets import Interner, members
@@ -17,8 +17,6 @@ from stepscope.trace.table import Text
 
 LABELS = ("process_name", "thread_name", "process_labels")
 _ABSENT = {"identity": NO_IDENTITY, "duration_us": math.nan, "thread_duration_us": math.nan, **DEFAULTS}
-_LONGEST_NAME = 1 << 16  # letters; each is searched by dozens of patterns
-_SHORT_NAME, _MOST_LETTERS = 1 << 8, 2 << 20  # so many letters beyond short names, then names are cut
 _MOST_CODE = 2**31  # ids below it are codes themselves
 _LEAST, _MOST = -(2**62), 2**63  # of ids that are kept as numbers: others share what is below
 
@@ -28,14 +26,14 @@ class RecordColumns:
 
     def __init__(self) -> None:
         self.phases: Interner[tuple[str, str]] = Interner()  # phase and category
-        self.names: Interner[str] = Interner()
+        self.names = EventNames()
         self.tracks: Interner[tuple[Any, Any]] = Interner()  # pid and tid
         self.labels: dict[tuple[Any, Any, str], str] = {}  # of metadata events, by pid, tid, and name
         self._growing: dict[str, GrowingArray] = {}
         self._finished: dict[str, Array] = {}
         self._arguments = GrowingArguments()
         self._odd_identities: Interner[str | bytes | int] = Interner()  # also numbers of any size
-        self._rows = self._read = self._letters = 0
+        self._rows = self._read = 0
 
     def add(self, chunk: Chunk) -> None:
         """Add the next chunk of the file."""
@@ -43,7 +41,7 @@ class RecordColumns:
         for label in chunk.labels:
             self._label(label)
         if len(chunk.source):
-            names = self._names(chunk.names)
+            names = self.names.codes(chunk.names, len(chunk.names))
             columns = {
                 "phase": phase[chunk.place],
                 "track": track[chunk.place],
@@ -56,12 +54,6 @@ class RecordColumns:
         for block in chunk.arguments:
             self._arguments.add(block, self._read)
         self._read += chunk.size
-
-    def _names(self, names: Sequence[str]) -> Ids32:
-        known, most = len(self.names), _LONGEST_NAME if self._letters < _MOST_LETTERS else _SHORT_NAME
-        codes = self.names.codes((name[:most] for name in names), len(names))
-        self._letters += sum(max(0, len(name) - _SHORT_NAME) for name in list(self.names)[known:])
-        return codes
 
     def _append(self, columns: dict[str, Array]) -> None:
         """Add rows to each column; one that appears first here was of defaults until now."""

@@ -47,6 +47,7 @@ def read_parts(file: BinaryIO, gzipped: bool, progress: Progress) -> Parts:
 
 
 def _parts(recorded: RecordedEvents, properties: Mapping[str, Any]) -> Parts:
+    recorded.columns.names.report(recorded.log)
     drop_repeated_events(recorded)
     metadata = metadata_of(properties, recorded.log)
     if any(category == STEP for _, category in recorded.phases):

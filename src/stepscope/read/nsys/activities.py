@@ -13,7 +13,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids, Ids32, Integers, Times
 from stepscope.read.nsys.database import Database
-from stepscope.read.shared import columns_of
+from stepscope.read.shared import EventNames, columns_of
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.sets import Interner
 
@@ -70,7 +70,7 @@ class NsysRecording:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.names: Interner[str] = Interner()
+        self.names = EventNames()
         threads = {
             identity: self.strings.get(name, "thread")
             for identity, name in database.cells("ThreadNames", "globalTid", "nameId")

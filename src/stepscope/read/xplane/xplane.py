@@ -16,7 +16,7 @@ import numpy as np
 from stepscope.base.arrays import Integers, Mask, Rows
 from stepscope.errors import IngestError
 from stepscope.read.byte_stream import Progress, chunks
-from stepscope.read.shared import LONGEST_NS, WarningLog, log_note
+from stepscope.read.shared import LONGEST_NS, EventNames, WarningLog, log_note
 from stepscope.read.xplane.compiled_events import CompiledEvents
 from stepscope.read.xplane.hlo import METADATA_PLANE, HloPrograms
 from stepscope.read.xplane.xevents import Batch, PlaneReader
@@ -80,7 +80,7 @@ class _Profile:
         self._programs = HloPrograms(source, planes)
         self._words: Interner[str] = Interner()
         self._compiled = CompiledEvents(self._programs, self._words)
-        self._names: Interner[str] = Interner()
+        self._names = EventNames()
         self._tracks = PlaneTracks()
         self._chunks: list[dict[str, Integers]] = []
         self._naming = Naming(self._names, source.log)
@@ -94,6 +94,7 @@ class _Profile:
         for plane in self._planes:
             if plane.name != METADATA_PLANE:
                 self._add(plane)
+        self._names.report(self._source.log)
         columns = _joined(self._chunks)
         columns["correlation"] = self._tracks.correlations(columns, columns.pop("run"))
         near = self._near(columns["start_ns"])

@@ -36,7 +36,7 @@ from stepscope.trace.row_order import begins_run
 from stepscope.trace.trace import Trace
 
 # Of any vendor: cudaLaunchKernelExC, hipExtModuleLaunchKernel, aclrtLaunchKernel, urEnqueueKernelLaunch.
-_KERNEL_LAUNCH = re.compile(r"^[a-z]+(?!\w*Cooperative)\w*(Launch\w*Kernel|KernelLaunch)")
+_KERNEL_LAUNCH = re.compile(r"^(?!\w*Cooperative)[a-z]\w*(Launch\w*Kernel|KernelLaunch)")
 _SYNCHRONIZE = re.compile(r"^[a-z]+((Device|Thread|Ctx)Synchronize|SynchronizeDevice)")
 # What no process without a device calls; profilers synchronize devices themselves, RNNs on a CPU ask cuDNN.
 _USES_DEVICE = re.compile(

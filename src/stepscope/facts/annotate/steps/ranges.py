@@ -124,12 +124,13 @@ def _alike(chosen: str, name: str) -> str | None:
 
 def _longest_loop(trace: Trace, group: Callable[[str], str | None], fewest: int, covers: float) -> Rows:
     events = trace.events
-    names = events.text("name").map(group)
-    marked = events.text("category").mask("annotation") & on_host(trace) & (names.codes >= 0)
+    ranges = events.text("category").mask("annotation") & on_host(trace)
+    names = events.text("name").take(ranges).compact().map(group)
+    keys = np.full(len(events), -1, np.int64)  # of ranges of no group as well
+    keys[ranges] = np.where(names.codes < 0, -1, events["track"][ranges].astype(np.int64) << 32 | names.codes)
     best, most = _NONE, -1
-    keys = events["track"].astype(np.int64) << 32 | (names.codes.astype(np.int64) + 1)
-    for key in np.unique(keys[marked]).tolist():
-        rows = np.flatnonzero(outermost(events["parent"], marked & (keys == key)))
+    for key in np.unique(keys[keys >= 0]).tolist():
+        rows = np.flatnonzero(outermost(events["parent"], keys == key))
         start, end = events.spans(rows)
         spent = int((end - start).sum())
         if len(rows) >= fewest and spent >= covers * (end.max() - start[0]) and spent > most:
