@@ -71,8 +71,6 @@ def _line(minute: LastMinute | None) -> str:
 
 def watched_files(path: str) -> list[Path]:
     """The file of a watched run, or those of each rank in a folder; none for anything else."""
-    if not (Path(path).is_dir() or path.endswith(SUFFIX)):
-        return []
     files = Path(path).glob(f"*{SUFFIX}") if Path(path).is_dir() else [Path(path)]
     return sorted(filter(is_watched_run, files))
 

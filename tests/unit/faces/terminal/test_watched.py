@@ -59,6 +59,12 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file.path
 
 
+def test_a_file_of_any_name_is_known_by_its_first_bytes(watched: Path) -> None:
+    other = watched.rename(watched.with_name("run.stepscope"))
+    code, text = call("report", other)
+    assert (code, "time lost" in text) == (0, True)
+
+
 def test_the_bill(watched: Path) -> None:
     code, out = call(watched)
     assert code == 0
