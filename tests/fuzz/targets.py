@@ -413,7 +413,10 @@ TARGETS: dict[str, Target] = {
         check_dump, (*_PICKLES, mutate_json), "dump", ("read/flight_recorder.py", "models/ranks/hangs.py")
     ),
     "watched run": Target(
-        check_watched, (mutate_json,), "watched", ("read/watched_run.py", "facts/watched.py")
+        check_watched,
+        (mutate_json,),
+        "watched",
+        ("read/watched_run.py", "facts/watched.py", "facts/slow_parts.py"),
     ),
     "ONNX model": Target(check_onnx, (mutate_protobuf,), "onnx", ("read/onnx_model.py",)),
     "memory timeline": Target(check_file, (mutate_json,), "timeline", ("read/memory_timeline.py",)),

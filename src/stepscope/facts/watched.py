@@ -1,29 +1,18 @@
 """The bill of a watched run: what it lost time to, and its slow steps with their causes.
 
-Unusually long steps are single ones, and stretches. There is no fixed factor: what is unusual follows
-from the run's own noise, at a stated rate of false alarms. Steps of equal work are noise with any tail,
-and may depend on their neighbors.
-
-- Stretches lie between changes of level: Pettitt's test of ranks (1979, Applied Statistics 28), in
-  halves, with the variance that dependent neighbors have. A level is slow if it exceeds the usual
-  one by more than medians of steps vary by. Runs above the upper quartile are stretches, too.
-  Where others had the core so often that this explains a stretch, it is put down to them.
-- Single steps: the tail of the excess over the median is taken as a power law, whose exponent comes
-  from the spacings of its largest values (of a power law, k ln(x_k / x_k+1) is exponential: Rényi).
-  A gap in the tail that is too wide for that, and steps beyond what the law allows, are outlying.
+Where others had the core so often that this explains a stretch, it is put down to them.
 """
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import reduce
-from itertools import compress, pairwise
+from itertools import compress
 from pathlib import PurePath
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from stepscope.base.arrays import Array, Floats, Mask, Rows
+from stepscope.base.arrays import Array, Floats, Mask
+from stepscope.facts.slow_parts import BLOCK, FEWEST, SHORTEST, SlowParts, Span, runs_of, slow_parts
 from stepscope.read.watched_run import SampledLine, WatchedPlace, WatchedRun, WatchedRunFacts
 
 _HALF = 0.5  # of what steps were longer by: a cause that explains less is not named
@@ -48,23 +37,10 @@ _STARTS = "data loaders starting their workers"
 # Of NVML's reasons for a low clock (nvml.h, nvmlClocksThrottleReason…).
 _THROTTLING = {0x60: "thermal throttling", 0x04: "its power limit", 0x88: "the hardware slowed it down"}
 _BY_LINE = {"evaluation": "evaluation", "checkpoint": "checkpoints"}
-RATE = 0.001  # false alarms of each test in a run, if its noise is as assumed
-FEWEST = 60  # steps that can be judged
 _MOST_LINES = 20  # in a bill
 _FEWEST_SAMPLES = 8  # chosen: of a line with half of them, the share is known to a third
 _BUSY = 0.2  # of the CPU time; chosen: who waits as long for a core shares it with others
 _UNEVEN = 2.0  # times; chosen: others take more of some threads' cores than of the training thread's
-_TAIL = 0.1  # of the steps
-_UNSURE = 3.0  # standard errors that the exponent may be larger than estimated
-_SHORTEST = 10  # steps between two changes of level
-_ALIKE = 2.0  # times the excess over the usual; chosen: levels that differ by more are two stretches
-_MOST_DEPTH = 8  # of halves; each has a level of its own
-_BLOCK = 20  # steps whose medians show slow noise
-_MAD = 1.4826  # standard deviations of a normal distribution in a median absolute deviation
-_MOST_DEPENDENT = 0.9  # correlation of neighbors
-
-
-Span = tuple[int, int]  # positions of its first and last step
 
 
 class Loss(msgspec.Struct, frozen=True):
@@ -111,14 +87,6 @@ class Bill(msgspec.Struct, frozen=True):
     losses: list[Loss]  # largest first
     slow: list[UnusualSteps]  # of the latest 262,144 steps, the slowest first
     lines: list[Loss]  # of the training thread, by samples: where it was in all steps, the longest first
-
-
-class SlowParts(NamedTuple):
-    """The usual length of a step; slow stretches by their first and last position; slow steps elsewhere."""
-
-    usual: float
-    stretches: list[Span]
-    single: Mask
 
 
 def bill_of(run: WatchedRun) -> Bill:
@@ -242,7 +210,7 @@ def slow_steps(run: WatchedRun) -> tuple[list[UnusualSteps], float]:
     singles = steps[single]
     positions = np.flatnonzero(single).tolist()
     causes = np.array([_cause_of_single(run, at, usual, parts.usual) for at in positions], dtype=str)
-    groups = [(steps[first:end], _OTHERS) for first, end in _runs(shared) if end - first >= _SHORTEST]
+    groups = [(steps[first:end], _OTHERS) for first, end in runs_of(shared) if end - first >= SHORTEST]
     groups += [(singles[causes == cause], cause) for cause in sorted(set(causes))]
     described = [_describe(run, rows, normal, usual, parts.usual, cause) for rows, cause in groups]
     del usual["queued"]
@@ -295,7 +263,7 @@ def _slow_rounds(lengths: Floats, workers: int) -> list[Span]:
 
 def _cause_of_single(run: WatchedRun, at: int, usual: dict[str, float], usual_ms: float) -> str:
     """What a single step took longer for; among steps that often have no core only what is measured."""
-    step, around = run.steps[at : at + 1], run.steps[max(at - _BLOCK, 0) : at + _BLOCK]
+    step, around = run.steps[at : at + 1], run.steps[max(at - BLOCK, 0) : at + BLOCK]
     cause = _cause(step, usual, float(own_ms(step)[0]) - usual_ms)[0]
     is_measured = cause in (CAUSES["compile"], CAUSES["gc"])
     is_busy = float(around["queued"].sum()) > _BUSY * float(around["cpu"].sum())
@@ -406,93 +374,3 @@ def slow_rank(runs: Sequence[WatchedRun]) -> SlowRank | None:
                 lost_ms = float(excess[first : end + 1].mean())
                 found.append(SlowRank(run.facts.rank, int(common[first]), int(common[end]), lost_ms))
     return max(found, key=lambda slow: slow.lost_ms * (slow.last - slow.first + 1), default=None)
-
-
-def slow_parts(lengths: Floats) -> SlowParts:
-    """Judge the lengths of consecutive steps, in any unit.
-
-    Example:
-        >>> noise = np.random.default_rng(0).normal(20, 0.5, 1000)
-        >>> noise[400:430] += 10
-        >>> slow_parts(noise).stretches
-        [(400, 429)]
-    """
-    if len(lengths) < FEWEST:
-        nothing = np.zeros(len(lengths), bool)
-        return SlowParts(float(np.median(lengths)) if len(lengths) else 0.0, [], nothing)
-    edges = [0, *_changes(lengths, 0, _MOST_DEPTH), len(lengths)]
-    counts = np.diff(edges)
-    medians = np.array([np.median(part) for part in np.split(lengths, edges[1:-1])])
-    levels = np.repeat(medians, counts)
-    rest = lengths - levels
-    blocks = rest[: len(rest) // _BLOCK * _BLOCK].reshape(-1, _BLOCK)
-    slow_noise = _MAD * float(np.median(np.abs(np.median(blocks, axis=1))))
-    margin = math.sqrt(2 * math.log(len(rest) / RATE)) * slow_noise
-    usual = float(medians[counts >= min(_BLOCK, counts.max())].min())
-    slow = levels > usual + margin
-    for first, end in _runs(rest > np.quantile(rest, 0.75)):
-        if end - first >= math.log(len(rest) / RATE) / math.log(4) and np.median(rest[first:end]) > margin:
-            slow[first:end] = True  # too many for independent steps
-    outlying = np.zeros(len(rest), bool)
-    outlying[~slow] = rest[~slow] > tail_limit(rest[~slow])
-    excess = medians - usual
-    cuts = [
-        edge
-        for edge, *sides in zip(edges[1:-1], excess, excess[1:], strict=False)
-        if min(sides) > margin and max(sides) > _ALIKE * min(sides)
-    ]
-    runs = [part for first, end in _runs(slow | outlying).tolist() for part in _cut(first, end, cuts)]
-    long = [_without_usual_ends(lengths, usual, *run) for run in runs if run[1] - run[0] >= _SHORTEST]
-    for first, last in long:
-        outlying[first : last + 1] = False
-    return SlowParts(usual, long, outlying)
-
-
-def _cut(first: int, end: int, cuts: Sequence[int]) -> Iterable[tuple[int, int]]:
-    return pairwise([first, *(cut for cut in cuts if first < cut < end), end])
-
-
-def _without_usual_ends(lengths: Floats, usual: float, first: int, end: int) -> tuple[int, int]:
-    """A stretch from its first to its last step that is nearer to its median than to the usual."""
-    steps = lengths[first:end]
-    nearer = np.flatnonzero(steps > (usual + np.median(steps)) / 2)
-    return (first + int(nearer[0]), first + int(nearer[-1])) if len(nearer) else (first, end - 1)
-
-
-def tail_limit(excess: Floats) -> float:
-    """The excess over the usual value beyond which a step is outlying; infinite where nothing is."""
-    top = np.sort(excess)[::-1][: math.ceil(_TAIL * len(excess)) + 1]
-    top = top[top > 0]
-    if len(top) < 6:  # chosen: fewer have no shape
-        return math.inf
-    ranks = np.arange(1, len(top))
-    spacings = ranks * np.log(top[:-1] / top[1:])
-    exponent = float(np.median(spacings)) / math.log(2) * (1 + _UNSURE / math.sqrt(len(ranks)))
-    if exponent <= 0:
-        return math.inf
-    allowed = exponent * math.log(len(ranks) / RATE)
-    wide = np.flatnonzero(spacings > allowed)
-    limit = float(top[-1]) * math.exp(min(allowed, 700.0))
-    return min(limit, math.nextafter(float(top[wide[-1]]), 0)) if len(wide) else limit
-
-
-def _runs(mask: Mask) -> Rows:
-    """Where consecutive steps begin and end, in pairs."""
-    return np.flatnonzero(np.diff(np.concatenate([[0], mask, [0]]))).reshape(-1, 2)
-
-
-def _changes(lengths: Floats, offset: int, depth: int) -> list[int]:
-    """Where the level changes, in order. P(sup of a Brownian bridge > c) is 2 exp(-2 c²)."""
-    count = len(lengths)
-    if count < 2 * _SHORTEST or not depth:
-        return []
-    ranks = np.argsort(np.argsort(lengths, kind="stable"), kind="stable") - (count - 1) / 2
-    sums = np.abs(np.cumsum(ranks)[_SHORTEST - 1 : -_SHORTEST])
-    split = int(np.argmax(sums)) + _SHORTEST
-    inside = np.concatenate([ranks[:split] - ranks[:split].mean(), ranks[split:] - ranks[split:].mean()])
-    dependence = float(np.clip(np.corrcoef(inside[:-1], inside[1:])[0, 1], 0, _MOST_DEPENDENT))
-    spread = math.sqrt((count**2 - 1) / 12 * (1 + dependence) / (1 - dependence) * count)
-    if sums.max() / spread <= math.sqrt(math.log(2 / RATE) / 2):
-        return []
-    at = offset + split
-    return [*_changes(lengths[:split], offset, depth - 1), at, *_changes(lengths[split:], at, depth - 1)]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stepscope.base.arrays import Floats, Mask
-from stepscope.facts.watched import FEWEST, slow_parts
+from stepscope.facts.slow_parts import FEWEST, slow_parts
 
 STEPS = 5000
 Draw = Callable[[np.random.Generator], Floats]
