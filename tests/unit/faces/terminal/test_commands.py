@@ -200,6 +200,26 @@ def test_what_is_kept_is_shown_and_cleared_by_kind(
     assert kept == [cache_folder / "mine.txt"]
 
 
+def test_commands_that_read_write_to_the_cache_alone(
+    tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither beside the file, nor into the home, the working or the temporary folder."""
+    for name in ("home", "working", "temporary"):
+        (tmp_path / name).mkdir()
+    file = tmp_path / "working" / "job.json"
+    file.write_bytes((Path(__file__).parents[3] / "fuzz/corpus/commands/job.json").read_bytes())
+    monkeypatch.chdir(file.parent)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    before = sorted(tmp_path.rglob("*"))
+    commands = [*("report", "analyze", "whatif", "contexts", "memory", "explain", "ranks"), "diff", "query"]
+    more = {"diff": [file.name], "query": ["select count(*) from events"]}
+    done = {name: call(name, file.name, *more.get(name, []))[0] for name in commands}
+    assert done == dict.fromkeys(commands, 0)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert list(cache_folder.iterdir())
+
+
 def test_a_cache_that_is_off_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPSCOPE_CACHE", "off")
     assert call("cache", "traces", "calibrations")[1].count("off ($STEPSCOPE_CACHE)") == 2
