@@ -263,3 +263,11 @@ def test_damaged_traces_are_read_or_refused() -> None:
         for _ in range(chance.randrange(1, 6)):
             data[chance.randrange(len(data))] = chance.randrange(256)
         assert_no_traceback(read_any, bytes(data[: chance.randrange(len(data) // 2, len(data))]))
+
+
+def test_millions_of_packets_of_nothing_hold_no_event() -> None:
+    nothing = b"\n\0" * 2_000_000
+    packed = message((1, message((50, zlib.compress(nothing * 6)))))
+    for packets in (nothing, packed):
+        with pytest.raises(IngestError, match="no readable trace event"):
+            read(TRACKS + packets)
