@@ -245,11 +245,10 @@ def test_batch_sizes_for_other_devices_can_be_given(result: Result) -> None:
     assert (row.ranks, found.bandwidth_gbps) == ([], None)
 
 
-def test_the_edit_of_a_result_is_undone(result: Result) -> None:
+def test_the_edit_of_a_result_changes_its_number(result: Result) -> None:
     text = Path(result.entry.path).read_text()
     edit = edit_site(text, result.entry.site, 48)
     assert edit.apply(text) == text.replace("batch_size=16", "batch_size=48")
-    assert edit.undo().apply(edit.apply(text)) == text
 
 
 # -- scripts

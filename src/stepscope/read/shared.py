@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -68,11 +69,12 @@ def codes_of(numbers: list[int], texts: list[str], what: str) -> Ids32:
     return codes
 
 
-_LONGEST_NAME, _SHORT_NAME = 1 << 12, 1 << 8  # letters; the longest name seen has 2,004
+_LONGEST_NAME, _SHORT_NAME = 1 << 14, 1 << 8  # letters; templates of CUDA have 6,000
 # Dozens of patterns search each name, which takes as long as this many letters do.
 _LETTERS_PER_NAME = 64
-_LETTERS_SQUARED = 128  # a few take time with the square of the length: as much above so many letters
-_WHOLE_LETTERS, _MOST_LETTERS = 4 << 20, 5 << 20  # ten times what the largest recordings have
+_STEPS_PER_LETTER = 128  # of the worst pattern, that take as long as a letter does otherwise
+_WHOLE_LETTERS, _MOST_LETTERS = 8 << 20, 10 << 20  # twenty times what the largest recordings have
+_WORDS, _SIGNS = re.compile(r"\w+"), re.compile(r"\W")
 _NUMBER = re.compile(r"\d+")
 
 
@@ -85,7 +87,7 @@ class EventNames(Interner[str]):
         shown = self._shown(name)
         self._shortened += shown != name
         if (code := self.get(shown)) is None:
-            self._letters += _LETTERS_PER_NAME + len(shown) + len(shown) ** 2 // _LETTERS_SQUARED
+            self._letters += _LETTERS_PER_NAME + len(shown) + _worst_steps(shown) // _STEPS_PER_LETTER
             code = self[shown] = len(self)
         return code
 
@@ -98,6 +100,17 @@ class EventNames(Interner[str]):
     def report(self, log: WarningLog) -> None:
         """Log how many names were shortened."""
         log("long_names", "the file has too many or too long names; shortened some", self._shortened)
+
+
+def _worst_steps(name: str) -> int:
+    """Steps of a pattern that begins at each letter of a word, or at each sign of one kind.
+
+    Example:
+        >>> _worst_steps("aaa"), _worst_steps("(a(b")
+        (9, 10)
+    """
+    signs = Counter(_SIGNS.findall(name)).values()
+    return sum(len(word) ** 2 for word in _WORDS.findall(name)) + max(signs, default=0) * len(name)
 
 
 AGAIN = "copy the file again or repeat the recording"

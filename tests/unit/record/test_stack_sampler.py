@@ -62,8 +62,9 @@ def deep(depth: int) -> None:
 
 
 def functions(found: StackSamples) -> Counter[str]:
-    """How many samples have each function innermost."""
-    return Counter(found.places[found.stacks[stack][0]].function for stack in found.stack)
+    """How many samples have each function innermost; a process that starts has none."""
+    innermost = [found.stacks[stack][0] for stack in found.stack if found.stacks[stack]]
+    return Counter(found.places[place].function for place in innermost)
 
 
 def test_what_a_thread_executes_and_waits_for() -> None:

@@ -29,8 +29,7 @@ def one_hot_product(context: RuleContext) -> Iterator[Finding]:
     features, too.
     """
     rows = _lookups(context)
-    spent = context.measures.longer_side_ms(rows) if len(rows) else 0.0
-    if context.measures.is_small(spent):
+    if not len(rows) or context.measures.is_small(spent := context.measures.longer_side_ms(rows)):
         return
     yield context.finding(
         f"One-hot rows are multiplied with a weight, {rounded(spent)} ms per step.{context.main_place(rows)}",
