@@ -4,8 +4,8 @@ Three tiers. `./scripts/test unit` runs the unit tests. `./scripts/test` adds on
 behavior, the browser tasks and the pages of documentation. `./scripts/test all` adds what is
 marked `full`: whole families of generated cases, every unusual script in every mode, hostile
 files, kills, growth, the laboratory and other editors. `.ci/run` takes the second tier, and from
-the third the files below whose paths the change touches; of a large family, which is marked
-`full(every=N)`, each N-th case.
+the third the files below whose paths the change touches: of a parametrized test each third case,
+of a family that is marked `full(every=N)` each N-th.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ FULL: dict[str, tuple[str, ...]] = {
     "tests/integration/test_lsp_leaves.py": _EDITOR,
     "tests/integration/test_ranks_on_dask.py": ("src/stepscope/models/ranks/",),
 }
+_EVERY = 3  # case of a parametrized test in these files; 11,000 tests take 20 minutes
 _LISTED_CPU_S = 3.0  # a table of all files would be too long to read; these are nine tenths of it
 
 
@@ -96,7 +97,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Deselect what the tier leaves out; a file that is named on the command line runs whole."""
     for item in items:
         if _matches(_path(item), tuple(FULL)) and not item.get_closest_marker("full"):
-            item.add_marker(pytest.mark.full)
+            item.add_marker(pytest.mark.full(every=_EVERY))
     tier = config.getoption("--tier")
     if tier == "all":
         return

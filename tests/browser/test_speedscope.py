@@ -20,7 +20,7 @@ from stepscope.facts.contexts import ContextTree, build_contexts, measure
 from stepscope.facts.contexts.exports import to_folded, to_speedscope
 
 _HERE = Path(__file__).parent
-_TIMES = re.compile(r"^(?P<value>[\d.,]+)(?P<unit>ns|µs|ms|s)? \((?P<share>[<\d.]+)%\)$")
+_TIMES = re.compile(r"^(?P<value>[\d.,]+)(?P<unit>ns|µs|ms|s)? \((?P<share>[<>\d.]+)%\)$")
 _NS = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9, None: 1}
 
 
@@ -66,9 +66,7 @@ def page(browser: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def tree(traces: Path) -> ContextTree:
-    return build_contexts(
-        stepscope.open(traces / "kineto_resnet50_v100" / "num_workers_0.json.gz", cache=False)
-    )
+    return build_contexts(stepscope.open(traces / "dlrm_8rank_v100" / "rank0.json.gz", cache=False))
 
 
 def sandwich(page: Any, served: str, file: str) -> list[tuple[str, float, float]]:
@@ -100,11 +98,11 @@ def test_a_speedscope_file_shows_each_place_with_its_time(
 ) -> None:
     import json
 
-    profile = to_speedscope(tree, ["cpu", "device"], "resnet")
+    profile = to_speedscope(tree, ["cpu", "device"], "dlrm")
     profile["activeProfileIndex"] = 0
     (speedscope / "run.json").write_text(json.dumps(profile))
     rows = sandwich(page, served, "run.json")
-    assert page.title() == "resnet - speedscope"
+    assert page.title() == "dlrm - speedscope"
     assert page.get_by_text("CPU time (1/2)").count() == 1
     expected = own_by_name(tree, "cpu")
     assert len(rows) > 10

@@ -77,7 +77,7 @@ def test_a_gap_has_as_many_causes_as_moments(seed: int) -> None:
         check(steps_with_gaps(100 * seed + number))
 
 
-@pytest.mark.full(every=3)
+@pytest.mark.full(every=8)
 @pytest.mark.parametrize("seed", range(4, 14))
 def test_a_gap_has_as_many_causes_as_moments_in_a_large_family(seed: int) -> None:
     for number in range(30):
@@ -132,7 +132,7 @@ def test_one_off_costs_are_left_out_alike(seed: int) -> None:
 _OFF = pytest.param(8, marks=pytest.mark.xfail(reason="what-if amp differs by 0.2 ms", strict=False))
 
 
-@pytest.mark.full(every=3)
+@pytest.mark.full(every=8)
 @pytest.mark.parametrize("seed", [*range(4, 8), _OFF, *range(9, 14)])
 def test_one_off_costs_are_left_out_alike_in_a_large_family(seed: int) -> None:
     for number in range(30):
@@ -165,7 +165,7 @@ def test_a_culprit_explains_what_it_is_blamed_for(seed: int) -> None:
         check_culprit(100 * seed + number)
 
 
-@pytest.mark.full(every=3)
+@pytest.mark.full(every=8)
 @pytest.mark.parametrize("seed", range(4, 14))
 def test_a_culprit_explains_what_it_is_blamed_for_in_a_large_family(seed: int) -> None:
     for number in range(30):
@@ -234,7 +234,7 @@ def test_idle_time_has_no_cliffs() -> None:
 _CLIFF = pytest.param(7, marks=pytest.mark.xfail(reason="a step mark moves by 7 us", strict=False))
 
 
-@pytest.mark.full(every=3)
+@pytest.mark.full(every=8)
 @pytest.mark.parametrize("seed", [*range(7), _CLIFF, 8, 9])
 def test_idle_time_has_no_cliffs_in_a_large_family(seed: int) -> None:
     for number in range(30):
