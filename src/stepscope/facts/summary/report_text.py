@@ -368,7 +368,7 @@ class ReportText:
             )
         for warning in self.warnings():
             text.append("\n! ", "yellow").append(warning.message)
-            text.append(f" ({warning.count} times)" if warning.count > 1 else "", "dim")
+            text.append(f" ({warning.count:,} times)" if warning.count > 1 else "", "dim")
         return text
 
     def warnings(self) -> list[Warning]:
