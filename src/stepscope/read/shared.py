@@ -70,8 +70,7 @@ def codes_of(numbers: list[int], texts: list[str], what: str) -> Ids32:
 
 
 _LONGEST_NAME, _SHORT_NAME = 1 << 14, 1 << 8  # letters; templates of CUDA have 6,000
-# Dozens of patterns search each name, which takes as long as this many letters do.
-_LETTERS_PER_NAME = 64
+_LETTERS_PER_NAME = 64  # more, as dozens of patterns begin to search each name: measured
 _STEPS_PER_LETTER = 128  # of the worst pattern, that take as long as a letter does otherwise
 _WHOLE_LETTERS, _MOST_LETTERS = 8 << 20, 10 << 20  # twenty times what the largest recordings have
 _WORDS, _SIGNS = re.compile(r"\w+"), re.compile(r"\W")
