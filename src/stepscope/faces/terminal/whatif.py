@@ -287,11 +287,13 @@ def _best_lines(best: Best, goal_ms: float | None) -> Iterator[str]:
     low, high = answer.range
     if best.reached is False:
         yield f"nothing that was tried reaches {goal_ms:g} ms"
-    yield (
-        f"{answer.speedup:.2f}x, {answer.predicted_step_ms:.3f} ms ({low:.3f} to {high:.3f} ms) instead of "
-        f"{answer.replayed_step_ms:.3f}: {' '.join(answer.changes) or 'no change saves more than its error'}"
-        f"{_uncertain(answer)}"
-    )
+    if answer.changes:
+        yield (
+            f"{answer.speedup:.2f}x, {answer.predicted_step_ms:.3f} ms ({low:.3f} to {high:.3f} ms) instead "
+            f"of {answer.replayed_step_ms:.3f}: {' '.join(answer.changes)}{_uncertain(answer)}"
+        )
+    else:
+        yield f"{answer.replayed_step_ms:.3f} ms: no change saves more than its error"
     if best.same_samples_ms > answer.predicted_step_ms * 1.001:
         yield f"  for as many samples as before: {best.same_samples_ms:.3f} ms"
     yield from _memory_lines(answer)
@@ -300,7 +302,7 @@ def _best_lines(best: Best, goal_ms: float | None) -> Iterator[str]:
         bytes_ = part.memory_bytes
         memory = "" if not bytes_ else f", {'-' if bytes_ > 0 else '+'}{size(abs(bytes_))} at the peak"
         yield f"  without {part.change} {part.gain_ms:+.3f} ms ({low:+.3f} to {high:+.3f}){memory}"
-    yield f"\n{best.tried} combinations were predicted"
+    yield f"\n{best.tried} combination{' was' if best.tried == 1 else 's were'} predicted"
     yield from (f"  with {name} in addition: {reason}" for name, reason in best.left_out.items())
     if best.not_applicable:
         yield f"not applicable: {', '.join(best.not_applicable)} (reasons: --json)"
