@@ -94,6 +94,9 @@ public:
         return *this << "";
     }
 
+    // A text that is a JSON string already, or not yet.
+    JsonWriter& text(std::string_view text, bool is_quoted) { return is_quoted ? *this << text : quoted(text); }
+
     // Nanoseconds as microseconds.
     JsonWriter& microseconds(std::int64_t ns) {
         const std::uint64_t size = ns < 0 ? -std::uint64_t(ns) : std::uint64_t(ns);

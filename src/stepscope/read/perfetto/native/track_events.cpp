@@ -17,52 +17,20 @@
 #include <utility>
 #include <vector>
 
+#include "annotations.h"
 #include "exported.h"
 #include "json_writer.h"
+#include "sequence_state.h"
 #include "wire_format.h"
 
 namespace {
-
-using Text = std::string_view;
-using Number = std::int64_t;
 
 enum Packet {
     SNAPSHOT = 6, TIME = 8, SEQUENCE = 10, EVENT = 11, INTERNED = 12, FLAGS = 13, CLEARED = 41,
     COMPRESSED = 50, CLOCK_OF_TIME = 58, DEFAULTS = 59, DESCRIPTOR = 60
 };
-enum Interned { CATEGORIES = 1, NAMES = 2, ARGUMENT_NAMES = 3, TEXTS = 29 };
 enum Type { BEGIN = 1, END, INSTANT, COUNTER };
 enum Count { DAMAGED, UNREAD_PACKETS, UNREAD_EVENTS, COUNTS };
-
-constexpr Number BOOT = 6, FIRST_CUSTOM = 64;  // clocks
-constexpr int MOST_LEVELS = 150;  // of arguments in arguments, and of tracks in tracks
-
-// A clock: its reading at a nanosecond of the boot clock, and its unit.
-struct Clock {
-    Number start_ns = 0, reading = 0, unit_ns = 1;
-    bool is_incremental = false;  // its times are since the packet before
-
-    // Sums wrap, as those of a damaged file may.
-    Number ns(Number time) {
-        const auto steps = std::uint64_t(time) - (is_incremental ? 0 : std::uint64_t(reading));
-        const auto result = Number(std::uint64_t(start_ns) + steps * std::uint64_t(unit_ns));
-        if (is_incremental) start_ns = result;
-        return result;
-    }
-};
-
-// What a sequence has said since it last cleared its state.
-struct State {
-    std::map<std::uint64_t, std::string> texts[TEXTS + 1];  // as JSON, by kind and number
-    std::map<Number, Clock> clocks;
-    std::map<Number, double> counters;  // sums of incremental ones, by track
-    Number clock = 0, track = 0;  // of packets that name none
-
-    Text text(Interned kind, std::uint64_t number) const {
-        const auto entry = texts[kind].find(number);
-        return entry == texts[kind].end() ? Text("\"\"") : Text(entry->second);
-    }
-};
 
 struct Track {
     Number parent = 0, process = 0, thread = 0;
@@ -72,17 +40,10 @@ struct Track {
     std::string place;  // the process and thread as JSON, once an event is on it
 };
 
-struct Annotation {
-    Text message;
-    Text name = "\"\"";  // as JSON, or not yet
-    bool is_quoted = true, has_entries = false, has_items = false;
-    Field value;
-};
-
 struct Event {
     Number type = 0, track = 0;
     Text name, category;  // as JSON, or not yet
-    bool has_quoted_name = false, has_quoted_category = false, has_track = false;
+    bool has_quoted_name = false, has_quoted_category = false;
     double value = 0;
     Text legacy;
 };
@@ -99,18 +60,6 @@ struct FlowEnd {
     Number track;
     std::uint64_t flow;
 };
-
-double real_of(std::uint64_t bits) {
-    double value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-std::string quoted(Text text) {
-    std::string json;
-    append_quoted(json, text);
-    return json;
-}
 
 class TrackEvents {
 public:
@@ -335,14 +284,14 @@ private:
             return;
         }
         begin({&legacy.phase, 1});
-        if (!event.category.empty()) write_text(",\"cat\":", event.category, event.has_quoted_category);
-        if (!event.name.empty()) write_text(",\"name\":", event.name, event.has_quoted_name);
+        if (!event.category.empty()) (json_ << ",\"cat\":").text(event.category, event.has_quoted_category);
+        if (!event.name.empty()) (json_ << ",\"name\":").text(event.name, event.has_quoted_name);
         write_place(event.track, ns);
         if (legacy.phase == 'X') (json_ << ",\"dur\":").number(legacy.us);
         if (legacy.has_identity) (json_ << ",\"id\":\"").number(legacy.identity) << "\"";
         for (std::size_t at = 0; at < annotations_.size(); ++at) {
             json_ << (at ? "," : ",\"args\":{");
-            write_entry(annotations_[at], state, 0);
+            AnnotationWriter(json_, state, counts_[DAMAGED]).write_entry(annotations_[at]);
         }
         json_ << (annotations_.empty() ? "}" : "}}");
     }
@@ -369,8 +318,8 @@ private:
         double value = event.value * track.unit;
         if (track.is_incremental) value = state.counters[event.track] += value;
         begin("C");
-        if (!event.name.empty()) write_text(",\"name\":", event.name, event.has_quoted_name);
-        else if (!track.name.empty()) write_text(",\"name\":", track.name, true);
+        if (!event.name.empty()) (json_ << ",\"name\":").text(event.name, event.has_quoted_name);
+        else if (!track.name.empty()) (json_ << ",\"name\":").text(track.name, true);
         write_place(event.track, ns);
         (json_ << ",\"args\":{\"value\":").real(value) << "}}";
     }
@@ -378,12 +327,6 @@ private:
     void begin(Text phase) {
         json_ << (is_first_ ? "{\"ph\":\"" : ",\n{\"ph\":\"") << phase << "\"";
         is_first_ = false;
-    }
-
-    void write_text(Text key, Text text, bool is_quoted) {
-        json_ << key;
-        if (is_quoted) json_ << text;
-        else json_.quoted(text);
     }
 
     void write_place(Number track, Number ns) {
@@ -410,69 +353,6 @@ private:
             number = track->second.parent;
         }
         return 0;
-    }
-
-    // -- arguments
-
-    void write_entry(Text message, const State& state, int level) {
-        const Annotation annotation = annotation_of(message, state);
-        write_text("", annotation.name, annotation.is_quoted);
-        json_ << ":";
-        write_value(annotation, state, level);
-    }
-
-    Annotation annotation_of(Text text, const State& state) {
-        Annotation annotation;
-        annotation.message = text;
-        Field field;
-        for (Fields fields(text, counts_[DAMAGED]); fields.next(field);) {
-            switch (field.number) {
-                case 1:
-                case 10:
-                    annotation.is_quoted = field.kind == VARINT;
-                    annotation.name = annotation.is_quoted ? state.text(ARGUMENT_NAMES, field.value)
-                                                           : field.bytes;
-                    break;
-                case 11: annotation.has_entries |= field.kind == BYTES; break;
-                case 12: annotation.has_items |= field.kind == BYTES; break;
-                case 2: case 3: case 4: case 5: case 6: case 7: case 9: case 17:
-                    annotation.value = field;
-                    break;
-                default: break;
-            }
-        }
-        return annotation;
-    }
-
-    void write_value(const Annotation& annotation, const State& state, int level) {
-        const Field& value = annotation.value;
-        const bool has_inner = annotation.has_items || annotation.has_entries;
-        if (level < MOST_LEVELS && has_inner) {
-            write_inner(annotation, state, level + 1);
-        } else if (value.is(2, VARINT)) json_ << (value.value ? "true" : "false");
-        else if (value.is(3, VARINT) || value.is(7, VARINT)) json_.number(value.value);
-        else if (value.is(4, VARINT)) json_.number(Number(value.value));
-        else if (value.is(5, FIXED64)) json_.real(real_of(value.value));
-        else if (value.is(6, BYTES) || value.is(9, BYTES)) json_.quoted(value.bytes);
-        else if (value.is(17, VARINT)) json_ << state.text(TEXTS, value.value);
-        else json_ << "null";
-    }
-
-    // The values of an array, else the entries of an object.
-    void write_inner(const Annotation& annotation, const State& state, int level) {
-        const bool is_array = annotation.has_items;
-        Number known_damage = 0;
-        Field field;
-        json_ << (is_array ? "[" : "{");
-        bool is_first = true;
-        for (Fields fields(annotation.message, known_damage); fields.next(field);) {
-            if (!field.is(is_array ? 12 : 11, BYTES)) continue;
-            if (!is_first) json_ << ",";
-            is_first = false;
-            if (is_array) write_value(annotation_of(field.bytes, state), state, level);
-            else write_entry(field.bytes, state, level);
-        }
-        json_ << (is_array ? "]" : "}");
     }
 
     // -- what is written last
