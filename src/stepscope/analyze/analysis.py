@@ -19,7 +19,7 @@ from stepscope.facts.summary.job_findings import JobFindings
 from stepscope.facts.summary.verdict import certain_share
 from stepscope.models.ranks.job import findings_of
 from stepscope.models.whatif.prediction import MOST_TASKS
-from stepscope.trace.recorded_steps import core_share, load_warning
+from stepscope.trace.recorded_steps import core_share, later_parts, load_warning
 
 LEAST_GAIN = 0.01  # of the step: smaller gains are dropped
 LEAST_EXPLAINED = 0.5  # of the idle time that bounds the step
@@ -235,7 +235,7 @@ def _share_may_grow(context: RuleContext, finding: Finding) -> float:
     Other processes change CPU times little: the share that the stage of its longest evidence has of
     those in later steps counts.
     """
-    parts = (context.trace.metadata.capture.get("unrecorded_steps") or {}).get("parts") or {}
+    parts = later_parts(context.trace.metadata.capture)
     cpu = {_STAGES.get(name, name): part["cpu_ns"] for name, part in parts.items()}
     stage = finding.evidence[0].stage or "other"  # Python of the loop
     share = max(context.measures.share_of_stage(stage), LEAST_GAIN)

@@ -107,12 +107,17 @@ class LaterLoading(NamedTuple):
         return self.ms / self.step_ms if self.step_ms else 0.0
 
 
+def later_parts(capture: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Times of the parts of the steps after the recording, by name; none if they were not measured."""
+    return (capture.get("unrecorded_steps") or {}).get("parts") or {}
+
+
 def later_loading(capture: Mapping[str, Any]) -> LaterLoading | None:
     """Loading of data in the steps after the recording.
 
     None where it was not measured, as in JAX and by earlier versions.
     """
-    parts = (capture.get("unrecorded_steps") or {}).get("parts") or {}
+    parts = later_parts(capture)
     times = {name: part.get("recurring_ns") for name, part in parts.items()}
     if times.get("data_loading") is None or None in times.values():
         return None

@@ -10,8 +10,7 @@ from stepscope.faces.page.axis_answers import tile_number
 from stepscope.faces.page.requests import Query, filled
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.timeline.axis.counters import CounterValues
-from stepscope.models.memory import MemoryFacts, memory_facts
-from stepscope.models.memory.device_facts import holds_memory
+from stepscope.models.memory.device_facts import device_facts, holds_memory
 from stepscope.models.memory.history import Living, MemoryHistory, living_at, memory_histories
 from stepscope.models.memory.memory_findings import MemoryFinding, find_problems
 from stepscope.models.memory.memory_text import verdict
@@ -116,7 +115,7 @@ class MemoryMoment(msgspec.Struct):
 
 def memory(view: TraceView, query: Query) -> Memory:
     """The devices whose memory was recorded."""
-    histories, facts = _histories(view), {facts.device: facts for facts in memory_facts(view.trace)}
+    histories = _histories(view)
     end = max([view.time_axis.end_ns, *(history.end_ns for history in histories)])
     halvings = max((end - 1) // BINS, 0).bit_length()
     return Memory(
@@ -125,7 +124,7 @@ def memory(view: TraceView, query: Query) -> Memory:
         deepest=halvings,
         bins=BINS,
         kinds=list(KINDS),
-        devices=[_device(view, history, facts[history.number]) for history in histories],
+        devices=[_device(view, history) for history in histories],
     )
 
 
@@ -209,7 +208,8 @@ def _stacked(view: TraceView, history: MemoryHistory, by: str) -> StackedLevels:
     return view.cached(("memory levels", history.device, by), lambda: history.stacked(by))
 
 
-def _device(view: TraceView, history: MemoryHistory, facts: MemoryFacts) -> MemoryDevice:
+def _device(view: TraceView, history: MemoryHistory) -> MemoryDevice:
+    facts = view.cached(("memory facts", history.device), lambda: device_facts(history))
     reserved, findings = history.reserved[1], find_problems(facts)
     return MemoryDevice(
         id=history.device,

@@ -115,10 +115,11 @@ def memory_facts(trace: Trace, most: int = 12) -> list[MemoryFacts]:
     histories = memory_histories(trace)
     if order := recorded_devices(trace):
         histories.sort(key=lambda history: order.index(history.device))
-    return [_device_facts(history, most) for history in histories]
+    return [device_facts(history, most) for history in histories]
 
 
-def _device_facts(history: MemoryHistory, most: int) -> MemoryFacts:
+def device_facts(history: MemoryHistory, most: int = 12) -> MemoryFacts:
+    """The facts of one device, with so many lines and modules at most."""
     trace, life, changes = history.trace, history.life, history.changes
     held = changes.held(changes.peak)
     moment = float(changes.time_ns[changes.peak - 1]) if changes.peak else -np.inf
