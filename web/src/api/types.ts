@@ -1483,6 +1483,8 @@ export interface Best {
   left_out: Record<string, string>;
   /** Why others do not apply to the steps as they are. */
   not_applicable: Record<string, string>;
+  /** Those of them that only want a calibration of the machine. */
+  unmeasured: string[];
 }
 
 /** The combination of changes under which the step is fastest, or reaches a goal. */

@@ -257,10 +257,14 @@ def _ranking_lines(ranking: Ranking) -> Iterator[str]:
         )
     if not ranking.gains:
         yield "no change can be predicted for these steps"
-    if ranking.unmeasured:
-        names = ", ".join(ranking.unmeasured)
-        yield f"run `stepscope calibrate FILE` on the same machine to predict: {names}"
-    if others := [name for name in ranking.reasons if name not in ranking.unmeasured]:
+    yield from _not_predicted(ranking.reasons, ranking.unmeasured)
+
+
+def _not_predicted(reasons: Mapping[str, str], unmeasured: Sequence[str]) -> Iterator[str]:
+    """What a calibration would predict, and what does not apply."""
+    if unmeasured:
+        yield f"run `stepscope calibrate FILE` on the same machine to predict: {', '.join(unmeasured)}"
+    if others := [name for name in reasons if name not in unmeasured]:
         yield f"not applicable: {', '.join(others)} (reasons: --json)"
 
 
@@ -304,8 +308,7 @@ def _best_lines(best: Best, goal_ms: float | None) -> Iterator[str]:
         yield f"  without {part.change} {part.gain_ms:+.3f} ms ({low:+.3f} to {high:+.3f}){memory}"
     yield f"\n{best.tried} combination{' was' if best.tried == 1 else 's were'} predicted"
     yield from (f"  with {name} in addition: {reason}" for name, reason in best.left_out.items())
-    if best.not_applicable:
-        yield f"not applicable: {', '.join(best.not_applicable)} (reasons: --json)"
+    yield from _not_predicted(best.not_applicable, best.unmeasured)
 
 
 def _with_reserved(memory: MemoryPrediction) -> str:

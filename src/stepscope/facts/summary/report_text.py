@@ -34,6 +34,7 @@ _MOST_US = 10.0  # that recording one event takes, as when it is corrected
 _MANY_PAGE_FAULTS = 500  # 2 MB, about half a millisecond
 _MOST_OF_FAULT_MS = 0.005  # with what the caches lose; one takes 0.1 to 2 µs by itself
 _ALIKE = 0.05  # relative; chosen: less is noise of either side
+_ADDS_UP = 0.05  # of the cost: without a larger part, what is said would not add up
 _UNEXPLAINED = 0.1  # of an unrecorded step: a difference that needs a cause
 _TIME_STYLE = {
     "computing": "green",
@@ -118,7 +119,7 @@ def recording_cost(summary: Summary) -> str:
             f"recorded steps took {ms(steps.mean_ms + removed)} ms, of which {ms(removed)} ms is "
             f"recording{by_event}"
         )
-        if memory > _UNEXPLAINED * unrecorded:
+        if memory > _ADDS_UP * removed:
             pages = count(cost["recorded_page_faults"])
             notes[0] += f" and {ms(memory)} ms for {pages} page faults (memory the profiler keeps)"
     if cost["recorded_ns"] / 1e6 - removed - unrecorded > _UNEXPLAINED * unrecorded:

@@ -17,7 +17,7 @@ from functools import cache, lru_cache
 import msgspec
 
 from stepscope.base.parallel import in_threads
-from stepscope.errors import ChangeError, StepscopeError
+from stepscope.errors import ChangeError, NotMeasured, StepscopeError
 from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.facts.roofline.rates import Capacity
 from stepscope.facts.summary.numbers import rounded
@@ -62,6 +62,7 @@ class Best(msgspec.Struct, frozen=True):
         tried: how many combinations were predicted.
         left_out: why the other changes that apply are not in it, by name.
         not_applicable: why others do not apply to the steps as they are.
+        unmeasured: those of them that only want a calibration of the machine.
     """
 
     prediction: Prediction
@@ -71,6 +72,7 @@ class Best(msgspec.Struct, frozen=True):
     tried: int
     left_out: dict[str, str]
     not_applicable: dict[str, str]
+    unmeasured: list[str]
 
 
 def find_best(
@@ -111,7 +113,7 @@ class _Search:
         wanted = [request for group in [*bases, candidates] for request in group]
         self._requests = {str(one): one for one in sorted(wanted, key=lambda one: one.change.order)}
         self._bases = [tuple(name for name in self._requests if name in map(str, base)) for base in bases]
-        self._refusals = {name: text for name in map(str, candidates) if (text := self._refusal(name))}
+        self._refusals = {name: why for name in map(str, candidates) if (why := self._refusal(name))}
         self._candidates = [name for name in map(str, candidates) if name not in self._refusals]
         self._ms = cache(self._time)
         self._graph = lru_cache(max(MOST_TASKS // len(baseline.graph), 1))(self._changed)
@@ -128,7 +130,8 @@ class _Search:
             reached=None if self._goal_ms is None else self._reaches(best),
             tried=len(tried),
             left_out={name: self._reason(best, name) for name in others},
-            not_applicable=self._refusals,
+            not_applicable={name: self._said(name, why) for name, why in self._refusals.items()},
+            unmeasured=[name for name, why in self._refusals.items() if isinstance(why, NotMeasured)],
         )
 
     def _tried(self) -> dict[Combination, float]:
@@ -220,14 +223,16 @@ class _Search:
         added = peaks[1] - peaks[0] if peaks[1:] else None
         return Part(name, gain, (min(low, gain), max(high, gain)), added)
 
-    def _refusal(self, name: str) -> str:
-        """Why a change does not apply to the steps as they are; empty if it does."""
-        request = self._requests[name]
+    def _refusal(self, name: str) -> StepscopeError | None:
+        """Why a change does not apply to the steps as they are; None if it does."""
         try:
-            request.apply(self._baseline.graph)
+            self._requests[name].apply(self._baseline.graph)
         except StepscopeError as error:
-            return str(error).removeprefix(f"{request.change.name}: ")
-        return ""
+            return error
+        return None
+
+    def _said(self, name: str, why: StepscopeError) -> str:
+        return str(why).removeprefix(f"{self._requests[name].change.name}: ")
 
     def _reason(self, best: Combination, name: str) -> str:
         """Why a change that applies is not in the best combination."""

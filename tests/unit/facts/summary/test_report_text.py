@@ -222,13 +222,15 @@ def timed(median_ms: int) -> dict[str, int]:
     return {"count": 20, "median_ns": median_ms * 1_000_000, "p10_ns": 0, "p90_ns": 0}
 
 
-def cost_said(removed_ms: float, unrecorded_ms: float, error: float = 0.0) -> str:
+def cost_said(removed_ms: float, unrecorded_ms: float, error: float = 0.0, memory_ms: float = 0) -> str:
     """What a report says of a cost; the mean step without it takes 150 ms."""
     cost = {
         "recorded_ns": 150_000_000,
         "unrecorded_ns": unrecorded_ms * 1e6,
         "unrecorded_error": error,
         "removed_ns": removed_ms * 1e6,
+        "memory_ns": memory_ms * 1e6,
+        "recorded_page_faults": 1_000,
         "events": 10_000,
     }
     return recording_cost(replace(summarize(drawn(ONE)), recording_cost=cost))
@@ -238,6 +240,8 @@ def test_what_recording_costs_adds_up_with_the_mean_step() -> None:
     said = cost_said(30, 120)
     assert said.startswith("recorded steps took 180.0 ms, of which 30.00 ms is recording: ")
     assert said.endswith("3.0 µs per event for 10.0 k events")
+    parts = "2.0 µs per event for 10.0 k events and 10.00 ms for 1.0 k page faults"
+    assert f"30.00 ms is recording: {parts}" in cost_said(30, 120, memory_ms=10)
 
 
 @pytest.mark.parametrize(("removed_ms", "error"), [(0, 0.0), (1, 0.0), (10, 0.1)])

@@ -11,7 +11,7 @@ import pytest
 from drawn_steps import graph_of
 
 from stepscope.graph import Graph, scale, select
-from stepscope.models.whatif import Request, predict
+from stepscope.models.whatif import CHANGES, Request, predict
 from stepscope.models.whatif.anchor import step_ms
 from stepscope.models.whatif.best import find_best
 from stepscope.models.whatif.change import Change
@@ -108,6 +108,12 @@ def test_a_gain_within_its_own_error_is_left_out(doubt: dict[str, float]) -> Non
     best = find_best(graph_of(BALANCED), candidates=candidates)
     assert best.prediction.changes == ("sure",)
     assert "which is within its error" in best.left_out["doubtful"]
+
+
+def test_what_only_wants_a_calibration_is_told_apart() -> None:
+    on_cpu = graph_of("main | 0 100 | ProfilerStep#0\nmain | 10 90 | aten::mm")
+    best = find_best(on_cpu, candidates=[Request(CHANGES["amp"]), Request(CHANGES["no_sync"])])
+    assert (best.unmeasured, [*best.not_applicable]) == (["amp"], ["amp", "no_sync"])
 
 
 def test_a_goal_is_reached_by_the_fewest_changes() -> None:
