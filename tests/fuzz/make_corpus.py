@@ -567,7 +567,7 @@ def _watched() -> bytes:
     steps = [[n, 1, n * 20_000_000, 19_000_000, 1.5, 8, 2, 0, 0, 0.5, 0, 0, 15, 1] for n in range(40)]
     place = {"kind": "checkpoint", "function": "save", "file": "/a.py", "line": 3, "count": 2, "total_ns": 3}
     facts = {"created_unix_ns": 10**9, "begun_unix_ns": 5 * 10**9, "command": "a.py", "places": [place]}
-    samples = [[n * 10_000_000, n % 2] for n in range(80)]
+    samples = [[n * 10_000_000, n % 2, n % 3 // 2] for n in range(80)]
     described = {
         "steps": steps,
         "facts": facts,

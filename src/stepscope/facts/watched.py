@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Array, Floats, Mask
+from stepscope.base.watch_format import LOADER_WORKER
 from stepscope.facts.slow_parts import BLOCK, FEWEST, SHORTEST, SlowParts, Span, runs_of, slow_parts
 from stepscope.read.watched_run import SampledLine, WatchedPlace, WatchedRun, WatchedRunFacts
 
@@ -40,6 +41,10 @@ _BY_LINE = {"evaluation": "evaluation", "checkpoint": "checkpoints"}
 _MOST_LINES = 20  # in a bill
 _FEWEST_SAMPLES = 8  # chosen: of a line with half of them, the share is known to a third
 _BUSY = 0.2  # of the CPU time; chosen: who waits as long for a core shares it with others
+_SELDOM, _OFTEN = (
+    0.2,
+    0.3,
+)  # of its time; chosen: a role that waits so little, and others so much, limits them
 _UNEVEN = 2.0  # times; chosen: others take more of some threads' cores than of the training thread's
 
 
@@ -67,6 +72,16 @@ class UnusualSteps(msgspec.Struct, frozen=True):
     device: str = ""  # what the device reported in these steps and not in others
 
 
+class RoleTime(msgspec.Struct, frozen=True):
+    """What processes of one role did from the first step on, by samples of their main threads."""
+
+    role: str  # "training" is the process of the steps
+    processes: int
+    waits: float  # share of their time in which they slept
+    waits_at: str  # the line where most of that was
+    works_at: str  # the line that took most of the rest
+
+
 class SlowRank(msgspec.Struct, frozen=True):
     """The rank that is the last in these steps, by so many ms a step over the median of the others."""
 
@@ -87,11 +102,14 @@ class Bill(msgspec.Struct, frozen=True):
     losses: list[Loss]  # largest first
     slow: list[UnusualSteps]  # of the latest 262,144 steps, the slowest first
     lines: list[Loss]  # of the training thread, by samples: where it was in all steps, the longest first
+    roles: list[RoleTime]  # if it has processes other than workers of data loaders; who waits least is first
+    limiting_role: str = ""  # which all others wait for
 
 
 def bill_of(run: WatchedRun) -> Bill:
     """What a run lost time to; also of one that has just begun."""
     slow, usual_ms = slow_steps(run)
+    roles = _roles(run)
     run_s = 1e-9 * max(run.updated_unix_ns - run.facts.created_unix_ns, 1)
     tenths = [part for part in np.array_split(run.steps, 10) if len(part)]
     return Bill(
@@ -103,6 +121,8 @@ def bill_of(run: WatchedRun) -> Bill:
         _losses(run, run_s),
         slow,
         _lines(run, run_s),
+        roles,
+        roles[0].role if roles and roles[0].waits < _SELDOM < _OFTEN < roles[1].waits else "",
     )
 
 
@@ -171,19 +191,40 @@ def _lines(run: WatchedRun, run_s: float) -> list[Loss]:
     return [Loss("", float(taken_s[at]), float(taken_s[at]) / run_s, _at(run.lines[at])) for at in most]
 
 
-def _line_shares(run: WatchedRun, asked: Mask, *, in_worker: bool = False) -> Floats:
-    """The share of each line in the time of these samples; nothing where they are too few.
+def _roles(run: WatchedRun) -> list[RoleTime]:
+    """What each role waits for, who waits least first; nothing for a single one."""
+    after_start, found = run.samples["ns"] >= run.totals["begin_ns"], []
+    for role, count in {"": 1, **run.facts.processes}.items():
+        samples, lasted = _lasted(run, after_start, role)
+        if role != LOADER_WORKER and len(samples):
+            slept, worked = (
+                np.bincount(samples["line"], lasted * kind, len(run.lines))
+                for kind in (samples["slept"] > 0, samples["slept"] == 0)
+            )
+            places = [_at(run.lines[int(taken.argmax())]) if taken.any() else "" for taken in (slept, worked)]
+            waits = float(slept.sum() / max(lasted.sum(), 1))
+            found.append(RoleTime(role or "training", count, waits, *places))
+    return sorted(found, key=lambda role: role.waits) if len(found) > 1 else []
+
+
+def _line_shares(run: WatchedRun, asked: Mask, role: str = "") -> Floats:
+    """The share of each line in the time of these samples of a role; nothing where they are too few."""
+    samples, lasted = _lasted(run, asked, role)
+    shares: Floats = np.bincount(samples["line"], lasted, len(run.lines)) / max(lasted.sum(), 1)
+    return shares
+
+
+def _lasted(run: WatchedRun, asked: Mask, role: str) -> tuple[Array, Floats]:
+    """The samples of a role, and how long each of those asked for lasted, ns; none where they are too few.
 
     A sample counts as long as it is away from its neighbors: without a core of its own the sampler
     takes fewer of a thread that works than of one that waits.
     """
-    of_these = np.array([line.in_worker == in_worker for line in run.lines], dtype=bool)[run.samples["line"]]
-    if np.count_nonzero(of_these & asked) < _FEWEST_SAMPLES:
-        return np.zeros(len(run.lines))
-    samples = run.samples[of_these]
-    lasted = np.gradient(samples["ns"].astype(float)) * asked[of_these]
-    shares: Floats = np.bincount(samples["line"], lasted, len(run.lines)) / max(lasted.sum(), 1)
-    return shares
+    of_role = np.array([line.role == role for line in run.lines], dtype=bool)[run.samples["line"]]
+    if np.count_nonzero(of_role & asked) < _FEWEST_SAMPLES:
+        return run.samples[:0], np.zeros(0)
+    samples = run.samples[of_role]
+    return samples, np.gradient(samples["ns"].astype(float)) * asked[of_role]
 
 
 def _times(count: int) -> str:
@@ -279,9 +320,9 @@ def _cause(slow: Array, usual: dict[str, float], excess_ms: float) -> tuple[str,
     return "", 0.0
 
 
-def _line_ms(run: WatchedRun, steps: Array, *, in_worker: bool = False) -> Floats:
+def _line_ms(run: WatchedRun, steps: Array, role: str = "") -> Floats:
     """What each line takes of a step on average, ms; nothing where these steps have too few samples."""
-    shares = _line_shares(run, _during(steps, run.samples["ns"]), in_worker=in_worker)
+    shares = _line_shares(run, _during(steps, run.samples["ns"]), role)
     return shares * 1e-6 * float(steps["wall_ns"].mean()) if len(steps) else shares
 
 
@@ -309,16 +350,16 @@ def _of_device(run: WatchedRun, slow: Array, normal: Array) -> str:
 
 
 def _slow_line(
-    run: WatchedRun, slow: Array, normal: Array, excess_ms: float, *, in_worker: bool
+    run: WatchedRun, slow: Array, normal: Array, excess_ms: float, role: str = ""
 ) -> tuple[str, float]:
     """The line that explains most of what steps took longer, if that is half of it."""
-    more_ms = _line_ms(run, slow, in_worker=in_worker) - _line_ms(run, normal, in_worker=in_worker)
-    if in_worker:  # several work at once, and before the step that waits: their lines share the wait
+    more_ms = _line_ms(run, slow, role) - _line_ms(run, normal, role)
+    if role:  # several work at once, and before the step that waits: their lines share the wait
         more_ms *= excess_ms / max(more_ms.clip(0).sum(), 1e-9)  # ms; where none took longer
     if not len(more_ms) or more_ms.max() < _HALF * excess_ms:
         return "", 0.0
     most = int(more_ms.argmax())
-    return _at(run.lines[most]) + " (worker)" * in_worker, float(more_ms[most])
+    return _at(run.lines[most]) + " (worker)" * bool(role), float(more_ms[most])
 
 
 def _describe(
@@ -334,9 +375,9 @@ def _describe(
     if known == _OTHERS:
         cause, cause_ms = known, max(float(rows["queued"].mean()) - usual["queued"], 0.0)
     elif cause == CAUSES["input"]:
-        where, where_ms = _slow_line(run, rows, normal, cause_ms, in_worker=True)
+        where, where_ms = _slow_line(run, rows, normal, cause_ms, LOADER_WORKER)
     if not where and known != _OTHERS:
-        where, where_ms = _slow_line(run, rows, normal, float(longer.mean()), in_worker=False)
+        where, where_ms = _slow_line(run, rows, normal, float(longer.mean()))
     return UnusualSteps(
         first=int(rows["step"][0]),
         last=int(rows["step"][-1]),

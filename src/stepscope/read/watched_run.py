@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _ROW = np.dtype([(name, "<i8") for name in layout.WHOLE] + [(name, "<f4") for name in layout.TIMES])
 _DEVICE = np.dtype([(name, "<f8") for name in layout.DEVICE])
-_SAMPLE = np.dtype([("ns", "<i8"), ("line", "<i4")])
+_SAMPLE = np.dtype([("ns", "<i8"), ("line", "<i2"), ("slept", "<u2")])
 
 
 class WatchedPlace(msgspec.Struct, frozen=True):
@@ -46,17 +46,18 @@ class WatchedRunFacts(msgspec.Struct, frozen=True):
     outcome: str = ""  # empty while the run goes on, or if it was killed
     on_device: bool = False  # whether a device does the work
     out_of_memory: str = ""  # the failed allocation and what held the memory
+    processes: dict[str, int] = {}  # how many were followed, by role
     worker_starts: dict[str, int] = {}  # of data loaders: `starts`, `starting_ns`, `first_ns` and more
     places: list[WatchedPlace] = []
 
 
 class SampledLine(NamedTuple):
-    """A line that the training thread was seen at, or a worker of a data loader."""
+    """A line that the training thread was seen at, or the main thread of a child."""
 
     function: str
     file: str
     line: int
-    in_worker: bool = False
+    role: str = ""  # of the child
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class WatchedRun:
     totals: Array  # one row with the means over all steps
     steps: Array  # the latest
     device: Array  # with `watch_format.DEVICE`, in any order
-    samples: Array  # of all steps, equally dense: `ns` since the run began, and `line`, a position in
+    samples: Array  # equally dense: `ns` since the run began, `line`, a position in lines, and if it `slept`
     lines: list[SampledLine]
 
 

@@ -10,6 +10,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +97,15 @@ def test_what_a_forked_process_executes_until_it_ends() -> None:
     os.waitpid(child, 0)
     seen = functions(sampler.so_far())["wait_for"]
     work()
-    found = functions(sampler.stop())
+    samples = sampler.stop()
+    found, slept = (
+        functions(samples),
+        functions(replace(samples, stack=[*compress(samples.stack, samples.waits)])),
+    )
     assert found["wait_for"] == seen
     assert found["work"] + found["short"] > 10
+    assert slept["wait_for"] > 0.9 * seen
+    assert slept["work"] + slept["short"] < 0.1 * (found["work"] + found["short"])
 
 
 def test_what_a_spawned_process_executes() -> None:
@@ -111,7 +119,7 @@ def test_what_a_spawned_process_executes() -> None:
             work()
         child.communicate(b"\n")
     found = sampler.stop()
-    of_child = {found.stack[at] for at, is_of_child in enumerate(found.of_child) if is_of_child}
+    of_child = {found.stack[at] for at, process in enumerate(found.child) if process == child.pid}
     names = {tuple(found.places[place].function for place in found.stacks[stack]) for stack in of_child}
     assert ("wait_for", "<module>") in names
 
@@ -375,6 +383,6 @@ def test_a_function_that_takes_nearly_all_time_is_not_the_loop() -> None:
 
 
 def test_fields_of_the_library() -> None:
-    text = b"1\0f\0/x.py\x007\x002\x000 0 \0\x005\x001\x000\x009\x000\x001\0"
+    text = b"1\0f\0/x.py\x007\x002\x000 0 \0\x005\x001\x000\x001\x009\x000\x0077\x000\0"
     found = parse(text)
-    assert found == StackSamples([5, 9], [1, 0], [[0, 0], []], [Place("f", "/x.py", 7)], [0, 1])
+    assert found == StackSamples([5, 9], [1, 0], [[0, 0], []], [Place("f", "/x.py", 7)], [0, 77], [1, 0])

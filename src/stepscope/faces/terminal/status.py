@@ -112,7 +112,20 @@ def _bill_lines(bill: Bill) -> Iterator[str]:
         yield "lines of the training thread, by samples:"
     for line in lines:
         yield f"  {duration(line.lost_s):>11}  {line.share:6.1%}  {line.where}"
+    yield from _role_lines(bill)
     yield from map(_slow_line, bill.slow[:_MOST])
+
+
+def _role_lines(bill: Bill) -> Iterator[str]:
+    """What each role waits for, and for whom the others wait."""
+    limits = f"; {bill.limiting_role} limits the run" if bill.limiting_role else ""
+    if bill.roles:
+        yield f"processes, by samples of their main threads{limits}:"
+    for role in bill.roles:
+        times = f" × {role.processes}" if role.processes > 1 else ""
+        waits = f", most at {role.waits_at}" if role.waits >= _NOTABLE and role.waits_at else ""
+        works = f"; works most at {role.works_at}" if role.works_at else ""
+        yield f"  {role.role}{times}: waits {role.waits:.1%}{waits}{works}"
 
 
 def _slow_line(slow: UnusualSteps) -> str:

@@ -68,7 +68,7 @@ class ActivityHooks:
         self.optimizers = self._order.living  # those that have stepped
         self._switching = False
         self.workers = WorkerTimes()
-        self.on_workers: Callable[[Any], object] = lambda iterator: None  # which has started some
+        self.on_workers: Callable[[], object] = lambda: None  # when some have been started
         self._restore = [
             torch_optimizer.register_optimizer_step_pre_hook(self._optimizer_begins).remove,
             torch_optimizer.register_optimizer_step_post_hook(self._optimizer_ended).remove,
@@ -146,7 +146,7 @@ class ActivityHooks:
             self._log.note(self._log.loaded, (begun, True))
             if loader.num_workers:
                 self.workers.started(loader, self._log.now() - begun)
-                self.on_workers(iterator)
+                self.on_workers()
         return iterator
 
     def _batch(self, original: Function, iterator: Any) -> Any:

@@ -177,7 +177,8 @@ class StackSamples:
     stack: list[int]  # position in `stacks` of each sample
     stacks: list[list[int]]  # positions in `places`, innermost first
     places: list[SampledPlace]  # the lines that were seen
-    of_child: Sequence[int] = ()  # of each sample: 1 if it is of a process that is followed
+    child: Sequence[int] = ()  # of each sample: the process that is followed, 0 for this one
+    waits: Sequence[int] = ()  # of each sample since a child was followed: 1 if the thread slept
 
 
 class StackSampler:
@@ -262,7 +263,7 @@ def parse(text: bytes) -> StackSamples:
     ]
     stacks = [list(map(int, next(fields).split())) for _ in range(int(next(fields)))]
     rest = list(map(int, fields))
-    return StackSamples(rest[::3], rest[1::3], stacks, places, rest[2::3])
+    return StackSamples(rest[::4], rest[1::4], stacks, places, rest[2::4], rest[3::4])
 
 
 def _decoded(text: bytes) -> str:

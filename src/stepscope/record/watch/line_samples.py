@@ -1,16 +1,20 @@
-"""Which lines the training thread executes, and the loader workers that it starts.
+"""Which lines the training thread executes, and the main threads of the processes that it starts.
 
-Sampled over the whole run in constant memory, from this process: nothing of it runs in a worker.
+Sampled over the whole run in constant memory, from this process: nothing of it runs in a child. The
+role of a child is its name without its number, or, where it was given none, the function it runs.
 """
 
 from __future__ import annotations
 
+import re
+import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
+from stepscope.base.watch_format import LOADER_WORKER
 from stepscope.record import fork_warnings
+from stepscope.record.call_sites import is_internal
 from stepscope.record.samples.loop_samples import StackSampler, StackSamples, Unavailable, line_of
 from stepscope.record.unreplaced import time
 
@@ -18,9 +22,14 @@ _EVERY_NS = 20_000_000  # at first; chosen: 15 samples in a stretch of 0.3 s. Th
 _LATER = 1.05  # of the length of the run when they were last read: that takes up to 15 ms
 _SOONEST_NS = 1_000_000_000  # 1 s; chosen: what a kill may lose of a short run
 _FETCH = "torch/utils/data/_utils/fetch.py"
-Line = tuple[str, str, int, bool]  # function, file and number, and whether a worker executes it
+_LOADS, _BEGINS = "torch/utils/data/_utils/worker.py", "multiprocessing/process.py"
+_AUTOGRAD = "torch/autograd/"  # where a thread sleeps, another of its process works
+_UNNAMED = re.compile(r"(Fork|Spawn|ForkServer)?Process-[\d:]+")  # CPython, multiprocessing/process.py
+_NUMBER = re.compile(r"[-_ :.]*\d[\d:.]*$")
+_MANAGERS = re.compile(r"(Sync|Base)?Manager-")  # processes that only keep objects for others
+Line = tuple[str, str, int, str]  # function, file and number, and the role of the child, if it is one
 Lines = list[Line]  # the most frequent first
-Samples = list[tuple[int, int]]  # ns since the run began, and position in the lines
+Samples = list[tuple[int, int, int]]  # ns since the run began, position in the lines, whether it slept
 
 
 class LineSamples:
@@ -29,6 +38,8 @@ class LineSamples:
     def __init__(self, begun_ns: int, begun_unix_ns: int) -> None:
         self._begun_ns, self._begun_unix_ns, self._after_ns = begun_ns, begun_unix_ns, 0
         self._sampler: StackSampler | None = None
+        self._names: dict[int, str] = {}  # of children that are followed, by process
+        self.processes: dict[str, int] = {}  # how many of them were seen, by role
         self.stop: Callable[[], object] = lambda: None
 
     def read_if_due(self, *, is_end: bool = False) -> tuple[Lines, Samples] | None:
@@ -38,14 +49,22 @@ class LineSamples:
             return None
         since_ns = now - self._begun_ns
         self._after_ns = self._begun_ns + max(round(_LATER * since_ns), since_ns + _SOONEST_NS)
-        return _described(sampler.so_far(), self._begun_unix_ns) if (sampler := self.begin()) else None
+        if not (sampler := self.begin()):
+            return None
+        samples = sampler.so_far()
+        lines = _lines(samples, self._names)
+        roles = {(child, line[3]) for (_, child), line in lines.items() if line and child}
+        self.processes = Counter(role for _, role in roles)
+        return _described(samples, lines, self._begun_unix_ns)
 
-    def follow(self, iterator: Any) -> None:
-        """Sample the workers that an iterator of a DataLoader has started."""
-        with suppress(Exception):  # the program goes on
-            for worker in iterator._workers:
-                if sampler := self.begin():
-                    sampler.follow(worker.pid)
+    def follow_children(self) -> None:
+        """Sample the processes that `multiprocessing` has started in this one meanwhile."""
+        with suppress(Exception):  # the program goes on; another thread may start one right now
+            started = vars(sys.modules["multiprocessing.process"])["_children"]
+            for child in [child for child in list(started) if child.pid not in self._names]:
+                if (sampler := self.begin()) and not _MANAGERS.match(child.name):
+                    sampler.follow(child.pid)
+                self._names[child.pid] = child.name
 
     def begin(self) -> StackSampler | None:
         """The sampler, which the first call starts; None where there can be none."""
@@ -57,19 +76,51 @@ class LineSamples:
         return self._sampler
 
 
-def _described(samples: StackSamples, begun_unix_ns: int) -> tuple[Lines, Samples]:
-    stacks = list(zip(samples.stack, samples.of_child, strict=True))
-    lines = {stack: _line(samples, samples.stacks[stack[0]], bool(stack[1])) for stack in set(stacks)}
-    counts = Counter(line for stack in stacks if (line := lines[stack]))
+def _lines(samples: StackSamples, names: dict[int, str]) -> dict[tuple[int, int], Line | None]:
+    """The line of each stack of each process."""
+    return {
+        (at, child): _line_of_child(samples, samples.stacks[at], names.get(child, ""))
+        if child
+        else _line(samples, samples.stacks[at], "")
+        for at, child in set(zip(samples.stack, samples.child, strict=True))
+    }
+
+
+def _described(
+    samples: StackSamples, lines: dict[tuple[int, int], Line | None], begun_unix_ns: int
+) -> tuple[Lines, Samples]:
+    seen = list(zip(samples.stack, samples.child, strict=True))
+    counts = Counter(line for stack in seen if (line := lines[stack]))
     numbers = {line: at for at, (line, _) in enumerate(counts.most_common())}
-    seen = zip(samples.times_ns, stacks, strict=True)
-    return list(numbers), [(ns - begun_unix_ns, numbers[line]) for ns, at in seen if (line := lines[at])]
+    helped = [bool(stack) and _AUTOGRAD in samples.places[stack[0]].file for stack in samples.stacks]
+    return list(numbers), [
+        (ns - begun_unix_ns, numbers[line], int(slept and not helped[stack[0]]))
+        for ns, stack, slept in zip(samples.times_ns, seen, samples.waits, strict=True)
+        if (line := lines[stack])
+    ]
 
 
-def _line(samples: StackSamples, stack: list[int], in_worker: bool) -> Line | None:
-    """The line of the program that a stack is at; None for a worker that makes no batch now."""
+def _line_of_child(samples: StackSamples, stack: list[int], name: str) -> Line | None:
+    """None where a loader's worker makes no batch now, and as a process begins or ends.
+
+    Below are the frames of the loop that forked it, or of what spawned it.
+    """
     files = [samples.places[place].file for place in stack]
-    if in_worker:  # below are the frames of the loop that forked it, or of what spawned it
-        stack = stack[: next((at for at, file in enumerate(files) if file.endswith(_FETCH)), 0)]
+    loads = any(file.endswith(_LOADS) for file in files)
+    own = stack[: _first(files, _FETCH if loads else _BEGINS)]
+    run = [place for place in own if not is_internal(samples.places[place].file)]
+    if loads or not run:
+        return _line(samples, own, LOADER_WORKER) if loads else None
+    unnamed = _UNNAMED.fullmatch(name)
+    role = samples.places[run[-1]].function if unnamed else _NUMBER.sub("", name) or name
+    return _line(samples, own, role)
+
+
+def _first(files: list[str], end: str) -> int:
+    return next((at for at, file in enumerate(files) if file.endswith(end)), 0)
+
+
+def _line(samples: StackSamples, stack: list[int], role: str) -> Line | None:
+    """The line of the program that a stack is at."""
     line = line_of(samples, stack)
-    return (*line, in_worker) if line else None
+    return (*line, role) if line else None

@@ -65,12 +65,15 @@ class WatchFile:
         self._texts += 1
         self._put_slot(layout.TEXTS_AT, self._texts, data)
 
-    def put_samples(self, lines: Sequence[Sequence[str | int]], samples: Sequence[tuple[int, int]]) -> None:
+    def put_samples(
+        self, lines: Sequence[Sequence[str | int]], samples: Sequence[tuple[int, int, int]]
+    ) -> None:
         """Replace the samples.
 
         Args:
-            lines: function, file and number of each; the last are left out where there is no room.
-            samples: ns since the run began, and position in the lines; thinned out if they are too many.
+            lines: function, file, number and role of each; the last are left out where there is no room.
+            samples: ns since the run began, position in the lines, and 1 if the thread slept; thinned
+                out if they are too many.
         """
         left = list(lines)
         while len(text := json.dumps(left).encode()) > layout.MOST_LINES_BYTES:

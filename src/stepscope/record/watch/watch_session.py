@@ -93,7 +93,7 @@ class WatchSession:
             hooks = ActivityHooks(log)
             self._optimizers, self._worker_starts = hooks.optimizers, hooks.workers.describe
             if self._samples:
-                hooks.on_workers = self._samples.follow
+                hooks.on_workers = self._samples.follow_children
             self._detach.append(hooks.detach)
 
     def attach_jax(self) -> None:
@@ -164,8 +164,8 @@ class WatchSession:
         now = time.perf_counter_ns()
         if now > self._flush_after_ns and self._file and not self._ended:
             self._flush_after_ns = now + _FLUSH_NS
-            self._put_text()
             self._put_samples()
+            self._put_text()
             self._file.flush()
             if self._requests and not self._recording:
                 self._wanted = self._requests.wanted()
@@ -173,12 +173,14 @@ class WatchSession:
     def _put_text(self) -> None:
         if self._file and self._log:
             places = list(self._log.places.values())
+            processes = self._samples.processes if self._samples else {}
             about = {"on_device": works_on_device(), "worker_starts": self._worker_starts() or {}}
-            self._file.put_text({**self._facts, **about, "places": places})
+            self._file.put_text({**self._facts, **about, "processes": processes, "places": places})
 
     def _put_samples(self, *, is_end: bool = False) -> None:
         if self._samples and self._file and self._log and self._log.steps:
             with self._log.excluding():
+                self._samples.follow_children()
                 if samples := self._samples.read_if_due(is_end=is_end):
                     self._file.put_samples(*samples)
                 if row := self._log.device.read_if_due():
@@ -194,8 +196,8 @@ class WatchSession:
         if self._log and self._file and not self.failure:
             self._log.count_noted()
             self._facts["outcome"] = ending.outcome
-            self._put_text()
             self._put_samples(is_end=True)
+            self._put_text()
             self._file.close()
             self.failure = self._file.failure or None
         self._ended = True

@@ -220,7 +220,7 @@ def watched(path: Path, plant: Planted) -> None:
     run = {"command": f"{plant.path()} --{plant()}", "out_of_memory": f"512 MB of {plant()}", "rank": 1}
     file.put_text({"begun_unix_ns": 5, "created_unix_ns": 1, "places": places, "outcome": "complete", **run})
     lines = [[f"{plant().title()}.{plant()}", plant.path(), row] for row in range(200)]
-    file.put_samples(lines, [(row, row) for row in range(200)])
+    file.put_samples(lines, [(row, row, 0) for row in range(200)])
     for row in range(20):
         file.add_step((row, 1, row * 100, 90, *(1.0 for _ in TIMES)))
     file.flush()

@@ -45,16 +45,23 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         file.add_step((number, 1, at_ns, wall_ns, *(times.get(name, 0.0) for name in layout.TIMES)))
         at_ns += wall_ns
     monkeypatch.setattr(time, "time_ns", lambda: 5 * S + at_ns)
-    about = {"created_unix_ns": S, "begun_unix_ns": 5 * S, "command": "train.py --lr 1", "places": [PLACE]}
+    about = {
+        "created_unix_ns": S,
+        "begun_unix_ns": 5 * S,
+        "command": "train.py --lr 1",
+        "places": [PLACE],
+        "processes": {"actor": 4},
+    }
     file.put_text(
         {**about, "outcome": "raised", "out_of_memory": "cuda:0 at train.py:9; held: weights 2.00 GiB"}
     )
     lines = [
-        ("main", "/x/train.py", 9, False),
-        ("decode", "/x/data.py", 5, True),
-        ("log", "/x/train.py", 7, False),
+        ("main", "/x/train.py", 9, ""),
+        ("rollout", "/x/actors.py", 5, "actor"),
+        ("log", "/x/train.py", 7, ""),
     ]
-    file.put_samples(lines, [(at * 1_000_000, max(2 - at % 5, 0)) for at in range(100)])
+    # Of every five samples one is of an actor, which never waits; the trainer does in its log.
+    file.put_samples(lines, [(at * 1_000_000, max(2 - at % 5, 0), at % 5 == 0) for at in range(100)])
     file.flush()
     return file.path
 
@@ -79,6 +86,9 @@ def test_the_bill(watched: Path) -> None:
         "lines of the training thread, by samples:",
         "        1.6 s   25.4%  main at train.py:9",
         "      0.699 s   11.1%  log at train.py:7",
+        "processes, by samples of their main threads; actor limits the run:",
+        "  actor × 4: waits 0.0%; works most at rollout at actors.py:5",
+        "  training: waits 30.3%, most at log at train.py:7; works most at main at train.py:9",
         "steps 60 to 69 took 2.5 times the usual, 0.3 s in all: waiting for data +30 ms",
     ]
 

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace as replace_struct
 
 from stepscope.base import watch_format as layout
+from stepscope.base.watch_format import LOADER_WORKER
 from stepscope.facts.watched import bill_of, slow_rank
 from stepscope.read.watched_run import SampledLine, WatchedRun, read_watched_run
 from stepscope.record.watch.watch_file import WatchFile
@@ -124,7 +125,7 @@ def test_the_line_that_explains_half_of_slow_steps_is_named(
     for number in range(STEPS):
         share = at_decode if 400 <= number < 430 else 0.1
         times = begins[number] + (np.arange(20) + 0.5) / 20 * walls[number]
-        samples += [(int(ns), 0 if at < 20 * share else 1 + at % 4) for at, ns in enumerate(times)]
+        samples += [(int(ns), 0 if at < 20 * share else 1 + at % 4, 0) for at, ns in enumerate(times)]
     lines = [SampledLine("decode", "/run/data.py", 5)]
     lines += [SampledLine("main", "/run/train.py", number) for number in range(4)]
     run = replace(run, lines=lines, samples=np.array(samples, run.samples.dtype))
@@ -142,8 +143,9 @@ def test_a_line_of_workers_is_named_where_steps_wait_for_data(tmp_path: Path) ->
         decoding = 60 / 69 if 400 <= number < 430 else 0.1  # of the time in which workers work
         for share in (np.arange(20) + 0.5) / 20:
             ns = int(begins[number] + share * walls[number])
-            samples += [(ns, 2), (ns, 1 if share < decoding else 0)]
-    lines = [SampledLine("read", "/run/data.py", 3, True), SampledLine("decode", "/run/data.py", 5, True)]
+            samples += [(ns, 2, 0), (ns, 1 if share < decoding else 0, 0)]
+    lines = [SampledLine("read", "/run/data.py", 3, LOADER_WORKER)]
+    lines += [SampledLine("decode", "/run/data.py", 5, LOADER_WORKER)]
     lines += [SampledLine("main", "/run/train.py", 9)]
     run = replace(run, lines=lines, samples=np.array(samples, run.samples.dtype))
     (slow,) = bill_of(run).slow
@@ -151,6 +153,31 @@ def test_a_line_of_workers_is_named_where_steps_wait_for_data(tmp_path: Path) ->
     assert slow.where_ms == pytest.approx(25, abs=3)
     (other,) = bill_of(replace(run, steps=with_cause(run.steps, "input", "gc"))).slow
     assert (other.cause, other.where) == ("garbage collection", "main at train.py:9")
+
+
+@pytest.mark.parametrize(
+    ("sleeping", "limits"),  # of the trainer, actors and judges: how many of ten samples
+    [((6, 1, 9), "actor"), ((0, 9, 4), "training"), ((5, 5, 5), ""), ((1, 1, 9), "")],
+)
+def test_what_each_role_waits_for_and_who_limits_the_run(
+    tmp_path: Path, sleeping: tuple[int, ...], limits: str
+) -> None:
+    """Every role is at one line as it sleeps, and at another as it works."""
+    run = drawn_run(tmp_path / "run.watch", {}, processes={"actor": 4, "judge": 1})
+    roles, begin = ("", "actor", "judge"), int(run.totals["begin_ns"])
+    lines = [SampledLine(name, "/x/rl.py", 1, role) for role in roles for name in ("get", "work")]
+    samples = [
+        (begin + 1_000_000 * (3 * at + role), 2 * role + (at % 10 >= sleep), at % 10 < sleep)
+        for at in range(1000)
+        for role, sleep in enumerate(sleeping)
+    ]
+    bill = bill_of(replace(run, lines=lines, samples=np.array(samples, run.samples.dtype)))
+    assert bill.limiting_role == limits
+    found = {role.role: role for role in bill.roles}
+    for name, sleep, processes in zip(("training", "actor", "judge"), sleeping, (1, 4, 1), strict=True):
+        assert found[name].waits == pytest.approx(sleep / 10, abs=0.01)
+        assert found[name].waits_at == ("get at rl.py:1" if sleep else "")
+        assert (found[name].works_at, found[name].processes) == ("work at rl.py:1", processes)
 
 
 def test_workers_in_phase_make_a_stretch_in_which_one_of_two_steps_waits(tmp_path: Path) -> None:
@@ -226,7 +253,7 @@ def test_the_line_that_takes_most_of_the_start(tmp_path: Path, share: float, whe
     steps, totals = run.steps.copy(), run.totals.copy()
     steps["begin_ns"] += 4 * S
     totals["begin_ns"] += 4 * S
-    samples = [(at * S // 25, 0 if at < 100 * share else 1) for at in range(600)]
+    samples = [(at * S // 25, 0 if at < 100 * share else 1, 0) for at in range(600)]
     lines = [SampledLine("index", "/run/data.py", 5), SampledLine("main", "/run/train.py", 9)]
     at_times = np.array(samples, run.samples.dtype)
     facts = replace_struct(run.facts, begun_unix_ns=2 * S)

@@ -142,25 +142,25 @@ def test_facts_that_are_too_long_lose_places(file: WatchFile) -> None:
     assert 1 < len(read_watched_run(file.path).facts.places) < 100
 
 
-LINES = [("decode", "data.py", 5, True), ("log", "train.py", 9, False)]
+LINES = [("decode", "data.py", 5, "actor"), ("log", "train.py", 9, "")]
 
 
 def test_samples_replace_those_before(file: WatchFile) -> None:
     assert len(read_watched_run(file.path).samples) == 0
-    for samples in ([(7, 1)], [(7, 1), (8, 0), (9, 1)]):
+    for samples in ([(7, 1, 1)], [(7, 1, 0), (8, 0, 1), (9, 1, 0)]):
         file.put_samples(LINES, samples)
         file.flush()
     run = read_watched_run(file.path)
     assert run.lines == LINES
-    assert run.samples.tolist() == [(7, 1), (8, 0), (9, 1)]
+    assert run.samples.tolist() == [(7, 1, 0), (8, 0, 1), (9, 1, 0)]
     with file.path.open("r+b") as damaged:
         damaged.seek(layout.SAMPLES_AT[0] + 20)
         damaged.write(b"\0\0\0\0")
-    assert read_watched_run(file.path).samples.tolist() == [(7, 1)]
+    assert read_watched_run(file.path).samples.tolist() == [(7, 1, 1)]
 
 
 def test_samples_without_room_are_thinned_out_everywhere(file: WatchFile) -> None:
-    file.put_samples(LINES, [(number, number % 3 % 2) for number in range(3 * layout.MOST_SAMPLES // 2)])
+    file.put_samples(LINES, [(number, number % 3 % 2, 0) for number in range(3 * layout.MOST_SAMPLES // 2)])
     file.flush()
     samples = read_watched_run(file.path).samples
     assert len(samples) == 3 * layout.MOST_SAMPLES // 4
@@ -169,10 +169,10 @@ def test_samples_without_room_are_thinned_out_everywhere(file: WatchFile) -> Non
 
 def test_lines_without_room_lose_their_samples(file: WatchFile) -> None:
     file.put_samples(
-        [("f", "x" * 30_000, number) for number in range(4)], [(number, number) for number in range(4)]
+        [("f", "x" * 30_000, number) for number in range(4)], [(number, number, 0) for number in range(4)]
     )
     file.flush()
-    assert read_watched_run(file.path).samples.tolist() == [(0, 0), (1, 1)]
+    assert read_watched_run(file.path).samples.tolist() == [(0, 0, 0), (1, 1, 0)]
 
 
 def test_a_removed_file_is_said_at_the_end(file: WatchFile) -> None:

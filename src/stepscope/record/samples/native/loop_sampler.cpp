@@ -6,11 +6,15 @@
 // Children of this process, such as workers of data loaders, are sampled in turns, one of them with
 // each sample of the thread: what was its state is that of their main thread. One that was spawned
 // has Python at another address; since Python 3.11 the state of the main thread has moved with it.
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cinttypes>
@@ -65,10 +69,24 @@ Mapped mapped_in(int process, uintptr_t address, const std::string& file = "") {
   return {};
 }
 
+// Whether a thread sleeps: the letter after its name, which may have parentheses (proc(5), stat).
+bool is_waiting(int process, int thread) {
+  char path[64], text[512];
+  snprintf(path, sizeof path, "/proc/%d/task/%d/stat", process, thread);
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  ssize_t size = read(file, text, sizeof text - 1);
+  close(file);
+  text[std::max<ssize_t>(size, 0)] = '\0';
+  const char* name_ends = strrchr(text, ')');
+  return name_ends && (strncmp(name_ends, ") S", 3) == 0 || strncmp(name_ends, ") D", 3) == 0);
+}
+
 class LoopSampler {
  public:
   LoopSampler(const PythonMemory& python, const void* state, int64_t interval_ns)
-      : python_(python), reader_(python), state_(state), sampled_(pthread_self()), interval_ns_(interval_ns) {
+      : python_(python), reader_(python), state_(state), sampled_(pthread_self()),
+        process_(getpid()), thread_number_(int(syscall(SYS_gettid))), interval_ns_(interval_ns) {
     has_clock_ = !pthread_getcpuclockid(sampled_, &clock_);
   }
 
@@ -97,7 +115,7 @@ class LoopSampler {
       if ((seen_ = read(reader_, state_, (unsigned long)sampled_)) == kNoId) return false;
       seen_cpu_ = cpu;
     }
-    samples_.push_back({now, seen_, false});
+    samples_.push_back({now, seen_, 0, has_children_ && is_waiting(process_, thread_number_)});
     return true;
   }
 
@@ -105,10 +123,12 @@ class LoopSampler {
   void follow(int process) {
     std::lock_guard<std::mutex> lock(mutex_);
     new_.push_back({process, 0, nullptr});
+    has_children_ = true;
   }
 
   // Fields that end with a zero byte: the number of places, function, file and line of each; the
-  // number of stacks, the places of each, innermost first; time and stack of each sample, and whether it is of a child.
+  // number of stacks, the places of each, innermost first; of each sample the time, the stack, the
+  // process if it is of a child, else 0, and, once there are children, whether the thread slept.
   std::string text() const {
     std::string text;
     auto add = [&text](const std::string& field) { text.append(field).push_back('\0'); };
@@ -119,8 +139,10 @@ class LoopSampler {
     }
     add(std::to_string(stacks_.size()));
     for (const std::string* stack : in_order()) add(*stack);
-    for (const Sample& sample : samples_)
-      add(std::to_string(sample.time_ns)), add(std::to_string(sample.stack)), add(sample.is_of_child ? "1" : "0");
+    for (const Sample& sample : samples_) {
+      add(std::to_string(sample.time_ns)), add(std::to_string(sample.stack));
+      add(std::to_string(sample.child)), add(sample.waits ? "1" : "0");
+    }
     return text;
   }
 
@@ -132,7 +154,8 @@ class LoopSampler {
   struct Sample {
     uint64_t time_ns;
     uint32_t stack;
-    bool is_of_child;
+    int child;
+    bool waits;
   };
   struct Child {
     int process;
@@ -179,7 +202,7 @@ class LoopSampler {
       stack = read(*child.reader, state, thread);
     copy_from_process(0);
     if (stack != kNoId)
-      samples_.push_back({now, stack, true});
+      samples_.push_back({now, stack, child.process, is_waiting(child.process, child.process)});
     else if (errno == ESRCH || errno == EPERM)  // it has ended, or the system refuses
       children_.pop_back();
   }
@@ -245,9 +268,11 @@ class LoopSampler {
   StackReader reader_;
   const void* const state_;
   const pthread_t sampled_;
+  const int process_, thread_number_;
   int64_t interval_ns_;
   clockid_t clock_{};
   bool has_clock_ = false;
+  std::atomic<bool> has_children_{false};  // whether somebody asks who waits: a look takes 10 us
   uint64_t seen_cpu_ = 0;
   uint32_t seen_ = kNoId;
   std::vector<Place> places_;
