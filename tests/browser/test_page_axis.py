@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -66,6 +67,24 @@ def test_the_wheel_zooms_where_the_pointer_is(resnet: Workbench) -> None:
     after = window(resnet)
     assert after[1] - after[0] < before[1] - before[0]
     assert after[0] + (after[1] - after[0]) / 4 == pytest.approx(time, rel=1e-3)
+
+
+def test_times_have_the_digits_that_the_zoom_shows_and_stay_in_the_window(resnet: Workbench) -> None:
+    thread = track_of(resnet, "cpu")["id"]
+    box = bars(resnet, thread)
+    middle = (box["x"] + box["width"] / 2, box["y"] + 8)
+    starts = []
+    for presses in (0, 24):
+        for _ in range(presses):
+            resnet.page.keyboard.press("w")
+        resnet.page.mouse.move(middle[0], middle[1] + 1)
+        resnet.page.mouse.move(*middle)
+        tip = resnet.page.locator(".tooltip").inner_text()
+        starts.append(re.search(r"start\s+([\d.,]+)", tip)[1])
+    assert len(starts[1]) > len(starts[0]) + 2
+    resnet.page.mouse.move(box["x"] + box["width"] - 2, middle[1])
+    label = resnet.page.locator(".ruler-pointer").bounding_box()
+    assert label["x"] + label["width"] <= box["x"] + box["width"]
 
 
 def test_counters_of_an_area_and_at_the_pointer(resnet: Workbench) -> None:

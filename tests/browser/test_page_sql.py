@@ -39,6 +39,18 @@ def test_a_query_is_run_sorted_and_saved(workbench: Workbench, bare_url: str) ->
     assert "order by id" in workbench.page.locator(".query textarea").input_value()
 
 
+def test_a_row_opens_its_event_and_a_name_is_completed(workbench: Workbench, bare_url: str) -> None:
+    workbench.open(bare_url)
+    workbench.pane("sql")
+    box = workbench.page.locator(".query textarea")
+    box.fill("select name, id from eve")
+    workbench.click('.query-words button:text-is("events")')
+    assert box.input_value() == "select name, id from events"
+    run(workbench, box.input_value())
+    workbench.click('.query tbody tr:has-text("aten::mm")')
+    workbench.until("document.querySelector('.details h2')?.innerText === 'aten::mm'")
+
+
 def test_a_mistake_is_one_line_and_the_pane_fits_a_phone(workbench: Workbench, bare_url: str) -> None:
     workbench.resize(390, 844)
     workbench.open(bare_url, "#pane=sql")

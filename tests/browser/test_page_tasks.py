@@ -476,9 +476,13 @@ def test_the_answers_are_there_in_any_window(start: Workbench, size: tuple[int, 
             assert overhang(start, part) <= 0, (part, pane)
     start.pane("modules")
     assert is_in_sight(start, '.slowest-layers [data-phase="backward"]')
+    if size[1] > 450:
+        assert is_in_sight(start, ".pane tbody tr:first-child td")
     start.click('button:has-text("kernel ↓")')
     start.page.locator(".details .pairs").first.wait_for()
     assert is_in_sight(start, ".details h2")
+    way = start.page.locator(".way > *").all_inner_texts()
+    assert (way[:2], way[2], len(way)) == (["trace", "step 5"], "…", 4)
 
 
 @pytest.mark.parametrize("size", [(720, 450), (390, 844), (700, 900)])

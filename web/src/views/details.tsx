@@ -1,12 +1,14 @@
 import type { ComponentChildren, JSX } from "preact";
 import type { Details, EventLink } from "../api/types";
-import { bytes, count, duration, grouped, moment, percent, sideName, words } from "../base/format";
+import { bytes, count, duration, grouped, percent, sideName, words } from "../base/format";
 import { parent } from "../base/path";
+import { axisOf } from "../state/axis";
 import { noteChosen } from "../state/notes";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { Bound } from "./overview";
 import { showLine } from "./source";
+import { startText } from "./timeline/tooltip";
 
 /** Everything recorded of the chosen operation. */
 export function DetailsPane({ store }: { store: Store }): JSX.Element {
@@ -132,12 +134,21 @@ function Facts({ store, value }: Part): JSX.Element {
       )}
       {value.start_ns !== null && (
         <Pair name="start">
-          {moment(value.start_ns, Math.max(value.cpu_ns, value.device_ns) / 10)}
+          <Start
+            store={store}
+            at={value.start_ns}
+            length={Math.max(value.cpu_ns, value.device_ns)}
+          />
         </Pair>
       )}
       <Pair name="raw events">{grouped(value.events)}</Pair>
     </Pairs>
   );
+}
+
+/** Follows the zoom by itself, as the rest of the details need not. */
+function Start(props: { store: Store; at: number; length: number }): JSX.Element {
+  return <>{startText(axisOf(props.store), props.at, props.length)}</>;
 }
 
 const PLACES: Record<string, string> = { frame: "in", call: "called at", class: "written at" };

@@ -46,6 +46,15 @@ export function gainText(found: Findings, { gain_ms, share }: Finding): string {
   return `${saved}, ${percent(share)} of the ${milliseconds(found.steady_ms)} ${WITHOUT_DELAYS}`;
 }
 
+/** The findings as a list for an issue or a review. */
+export function markdownOf(found: Findings): string {
+  const lines = found.findings.map((one) => {
+    const gain = one.gain_ms > 0 ? ` Could save ${gainText(found, one)}.` : "";
+    return `- **${one.severity}**: ${one.what}${gain}\n  ${one.advice}`;
+  });
+  return `${lines.join("\n")}\n`;
+}
+
 function List({ store, value }: { store: Store; value: Findings }): JSX.Element {
   const number = value.findings.length;
   const ranks = store.overview.value.value?.ranks.length ?? 1;
@@ -61,7 +70,10 @@ function List({ store, value }: { store: Store; value: Findings }): JSX.Element 
         {store.stepless.value && " of operators a step"}
         {value.leaves_out_a_step && " (without the warm-up step)"}
         {ranks > 1 ? ` on rank ${value.rank}` : ""}.
-        {number > 1 && " Gains do not add up: each assumes its change alone."}
+        {number > 1 && " Gains do not add up: each assumes its change alone."}{" "}
+        {number > 0 && (
+          <CopyButton text={() => markdownOf(value)} label="Copy the findings as Markdown" />
+        )}
       </p>
       <ul>
         {value.findings.map((one) => (

@@ -1,8 +1,9 @@
-import { computed, signal, useSignal } from "@preact/signals";
-import type { JSX } from "preact";
-import { useMemo } from "preact/hooks";
+import { computed, signal, useSignal, type Signal } from "@preact/signals";
+import type { JSX, RefObject } from "preact";
+import { useMemo, useRef } from "preact/hooks";
 import type { QueryResult, ResultColumn, TraceTables } from "../api/types";
 import { duration } from "../base/format";
+import { completions, eventColumn, wordBefore } from "../model/sql";
 import { latest } from "../state/latest";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
@@ -12,6 +13,7 @@ import type { Column } from "../widgets/table/column";
 import { Table } from "../widgets/table/table";
 import { fileName } from "./file_name";
 import type { Pane } from "./pane";
+import { chooseEvent } from "./timeline/tracks";
 
 type Row = { key: number; cells: QueryResult["rows"][number] };
 
@@ -45,6 +47,7 @@ function firstTable(store: Store): string {
 
 function Live({ store }: { store: Store }): JSX.Element {
   const text = useSignal(store.view.value.sql || `select * from ${firstTable(store)}`);
+  const box = useRef<HTMLTextAreaElement>(null);
   const run = (): void => {
     store.set({ sql: text.value.trim() });
     runsOf(store).value++;
@@ -57,6 +60,7 @@ function Live({ store }: { store: Store }): JSX.Element {
           rows={6}
           spellcheck={false}
           aria-label="SQL, Ctrl+Enter runs it"
+          ref={box}
           value={text.value}
           onInput={(event) => (text.value = event.currentTarget.value)}
           onKeyDown={(event) => {
@@ -71,6 +75,7 @@ function Live({ store }: { store: Store }): JSX.Element {
             Run
           </button>
           <Examples store={store} onPick={(sql) => (text.value = sql)} />
+          <Words store={store} text={text} box={box} />
         </div>
         {store.view.value.sql && (
           <WithAnswer answer={resultOf(store)} waiting="Running…">
@@ -80,6 +85,33 @@ function Live({ store }: { store: Store }): JSX.Element {
       </div>
       <Tables store={store} />
     </div>
+  );
+}
+
+/** Names that go on with the word at the cursor; a click completes it. */
+function Words(props: {
+  store: Store;
+  text: Signal<string>;
+  box: RefObject<HTMLTextAreaElement>;
+}): JSX.Element {
+  const { store, text, box } = props;
+  const tables = tablesOf(store).value.value?.tables ?? [];
+  const at = Math.min(box.current?.selectionEnd ?? Infinity, text.value.length);
+  const complete = (name: string): void => {
+    const start = at - wordBefore(text.value, at).length;
+    text.value = text.value.slice(0, start) + name + text.value.slice(at);
+    box.current!.value = text.value;
+    box.current!.focus();
+    box.current!.setSelectionRange(start + name.length, start + name.length);
+  };
+  return (
+    <span class="query-words">
+      {completions(text.value, at, tables).map((name) => (
+        <button key={name} type="button" class="chip" onClick={() => complete(name)}>
+          {name}
+        </button>
+      ))}
+    </span>
   );
 }
 
@@ -108,6 +140,7 @@ function Examples(props: { store: Store; onPick: (sql: string) => void }): JSX.E
 function Result({ store, result }: { store: Store; result: QueryResult }): JSX.Element {
   const rows = useMemo(() => result.rows.map((cells, key): Row => ({ key, cells })), [result]);
   const columns = useMemo(() => result.columns.map(columnOf), [result]);
+  const event = eventColumn(store.view.value.sql, result.columns);
   const first = result.more ? "the first of more, " : "";
   return (
     <div class="query-result">
@@ -119,6 +152,7 @@ function Result({ store, result }: { store: Store; result: QueryResult }): JSX.E
         rows={rows}
         keyOf={keyOf}
         empty="No rows."
+        {...(event >= 0 && { onChoose: ({ cells }: Row) => openEvent(store, cells[event]) })}
         tools={<span class="dim">{`${first}in ${duration(result.seconds * 1e9)}`}</span>}
       />
     </div>
@@ -126,6 +160,10 @@ function Result({ store, result }: { store: Store; result: QueryResult }): JSX.E
 }
 
 const keyOf = (row: Row): number => row.key;
+
+function openEvent(store: Store, event: Row["cells"][number] | undefined): void {
+  if (typeof event === "number" && event >= 0) chooseEvent(store, event);
+}
 
 function columnOf({ name, type, numeric }: ResultColumn, at: number): Column<Row> {
   return {

@@ -161,6 +161,33 @@ def _first(rules: list[tuple[re.Pattern[str], str]], text: str) -> str | None:
     return next((stage for pattern, stage in rules if pattern.search(text)), None)
 
 
+# -- what a reader sees
+
+_LABELS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"^stepscope\.(?:evaluation|checkpointing|block): (.*) \(.*\)$",
+        r"^stepscope\.optimizer: (.+)$",
+        # Of a stack the line that called PyTorch, as all others are around many calls.
+        r"^stepscope\.lines: (?:.*[|/\\])?([^|/\\]+:\d+)$",
+        r"^Optimizer\.\w+#(.+)$",
+        r"^(enumerate\((?:DataLoader|grain|tf\.data|keras)\))#",
+        r"^#+ *(.*?) *#+$",
+    )
+)
+
+
+def range_label(name: str) -> str:
+    """What the name of a range says to a reader; any other name as it is.
+
+    Example:
+        >>> range_label("stepscope.lines: /a.py:3|/b.py:7"), range_label("aten::mm")
+        ('b.py:7', 'aten::mm')
+    """
+    found = (pattern.match(name) for pattern in _LABELS)
+    return next((one[1] for one in found if one), name)
+
+
 # -- source lines
 
 LINES_RANGE = "stepscope.lines: "

@@ -10,6 +10,7 @@ import numpy as np
 from stepscope.base.arrays import Array, Floats, Ids
 from stepscope.base.kernel_names import short_kernel
 from stepscope.errors import TraceError
+from stepscope.facts.annotate.range_names import range_label
 from stepscope.facts.contexts.metrics import LAUNCH_METRICS
 from stepscope.facts.contexts.tree import ContextTree
 
@@ -158,10 +159,7 @@ def _relative(tree: ContextTree, node: int) -> str:
 def _short(name: str, kind: str) -> str:
     if kind in _DEVICE:
         return short_kernel(name, _WIDEST)
-    name = name.removeprefix(_ENGINE).removeprefix("torch::autograd::")
-    if kind == "annotation":
-        return name.strip("# ") or name
-    return name
+    return range_label(name.removeprefix(_ENGINE).removeprefix("torch::autograd::")) or name
 
 
 def _base(file: str) -> str:

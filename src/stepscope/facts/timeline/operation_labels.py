@@ -11,6 +11,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids, Times
 from stepscope.base.kernel_names import short_kernel
+from stepscope.facts.annotate.range_names import range_label
 
 _WIDEST = 200  # characters of a kernel's name: a box of the page has room for fewer
 _Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
@@ -28,13 +29,6 @@ _RULES: tuple[_Rule, ...] = (
     ),
     (re.compile(r"^nn\.Module: (.+)$"), lambda found: found[1]),
     (re.compile(r"^stepscope\.module: ?(.*)$"), lambda found: found[1] or "model"),
-    (re.compile(r"^stepscope\.(?:evaluation|checkpointing|block): (.*) \(.*\)$"), lambda found: found[1]),
-    (re.compile(r"^stepscope\.optimizer: (.+)$"), lambda found: found[1]),
-    # Of a stack the line that called PyTorch, as all others are around many calls.
-    (re.compile(r"^stepscope\.lines: (?:.*[|/\\])?([^|/\\]+:\d+)$"), lambda found: found[1]),
-    (re.compile(r"^Optimizer\.\w+#(.+)$"), lambda found: found[1]),
-    (re.compile(r"^(enumerate\((?:DataLoader|grain|tf\.data|keras)\))#"), lambda found: found[1]),
-    (re.compile(r"^#+ *(.*?) *#+$"), lambda found: found[1]),
 )
 _MAX_LENGTH = 40  # characters that tell names apart; a number replaces longer ones
 _WORD = re.compile(r"[A-Za-z0-9_]+")
@@ -51,6 +45,8 @@ def short_name(name: str) -> str:
     for pattern, short in _RULES:
         if found := pattern.match(name):
             return short(found)
+    if (label := range_label(name)) != name:
+        return label
     return name if _is_plain(name) else short_kernel(name, _WIDEST)
 
 

@@ -115,6 +115,18 @@ def test_labels_omit_redundant_prefixes() -> None:
     assert short_label(tree, 4, 5) == "add<…"
 
 
+def test_the_label_of_a_range_is_what_it_marks() -> None:
+    names = [
+        "",
+        "stepscope.optimizer: opt",
+        "Optimizer.step#SGD.step",
+        "stepscope.lines: /a.py:3|/b.py:7",
+        "## f ##",
+    ]
+    tree = with_nodes(TREE, name=Text.of(names), file=Text.of([""] * 5))
+    assert [short_label(tree, node) for node in range(1, 5)] == ["opt", "SGD.step", "b.py:7", "f"]
+
+
 def test_bottom_up_trees_can_be_exported() -> None:
     assert list(to_folded(bottom_up(TREE, "cpu_ns"), "cpu")) == [
         "step 1",

@@ -3,8 +3,6 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import type { TrackRow } from "../../api/types";
 import { duration } from "../../base/format";
 import type { Span } from "../../model/span";
-import { textMeasure } from "../../render/canvas2d";
-import { FONT_SMALL } from "../../render/fitted";
 import type { Palette } from "../../render/palette";
 import { drawTrack, LINE_PX } from "../../render/tracks";
 import type { AxisState } from "../../state/axis";
@@ -26,7 +24,7 @@ export function OverviewStrip(props: {
   useLayoutEffect(() => {
     if (!track) return;
     const pieces = axis.shown(track.id, whole, width * devicePixelRatio);
-    const measure = textMeasure(FONT_SMALL);
+    const measure = (): number => Infinity; // no names: most are dimmed, and those of the window are below
     drawTrack(canvas.current!, { pieces, window: whole, width, lines: 1, palette, kind: track.kind, chosen: -1, measure }); // prettier-ignore
   }, [track, width, palette, arrived, whole.to]);
   const scale = width / whole.to;

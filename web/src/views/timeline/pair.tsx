@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import type { Pair } from "../../api/types";
 import { causeName } from "../../base/causes";
-import { duration, moment, percent, plural, words } from "../../base/format";
+import { duration, percent, plural, words } from "../../base/format";
 import { stepOf } from "../../base/path";
 import {
   differences,
@@ -34,7 +34,7 @@ import { FactList } from "../../widgets/fact_list";
 import { findingsOf } from "../findings";
 import { deviceChip } from "./level";
 import { gutter } from "./scene";
-import { usePlaceBeside } from "./tooltip";
+import { startText, usePlaceBeside } from "./tooltip";
 import { chooseEvent, roomy } from "./tracks";
 
 /** Threads that work less than this share of the time are shown on demand. */
@@ -162,9 +162,9 @@ function Lanes(props: PairProps & { pair: Pair; busy: boolean }): JSX.Element {
         />
       ))}
       <p class="unseen" role="status" aria-live="polite">
-        {selected.value && described(pair, titles, rows, selected.value).flat().join(", ")}
+        {selected.value && described(axis, pair, titles, rows, selected.value).flat().join(", ")}
       </p>
-      {hover.value && <PairTip {...{ pair, titles, rows }} {...hover.value} />}
+      {hover.value && <PairTip {...{ axis, pair, titles, rows }} {...hover.value} />}
     </div>
   );
 }
@@ -366,7 +366,13 @@ function Lane(props: LaneProps): JSX.Element {
 }
 
 /** A piece in words: what it is, and how it differs from its partner. */
-function described(pair: Pair, titles: Titles, rows: Row[], spot: Spot): [string, string][] {
+function described(
+  axis: AxisState,
+  pair: Pair,
+  titles: Titles,
+  rows: Row[],
+  spot: Spot,
+): [string, string][] {
   const { side, index, row } = spot;
   const drawn = pair[side];
   const long = drawn.duration_us[index]!;
@@ -380,15 +386,15 @@ function described(pair: Pair, titles: Titles, rows: Row[], spot: Spot): [string
   if (partner)
     facts.push(["change", changed(drawn.change_us[index]! * (side === "after" ? 1 : -1), long)]);
   const start = spanOf(pair, spot).from;
-  if (side === pair.upper) facts.push(["start", moment(start, long * 100)]);
+  if (side === pair.upper) facts.push(["start", startText(axis, start, long * 1000)]);
   if (drawn.tasks[index]! > 1) facts.push(["pieces", String(drawn.tasks[index])]);
   if (drawn.stage[index]) facts.push(["stage", words(drawn.stage[index]!)]);
   facts.push(["on", rows[row]?.thread.name ?? ""]);
   return facts; // prettier-ignore
 }
 
-function PairTip(props: { pair: Pair; titles: Titles; rows: Row[]; spot: Spot; x: number; y: number }): JSX.Element {
-  const { pair, spot, titles, rows } = props;
+function PairTip(props: { axis: AxisState; pair: Pair; titles: Titles; rows: Row[]; spot: Spot; x: number; y: number }): JSX.Element {
+  const { axis, pair, spot, titles, rows } = props;
   const box = useRef<HTMLDivElement>(null);
   usePlaceBeside(box, props);
   const drawn = pair[spot.side];
@@ -397,7 +403,7 @@ function PairTip(props: { pair: Pair; titles: Titles; rows: Row[]; spot: Spot; x
   return (
     <div class="tooltip" ref={box} role="presentation">
       <div class="tooltip-name">{idle ? `idle: ${causeName(name)}` : words(name)}</div>
-      <FactList facts={described(pair, titles, rows, spot)} />
+      <FactList facts={described(axis, pair, titles, rows, spot)} />
     </div>
   );
 } // prettier-ignore

@@ -7,6 +7,9 @@ import { gutter, pointerTime } from "./scene";
 
 const TICK_PX = 80;
 const TICK_TEXT_PX = 70;
+/** A letter of the time at the pointer, and the room around it. */
+const LETTER_PX = 6.6;
+const RIM_PX = 12;
 
 /** The times of the axis; a drag moves it, the wheel zooms. */
 export function Ruler({ axis, width }: { axis: AxisState; width: number }): JSX.Element {
@@ -14,7 +17,18 @@ export function Ruler({ axis, width }: { axis: AxisState; width: number }): JSX.
   const { at, step } = ticks(window, Math.max(Math.floor(width / TICK_PX), 4));
   const scale = width / (window.to - window.from);
   const begun = useRef<{ x: number; window: Span } | null>(null);
-  const pointer = pointerTime.value;
+  const pointer = pointerTime.value === null ? null : placed(pointerTime.value);
+  /** The pointer's time, and the room of its label: left of it at the right edge. */
+  function placed(time: number): { x: number; text: string; from: number; to: number } {
+    const x = (time - window.from) * scale;
+    const text = moment(time, 1 / scale, step);
+    const size = text.length * LETTER_PX + RIM_PX;
+    return x + size > width
+      ? { x, text, from: x - size, to: x }
+      : { x, text, from: x, to: x + size };
+  }
+  const covered = (x: number): boolean =>
+    pointer !== null && x < pointer.to && x + TICK_TEXT_PX > pointer.from;
   return (
     <div class="ruler">
       <span class="ruler-length dim" style={{ width: `${gutter.value}px` }} title="Visible time">
@@ -47,13 +61,16 @@ export function Ruler({ axis, width }: { axis: AxisState; width: number }): JSX.
             .filter((ns) => (ns - window.from) * scale <= width - TICK_TEXT_PX)
             .map((ns) => (
               <span key={ns} style={{ left: `${(ns - window.from) * scale}px` }}>
-                {tick(ns, step)}
+                {!covered((ns - window.from) * scale) && tick(ns, step)}
               </span>
             ))}
         </div>
         {pointer !== null && (
-          <span class="ruler-pointer" style={{ left: `${(pointer - window.from) * scale}px` }}>
-            {moment(pointer, 1 / scale, step)}
+          <span
+            class={pointer.to === pointer.x ? "ruler-pointer before" : "ruler-pointer"}
+            style={{ left: `${pointer.x}px` }}
+          >
+            {pointer.text}
           </span>
         )}
       </div>

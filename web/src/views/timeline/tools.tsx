@@ -63,6 +63,9 @@ export function TimelineTools({ store }: { store: Store }): JSX.Element {
   );
 }
 
+/** A longer way leaves out its middle, whose levels are named beside their strips. */
+const MOST_OF_WAY = 5;
+
 /** trace › step 5 › forward: each opens its level again. */
 function Way({ store }: { store: Store }): JSX.Element {
   const levels = store.levels.value.value ?? [];
@@ -77,6 +80,9 @@ function Way({ store }: { store: Store }): JSX.Element {
     <nav aria-label="Path" class="way" ref={nav}>
       {paths.map((path, depth) => {
         const level = levels[depth];
+        const left = paths.length - depth;
+        if (paths.length > MOST_OF_WAY && depth > 1 && left > 1)
+          return left === 2 && <span key="between">…</span>;
         return (
           <button
             key={path}

@@ -4,7 +4,7 @@ import { causeName } from "../../base/causes";
 import { duration, moment, percent, plural, sideName, words } from "../../base/format";
 import { busyShare, type Level, type Operation } from "../../model/level";
 import type { Store } from "../../state/store";
-import { axisOf } from "../../state/axis";
+import { axisOf, type AxisState } from "../../state/axis";
 import { hover, hovered, type HoveredSlice } from "./scene";
 import { FactList } from "../../widgets/fact_list";
 
@@ -42,6 +42,12 @@ export function usePlaceBeside(
   });
 }
 
+/** A start with the digits that its length has and that the zoom shows. */
+export function startText(axis: AxisState, start: number, length: number): string {
+  const { from, to } = axis.window.value;
+  return moment(start, Math.min(length / 10, (to - from) / innerWidth));
+}
+
 /** A slice of a track. */
 function SliceTip(props: HoveredSlice & { store: Store; box: Ref<HTMLDivElement> }): JSX.Element {
   const { hit, track, store, box } = props;
@@ -49,7 +55,7 @@ function SliceTip(props: HoveredSlice & { store: Store; box: Ref<HTMLDivElement>
   const idle = track.kind === "idle";
   const rows: [string, string][] = [
     [idle ? "idle" : "duration", duration(hit.end - hit.start)],
-    ["start", moment(hit.start, (hit.end - hit.start) / 10)],
+    ["start", startText(axisOf(store), hit.start, hit.end - hit.start)],
     ["on", track.name === "idle" ? `device ${track.device}` : track.name],
   ];
   if (stage) rows.push(["stage", words(stage)]);
