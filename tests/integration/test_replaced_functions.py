@@ -1,4 +1,4 @@
-"""Programs that replace clocks, built-in functions and system calls: a capture is written all the same."""
+"""Programs that replace clocks, functions of Python and system calls: a capture is written all the same."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ for name in ("time_ns", "perf_counter_ns", "thread_time_ns", "process_time_ns", 
     setattr(time, name, watched)
 """
 MOCKED = """
-import builtins
+import builtins, io, json, os
 def mocked(*arguments, **options):
     raise ValueError("mocked")
 def mock():
     builtins.open = builtins.max = builtins.filter = builtins.print = mocked
+    os.getpid = os.open = os.stat = os.replace = os.path.join = os.path.realpath = mocked
+    io.open = json.dumps = mocked
 import atexit
-import os
 atexit.register(os._exit, 0)  # torch's own exit functions need these
 """
 # As gevent does, whose loop a script that trains never enters.
@@ -72,7 +73,7 @@ def run(tmp_path: Path, script: str) -> subprocess.CompletedProcess[str]:
         TRAIN + MOCKED + "train(6)\nmock()\n",
         CLOSED_LATER + TRAIN + "train(14)\n",
     ],
-    ids=["a clock before 1980", "clocks that tell", "built-in functions", "files that are closed later"],
+    ids=["a clock before 1980", "clocks that tell", "functions of Python", "files that are closed later"],
 )
 def test_a_capture_is_written(script: str, tmp_path: Path) -> None:
     done = run(tmp_path, script)

@@ -35,6 +35,7 @@ NAMED = {
     "truncate": "os.truncate(path, 0)",
     "chmod": "os.chmod(path, 0o600)",
     "sqlite": "db = sqlite3.connect(folder + '/new.db'); db.execute('create table t (x)'); db.commit()",
+    "UNIX socket": "socket.socket(socket.AF_UNIX).bind(folder + '/new')",
     "memory map": "mmap.mmap(open(path, 'r+b').fileno(), 0)[0:1] = b'X'",
     "forked child": "os.fork() or (os.remove(path), os._exit(0)); os.wait()",
     "multiprocessing": """
@@ -69,7 +70,7 @@ ESCAPES = {
     "git program": "os.system('git --git-dir={git} branch other; git --git-dir={git} config a.b c')",
 }
 DRIVER = """
-import ctypes, json, mmap, multiprocessing, os, pathlib, shutil, sqlite3, subprocess, sys, time
+import ctypes, json, mmap, multiprocessing, os, pathlib, shutil, socket, sqlite3, subprocess, sys, time
 sys.path.insert(0, {sources!r})
 from stepscope.base.scratch import Scratch, enter, relocated
 path, folder, root, git, ready, parent = {values!r}

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import glob
 import inspect
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,6 +26,7 @@ from stepscope.record.options import SUFFIX, Rank, RecordOptions, target_path
 from stepscope.record.patch import AfterImport
 from stepscope.record.run_shares.run_shares import RunClock
 from stepscope.record.session import Ending, Session
+from stepscope.record.unreplaced import os
 
 _SPAWN = ("torch.multiprocessing", "torch.multiprocessing.spawn")
 _NEVER_TRAIN = ("torch.utils.data.", "multiprocessing.managers", "multiprocessing.resource_")

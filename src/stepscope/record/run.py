@@ -20,7 +20,7 @@ from stepscope.record.process_exit import Messages, show
 from stepscope.record.run_shares.run_shares import RunClock
 from stepscope.record.script_runner import ModuleMissing, Program
 from stepscope.record.session import Ending, Session
-from stepscope.record.unreplaced import OwnBuiltins
+from stepscope.record.unreplaced import OwnFunctions
 from stepscope.record.watch.watch_session import WatchSession
 
 AnySession: TypeAlias = Session | ContextSession | WatchSession
@@ -124,7 +124,7 @@ class _RecordedRun:
             return
         if self.session.is_forked:
             exits.leave_forked_child(code)
-        with OwnBuiltins():
+        with OwnFunctions():
             self._write_and_tell(self.session, ending)
 
     def _write_and_tell(self, session: AnySession, ending: Ending) -> None:

@@ -122,11 +122,12 @@ _stop_profiling, _stop_tracing = partial(sys.setprofile, None), partial(sys.sett
 def _replace_main(path: str | None, loader: object) -> ModuleType:
     """A fresh `__main__`, which stays: threads, atexit and pickle may look it up."""
     main = ModuleType("__main__")
-    main.__dict__.update(__builtins__=builtins, __loader__=loader)
-    if path is not None:
-        main.__dict__.update(__file__=path, __cached__=None)
+    main.__dict__["__loader__"] = loader
     if sys.version_info < (3, 14):
         main.__annotations__ = {}
+    main.__dict__["__builtins__"] = builtins
+    if path is not None:
+        main.__dict__.update(__file__=path, __cached__=None)
     if sys.modules.get("__mp_main__") is sys.modules["__main__"]:
         sys.modules["__mp_main__"] = main  # by which spawned children name its classes
     sys.modules["__main__"] = main

@@ -6,7 +6,6 @@ steps makes the capture; if the run ends before that, the one with any.
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from stepscope.record.manifest import Run, RunResult, build_manifest
 from stepscope.record.memory.out_of_memory import AllocationFailure, verdict
 from stepscope.record.recording import Recording
 from stepscope.record.run_shares.run_shares import RunClock, unrecorded_training
-from stepscope.record.unreplaced import OwnBuiltins
+from stepscope.record.unreplaced import OwnFunctions, os
 
 if TYPE_CHECKING:
     from stepscope.record.jax.jax_recorder import JaxRecorder
@@ -235,7 +234,7 @@ class Session:
         manifest = build_manifest(self.run, result, recorder.framework if recorder else None)
         members = {**(recording.all_members if recording else {}), **self._members}
         try:
-            with OwnBuiltins():
+            with OwnFunctions():
                 self.file.write(manifest, recording.modules if recording else {"roots": []}, members)
         except Exception as error:
             self.failure = f"cannot write {self.path}: {reason(error)}"

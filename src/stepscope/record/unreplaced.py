@@ -1,10 +1,12 @@
-"""Clocks, system calls and built-in functions as Python has them, also where the program replaced them.
+"""Clocks, system calls and other functions as Python has them, also where the program replaced them.
 
 Imported before the program runs. The modules are copies that no other module sees: tools that freeze
 time replace functions in every loaded module, and gevent closes files when its loop runs.
 """
 
 import builtins
+import io
+import json
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -23,22 +25,24 @@ else:
 
     os, select, signal, time = map(_copy, ("os", "select", "signal", "time"))
 
-__all__ = ["OwnBuiltins", "os", "select", "signal", "time"]
-_OURS = dict(builtins.__dict__)
+__all__ = ["OwnFunctions", "os", "select", "signal", "time"]
+# What writing a file calls, by way of others: pathlib, zipfile, tempfile.
+_MODULES = builtins, io, json, *map(import_module, ("os", "os.path", "time"))
+_OURS = [(module.__dict__, dict(module.__dict__)) for module in _MODULES]
 
 
-class OwnBuiltins:
-    """While this is entered, built-in functions are Python's own; it calls none that may be replaced."""
+class OwnFunctions:
+    """While this is entered, functions of these modules are Python's own; it calls none replaced."""
 
     def __enter__(self) -> None:
-        there = builtins.__dict__
-        self._theirs: dict[str, Any] = {
-            name: there[name] for name in _OURS if name in there and there[name] is not _OURS[name]
-        }
-        self._missing = [name for name in _OURS if name not in there]
-        there.update(_OURS)
+        self._theirs: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = []
+        for there, ours in _OURS:
+            changed = {name: there[name] for name in ours if name in there and there[name] is not ours[name]}
+            self._theirs.append((there, changed, [name for name in ours if name not in there]))
+            there.update(ours)
 
     def __exit__(self, *error: object) -> None:
-        for name in self._missing:
-            del builtins.__dict__[name]
-        builtins.__dict__.update(self._theirs)
+        for there, changed, missing in self._theirs:
+            for name in missing:
+                del there[name]
+            there.update(changed)

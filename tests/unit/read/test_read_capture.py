@@ -15,6 +15,9 @@ from stepscope.read import read
 from stepscope.read.recorded import capture_file as capture
 from stepscope.trace.trace import clock_of
 
+PART = {"median_ns": 2, "cpu_ns": 2, "p10_ns": "1", "p90_ns": 3}
+ODD_PARTS = {"count": 9, "median_ns": 2, "p10_ns": 1, "p90_ns": 3, "parts": {"forward": PART}}
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -171,6 +174,7 @@ def test_progress_ends_at_the_file_s_size(path: Path) -> None:
         ({"manifest": "{"}, "manifest.json is not valid: Expecting property name"),
         ({"manifest": "[1]"}, "manifest.json is not valid: Expected `object`, got `array`"),
         ({"manifest": {**MANIFEST, "rank": "x"}}, "Expected `int`, got `str` - at `$.rank`"),
+        ({"manifest": {**MANIFEST, "unrecorded_steps": ODD_PARTS}}, "Expected `int | null`, got `str`"),
         ({"manifest": {**MANIFEST, "format": "other"}}, "Invalid enum value 'other'"),
         ({"manifest": {**MANIFEST, "version": 2}}, "has version 2, this stepscope reads"),
         ({"modules": {"roots": [{"name": "m"}]}}, "missing required field `class`"),

@@ -32,6 +32,7 @@ _CHANGING: dict[str, dict[int, int | None]] = {
     "os.removexattr": {0: None},
     "shutil.rmtree": {0: 1},
     "sqlite3.connect": {0: None},
+    "socket.bind": {1: None},  # of a UNIX socket, unless its name begins with a zero
 }
 _NAMES, _NAME_BYTES = 256, 1024  # paths that forked children can report, and the longest of each
 _IN_A_COPY = "Permission denied: the script runs in a copy of this project; --in-place lets it write here"
@@ -176,7 +177,7 @@ def _argument(arguments: tuple[Any, ...], place: int | None) -> Any:
 
 
 def _as_path(value: Any, folder: Any = None) -> list[str]:
-    """The path, where it is one: events also have numbers of open files and `:memory:`.
+    """The path, where it is one: events also have numbers of open files, `:memory:`, addresses.
 
     `folder` is the descriptor of what a relative path is relative to, if not the working folder.
     """
@@ -186,7 +187,7 @@ def _as_path(value: Any, folder: Any = None) -> list[str]:
     text = to_text(value)
     if isinstance(folder, int) and folder >= 0:
         text = os.path.join(f"/proc/self/fd/{folder}", text)
-    return [] if not text or text.startswith((":", "file:")) else [text]
+    return [] if not text or text.startswith((":", "file:", "\0")) else [text]
 
 
 def listed_writes(paths: Iterable[str]) -> str:

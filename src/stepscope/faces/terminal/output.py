@@ -31,7 +31,8 @@ SIMILAR = "stepscope-similar"  # names the handler of errors of an output's enco
 _SIMILAR = dict(zip("…›◀↩▶▼·µ×–—→←━─│•█▉▊▋▌▍▎▏", "~><^>v.ux--><--|*#####:::", strict=True))
 Clock = Callable[[], float]
 _PATIENCE_S = 1.0  # before a bar appears
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Those of a terminal, and those that make text run from right to left, so that it reads as another.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 

@@ -61,7 +61,9 @@ def unrecorded_spreads(trace: Trace) -> dict[str, float]:
         return {}
     parts = trace.metadata.capture["unrecorded_steps"].get("parts") or {}
     return {
-        name: float(times["p90_ns"] - times["p10_ns"]) for name, times in parts.items() if "p90_ns" in times
+        name: float(times["p90_ns"] - times["p10_ns"])
+        for name, times in parts.items()
+        if times.get("p10_ns") is not None and times.get("p90_ns") is not None
     }
 
 

@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 from stepscope.trace.arguments import element_bytes
 from stepscope.trace.trace import Trace
 
+# Elements, operations or gigabytes: PyTorch counts in 64 bits, and products of a few stay finite.
+_MOST = 1 << 63
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -52,9 +55,10 @@ class OperatorCall:
         """The integer-list argument at a position, None if it is not one."""
         try:
             value = json.loads(self.values[place].lower())
-        except (IndexError, ValueError):
+        except (IndexError, ValueError, RecursionError):
             return None
-        return [int(number) for number in value] if isinstance(value, list) else None
+        is_list = isinstance(value, list) and all(isinstance(number, int) for number in value)
+        return value if is_list else None
 
     def is_true(self, place: int) -> bool:
         """Whether the argument at a position is known to be true."""
@@ -85,7 +89,7 @@ def read_call(arguments: Mapping[str, Any]) -> OperatorCall:
     values = arguments.get("Concrete Inputs")
     written = (arguments.get(key) for key in ("kernel_flop", "kernel_num_gb"))  # 0 if unknown
     flops, size_gb = (
-        float(value) if isinstance(value, int | float) and value > 0 else None for value in written
+        float(value) if isinstance(value, int | float) and 0 < value < _MOST else None for value in written
     )
     recorded = flops, None if size_gb is None else size_gb * 1e9
     if not isinstance(dims, list) or not isinstance(types, list):
@@ -102,7 +106,8 @@ def _tensors(dims: Any, kind: str) -> tuple[Tensor, ...]:
         return tuple(tensor for shape in dims for tensor in _tensors(shape, kind))
     width = element_bytes(kind)
     is_tensor = width > 0 or (kind == "TensorList" and bool(dims))
-    if not is_tensor or not all(isinstance(size, int) for size in dims):
+    is_shape = all(isinstance(size, int) and size >= 0 for size in dims)
+    if not is_tensor or not is_shape or prod(dims) >= _MOST:
         return ()
     return (Tensor(tuple(dims), width or 4),)
 
@@ -175,10 +180,10 @@ def _convolution(call: OperatorCall) -> Work | None:
 
 def output_places(x: tuple[int, ...], weight: tuple[int, ...], call: OperatorCall) -> int | None:
     """The number of a convolution's output positions per filter, by the shapes of input and weight;
-    None without stride, padding and dilation."""
+    None without stride, padding and dilation, or with those that no convolution has."""
     lists = [call.numbers(place) for place in (3, 4, 5)]
     known = [values for values in lists if values is not None]
-    if len(known) < len(lists):
+    if len(known) < len(lists) or any(stride <= 0 for stride in known[0]):
         return None
     kernel, size = weight[2:], x[2:]
     every = [values * len(kernel) if len(values) == 1 else values for values in known]
@@ -186,7 +191,8 @@ def output_places(x: tuple[int, ...], weight: tuple[int, ...], call: OperatorCal
         (n + 2 * pad - space * (k - 1) - 1) // stride + 1
         for n, k, stride, pad, space in zip(size, kernel, *every, strict=False)
     )
-    return int(prod(places))
+    found = prod(places)
+    return found if 0 <= found < _MOST else None
 
 
 def _convolution_backward(call: OperatorCall) -> Work | None:

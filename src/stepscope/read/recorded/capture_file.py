@@ -75,6 +75,8 @@ class PartTimes(Struct):
 
     median_ns: Duration
     cpu_ns: Duration
+    p10_ns: Duration | None = None
+    p90_ns: Duration | None = None
     recurring_ns: Duration | None = None
 
 

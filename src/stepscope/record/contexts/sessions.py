@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +18,7 @@ from stepscope.record.manifest import Run, RunResult, build_manifest
 from stepscope.record.options import RecordOptions, belongs_to_parent, script_name, target_path
 from stepscope.record.patch import AfterImport
 from stepscope.record.session import Ending
+from stepscope.record.unreplaced import os
 
 _FIRST_FLUSH_S = 2.0  # after the start, so that a run that is killed soon leaves a file
 _HAS_NOTHING = b'"operators":0,'

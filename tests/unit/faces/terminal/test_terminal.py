@@ -23,5 +23,5 @@ def test_the_environment_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_name_of_a_file_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     console = terminal()
-    console.print(Text("\x1b]0;title\x07aten::mm\x9b2J\u0430\n"), "\x1b[31mred")
-    assert capsys.readouterr().out == "]0;titleaten::mm2J\u0430\n [31mred\n"
+    console.print(Text("\x1b]0;title\x07aten::mm\x9b2J\u0430\u202egnp\u2069\n"), "\x1b[31mred")
+    assert capsys.readouterr().out == "]0;titleaten::mm2J\u0430gnp\n [31mred\n"

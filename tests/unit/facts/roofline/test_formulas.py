@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from typing import Any
 
 import pytest
@@ -208,3 +209,25 @@ def test_arguments_are_read_as_recorded() -> None:
 def test_products_are_distinguished_from_memory_bound_operators() -> None:
     names = ("aten::mm", "aten::convolution_backward", "aten::add_", "aten::view", "my::operator")
     assert [multiplies(name) for name in names] == [True, True, False, False, False]
+
+
+ODD_SHAPES = [None, True, 0, 1e308, "", [], {}, [[]], [10**18] * 50, [0, 0], [-1] * 4, [2, 3], ["a"]]
+ODD_LISTS = ["", "[]", "[0, 0]", "[null]", "[1e999]", "[-1]", "[2,2]", "True", "[" * 3000, '["a"]', None, 5]
+ODD_LISTS += [f"[{'9' * 30}]", "9" * 5000]
+ODD_NUMBERS = [None, True, -1, 1e308, float("nan"), float("inf"), 2**63, 10**400, "1", []]
+NAMES = ["mm", "addmm", "linear", "mv", "conv2d", "convolution_backward", "mkldnn_rnn_layer", "embedding"]
+NAMES += ["_scaled_dot_product_flash_attention", "sum", "cat", "copy_", "cudnn_convolution_backward"]
+
+
+def test_arguments_that_no_operator_has_are_no_error() -> None:
+    for seed in range(3000):
+        chance = random.Random(seed)
+        arguments = {
+            "Input Dims": chance.choice([chance.choices(ODD_SHAPES, k=4), [[1, 2, 3, 4]] * 3, 5]),
+            "Input type": chance.choices(["float", "TensorList", "", 5], [9, 1, 1, 1], k=5),
+            "Concrete Inputs": chance.choices(ODD_LISTS, k=9),
+            "kernel_flop": chance.choice(ODD_NUMBERS),
+            "kernel_num_gb": chance.choice(ODD_NUMBERS),
+        }
+        work = work_of(f"aten::{chance.choice(NAMES)}", read_call(arguments))
+        assert work is None or not any(math.isinf(number) for number in map(float, work)), seed
