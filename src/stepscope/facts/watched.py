@@ -37,7 +37,8 @@ _UNKNOWN = "the training thread waited, for what is not known"
 _STARTS = "data loaders starting their workers"
 # Of NVML's reasons for a low clock (nvml.h, nvmlClocksThrottleReason…).
 _THROTTLING = {0x60: "thermal throttling", 0x04: "its power limit", 0x88: "the hardware slowed it down"}
-BY_LINE = {"evaluation": "evaluation", "checkpoint": "checkpoints"}
+_BY_LINE = {"evaluation": "evaluation", "checkpoint": "checkpoints"}
+FIELDS = {cause: field for field, cause in (CAUSES | _BY_LINE).items()}
 _MOST_LINES = 20  # in a bill
 _MOST_NUMBERS = 1_000  # of steps of one cause; chosen: as many marks as there are pixels
 _NAMED, _NOTABLE = 3, 0.02  # causes in a verdict, and what they cost of the run at least; chosen
@@ -181,9 +182,9 @@ def _losses(run: WatchedRun, run_s: float) -> list[Loss]:
     for field, cause in CAUSES.items():
         found.append((cause, 1e-3 * float(totals[field]) * count, most if field == "compile" else ""))
     for place in facts.places:
-        if place.kind in BY_LINE:
+        if place.kind in _BY_LINE:
             where = f"{_at(place)}, {_times(place.count)}"
-            found.append((BY_LINE[place.kind], 1e-9 * place.total_ns, where))
+            found.append((_BY_LINE[place.kind], 1e-9 * place.total_ns, where))
     losses = [Loss(cause, lost, lost / run_s, where) for cause, lost, where in found if lost > 0]
     return sorted(losses, key=lambda loss: -loss.lost_s)
 

@@ -152,7 +152,7 @@ function drawLane(bars: Bars, lane: Lane, y: number): void {
     }
   } else if (lane.id === "recordings") {
     context.fillStyle = palette.accent;
-    for (const { step } of answer.recordings) {
+    for (const [step] of answer.recordings) {
       const at = x(steps.begin[steps.placeOf(step)]!);
       context.beginPath();
       context.moveTo(at, above);
@@ -178,23 +178,23 @@ function drawLane(bars: Bars, lane: Lane, y: number): void {
 function drawDevice({ context, scene, x }: Bars, y: number, high: number): void {
   const { device } = scene.answer;
   const { palette } = scene;
-  const most = Math.max(...device.clock_mhz, 1);
-  const end = (at: number): number => device.at_ns[at + 1] ?? scene.window.to;
-  device.at_ns.forEach((ns, at) => {
-    if (!(device.reasons[at]! & THROTTLED)) return;
+  const most = Math.max(...device.map((row) => row[1]!), 1);
+  const end = (at: number): number => device[at + 1]?.[0] ?? scene.window.to;
+  device.forEach(([ns, , , , reasons], at) => {
+    if (!(reasons! & THROTTLED)) return;
     context.fillStyle = palette.more;
-    context.fillRect(x(ns), y, Math.max(x(end(at)) - x(ns), 1.5), high);
+    context.fillRect(x(ns!), y, Math.max(x(end(at)) - x(ns!), 1.5), high);
   });
   context.fillStyle = palette.text;
-  device.at_ns.forEach((ns, at) => {
-    const clock = device.clock_mhz[at]! / most;
-    context.fillRect(x(ns), y + (1 - clock) * (high - 1.5), Math.max(x(end(at)) - x(ns), 1), 1.5);
-    if (at && device.retries[at]! > device.retries[at - 1]!) context.fillRect(x(ns), y, 2, high);
+  device.forEach(([ns, clock, , , , retries], at) => {
+    const below = (1 - clock! / most) * (high - 1.5);
+    context.fillRect(x(ns!), y + below, Math.max(x(end(at)) - x(ns!), 1), 1.5);
+    if (at && retries! > device[at - 1]![5]!) context.fillRect(x(ns!), y, 2, high);
   });
 }
 
 /** Of NVML's reasons for a low clock those that slow a device that works (nvml.h). */
-export const THROTTLED = 0x60 | 0x04 | 0x88;
+const THROTTLED = 0x60 | 0x04 | 0x88;
 
 /** Times of the bars, as lines with their ms. */
 function drawLines(context: CanvasRenderingContext2D, { width, height, palette }: RunScene, top: number): void {

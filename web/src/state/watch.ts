@@ -1,6 +1,6 @@
 import { batch, computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { WatchHost } from "../api/watch";
-import type { WatchAnswer, WatchSlow } from "../api/watch_types";
+import type { UnusualSteps, WatchAnswer } from "../api/watch_types";
 import { messageOf } from "../base/error";
 import { rounded, shifted, within, zoomed, type Span } from "../model/span";
 import { nextPlace, WatchedSteps } from "../model/watched";
@@ -10,7 +10,7 @@ import { awaiting, count } from "./awaited";
 export interface WatchView {
   /** The visible part, ns since the start of the program; null for all of the run. */
   window: Span | null;
-  /** The field whose steps are marked, or `start`; empty for none. */
+  /** The field whose steps are marked; empty for none. */
   mark: string;
   /** `keyOf` the slow steps that are explained; empty for none. */
   slow: string;
@@ -33,7 +33,7 @@ export class WatchStore {
   /** Why the server tells no more; empty while it does. */
   readonly error = signal("");
   readonly window: ReadonlySignal<Span>;
-  readonly slow: ReadonlySignal<WatchSlow | null>;
+  readonly slow: ReadonlySignal<UnusualSteps | null>;
   steps = new WatchedSteps();
   private timer = 0;
 
@@ -55,13 +55,13 @@ export class WatchStore {
 
   /** Where the axis ends, ns. */
   get end(): number {
-    const { run_ns } = this.answer.value;
+    const run_ns = 1e9 * this.answer.value.run_s;
     return Math.max(run_ns, this.steps.length ? this.steps.endOf(this.steps.length - 1) : 1);
   }
 
   /** Whether the run may still tell more. */
   get follows(): boolean {
-    return this.host.live && !this.answer.value.outcome;
+    return this.host.live && !this.answer.value.facts.outcome;
   }
 
   set(change: Partial<WatchView>): void {
@@ -109,7 +109,7 @@ export class WatchStore {
   }
 
   /** Explains slow steps, with all of them in sight. */
-  explain(slow: WatchSlow): void {
+  explain(slow: UnusualSteps): void {
     const [first, last] = [this.steps.placeOf(slow.first), this.steps.placeOf(slow.last)];
     const [from, to] = [this.steps.begin[first]!, this.steps.endOf(last)];
     batch(() => {
@@ -144,7 +144,7 @@ export class WatchStore {
     clearTimeout(this.timer);
     if (!this.follows) return;
     this.timer = window.setTimeout(async () => {
-      const { rank } = this.answer.value;
+      const { rank } = this.answer.value.facts;
       await this.take(() => this.host.ask(rank, this.steps.last), false);
       this.follow();
     }, POLL_MS);
@@ -157,7 +157,7 @@ export class WatchStore {
       let answer = await ask();
       if (before !== this.answer.value) return; // another rank was opened meanwhile
       const other = answer.id !== before.id;
-      if (other && !afresh) answer = await this.host.ask(answer.rank, null);
+      if (other && !afresh) answer = await this.host.ask(answer.facts.rank, null);
       batch(() => {
         if (other || afresh) {
           this.steps = new WatchedSteps();
@@ -192,12 +192,12 @@ export class WatchStore {
 const RIM = 0.75;
 
 /** The same for the same slow steps while the run goes on and their number grows. */
-export function keyOf(slow: WatchSlow): string {
+export function keyOf(slow: UnusualSteps): string {
   return `${slow.first}:${slow.cause}`;
 }
 
 /** Whether a step is one of these slow ones. */
-export function isOf(slow: WatchSlow, step: number): boolean {
+export function isOf(slow: UnusualSteps, step: number): boolean {
   if (slow.numbers.length) return slow.numbers.includes(step);
   return step >= slow.first && step <= slow.last;
 }

@@ -164,12 +164,9 @@ class Workbench:
 
     def add(self, path: Path) -> str:
         """The id of a file that is read when somebody asks for it."""
-        for id, file in list(self.files.items()):
-            if file.path == path:
-                return id
-        id = trace_ids([*self.files, path.name])[-1]
-        self.files[id] = TraceFile(id, path, self._how, closed=True)
-        return id
+        known = [id for id, file in list(self.files.items()) if file.path == path]
+        id = known[0] if known else trace_ids([*self.files, path.name])[-1]
+        return self.files.setdefault(id, TraceFile(id, path, self._how, closed=True)).id
 
     def _read(self, files: Sequence[TraceFile]) -> Thread:
         def read_all() -> None:

@@ -1,5 +1,5 @@
 import type { JSX } from "preact";
-import type { WatchLoss, WatchSlow } from "../../api/watch_types";
+import type { Loss, UnusualSteps } from "../../api/watch_types";
 import { grouped, percent, plural, significant, spoken } from "../../base/format";
 import { keyOf, type WatchStore } from "../../state/watch";
 import { ShareBar } from "../../widgets/bars";
@@ -61,26 +61,26 @@ export function BillPanel({ store }: { store: WatchStore }): JSX.Element {
   );
 }
 
-function Loss({ store, loss }: { store: WatchStore; loss: WatchLoss }): JSX.Element {
+function Loss({ store, loss }: { store: WatchStore; loss: Loss }): JSX.Element {
   const { mark } = store.view.value;
+  const field = store.answer.value.fields[loss.cause] ?? "";
   const text = (
     <RowText title={loss.cause} where={loss.where} lost={loss.lost_s} share={loss.share} />
   );
-  const steps = loss.field && loss.field !== "start" && store.steps.has(loss.field);
-  if (!steps) return <div class="watch-row">{text}</div>;
+  if (!store.steps.has(field)) return <div class="watch-row">{text}</div>;
   return (
     <button
       type="button"
       class="watch-row"
-      aria-pressed={mark === loss.field}
-      onClick={() => store.set({ mark: mark === loss.field ? "" : loss.field })}
+      aria-pressed={mark === field}
+      onClick={() => store.set({ mark: mark === field ? "" : field })}
     >
       {text}
     </button>
   );
 }
 
-function Slow({ store, slow }: { store: WatchStore; slow: WatchSlow }): JSX.Element {
+function Slow({ store, slow }: { store: WatchStore; slow: UnusualSteps }): JSX.Element {
   const steps =
     slow.count > 1
       ? `steps ${grouped(slow.first)} to ${grouped(slow.last)}`

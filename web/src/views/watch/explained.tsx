@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
-import type { WatchRecording, WatchSlow } from "../../api/watch_types";
+import type { WatchAnswer, UnusualSteps } from "../../api/watch_types";
 import { grouped, milliseconds, significant } from "../../base/format";
 import { meansOf, OVERLAPS, PARTS } from "../../model/watched";
 import { isOf, type WatchStore } from "../../state/watch";
@@ -26,10 +26,10 @@ export function Explained({ store }: { store: WatchStore }): JSX.Element {
   );
 }
 
-function Stretch({ store, slow }: { store: WatchStore; slow: WatchSlow }): JSX.Element {
+function Stretch({ store, slow }: { store: WatchStore; slow: UnusualSteps }): JSX.Element {
   const { answer, steps } = store;
   const mine = answer.value.recordings.filter(
-    ({ step }) => step >= slow.first - EARLIER && step <= slow.last,
+    ([step]) => step >= slow.first - EARLIER && step <= slow.last,
   );
   const [these, others] = useMemo(() => {
     const all = answer.value.slow;
@@ -47,13 +47,13 @@ function Stretch({ store, slow }: { store: WatchStore; slow: WatchSlow }): JSX.E
         {slow.cause}
         {slow.where && <span class="dim"> · {slow.where}</span>}
       </h2>
-      <p class="watch-sentence">{slow.sentence}.</p>
+      <p class="watch-sentence">{answer.value.sentences[answer.value.slow.indexOf(slow)]}.</p>
       <p class="watch-actions">
         <button type="button" onClick={() => store.explain(slow)}>
           Show all of it
         </button>
         {mine.map((one) => (
-          <Recording key={one.file} recording={one} />
+          <Recording key={one[1]} recording={one} />
         ))}
         {!mine.length && <span class="dim">no recording of these steps is beside the file</span>}
       </p>
@@ -63,8 +63,8 @@ function Stretch({ store, slow }: { store: WatchStore; slow: WatchSlow }): JSX.E
 }
 
 /** The way to a recording; a file's page only names it. */
-function Recording({ recording }: { recording: WatchRecording }): JSX.Element {
-  const { trace, step, file } = recording;
+function Recording({ recording }: { recording: WatchAnswer["recordings"][number] }): JSX.Element {
+  const [step, file, trace] = recording;
   if (trace)
     return <a href={`/index.html#trace=${trace}`}>Open the recording at step {grouped(step)}</a>;
   return (
@@ -81,7 +81,7 @@ export function Recordings({ store }: { store: WatchStore }): JSX.Element | null
   return (
     <p class="watch-recordings" aria-label="Recordings">
       {recordings.map((one) => (
-        <Recording key={one.file} recording={one} />
+        <Recording key={one[1]} recording={one} />
       ))}
     </p>
   );

@@ -56,13 +56,13 @@ function Header({ store }: { store: WatchStore }): JSX.Element {
   return (
     <header class="header">
       <h1 class="brand">stepscope</h1>
-      <span class="trace-name" title={answer.command}>
+      <span class="trace-name" title={answer.facts.command}>
         {answer.name}
       </span>
       {answer.ranks.length > 1 && <Rank store={store} />}
       <span class="dim watch-state">
         {plural(answer.steps, "step")}
-        {kept} in {spoken(answer.run_ns / 1e9)} · <State store={store} />
+        {kept} in {spoken(answer.run_s)} · <State store={store} />
       </span>
       <span class="grow" />
       <button
@@ -79,20 +79,21 @@ function Header({ store }: { store: WatchStore }): JSX.Element {
 }
 
 function State({ store }: { store: WatchStore }): JSX.Element {
-  const { outcome, written_s } = store.answer.value;
+  const { facts, written_s } = store.answer.value;
+  const { outcome } = facts;
   if (outcome) return <>{outcome}</>;
   if (!store.follows) return <>it went on, or was killed</>;
   return <span class="watch-follows">following; written {spoken(written_s)} ago</span>;
 }
 
 function Rank({ store }: { store: WatchStore }): JSX.Element {
-  const { rank, ranks } = store.answer.value;
+  const { ranks, facts } = store.answer.value;
   return (
     <label>
       <span class="dim">rank</span>{" "}
       <select
         aria-label="Rank"
-        value={rank}
+        value={facts.rank}
         onChange={(event) => void store.openRank(Number(event.currentTarget.value))}
       >
         {ranks.map((one) => (

@@ -1,7 +1,7 @@
 import { signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
-import type { WatchAnswer, WatchSlow } from "../../api/watch_types";
+import type { WatchAnswer, UnusualSteps } from "../../api/watch_types";
 import { grouped, milliseconds, spoken } from "../../base/format";
 import { shifted, type Span } from "../../model/span";
 import { clock, clockTicks, OVERLAPS, PARTS, topOf, type WatchedSteps } from "../../model/watched";
@@ -79,7 +79,7 @@ function spanOf(steps: WatchedSteps, first: number, last: number): Span {
 }
 
 /** Where slow steps are; those of one cause that are apart have a mark each. */
-function placesOf(steps: WatchedSteps, slow: WatchSlow): RunScene["slow"][number] {
+function placesOf(steps: WatchedSteps, slow: UnusualSteps): RunScene["slow"][number] {
   const apart = slow.numbers.length > 0;
   if (!steps.length) return { apart, marks: [] };
   const marks = slow.numbers.map((step) => spanOf(steps, step, step));
@@ -97,7 +97,7 @@ function lanesOf({ answer, steps }: WatchStore): Lane[] {
   return [
     ...(slow.length ? [{ id: "slow", name: "slow steps" }] : []),
     ...fields.map(([id, name]) => ({ id, name })),
-    ...(device.at_ns.length ? [{ id: "device", name: "device clock" }] : []),
+    ...(device.length ? [{ id: "device", name: "device clock" }] : []),
     ...(recordings.length ? [{ id: "recordings", name: "recordings" }] : []),
   ];
 }
@@ -322,7 +322,9 @@ export function Legend({
         <span class="heat-ramp" aria-hidden="true" />
         pale: the longest step of a column; strong: its median one
       </span>
-      {answer.on_device && <span class="legend-entry">times are the CPU's, not the device's</span>}
+      {answer.facts.on_device && (
+        <span class="legend-entry">times are the CPU's, not the device's</span>
+      )}
     </p>
   );
 }
