@@ -108,6 +108,6 @@ export interface WatchAnswer {
   /** The step where each begins, about, its file, and its id on this server, null in a single file. */
   recordings: ([number, string, string | null])[];
   /** Ns since the start of the program, MHz, W, °C, NVML's reasons for a low clock as bits, and how often the allocator had given memory back to get some. */
-  device: number[][];
+  device: [number, number, number, number, number, number][];
   columns: StepColumns;
 }

@@ -65,7 +65,7 @@ class WatchAnswer(msgspec.Struct):
     recordings: list[tuple[int, str, str | None]]
     # ns since the start of the program, MHz, W, °C, NVML's reasons for a low clock as bits, and how often
     # the allocator had given memory back to get some
-    device: list[list[float]]
+    device: list[tuple[float, float, float, float, float, float]]
     columns: StepColumns
 
 

@@ -94,7 +94,7 @@ def test_the_bill_and_slow_steps_with_what_marks_them(run: WatchFile) -> None:
     assert answer.sentences == [
         "steps 120 to 149 took 2.5 times the usual, 0.9 s in all: waiting for data +30 ms"
     ]
-    assert answer.device == [[6.5e9, 1400, 300, 84, 64, 1]]
+    assert answer.device == [(6.5e9, 1400, 300, 84, 64, 1)]
 
 
 def test_the_bill_of_a_growing_file_is_made_again_only_now_and_then(
