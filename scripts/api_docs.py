@@ -1,8 +1,8 @@
 """Generates the page's types and the reference of the web API from the answers' Structs.
 
 Run `python scripts/api_docs.py` in a clone after a change to an answer or to
-`docs/glossary.md`. It rewrites `types.ts`, `batch_types.ts` and `ranks_types.ts` in `web/src/api`,
-the terms that the page explains, `web/src/base/glossary.ts`, and the generated part of
+`docs/glossary.md`. It rewrites `types.ts`, `batch_types.ts`, `ranks_types.ts` and `watch_types.ts` in
+`web/src/api`, the terms that the page explains, `web/src/base/glossary.ts`, and the generated part of
 `docs/reference/web_api.md`. A unit test checks that they are current.
 """
 
@@ -25,6 +25,7 @@ from stepscope.faces.page.open_files import Traces
 from stepscope.faces.page.routes import ROUTES
 from stepscope.faces.page.single_file import Embedded
 from stepscope.faces.page.step_answers import DetailColumns, StepAnswer
+from stepscope.faces.page.watch_answer import WatchAnswer
 from stepscope.models.batch_size.entry_result import BatchAnswer
 from stepscope.models.devices.device_answer import DevicesReply
 
@@ -34,8 +35,12 @@ _JOB = (
     "The job of `stepscope ranks --view`. The traces of its ranks are closed at first; "
     "`GET /api/traces/{id}/open` reads one."
 )
+_WATCH = (
+    "The watched run of `stepscope view`: of a rank, by default the slowest, the steps that its file "
+    "keeps, or those after a step."
+)
 _BEGIN, _END = "<!-- generated: python scripts/api_docs.py -->", "<!-- end of generated -->"
-_PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}
+_PLAIN = {str: "string", bytes: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}
 _TERMS = (
     *("Step", "Warm-up step", "Micro-batch", "Update", "Stage", "CPU time, device time", "Busy, idle"),
     *("Exposed communication", "Track", "Launch", "Rank", "Module", "Section", "Context", "Level"),
@@ -160,13 +165,14 @@ def _interface(struct: Struct) -> str:
 def reference() -> str:
     requests = [_request(name, function) for name, function in ROUTES.items()]
     first = _section("`GET /api/traces`", Docs(Docs.of(Traces).text, {}), [Traces])
-    structs = sorted(referenced([*_roots(), JobAnswer]), key=lambda struct: struct.__name__)
+    structs = sorted(referenced([*_roots(), JobAnswer, WatchAnswer]), key=lambda struct: struct.__name__)
     parts = "\n".join(map(_table, structs))
     return "\n".join(
         [
             "## Requests\n",
             first,
             _section("`GET /api/job`", Docs(_JOB, {}), [JobAnswer]),
+            _section("`GET /api/watch?rank=&after=`", Docs(_WATCH, {}), [WatchAnswer]),
             "All other requests are under `/api/traces/{id}/`.\n",
             *requests,
             "## Types\n",
@@ -257,6 +263,7 @@ def generated(root: Path) -> dict[Path, str]:
         api / "types.ts": typescript(_roots()),
         api / "batch_types.ts": typescript([BatchAnswer, DevicesReply]),
         api / "ranks_types.ts": typescript([JobAnswer]),
+        api / "watch_types.ts": typescript([WatchAnswer]),
         root / "web" / "src" / "base" / "glossary.ts": glossary(
             (root / "docs" / "glossary.md").read_text("utf-8")
         ),

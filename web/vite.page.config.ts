@@ -3,7 +3,7 @@ import { defineConfig } from "vite";
 // A page besides the main one is a bundle of its own, built with its name as the mode:
 // `--mode batch` is the page about batch sizes, which an editor shows in a panel and
 // `stepscope batch --html` writes into one file; `--mode ranks` is the page about a whole job, of
-// `stepscope ranks --html` and `--view`.
+// `stepscope ranks --html` and `--view`; `--mode watch` is that about a watched run.
 export default defineConfig(({ mode }) => ({
   base: "./",
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },

@@ -1,6 +1,7 @@
 import { describe, expect, it, vi } from "vitest";
 import { Client } from "../src/api/client";
-import { EmbeddedHost, readEmbedded } from "../src/api/embedded";
+import { readPacked } from "../src/api/element";
+import { EmbeddedHost } from "../src/api/embedded";
 import { AskError, type Host } from "../src/api/host";
 import { parseKey, requestKey } from "../src/api/request";
 import type {
@@ -137,7 +138,7 @@ describe("the single file", () => {
     args: { "stepscope event": event },
   });
   const host = new EmbeddedHost({
-    traces: { perfetto: null, traces: [], job: null },
+    traces: { perfetto: null, traces: [], whole: "" },
     answers: {
       level: { level: top },
       "level?every=1": { level: top },
@@ -248,7 +249,7 @@ it("reads base64 of gzip of JSON", async () => {
     .stream()
     .pipeThrough(new CompressionStream("gzip"));
   const packed = Buffer.from(await new Response(stream).arrayBuffer()).toString("base64");
-  expect(await readEmbedded(`\n${packed}\n`)).toEqual({ left_out: ["ü"] });
+  expect(await readPacked(`\n${packed}\n`)).toEqual({ left_out: ["ü"] });
 });
 
 describe("tiles", () => {

@@ -29,7 +29,7 @@ function shown(): { host: Slow; store: Store; at: () => (string | null)[] } {
   const host = new Slow();
   const store = new Store(host, "#path=s1.0");
   const one = { id: "a", name: "a", path: "a", state: "ready", progress: 1, message: "" } as const;
-  store.traces.value = { perfetto: null, job: null, traces: [one] };
+  store.traces.value = { perfetto: null, whole: "", traces: [one] };
   return { host, store, at: () => [store.view.value.path, store.view.value.chosen] };
 }
 

@@ -14,6 +14,7 @@ import numpy as np
 from stepscope.base.arrays import Array, Floats, Mask
 from stepscope.base.watch_format import LOADER_WORKER
 from stepscope.facts.slow_parts import BLOCK, FEWEST, SHORTEST, SlowParts, Span, runs_of, slow_parts
+from stepscope.facts.summary.numbers import duration, percent, rounded
 from stepscope.read.watched_run import SampledLine, WatchedPlace, WatchedRun, WatchedRunFacts
 
 _HALF = 0.5  # of what steps were longer by: a cause that explains less is not named
@@ -38,7 +39,10 @@ _STARTS = "data loaders starting their workers"
 # Of NVML's reasons for a low clock (nvml.h, nvmlClocksThrottleReason…).
 _THROTTLING = {0x60: "thermal throttling", 0x04: "its power limit", 0x88: "the hardware slowed it down"}
 _BY_LINE = {"evaluation": "evaluation", "checkpoint": "checkpoints"}
+FIELDS = {cause: field for field, cause in (CAUSES | _BY_LINE).items()}
 _MOST_LINES = 20  # in a bill
+_MOST_NUMBERS = 1_000  # of steps of one cause; chosen: as many marks as there are pixels
+_NAMED, _NOTABLE = 3, 0.02  # causes in a verdict, and what they cost of the run at least; chosen
 _FEWEST_SAMPLES = 8  # chosen: of a line with half of them, the share is known to a third
 _BUSY = 0.2  # of the CPU time; chosen: who waits as long for a core shares it with others
 _SELDOM, _OFTEN = (
@@ -70,6 +74,7 @@ class UnusualSteps(msgspec.Struct, frozen=True):
     where: str = ""  # the line that took most of that, by samples
     where_ms: float = 0.0  # a step, more than in other steps
     device: str = ""  # what the device reported in these steps and not in others
+    numbers: list[int] = []  # of the first 1,000, where other steps lie between them
 
 
 class RoleTime(msgspec.Struct, frozen=True):
@@ -124,6 +129,36 @@ def bill_of(run: WatchedRun) -> Bill:
         roles,
         roles[0].role if roles and roles[0].waits < _SELDOM < _OFTEN < roles[1].waits else "",
     )
+
+
+def sentence_of(slow: UnusualSteps) -> str:
+    """What is known of slow steps."""
+    lost = f", {duration(slow.lost_s)} in all" if slow.count > 1 else ""
+    more = f" +{rounded(slow.cause_ms)} ms" if slow.cause_ms else ""
+    line = f"; {slow.where} +{rounded(slow.where_ms, 2)} ms" if slow.where else ""
+    device = f"; at the same time {slow.device}" if slow.device else ""
+    return f"{_took(slow)}{lost}: {slow.cause}{more}{line}{device}"
+
+
+def _took(slow: UnusualSteps) -> str:
+    steps = f"steps {slow.first:,} to {slow.last:,}" if slow.count > 1 else f"step {slow.first:,}"
+    some = f" ({slow.count:,} of them)" if slow.count < slow.last - slow.first + 1 else ""
+    return f"{steps}{some} took {rounded(slow.ratio)} times the usual"
+
+
+def verdict_of(bill: Bill) -> str:
+    """What a run lost most time to, and its most expensive slow steps."""
+    if bill.facts.out_of_memory:
+        return f"Out of memory on {bill.facts.out_of_memory}."
+    notable = [loss for loss in bill.losses if loss.share >= _NOTABLE][:_NAMED]
+    names = [", ".join(filter(None, [loss.cause, loss.where.partition(", ")[0]])) for loss in notable]
+    lost = [f"{duration(loss.lost_s)} {name}" for loss, name in zip(notable, names, strict=True)]
+    causes = "; ".join(lost) or f"no cause took {percent(_NOTABLE)}"
+    slow = "Too few steps to judge them" if bill.steps < FEWEST else "No step was unusually slow"
+    if bill.slow:
+        slow = f"{_took(bill.slow[0])}: {bill.slow[0].cause}".capitalize()
+    limits = f" {bill.limiting_role} limits the run: the others wait." if bill.limiting_role else ""
+    return f"Of {duration(bill.run_s)}: {causes}. {slow}.{limits}"
 
 
 class LastMinute(msgspec.Struct, frozen=True):
@@ -389,6 +424,7 @@ def _describe(
         where=where,
         where_ms=where_ms,
         device=_of_device(run, rows, normal),
+        numbers=rows["step"][:_MOST_NUMBERS].tolist() if len(rows) <= np.ptp(rows["step"]) else [],
     )
 
 

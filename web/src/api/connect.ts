@@ -1,4 +1,5 @@
-import { DATA_ELEMENT, EmbeddedHost, readEmbedded } from "./embedded";
+import { readPacked } from "./element";
+import { DATA_ELEMENT, EmbeddedHost, type Embedded } from "./embedded";
 import type { Host } from "./host";
 import { HttpHost } from "./http";
 
@@ -6,7 +7,7 @@ import { HttpHost } from "./http";
 export async function connect(page: Document): Promise<Host> {
   const data = page.getElementById(DATA_ELEMENT);
   if (!data) return new HttpHost();
-  const host = new EmbeddedHost(await readEmbedded(data.textContent ?? ""));
+  const host = new EmbeddedHost(await readPacked<Embedded>(data.textContent ?? ""));
   data.remove(); // megabytes of text that nobody reads again
   return host;
 }

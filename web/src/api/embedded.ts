@@ -11,7 +11,7 @@ export const DATA_ELEMENT = "stepscope-data";
 const NOT_PAIRED =
   "This file pairs the step that it opens with alone, with what it was written for: stepscope view pairs any.";
 
-interface Embedded {
+export interface Embedded {
   traces: Traces;
   answers: Record<string, unknown>;
   left_out: string[];
@@ -223,13 +223,4 @@ function cutTrace(whole: TraceEvents, kept: Set<number>): TraceEvents {
   for (const one of arrows) if (times.has(one.ts)) ends.set(one.id, (ends.get(one.id) ?? 0) + 1);
   const both = arrows.filter((one) => (ends.get(one.id) ?? 0) > 1);
   return { ...whole, traceEvents: [...names, ...slices, ...both] };
-}
-
-/** The data of the single file, base64 of gzip of JSON. */
-export async function readEmbedded(text: string): Promise<Embedded> {
-  const letters = atob(text.trim());
-  const packed = new Uint8Array(letters.length);
-  for (let at = 0; at < letters.length; at++) packed[at] = letters.charCodeAt(at);
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return (await new Response(stream).json()) as Embedded;
 }

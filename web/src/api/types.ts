@@ -1858,8 +1858,8 @@ export interface Traces {
   /** URL of the local Perfetto UI, null if it is not installed. */
   perfetto: string | null;
   traces: TraceEntry[];
-  /** URL of the page about the whole job that the traces are of, null if there is none. */
-  job: string | null;
+  /** What the page at `/` shows, of which the traces are parts: `All ranks`, `The whole run`; empty if these traces are all there is. */
+  whole: string;
 }
 
 /** Why a request failed. */

@@ -32,6 +32,12 @@ export function duration(ns: number): string {
   return `${text}${SPACE}${unit}`;
 }
 
+/** A time as people say it: `1.23 s`, `71.2 min`, `4.50 h`. */
+export function spoken(seconds: number): string {
+  const [size, unit] = seconds < 60 ? [1, "s"] : seconds < 7200 ? [60, "min"] : [3600, "h"];
+  return `${significant(seconds / size)}${SPACE}${unit}`;
+}
+
 /** A time on an axis in the unit of its ticks, so that two of them never read alike. */
 export function tick(ns: number, step: number): string {
   const [scale, unit] = UNITS.find(([one]) => step >= one * 0.999) ?? [1, "ns"];

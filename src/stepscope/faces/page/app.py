@@ -77,15 +77,24 @@ def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
     def list_traces(request: Request) -> Response:
         url = f"{PREFIX}/index.html" if perfetto else None
         entries = [file.entry() for file in workbench.files.values()]
-        return _json(request, Traces(url, entries, "/" if workbench.job else None))
+        whole = "All ranks" if workbench.job else "The whole run" if workbench.watch else ""
+        return _json(request, Traces(url, entries, whole))
 
     def page(request: Request) -> Response:
-        return _file(bundle.page("ranks.html" if workbench.job else "index.html").name)
+        name = "ranks" if workbench.job else "watch" if workbench.watch else "index"
+        return _file(bundle.page(f"{name}.html").name)
 
     def job(request: Request) -> Response:
         if workbench.job is None:
             raise ServeError("not found", 404)
         return _json(request, workbench.job)
+
+    def watch(request: Request) -> Response:
+        if workbench.watch is None:
+            raise ServeError("not found", 404)
+        asked = Query(dict(request.query_params))
+        answer = workbench.watch.answer(asked.number("rank"), asked.number("after"), workbench.add)
+        return _json(request, answer)
 
     def open_trace(request: Request) -> Response:
         workbench.open(request.path_params["id"])
@@ -106,6 +115,7 @@ def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
     routes = [
         Route("/", page),
         Route("/api/job", job),
+        Route("/api/watch", watch),
         Route("/api/traces", list_traces),
         Route("/api/traces/{id}/open", open_trace),
         Route("/api/traces/{id}/{name}", ask),

@@ -28,7 +28,7 @@ def page(name: str = "index.html") -> Path:
     """The HTML file of a page.
 
     Args:
-        name: `index.html`, `batch.html` for the page about batch sizes, `ranks.html` for a job.
+        name: `index.html`, `batch.html` (batch sizes), `ranks.html` (a job), `watch.html` (a watched run).
 
     Raises:
         ServeError: if the page is not built.

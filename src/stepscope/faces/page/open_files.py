@@ -25,6 +25,7 @@ from stepscope.trace.trace import Trace
 
 if TYPE_CHECKING:
     from stepscope.faces.page.job_answer import JobAnswer
+    from stepscope.faces.page.watch_answer import WatchedJob
 
 _ENDINGS = re.compile(r"(\.pt\.trace)?(\.(json|pb|stepscope|xplane))*(\.gz)?$")
 State = Literal["closed", "loading", "ready", "failed", "compared"]
@@ -48,8 +49,9 @@ class Traces(msgspec.Struct):
 
     perfetto: str | None  # URL of the local Perfetto UI, null if it is not installed
     traces: list[TraceEntry]
-    # URL of the page about the whole job that the traces are of, null if there is none
-    job: str | None = None
+    # what the page at `/` shows, of which the traces are parts: `All ranks`, `The whole run`; empty if
+    # these traces are all there is
+    whole: str = ""
 
 
 class TraceFile:
@@ -122,6 +124,7 @@ class Workbench:
         job: the page's answer about the job that the files are of; they are then read when somebody
             asks for them.
         rules: custom rules for the findings.
+        watch: the watched run that the files are recordings of; those, too, are read when asked for.
 
     Raises:
         ServeError: if one does not exist.
@@ -133,12 +136,13 @@ class Workbench:
         read: Callable[..., Trace] = open_trace,
         job: JobAnswer | None = None,
         rules: Sequence[Rule] = (),
+        watch: WatchedJob | None = None,
     ) -> None:
         for path in paths:
             if not path.exists():
                 raise ServeError(f"no such file or folder: {path}")
         names = trace_ids([path.resolve().name for path in paths])
-        self.job = job
+        self.job, self.watch, self._how = job, watch, read
         self.files = {
             id: TraceFile(id, path, read, job is not None, rules)
             for id, path in zip(names, paths, strict=True)
@@ -158,6 +162,12 @@ class Workbench:
             self[id].state = "loading"
             self._read([self[id]])
 
+    def add(self, path: Path) -> str:
+        """The id of a file that is read when somebody asks for it."""
+        known = [id for id, file in list(self.files.items()) if file.path == path]
+        id = known[0] if known else trace_ids([*self.files, path.name])[-1]
+        return self.files.setdefault(id, TraceFile(id, path, self._how, closed=True)).id
+
     def _read(self, files: Sequence[TraceFile]) -> Thread:
         def read_all() -> None:
             for file in files:
@@ -171,7 +181,7 @@ class Workbench:
 
     def _trace(self, id: str) -> Trace:
         self.open(id)
-        while self.job and self[id].state == "loading":
+        while (self.job or self.watch) and self[id].state == "loading":
             time.sleep(_POLL_S)
         return self[id].view.trace
 

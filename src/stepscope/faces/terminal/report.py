@@ -85,8 +85,13 @@ def report(
     """
     folder = file.path
     if watched := watched_files(folder):
-        if svg or html:
-            raise click.UsageError("a watched run has no --svg and no --html")
+        if svg:
+            raise click.UsageError("a watched run has no --svg; use --html")
+        if html:
+            from stepscope.faces.page.watch_answer import WatchedJob, watch_page
+
+            write_text(Path(html), watch_page(WatchedJob(Path(folder).name, watched).answer(rank)))
+            return
         show_watched(watched, as_json)
         return
     file, many = file.focused()

@@ -13,11 +13,11 @@ import click
 from stepscope.base.watch_format import SUFFIX, is_watched_run
 from stepscope.errors import StepscopeError
 from stepscope.faces.terminal.output import echo_json, printable
-from stepscope.facts.summary.numbers import ms, rounded
+from stepscope.facts.summary.numbers import duration, ms, rounded
 from stepscope.record.watch.requests import MOST_STEPS, ask_to_record, recorded, watch_file_of, watched_runs
 
 if TYPE_CHECKING:
-    from stepscope.facts.watched import Bill, LastMinute, UnusualSteps
+    from stepscope.facts.watched import Bill, LastMinute
 
 _MOST = 8  # rows of each part of a bill
 _LEAST = 0.0005  # of the run, which 0.1 % shows
@@ -95,6 +95,8 @@ def show_watched(files: Sequence[Path], as_json: bool) -> None:
 
 
 def _bill_lines(bill: Bill) -> Iterator[str]:
+    from stepscope.facts.watched import sentence_of
+
     outcome = bill.facts.outcome or "goes on, or was killed"
     yield f"{bill.facts.command}: {bill.steps:,} steps in {duration(bill.run_s)}; {outcome}"
     if bill.facts.out_of_memory:
@@ -113,7 +115,7 @@ def _bill_lines(bill: Bill) -> Iterator[str]:
     for line in lines:
         yield f"  {duration(line.lost_s):>11}  {line.share:6.1%}  {line.where}"
     yield from _role_lines(bill)
-    yield from map(_slow_line, bill.slow[:_MOST])
+    yield from map(sentence_of, bill.slow[:_MOST])
 
 
 def _role_lines(bill: Bill) -> Iterator[str]:
@@ -126,20 +128,3 @@ def _role_lines(bill: Bill) -> Iterator[str]:
         waits = f", most at {role.waits_at}" if role.waits >= _NOTABLE and role.waits_at else ""
         works = f"; works most at {role.works_at}" if role.works_at else ""
         yield f"  {role.role}{times}: waits {role.waits:.1%}{waits}{works}"
-
-
-def _slow_line(slow: UnusualSteps) -> str:
-    steps = f"steps {slow.first:,} to {slow.last:,}" if slow.count > 1 else f"step {slow.first:,}"
-    some = f" ({slow.count:,} of them)" if slow.count < slow.last - slow.first + 1 else ""
-    lost = f", {duration(slow.lost_s)} in all" if slow.count > 1 else ""
-    more = f" +{rounded(slow.cause_ms)} ms" if slow.cause_ms else ""
-    line = f"; {slow.where} +{rounded(slow.where_ms, 2)} ms" if slow.where else ""
-    device = f"; at the same time {slow.device}" if slow.device else ""
-    took = f"{steps}{some} took {rounded(slow.ratio)} times the usual{lost}"
-    return f"{took}: {slow.cause}{more}{line}{device}"
-
-
-def duration(seconds: float) -> str:
-    """A time in the unit that people say it in, as in '1.23 s', '71.2 min' and '4.5 h'."""
-    unit, length = ("s", 1) if seconds < 60 else ("min", 60) if seconds < 7200 else ("h", 3600)
-    return f"{rounded(seconds / length)} {unit}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepscope.faces.terminal.options import NamedPath, opens_traces, takes_rules
+from stepscope.faces.terminal.status import watched_files
 
 if TYPE_CHECKING:
     from stepscope.models.ranks.job import ManyRanks
@@ -33,7 +34,7 @@ def view(
     no_cache: bool,
     **how: Any,
 ) -> None:
-    """Open FILE… (captures, traces, memory snapshots, folders of ranks) in the browser.
+    """Open FILE… (captures, traces, memory snapshots, folders of ranks, a watched run) in the browser.
 
     Serves the page on this machine only, to anyone with the token in the printed URL. Press Ctrl-C
     to stop. For a folder of more than 16 ranks, the page compares the ranks by their sketches, and
@@ -46,6 +47,15 @@ def view(
     from stepscope.facts.load import open as open_trace
 
     tree = Path(model) if model else None
+    if watched := [file for path in files for file in watched_files(str(path))]:
+        from stepscope.faces.page.watch_answer import WatchedJob
+
+        if len(files) > 1:
+            raise click.UsageError(f"{watched[0]} is of a watched run; open it alone")
+        bundle.page("watch.html")
+        recordings = Workbench([], partial(open_trace, **how), watch=WatchedJob(files[0].name, watched))
+        serve(recordings, port, not no_browser, tree, not no_cache)
+        return
     many = _many(files, not no_cache)
     if many:
         from stepscope.faces.terminal.ranks import job_workbench, name_of

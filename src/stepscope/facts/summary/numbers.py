@@ -43,6 +43,12 @@ def operations(value: float) -> str:
     return _scaled(value, (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3)), " ") + "FLOP"
 
 
+def duration(seconds: float) -> str:
+    """A time in the unit that people say it in, as in '1.23 s', '71.2 min' and '4.5 h'."""
+    unit, length = ("s", 1) if seconds < 60 else ("min", 60) if seconds < 7200 else ("h", 3600)
+    return f"{rounded(seconds / length)} {unit}"
+
+
 def plural(number: int, noun: str) -> str:
     """`1 step`, `2 steps`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -271,7 +271,7 @@ def test_answers_are_written_all_or_none() -> None:
     assert found == {
         "answers": {"a": {"error": "x"}},
         "left_out": ["b"],
-        "traces": {"perfetto": None, "traces": [], "job": None},
+        "traces": {"perfetto": None, "traces": [], "whole": ""},
     }
 
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from stepscope.base import watch_format as layout
 from stepscope.faces.terminal.commands import stepscope
-from stepscope.faces.terminal.status import duration
+from stepscope.facts.summary.numbers import duration
 from stepscope.record.unreplaced import time
 from stepscope.record.watch.requests import Requests
 from stepscope.record.watch.watch_file import WatchFile
@@ -109,10 +109,15 @@ def test_a_folder_of_ranks(watched: Path) -> None:
         assert out.count("rank 0: train.py --lr 1: 100 steps") == 2
 
 
+def test_the_page_of_a_watched_run_shows_it_alone(watched: Path) -> None:
+    code, out = call("view", watched, watched)
+    assert (code, f"{watched} is of a watched run; open it alone" in out) == (2, True)
+
+
 def test_a_picture_of_a_watched_run_is_refused(watched: Path) -> None:
     code, out = call("report", watched, "--svg", watched.parent / "x.svg")
     assert code == 2
-    assert "a watched run has no --svg" in out
+    assert "a watched run has no --svg; use --html" in out
 
 
 def test_other_commands_refuse_a_watched_run_in_one_line(watched: Path) -> None:

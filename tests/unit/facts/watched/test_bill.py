@@ -12,7 +12,7 @@ from msgspec.structs import replace as replace_struct
 
 from stepscope.base import watch_format as layout
 from stepscope.base.watch_format import LOADER_WORKER
-from stepscope.facts.watched import bill_of, slow_rank
+from stepscope.facts.watched import bill_of, slow_rank, verdict_of
 from stepscope.read.watched_run import SampledLine, WatchedRun, read_watched_run
 from stepscope.record.watch.watch_file import WatchFile
 
@@ -173,6 +173,7 @@ def test_what_each_role_waits_for_and_who_limits_the_run(
     ]
     bill = bill_of(replace(run, lines=lines, samples=np.array(samples, run.samples.dtype)))
     assert bill.limiting_role == limits
+    assert verdict_of(bill).endswith(f" {limits} limits the run: the others wait.") == bool(limits)
     found = {role.role: role for role in bill.roles}
     for name, sleep, processes in zip(("training", "actor", "judge"), sleeping, (1, 4, 1), strict=True):
         assert found[name].waits == pytest.approx(sleep / 10, abs=0.01)
@@ -229,6 +230,36 @@ def test_single_slow_steps_are_summed_by_cause(tmp_path: Path) -> None:
         (100, 700, 2, "garbage collection"),
         (300, 300, 1, "waiting for data"),
     ]
+
+
+def test_the_numbers_of_slow_steps_that_are_apart_are_known(tmp_path: Path) -> None:
+    more = {100: {"gc": 50.0}, 700: {"gc": 50.0}} | {number: {"cpu": 20.0} for number in range(400, 430)}
+    slow = bill_of(drawn_run(tmp_path / "run.watch", more)).slow
+    assert {steps.cause: steps.numbers for steps in slow} == {
+        "garbage collection": [100, 700],
+        "more work of the training thread": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "facts", "verdict"),
+    [
+        (
+            {number: {"sleep": 20.0} for number in range(400, 430)},
+            {"places": PLACES},
+            "4 s start, with the first step; 3 s checkpoints, save at train.py:30; 1.5 s waiting for data. "
+            "Steps 400 to 429 took 2.02 times the usual: the training thread waited, for what is not known.",
+        ),
+        ({}, {}, "4 s start, with the first step; 1.5 s waiting for data. No step was unusually slow."),
+        ({}, {"out_of_memory": "cuda:0 at a.py:9"}, "Out of memory on cuda:0 at a.py:9."),
+    ],
+)
+def test_the_verdict_is_one_sentence_of_losses_and_one_of_slow_steps(
+    tmp_path: Path, more: dict[int, dict[str, float]], facts: dict[str, Any], verdict: str
+) -> None:
+    run = drawn_run(tmp_path / "run.watch", more, **facts)
+    ended = replace(run, updated_unix_ns=run.facts.created_unix_ns + 60 * S)
+    assert verdict_of(bill_of(ended)).removeprefix("Of 1 min: ") == verdict
 
 
 def test_evaluation_and_checkpoints_make_no_step_slow(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ export function Header({ store }: { store: Store }): JSX.Element {
   return (
     <header class="header">
       <h1 class="brand">stepscope</h1>
-      {store.traces.value?.job && <a href={store.traces.value.job}>All ranks</a>}
+      {store.traces.value?.whole && <a href="/">{store.traces.value.whole}</a>}
       <TracePicker store={store} />
       <RankPicker store={store} />
       <Framework store={store} />
