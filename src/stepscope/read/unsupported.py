@@ -15,6 +15,7 @@ _LZ4 = b"\x04\x22\x4d\x18"
 _NSYS = "export the recording with `nsys export --type sqlite FILE` and open that"
 _TIMELINE = "it has no times of events; record with torch.profiler or `nsys profile` instead"
 _NO_TIMES = "it has operators and what they depend on; give the Kineto trace of the same run"
+_NEEDS = f"{_NO_TIMES}, and this one to `stepscope whatif` with --execution-trace"
 _HANGS = "`stepscope ranks FOLDER` says why the job hangs, of the dumps of its ranks"
 _SAMPLES = "it has samples and no steps; record the script with `stepscope run` or torch.profiler"
 
@@ -118,7 +119,7 @@ _SCRIPT = ("a Python script", "record it with `stepscope run` and open the captu
 
 # Of JSON objects without events: keys that they have, the name of the format, and advice.
 _JSON = (
-    ({"nodes", "schema"}, "a PyTorch execution trace", _NO_TIMES),
+    ({"nodes", "schema"}, "a PyTorch execution trace", _NEEDS),
     ({"profiles", "shared"}, "a profile of speedscope", _SAMPLES),
     ({"root_frame", "sample_count"}, "a profile of pyinstrument", _SAMPLES),
     ({"frame_records", "sample_count"}, "a session of pyinstrument", _SAMPLES),
