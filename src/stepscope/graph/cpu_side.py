@@ -244,16 +244,19 @@ def find_needs(trace: Trace, rows: Ids, main: int, bursts: Bursts, begin_ns: int
 
     A thread waited for what it needs if it was idle until then, and soon began what needs it.
     """
-    of, (start, end) = trace.events["track"].astype(np.int64), trace.events.spans()
-    known, told = np.isin(trace.events["id"], rows[end[rows] > start[rows]]), np.isin(of, bursts.track)
     source, target = data_pairs(trace)
+    if not len(source):
+        return Needs(*[source] * 5)
+    of, (start, end) = trace.events["track"].astype(np.int64), trace.events.spans()
+    computes = trace.events.text("category").mask("cpu_op", "runtime", "communication")
+    told, rows = np.isin(of, bursts.track), rows[computes[rows]]
+    known = np.isin(trace.events["id"], rows[end[rows] > start[rows]])
     wanted = known[source] & known[target] & (of[source] != of[target])
     wanted &= ~((of[source] == main) & told[target] | (of[target] == main) & told[source])
     source, target = last_needs(of, (source[wanted], target[wanted]), start, end)
     until, track, since = end[source], of[target], np.full(len(source), -1, np.int64)
-    computes = trace.events.text("category").mask("cpu_op", "runtime", "communication")
     for thread in np.unique(track).tolist():
-        own, here = rows[(of[rows] == thread) & computes[rows]], np.flatnonzero(track == thread)
+        own, here = rows[of[rows] == thread], np.flatnonzero(track == thread)
         idle, innermost = _state_at(trace, own, until[here])
         first = own[np.searchsorted(start[own], until[here])]
         idle = np.where(first == own[0], begin_ns, idle)

@@ -188,11 +188,12 @@ def _by_order(trace: Trace, rows: Ids, work: WindowWork) -> Pairs:
 
 def _by_data(trace: Trace, work: WindowWork) -> Pairs:
     """The last work of an operator, and the first of one that needs its data on another stream."""
-    launched = np.flatnonzero(work.call >= 0)
+    operators = data_pairs(trace)
+    launched = np.flatnonzero(work.call >= 0) if len(operators[0]) else operators[0]
     launched = launched[np.argsort(work.called_ns[launched], kind="stable")]
     called, track, spans = work.called_ns[launched], trace.events["track"], trace.events.spans()
     pairs: Pairs = set()
-    for writer, reader in zip(*(column.tolist() for column in data_pairs(trace)), strict=True):
+    for writer, reader in zip(*(column.tolist() for column in operators), strict=True):
         bounds = ([times[event] for times in spans] for event in (writer, reader))
         writes, reads = (launched[slice(*np.searchsorted(called, times))] for times in bounds)
         target = reads[track[work.call[reads]] == track[reader]][:1]
