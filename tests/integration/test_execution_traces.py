@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import nn
 from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ExecutionTraceObserver, profile, record_function
 
 import stepscope
+from stepscope.faces.terminal.commands import stepscope as stepscope_command
 from stepscope.graph import build_graph, data_basis, scale, simulate, with_execution_trace
 from stepscope.graph.data_flow import data_pairs
 from stepscope.trace.trace import Trace
@@ -63,3 +65,11 @@ def test_threads_need_what_others_compute(tmp_path: Path) -> None:
     slower = scale(graph, graph.threads["main"][graph.tasks["thread"]] == 0, 10_000)
     assert simulate(graph).step_ns == pytest.approx(graph.window.measured_ns, rel=0.01)
     assert simulate(slower).step_ns.mean() > 2 * simulate(graph).step_ns.mean()
+    asked = [
+        "whatif",
+        str(tmp_path / "trace.json"),
+        "--execution-trace",
+        str(tmp_path / "et.json"),
+        "--no-cache",
+    ]
+    assert f"based on   {data_basis(trace)[0]}" in CliRunner().invoke(stepscope_command, asked).output
