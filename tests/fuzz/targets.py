@@ -171,6 +171,24 @@ def check_dump(data: bytes) -> None:
             check_message(error)
 
 
+def check_execution_trace(data: bytes) -> None:
+    """An execution trace, and what the graph of the trace of the same run makes of it."""
+    from stepscope.graph import build_graph, simulate, with_execution_trace
+    from stepscope.testing import drawn_trace
+
+    calls = "".join(
+        f"{thread} | {10 * n + at} {10 * n + at + 4} | {name} | Record_function_id={2 * n + at // 5 + 1}\n"
+        for n in range(3)
+        for at, thread, name in ((0, "main", "aten::mm"), (5, "worker", "aten::_foreach_add_"))
+    )
+    trace = annotate(drawn_trace(f"main | 0 40 | ProfilerStep#0\n{calls}"))
+    with file_of(data, "et.json") as path:
+        try:
+            simulate(build_graph(with_execution_trace(trace, path)).check())
+        except StepscopeError as error:
+            check_message(error)
+
+
 def check_watched(data: bytes) -> None:
     """A watched run: any bytes, or what a JSON text describes, as the recorder writes it."""
     from stepscope.facts.watched import bill_of, last_minute
@@ -411,6 +429,9 @@ TARGETS: dict[str, Target] = {
     "snapshot in Python": Target(check_snapshot_in_python, _PICKLES, "snapshot", _SNAPSHOT),
     "flight recorder": Target(
         check_dump, (*_PICKLES, mutate_json), "dump", ("read/flight_recorder.py", "models/ranks/hangs.py")
+    ),
+    "execution trace": Target(
+        check_execution_trace, (mutate_json,), "execution", ("read/execution_trace.py", "graph/data_flow.py")
     ),
     "watched run": Target(
         check_watched,

@@ -3,6 +3,7 @@
 from stepscope.graph.added_launches import insert_device_work, typical_launch
 from stepscope.graph.build_graph import build_graph
 from stepscope.graph.critical_path import breakdown, critical_ms, critical_path
+from stepscope.graph.data_flow import data_basis, with_execution_trace
 from stepscope.graph.graph import Graph, Schedule, inherited, without_unexplained_delays
 from stepscope.graph.joint_ranks import build_ranks
 from stepscope.graph.primitives import (
@@ -22,7 +23,15 @@ from stepscope.graph.primitives import (
 from stepscope.graph.simulate import Simulation, simulate, simulate_plainly
 
 __all__ = ["Graph", "Schedule", "Simulation", "add_links", "add_thread", "append", "breakdown"]
-__all__ += ["build_graph", "build_ranks", "critical_ms", "critical_path", "inherited", "insert"]
-__all__ += ["insert_device_work", "numbers_after", "parse_selection", "redirect", "remove", "removed_by"]
-__all__ += ["scale", "select", "simulate", "simulate_plainly", "typical_launch", "without"]
-__all__ += ["without_unexplained_delays"]
+__all__ += ["build_graph", "build_ranks", "critical_ms", "critical_path", "data_basis"]
+__all__ += [
+    "inherited",
+    "insert",
+    "insert_device_work",
+    "numbers_after",
+    "parse_selection",
+    "redirect",
+    "remove",
+]
+__all__ += ["removed_by", "scale", "select", "simulate", "simulate_plainly", "typical_launch", "without"]
+__all__ += ["with_execution_trace", "without_unexplained_delays"]

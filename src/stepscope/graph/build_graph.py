@@ -13,6 +13,7 @@ from stepscope.graph.device_tasks import WindowWork, find_work
 from stepscope.graph.graph import Graph, Window, find_window
 from stepscope.graph.graph_schema import (
     COMMUNICATION,
+    DATA,
     EARLIER,
     EDGE_KINDS,
     HANDOVER,
@@ -108,7 +109,7 @@ def _device_tasks(trace: Trace, work: WindowWork, delays: Delays, window: Window
 
 def _links(trace: Trace, cpu: CpuSide, work: WindowWork, delays: Delays, place: Ids) -> Table:
     """All links; `place` is the position of the CPU's tasks, then the devices', in the graph."""
-    parts = [*_device_links(trace, cpu, work, delays), *_handovers(cpu)]
+    parts = [*_device_links(trace, cpu, work, delays), *_handovers(cpu), *_data_links(cpu)]
     source, target, kind, lag = (
         np.concatenate([np.broadcast_to(part[n], len(part[0])) for part in parts]) for n in range(4)
     )
@@ -139,13 +140,22 @@ def _device_links(trace: Trace, cpu: CpuSide, work: WindowWork, delays: Delays) 
 
 
 def _handovers(cpu: CpuSide) -> list[Part]:
-    pieces, last = cpu.pieces, cpu.awaited()
+    pieces, joined = cpu.pieces, cpu.bursts.end_ns[cpu.joined]
     end = pieces.start_ns + pieces.duration_ns
-    joined = cpu.bursts.end_ns[cpu.joined]
+    last = cpu.last_tasks(cpu.bursts.track[cpu.joined], joined)
     return [
         (cpu.forks, cpu.begun, HANDOVER, -pieces.duration_ns[cpu.forks]),
         (last, cpu.joins, HANDOVER, joined - end[last]),
     ]
+
+
+def _data_links(cpu: CpuSide) -> list[Part]:
+    needs, first, track = cpu.needs, cpu.pieces.of_event, cpu.pieces.track
+    target = first[needs.target]
+    target[needs.since_ns >= 0] = cpu.resumes
+    last = cpu.last_tasks(needs.by, needs.until_ns)
+    here = np.append(track, -1)[np.minimum(target, len(track))] == needs.track
+    return [(last[here], target[here], DATA, 0)]
 
 
 def _threads(trace: Trace, tracks: Ids, main: int) -> Table:

@@ -9,7 +9,8 @@ and where a thread begins or ends a wait.
 not record this wait, but the training loop's thread begins no event meanwhile. (It may run parts of
 backward itself, for parameters on the CPU; each such part ends its wait.) Threads that communicate
 (Gloo's) take a collective and work beside the training loop, until it waits for the result: it then
-is between two events, or in an operator that only waits."""
+is between two events, or in an operator that only waits. Of other threads, an execution trace says what
+they need of one another."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ from stepscope.facts.annotate.device.collectives import is_communication_wait
 from stepscope.facts.annotate.links.launches import on_host
 from stepscope.facts.annotate.steps.step_table import step_marks
 from stepscope.facts.annotate.steps.steps import main_track
+from stepscope.graph.data_flow import data_pairs, last_needs
 from stepscope.graph.device_tasks import WindowWork, WorkWaits, find_waits
 from stepscope.graph.graph import Window
 from stepscope.trace.columns import gathered
@@ -223,6 +225,46 @@ def _state_at(trace: Trace, rows: Ids, times: Times) -> tuple[Times, Ids]:
     return np.where(known, time[found], times), np.where(known, owner[found], -1)
 
 
+_LITTLE = 0.5  # of the time that a thread was idle: then it waited for what ended so shortly before
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Operators that need what an operator of another thread wrote."""
+
+    by: Ids  # the thread that writes
+    until_ns: Times  # when it has written
+    target: Ids  # events.id of the operator that needs it
+    track: Ids  # the thread of that
+    since_ns: Times  # when this began to wait; -1 if it did not
+
+
+def find_needs(trace: Trace, rows: Ids, main: int, bursts: Bursts, begin_ns: int) -> Needs:
+    """What threads need of one another, by data; of those that work for the main thread, bursts tell.
+
+    A thread waited for what it needs if it was idle until then, and soon began what needs it.
+    """
+    source, target = data_pairs(trace)
+    if not len(source):
+        return Needs(*[source] * 5)
+    of, (start, end) = trace.events["track"].astype(np.int64), trace.events.spans()
+    computes = trace.events.text("category").mask("cpu_op", "runtime", "communication")
+    told, rows = np.isin(of, bursts.track), rows[computes[rows]]
+    known = np.isin(trace.events["id"], rows[end[rows] > start[rows]])
+    wanted = known[source] & known[target] & (of[source] != of[target])
+    wanted &= ~((of[source] == main) & told[target] | (of[target] == main) & told[source])
+    source, target = last_needs(of, (source[wanted], target[wanted]), start, end)
+    until, track, since = end[source], of[target], np.full(len(source), -1, np.int64)
+    for thread in np.unique(track).tolist():
+        own, here = rows[of[rows] == thread], np.flatnonzero(track == thread)
+        idle, innermost = _state_at(trace, own, until[here])
+        first = own[np.searchsorted(start[own], until[here])]
+        idle = np.where(first == own[0], begin_ns, idle)
+        soon = start[first] - until[here] <= _LITTLE * (start[first] - idle)
+        since[here] = np.where((innermost < 0) & (start[target[here]] < end[first]) & soon, idle, -1)
+    return Needs(of[source], until, target, track, since)
+
+
 @dataclass(frozen=True)
 class CpuSide:
     """Tasks of the CPU threads, and indices of tasks with a special role."""
@@ -242,6 +284,9 @@ class CpuSide:
     begun: Ids  # for each burst, its first task
     sleeps: Ids  # for each joined burst, the main thread's task that begins the wait for it
     joins: Ids  # for each joined burst, the main thread's task that ends the wait
+    needs: Needs  # of data that other threads write
+    rests: Ids  # for each of `needs` that was waited for, the task that begins the wait
+    resumes: Ids  # for each of them, the task that ends the wait
 
     @property
     def is_missing(self) -> bool:
@@ -253,8 +298,8 @@ class CpuSide:
         pieces = self.pieces
         change = np.zeros(len(pieces.track) + 1, np.int64)
         np.add.at(change, pieces.of_event[self.calls], 1)
-        np.add.at(change, self.sleeps, 1)
-        np.add.at(change, np.concatenate([self.returns, self.joins]), -1)
+        np.add.at(change, np.concatenate([self.sleeps, self.rests]), 1)
+        np.add.at(change, np.concatenate([self.returns, self.joins, self.resumes]), -1)
         waiting = np.cumsum(change)[:-1] > 0
         gap = np.where(waiting, 0, pieces.gap_ns)
         # Between two bursts, their thread sleeps.
@@ -262,9 +307,8 @@ class CpuSide:
         gap[later - 1] = 0
         return np.where(waiting, 0, pieces.duration_ns), gap
 
-    def awaited(self) -> Ids:
-        """For each joined burst, the task whose end lets the main thread continue."""
-        track, end = self.bursts.track[self.joined], self.bursts.end_ns[self.joined]
+    def last_tasks(self, track: Ids, end: Times) -> Ids:
+        """The last task that begins on each thread before a time, such as the end of a wait for it."""
         result = np.zeros(len(track), np.int64)
         for thread in np.unique(track).tolist():
             tasks = np.flatnonzero(self.pieces.track == thread)
@@ -276,7 +320,7 @@ class CpuSide:
     def independent(self) -> Mask:
         """First tasks of threads that do not work for the training loop."""
         serves = np.isin(self.pieces.track, [self.main, *self.bursts.track])
-        return begins_run(self.pieces.track) & ~serves
+        return begins_run(self.pieces.track) & ~serves & ~np.isin(np.arange(len(serves)), self.rests)
 
     def paced_by_earlier_work(self) -> Mask:
         """Tasks that follow a wait for work from before the recording."""
@@ -296,6 +340,8 @@ def cut_cpu(trace: Trace, window: Window, work: WindowWork) -> CpuSide:
     calls, until = _wait_ends(trace, waits)
     bursts = find_bursts(trace, rows, main)
     joined = np.flatnonzero(bursts.end_ns >= 0)
+    needs = find_needs(trace, rows, main, bursts, int(window.starts_ns[0]))
+    waited = needs.since_ns >= 0
     parts = (
         (_all(main, window.starts_ns), window.starts_ns, MARK),
         (_all(main, bursts.start_ns), bursts.start_ns, HANDOVER),
@@ -303,14 +349,15 @@ def cut_cpu(trace: Trace, window: Window, work: WindowWork) -> CpuSide:
         (_all(main, joined), bursts.wait_ns[joined], HANDOVER),
         (_all(main, joined), bursts.end_ns[joined], HANDOVER),
         (trace.events["track"][calls].astype(np.int64), until, RETURN),
+        (needs.track[waited], needs.since_ns[waited], HANDOVER),
+        (needs.track[waited], needs.until_ns[waited], HANDOVER),
     )
     pieces = cut_threads(trace, rows, Cuts.of(*parts), window)
     bounds = np.cumsum([0, *(len(part[0]) for part in parts)]).tolist()
     of_part = [pieces.of_cut[a:b] for a, b in pairwise(bounds)]
-    marks, forks, begun, sleeps, joins, returns = of_part
-    return CpuSide(
-        main, rows, pieces, waits, calls, returns, bursts, joined, marks, forks, begun, sleeps, joins
-    )
+    marks, forks, begun, sleeps, joins, returns, rests, resumes = of_part
+    of_bursts = bursts, joined, marks, forks, begun, sleeps, joins
+    return CpuSide(main, rows, pieces, waits, calls, returns, *of_bursts, needs, rests, resumes)
 
 
 def _all(value: int, like: Ids) -> Ids:

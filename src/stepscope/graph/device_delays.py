@@ -12,6 +12,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids, Mask, Times
 from stepscope.graph.cpu_side import CpuSide
+from stepscope.graph.data_flow import data_pairs, last_needs
 from stepscope.graph.device_tasks import (
     UNKNOWN,
     WindowWork,
@@ -114,17 +115,24 @@ def find_stream_waits(trace: Trace, rows: Ids, work: WindowWork) -> tuple[Ids, I
 
     `cuda_sync` events name the stream and the record. Without them, a wait call links the thread's
     next launch to the last work launched before it on every other stream of the device, unless that
-    work ended only after the launched work had begun. In addition, work that began late, right
-    after work on another stream ended, is taken to have waited for it.
+    work ended only after the launched work had begun; where an execution trace says what it needs,
+    the other streams that it needs nothing of are left out. In addition, work that began late, right
+    after work on another stream ended, is taken to have waited for it, unless that explains it.
     """
     pairs = _recorded(trace, rows, work)
     if pairs is None:
-        pairs = _by_order(trace, rows, work)
+        needed = _by_data(trace, work)
+        streams = {(int(work.track[source]), target) for source, target in needed}
+        told = {target for _, target in needed}
+        guessed = _by_order(trace, rows, work)
+        pairs = {pair for pair in guessed if pair[1] not in told or (work.track[pair[0]], pair[1]) in streams}
+        pairs |= needed
         source, target = _columns(pairs)
         awaited = np.full(len(work.event), -_NEVER)
         np.maximum.at(awaited, target, work.end_ns[source])
         explained = work.start_ns - awaited <= _SOON_NS
-        pairs |= _by_time(trace, work, launch_latency(work, source, target), explained)
+        by_data = explained & np.isin(np.arange(len(explained)), [*told])
+        pairs |= _by_time(trace, work, launch_latency(work, source, target), explained, by_data)
     return _columns(pairs)
 
 
@@ -178,7 +186,26 @@ def _by_order(trace: Trace, rows: Ids, work: WindowWork) -> Pairs:
     return pairs
 
 
-def _by_time(trace: Trace, work: WindowWork, latency: int, explained: Mask) -> Pairs:
+def _by_data(trace: Trace, work: WindowWork) -> Pairs:
+    """The last work of an operator, and the first of one that needs its data on another stream."""
+    operators = data_pairs(trace)
+    launched = np.flatnonzero(work.call >= 0) if len(operators[0]) else operators[0]
+    launched = launched[np.argsort(work.called_ns[launched], kind="stable")]
+    called, track, spans = work.called_ns[launched], trace.events["track"], trace.events.spans()
+    pairs: Pairs = set()
+    for writer, reader in zip(*(column.tolist() for column in operators), strict=True):
+        bounds = ([times[event] for times in spans] for event in (writer, reader))
+        writes, reads = (launched[slice(*np.searchsorted(called, times))] for times in bounds)
+        target = reads[track[work.call[reads]] == track[reader]][:1]
+        source = writes[track[work.call[writes]] == track[writer]]
+        source = source[work.end_ns[source] <= work.start_ns[target]][-1:] if len(target) else target
+        pairs |= {*zip(source.tolist(), target.tolist(), strict=False)}
+    source, target = last_needs(work.track, _columns(pairs), work.start_ns, work.end_ns)
+    other = work.track[source] != work.track[target]
+    return {*zip(source[other].tolist(), target[other].tolist(), strict=True)}
+
+
+def _by_time(trace: Trace, work: WindowWork, latency: int, explained: Mask, by_data: Mask) -> Pairs:
     """Work that neither its launch nor its stream delayed, next to the end of another stream's.
 
     Where no call explains the wait, the cause may be farther away the longer the wait was. Or the
@@ -191,7 +218,7 @@ def _by_time(trace: Trace, work: WindowWork, latency: int, explained: Mask) -> P
     before, after = _neighbors(work, late)
     since, unexplained = work.start_ns[late] - work.end_ns[before], ~explained[late]
     other = work.track[before] != work.track[late]
-    soon = other & (since <= _SOON_NS)
+    soon = other & (since <= _SOON_NS) & ~by_data[late]
     full = ~soon & unexplained & _leaves_room(trace, work, after, late)
     near = other & unexplained & _earlier(work, before, late) & (since <= _LITTLE * waited[late])
     ended = soon | (near & ~full)

@@ -241,7 +241,7 @@ class Graph:
     def serving_threads(self) -> Mask:
         """The threads of the training loop, and those that it hands work to; shape (threads,)."""
         serving: Mask = self.threads["main"] > 0
-        handed = self.links.text("kind").mask("handover")
+        handed = self.links.text("kind").mask("handover", "data")
         serving[self.tasks["thread"][self.links["target"][handed]]] = True
         return serving
 

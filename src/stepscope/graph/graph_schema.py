@@ -12,7 +12,9 @@ from stepscope.trace.table import Table
 
 NO_STEP, EARLIER = -1, -2  # values of tasks.step
 
-EDGE_KINDS = ("program_order", "stream_order", "launch", "synchronization", "communication", "handover")
+EDGE_KINDS = (
+    *("program_order", "stream_order", "launch", "synchronization", "communication", "handover", "data"),
+)
 
 TASKS = Schema(
     "tasks",
@@ -61,7 +63,7 @@ THREADS = Schema(
 )
 
 
-PROGRAM, STREAM, LAUNCH, SYNC, COMMUNICATION, HANDOVER = range(len(EDGE_KINDS))
+PROGRAM, STREAM, LAUNCH, SYNC, COMMUNICATION, HANDOVER, DATA = range(len(EDGE_KINDS))
 
 
 @dataclass(frozen=True)

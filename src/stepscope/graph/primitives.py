@@ -18,6 +18,7 @@ from stepscope.trace.row_order import inverse
 from stepscope.trace.schema import CATEGORIES, KERNEL_KINDS, STAGES
 from stepscope.trace.table import Table, Text
 
+_MOST_DIGITS = 18  # of a rank: as many fit 64 bits
 _VALUES = {"stage": STAGES, "kind": KERNEL_KINDS, "category": CATEGORIES}
 
 
@@ -93,8 +94,8 @@ def matching(texts: Text, pattern: str) -> Mask:
 
 
 def _of_rank(graph: Graph, rank: int | str) -> Mask:
-    if not str(rank).isdecimal():
-        raise GraphError(f"{rank!r} is not a rank number")
+    if not str(rank).isdecimal() or len(str(rank)) > _MOST_DIGITS:
+        raise GraphError(f"{str(rank)[:_MOST_DIGITS]!r} is not a rank number")
     return (graph.threads["rank"] == int(rank))[graph.tasks["thread"]]
 
 

@@ -16,7 +16,7 @@ from stepscope.read.nsys.nsys import read_nsys
 from stepscope.read.nsys.report import exported, is_report
 from stepscope.read.perfetto.perfetto import is_perfetto, read_perfetto
 from stepscope.read.recorded.capture_file import read_capture
-from stepscope.read.unsupported import refuse_foreign
+from stepscope.read.unsupported import is_trace_events, refuse_foreign
 from stepscope.read.xplane.xplane import read_xplane
 from stepscope.read.xplane.xspace import is_space
 from stepscope.trace.trace import Trace
@@ -42,7 +42,7 @@ class Reader:
 READERS = (
     Reader("stepscope capture", lambda head: head.startswith(b"PK"), read_capture),
     Reader("memory timeline", is_memory_timeline, read_memory_timeline),
-    Reader("trace events", lambda head: _text_of(head)[:1] in (b"{", b"["), read_trace_events),
+    Reader("trace events", lambda head: is_trace_events(_text_of(head)), read_trace_events),
     Reader("XLA profile", is_space, read_xplane),
     Reader("Perfetto trace", is_perfetto, read_perfetto),
     Reader("memory snapshot", is_snapshot, read_snapshot),

@@ -15,7 +15,9 @@ _LZ4 = b"\x04\x22\x4d\x18"
 _NSYS = "export the recording with `nsys export --type sqlite FILE` and open that"
 _TIMELINE = "it has no times of events; record with torch.profiler or `nsys profile` instead"
 _NO_TIMES = "it has operators and what they depend on; give the Kineto trace of the same run"
+_NEEDS = f"{_NO_TIMES}, and this one to `stepscope whatif` with --execution-trace"
 _HANGS = "`stepscope ranks FOLDER` says why the job hangs, of the dumps of its ranks"
+_TOTALS = "it has totals and no times; give a Chrome trace of Proton, or one of torch.profiler"
 _SAMPLES = "it has samples and no steps; record the script with `stepscope run` or torch.profiler"
 
 
@@ -27,6 +29,14 @@ def _like(pattern: bytes) -> Callable[[bytes], bool]:
     compiled = re.compile(pattern)
     # Of a bounded text, since a pattern may take the square of its length.
     return lambda head: compiled.match(head[:2048].removeprefix(b"\xef\xbb\xbf").lstrip()) is not None
+
+
+_LOG, _HATCHET = _like(rb"\[\d{4}-\d\d-\d\d[T ]\d\d:"), _like(rb'\[\s*\{\s*"children"')
+
+
+def is_trace_events(head: bytes) -> bool:
+    """Whether a text may be JSON of trace events: an object or a list, and no other list that is known."""
+    return head[:1] == b"{" or (head[:1] == b"[" and not _LOG(head) and not _HATCHET(head))
 
 
 def is_dump_head(head: bytes) -> bool:
@@ -101,6 +111,8 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
         "give the trace of the same run: `prof.export_chrome_trace(FILE)`",
     ),
     (_like(rb"-+ DeepSpeed Flops Profiler -+"), "a summary of DeepSpeed", _TIMELINE),
+    (_LOG, "a log, such as DeepSpeed's", _TIMELINE),
+    (_HATCHET, "a profile for hatchet, such as Proton's", _TOTALS),
     (_like(rb"[^\n]+ \d+ +(\[\d+\] +)?\d+\.\d+: +\d+ [\w:-]+:"), "the output of `perf script`", _SAMPLES),
     (
         _like(rb"=== (API|Device|Kernel \w+) Timing Summary ==="),
@@ -118,7 +130,7 @@ _SCRIPT = ("a Python script", "record it with `stepscope run` and open the captu
 
 # Of JSON objects without events: keys that they have, the name of the format, and advice.
 _JSON = (
-    ({"nodes", "schema"}, "a PyTorch execution trace", _NO_TIMES),
+    ({"nodes", "schema"}, "a PyTorch execution trace", _NEEDS),
     ({"profiles", "shared"}, "a profile of speedscope", _SAMPLES),
     ({"root_frame", "sample_count"}, "a profile of pyinstrument", _SAMPLES),
     ({"frame_records", "sample_count"}, "a session of pyinstrument", _SAMPLES),

@@ -81,6 +81,8 @@ def sqlite_file() -> bytes:
             b"\n------ DeepSpeed Flops Profiler ------\nProfile Summary",
             "this is a summary of DeepSpeed: it has",
         ),
+        (b"[2024-01-01 10:00:00,123] [INFO] [log", "this is a log, such as DeepSpeed's: it has"),
+        (b'[{"children": [], "frame": {"name": "ROOT"}}]', "this is a profile for hatchet, such as"),
         (b"\x04\x22\x4d\x18\x40\x40\xc0\x49\x38\0\0\xfa\x04memray\0\r", "this is a recording of memray"),
         (bytes.fromhex("0a04080110020a0408031004"), "this is a profile of pprof, such as JAX's"),
         (b"\n=== Device Timing Summary ===\n", "this is a summary of Intel's unitrace: record with"),

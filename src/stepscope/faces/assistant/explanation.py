@@ -266,7 +266,7 @@ def fitted(head: str, sections: Sequence[Section], most_tokens: int) -> str:
         sections: the most valuable first; each gets its first rows before any gets more.
         most_tokens: each of 3 bytes of UTF-8.
     """
-    sections = [section for section in sections if section.rows]
+    sections = [section for section in sections if section.count]
     shown = [0] * len(sections)
     room = most_tokens * BYTES_PER_TOKEN - _size(head) - _size(_left_out(sections, shown))
     for most in (_FIRST_ROWS, None):

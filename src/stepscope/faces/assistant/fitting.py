@@ -17,6 +17,7 @@ _CHARACTERS = 300  # of a text; names of kernels run to thousands
 _SHORT = 6  # scalars of a list that is kept whole
 _KEYS = 30  # of a dict that are always there: more than a Struct has
 _DIGITS = 5  # significant ones of a number that is no integer: more are noise
+_LONGEST_ROW = 19  # digits of a row that are read: Python converts no more than 4,300
 _LONGEST = 6  # bytes of a character in JSON, as `\\u0000`
 _MORE = "…"  # key of what a dict leaves out
 
@@ -56,7 +57,7 @@ def part_of(value: Any, part: str) -> Any:
     for key in filter(None, part.split(".")):
         if isinstance(value, dict) and key in value:
             value = value[key]
-        elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+        elif isinstance(value, list) and key.isdecimal() and int(key[:_LONGEST_ROW]) < len(value):
             value = value[int(key)]
         else:
             names = _names(value)

@@ -68,7 +68,7 @@ def _knowledge(file: InputFile, rank: int | None) -> Knowledge:
         summaries,
         job,
         _or_why("findings", why, lambda: analysis_of_file(once, main, many.report if many else None)),
-        _or_why("what-ifs", why, lambda: ranking_of_file(once, None, rank, None)),
+        _or_why("what-ifs", why, lambda: ranking_of_file(once, None, rank)),
         _or_why("memory", why, lambda: _recorded_memory(once)) or (),
         why,
     )

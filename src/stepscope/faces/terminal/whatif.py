@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stepscope.faces.terminal.options import NamedPath
 from stepscope.faces.terminal.output import show_answer
 from stepscope.faces.terminal.source import InputFile, many_ranks, takes_file
 from stepscope.facts.summary.numbers import size
@@ -84,6 +85,12 @@ class _Whatif(click.Command):
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--step", type=int, help="One step; by default the longest run of consecutive steps.")
 @click.option("--device", metavar="NAME", help="The GPU, such as H100, for a trace that does not name it.")
+@click.option(
+    "--execution-trace",
+    metavar="JSON",
+    type=NamedPath(exists=True, dir_okay=False),
+    help="PyTorch's execution trace of the same run, for what threads and streams need of one another.",
+)
 @click.option("--rank", type=int, help="One process rank; by default all ranks together.")
 def whatif(
     file: InputFile,
@@ -96,6 +103,7 @@ def whatif(
     as_json: bool,
     step: int | None,
     device: str | None,
+    execution_trace: str | None,
     rank: int | None,
 ) -> None:
     """Predict how changes would affect step time, applied in the order given.
@@ -106,44 +114,50 @@ def whatif(
 
     many = many_ranks(Path(file.path), file.cache) if rank is None else None
     whole_job = many and not try_all and not files and fits is None and not best and step is None
+    whole_job = whole_job and execution_trace is None
+    given = device, execution_trace
     if many and whole_job and all(text.partition(":")[0] in _OF_JOB for text in changes):
         _predict_job(many, changes, as_json)
         return
     if many:
         file = file.slowest(many)
     if try_all:
-        ranking = ranking_of_file(file, step, rank, device)
+        ranking = ranking_of_file(file, step, rank, *given)
         facts: dict[str, object] = {"changes": ranking.gains, "not_applicable": ranking.reasons}
         if ranking.notes:
             facts["notes"] = ranking.notes
         show_answer(facts, _ranking_lines(ranking), as_json)
     elif best:
-        _show_best(_graph(file, step, rank, device), goal_ms, fits, as_json)
+        _show_best(_graph(file, step, rank, *given), goal_ms, fits, as_json)
     elif fits is not None:
-        _show_fits(_graph(file, step, rank, device), fits, as_json)
+        _show_fits(_graph(file, step, rank, *given), fits, as_json)
     else:
-        graph = _graph(file, step, rank, device)
+        graph = _graph(file, step, rank, *given)
         report = many.report if many else report_of_trace(graph.trace) if rank is None else None
         _show_prediction(graph, findings_of(report) if report else None, changes, files, as_json)
 
 
-def _graph(file: InputFile, step: int | None, rank: int | None, device: str | None) -> Graph:
+def _graph(
+    file: InputFile, step: int | None, rank: int | None, device: str | None, execution_trace: str | None
+) -> Graph:
     from stepscope.facts.roofline import with_device
+    from stepscope.graph import with_execution_trace
     from stepscope.models.whatif.ranking import graph_of, notes_of
 
     trace = file.load()
     for note in notes_of(trace, rank, step):
         click.echo(f"! {note}", err=True)
+    trace = trace if execution_trace is None else with_execution_trace(trace, Path(execution_trace))
     return graph_of(trace if device is None else with_device(trace, device), step, rank)
 
 
-def ranking_of_file(file: InputFile, step: int | None, rank: int | None, device: str | None) -> Ranking:
-    """Every change tried on its own; kept in the cache unless the device is named."""
+def ranking_of_file(file: InputFile, step: int | None, rank: int | None, *given: str | None) -> Ranking:
+    """Every change tried on its own; kept in the cache unless a device or an execution trace is `given`."""
     from stepscope.faces.terminal.answers import answer_of, calibrations
     from stepscope.models.whatif.ranking import Ranking, graph_of, rank_changes
 
-    if device is not None:
-        return rank_changes(_graph(file, step, rank, device), rank, step)
+    if any(each is not None for each in given):
+        return rank_changes(_graph(file, step, rank, *given), rank, step)
     packages = ("models/calibration", "graph", "models/memory", "facts/roofline", "models/whatif")
     return answer_of(
         file,

@@ -23,6 +23,7 @@ from stepscope.graph import (
     Simulation,
     breakdown,
     critical_ms,
+    data_basis,
     remove,
     scale,
     simulate,
@@ -229,7 +230,10 @@ class Baseline:
             speedup=replayed / predicted if predicted else float("inf"),
             range=within,
             changes=tuple(map(str, requests)),
-            basis=tuple(request.change.based_on(self.graph) for request in requests),
+            basis=(
+                *(request.change.based_on(self.graph) for request in requests),
+                *data_basis(self.graph.trace),
+            ),
             assumptions=(
                 *_assumptions(self.graph, requests, self.unexplained),
                 *([_FULL_QUEUE] if self._free_ms(after) else []),

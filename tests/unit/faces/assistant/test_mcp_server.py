@@ -206,6 +206,8 @@ def test_many_ranks_are_compared_and_not_joined(tmp_path: Path) -> None:
         ("memory", {}, ""),
         ("fits", {"capacity": "24GB"}, "--memory"),
         ("kernels", {"part": "rows.x"}, "no part"),
+        ("kernels", {"part": "rows." + "9" * 5000}, "no part '999"),
+        ("whatif", {"changes": [f"scale:select=rank={'9' * 5000},factor=2"]}, "is not a rank number"),
         ("kernels", {"first": "many"}, "kernels: first: Input should be a valid integer"),
         ("kernels", {"step_number": 3}, "kernels has no argument 'step_number'; it takes file, rank, step"),
         ("whatif", {"changes": "amp"}, "whatif: changes: Input should be a valid list"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -54,12 +55,24 @@ def in_two_files(tmp_path: Path, made: Recording) -> Trace:
     return stepscope.open(write(tmp_path / "replay.json", made.replay), graph_capture=capture, cache=False)
 
 
+def in_a_capture(tmp_path: Path, made: Recording) -> Trace:
+    """The capture as another run of `stepscope run` recorded it."""
+    manifest = Path(__file__).parents[3] / "fuzz/corpus/manifest/plain.json"
+    with zipfile.ZipFile(tmp_path / "captured.stepscope", "w") as archive:
+        archive.writestr("manifest.json", manifest.read_bytes())
+        archive.writestr("modules.json", '{"roots": []}')
+        archive.writestr("trace.json", write(tmp_path / "capture.json", made.capture).read_bytes())
+    replay = write(tmp_path / "replay.json", made.replay)
+    return stepscope.open(replay, graph_capture=tmp_path / "captured.stepscope", cache=False)
+
+
 def test_a_hundred_generated_graphs(tmp_path: Path) -> None:
     """What is not right is unknown, and a warning counts it; in one trace as in two files."""
+    ways = in_one_trace, in_two_files, in_a_capture
     total = {"right": 0, "wrong": 0, "unknown": 0}
     for seed in range(100):
         made = recording(seed)
-        trace = (in_two_files if seed % 2 else in_one_trace)(tmp_path, made)
+        trace = ways[seed % len(ways)](tmp_path, made)
         times = attributed(trace, made.truth)
         total = {name: total[name] + times[name] for name in total}
         assert ("graph_replays" in warnings_of(trace)) == (times["unknown"] > 0)
