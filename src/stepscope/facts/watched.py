@@ -157,7 +157,7 @@ def verdict_of(bill: Bill) -> str:
     slow = "Too few steps to judge them" if bill.steps < FEWEST else "No step was unusually slow"
     if bill.slow:
         slow = f"{_took(bill.slow[0])}: {bill.slow[0].cause}".capitalize()
-    limits = f" {bill.limiting_role} limits the run: the others wait." if bill.limiting_role else ""
+    limits = f" Role {bill.limiting_role} limits the run: the others wait." if bill.limiting_role else ""
     return f"Of {duration(bill.run_s)}: {causes}. {slow}.{limits}"
 
 

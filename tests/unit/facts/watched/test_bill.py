@@ -173,7 +173,7 @@ def test_what_each_role_waits_for_and_who_limits_the_run(
     ]
     bill = bill_of(replace(run, lines=lines, samples=np.array(samples, run.samples.dtype)))
     assert bill.limiting_role == limits
-    assert verdict_of(bill).endswith(f" {limits} limits the run: the others wait.") == bool(limits)
+    assert verdict_of(bill).endswith(f" Role {limits} limits the run: the others wait.") == bool(limits)
     found = {role.role: role for role in bill.roles}
     for name, sleep, processes in zip(("training", "actor", "judge"), sleeping, (1, 4, 1), strict=True):
         assert found[name].waits == pytest.approx(sleep / 10, abs=0.01)

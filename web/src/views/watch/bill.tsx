@@ -7,6 +7,8 @@ import { ShareBar } from "../../widgets/bars";
 /** Below this share of the run nothing is worth a row. */
 const LEAST = 0.0005;
 const MOST_ROWS = 12;
+/** A role that waits less has no line where it waits. */
+const NOTABLE = 0.02;
 
 /** What the run lost time to; a row marks its steps. */
 export function BillPanel({ store }: { store: WatchStore }): JSX.Element {
@@ -96,7 +98,7 @@ function Loss({ store, loss }: { store: WatchStore; loss: Loss }): JSX.Element {
 
 function Role({ role }: { role: RoleTime }): JSX.Element {
   const where = [
-    role.waits_at && `waits most at ${role.waits_at}`,
+    role.waits >= NOTABLE && role.waits_at && `waits most at ${role.waits_at}`,
     role.works_at && `works most at ${role.works_at}`,
   ];
   return (
