@@ -139,6 +139,7 @@ class LoaderWatch:
     def describe(self) -> list[dict[str, Any]]:
         loaders = [
             {name: getattr(iterator, attribute, None) for name, attribute in _ATTRIBUTES.items()}
+            | {"iterable": getattr(iterator, "_dataset_kind", None) == dataloader._DatasetKind.Iterable}
             for iterator in self._iterators
         ]
         return sorted(loaders, key=lambda facts: -(facts["workers"] or 0))

@@ -55,6 +55,15 @@ def test_more_workers_than_cores_are_no_advice(workers: int, more: bool) -> None
     assert ("more workers or a larger prefetch_factor" in finding.advice) is more
 
 
+@pytest.mark.parametrize(("workers", "iterable"), [(2, True), (1, True), (2, False)])
+def test_workers_that_share_a_stream_should_each_decode_their_own_part(workers: int, iterable: bool) -> None:
+    loaders = [{"workers": workers, "iterable": iterable}]
+    text = ALONE.replace("_SingleProcess", "_MultiProcessing")
+    finding = found("input_bound", text, capture=capture() | {"loaders": loaders})
+    assert finding is not None
+    assert ("get_worker_info" in finding.advice) is (iterable and workers > 1)
+
+
 def restarted(starts: int, loaders: int = 1, datasets: int = 1) -> dict[str, Any]:
     """100 steps in 2 s after the start-up; each start of workers costs 60 ms, its first batch 40."""
     times = {"starting_ns": 40_000_000, "stopping_ns": 20_000_000, "first_ns": 42_000_000}

@@ -17,7 +17,15 @@ STEP = """
 """
 
 
-@pytest.mark.parametrize("inside", ["", "main | 30 60 | aten::addmm"], ids=["dense", "a sparse product"])
+@pytest.mark.parametrize(
+    "inside",
+    [
+        pytest.param("", id="dense"),
+        pytest.param("main | 30 60 | aten::addmm", id="a sparse product"),
+        pytest.param("main | 920 930 | aten::dot", id="an update with products, as of LBFGS"),
+        pytest.param("main | 120 130 | aten::to\n main | 140 150 | aten::item", id="a conversion inside"),
+    ],
+)
 def test_an_operator_of_the_forward_pass_without_gradient_is_found(inside: str) -> None:
     work = f"{inside}\n main | 110 500 | aten::_unique2\n main | 510 590 | aten::scatter_add_"
     finding = found("work_without_gradient", STEP.format(work=work))

@@ -100,6 +100,7 @@ def test_loaders_in_use_are_described_and_forgotten_with_their_iterators() -> No
             "pin_memory": False,
             "prefetch_factor": None,
             "persistent_workers": False,
+            "iterable": False,
         }
         del iterator
         assert watch.describe() == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -100,6 +100,10 @@ QUICK = (
 CHEAPER = "the work per sample: smaller files, decoding and augmentation on the device, caching."
 TOGETHER = f"Give the DataLoader more workers or a larger prefetch_factor. Or reduce {CHEAPER}"
 ALL_CORES = f"The workers use all of {{cores}}, so more of them would not help. Reduce {CHEAPER}"
+STREAM = (
+    "Let each worker read its own part of the IterableDataset (torch.utils.data.get_worker_info). "
+    "Where all get the same samples, skip those of others before they are decoded."
+)
 FEW_CORES = f"Workers would share {{cores}} with the {{loop}} and save little. Reduce {CHEAPER}"
 JAX = (
     "Load the next batch while the step runs, in another thread or process. Use grain, tf.data with "
@@ -157,12 +161,14 @@ class _Loader:
         is_alone: whether the training loop does itself.
         is_quick: whether that takes no longer than to receive a batch from a worker.
         workers: how many the file says there are; 0 if it does not.
+        streams: whether they iterate over one stream of samples.
         cores: that the process may use, 0 if unknown.
     """
 
     is_alone: bool
     is_quick: bool
     workers: int
+    streams: bool
     cores: int
 
     @classmethod
@@ -171,9 +177,12 @@ class _Loader:
         spent_ms = context.measures.ms(batches) * context.step_count
         capture = context.trace.metadata.capture
         cores = int(capture.get("cpus_usable") or capture.get("cpu_count") or 0)
-        workers = max((one.get("workers") or 0 for one in capture.get("loaders") or ()), default=0)
+        most: dict[str, Any] = max(
+            capture.get("loaders") or (), key=lambda one: one.get("workers") or 0, default={}
+        )
+        workers, streams = most.get("workers") or 0, bool(most.get("iterable"))
         is_quick = len(batches) > 0 and spent_ms < RECEIVING_MS * len(batches)
-        return cls(len(batches) > 0, is_quick, workers, cores)
+        return cls(len(batches) > 0, is_quick, workers, streams and workers > 1, cores)
 
     @property
     def useful_workers(self) -> int:
@@ -185,6 +194,7 @@ class _Loader:
         if self.is_quick:
             return QUICK
         plain, more = self._plain(context.loop, helps)
+        plain = f"{STREAM} {plain}" if self.streams else plain
         general = context.advice(plain, jax=JAX, **(LIBRARIES if more else {}))
         if context.is_jax or max(parts.values(), default=0) <= LEAST_PART:
             return general

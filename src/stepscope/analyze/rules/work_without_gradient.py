@@ -59,11 +59,12 @@ def _without_gradient(context: RuleContext) -> Rows:
     trained = search.trained()
     rows = np.intersect1d(search.find(stage=(*MODEL_STAGES, "loss"), category="cpu_op"), context.eager.rows)
     products = search.find(kind=(*PRODUCT_KINDS, "attention"), category="cpu_op")
-    others = np.union1d(search.find(_OTHERS, category="cpu_op"), products)
-    rows = rows[~(trained | search.holding(others))[rows]]
+    others = search.find(_OTHERS, category="cpu_op")  # a sum or a solver may convert numbers inside
+    rows = np.setdiff1d(rows[~(trained | search.holding(products))[rows]], others)
     calls = search.find(_MODULES, on_device=False)
     frozen = search.within(calls[search.holding(products)[calls] & ~trained[calls]])
     outer = search.outermost(products)  # a sparse one calls others
+    outer = np.setdiff1d(outer, search.find(stage="optimizer"))  # LBFGS and Muon have their own
     linked = trained[outer[~frozen[outer]]]
     if not len(linked) or linked.mean() < LEAST_LINKED:
         return rows[:0]  # what leads back to forward is not recorded
