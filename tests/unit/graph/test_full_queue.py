@@ -53,6 +53,16 @@ def test_a_cpu_bound_loop_never_waits_for_room(loop: QueuedLoop) -> None:
     assert not len(full_queue_launches(trace, np.flatnonzero(device_work(trace))))
 
 
+@pytest.mark.parametrize("loop", DEVICE_BOUND)
+def test_a_copy_is_longer_than_a_launch_where_there_is_room_too(loop: QueuedLoop) -> None:
+    trace = replace(loop, copy_us=100).recording()
+    full = full_queue_launches(trace, np.flatnonzero(device_work(trace)))
+    copies = trace.events.text("name").mask("cudaMemcpyAsync")
+    assert copies.sum() == 3
+    assert len(full)
+    assert not copies[full].any()
+
+
 @pytest.mark.parametrize("factor", [0.5, 1, 1.5, 3, 10])
 @pytest.mark.parametrize("loop", DEVICE_BOUND + CPU_BOUND)
 def test_a_faster_device_brings_what_the_loop_on_it_would_take(loop: QueuedLoop, factor: float) -> None:
