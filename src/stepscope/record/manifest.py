@@ -70,7 +70,7 @@ Json = dict[str, Any]
 
 
 def describe_framework(name: str | None = None) -> Json:
-    """A framework's name, version, threads, capability of the CPU and devices, for manifest.json.
+    """A framework's name, version, threads, capability, precision and devices, for manifest.json.
 
     By default it is the loaded one, PyTorch where both `pytorch` and `jax` are.
     """
@@ -88,6 +88,7 @@ def describe_framework(name: str | None = None) -> Json:
             "framework_version": str(torch.__version__),
             "threads": torch.get_num_threads(),
             "cpu_capability": _capability(torch),
+            "matmul_precision": _matmul_precision(torch),
             "devices": list(_devices_of_torch(torch)),
         }
     elif jax is not None:
@@ -98,6 +99,14 @@ def describe_framework(name: str | None = None) -> Json:
             "devices": list(_devices_of_jax(jax)),
         }
     return facts
+
+
+def _matmul_precision(torch: Any) -> str | None:
+    """`highest`, or `high` or `medium` where FP32 products may run in TF32; None if it is not one value."""
+    try:
+        return str(torch.get_float32_matmul_precision())
+    except (AttributeError, RuntimeError):  # as of 2.9 devices may differ
+        return None
 
 
 def _capability(torch: Any) -> str | None:
