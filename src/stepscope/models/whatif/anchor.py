@@ -58,13 +58,12 @@ def overlapping_ms(simulation: Simulation) -> float:
 
 def busiest_ns(simulation: Simulation) -> Floats:
     """What the busiest side takes for each step, ns, shape (steps,)."""
-    graph, tasks = simulation.graph, simulation.graph.tasks
-    steps, threads = graph.window.steps, len(graph.threads)
+    tasks, steps = simulation.graph.tasks, simulation.graph.window.steps
+    busy = np.zeros((len(steps), len(simulation.graph.threads)))
     mine = np.isin(tasks["step"], steps)
-    place = np.searchsorted(steps, tasks["step"]) * threads + tasks["thread"]
-    time = (tasks["duration_ns"] + tasks["gap_ns"])[mine]
-    busy = np.bincount(place[mine], time, len(steps) * threads)
-    return np.asarray(busy.reshape(len(steps), threads).max(axis=1), np.float64)
+    place = np.searchsorted(steps, tasks["step"][mine]), tasks["thread"][mine]
+    np.add.at(busy, place, (tasks["duration_ns"] + tasks["gap_ns"])[mine])
+    return np.asarray(busy.max(axis=1), np.float64)
 
 
 def unwatched_ms(trace: Trace) -> tuple[float | None, float | None]:

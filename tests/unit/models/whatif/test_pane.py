@@ -41,8 +41,7 @@ def test_parameters_have_types_defaults_and_meanings(pane: Pane) -> None:
             "name": "tf32",
             "type": "bool",
             "default": False,
-            "meaning": "whether FP32 matrix products run in TF32 where only the new device offers it, "
-            "whatever the capture says.",
+            "meaning": "whether FP32 matrix products run in TF32 there, whatever the capture says.",
         },
         {
             "name": "estimate",

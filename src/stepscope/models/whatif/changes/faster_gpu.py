@@ -47,8 +47,7 @@ def faster_gpu(graph: Graph, to: str = "", tf32: bool = False, estimate: str = "
 
     Args:
         to: a device of `data/gpus.json`; by default H100, or the next one that is faster.
-        tf32: whether FP32 matrix products run in TF32 where only the new device offers it, whatever
-            the capture says.
+        tf32: whether FP32 matrix products run in TF32 there, whatever the capture says.
         estimate: `typical`; `low` or `high` if device work takes 1.6 times as long or as short, the
             largest error that was measured, and the CPU of the other machine 1.5 times; in `low`
             FP32 stays FP32, in `high` all products run in TF32.
@@ -60,7 +59,6 @@ def faster_gpu(graph: Graph, to: str = "", tf32: bool = False, estimate: str = "
     old = _rates(str(device_of(graph).get("name", "")))
     new = _rates(to) if to else _faster(graph, old)
     gains = _GAINS[estimate]
-    # This order: FP32 kept, PyTorch's defaults or what the capture says, all products in TF32.
     everywhere = tf32 or gains > 0 or graph.trace.metadata.capture.get("matmul_precision") in _ALLOWED
     time = kernels_on_ns(graph, old, new, None if gains < 0 and not tf32 else everywhere)
     kernels = ~np.isnan(time)
@@ -104,8 +102,7 @@ def kernels_on_ns(graph: Graph, old: Rates, new: Rates, tf32: bool | None = Fals
     """Duration of each kernel on another device, ns, shape (tasks,); nan for other tasks.
 
     Args:
-        tf32: whether FP32 matrix products run in TF32 where only the new device offers it, or only
-            cuDNN's kernels; None if nothing does.
+        tf32: whether FP32 products, or only convolutions, run in TF32; None if neither.
 
     Between two NVIDIA GPUs a product of known sizes takes as much longer or shorter as products of
     its sizes are predicted to, and one that changes its precision as a square one of its time
@@ -121,22 +118,15 @@ def kernels_on_ns(graph: Graph, old: Rates, new: Rates, tf32: bool | None = Fals
     work = graph.once(step_work)
     precisions = np.array(precisions_of_operators(graph, work), "<U8")
     if tf32 is not None and TF32 in after.flops and TF32 not in before.flops:
-        moves = graph.trace.events.text("name").where(_is_cudnn)[work.operators.rows] | tf32
-        tasks = _in_single(graph) & np.append(moves, tf32)[work.of_task]
+        names = graph.trace.events.text("name")
+        moves = names.where(lambda name: bool(_CUDNN.search(name)))[work.operators.rows] | tf32
+        tasks = np.append(moves, tf32)[work.of_task] & precision_of_tasks(graph).mask("fp32")
+        tasks &= graph.tasks.text("kind").mask("gemm", "convolution")
         time[tasks] = np.fmin(time[tasks], _squares_ns(graph, tasks, before, after))
         precisions[moves & (precisions == SINGLE)] = TF32
     ratio = np.append(_ratios(work, precisions.tolist(), before, after, graph), np.nan)[work.of_task]
     known = work.replaced & ~np.isnan(ratio) & ~np.isnan(time)
     return np.where(known, graph.tasks["duration_ns"] * ratio, time)
-
-
-def _is_cudnn(name: str) -> bool:
-    return _CUDNN.search(name) is not None
-
-
-def _in_single(graph: Graph) -> Mask:
-    """Products and convolutions in FP32."""
-    return graph.tasks.text("kind").mask("gemm", "convolution") & precision_of_tasks(graph).mask("fp32")
 
 
 def _squares_ns(graph: Graph, tasks: Mask, old: Gpu, new: Gpu) -> Floats:
@@ -145,13 +135,13 @@ def _squares_ns(graph: Graph, tasks: Mask, old: Gpu, new: Gpu) -> Floats:
     From their FP32 times alone it predicts the FP16 times of DeepBench's products on a V100 within
     12 % at the median; peak rates are 29 % off.
     """
-    sides = 2.0 ** np.arange(3, 15.1, 0.125)  # 8 to 32,768: from the shortest kernels to 10 s
+    # Up to 32,768: from the shortest kernels to seconds.
+    sides = 2.0 ** np.arange(3, 15.1, 0.125)
     before = np.maximum.accumulate(product_ns(sides, sides, sides, SINGLE, old))
     ratio = product_ns(sides, sides, sides, TF32, new) / before
-    time = graph.tasks["duration_ns"][tasks]
-    slower = np.where(graph.tasks.text("kind").mask("convolution")[tasks], CONVOLUTION_IN_TF32, 1.0)
-    result: Floats = time * np.interp(time, before, ratio) * slower
-    return result
+    time, convolves = graph.tasks["duration_ns"][tasks], graph.tasks.text("kind").mask("convolution")[tasks]
+    slower = np.where(convolves, CONVOLUTION_IN_TF32, 1.0)
+    return np.asarray(time * np.interp(time, before, ratio) * slower, np.float64)
 
 
 def _ratios(work: StepWork, precisions: Sequence[str], old: Gpu, new: Gpu, graph: Graph) -> Floats:
@@ -195,8 +185,7 @@ CHANGE = Change(
         "kernels gain what the peak rates of both devices suggest",
         "CPU times do not change: in another machine they may be 1.5 times as long or as short",
         "copies and collectives take as long as they did",
-        "FP32 matrix products run in TF32 where only the new device offers it, if the capture says that "
-        "the script allows it, or with tf32=yes",
+        "FP32 matrix products run in TF32 only if the capture says that the script allows it, or tf32=yes",
     ),
     low={"estimate": "low"},
     high={"estimate": "high"},
