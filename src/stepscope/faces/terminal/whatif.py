@@ -378,7 +378,6 @@ def _host_lines(answer: Prediction) -> list[str]:
         return []
     before, after = answer.host_ms["before"], answer.host_ms["after"]
     limits = "; then the CPU limits the step" if after >= _LIMITS * answer.predicted_step_ms else ""
-    # Of few steps, which begin while the device is behind.
     limits += ", once its lead is spent" if after > answer.predicted_step_ms else ""
     return [f"CPU alone  {before:10.3f} ms" + (f", {after:.3f} after it{limits}" if answer.changes else "")]
 
