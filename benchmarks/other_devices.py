@@ -27,7 +27,14 @@ from stepscope.models.devices.device_work import EFFICIENCY, offload
 from stepscope.models.whatif import CHANGES, parse_request
 from stepscope.models.whatif.anchor import mean_ms
 from stepscope.models.whatif.changes.faster_gpu import kernels_on_ns
-from stepscope.models.whatif.parts.kernel_times import FIXED_NS, Rates, device_of, times_ns, work_of_tasks
+from stepscope.models.whatif.parts.kernel_times import (
+    FIXED_NS,
+    Rates,
+    device_of,
+    in_tf32,
+    times_ns,
+    work_of_tasks,
+)
 from stepscope.models.whatif.prediction import Baseline
 from stepscope.read import read
 
@@ -106,9 +113,19 @@ def scaled(traces: Path) -> Iterator[Comparison]:
     for model, first, second in PAIRS:
         for here, there in ((first, second), (second, first)):
             old, new = kernels_of(traces / here), kernels_of(traces / there)
-            time = kernels_on_ns(old.graph, old.rates, new.rates)[old.rows]
-            how = f"{old.rates['name']} to {new.rates['name']}"
-            yield Comparison(model, how, old.per_step_ms(time), new.measured_ms, 1.0)
+            for told in (False, True) if allows_tf32(old, new) else (False,):
+                time = kernels_on_ns(old.graph, old.rates, new.rates, told)[old.rows]
+                yield Comparison(model, names(old, new, told), old.per_step_ms(time), new.measured_ms, 1.0)
+
+
+def allows_tf32(old: Kernels, new: Kernels) -> bool:
+    """Whether a job used TF32 on the new device, which a trace of the old one cannot say."""
+    return old.rates["tf32"] is None and bool(in_tf32(new.graph).any())
+
+
+def names(old: Kernels, new: Kernels, told: bool) -> str:
+    """Both devices, and whether the prediction was told of TF32."""
+    return f"{old.rates['name']} to {new.rates['name']}" + told * ", `tf32=yes`"
 
 
 def steps(traces: Path) -> Iterator[Comparison]:
@@ -116,11 +133,11 @@ def steps(traces: Path) -> Iterator[Comparison]:
     for model, first, second in PAIRS:
         for here, there in ((first, second), (second, first)):
             old, new = kernels_of(traces / here), kernels_of(traces / there)
-            request = parse_request(f"faster_gpu:to={new.rates['name']}", CHANGES)
-            predicted = mean_ms(Baseline(old.graph).predict_time([request])[0])
             measured = float(new.graph.window.measured_ns.mean()) / 1e6
-            how = f"{old.rates['name']} to {new.rates['name']}"
-            yield Comparison(f"{model}, step", how, predicted, measured, 1.0)
+            for told in (False, True) if allows_tf32(old, new) else (False,):
+                request = parse_request(f"faster_gpu:to={new.rates['name']},tf32={told}", CHANGES)
+                predicted = mean_ms(Baseline(old.graph).predict_time([request])[0])
+                yield Comparison(f"{model}, step", names(old, new, told), predicted, measured, 1.0)
 
 
 def counted(traces: Path) -> Iterator[Comparison]:

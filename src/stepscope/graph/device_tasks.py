@@ -152,7 +152,8 @@ def _full_queue(trace: Trace, work: WindowWork) -> WorkWaits:
     order = np.argsort(work.end_ns, kind="stable")
     done = np.searchsorted(work.end_ns[order], end, side="right")
     awaited = np.append(order, -1)[done - 1]
-    usual = usual_launch_ns(trace, distinct(work.call[work.call >= 0]))
+    every = distinct(work.call[work.call >= 0])
+    usual = usual_launch_ns(trace, every)[np.searchsorted(every, calls)].astype(np.int64)
     waits = (awaited < 0) | (work.end_ns[awaited] > begin)
     return WorkWaits(calls[waits], awaited[waits], (end - usual)[waits])
 

@@ -4,7 +4,7 @@ import os
 import platform
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -70,7 +70,7 @@ Json = dict[str, Any]
 
 
 def describe_framework(name: str | None = None) -> Json:
-    """A framework's name, version, threads, capability of the CPU and devices, for manifest.json.
+    """A framework's name, version, threads, capability, precision and devices, for manifest.json.
 
     By default it is the loaded one, PyTorch where both `pytorch` and `jax` are.
     """
@@ -87,7 +87,8 @@ def describe_framework(name: str | None = None) -> Json:
             "framework": "pytorch",
             "framework_version": str(torch.__version__),
             "threads": torch.get_num_threads(),
-            "cpu_capability": _capability(torch),
+            "cpu_capability": _said(lambda: torch.backends.cpu.get_cpu_capability()),
+            "matmul_precision": _said(lambda: torch.get_float32_matmul_precision()),
             "devices": list(_devices_of_torch(torch)),
         }
     elif jax is not None:
@@ -100,14 +101,15 @@ def describe_framework(name: str | None = None) -> Json:
     return facts
 
 
-def _capability(torch: Any) -> str | None:
-    """The instructions of the CPU for which PyTorch chooses its kernels; None in old versions.
+def _said(ask: Callable[[], object]) -> str | None:
+    """What PyTorch says: the instructions of the CPU for which it chooses its kernels, or whether FP32
+    products may run in TF32 (`high`, `medium`); None in old versions, and as of 2.9 where devices differ.
 
     Not by `torch.ops`: who counts operators would see that.
     """
     try:
-        return str(torch.backends.cpu.get_cpu_capability())
-    except AttributeError:
+        return str(ask())
+    except (AttributeError, RuntimeError):
         return None
 
 

@@ -29,6 +29,7 @@ class QueuedLoop:
     warm_up: int = 5
     recorded: int = 3
     shows_queue: bool = False  # whether the recording has work that was launched before it
+    copy_us: float = 0.0  # of the CPU, for a copy at the start of each step; 0 without one
 
     def with_device(self, factor: float) -> QueuedLoop:
         """The same loop on a device that is `factor` times as fast."""
@@ -46,7 +47,8 @@ class QueuedLoop:
         lengths = self._lengths()
         for number in range((self.warm_up + self.recorded) * self.launches):
             step, place = divmod(number, self.launches)
-            begin, clock = clock, clock + self.call_us
+            copies = place == 0 and self.copy_us > 0
+            begin, clock = clock, clock + (self.copy_us if copies else self.call_us)
             if number >= ROOM and ends[number - ROOM + 1] > begin:
                 clock = max(clock, ends[number - ROOM + 1] + RETURN_US)
             start = max(ends[-1], begin + LATENCY_US)
@@ -57,7 +59,8 @@ class QueuedLoop:
                 lines.append(f"stream 7 | {start:.3f} {ends[-1]:.3f} | sgemm {launched}")
             if step < self.warm_up:
                 continue
-            lines.append(f"main | {begin:.3f} {clock:.3f} | cudaLaunchKernel {launched}")
+            call = "cudaMemcpyAsync" if copies else "cudaLaunchKernel"
+            lines.append(f"main | {begin:.3f} {clock:.3f} | {call} {launched}")
             if place == self.launches - 1:
                 lines.append(f"main | {step_begin:.3f} {clock:.3f} | ProfilerStep#{step}")
         return annotate(drawn_trace("\n".join(lines), ranks=(rank,)))

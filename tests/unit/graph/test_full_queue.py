@@ -12,6 +12,7 @@ from stepscope.facts.annotate.device.idle import full_queue_launches
 from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.annotate.steps.step_table import step_lengths
 from stepscope.graph import build_graph, scale, select, simulate
+from stepscope.models.whatif import CHANGES, parse_request, predict
 from stepscope.trace.concat import concat
 
 DEVICE_BOUND = [QueuedLoop(600, 5, 20), QueuedLoop(1500, 4, 12), QueuedLoop(300, 10, 40)]
@@ -53,6 +54,16 @@ def test_a_cpu_bound_loop_never_waits_for_room(loop: QueuedLoop) -> None:
     assert not len(full_queue_launches(trace, np.flatnonzero(device_work(trace))))
 
 
+@pytest.mark.parametrize("loop", DEVICE_BOUND)
+def test_a_copy_is_longer_than_a_launch_where_there_is_room_too(loop: QueuedLoop) -> None:
+    trace = replace(loop, copy_us=100).recording()
+    full = full_queue_launches(trace, np.flatnonzero(device_work(trace)))
+    copies = trace.events.text("name").mask("cudaMemcpyAsync")
+    assert copies.sum() == 3
+    assert len(full)
+    assert not copies[full].any()
+
+
 @pytest.mark.parametrize("factor", [0.5, 1, 1.5, 3, 10])
 @pytest.mark.parametrize("loop", DEVICE_BOUND + CPU_BOUND)
 def test_a_faster_device_brings_what_the_loop_on_it_would_take(loop: QueuedLoop, factor: float) -> None:
@@ -60,6 +71,16 @@ def test_a_faster_device_brings_what_the_loop_on_it_would_take(loop: QueuedLoop,
     faster = scale(graph, select(graph, on_device=True), 1 / factor)
     found = simulate(faster).step_ns.sum() / simulate(graph).step_ns.sum()
     assert found == pytest.approx(loop.with_device(factor).step_us / loop.step_us, rel=0.1)
+
+
+@pytest.mark.parametrize("factor", [3, 10])
+@pytest.mark.parametrize("loop", DEVICE_BOUND)
+def test_a_cpu_that_loses_its_lead_makes_no_range_wide(loop: QueuedLoop, factor: float) -> None:
+    change = parse_request(f"scale:select=category=kernel,factor={1 / factor}", CHANGES)
+    low, high = predict(build_graph(loop.recording()), [change]).range
+    truth = loop.with_device(factor).step_us / 1000
+    assert low * 0.999 <= truth <= high * 1.001
+    assert high - low < 0.35 * truth  # the CPU may be 0.7 times as slow without waits
 
 
 def test_the_queue_of_one_rank_says_nothing_of_another() -> None:

@@ -30,6 +30,10 @@ def test_the_capability_is_what_pytorch_says(
     assert describe_framework("pytorch")["cpu_capability"] == capability
 
 
-def test_the_installed_pytorch_says_one() -> None:
+def test_the_installed_pytorch_says_both() -> None:
     torch = pytest.importorskip("torch")
     assert describe_framework("pytorch")["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
+    before = torch.get_float32_matmul_precision()
+    for precision in ("high", before):
+        torch.set_float32_matmul_precision(precision)
+        assert describe_framework("pytorch")["matmul_precision"] == precision

@@ -395,14 +395,17 @@ def _host_lines(answer: Prediction) -> list[str]:
         return []
     before, after = answer.host_ms["before"], answer.host_ms["after"]
     limits = "; then the CPU limits the step" if after >= _LIMITS * answer.predicted_step_ms else ""
+    limits += ", once its lead is spent" if after > answer.predicted_step_ms else ""
     return [f"CPU alone  {before:10.3f} ms" + (f", {after:.3f} after it{limits}" if answer.changes else "")]
 
 
 def _left_out(answer: Prediction) -> str:
-    """What the replay leaves out, since later steps do not pay it; empty if nothing."""
-    if answer.one_off_ms < _LEAST_MS:
-        return ""
-    return f", without {answer.one_off_ms:.3f} ms of one-off costs"
+    """What the replay leaves out, and at what pace it is; empty if nothing differs."""
+    text = "" if answer.one_off_ms < _LEAST_MS else f", without {answer.one_off_ms:.3f} ms of one-off costs"
+    recorded_ms = (answer.measured_step_ms - answer.one_off_ms) * (1 + answer.replay_error)
+    if abs(answer.replayed_step_ms - recorded_ms) < _LEAST_MS:
+        return text
+    return f"{text}; at the pace of steps that nothing records"
 
 
 def _memory_lines(answer: Prediction) -> list[str]:

@@ -55,7 +55,7 @@ class MeasuredKernels:
         measured = self._profile.predict(batch)
         here = step_ms(self._at(batch))
         value, high, low = (
-            step_ms(faster_gpu(self._at(batch), target.name, side)) / here
+            step_ms(faster_gpu(self._at(batch), target.name, estimate=side)) / here
             for side in ("typical", "low", "high")
         )
         least, most = measured["ms_range"]

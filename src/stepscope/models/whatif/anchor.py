@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from stepscope.base.arrays import Floats
 from stepscope.graph import Graph, Simulation, scale, simulate
 from stepscope.graph.graph_schema import LAUNCH, SYNC
 from stepscope.trace.recorded_steps import apart_ms
@@ -53,6 +54,16 @@ def overlapping_ms(simulation: Simulation) -> float:
     marks = np.sort(simulation.start_ns[tasks["mark"] > 0])
     on_cpu = marks[-1] - marks[0] if len(marks) else 0
     return min(max(float(busy.max(initial=0)), float(on_cpu)) / 1e6, mean_ms(simulation))
+
+
+def busiest_ns(simulation: Simulation) -> Floats:
+    """What the busiest side takes for each step, ns, shape (steps,)."""
+    tasks, steps = simulation.graph.tasks, simulation.graph.window.steps
+    busy = np.zeros((len(steps), len(simulation.graph.threads)))
+    mine = np.isin(tasks["step"], steps)
+    place = np.searchsorted(steps, tasks["step"][mine]), tasks["thread"][mine]
+    np.add.at(busy, place, (tasks["duration_ns"] + tasks["gap_ns"])[mine])
+    return np.asarray(busy.max(axis=1), np.float64)
 
 
 def unwatched_ms(trace: Trace) -> tuple[float | None, float | None]:

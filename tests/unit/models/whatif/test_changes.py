@@ -258,9 +258,9 @@ def test_a_faster_gpu_by_compute_and_by_memory() -> None:
     assert step_us(graph, "faster_gpu:to=A100") == pytest.approx(
         22 + 15 + 385 * 15.7 / 19.5 + 40 * 900 / 1555, abs=0.01
     )
-    kernels = 15 + 385 * 15.7 / 19.5 + 40 * 900 / 1555
+    kernels = 15 + 385 * 15.7 / 14.1 + 40
     for estimate, side in (("low", 1), ("high", -1)):  # of the first 22 us the CPU takes 12
-        request = f"faster_gpu:to=A100,estimate={estimate}"
+        request = f"faster_gpu:to=V100-PCIe,estimate={estimate}"
         assert step_us(graph, request) == pytest.approx(10 + 12 * 1.5**side + kernels * 1.6**side, abs=0.01)
     assert refusal(graph, "faster_gpu:to=Z9") == (
         "faster_gpu: there are no rates for 'Z9'; known devices: B200, H200, H100, H100-PCIe, "

@@ -38,12 +38,18 @@ def test_parameters_have_types_defaults_and_meanings(pane: Pane) -> None:
             "meaning": "a device of `data/gpus.json`; by default H100, or the next one that is faster.",
         },
         {
+            "name": "tf32",
+            "type": "bool",
+            "default": False,
+            "meaning": "whether FP32 matrix products run in TF32 there, whatever the capture says.",
+        },
+        {
             "name": "estimate",
             "type": "str",
             "default": "typical",
             "meaning": "`typical`; `low` or `high` if device work takes 1.6 times as long or as short, "
-            "the largest error that was measured, and the CPU of the other machine 1.5 times; in `high` "
-            "FP32 products run in TF32 where only the new device offers it.",
+            "the largest error that was measured, and the CPU of the other machine 1.5 times; in `low` "
+            "FP32 stays FP32, in `high` all products run in TF32.",
         },
     ]
 

@@ -125,6 +125,41 @@ def test_products_of_known_sizes_change_as_products_of_these_sizes_do(
     assert product == pytest.approx(40 * times[1] / times[0], rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("operator", "precision", "request_", "expected"),
+    [
+        ("aten::mm", "highest", "", "fp32"),
+        ("aten::mm", None, "", "fp32"),
+        ("aten::mm", None, ",tf32=yes", "tf32"),
+        ("aten::mm", "high", "", "tf32"),
+        ("aten::mm", "medium", "", "tf32"),
+        ("aten::mm", "high", ",estimate=low", "fp32"),
+        ("aten::mm", "highest", ",estimate=high", "tf32"),
+        ("aten::_cudnn_rnn", "highest", "", "tf32"),
+        ("aten::cudnn_convolution", "highest", "", "tf32"),
+        ("aten::cudnn_convolution", "highest", ",estimate=low", "fp32"),
+    ],
+)
+def test_only_what_the_libraries_compute_in_tf32_does_where_the_new_device_offers_it(
+    operator: str, precision: str | None, request_: str, expected: str
+) -> None:
+    side = {",estimate=low": 1.6, ",estimate=high": 1 / 1.6}.get(request_, 1.0)
+    old, new = (find_gpu({"name": name}) for name in ("V100", "A100"))
+    assert old is not None
+    assert new is not None
+    sizes = 1024, 1024, 1024
+    time = round(float(product_ns(*sizes, "fp32", old)) / 1e3)
+    text = STEP.format(a="[9]", b="[9]").replace("20 60", f"20 {20 + time}").replace("60 70", "900 910")
+    text = text.replace("aten::mm", operator).replace(' Input_type=["float","float"]', "", 1)
+    graph = graph_of(text, devices=V100, capture={"matmul_precision": precision})
+    after = changed(graph, f"faster_gpu:to=A100{request_}")
+    ratio = after.tasks["duration_ns"][after.on_device][0] / graph.tasks["duration_ns"][graph.on_device][0]
+    as_square = float(product_ns(*sizes, "tf32", new) / product_ns(*sizes, "fp32", old))
+    as_square *= 2.1 if "convolution" in operator else 1  # than products of their sizes take
+    by_peaks = (5 + (time - 5) * 15.7 / 19.5) / time
+    assert ratio == pytest.approx(side * (as_square if expected == "tf32" else by_peaks), rel=0.03)
+
+
 def test_every_figure_of_the_data_has_a_source() -> None:
     folder = files("stepscope.models.whatif") / "data"
     amp = json.loads((folder / "amp.json").read_text("utf-8"))

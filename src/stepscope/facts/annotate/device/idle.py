@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, Ids32, Mask, Rows, Times
+from stepscope.base.arrays import Floats, Ids, Ids32, Mask, Rows, Times
 from stepscope.facts.annotate.device.collectives import is_communication_wait
 from stepscope.facts.annotate.device.one_off_costs import one_off_costs
 from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait
@@ -267,7 +267,8 @@ def full_queue_launches(trace: Trace, work: Rows) -> Rows:
     """Launches that took several times as long as usual while the queue was full, events.id.
 
     It was full if hundreds of works had been launched and not ended, or if the trace records it;
-    and it may have been while the device did work from before the recording.
+    and it may have been while the device did work from before the recording. A copy takes longer by
+    itself, after a pause and by its bytes.
     """
     events = trace.events
     caller = launch_of(trace)[work].astype(np.int64)
@@ -283,12 +284,18 @@ def full_queue_launches(trace: Trace, work: Rows) -> Rows:
     unseen = end <= unrecorded_work_end(trace, rank)  # what else is queued then is not known
     many = unseen | (queued >= _FULL) | _recorded_as_full(trace, begin, end)
     most = unseen | (queued >= max(_FULL, _MOST * queued.max()))
+    most &= ~events.text("name").where(lambda name: "Memcpy" in name)[calls]
     return calls[(many & (length > _LONGER * usual)) | (most & (length > _LONG * usual))]
 
 
-def usual_launch_ns(trace: Trace, calls: Rows) -> int:
-    """What a launch takes the CPU where nothing delays it, ns."""
-    return int(np.percentile(trace.events["duration_ns"][calls], _UNDELAYED)) if len(calls) else 0
+def usual_launch_ns(trace: Trace, calls: Rows) -> Floats:
+    """What each launch takes the CPU where nothing delays it, ns, as calls of its name show it."""
+    length, names = trace.events["duration_ns"][calls], trace.events.text("name").codes[calls]
+    least = np.percentile(length, _UNDELAYED) if len(calls) else 0
+    usual = np.full(len(calls), least, np.float64)
+    for name in distinct(names).tolist():
+        usual[names == name] = max(least, np.percentile(length[names == name], _UNDELAYED))
+    return usual
 
 
 def _recorded_as_full(trace: Trace, begin: Times, end: Times) -> Mask:
