@@ -129,14 +129,16 @@ void add_reason(std::string& all, const Vendor& vendor, const std::string& why) 
 
 }  // namespace
 
-void call_begins(const char* function, uint64_t number, Arguments arguments, const void* parameters) {
+void call_begins(const char* function, uint64_t number, Arguments arguments, const void* parameters,
+                 KeyId key) {
   if (calls.depth++ == 0) {
     Operator op{function, Kind::runtime};
+    op.key = key;
     begin(&calls.entry, op, nullptr);
     if (is_watched(Domain::device))
       emit_call(Phase::begin, function, arguments ? arguments(function, parameters) : "");
   }
-  if (Thread* thread = this_thread())
+  if (Thread* thread = number ? this_thread() : nullptr)
     if (Slot* slot = current_slot(thread)) launches().put(number, slot->node);
 }
 

@@ -7,17 +7,19 @@
 #include <string>
 #include <vector>
 
+#include "keys.h"
+
 namespace stepscope {
 
 struct Collector;
 
 // -- called by the vendors' adapters
 
-// A driver call begins in this thread; `number` is the correlation number of its work, `arguments`
-// writes those that are known as JSON, and is called only if somebody watches.
+// A driver call begins in this thread; `number` is the correlation number of its work (0: its work is
+// not told), `arguments` writes those that are known as JSON, and is called only if somebody watches.
 using Arguments = std::string (*)(const char* function, const void* parameters);
 void call_begins(const char* function, uint64_t number, Arguments arguments = nullptr,
-                 const void* parameters = nullptr);
+                 const void* parameters = nullptr, KeyId key = kNoKey);
 void call_ends(const char* function);
 
 // How a kernel was launched.
