@@ -25,10 +25,8 @@ KINDS = (
 # What a function of a driver does, and the types of its arguments: bits, and whether they are signed.
 _CALLS = ("launch", "copy", "synchronize", "allocate", "release", "other")
 _TYPES = {"u64": (64, False), "i64": (64, True), "u32": (32, False), "i32": (32, True)}
-# As native/library_calls.cpp has stubs.
-_MOST_FUNCTIONS = 256
-# Arguments in registers, and those on the stack that a stub hands on (native/library_calls.cpp).
-_MOST_ARGUMENTS = 6 + 32
+_MOST_FUNCTIONS = 256  # as many stubs as native/library_calls.cpp has
+_MOST_ARGUMENTS = 6 + 32  # in registers, and on the stack as a stub hands them on (library_calls.cpp)
 # Library, function, what it does, and (name, position from 0, bits, whether signed) of each argument.
 DriverFunction = tuple[str, str, str, tuple[tuple[str, int, int, bool], ...]]
 # The content of modules.json: contexts have their modules in the tree.

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cubin_lines.h"
 #include "keys.h"
 
 namespace stepscope {
@@ -42,9 +43,13 @@ struct Stall {
   uint64_t offset;  // offset of the instruction in its kernel, bytes
   uint32_t samples;
   bool is_latency;  // only samples in whose cycle nothing was issued
+  uint64_t code;    // identifies the kernel's machine code
 };
+// The source line of an instruction of a kernel, where the vendor tells it.
+using LineOf = SourceLine (*)(const std::string& symbol, const Stall& stall);
 // Samples of a kernel that was launched with `number`.
-void kernel_sampled(uint64_t number, const std::string& symbol, std::vector<Stall>& stalls);
+void kernel_sampled(uint64_t number, const std::string& symbol, std::vector<Stall>& stalls,
+                    LineOf line_of);
 void samples_dropped(uint64_t count);
 // Adds a note to the file, once.
 void add_note(const std::string& sentence);

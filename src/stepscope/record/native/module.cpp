@@ -1,5 +1,6 @@
 // The collector's Python interface.
 #include "collector.h"
+#include "cubin_lines.h"
 #include "device.h"
 #include "header_layout.h"
 #include "jax_methods.h"
@@ -430,6 +431,7 @@ PyMethodDef methods[] = {
     {"flush_devices", flush, METH_NOARGS, "flush_devices(): fetch the records of finished work."},
     {"devices_missing", missing_devices, METH_NOARGS, "For each vendor, the reasons why devices and stalls are unavailable."},
     {"read_frames", read_frames, METH_VARARGS, "read_frames(address): file, name, line; None if torn"},
+    {"lines_of_cubin", lines_of_cubin, METH_O, "lines_of_cubin(bytes): for tests."},
     {"layout", layout, METH_NOARGS, "layout() -> bytes: for tests."},
     {"innermost_frame", innermost_frame, METH_NOARGS, "innermost_frame(): the caller's address"},
     {"counters_missing", missing_counters, METH_NOARGS, "The reason why there are none; empty if there are."},
