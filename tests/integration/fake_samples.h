@@ -111,6 +111,33 @@ int cuptiPCSamplingSetConfigurationAttribute(struct params* params) {
   return 0;
 }
 
+/* A module that the driver loads: the cubin of a file. Its code is the sum of its bytes here. */
+static char cubin[1 << 16];
+struct cubin_code { /* CUpti_GetCubinCrcParams */
+  size_t size, cubin_size;
+  const void* cubin;
+  uint64_t code;
+};
+int cuptiGetCubinCrc(struct cubin_code* params) {
+  if (params->size != 32 || !params->cubin_size) return 1;
+  params->code = 0;
+  for (size_t i = 0; i < params->cubin_size; i++) params->code += ((const uint8_t*)params->cubin)[i];
+  return 0;
+}
+static uint64_t code_of_loaded;
+void fake_load(const char* path) {
+  struct { uint32_t id; size_t size; const char* cubin; } module = {1, 0, cubin};
+  struct { void *context, *handle, *module; } data = {&cuda_context, 0, &module};
+  FILE* file = fopen(path, "rb");
+  module.size = fread(cubin, 1, sizeof cubin, file);
+  fclose(file);
+  struct cubin_code code = {32, module.size, cubin, 0};
+  cuptiGetCubinCrc(&code);
+  code_of_loaded = code.code;
+  if (callback) callback(NULL, 3, 6, &data);
+  memset(cubin, 0xee, sizeof cubin); /* valid during the call only */
+}
+
 /* Records of the first kernels that are ready, as many as fit. */
 static void fill(struct buffer* to, size_t most) {
   size_t taken = 0;
@@ -120,6 +147,7 @@ static void fill(struct buffer* to, size_t most) {
       record->name = pending[first % PENDING];
       record->correlation = pending_launch[first % PENDING];
       record->offset = 0xd0 + 16 * i;
+      record->cubin = code_of_loaded;
       record->stalls = 2;
       memcpy(record->stall, sampled[i < 3 ? i : 0], sizeof sampled[0]);
     }

@@ -11,13 +11,18 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from random import Random
 
 import pytest
+import torch
 from collected import Collected, Context
 from oracles.context_tree import checked
 from stand_in import build_stand_in
 
+import stepscope
+from stepscope.analyze import RULES, RuleContext, apply_rules
 from stepscope.record.contexts.capability_probe import permission_missing
+from stepscope.record.contexts.native_build import load
 
 # What a launch leaves in the stand-in: 12 samples, 5 of them in cycles in which nothing was issued.
 REASONS = {"long_scoreboard": 7, "imc_miss": 3, "selected": 2}
@@ -56,6 +61,26 @@ for name, answers in {cases!r}.items():
     for answer in answers:
         del os.environ[answer]
 """
+# A kernel of a module that has a line table, and one that has none.
+LINES = """
+import ctypes, torch, stepscope
+cupti = ctypes.CDLL({library!r})
+cupti.fake_launch.argtypes = [ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64]
+with stepscope.record_contexts("lines.stepscope", stalls=True):
+    cupti.fake_launch(b"early", 0, 100)  # so that the device is sampled
+    cupti.fake_load({cubin!r}.encode())
+    cupti.fake_launch(b"_Z5scalePfi", 100, 2100)
+    cupti.fake_launch(b"other", 2100, 2200)
+"""
+# In /tmp/kernels, with CUDA 13.0: nvcc -lineinfo -cubin -arch=sm_90 lines.cu -o lines.cubin
+CUBIN = Path(__file__).parent / "cubin/lines.cubin"
+# Where the line changes, as cuptiGetSassToSourceCorrelation of CUPTI 12.9 tells it of each instruction.
+SCALE = [(0, 5), (0x10, 6), (0x50, 7), (0x80, 8), (0xC0, "square.cuh:2"), (0xD0, 8), (0xE0, 9)]
+TOTAL = [
+    *[(0, 10), (0x10, 12), (0x120, 13), (0x130, 12), (0x140, 13), (0x150, 12), (0x160, 13), (0x230, 12)],
+    *[(0x250, 13), (0x260, 12), (0x2C0, 13), (0x310, 12), (0x330, 13), (0x340, 12), (0x370, 14)],
+    *[(0x3B0, 15), (0x3C0, 3)],
+]
 CASES = {
     "many instructions": {"FAKE_CUPTI_INSTRUCTIONS": "20"},
     "no permission": {"FAKE_CUPTI_SAMPLING": "35"},
@@ -174,11 +199,59 @@ def test_a_reason_has_few_instructions_and_the_rest_itself(cases: dict[str, Coll
     assert samples([reason]) == 3 * sum(stalled[8:])
 
 
+# -- source lines
+
+
+def changes(rows: list[tuple[int, str, int]]) -> list[tuple[int, int | str]]:
+    """Where the line of a function's instructions changes; in lines.cu, or a file with a line."""
+    last = {offset: (file, line) for offset, file, line in rows if line}  # the last row counts
+    named = [
+        (at, line if Path(f).name == "lines.cu" else f"{Path(f).name}:{line}")
+        for at, (f, line) in last.items()
+    ]
+    return [row for row, before in zip(named, [(0, None), *named], strict=False) if row[1] != before[1]]
+
+
+def test_a_line_table_is_read_as_the_vendor_reads_it() -> None:
+    found = load(torch).lines_of_cubin(CUBIN.read_bytes())
+    assert {name: changes(rows) for name, rows in found.items()} == {
+        "_Z5scalePfi": SCALE,
+        "_Z5totalPfPKfi": TOTAL,
+    }
+    assert {file for rows in found.values() for _, file, _ in rows} == {
+        "/tmp/kernels/lines.cu",
+        "/tmp/kernels/square.cuh",
+    }
+
+
+def test_a_damaged_cubin_has_fewer_lines_and_harms_nothing() -> None:
+    whole = CUBIN.read_bytes()
+    extension = load(torch)
+    assert extension.lines_of_cubin(b"no cubin") == {}
+    random = Random(0)
+    for _ in range(2000):
+        damaged = bytearray(whole[: random.choice([len(whole), random.randrange(1, len(whole))])])
+        for _ in range(random.randrange(8)):
+            damaged[random.randrange(min(len(damaged), 0x900))] = random.randrange(256)
+        extension.lines_of_cubin(bytes(damaged))
+
+
+def test_an_instruction_has_the_line_of_its_source(library: Path, tmp_path: Path) -> None:
+    run(LINES.format(library=str(library), cubin=str(CUBIN)), library, tmp_path)
+    collected = Collected.read(tmp_path / "lines.stepscope")
+    placed = {c.name: (Path(c.file).name, c.line) for c in collected.of_kind("instruction") if "+" in c.name}
+    assert placed["scale+0x00d0"] == ("lines.cu", 8)
+    assert placed["scale+0x00e0"] == placed["scale+0x00f0"] == ("lines.cu", 9)
+    assert {place for name, place in placed.items() if name[:5] != "scale"} == {("", 0)}
+    found = apply_rules(RuleContext(stepscope.open(tmp_path / "lines.stepscope")), RULES)
+    (stalled,) = [one for one in found if one.rule == "stall_reasons"]
+    assert [(Path(p.file).name, p.line) for p in stalled.evidence[:2]] == [("lines.cu", 8), ("lines.cu", 9)]
+
+
 # -- what stepscope makes of it
 
 
 def test_the_file_opens_with_reasons_in_every_view(folder: Path) -> None:
-    import stepscope
     from stepscope.facts.contexts import bottom_up, build_contexts, measures
     from stepscope.facts.contexts.flame import flame
 
@@ -193,9 +266,6 @@ def test_the_file_opens_with_reasons_in_every_view(folder: Path) -> None:
 
 
 def test_the_analyzer_names_the_reason_and_the_line(folder: Path) -> None:
-    import stepscope
-    from stepscope.analyze import RULES, RuleContext, apply_rules
-
     found = apply_rules(RuleContext(stepscope.open(folder / "run.stepscope")), RULES)
     stalled = [finding for finding in found if finding.rule == "stall_reasons"]
     assert len(stalled) == 2

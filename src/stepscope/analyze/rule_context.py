@@ -35,8 +35,8 @@ from stepscope.trace.trace import Metadata, Trace
 
 __all__ = ["RuleContext", "glob"]
 
-# A compilation's annotation has the line of its function.
-_KINDS_WITH_LINES = ("python", "annotation")
+# A compilation's annotation has the line of its function, an instruction that of its kernel's source.
+_KINDS_WITH_LINES = ("python", "annotation", "instruction")
 _TRAINING = ("zero_grad", "backward", "optimizer")  # stages that only training has
 # Files of the libraries that run a training loop; the first that is found counts.
 _LIBRARIES = tuple(

@@ -1417,7 +1417,7 @@ export interface Prediction {
   predicted_step_ms: number;
   /** Replayed over predicted. */
   speedup: number;
-  /** The prediction if the changes gain most and least, each widened by the largest of four errors: the replay's, the step's unexplained part, the published one, and what the gain differs by from step to step; ms. */
+  /** The prediction if the changes gain most and least, each widened by the largest of five errors: the replay's, the step's unexplained part, the published one, how much longer kernels take beside collectives, and what the gain differs by from step to step; ms. */
   range: [number, number];
   /** As requested. */
   changes: string[];

@@ -9,7 +9,7 @@ import click
 from stepscope.errors import CaptureError
 from stepscope.faces.terminal.commands import Deferred, call
 from stepscope.faces.terminal.options import Command, NamedPath, ScriptCommand, ScriptPath, at_least_one
-from stepscope.record.contexts import ContextOptions
+from stepscope.record.contexts import ContextOptions, read_drivers
 from stepscope.record.options import Rank, RecordOptions
 from stepscope.record.run import run_program
 from stepscope.record.script_runner import Program
@@ -65,6 +65,12 @@ def _sampling(name: str, help: str) -> Callable[[Command], Command]:
 @click.option("--perf", is_flag=True, help="With --contexts: hardware counters with each sample.")
 @click.option("--stalls", is_flag=True, help="With --contexts: sample why GPU instructions stall.")
 @click.option(
+    "--drivers",
+    metavar="FILE",
+    type=NamedPath(),
+    help="With --contexts: also the calls of functions that FILE names, in other devices' libraries.",
+)
+@click.option(
     "-o",
     "--output",
     metavar="FILE",
@@ -89,6 +95,7 @@ def run(
     sample_real: int,
     perf: bool,
     stalls: bool,
+    drivers: str | None,
     ranks: str,
     shapes: bool | None,
     **options: Any,
@@ -110,9 +117,12 @@ def run(
             sample_real=sample_real,
             perf=perf,
             stalls=stalls,
+            drivers=read_drivers(drivers) if drivers else (),
         )
-    elif native or sample or sample_real or perf or stalls:
-        raise click.UsageError("--native, --sample, --sample-real, --perf and --stalls need --contexts")
+    elif native or sample or sample_real or perf or stalls or drivers:
+        raise click.UsageError(
+            "--native, --sample, --sample-real, --perf, --stalls and --drivers need --contexts"
+        )
     program = Program(script, arguments, as_module)
     raise Deferred(lambda: _run_or_exit(program, what, output, overwrite, ranks))
 

@@ -45,6 +45,7 @@ from stepscope.models.whatif.anchor import (
     with_free_cpu,
 )
 from stepscope.models.whatif.change import Request
+from stepscope.models.whatif.parts.beside_collectives import Slowdown, beside_collectives
 from stepscope.trace.recorded_steps import load_warning
 from stepscope.trace.sets import distinct
 
@@ -61,6 +62,7 @@ _ONE_STEP = (
     "one step alone counts until its device work ends; if the next step does not "
     "wait for that, steps take {before} ms, and {after} ms with the change"
 )
+_MOVES_COLLECTIVES = ("Distributed training", "Ranks of one job")  # groups of changes
 _NO_OTHER_STEP = "steps are alike, although the file has only one"
 _ALWAYS = "unchanged work takes as long as it did, even if it overlaps with different work"
 _ALIKE = "other ranks change in the same way"
@@ -84,8 +86,8 @@ class Prediction(msgspec.Struct, frozen=True):
         predicted_step_ms: simulated with the changes, in the order given.
         speedup: replayed over predicted.
         range: the prediction if the changes gain most and least, each widened by the largest of
-            four errors: the replay's, the step's unexplained part, the published one, and what the
-            gain differs by from step to step; ms.
+            five errors: the replay's, the step's unexplained part, the published one, how much longer
+            kernels take beside collectives, and what the gain differs by from step to step; ms.
         changes: as requested.
         basis: where the numbers of each change come from.
         assumptions: what has to hold.
@@ -264,7 +266,9 @@ class Baseline:
         after = simulate(_changed(self.graph, requests))
         steps = [mean_ms(after), *_bounds_ms(self.graph, requests), *self._free_ms(after)]
         published = (request.change.error_on(self.graph) for request in requests)
-        error, spread = max(abs(self._error), self.unexplained, *published), self._spread_ms(after)
+        slowdown = _slowdown(self.graph, requests)
+        beside = slowdown.error if slowdown else 0.0
+        error, spread = max(abs(self._error), self.unexplained, beside, *published), self._spread_ms(after)
         low, high = min(steps), max(steps)
         least, most = min(low * (1 - error), low - spread), max(high * (1 + error), high + spread)
         return after, (max(least, 0.0), most)
@@ -364,7 +368,15 @@ def _assumptions(graph: Graph, requests: Sequence[Request], unexplained: float) 
         assumed.append(f"the times of the CPU are typical, although {load}")
     if missing := work_is_missing(graph.trace):
         assumed.append(f"the recorded work is all work, although {missing}")
+    if slowdown := _slowdown(graph, requests):
+        assumed.append(str(slowdown))
     return (*assumed, *(text for request in requests for text in request.change.assumed(graph)))
+
+
+def _slowdown(graph: Graph, requests: Sequence[Request]) -> Slowdown | None:
+    """By collectives, where a change may move them and the recording shows it."""
+    moves = any(request.change.group in _MOVES_COLLECTIVES for request in requests)
+    return graph.once(beside_collectives) if moves else None
 
 
 def _changed(graph: Graph, requests: Sequence[Request], side: str = "") -> Graph:

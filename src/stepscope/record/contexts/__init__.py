@@ -5,7 +5,7 @@ The native collector (`native_build`, `native_collector` and the C++ in `record/
 on first use, by the compiler of the machine.
 """
 
-from stepscope.record.contexts.context_options import ContextOptions
+from stepscope.record.contexts.context_options import ContextOptions, read_drivers
 from stepscope.record.contexts.sessions import ContextSession, begin, record_contexts
 
-__all__ = ["ContextOptions", "ContextSession", "begin", "record_contexts"]
+__all__ = ["ContextOptions", "ContextSession", "begin", "read_drivers", "record_contexts"]

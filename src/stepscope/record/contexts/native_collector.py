@@ -61,7 +61,8 @@ class NativeCollector:
         self._extension.hide(_HIDDEN, _BARRIERS, _ANNOTATORS)
         self._extension.release()
         hindrances = self._follow_devices()
-        sources = options.sources & ~(0 if self._follows_devices else SOURCES["kernel"])
+        follows = self._follows_devices or options.drivers
+        sources = options.sources & ~(0 if follows else SOURCES["kernel"])
         self._extension.start(sources, options.limit, options.sample, options.sample_real, options.perf)
         for sentence in hindrances:
             self.note(sentence)
@@ -90,7 +91,12 @@ class NativeCollector:
             unsampled = unsampled or missing
         if options.stalls and not self._follows_devices:
             unsampled = "no device is followed"
-        lacks = {"no device is followed": hindered, "instructions are not sampled": unsampled}
+        unfollowed = self._extension.follow_libraries(options.drivers) if options.drivers else ""
+        lacks = {
+            "no device is followed": hindered,
+            "instructions are not sampled": unsampled,
+            "no other library is followed": unfollowed,
+        }
         return [f"{what}: {why}" for what, why in lacks.items() if why]
 
     def stop(self) -> None:
@@ -99,6 +105,8 @@ class NativeCollector:
         if self._follows_devices:
             self.fetch_device_work()
             self._extension.follow_devices(False)
+        if self._options.drivers:
+            self._extension.follow_libraries(())
         self._extension.stop()
 
     def fetch_device_work(self) -> None:

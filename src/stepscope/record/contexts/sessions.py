@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from stepscope.errors import CaptureError
 from stepscope.record.capture_file import CaptureFile, Member, check_target
 from stepscope.record.contexts import native_build as build
-from stepscope.record.contexts.context_options import NO_MODULES, ContextOptions, FlushPlan
+from stepscope.record.contexts.context_options import NO_MODULES, ContextOptions, FlushPlan, read_drivers
 from stepscope.record.contexts.native_collector import NativeCollector
 from stepscope.record.manifest import Run, RunResult, build_manifest
 from stepscope.record.options import RecordOptions, belongs_to_parent, script_name, target_path
@@ -191,9 +191,10 @@ class record_contexts:
         perf: hardware counters with each sample.
         stalls: samples of the device's instructions by what they wait for, where the device allows
             it; kernels run one after the other meanwhile.
+        drivers: a file that names functions of other devices' libraries, to record their calls.
 
     Raises:
-        CaptureError: the file cannot be written, or is something other than a capture.
+        CaptureError: the file cannot be written, is something other than a capture, or `drivers` is wrong.
 
     Example:
         with stepscope.record_contexts("train.stepscope"):
@@ -213,8 +214,20 @@ class record_contexts:
         sample_real: int = 0,
         perf: bool = False,
         stalls: bool = False,
+        drivers: str | Path | None = None,
     ) -> None:
-        options = ContextOptions(python, modules, native, device, memory, sample, sample_real, perf, stalls)
+        options = ContextOptions(
+            python,
+            modules,
+            native,
+            device,
+            memory,
+            sample,
+            sample_real,
+            perf,
+            stalls,
+            drivers=read_drivers(drivers) if drivers else (),
+        )
         run = Run(list(sys.argv), RecordOptions())
         self._collection = Collection(run, target_path(path, script_name(), run.rank), options)
         self._is_inner = False
@@ -283,7 +296,13 @@ def _begin(output: str) -> None:
         path = path.with_name(f"{path.stem}-{os.getpid()}{path.suffix}")
     check_target(path)
     switches = {name: bool(_number(name)) for name in ("native", "memory", "perf", "stalls")}
-    options = ContextOptions(sample=_number("sample"), sample_real=_number("sample_real"), **switches)
+    named = os.environ.get(f"{_VARIABLE}_DRIVERS")
+    options = ContextOptions(
+        sample=_number("sample"),
+        sample_real=_number("sample_real"),
+        drivers=read_drivers(named) if named else (),
+        **switches,
+    )
     collection = Collection(run, path, options, keep_empty=False)
     collection.start()
     atexit.register(collection.close, "complete", "the run ended; collected its contexts")

@@ -17,7 +17,8 @@ namespace {
 using Result = CuptiResult;
 enum Kind : uint32_t { kMemcpy = 1, kMemset = 2, kKernel = 3, kConcurrentKernel = 10, kPeerCopy = 22 };
 enum Domain : uint32_t { kDriver = 1, kRuntime = 2, kResource = 3 };
-constexpr uint32_t kContextEnds = 2;  // CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING
+// CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING, CUPTI_CBID_RESOURCE_MODULE_LOADED
+constexpr uint32_t kContextEnds = 2, kModuleLoaded = 6;
 
 using Callback = void (*)(void*, uint32_t domain, uint32_t id, const void* data);
 using Request = void (*)(uint8_t** buffer, size_t* size, size_t* records);
@@ -61,6 +62,15 @@ struct CallData {
   uint32_t context_id;
   uint64_t* data;
   uint32_t number;
+};
+struct ModuleData {  // CUpti_ModuleResourceData
+  uint32_t id;
+  size_t size;
+  const void* cubin;
+};
+struct ResourceData {  // CUpti_ResourceData
+  void *context, *handle;
+  const ModuleData* module;
 };
 // The first fields of CUpti_ActivityKernel4 and later, CUpti_ActivityMemcpy, CUpti_ActivityMemset
 struct KernelRecord {
@@ -203,8 +213,13 @@ std::string arguments_of(const char* function, const void* parameters) {
   return "";
 }
 
-void on_call(void*, uint32_t domain, uint32_t, const void* argument) {
-  if (domain == kResource) return leave_context(*static_cast<void* const*>(argument));
+void on_resource(uint32_t what, const ResourceData& data) {
+  if (what == kContextEnds) leave_context(data.context);
+  else if (data.module) module_loaded(data.module->cubin, data.module->size);
+}
+
+void on_call(void*, uint32_t domain, uint32_t id, const void* argument) {
+  if (domain == kResource) return on_resource(id, *static_cast<const ResourceData*>(argument));
   auto* data = static_cast<const CallData*>(argument);
   if (data->site == 0) {
     call_begins(data->function, data->number, &arguments_of, data->parameters);
@@ -281,7 +296,8 @@ std::string start(bool stalls) {
   for (uint32_t call : kRuntimeCalls) cupti.enable_callback(1, subscriber, kRuntime, call);
   for (uint32_t call : kDriverCalls) cupti.enable_callback(1, subscriber, kDriver, call);
   if (stalls) {
-    cupti.enable_callback(1, subscriber, kResource, kContextEnds);
+    for (uint32_t what : {kContextEnds, kModuleLoaded})
+      cupti.enable_callback(1, subscriber, kResource, what);
     start_sampling();
   }
   return "";

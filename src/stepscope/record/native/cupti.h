@@ -3,6 +3,7 @@
 #pragma once
 #include <dlfcn.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -27,6 +28,8 @@ bool resolve(Function& function, const char* name) {
 // The reason if this library cannot sample; empty if it can.
 std::string why_no_sampling();
 void start_sampling();
+// A module was loaded: its code, which is valid during the call.
+void module_loaded(const void* cubin, size_t size);
 // A call in a context begins or ends; a context is sampled from its first call on.
 void sample_context(void* context);
 void fetch_samples(void* context);

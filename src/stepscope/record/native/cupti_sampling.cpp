@@ -83,6 +83,11 @@ struct ReasonNames : Where {
   uint32_t* numbers;
   char** names;
 };
+struct CubinCode {  // CUpti_GetCubinCrcParams
+  size_t size, cubin_size;
+  const void* cubin;
+  uint64_t code;
+};
 struct Initialize {  // CUpti_Profiler_Initialize_Params
   size_t size;
   void* none;
@@ -95,6 +100,7 @@ static_assert(offsetof(Buffer, records) == 56 && offsetof(Buffer, is_full) == 72
 static_assert(sizeof(Attribute) == 32 && offsetof(Attribute, data) == 8);
 static_assert(sizeof(Where) == 24 && sizeof(Attributes) == 40 && sizeof(Fetch) == 32);
 static_assert(sizeof(ReasonCount) == 32 && sizeof(ReasonNames) == 48 && sizeof(Initialize) == 16);
+static_assert(sizeof(CubinCode) == 32 && offsetof(CubinCode, code) == 24);
 constexpr size_t kNameBytes = 128;  // CUPTI_STALL_REASON_STRING_SIZE
 
 struct Library {
@@ -106,6 +112,7 @@ struct Library {
   CuptiResult (*fetch)(Fetch*);
   CuptiResult (*count_reasons)(ReasonCount*);
   CuptiResult (*name_reasons)(ReasonNames*);
+  CuptiResult (*code_of)(CubinCode*);  // null where instructions have no lines
 } api;
 
 // -- one context
@@ -245,6 +252,20 @@ std::string enable(Sampled& sampled) {
   return cupti_reason("the configuration of samples", result);
 }
 
+// -- source lines
+
+std::mutex lines_mutex;
+std::unordered_map<uint64_t, CubinLines>& lines_by_code() {
+  static auto* all = new std::unordered_map<uint64_t, CubinLines>;
+  return *all;
+}
+
+SourceLine line_of(const std::string& symbol, const Stall& stall) {
+  std::lock_guard<std::mutex> lock(lines_mutex);
+  auto found = lines_by_code().find(stall.code);
+  return found == lines_by_code().end() ? SourceLine() : found->second.find(symbol, stall.offset);
+}
+
 // -- samples
 
 void take(Sampled& sampled, const Buffer& buffer) {
@@ -256,11 +277,12 @@ void take(Sampled& sampled, const Buffer& buffer) {
       auto reason = sampled.reasons.find(record.stalls[j].reason);
       if (reason == sampled.reasons.end() || !record.stalls[j].samples) continue;
       const auto& [name, is_latency] = reason->second;
-      stalls.push_back({&name, record.offset, record.stalls[j].samples, is_latency});
+      stalls.push_back({&name, record.offset, record.stalls[j].samples, is_latency,
+                        record.cubin});
     }
   }
   for (auto& [kernel, stalls] : kernels)
-    kernel_sampled(kernel.first, std::string(kernel.second), stalls);
+    kernel_sampled(kernel.first, std::string(kernel.second), stalls, line_of);
 }
 
 bool has_decoded(const Sampled& sampled) {
@@ -327,7 +349,21 @@ std::string why_no_sampling() {
   return "";
 }
 
-void start_sampling() { is_sampling = true; }
+void start_sampling() {
+  resolve(api.code_of, "cuptiGetCubinCrc");
+  is_sampling = true;
+}
+
+void module_loaded(const void* cubin, size_t size) {
+  if (!cubin || !size || !is_sampling || !api.code_of || is_within) return;
+  OwnTime own;
+  Within within;
+  CubinLines lines(static_cast<const uint8_t*>(cubin), size);
+  CubinCode code{sizeof code, size, cubin, 0};
+  if (lines.empty() || api.code_of(&code) != kSuccess) return;
+  std::lock_guard<std::mutex> lock(lines_mutex);
+  lines_by_code()[code.code] = std::move(lines);
+}
 
 void sample_context(void* context) {
   if (!context || !is_sampling || is_within || find(context)) return;

@@ -73,15 +73,16 @@ class Instructions {
   using Figures = std::unordered_map<uint64_t, Stat>;  // by metric and context
 
   // The metrics that `stalls` adds to contexts below a kernel, the most frequent first.
-  Figures find(Collector& collector, NodeId kernel, const std::string& name,
-               const std::vector<Stall>& stalls) {
+  Figures find(Collector& collector, NodeId kernel, const std::string& symbol,
+               const std::vector<Stall>& stalls, LineOf line_of) {
+    std::string name = short_kernel(readable_kernel(symbol.c_str()));
     std::lock_guard<std::mutex> lock(mutex_);
     std::unordered_map<const std::string*, NodeId> reasons;
     Figures figures;
     for (const Stall& stall : stalls) {
       auto [reason, is_new] = reasons.try_emplace(stall.reason, kRoot);
       if (is_new) reason->second = child(collector, kernel, *stall.reason);
-      NodeId node = place(collector, reason->second, name, stall.offset);
+      NodeId node = place(collector, reason->second, name, stall, [&] { return line_of(symbol, stall); });
       Metric metric = stall.is_latency ? Metric::latency_stalls : Metric::stalls;
       figures[uint64_t(metric) << 32 | node].add(stall.samples);
     }
@@ -94,22 +95,31 @@ class Instructions {
 
  private:
   static constexpr size_t kMost = 8;
-  static NodeId child(Collector& collector, NodeId parent, const std::string& name) {
+  static NodeId child(Collector& collector, NodeId parent, const std::string& name,
+                      const SourceLine& source = {}) {
     bool dropped = false;
-    return collector.tree.child(parent, collector.keys.find(Kind::instruction, name), dropped);
+    KeyId key = collector.keys.find(Kind::instruction, name, source.file, source.line);
+    return collector.tree.child(parent, key, dropped);
   }
-  NodeId place(Collector& collector, NodeId reason, const std::string& name, uint64_t offset) {
+  template <class Source>
+  NodeId place(Collector& collector, NodeId reason, const std::string& name, const Stall& stall,
+               Source source) {
     auto& known = known_[reason];
-    for (auto& [at, node] : known)
-      if (at == offset) return node;
+    for (const Known& one : known)
+      if (one.offset == stall.offset && one.code == stall.code) return one.node;
     if (known.size() >= kMost || collector.tree.size() >= collector.options.limit / 2)
       return reason;
     char text[32];
-    snprintf(text, sizeof text, "+0x%04llx", static_cast<unsigned long long>(offset));
-    return known.emplace_back(offset, child(collector, reason, name + text)).second;
+    snprintf(text, sizeof text, "+0x%04llx", static_cast<unsigned long long>(stall.offset));
+    known.push_back({stall.offset, stall.code, child(collector, reason, name + text, source())});
+    return known.back().node;
   }
+  struct Known {
+    uint64_t offset, code;
+    NodeId node;
+  };
   std::mutex mutex_;
-  std::unordered_map<NodeId, std::vector<std::pair<uint64_t, NodeId>>> known_;
+  std::unordered_map<NodeId, std::vector<Known>> known_;
 };
 
 Instructions& instructions() {
@@ -129,14 +139,16 @@ void add_reason(std::string& all, const Vendor& vendor, const std::string& why) 
 
 }  // namespace
 
-void call_begins(const char* function, uint64_t number, Arguments arguments, const void* parameters) {
+void call_begins(const char* function, uint64_t number, Arguments arguments, const void* parameters,
+                 KeyId key) {
   if (calls.depth++ == 0) {
     Operator op{function, Kind::runtime};
+    op.key = key;
     begin(&calls.entry, op, nullptr);
     if (is_watched(Domain::device))
       emit_call(Phase::begin, function, arguments ? arguments(function, parameters) : "");
   }
-  if (Thread* thread = this_thread())
+  if (Thread* thread = number ? this_thread() : nullptr)
     if (Slot* slot = current_slot(thread)) launches().put(number, slot->node);
 }
 
@@ -169,7 +181,8 @@ void work_done(uint64_t number, const std::string& name, const char* type, uint6
   emit({Domain::device, Phase::activity, name.c_str(), 0, 0, int64_t(end_ns - begin_ns), node});
 }
 
-void kernel_sampled(uint64_t number, const std::string& symbol, std::vector<Stall>& stalls) {
+void kernel_sampled(uint64_t number, const std::string& symbol, std::vector<Stall>& stalls,
+                    LineOf line_of) {
   Collector* collector = active.load();
   if (!collector) return;
   NodeId launch = launches().find(number);
@@ -184,7 +197,7 @@ void kernel_sampled(uint64_t number, const std::string& symbol, std::vector<Stal
   NodeId kernel = collector->tree.child(launch, key, dropped);
   std::stable_sort(stalls.begin(), stalls.end(),
                    [](auto& a, auto& b) { return a.samples > b.samples; });
-  auto figures = instructions().find(*collector, kernel, short_kernel(name), stalls);
+  auto figures = instructions().find(*collector, kernel, symbol, stalls, line_of);
   std::lock_guard<std::mutex> lock(collector->mutex);
   for (auto& [place, stat] : figures) collector->ended[place].add(stat);
 }

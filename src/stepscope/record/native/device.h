@@ -7,17 +7,20 @@
 #include <string>
 #include <vector>
 
+#include "cubin_lines.h"
+#include "keys.h"
+
 namespace stepscope {
 
 struct Collector;
 
 // -- called by the vendors' adapters
 
-// A driver call begins in this thread; `number` is the correlation number of its work, `arguments`
-// writes those that are known as JSON, and is called only if somebody watches.
+// A driver call begins in this thread; `number` is the correlation number of its work (0: its work is
+// not told), `arguments` writes those that are known as JSON, and is called only if somebody watches.
 using Arguments = std::string (*)(const char* function, const void* parameters);
 void call_begins(const char* function, uint64_t number, Arguments arguments = nullptr,
-                 const void* parameters = nullptr);
+                 const void* parameters = nullptr, KeyId key = kNoKey);
 void call_ends(const char* function);
 
 // How a kernel was launched.
@@ -40,9 +43,13 @@ struct Stall {
   uint64_t offset;  // offset of the instruction in its kernel, bytes
   uint32_t samples;
   bool is_latency;  // only samples in whose cycle nothing was issued
+  uint64_t code;    // identifies the kernel's machine code
 };
+// The source line of an instruction of a kernel, where the vendor tells it.
+using LineOf = SourceLine (*)(const std::string& symbol, const Stall& stall);
 // Samples of a kernel that was launched with `number`.
-void kernel_sampled(uint64_t number, const std::string& symbol, std::vector<Stall>& stalls);
+void kernel_sampled(uint64_t number, const std::string& symbol, std::vector<Stall>& stalls,
+                    LineOf line_of);
 void samples_dropped(uint64_t count);
 // Adds a note to the file, once.
 void add_note(const std::string& sentence);

@@ -1,8 +1,10 @@
 // The collector's Python interface.
 #include "collector.h"
+#include "cubin_lines.h"
 #include "device.h"
 #include "header_layout.h"
 #include "jax_methods.h"
+#include "library_calls.h"
 #include "monitor.h"
 #include "places.h"
 #if defined(STEPSCOPE_PYTORCH)
@@ -424,9 +426,12 @@ PyObject* end(PyObject*, PyObject* capsule) {
 PyMethodDef methods[] = {
     {"start", start, METH_VARARGS, "start(sources, limit, cpu_hz, real_hz, counters)"},
     {"follow_devices", devices, METH_VARARGS, "follow_devices(on[, stalls]): any, hindrances"},
+    {"follow_libraries", follow_libraries, METH_O,
+     "follow_libraries(((library, function, kind, arguments), …)): the reason if it cannot; () ends it."},
     {"flush_devices", flush, METH_NOARGS, "flush_devices(): fetch the records of finished work."},
     {"devices_missing", missing_devices, METH_NOARGS, "For each vendor, the reasons why devices and stalls are unavailable."},
     {"read_frames", read_frames, METH_VARARGS, "read_frames(address): file, name, line; None if torn"},
+    {"lines_of_cubin", lines_of_cubin, METH_O, "lines_of_cubin(bytes): for tests."},
     {"layout", layout, METH_NOARGS, "layout() -> bytes: for tests."},
     {"innermost_frame", innermost_frame, METH_NOARGS, "innermost_frame(): the caller's address"},
     {"counters_missing", missing_counters, METH_NOARGS, "The reason why there are none; empty if there are."},

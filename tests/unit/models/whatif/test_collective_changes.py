@@ -12,7 +12,8 @@ from test_ddp import MIB, SHAPED
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, select
-from stepscope.models.whatif import CHANGES
+from stepscope.models.whatif import CHANGES, parse_request, predict
+from stepscope.models.whatif.parts.beside_collectives import beside_collectives
 from stepscope.trace.schema import MODULES
 from stepscope.trace.table import Table
 
@@ -294,3 +295,46 @@ def test_gradients_without_modules_know_where_forward_uses_them() -> None:
     """)
     result = p3(graph, workers=2, bandwidth_gbps=8, latency_us=0, slice_kb=MS)
     assert step_us(result) == pytest.approx(50 + 2 * MS, abs=1)
+
+
+# -- kernels beside a collective
+
+
+def beside(factor: float, launch: str = "grid=[{n},2,1] block=[64,1,1]", shapes: int = 6) -> Graph:
+    """Kernels of several shapes and names, 40 us each; then again, beside a collective, `factor` times.
+
+    `short` is shorter than what can be compared, `other` runs one way only.
+    """
+    lines, at, calls = ["main | 0 10000 | ProfilerStep#1"], 100.0, 0
+    for length in (40.0, 40.0 * factor):
+        begins = at
+        kernels = [(f"kernel_{n % 2}", length, n + 1) for n in range(shapes)]
+        for name, time, blocks in [*kernels, ("short", length / 4, 1), (f"other_{at}", 80.0, 1)]:
+            calls += 1
+            size = launch.format(n=blocks)
+            lines.append(f"main | {calls} {calls + 1} | cudaLaunchKernel | corr={calls}")
+            lines.append(f"stream 7 | {at} {at + time} | {name} | corr={calls} {size}")
+            at += time
+    lines.append("main | 50 51 | cudaLaunchKernel | corr=90")
+    lines.append(f"comm 9 | {begins} {at} | ncclDevKernel_AllReduce | corr=90")
+    return graph_of("\n".join(lines))
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.0, 1.05, 1.3, 2.0])
+def test_the_recording_shows_how_much_collectives_slow_kernels_down(factor: float) -> None:
+    graph = beside(factor)
+    found = beside_collectives(graph)
+    assert found is not None
+    busy = 6 * 40 * factor + 10 * factor + 80
+    share = busy / (busy + 6 * 40 + 10 + 80)
+    assert tuple(found) == pytest.approx((factor, factor, factor, 6, share), rel=1e-3)
+    answer = predict(graph, [parse_request("bandwidth:factor=2", CHANGES)])
+    assert f"take {factor:.2f} times as long" in " ".join(answer.assumptions)
+    wide = max(CHANGES["bandwidth"].error, share * (factor - 1))
+    assert answer.range[0] == pytest.approx(answer.predicted_step_ms * (1 - wide), rel=1e-3)
+
+
+def test_it_says_nothing_where_the_recording_cannot_show_it() -> None:
+    assert beside_collectives(beside(1.5, shapes=4)) is None  # too few
+    assert beside_collectives(beside(1.5, launch="")) is None  # sizes of launches were not recorded
+    assert beside_collectives(graph_of("main | 0 9 | ProfilerStep#1\nstream 7 | 1 8 | kernel")) is None

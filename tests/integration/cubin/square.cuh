@@ -1,0 +1,3 @@
+__device__ __forceinline__ float square(float a) {
+  return a * a;
+}
