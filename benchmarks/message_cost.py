@@ -20,7 +20,7 @@ import torch
 from benchmarks.networked.mesh import Mesh, Message
 from torch import distributed
 
-from stepscope.models.calibration.two_processes import between_two_processes
+from stepscope.models.calibration.measure import between_two_processes
 
 _VALUES, _PAUSE_S, _ROUNDS = 16, 0.001, 5
 

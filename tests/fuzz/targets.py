@@ -439,7 +439,7 @@ TARGETS: dict[str, Target] = {
         "watched",
         ("read/watched_run.py", "facts/watched.py", "facts/slow_parts.py"),
     ),
-    "ONNX model": Target(check_onnx, (mutate_protobuf,), "onnx", ("read/onnx_model.py",)),
+    "ONNX model": Target(check_onnx, (mutate_protobuf,), "onnx", ("read/model_json.py",)),
     "memory timeline": Target(check_file, (mutate_json,), "timeline", ("read/memory_timeline.py",)),
     "commands": Target(
         check_commands,

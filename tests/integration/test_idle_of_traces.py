@@ -14,8 +14,7 @@ from stepscope.analyze import RuleContext
 from stepscope.errors import StepscopeError
 from stepscope.facts.annotate import annotate
 from stepscope.facts.annotate.device.idle import windows
-from stepscope.facts.timeline.axis.area import area_of
-from stepscope.facts.timeline.axis.time_axis import TimeAxis
+from stepscope.facts.timeline.axis.time_axis import TimeAxis, area_of
 from stepscope.facts.timeline.event_index import Index
 from stepscope.read import read
 from stepscope.trace.schema import IDLE_CAUSES

@@ -271,7 +271,7 @@ def test_bad_use_ends_with_code_2_and_one_line(script: Program, tmp_path: Path) 
 
 def test_what_sharding_costs_is_measured_by_tensors_and_bytes() -> None:
     small = (
-        "import json; from stepscope.models.calibration import two_processes as s; "
+        "import json; from stepscope.models.calibration import measure as s; "
         "s._UNITS = ((1, 8), (3, 16)); print(json.dumps(s.sharding()))"
     )
     done = subprocess.run([sys.executable, "-c", small], capture_output=True, text=True, check=True)

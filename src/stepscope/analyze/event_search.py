@@ -20,7 +20,7 @@ from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.annotate.steps.step_table import no_such_rank, require_steps, steady_steps
 from stepscope.facts.annotate.steps.steps import main_track
 from stepscope.facts.contexts import ContextTree, build_contexts
-from stepscope.facts.roofline.equal_calls import Counted, numbered_calls
+from stepscope.facts.roofline.operator_work import Counted, numbered_calls
 from stepscope.trace.arguments import parse
 from stepscope.trace.nesting import inherit, totals_inside
 from stepscope.trace.row_order import inverse

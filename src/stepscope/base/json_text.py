@@ -22,13 +22,8 @@ def json_bytes(value: Any, indent: int | None = None) -> bytes:
 
 
 def _encoded(value: Any, indent: int | None) -> bytes:
-    text = msgspec.json.encode(value, enc_hook=_plain)
+    text = msgspec.json.encode(value, enc_hook=lambda scalar: scalar.item())
     return text if indent is None else msgspec.json.format(text, indent=indent)
-
-
-def _plain(scalar: Any) -> Any:
-    """A scalar of NumPy as Python's."""
-    return scalar.item()
 
 
 def _escaped(value: Any) -> Any:

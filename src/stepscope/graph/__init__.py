@@ -1,7 +1,6 @@
 """The dependency graph of training steps, its simulation, and primitives that edit it."""
 
-from stepscope.graph.added_launches import insert_device_work, typical_launch
-from stepscope.graph.build_graph import build_graph
+from stepscope.graph.build_graph import build_graph, insert_device_work, typical_launch
 from stepscope.graph.critical_path import breakdown, critical_ms, critical_path
 from stepscope.graph.data_flow import data_basis, with_execution_trace
 from stepscope.graph.graph import Graph, Schedule, inherited, without_unexplained_delays

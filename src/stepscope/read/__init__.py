@@ -12,8 +12,7 @@ from stepscope.read.byte_stream import Progress, check_holes, decompressed_head,
 from stepscope.read.chrome.trace_events import read_trace_events
 from stepscope.read.memory_snapshot.memory_snapshot import is_snapshot, read_snapshot
 from stepscope.read.memory_timeline import is_memory_timeline, read_memory_timeline
-from stepscope.read.nsys.nsys import read_nsys
-from stepscope.read.nsys.report import exported, is_report
+from stepscope.read.nsys.nsys import exported, is_report, read_nsys
 from stepscope.read.perfetto.perfetto import is_perfetto, read_perfetto
 from stepscope.read.recorded.capture_file import read_capture
 from stepscope.read.unsupported import is_trace_events, refuse_foreign

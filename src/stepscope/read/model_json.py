@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import mmap
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +14,7 @@ from msgspec import Meta, Struct, field
 from stepscope.base.typed_data import convert
 from stepscope.errors import IngestError
 from stepscope.read.shared import parse_json
+from stepscope.read.xplane.protobuf import BYTES, Damage, Span, fields
 
 
 class ModuleJson(Struct):
@@ -43,8 +47,6 @@ def read_model(path: Path) -> dict[str, Any]:
     """
     try:
         if path.suffix == ".onnx":
-            from stepscope.read.onnx_model import read_onnx
-
             return read_onnx(path)
         return parse_model(path.read_bytes())
     except OSError as error:
@@ -67,3 +69,112 @@ def parse_model(text: bytes) -> dict[str, Any]:
         'expected a model tree {"name": …, "class": …, "children": […]}'
         f' or {{"roots": […]}}, found: {problem}'
     )
+
+
+# -- the model tree of an ONNX file, from the scopes that exporters write at its nodes
+# PyTorch's exporter since 2.6 writes the path and the class of each module (`pkg.torch.onnx.*`); the
+# one before names a node after the modules around it, `/layers.0/fc1/MatMul`. Weights are passed over.
+#
+# Source: onnx.proto (https://github.com/onnx/onnx), messages ModelProto, GraphProto and NodeProto.
+
+_GRAPH, _NODE, _NAME, _OPERATOR, _PROPERTIES = 7, 1, 3, 4, 9  # numbers of fields
+_KEY, _VALUE = 1, 2
+_PATHS, _CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"
+_QUOTED = re.compile(r"'([^']*)'")
+_DEEPEST = 100  # modules inside each other; readers of the tree recurse
+# The class of a module, where only the operator that it runs is written.
+_LAYERS = {
+    "Conv": "Conv2d",
+    "ConvTranspose": "ConvTranspose2d",
+    "Gemm": "Linear",
+    "MatMul": "Linear",
+    "BatchNormalization": "BatchNorm2d",
+    "InstanceNormalization": "InstanceNorm2d",
+    "LayerNormalization": "LayerNorm",
+    "GroupNormalization": "GroupNorm",
+    "Gather": "Embedding",
+    "MaxPool": "MaxPool2d",
+    "AveragePool": "AvgPool2d",
+    "GlobalAveragePool": "AdaptiveAvgPool2d",
+    "Relu": "ReLU",
+    "Gelu": "GELU",
+    "Erf": "GELU",
+}
+_CONTAINER = "ModuleList"
+_Scope = tuple[str, str]  # a module's path and its class, empty if it is not written
+
+
+def read_onnx(path: Path) -> dict[str, Any]:
+    """The model tree of an ONNX file, as `--model` takes it.
+
+    Raises:
+        IngestError: if no node of it says which module it is of.
+        OSError: if it cannot be read.
+    """
+    if not path.stat().st_size:
+        raise IngestError("the file is empty")
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return model_tree(data)
+
+
+def model_tree(data: bytes | mmap.mmap) -> dict[str, Any]:
+    """The tree of the modules that a model's nodes name, in the order of their first node."""
+    modules = {"": _module("model", "")}
+    layers: dict[str, str] = {}  # class by the first operator that tells it
+    for graph in _inner(data, Span(0, len(data)), _GRAPH):
+        for node in _inner(data, graph, _NODE):
+            scopes = [*_written(data, node)] or [*_named(_text(data, node, _NAME))]
+            for path, kind in scopes:
+                _add(modules, path)["class"] = kind
+            layer = _LAYERS.get(_text(data, node, _OPERATOR))
+            if scopes and layer:
+                layers.setdefault(scopes[-1][0], layer)
+    for path, layer in layers.items():
+        if not modules[path]["class"] and not modules[path]["children"]:
+            modules[path]["class"] = layer
+    if len(modules) == 1:
+        raise IngestError("no node of the ONNX file names its module; export it with PyTorch")
+    return modules[""]
+
+
+def _add(modules: dict[str, dict[str, Any]], path: str) -> dict[str, Any]:
+    """The module at a path; those around it that run nothing themselves are containers."""
+    if path not in modules:
+        above, _, name = path.rpartition(".")
+        if path.count(".") > _DEEPEST:
+            raise IngestError(f"a module of the ONNX file is more than {_DEEPEST} levels deep")
+        modules[path] = _module(name, _CONTAINER)
+        _add(modules, above)["children"].append(modules[path])
+    return modules[path]
+
+
+def _module(name: str, kind: str) -> dict[str, Any]:
+    return {"name": name, "class": kind, "children": []}
+
+
+def _written(data: bytes | mmap.mmap, node: Span) -> Iterator[_Scope]:
+    """The modules around a node, outermost first, by what PyTorch's exporter writes; the last is itself."""
+    pairs = _inner(data, node, _PROPERTIES)
+    written = {_text(data, pair, _KEY): _text(data, pair, _VALUE) for pair in pairs}
+    paths, classes = (_QUOTED.findall(written.get(key, "")) for key in (_PATHS, _CLASSES))
+    yield from zip(paths[:-1], classes[:-1], strict=False)
+
+
+def _named(name: str) -> Iterator[_Scope]:
+    """The modules around a node by its name; those of a Sequential repeat what is above them."""
+    above, path, before = "", "", ""
+    for part in name.split("/")[1:-1]:
+        if not (before and part.startswith(f"{before}.")):
+            above = path
+        path, before = f"{above}.{part}".lstrip("."), part
+        yield path, ""
+
+
+def _inner(data: bytes | mmap.mmap, span: Span, number: int) -> Iterator[Span]:
+    for item in fields(data, span, Damage()):
+        if item.number == number and item.kind == BYTES:
+            yield Span(item.value, item.end)
+
+
+def _text(data: bytes | mmap.mmap, span: Span, number: int) -> str:
+    return next((data[at:end].decode("utf-8", "replace") for at, end in _inner(data, span, number)), "")

@@ -38,7 +38,7 @@ import torch
 from stepscope.errors import CaptureError
 from stepscope.record.memory.memory_recorder import MemoryRecorder
 from stepscope.record.module_registry import ModuleRegistry
-from stepscope.record.optimizer_names import OptimizerOrder
+from stepscope.record.optimizers import OptimizerOrder
 from stepscope.record.options import RecordOptions
 from stepscope.record.recording import call_in_forked_children
 from stepscope.record.run_shares.run_shares import RunClock

@@ -20,8 +20,7 @@ from stepscope.record.memory.memory_recorder import MemoryRecorder
 from stepscope.record.memory_budget import MemoryBudget
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry, describe_registry
-from stepscope.record.optimizer_names import OptimizerNames, updated_modules
-from stepscope.record.optimizers import OptimizerWatch
+from stepscope.record.optimizers import OptimizerNames, OptimizerWatch, updated_modules
 from stepscope.record.options import RecordOptions
 from stepscope.record.part_timer import PartTimer
 from stepscope.record.patch import undo

@@ -99,7 +99,12 @@ def _merge(starts: Times, ends: Times) -> tuple[Times, Times]:
 
 
 def index_pairs(first: Rows, last: Rows) -> tuple[Rows, Rows]:
-    """Index pairs (i, j) for every i and every j in [first[i], last[i])."""
+    """Index pairs (i, j) for every i and every j in [first[i], last[i]).
+
+    Example:
+        >>> [pair.tolist() for pair in index_pairs(np.array([4, 9]), np.array([6, 10]))]
+        [[0, 0, 1], [4, 5, 9]]
+    """
     counts = last - first
     left = np.repeat(np.arange(len(first)), counts)
     offset = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -52,7 +52,10 @@ def to_bytes(trace: Trace) -> bytes:
     portable = PortableTrace(
         version=1,
         rows={name: len(table) for name, table in tables.items()},
-        tables={name: _columns(table) for name, table in tables.items()},
+        tables={
+            name: {one.name: _packed(one, table) for one in table.schema.columns if one.name != "id"}
+            for name, table in tables.items()
+        },
         metadata=trace.metadata.to_json(),
         sources=joined([block.sources for block in blocks], np.int32).astype("<i4").tobytes(),
         ends=joined([b.ends + s for b, s in zip(blocks, starts, strict=True)], np.int64)
@@ -79,10 +82,6 @@ def from_bytes(content: bytes) -> Trace:
         return Trace(tables, convert(portable.metadata, Metadata), _arguments(portable))
     except (ValueError, KeyError, TypeError, OverflowError, msgspec.MsgspecError) as error:
         raise TraceError(f"the tables of the capture are damaged ({error})") from error
-
-
-def _columns(table: Table) -> dict[str, PortableColumn]:
-    return {column.name: _packed(column, table) for column in table.schema.columns if column.name != "id"}
 
 
 def _packed(column: Column, table: Table) -> PortableColumn:

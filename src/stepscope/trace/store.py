@@ -147,12 +147,11 @@ def _trace(members: dict[str, pa.Buffer]) -> Trace:
         for name, content in members.items()
     }
     arguments = _arguments(batches.pop(_ARGUMENTS, None))
-    tables = {name: _table(name, batch) for name, batch in batches.items()}
+    tables = {
+        name: Table(SCHEMAS[name], {column: _column(batch.column(column)) for column in batch.schema.names})
+        for name, batch in batches.items()
+    }
     return Trace(tables, Metadata.from_json(metadata), arguments)
-
-
-def _table(name: str, batch: pa.RecordBatch) -> Table:
-    return Table(SCHEMAS[name], {column: _column(batch.column(column)) for column in batch.schema.names})
 
 
 def _column(array: pa.Array) -> Array | Text:

@@ -15,8 +15,8 @@ from stepscope.analyze.analysis import analysis_of
 from stepscope.analyze.findings_text import print_findings
 from stepscope.facts.annotate import annotate
 from stepscope.facts.contexts import ContextTree, build_contexts
+from stepscope.facts.contexts.build_tree import with_contexts
 from stepscope.facts.contexts.metrics import SampleStats
-from stepscope.facts.contexts.recorded_tree import with_contexts
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import CONTEXTS
 from stepscope.trace.table import Table

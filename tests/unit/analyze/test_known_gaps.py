@@ -13,8 +13,7 @@ from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
 from stepscope.facts.annotate import annotate
 from stepscope.facts.summary.facts import Summary
 from stepscope.facts.summary.report_facts import summarize
-from stepscope.facts.timeline.axis.area import area_of
-from stepscope.facts.timeline.axis.time_axis import TimeAxis
+from stepscope.facts.timeline.axis.time_axis import TimeAxis, area_of
 from stepscope.facts.timeline.event_index import Index
 from stepscope.graph import build_graph
 from stepscope.models.whatif.prediction import Baseline

@@ -5,7 +5,7 @@ from __future__ import annotations
 from drawn import graph_of, links, starts, step_us, tasks
 
 from stepscope.graph import scale, select
-from stepscope.graph.added_launches import NAME
+from stepscope.graph.build_graph import NAME
 
 STEP = """
     main     |   0 100 | ProfilerStep#0

@@ -16,8 +16,8 @@ import stepscope
 from stepscope.errors import IngestError
 from stepscope.faces.terminal.commands import stepscope as stepscope_command
 from stepscope.models.memory import memory_facts
+from stepscope.models.memory.history import MemoryChanges
 from stepscope.models.memory.owners import KINDS
-from stepscope.models.memory.stacked_levels import MemoryChanges
 
 CREATE, DESTROY, VERSION, BEFORE = 2, 4, 3, 1
 RAW = [

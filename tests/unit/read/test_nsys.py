@@ -665,7 +665,7 @@ def test_what_nsys_cannot_export(
 ) -> None:
     if action is not None:
         nsys(action)
-    monkeypatch.setattr("stepscope.read.nsys.report._TIMEOUT_S", 1 if "sleep" in (action or "") else 600)
+    monkeypatch.setattr("stepscope.read.nsys.nsys._TIMEOUT_S", 1 if "sleep" in (action or "") else 600)
     report = tmp_path / "run.nsys-rep"
     report.write_bytes(b"report")
     with pytest.raises(IngestError, match=message):

@@ -10,8 +10,7 @@ import pytest
 from xspaces import message
 
 from stepscope.errors import IngestError
-from stepscope.read.model_json import read_model
-from stepscope.read.onnx_model import model_tree
+from stepscope.read.model_json import model_tree, read_model
 
 _PREFIX = "pkg.torch.onnx."
 

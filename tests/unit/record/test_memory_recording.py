@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
-from stepscope.record.memory import allocators
+from stepscope.record.memory import memory_recorder
 from stepscope.record.memory.out_of_memory import _NAMES, find_out_of_memory, size, verdict
 from stepscope.trace.memory_schema import STORAGE_KINDS
 
@@ -94,12 +94,12 @@ class FakeCuda:
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     fake = FakeCuda(available=True)
-    monkeypatch.setattr(allocators, "_cuda", fake)
+    monkeypatch.setattr(memory_recorder, "_cuda", fake)
     return fake
 
 
 def test_the_history_is_a_ring_that_begins_with_the_first_use_of_cuda(cuda: FakeCuda, tmp_path: Path) -> None:
-    history = allocators.CudaHistory()
+    history = memory_recorder.CudaHistory()
     assert (cuda.calls, history.has_events) == ([], False)
     cuda.queued[0]()
     (options,) = cuda.calls
@@ -113,7 +113,7 @@ def test_the_history_is_a_ring_that_begins_with_the_first_use_of_cuda(cuda: Fake
 
 
 def test_a_closed_history_does_not_begin(cuda: FakeCuda) -> None:
-    history = allocators.CudaHistory()
+    history = memory_recorder.CudaHistory()
     history.close()
     cuda.queued[0]()
     assert cuda.calls == []
@@ -121,6 +121,6 @@ def test_a_closed_history_does_not_begin(cuda: FakeCuda) -> None:
 
 def test_without_cuda_nothing_is_asked_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeCuda(available=False)
-    monkeypatch.setattr(allocators, "_cuda", fake)
-    allocators.CudaHistory().close()
+    monkeypatch.setattr(memory_recorder, "_cuda", fake)
+    memory_recorder.CudaHistory().close()
     assert (fake.queued, fake.calls) == ([], [])

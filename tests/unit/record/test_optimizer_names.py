@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from stepscope.record.optimizer_names import OptimizerNames
+from stepscope.record.optimizers import OptimizerNames
 
 names: OptimizerNames
 

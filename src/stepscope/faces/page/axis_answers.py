@@ -10,9 +10,8 @@ from stepscope.errors import ServeError
 from stepscope.faces.page.requests import Query, filled
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.roofline import work_of_pieces
-from stepscope.facts.timeline.axis.area import Area, AreaShare, DeviceShare, area_of
 from stepscope.facts.timeline.axis.counters import BINS, Counter, CounterSummary
-from stepscope.facts.timeline.axis.time_axis import AxisTrack, TimeAxis
+from stepscope.facts.timeline.axis.time_axis import Area, AreaShare, AxisTrack, DeviceShare, TimeAxis, area_of
 from stepscope.trace.schema import STAGES
 from stepscope.trace.sets import Interner
 

@@ -11,12 +11,18 @@ from stepscope.faces.page.requests import Query, filled
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.timeline.axis.counters import CounterValues
 from stepscope.models.memory.device_facts import device_facts, holds_memory
-from stepscope.models.memory.history import Living, MemoryHistory, living_at, memory_histories
+from stepscope.models.memory.history import (
+    BINS,
+    Living,
+    MemoryHistory,
+    StackedLevels,
+    living_at,
+    memory_histories,
+)
 from stepscope.models.memory.memory_findings import MemoryFinding, find_problems
 from stepscope.models.memory.memory_text import verdict
 from stepscope.models.memory.owners import KINDS
 from stepscope.models.memory.segments import segments_at
-from stepscope.models.memory.stacked_levels import BINS, StackedLevels
 
 _MOST_LIVING = 200  # rows; chosen: the page lists the largest, not all
 _MOST_SEGMENTS = 60  # rows; chosen: those with most free memory

@@ -13,11 +13,10 @@ import msgspec
 from stepscope.errors import ServeError
 from stepscope.faces.page.axis_answers import area, axis, counter, slices, tiles
 from stepscope.faces.page.context_answers import context_findings, contexts
-from stepscope.faces.page.diff_answers import diff
+from stepscope.faces.page.diff_answers import diff, pair
 from stepscope.faces.page.finding_answers import findings
 from stepscope.faces.page.memory_answers import memory, memory_moment, memory_tile
 from stepscope.faces.page.operation_details import details
-from stepscope.faces.page.pair_answers import pair
 from stepscope.faces.page.pane_answers import select
 from stepscope.faces.page.query_answers import query, schema
 from stepscope.faces.page.report_answers import arrivals, collectives, kernels, modules, overview

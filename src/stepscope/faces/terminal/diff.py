@@ -14,7 +14,7 @@ from stepscope.faces.terminal.source import MEMORY_FORMATS, input_file
 
 if TYPE_CHECKING:
     from stepscope.models.diff import RunComparison
-    from stepscope.models.memory.memory_comparison import MemoryComparison
+    from stepscope.models.memory.memory_text import MemoryComparison
     from stepscope.trace.trace import Trace
 
 
@@ -87,7 +87,7 @@ def _memory_json(sides: list[Trace]) -> dict[str, Any]:
 
 
 def _print_memory(sides: list[Trace], rows: int) -> None:
-    from stepscope.models.memory.memory_comparison import print_memory_comparison
+    from stepscope.models.memory.memory_text import print_memory_comparison
 
     for device in _compared_memory(sides) or []:
         print_memory_comparison(terminal(), device, rows)
@@ -97,7 +97,7 @@ def _compared_memory(sides: list[Trace]) -> list[MemoryComparison] | None:
     """None if a side holds no allocations, or those of several ranks, which is said on stderr."""
     from stepscope.errors import TraceError
     from stepscope.models.memory.device_facts import holds_memory
-    from stepscope.models.memory.memory_comparison import compare_memory
+    from stepscope.models.memory.memory_text import compare_memory
 
     if not all(map(holds_memory, sides)):
         return None

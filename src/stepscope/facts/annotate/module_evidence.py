@@ -52,7 +52,7 @@ def tree_modules(tree: Mapping[str, Any]) -> list[Module]:
         Modules with `parent` as an index into the list; empty for an empty tree.
     """
     modules: list[Module] = []
-    stack = [(root, -1) for root in reversed(_roots(tree))]
+    stack = [(root, -1) for root in reversed(tree.get("roots", [tree] if tree else []))]
     while stack:
         node, parent = stack.pop()
         name = str(node.get("name", ""))
@@ -60,10 +60,6 @@ def tree_modules(tree: Mapping[str, Any]) -> list[Module]:
         index = len(modules) - 1
         stack += [(child, index) for child in reversed(list(node.get("children", ())))]
     return modules
-
-
-def _roots(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return list(tree["roots"]) if "roots" in tree else [tree] if tree else []
 
 
 def _path(node: Mapping[str, Any], modules: list[Module], parent: int) -> str:

@@ -1,7 +1,6 @@
 """The calling-context tree: CPU time, device time and memory by call path."""
 
-from stepscope.facts.contexts.build_tree import build_contexts
-from stepscope.facts.contexts.combine_trees import aligned, bottom_up
+from stepscope.facts.contexts.build_tree import build_contexts, with_contexts
 from stepscope.facts.contexts.context_line_costs import LineTotal, line_totals, whole_ns
 from stepscope.facts.contexts.node_values import (
     MEASURES,
@@ -12,8 +11,7 @@ from stepscope.facts.contexts.node_values import (
     measure,
     measures,
 )
-from stepscope.facts.contexts.prune import focus, hide
-from stepscope.facts.contexts.recorded_tree import with_contexts
+from stepscope.facts.contexts.prune import aligned, bottom_up, focus, hide
 from stepscope.facts.contexts.tree import ContextTree
 
 __all__ = [

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from stepscope.base.arrays import Ids, Mask
-from stepscope.facts.contexts.build_tree import build_contexts
+from stepscope.facts.contexts.build_tree import WINDOWS, build_contexts, metric_rows
 from stepscope.facts.contexts.metrics import METRICS, SampleStats
-from stepscope.facts.contexts.recorded_tree import WINDOWS, metric_rows
 from stepscope.facts.contexts.tree import ContextTree
 from stepscope.trace.concat import stacked
 from stepscope.trace.table import Table

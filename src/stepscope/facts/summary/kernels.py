@@ -1,17 +1,20 @@
 """Kernels by name and kind, or operators without a device: their time, rates and efficiency."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec.structs import asdict
 
-from stepscope.base.arrays import Floats, Ids, IntArray, Mask
+from stepscope.base.arrays import Floats, Ids, IntArray, Mask, Times
+from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.annotate.modules.costs import subtree_totals
 from stepscope.facts.roofline import WorkPieces, precisions, rates_of, work_of_pieces
 from stepscope.facts.roofline.operator_work import SHAPES, XLA
 from stepscope.facts.roofline.rates import PRECISIONS
-from stepscope.facts.summary.facts import Device, Efficiency, Kernel, KernelStatistics
+from stepscope.facts.summary.facts import Device, Efficiency, HardwareCounter, Kernel, KernelStatistics
 from stepscope.facts.summary.selected_steps import MS, SelectedSteps
+from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Text
 
@@ -241,3 +244,48 @@ def _stage_shares(stage: IntArray, name: Ids, time: Floats, names: int) -> list[
         {STAGES[code]: float(row[code]) for code in np.argsort(-row).tolist() if row[code] > 0}
         for row in shares
     ]
+
+
+# -- hardware counters of devices, such as how busy SMs, tensor cores and memory are
+# A counter event of Kineto has the values of a sample of the device's performance monitors that begins
+# then, and lasts until the next begins.
+#
+# Source: Kineto, libkineto/src/CuptiPMSamplingProfiler.cpp and output_json.cpp (2026).
+
+
+def hardware_counters(selected: SelectedSteps) -> list[HardwareCounter]:
+    """The counters of the devices in the selected steps, device by device."""
+    return [*_counters(selected)] if len(selected.trace["counters"]) else []
+
+
+def _counters(selected: SelectedSteps) -> Iterator[HardwareCounter]:
+    trace = selected.trace
+    table, tracks = trace["counters"], trace["tracks"]
+    rank, device = (tracks[column][table["track"]] for column in ("rank", "device"))
+    rows = np.flatnonzero((rank == selected.rank) & (device >= 0) & np.isfinite(table["value"]))
+    names = table.text("series")
+    for number, code in np.unique(np.stack([device[rows], names.codes[rows]], axis=1), axis=0).tolist():
+        own = rows[(device[rows] == number) & (names.codes[rows] == code)]
+        samples = table["time_ns"][own], table["value"][own]
+        on_device = tracks["device"][trace.events["track"]] == number
+        work = np.flatnonzero(device_work(trace) & on_device & selected.chosen_events)
+        mean = _mean(*samples, Intervals(*selected.windows))
+        if mean is not None:
+            working = _mean(*samples, Intervals(*trace.events.spans(work)))
+            yield HardwareCounter(number, names.values[code], mean, working)
+
+
+def _mean(time: Times, value: Floats, parts: Intervals) -> float | None:
+    """The mean of samples over the parts of time that they cover; None if that is nothing."""
+    order = np.argsort(time, kind="stable")
+    time, value = time[order].astype(np.int64), value[order]
+    held = np.append(np.diff(time), time[-1] - time[-2] if len(time) > 1 else 0)
+    covered = parts.clip(int(time[0]), int(time[-1] + held[-1]))
+    before = np.append(0.0, np.cumsum(value * held))
+
+    def until(moment: Times) -> Floats:
+        at = np.maximum(np.searchsorted(time, moment, side="right") - 1, 0)
+        return before[at] + value[at] * (moment - time[at])
+
+    total = covered.total()
+    return float((until(covered.ends) - until(covered.starts)).sum() / total) if total else None

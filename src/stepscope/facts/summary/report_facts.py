@@ -41,18 +41,17 @@ from stepscope.facts.summary.facts import (
     WarmUp,
     Warning,
 )
-from stepscope.facts.summary.hardware_counters import hardware_counters
 from stepscope.facts.summary.kernels import (
     WorkBounds,
     efficiency_of,
+    hardware_counters,
     kernels_of,
     time_by_kind,
     work_of_modules,
 )
-from stepscope.facts.summary.module_costs import models_that_run, module_tree
+from stepscope.facts.summary.module_costs import models_that_run, module_tree, updates_of
 from stepscope.facts.summary.run_shares import run_shares
 from stepscope.facts.summary.selected_steps import MS, SelectedSteps
-from stepscope.facts.summary.updates import updates_of
 from stepscope.facts.summary.verdict import (
     NO_CPU,
     NO_NAMES,

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.base.arrays import Ids, Mask
-from stepscope.facts.timeline.event_index import Index, ranges
+from stepscope.facts.timeline.event_index import Index
 from stepscope.facts.timeline.level import Level, Opening
 from stepscope.facts.timeline.operation import Operation
 from stepscope.facts.timeline.operation_labels import short_name
 from stepscope.facts.timeline.source_lines import frame_place, module_places
+from stepscope.trace.intervals import index_pairs
 
 
 def of_modules(index: Index, modules: set[int]) -> Mask:
@@ -32,7 +33,7 @@ def of_line(index: Index, file: str, line: int) -> Mask:
     called = modules_of_line(index, file, line)
     chosen = of_modules(index, called) if called else np.zeros(len(index.order), np.bool_)
     frames = frames_of_line(index, file, line)
-    _, place = ranges(*index.inside(frames))
+    _, place = index_pairs(*index.inside(frames))
     chosen[index.order[place]] = True
     chosen[index.device_work(frames)[1]] = True
     return chosen
@@ -85,7 +86,7 @@ def events_inside(index: Index, operations: Sequence[Operation]) -> tuple[Ids, I
     # A step's rows are all its events, on devices too.
     step = np.array([one.kind == "step" for one in operations], np.bool_)[of]
     opens = ~step & ~index.on_device[rows]
-    inner, place = ranges(*index.inside(rows[opens]))
+    inner, place = index_pairs(*index.inside(rows[opens]))
     launcher, work = index.device_work(rows[~step])
     # Rows hold different events, so none is there twice.
     events = np.concatenate([rows[step], index.order[place], work])

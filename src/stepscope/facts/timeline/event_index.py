@@ -13,6 +13,7 @@ import numpy as np
 from stepscope.base.arrays import Codes8, Ids, IntArray, Mask
 from stepscope.facts.annotate.links.launches import device_work, launch_of
 from stepscope.facts.annotate.range_names import MODULE_FRAME, MODULE_RANGE
+from stepscope.trace.intervals import index_pairs
 from stepscope.trace.row_order import grouped, inverse, stable_order
 from stepscope.trace.trace import Trace
 
@@ -78,7 +79,7 @@ class Index:
     def children(self, events: Ids) -> tuple[Ids, Ids]:
         """The events directly inside each of `events`: index into these, and ids, in order."""
         children, first = self._children
-        of, position = ranges(first[events], first[events + 1])
+        of, position = index_pairs(first[events], first[events + 1])
         return of, children[position]
 
     def has_children(self, events: Ids) -> Mask:
@@ -88,7 +89,7 @@ class Index:
     def launched_by(self, events: Ids) -> tuple[Ids, Ids]:
         """The device work that each call itself started: index into `events`, and ids."""
         at, before = self.place[events], self._launches_before
-        of, position = ranges(before[at], before[at + 1])
+        of, position = index_pairs(before[at], before[at + 1])
         return of, self.launched[position]
 
     def inside(self, rows: Ids) -> tuple[Ids, Ids]:
@@ -109,7 +110,7 @@ class Index:
         first, end = self.launches_inside(rows)
         own = np.flatnonzero(self.on_device[rows])
         end[own] = first[own]
-        of_row, position = ranges(first, end)
+        of_row, position = index_pairs(first, end)
         return np.concatenate([of_row, own]), np.concatenate([self.launched[position], rows[own]])
 
     @cached_property
@@ -231,16 +232,3 @@ def values_at(column: Ids | Codes8, rows: Ids) -> Ids:
     known = rows >= 0
     found[known] = column[rows[known]]
     return found
-
-
-def ranges(first: Ids, end: Ids) -> tuple[Ids, Ids]:
-    """Pairs (i, j) for every i and every j in [first[i], end[i]).
-
-    Example:
-        >>> [pair.tolist() for pair in ranges(np.array([4, 9]), np.array([6, 10]))]
-        [[0, 0, 1], [4, 5, 9]]
-    """
-    counts = end - first
-    of = np.repeat(np.arange(len(first)), counts)
-    offset = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    return of, np.repeat(first, counts) + offset

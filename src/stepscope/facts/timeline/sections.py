@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stepscope.base.arrays import Ids, Mask, Times
-from stepscope.facts.timeline.event_index import ranges
 from stepscope.facts.timeline.lanes import Contents, Lanes
 from stepscope.facts.timeline.operation import TINY, Operation, Spread
 from stepscope.facts.timeline.operation_costs import Costs
 from stepscope.facts.timeline.operation_labels import range_name, summary_names
+from stepscope.trace.intervals import index_pairs
 from stepscope.trace.row_order import begins_run
 
 _LEAST_BLOCKS = 5  # fewer are as quickly compared side by side
@@ -298,7 +298,7 @@ class _SectionContents:
 
     @classmethod
     def of(cls, facts: SiblingOperations, first: Ids, end: Ids) -> _SectionContents:
-        section, operation = ranges(first, end)
+        section, operation = index_pairs(first, end)
         begin = np.cumsum(end - first) - (end - first)
         cpu, device, name, block = (
             column[operation] for column in (facts.cpu_ns, facts.device_ns, facts.name, facts.block)

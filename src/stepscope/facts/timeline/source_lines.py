@@ -18,9 +18,9 @@ import numpy as np
 
 from stepscope.base.arrays import Ids, IntArray, Mask, Times
 from stepscope.facts.annotate.range_names import MODULE_FRAME, MODULE_RANGE
-from stepscope.facts.timeline.event_index import Index, ranges
+from stepscope.facts.timeline.event_index import Index
 from stepscope.trace.frame_name import FrameName
-from stepscope.trace.intervals import grouped_union
+from stepscope.trace.intervals import grouped_union, index_pairs
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import COMPUTING, STAGES
 
@@ -208,7 +208,7 @@ class _ModuleLines:
         """The lines of each event's module, and the event for each."""
         ends, lines = lines_of
         within = self._index.events["module"][event].astype(np.int64)
-        pair, position = ranges(ends[within], ends[within + 1])
+        pair, position = index_pairs(ends[within], ends[within + 1])
         return lines[position], event[pair]
 
 

@@ -1,8 +1,7 @@
 """What would a fix gain? Changes of the dependency graph, one file each, and their prediction."""
 
 from stepscope.models.whatif.change import Change, Request, parse_request
-from stepscope.models.whatif.changes import NamedChanges
-from stepscope.models.whatif.custom_changes import load_changes
+from stepscope.models.whatif.changes import NamedChanges, load_changes
 from stepscope.models.whatif.prediction import Prediction, predict
 
 CHANGES = NamedChanges()

@@ -27,8 +27,7 @@ from stepscope.record.batch_size.measured_steps import (
 from stepscope.record.batch_size.request import RunRequest
 from stepscope.record.capture_file import write_capture
 from stepscope.record.manifest import Run, RunResult, build_manifest
-from stepscope.record.memory.allocators import CpuTable
-from stepscope.record.memory.memory_recorder import list_storages, memory_json, tensors_in
+from stepscope.record.memory.memory_recorder import CpuTable, list_storages, memory_json, tensors_in
 from stepscope.record.memory.operator_lines import Creations, LineRanges
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry, describe_registry

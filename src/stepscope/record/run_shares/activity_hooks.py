@@ -20,7 +20,7 @@ from torch.utils import _contextlib
 from torch.utils.data import DataLoader, dataloader
 
 from stepscope.record.call_sites import LIBRARIES, is_internal, user_frame, user_frames
-from stepscope.record.optimizer_names import OptimizerOrder
+from stepscope.record.optimizers import OptimizerOrder
 from stepscope.record.patch import AfterImport, undo
 from stepscope.record.ranges import Range
 from stepscope.record.recording import call_in_forked_children

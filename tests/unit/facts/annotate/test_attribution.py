@@ -7,7 +7,7 @@ import pytest
 from stepscope.facts.annotate import annotate
 from stepscope.facts.annotate.attribution import attribute
 from stepscope.facts.annotate.range_names import LINES_RANGE
-from stepscope.models.batch_size.step_costs import find_costs
+from stepscope.models.batch_size.breakdown import find_costs
 from stepscope.testing import drawn_trace
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stepscope.facts.annotate import annotate
-from stepscope.facts.annotate.modules.inductor_code import calls_in, modules_of_calls
+from stepscope.facts.annotate.modules.inductor_graphs import calls_in, modules_of_calls
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 

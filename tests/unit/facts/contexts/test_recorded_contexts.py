@@ -10,7 +10,7 @@ from oracles.context_tree import checked
 
 from stepscope.errors import IngestError
 from stepscope.facts.contexts import ContextTree, build_contexts
-from stepscope.facts.contexts.recorded_tree import with_contexts
+from stepscope.facts.contexts.build_tree import with_contexts
 from stepscope.read import read
 from stepscope.read.recorded.contexts_json import with_recorded_contexts
 from stepscope.trace.concat import concat, of_rank

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from stepscope.base.arrays import Ids
-from stepscope.facts.roofline.equal_calls import WORK, Counted, compiled_equal_calls, key_of
+from stepscope.facts.roofline.operator_work import WORK, Counted, compiled_equal_calls, key_of
 
 Calls = tuple[bytes, Ids, Ids, Ids]
 

@@ -8,9 +8,8 @@ from drawings import drawn
 
 from stepscope.base.arrays import Times
 from stepscope.facts.timeline.axis import time_axis
-from stepscope.facts.timeline.axis.area import area_of
 from stepscope.facts.timeline.axis.counters import BINS
-from stepscope.facts.timeline.axis.time_axis import TimeAxis, TrackSlices
+from stepscope.facts.timeline.axis.time_axis import TimeAxis, TrackSlices, area_of
 
 _STEP = """
     thread 1 | 0 100 | ProfilerStep#1

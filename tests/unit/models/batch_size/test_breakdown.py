@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from stepscope.facts.annotate import annotate
 from stepscope.facts.annotate.attribution import attribute
-from stepscope.models.batch_size.breakdown import cost_tree
-from stepscope.models.batch_size.step_costs import Footprint
+from stepscope.models.batch_size.breakdown import Footprint, cost_tree
 from stepscope.testing import drawn_trace
 
 

@@ -14,11 +14,17 @@ from drawn_memory import STEP, with_allocations
 from model_allocator import MIB, ModelAllocator, frame
 
 import stepscope
-from stepscope.models.memory import stacked_levels
-from stepscope.models.memory.history import MemoryHistory, living_at, memory_histories
+from stepscope.models.memory import history
+from stepscope.models.memory.history import (
+    OTHERS,
+    MemoryChanges,
+    MemoryHistory,
+    StackedLevels,
+    living_at,
+    memory_histories,
+)
 from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.models.memory.segments import segments_at
-from stepscope.models.memory.stacked_levels import OTHERS, MemoryChanges, StackedLevels
 
 
 def random_changes(seed: int, owners: int = 60, moments: int = 500) -> MemoryChanges:
@@ -48,9 +54,9 @@ def state_at(changes: MemoryChanges, count: int, group: np.ndarray, groups: int)
 
 @pytest.mark.parametrize("seed", range(15))
 def test_a_column_is_the_moment_of_its_maximum(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacked_levels, "_EXACT_CHANGES", 0)
-    monkeypatch.setattr(stacked_levels, "BINS", 8)
-    monkeypatch.setattr(stacked_levels, "_CHECKPOINT", 16)
+    monkeypatch.setattr(history, "_EXACT_CHANGES", 0)
+    monkeypatch.setattr(history, "BINS", 8)
+    monkeypatch.setattr(history, "_CHECKPOINT", 16)
     changes = random_changes(seed)
     group = np.random.default_rng(seed).integers(0, 4, len(changes.before))
     stacked = StackedLevels(changes, group, list("abcd"), in_order=True)
@@ -78,7 +84,7 @@ def test_few_changes_are_all_there(seed: int) -> None:
 
 
 def test_small_groups_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacked_levels, "_MOST_GROUPS", 2)
+    monkeypatch.setattr(history, "_MOST_GROUPS", 2)
     changes = random_changes(3)
     group = np.arange(len(changes.before)) % 5 - 1
     stacked = StackedLevels(changes, group, list("abcd"))

@@ -16,10 +16,10 @@ import stepscope
 from stepscope.errors import TraceError
 from stepscope.faces.terminal.commands import stepscope as stepscope_command
 from stepscope.models.memory import memory_facts
+from stepscope.models.memory.history import MemoryChanges
 from stepscope.models.memory.memory_findings import find_problems
 from stepscope.models.memory.memory_text import print_memory, verdict
 from stepscope.models.memory.recorded_memory import recorded_memory
-from stepscope.models.memory.stacked_levels import MemoryChanges
 from stepscope.trace.concat import concat
 from stepscope.trace.table import Text
 

@@ -1,4 +1,4 @@
-// Which calls of operators have equal arguments; `roofline/equal_calls.py` calls it, and its
+// Which calls of operators have equal arguments; `roofline/operator_work.py` calls it, and its
 // function in Python is the specification.
 
 #include <algorithm>

@@ -11,7 +11,7 @@ from stepscope.graph.graph_schema import LAUNCH
 from stepscope.models.kernels.products import BYTES, HALF, SINGLE
 from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.cpu.calibrated import on_cpu
-from stepscope.models.whatif.parts.fused_chains import Chains, fused_chains, without_intermediates
+from stepscope.models.whatif.parts.fused_attention import Chains, fused_chains, without_intermediates
 from stepscope.models.whatif.parts.gpu_precision import FLOOR_NS, fused_casts_ns
 from stepscope.models.whatif.parts.kernel_times import memory_rate
 from stepscope.models.whatif.parts.step_work import StepWork, step_work

@@ -9,12 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.models.kernels.operators import Product, attention_ns
+from stepscope.base.arrays import Floats, Ids, Mask
+from stepscope.errors import ChangeError
+from stepscope.facts.annotate.device.kernel_kinds import is_of_library, kind_of
+from stepscope.graph import Graph
+from stepscope.models.calibration.calibration import Operator
+from stepscope.models.kernels.operators import Product, attention_ns, tensors
 from stepscope.models.kernels.products import BYTES, Gpu
-from stepscope.models.whatif.parts.step_work import KernelTimes, StepWork
+from stepscope.models.memory.owners import KINDS
+from stepscope.models.memory.recorded_memory import RecordedMemory
+from stepscope.models.whatif.parts.memory_flow import operations
+from stepscope.models.whatif.parts.step_work import KernelTimes, StepWork, step_work
 
 SDPA = "sdpa"  # setting of a graph: its attention is fused
 _NEAR = 8  # operators between a product and the softmax: scale, mask, cast, dropout
@@ -112,3 +122,125 @@ def fused_kernels(work: StepWork, gpu: Gpu, precision: Sequence[str]) -> dict[in
                 time = attention.kernel_ns(precision[multiplies], gpu, backward)
                 result[multiplies] = KernelTimes(time, 0.0, 1 + backward)
     return result
+
+
+# -- chains of operators that a compiler makes one kernel of, and the bytes that the kernel still moves
+# Between products, convolutions and attention, operators on values of one size become one kernel. It
+# reads what it did not compute itself, and writes its result and sums, which later layers read. A trace
+# does not identify tensors, so the running value is taken for one input of each operator. Source: Ansel
+# et al., "PyTorch 2", ASPLOS 2024, sections 4.2 to 4.4.
+
+_FUSES = ("elementwise", "reduction", "normalization", "memset")  # kinds of kernels
+# Passes over the largest value: read and written before, and written of the result. Others read each
+# input of that size once. Batch norm reads once for statistics and once more; backward of layer norm
+# for the gradients of its input and its parameters.
+_PASSES = {
+    "batch_norm": (2, 1, 1),
+    "native_batch_norm_backward": (4, 1, 1),
+    "cudnn_batch_norm_backward": (4, 1, 1),
+    "native_layer_norm_backward": (4, 1, 1),
+    "cross_entropy_loss": (2, 1, 0),
+}
+_REDUCES = ("sum", "mean", "mse_loss", "nll_loss", "norm", "max", "min", "any", "all", "var", "std")
+_SUMS = ("add", "add_")
+
+
+class Chains(NamedTuple):
+    """What is fused, by operator of `StepWork`; shape (operators,) each."""
+
+    inside: Mask  # whether it is compiled: it belongs to a module, as far as any does
+    group: Ids  # the first operator of its chain; -1 if it stays as it is
+    least: Floats  # the share of its bytes that still move, if intermediate values are written nowhere
+    most: Floats  # the same if all of them are written
+    moved: Floats  # elements that still move with `least`
+
+
+def fused_chains(graph: Graph) -> Chains:
+    """The chains of a graph's forward and backward."""
+    work = graph.once(step_work)
+    rows = work.operators.rows
+    modules = graph.trace.events["module"][rows] >= 0
+    inside = modules if modules.any() else np.ones(len(rows), np.bool_)
+    elements, read, written, result = np.array([_passes(call) for call in work.operators.calls], np.float64).T
+    group, is_last = _groups(graph, work, inside & _fusible(graph, work), elements)
+    reads = np.maximum(read - (group != np.arange(len(rows))), 0)
+    sums = np.isin(work.names, _SUMS)
+    kept = reads + np.where(is_last | (sums & (read > 1)), result, 0)
+    whole = np.maximum(read + written, 1)
+    return Chains(
+        inside,
+        group,
+        least=kept / whole,
+        most=(reads + np.where(is_last, result, written)) / whole,
+        moved=kept * elements,
+    )
+
+
+def _groups(graph: Graph, work: StepWork, fuses: Mask, elements: Floats) -> tuple[Ids, Mask]:
+    """The first operator of each one's chain, or -1; and whether it is the last."""
+    chain = np.cumsum((work.device_ns > 0) & ~fuses)
+    step = graph.trace.events["step"][work.operators.rows]
+    members = np.flatnonzero(fuses)
+    key = np.stack([step, work.backward, chain, elements])[:, members]
+    _, first, number = np.unique(key, axis=1, return_index=True, return_inverse=True)
+    group = np.full(len(fuses), -1, np.int64)
+    group[members] = members[first][number.ravel()]
+    last = np.zeros(len(first), np.int64)
+    np.maximum.at(last, number.ravel(), members)
+    return group, np.isin(np.arange(len(fuses)), last) & fuses
+
+
+def _fusible(graph: Graph, work: StepWork) -> Mask:
+    """Operators of known size all of whose device work is fused."""
+    device = graph.on_device & (work.of_task >= 0)
+    names = graph.tasks.text("name")
+    fuses = graph.tasks.text("kind").mask(*_FUSES) & ~names.where(is_of_library)
+    fuses |= names.where(lambda name: name.startswith("Memcpy DtoD"))
+    others = np.bincount(work.of_task[device & ~fuses], minlength=len(work.device_ns))
+    sized = np.array([_passes(call)[0] > 0 for call in work.operators.calls], np.bool_)
+    result: Mask = sized & (work.device_ns > 0) & (others == 0)
+    return result
+
+
+def _passes(call: Operator | None) -> tuple[int, int, int, int]:
+    """Elements of the largest value, and passes: read, written, written of the result."""
+    sizes = [prod(size) for size in tensors(call)] if call else []
+    largest = max(sizes, default=0)
+    if call is None or not largest:
+        return 0, 1, 1, 1
+    if call.name in _PASSES:
+        return largest, *_PASSES[call.name]
+    written = int(call.name not in _REDUCES)
+    return largest, sizes.count(largest), written, written
+
+
+# -- memory
+
+
+_VALUES = [KINDS.index(name) for name in ("activations", "temporaries")]
+
+
+def without_intermediates(memory: RecordedMemory) -> RecordedMemory:
+    """The memory in which what only fused operators read is computed again, and never written.
+
+    Raises:
+        ChangeError: if the capture has no tensors.
+    """
+    recording = memory.recording
+    if not len(recording.trace["tensor_uses"]):
+        raise ChangeError("compile: memory is predicted from captures made with --memory --shapes")
+    module = recording.trace.events["module"]
+    names = recording.trace.events.text("name")
+    read, stays = np.zeros((2, len(recording)), np.bool_)
+    for operation in operations(recording):
+        name = str(names[operation.root]).removeprefix("aten::")
+        fuses = module[operation.root] >= 0 and (name in VIEWS or kind_of(f"aten::{name}") in _FUSES)
+        read[operation.reads] = True
+        if not fuses:
+            stays[operation.reads] = True
+        if not fuses or name in _SUMS:
+            stays[operation.makes] = True
+    gone = np.append(read & ~stays, False)[memory.lifetimes.recorded]
+    gone &= np.isin(memory.lifetimes.kind, _VALUES)
+    life = memory.lifetimes
+    return memory.with_lifetimes(life.changed(bytes=np.where(gone, 0, life.bytes)))
