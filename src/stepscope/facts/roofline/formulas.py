@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from stepscope.trace.arguments import element_bytes
 from stepscope.trace.trace import Trace
 
-# Elements, operations or gigabytes: PyTorch counts in 64 bits, and products of a few stay finite.
-_MOST = 1 << 63
+_MOST = 1 << 63  # elements or operations: PyTorch counts in 64 bits, and products of a few stay finite
 
 
 @dataclass(frozen=True)

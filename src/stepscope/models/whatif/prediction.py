@@ -45,7 +45,7 @@ from stepscope.models.whatif.anchor import (
     with_free_cpu,
 )
 from stepscope.models.whatif.change import Request
-from stepscope.models.whatif.parts.beside_collectives import Slowdown, beside_collectives
+from stepscope.models.whatif.parts.beside_collectives import CollectiveSlowdown, beside_collectives
 from stepscope.trace.recorded_steps import load_warning
 from stepscope.trace.sets import distinct
 
@@ -373,7 +373,7 @@ def _assumptions(graph: Graph, requests: Sequence[Request], unexplained: float) 
     return (*assumed, *(text for request in requests for text in request.change.assumed(graph)))
 
 
-def _slowdown(graph: Graph, requests: Sequence[Request]) -> Slowdown | None:
+def _slowdown(graph: Graph, requests: Sequence[Request]) -> CollectiveSlowdown | None:
     """By collectives, where a change may move them and the recording shows it."""
     moves = any(request.change.group in _MOVES_COLLECTIVES for request in requests)
     return graph.once(beside_collectives) if moves else None

@@ -18,7 +18,7 @@ _LEAST_SHAPES = 5  # that ran both ways; chosen: fewer have no spread to speak o
 _QUARTILES = (25, 50, 75)  # percentiles; a slow-down is one where three quarters of the shapes show it
 
 
-class Slowdown(NamedTuple):
+class CollectiveSlowdown(NamedTuple):
     """Times beside a collective over times without one, of kernels of one name and launch size."""
 
     low: float  # quartiles over the shapes
@@ -40,7 +40,7 @@ class Slowdown(NamedTuple):
         )
 
 
-def beside_collectives(graph: Graph) -> Slowdown | None:
+def beside_collectives(graph: Graph) -> CollectiveSlowdown | None:
     """The slow-down of kernels by collectives; None where the recording cannot show it.
 
     Kernels are of one shape if their name, blocks and threads are equal.
@@ -62,7 +62,7 @@ def beside_collectives(graph: Graph) -> Slowdown | None:
     if len(ratios) < _LEAST_SHAPES:
         return None
     low, median, high = np.percentile(ratios, _QUARTILES).tolist()
-    return Slowdown(low, median, high, len(ratios), float(inside.sum() / time.sum()))
+    return CollectiveSlowdown(low, median, high, len(ratios), float(inside.sum() / time.sum()))
 
 
 def _shapes(graph: Graph, events: Ids) -> Ids:
