@@ -11,6 +11,7 @@ import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { counterSide } from "./timeline/counters";
 import { deviceChip } from "./timeline/level";
+import { timeText } from "./timeline/tooltip";
 
 const SHOWN = 12;
 
@@ -25,11 +26,12 @@ const areaOf = perStore((store) =>
 export function AreaPane({ store }: { store: Store }): JSX.Element {
   const area = store.view.value.area!;
   const axis = axisOf(store);
+  const time = (at: number): string => timeText(store, at, area.to - area.from);
   return (
     <>
       <h2>Selected {duration(area.to - area.from)}</h2>
       <p class="dim">
-        from {duration(area.from)} to {duration(area.to)}
+        from {time(area.from)} to {time(area.to)}
         {area.tracks.length > 0 && ` on ${plural(area.tracks.length, "track")}`}
       </p>
       <p class="chips">
