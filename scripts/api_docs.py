@@ -34,6 +34,14 @@ _JOB = (
     "The job of `stepscope ranks --view`. The traces of its ranks are closed at first; "
     "`GET /api/traces/{id}/open` reads one."
 )
+_PAGE = """### `page?rank=&step=&redact=`
+
+The page with its data as one HTML file, as `stepscope report --html` writes it.
+
+- `rank`: by default the one that the job is judged by.
+- `step`: number of one step; by default the rank's slowest.
+- `redact`: 1 to replace what identifies the user, as `stepscope redact` does.
+"""
 _BEGIN, _END = "<!-- generated: python scripts/api_docs.py -->", "<!-- end of generated -->"
 _PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}
 _TERMS = (
@@ -169,6 +177,7 @@ def reference() -> str:
             _section("`GET /api/job`", Docs(_JOB, {}), [JobAnswer]),
             "All other requests are under `/api/traces/{id}/`.\n",
             *requests,
+            _PAGE,
             "## Types\n",
             parts,
         ]
