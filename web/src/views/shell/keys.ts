@@ -109,7 +109,9 @@ function fit(store: Store): void {
 /** Statistics of the selected operation's time, or of what is visible; its edges can be moved. */
 function area(store: Store): void {
   choose(store, chosenSpan(store) ?? axisOf(store).window.value, []);
-  requestAnimationFrame(() => document.querySelector<HTMLElement>(".area-edge")?.focus());
+  requestAnimationFrame(() =>
+    document.querySelector<HTMLElement>(".area-edge")?.focus({ preventScroll: true }),
+  );
 }
 
 function chosenSpan(store: Store): Span | null {
