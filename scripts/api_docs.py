@@ -39,6 +39,14 @@ _WATCH = (
     "The watched run of `stepscope view`: of a rank, by default the slowest, the steps that its file "
     "keeps, or those after a step."
 )
+_PAGE = """### `page?rank=&step=&redact=`
+
+The page with its data as one HTML file, as `stepscope report --html` writes it.
+
+- `rank`: by default the one that the job is judged by.
+- `step`: number of one step; by default the rank's slowest.
+- `redact`: 1 to replace what identifies the user, as `stepscope redact` does.
+"""
 _BEGIN, _END = "<!-- generated: python scripts/api_docs.py -->", "<!-- end of generated -->"
 _PLAIN = {str: "string", bytes: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}
 _TERMS = (
@@ -175,6 +183,7 @@ def reference() -> str:
             _section("`GET /api/watch?rank=&after=`", Docs(_WATCH, {}), [WatchAnswer]),
             "All other requests are under `/api/traces/{id}/`.\n",
             *requests,
+            _PAGE,
             "## Types\n",
             parts,
         ]

@@ -55,7 +55,9 @@ def test_every_pane_is_accessible(workbench: Workbench, resnet_url: str, width: 
     workbench.page.locator(".details .full-name").wait_for()
     assert objections(workbench) == {}, "details of a kernel with a name of many lines"
     start = workbench.ask("level?path=s5.0")["level"]["start_ns"]
-    workbench.page.evaluate(f"location.hash = '#path=s5.0&area={start}-{start + 50_000_000}'")
+    workbench.page.evaluate(
+        f"location.hash = '#path=s5.0&marker={start + 9}&area={start}-{start + 50_000_000}'"
+    )
     workbench.page.locator('.details [aria-label="Stages in the area"]').wait_for()
     assert objections(workbench) == {}, "area"
 

@@ -196,3 +196,63 @@ def utilization(workbench: Workbench, start: float, length: float) -> float:
 def percent(text: str) -> float:
     """The number of `12%`."""
     return float(text.split("%")[0])
+
+
+def test_times_are_told_from_a_marker_until_it_is_taken_away(resnet: Workbench) -> None:
+    box, (start, end) = bars(resnet, track_of(resnet, "device")["id"]), window(resnet)
+    y = box["y"] + box["height"] - 2
+    resnet.page.mouse.move(box["x"] + box["width"] / 4, y)
+    resnet.page.keyboard.press("k")
+    resnet.until("location.hash.includes('marker=')")
+    near = (end - start) / box["width"] * 6
+    marker = int(resnet.said["marker"])
+    assert marker == pytest.approx(start + (end - start) / 4, abs=near)
+    for strip in (".overview-strip", ".ruler", ".stack"):
+        assert resnet.page.locator(f"{strip} .marker-line").count() == 1, strip
+    line = resnet.page.locator(".stack .marker-line").bounding_box()
+    assert line["x"] == pytest.approx(box["x"] + (marker - start) / (end - start) * box["width"], abs=2)
+    for share, sign in ((1 / 8, "−"), (1 / 2, "+")):
+        resnet.page.mouse.move(box["x"] + box["width"] * share, y)
+        said = resnet.page.locator(".ruler-pointer").inner_text()
+        told = re.search(r"\(([+−])([\d.]+)\sms\)", said)
+        assert told, said
+        assert told[1] == sign
+        away = abs(share - 1 / 4) * (end - start)
+        assert float(told[2]) * 1e6 == pytest.approx(away, abs=2 * near)
+    resnet.page.keyboard.press("Escape")
+    resnet.until("!location.hash.includes('marker=')")
+    for _ in range(2):  # sets it, and takes it away at the same place
+        resnet.page.keyboard.press("k")
+    resnet.until("!document.querySelector('.marker-line')")
+
+
+def test_the_edges_of_an_area_are_dragged_and_moved_by_keys(resnet: Workbench) -> None:
+    resnet.page.keyboard.press("r")
+    resnet.until("document.activeElement?.dataset.edge === 'from'")
+    first = area(resnet)
+    assert first == pytest.approx(window(resnet), abs=1)
+    resnet.page.keyboard.press("Shift+ArrowRight")
+    resnet.until(f"!location.hash.includes('area={first[0]}-')")
+    by_key = area(resnet)
+    assert by_key[0] > first[0]
+    assert by_key[1] == first[1]
+    edge = resnet.page.locator('[data-edge="to"]').bounding_box()
+    x, y = edge["x"] + edge["width"] / 2, edge["y"] + 30
+    resnet.page.mouse.move(x, y)
+    resnet.page.mouse.down()
+    resnet.page.mouse.move(x - 200, y, steps=3)
+    resnet.page.mouse.up()
+    resnet.until(f"!location.hash.includes('-{first[1]}')")
+    dragged = area(resnet)
+    bars_px = resnet.page.locator(".track-bars").first.bounding_box()["width"]
+    moved = 200 / bars_px * (first[1] - first[0])
+    assert dragged == pytest.approx((by_key[0], first[1] - moved), rel=1e-3)
+    heading = resnet.page.locator(".details h2")
+    assert heading.inner_text().startswith("Selected")
+    resnet.page.keyboard.press("Escape")
+    resnet.until("!document.querySelector('.area-edge')")
+
+
+def area(workbench: Workbench) -> tuple[int, int]:
+    start, end = workbench.said["area"].split(",")[0].split("-")
+    return int(start), int(end)

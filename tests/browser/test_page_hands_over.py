@@ -60,6 +60,26 @@ def test_raw_events_are_saved(workbench: Workbench, resnet_url: str) -> None:
     assert saved.value.suggested_filename == "num_workers_0_loss.json"
 
 
+def test_the_page_saves_itself_also_without_names(
+    workbench: Workbench, home: Path, capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))  # of the key
+    texts, stages = [], []
+    with serving(home, str(capture)) as url:
+        for option, name in (("", "tiny_report.html"), (", redacted", "redacted.html")):
+            workbench.open(url)
+            with workbench.page.expect_download() as saved:
+                workbench.page.get_by_label("Share").select_option(f"Save as a single file{option}")
+            assert saved.value.suggested_filename == name
+            saved.value.save_as(tmp_path / name)
+            workbench.open((tmp_path / name).as_uri())
+            texts.append(workbench.page.locator("body").inner_text())
+            stages.append(workbench.page.locator('[data-stage="forward"]').first.inner_text())
+    assert "tiny" in texts[0]
+    assert "tiny" not in texts[1]
+    assert stages[0] == stages[1]
+
+
 _HALF = "scale:select=stage=forward,factor=0.5"
 
 

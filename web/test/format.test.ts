@@ -4,6 +4,7 @@ import {
   count,
   duration,
   grouped,
+  markedMoment,
   milliseconds,
   percent,
   plural,
@@ -51,6 +52,16 @@ it("shows moments with the digits that the zoom tells apart", () => {
   expect(plain(moment(0, 1e6, 5e6))).toBe("0.00 ms");
   expect(plain(moment(1_234_567_890, 0.2))).toBe("1.234567890 s");
 });
+
+it.each([
+  [null, 94_053_400, "94.0534 ms"],
+  [94_000_000, 94_053_400, "94.0534 ms (+53.4 µs)"],
+  [94_053_400, 94_053_400, "94.0534 ms (+0 ns)"],
+  [95_000_000, 94_053_400, "94.0534 ms (−946.6 µs)"],
+  [94_053_399.6, 94_053_400, "94.0534 ms (+0 ns)"],
+])("with a marker at %d tells how far a moment is from it", (marker, at, text) =>
+  expect(plain(markedMoment(at, marker, 100))).toBe(text),
+);
 
 it("tells the ticks of an axis in the unit of their distance, so that no two read alike", () => {
   const told = [0, 500e6, 1000e6].map((ns) => plain(tick(ns, 500e6)));

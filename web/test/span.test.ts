@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { between, shifted, showing, ticks, within, zoomed } from "../src/model/span";
+import { between, moved, shifted, showing, ticks, within, zoomed } from "../src/model/span";
 
 const whole = { from: 0, to: 1000 };
 
@@ -35,6 +35,16 @@ describe("the part of a timeline on screen", () => {
     expect(between(30, 10, 1000)).toEqual({ from: 10, to: 30 });
     expect(between(1200, 900, 1000)).toEqual({ from: 900, to: 1000 });
   });
+
+  it.each([
+    ["from", 150, { from: 150, to: 300 }],
+    ["from", -5, { from: 0, to: 300 }],
+    ["from", 400, { from: 299, to: 300 }],
+    ["to", 50, { from: 100, to: 101 }],
+    ["to", 2000, { from: 100, to: 1000 }],
+  ] as const)("has an edge %s that goes to %d, never beyond the other", (edge, time, expected) =>
+    expect(moved({ from: 100, to: 300 }, edge, time, 1000)).toEqual(expected),
+  );
 });
 
 describe("ticks", () => {

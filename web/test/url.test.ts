@@ -74,6 +74,7 @@ const VIEWS: Record<string, Partial<View>> = {
     flame: { ...NO_FLAME, zoom: { tree: "", start: 0, node: 7 } },
   },
   "a part of the axis": { path: "s5.0", chosen: "", window: { from: 0, to: 1_500_000 } },
+  "a marker at the start": { marker: 0 },
   "statistics of an area": {
     path: "s5.0",
     chosen: "",

@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import os
 import re
+import secrets
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -47,6 +48,7 @@ _ANALYSIS = ("base", "record", "read", "trace", "facts", "graph", "models", "ana
 _LITERAL = re.compile(r'"([^"\n]*)"')
 _DOCSTRING = re.compile(r'"""[\s\S]*?"""')
 _SENTENCE = re.compile(r"(?:^| )(?:a|an|and|are|as|by|for|in|is|its?|not?|of|on|or|that|the|to|with)(?:$| )")
+_KEY_BYTES = 32  # of a secret, as long as SHA-256's result
 _WORD = re.compile(r"\w*[^\W\d]\w*")
 _ADDRESS = re.compile(  # of a machine: IPv4, IPv6 or MAC, UUID
     r"\b(?:\d{1,3}(?:\.\d{1,3}){3}|(?:[\da-fA-F]{1,4}:){4,7}[\da-fA-F]{1,4}|[\da-fA-F]{8}(?:-[\da-fA-F]{4,12}){4})\b"
@@ -247,6 +249,20 @@ class Words:
         letters = "".join(chr(97 + byte % 26) for byte in digest[:8])
         letters += "fused" * ("fused" in stem.lower())  # what the analysis asks of any optimizer's name
         return (letters.capitalize() if stem[0].isupper() else letters) + number
+
+
+def own_words() -> Words:
+    """`Words` under this user's secret, which is made once."""
+    from platformdirs import user_data_path
+
+    path = user_data_path("stepscope") / "redaction.key"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as new:
+            new.write(secrets.token_bytes(_KEY_BYTES))
+    except FileExistsError:
+        pass
+    return Words(path.read_bytes())
 
 
 _KEPT = (_BACKWARD, _HEX, _EXPONENT, _SIZES, _TRITON)

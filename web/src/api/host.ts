@@ -1,3 +1,4 @@
+import type { Parameters } from "./request";
 import type { Traces } from "./types";
 
 /** What went wrong, as one line for the user; `status` as in HTTP, 0 where nothing answered. */
@@ -33,4 +34,6 @@ export interface Host {
    * @param signal aborts it once its answer is no longer wanted.
    */
   ask(trace: string, request: string, later?: boolean, signal?: AbortSignal): Promise<unknown>;
+  /** The page with its data as one file; missing where this is that file. */
+  page?: (trace: string, of: Parameters) => Promise<Blob>;
 }

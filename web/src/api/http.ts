@@ -1,4 +1,5 @@
 import { AskError, type Host } from "./host";
+import { requestKey, type Parameters } from "./request";
 import type { Traces } from "./types";
 
 /** `stepscope view`: the token is in a cookie, so a request is a plain fetch. */
@@ -26,16 +27,25 @@ export class HttpHost implements Host {
     const url = `${this.base}/${encodeURIComponent(trace)}/${request}`;
     return fetchJson(url, { priority: later ? "low" : "high", signal });
   }
+
+  async page(trace: string, of: Parameters): Promise<Blob> {
+    const url = `${this.base}/${encodeURIComponent(trace)}/${requestKey("page", of)}`;
+    return (await fetched(url)).blob();
+  }
 }
 
 /** What the server answers to a request. */
 export async function fetchJson(url: string, options: RequestInit = {}): Promise<unknown> {
+  return (await fetched(url, options)).json();
+}
+
+async function fetched(url: string, options: RequestInit = {}): Promise<Response> {
   const response = await fetch(url, { priority: "high", ...options }).catch(() => {
     throw new AskError(
       "The server does not answer. What is on screen stays; to go on, start `stepscope view` again.",
     );
   });
-  if (response.ok) return response.json();
+  if (response.ok) return response;
   throw new AskError(await reason(response), response.status);
 }
 

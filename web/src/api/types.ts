@@ -616,9 +616,9 @@ export interface ThreadShare {
   busy_ns: number;
 }
 
-/** Work of one name, module or stage in an area. */
+/** Work of one name, module, stage, kind or track in an area. */
 export interface WorkShare {
-  /** Empty for work of no module or stage. */
+  /** Empty for work of no module, stage or kind. */
   name: string;
   /** Its id, -1 for none. */
   module: number;
@@ -658,6 +658,10 @@ export interface AreaAnswer {
   modules: WorkShare[];
   /** The work by stage. */
   stages: WorkShare[];
+  /** The work by kind of device work. */
+  kinds: WorkShare[];
+  /** The work by stream or thread, at most 100. */
+  tracks: WorkShare[];
   /** Each counter of the ranks of the tracks, by id. */
   counters: Record<string, CounterSummary>;
 }

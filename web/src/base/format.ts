@@ -59,6 +59,18 @@ export function moment(ns: number, apart: number, like = ns): string {
   return `${ns < 0 ? "−" : ""}${text}${SPACE}${unit}`;
 }
 
+/** A moment and, where there is a marker, how long after (`+`) or before it that is. */
+export function markedMoment(
+  ns: number,
+  marker: number | null,
+  apart: number,
+  like: number = ns,
+): string {
+  if (marker === null) return moment(ns, apart, like);
+  const after = Math.round(ns - marker);
+  return `${moment(ns, apart, like)} (${after < 0 ? "" : "+"}${moment(after, apart)})`;
+}
+
 /** A time in milliseconds, as in the tables of means a step; nothing for none. */
 export function milliseconds(ms: number): string {
   return ms === 0 ? "–" : duration(ms * 1e6);

@@ -41,6 +41,15 @@ export function between(one: number, other: number, length: number): Span {
   return within({ from, to: Math.max(to, from + LEAST) }, length);
 }
 
+export type Edge = "from" | "to";
+
+/** With one edge elsewhere, never beyond the other one. */
+export function moved(span: Span, edge: Edge, time: number, length: number): Span {
+  return edge === "from"
+    ? { from: Math.min(Math.max(time, 0), span.to - LEAST), to: span.to }
+    : { from: span.from, to: Math.max(Math.min(time, length), span.from + LEAST) };
+}
+
 /** Moved, and if need be cut, to lie between the beginning and the end of the timeline. */
 export function within({ from, to }: Span, length: number): Span {
   const size = Math.min(to - from, length);

@@ -23,6 +23,8 @@ export interface View {
   window: Span | null;
   /** The part of the axis whose statistics are shown. */
   area: Area | null;
+  /** A moment that other times are compared with, ns; null for none. */
+  marker: number | null;
   /** Tables of the step on screen alone, not means over all. */
   oneStep: boolean;
   /** The timeline as a table. */
@@ -107,6 +109,7 @@ export const NO_VIEW: View = {
   aligned: false,
   window: null,
   area: null,
+  marker: null,
   oneStep: false,
   asTable: false,
   sql: "",
@@ -134,6 +137,7 @@ export function toHash(view: View): string {
   if (view.chosen !== (view.path ?? "")) said.set("chosen", view.chosen);
   say("at", view.window ? spanText(view.window) : "");
   say("area", view.area ? [spanText(view.area), ...view.area.tracks].join(",") : "");
+  say("marker", String(view.marker ?? ""));
   say("subject", view.subject ? subjectText(view.subject) : "");
   say("pane", view.pane, NO_VIEW.pane);
   say("text", view.text);
@@ -178,6 +182,7 @@ export function fromHash(hash: string): View {
     text: said.get("text") ?? "",
     window: parseSpan(said.get("at") ?? ""),
     area: parseArea(said.get("area") ?? ""),
+    marker: parseTime(said.get("marker") ?? ""),
     every: said.get("every") === "1",
     aligned: said.get("aligned") === "1",
     oneStep: said.get("oneStep") === "1",
@@ -220,6 +225,10 @@ function parseNumber(text: string): number | null {
   return /^\d{1,9}$/.test(text) ? Number(text) : null;
 }
 
+function parseTime(text: string): number | null {
+  return /^\d{1,18}$/.test(text) ? Number(text) : null;
+}
+
 function parseSpan(text: string): Span | null {
   const found = /^(\d{1,18})-(\d{1,18})$/.exec(text);
   const span = found && { from: Number(found[1]), to: Number(found[2]) };
@@ -247,7 +256,7 @@ function parseMemory(text: string): MemoryView {
     device: device.join(","),
     by: /^[a-z]*$/.test(by) ? by : "",
     group: parseNumber(group),
-    moment: /^\d{1,18}$/.test(moment) ? Number(moment) : null,
+    moment: parseTime(moment),
   };
 }
 

@@ -11,6 +11,7 @@ import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { counterSide } from "./timeline/counters";
 import { deviceChip } from "./timeline/level";
+import { timeText } from "./timeline/tooltip";
 
 const SHOWN = 12;
 
@@ -25,11 +26,12 @@ const areaOf = perStore((store) =>
 export function AreaPane({ store }: { store: Store }): JSX.Element {
   const area = store.view.value.area!;
   const axis = axisOf(store);
+  const time = (at: number): string => timeText(store, at, area.to - area.from);
   return (
     <>
       <h2>Selected {duration(area.to - area.from)}</h2>
       <p class="dim">
-        from {duration(area.from)} to {duration(area.to)}
+        from {time(area.from)} to {time(area.to)}
         {area.tracks.length > 0 && ` on ${plural(area.tracks.length, "track")}`}
       </p>
       <p class="chips">
@@ -76,7 +78,9 @@ function Statistics({ store, value }: { store: Store; value: AreaAnswer }): JSX.
       <Counters store={store} rows={value.counters} />
       <Work store={store} title={kernels ? "Kernels" : "Operators"} rows={value.names} length={length} />
       <Work store={store} title="Modules" rows={value.modules} length={length} />
-      <Work store={store} title="Stages" stages rows={value.stages} length={length} />
+      <Work store={store} title="Stages" inWords rows={value.stages} length={length} />
+      <Work store={store} title="Kinds" inWords rows={value.kinds} length={length} />
+      {kernels && <Work store={store} title="Streams" rows={value.tracks} length={length} />}
       {!value.names.length && <p class="note">Nothing runs here.</p>}
     </>
   ); // prettier-ignore
@@ -155,19 +159,19 @@ function Counters(props: { store: Store; rows: AreaAnswer["counters"] }): JSX.El
 function Work(props: {
   store: Store;
   title: string;
-  /** Whether names are those of stages. */
-  stages?: boolean;
+  /** Whether names are codes, as of stages. */
+  inWords?: boolean;
   rows: WorkShare[];
   length: number;
 }): JSX.Element | null {
-  const { store, title, stages, rows, length } = props;
+  const { store, title, inWords, rows, length } = props;
   if (!rows.length || (rows.length === 1 && !rows[0]!.name)) return null;
   return (
     <Shares title={title} note={rows.length > SHOWN ? `the longest ${SHOWN} of ${grouped(rows.length)}` : ""}>
       {rows.slice(0, SHOWN).map((one, i) => (
         <Row
           key={i}
-          name={(stages ? words(one.name) : one.name) || "none"}
+          name={(inWords ? words(one.name) : one.name) || "none"}
           count={one.count}
           ns={one.ns}
           length={length}

@@ -2,13 +2,12 @@ import type { ComponentChildren, JSX } from "preact";
 import type { Details, EventLink } from "../api/types";
 import { bytes, count, duration, grouped, percent, sideName, words } from "../base/format";
 import { parent } from "../base/path";
-import { axisOf } from "../state/axis";
 import { noteChosen } from "../state/notes";
 import type { Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { Bound } from "./overview";
 import { showLine } from "./source";
-import { startText } from "./timeline/tooltip";
+import { timeText } from "./timeline/tooltip";
 
 /** Everything recorded of the chosen operation. */
 export function DetailsPane({ store }: { store: Store }): JSX.Element {
@@ -148,7 +147,7 @@ function Facts({ store, value }: Part): JSX.Element {
 
 /** Follows the zoom by itself, as the rest of the details need not. */
 function Start(props: { store: Store; at: number; length: number }): JSX.Element {
-  return <>{startText(axisOf(props.store), props.at, props.length)}</>;
+  return <>{timeText(props.store, props.at, props.length)}</>;
 }
 
 const PLACES: Record<string, string> = { frame: "in", call: "called at", class: "written at" };

@@ -20,10 +20,14 @@ from stepscope.base.json_text import json_bytes
 from stepscope.errors import ServeError, StepscopeError, TraceError, has_no_descriptors
 from stepscope.faces.page import bundle
 from stepscope.faces.page.bundle import PREFIX, Perfetto, perfetto_folder
+from stepscope.faces.page.export_answers import report_of
 from stepscope.faces.page.guard import Guard, Token
 from stepscope.faces.page.open_files import Traces, Workbench
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.routes import answer
+from stepscope.faces.page.single_file import single_file
+from stepscope.faces.page.trace_view import TraceView
+from stepscope.trace.redact import own_words, redacted
 
 AHEAD = "levels_inside"
 POLICY = (
@@ -118,6 +122,7 @@ def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
         Route("/api/watch", watch),
         Route("/api/traces", list_traces),
         Route("/api/traces/{id}/open", open_trace),
+        Route("/api/traces/{id}/page", lambda request: _whole_page(workbench, request)),
         Route("/api/traces/{id}/{name}", ask),
         *([Mount(PREFIX, Perfetto(perfetto))] if perfetto else []),
         Route("/{file}", lambda request: _file(request.path_params["file"])),
@@ -138,6 +143,17 @@ def _answer(workbench: Workbench, request: Request) -> Response:
     if name == "trace":
         response.headers["Content-Disposition"] = f'attachment; filename="{file.id}.trace.json"'
     return response
+
+
+def _whole_page(workbench: Workbench, request: Request) -> Response:
+    """The page with its data as one file, as `stepscope report --html` writes it; `redact` as that does."""
+    file, query = workbench[request.path_params["id"]], Query(dict(request.query_params))
+    view = TraceView(redacted(file.view.trace, own_words())) if query.flag("redact") else file.view
+    text = single_file(report_of(view, query.number("rank"), query.number("step"), []))
+    # It is to be saved: on this server's origin its scripts could ask for anything.
+    headers = {"Content-Security-Policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}
+    headers |= {"Cache-Control": "no-store", "Content-Disposition": 'attachment; filename="report.html"'}
+    return Response(text, headers=headers, media_type="text/html")
 
 
 def _json(request: Request, value: msgspec.Struct, status: int = 200) -> Response:

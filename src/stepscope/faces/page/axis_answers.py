@@ -12,7 +12,7 @@ from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.roofline import work_of_pieces
 from stepscope.facts.timeline.axis.counters import BINS, Counter, CounterSummary
 from stepscope.facts.timeline.axis.time_axis import Area, AreaShare, AxisTrack, DeviceShare, TimeAxis, area_of
-from stepscope.trace.schema import STAGES
+from stepscope.trace.schema import KERNEL_KINDS, STAGES
 from stepscope.trace.sets import Interner
 
 _MOST_ROWS = 100  # rows of a table; chosen: the page lists the largest, not all
@@ -145,9 +145,9 @@ class ThreadShare(msgspec.Struct):
 
 
 class WorkShare(msgspec.Struct):
-    """Work of one name, module or stage in an area."""
+    """Work of one name, module, stage, kind or track in an area."""
 
-    name: str  # empty for work of no module or stage
+    name: str  # empty for work of no module, stage or kind
     module: int  # its id, -1 for none
     count: int  # slices that touch the area
     ns: int  # their time inside it, added up
@@ -167,6 +167,8 @@ class AreaAnswer(msgspec.Struct):
     names: list[WorkShare]  # the work by name, at most 100
     modules: list[WorkShare]  # the work by module, at most 100
     stages: list[WorkShare]  # the work by stage
+    kinds: list[WorkShare]  # the work by kind of device work
+    tracks: list[WorkShare]  # the work by stream or thread, at most 100
     counters: dict[str, CounterSummary]  # each counter of the ranks of the tracks, by id
 
 
@@ -257,6 +259,7 @@ def _area_answer(
 ) -> AreaAnswer:
     rate, known = _operation_rate(view, area, end - start)
     paths, stages = [path or "" for path in view.trace["modules"].text("path")] + [""], [*STAGES, ""]
+    kinds, tracks = [*KERNEL_KINDS, ""], [name or "" for name in view.trace["tracks"].text("name")]
     busy = [(view.time_axis.tracks[id], ns) for id, ns in area.threads.items() if ns > 0]
     threads = [ThreadShare(track.name, ns) for track, ns in busy]
     return AreaAnswer(
@@ -270,6 +273,8 @@ def _area_answer(
         names=[_work_share(share, view.short_name(share.longest)) for share in area.names[:_MOST_ROWS]],
         modules=[_work_share(share, paths[share.code], share.code) for share in area.modules[:_MOST_ROWS]],
         stages=[_work_share(share, stages[share.code]) for share in area.stages],
+        kinds=[_work_share(share, kinds[share.code]) for share in area.kinds],
+        tracks=[_work_share(share, tracks[share.code]) for share in area.tracks[:_MOST_ROWS]],
         counters=counters,
     )
 

@@ -317,7 +317,7 @@ def _missing_source(report: Report) -> list[str]:
 def _traces(report: Report) -> Traces:
     own = TraceEntry(report.name, report.name, report.name, "ready", 1.0, "")
     others = [
-        TraceEntry(id, Path(view.trace.metadata.source).name, "", "compared", 1.0, "")
+        TraceEntry(id, Path(view.trace.metadata.source).name or id, "", "compared", 1.0, "")
         for id, view in report.compared.items()
     ]
     return Traces(None, [own, *others])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import secrets
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +19,6 @@ from stepscope.faces.terminal.source import InputFile, takes_file
 if TYPE_CHECKING:
     from stepscope.trace.redact import Words
     from stepscope.trace.trace import Trace
-
-_KEY_BYTES = 32  # of a secret, as long as SHA-256's result
 
 
 @click.command()
@@ -45,10 +42,10 @@ def redact(file: InputFile, out: str, key: str | None) -> None:
     stepscope redact train.stepscope shared.stepscope
     stepscope redact trace.json.gz shared.stepscope
     """
-    from stepscope.trace.redact import Words
+    from stepscope.trace.redact import Words, own_words
 
     path, target = Path(file.path), Path(out)
-    words = Words(Path(key).read_bytes() if key else own_key())
+    words = Words(Path(key).read_bytes()) if key else own_words()
     if target.exists() and path.exists() and target.samefile(path):
         raise click.UsageError(f"{out} is the file to redact; give another name")
     if path.is_dir():
@@ -57,20 +54,6 @@ def redact(file: InputFile, out: str, key: str | None) -> None:
     if target.suffix != ".stepscope" and not _is_other(path):
         raise click.UsageError(f"{out}: a redacted file is a capture; name it {target.stem}.stepscope")
     _say([_written(target, _redacted(file, words)[2])])
-
-
-def own_key() -> bytes:
-    """This user's secret, made once."""
-    from platformdirs import user_data_path
-
-    path = user_data_path("stepscope") / "redaction.key"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as new:
-            new.write(secrets.token_bytes(_KEY_BYTES))
-    except FileExistsError:
-        pass
-    return path.read_bytes()
 
 
 def _redact_folder(file: InputFile, out: Path, words: Words) -> list[Path]:

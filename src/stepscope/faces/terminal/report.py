@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     help="With --html: include the comparison with this trace; may be repeated.",
 )
 @takes_rules
+@click.option("--redact", is_flag=True, help="With --html: replace what identifies you, as `redact` does.")
 @click.option("--ncu", is_flag=True, help="Print the Nsight Compute command for the hottest kernels.")
 @click.option("--step", type=int, help="Show one step; the default is the mean over all.")
 @click.option("--rank", type=int, help="Show one rank; the default is all, with details of one.")
@@ -74,6 +75,7 @@ def report(
     whatifs: tuple[str, ...],
     compared: tuple[str, ...],
     rules: tuple[str, ...],
+    redact: bool,
     ncu: bool,
     step: int | None,
     rank: int | None,
@@ -96,9 +98,14 @@ def report(
         return
     file, many = file.focused()
     if html is not None:
-        others = [replace(file, path=path).open(memory=True) for path in compared]
-        _write_html(file.open(memory=True), html, rank, step, source_root, whatifs, others, rules)
+        if redact and (source_root or rules):
+            raise click.UsageError("--redact cannot hide what --source-root and --rules add; leave them out")
+        files = [file, *(replace(file, path=path) for path in compared)]
+        trace, *others = _opened(files, redact)
+        _write_html(trace, html, rank, step, source_root, whatifs, others, rules)
         return
+    if redact:
+        raise click.UsageError("--redact needs --html; otherwise use: stepscope redact")
     if compared:
         raise click.UsageError("--compare needs --html; otherwise use: stepscope diff")
     if rules:
@@ -164,6 +171,16 @@ def _print(summaries: list[Summary], job: JobFindings | None, folder: str, detai
     print_report(console, summaries, depth, job.slowest_rank if job else None)
     advice = f"\nFor causes and fixes: stepscope analyze {shlex.quote(detailed)}"
     console.print(Text(advice, "dim"), soft_wrap=True)
+
+
+def _opened(files: Sequence[InputFile], redact: bool) -> list[Trace]:
+    traces = [file.open(memory=True) for file in files]
+    if redact:
+        from stepscope.trace.redact import own_words, redacted
+
+        words = own_words()
+        return [redacted(trace, words) for trace in traces]
+    return traces
 
 
 @contextmanager

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import errno
+import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -79,6 +82,22 @@ def test_raw_events_come_as_a_file(user: TestClient) -> None:
     assert response.headers["content-disposition"] == 'attachment; filename="run.trace.json"'
     names = [one["name"] for one in response.json()["traceEvents"] if one["ph"] == "X"]
     assert names == ["ProfilerStep#1", "aten::mm"]
+
+
+def test_the_page_comes_as_one_file_also_redacted(
+    user: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platformdirs.user_data_path", lambda name: tmp_path / "home" / name)
+    named = {}
+    for redact in ("", "1"):
+        response = user.get("/api/traces/run/page", params={"redact": redact, "rank": 0, "step": 1})
+        assert "sandbox" in response.headers["content-security-policy"]
+        assert response.headers["content-disposition"].startswith("attachment")
+        (data,) = re.findall(r'id="stepscope-data">([^<]+)<', response.text)
+        named[redact] = b"run.json" in gzip.decompress(base64.b64decode(data))
+    assert named == {"": True, "1": False}
+    refused = user.get("/api/traces/run/page", params={"step": 9})
+    assert refused.status_code == 404
 
 
 def test_the_page_and_its_files_are_served(user: TestClient) -> None:

@@ -8,6 +8,7 @@ from starlette.testclient import TestClient
 from stepscope.faces.page.guard import SESSION_S, Token
 
 EVERYTHING = ["/", "/index.js", "/api/traces", "/api/traces/run/overview", "/perfetto/index.html"]
+EVERYTHING += ["/api/traces/run/page", "/api/traces/run/page?redact=1"]
 
 
 @pytest.mark.parametrize("path", EVERYTHING)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import pickle
 import random
+import re
 import stat
 import string
 import sys
@@ -116,6 +119,42 @@ def test_no_planted_name_is_left(tmp_path: Path) -> None:
     result = run("redact", file, tmp_path / "shared.stepscope")
     assert result.exit_code == 0, result.output
     assert left(tmp_path / "shared.stepscope", plant.names) == set()
+
+
+def test_no_planted_name_is_left_in_a_single_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page"
+    page.mkdir()
+    (page / "index.html").write_text("<html><head></head><body></body></html>")
+    (page / "index.js").write_text("")
+    monkeypatch.setattr("stepscope.faces.page.bundle.FOLDER", page)
+    plant = Planted(0)
+    file = capture(tmp_path / f"{plant()}.stepscope", plant)
+    other = capture(tmp_path / f"{plant()}.stepscope", plant)
+
+    def left_in_page(*options: str | Path) -> set[str]:
+        out = tmp_path / "report.html"
+        result = run("report", file, "--html", out, "--compare", other, *options)
+        assert result.exit_code == 0, result.output
+        html = out.read_text()
+        (data,) = re.findall(r'id="stepscope-data">([^<]+)<', html)
+        text = (html + gzip.decompress(base64.b64decode(data)).decode()).lower()
+        return {name for name in plant.names if name in text}
+
+    assert len(left_in_page()) > NAMES / 4
+    assert left_in_page("--redact") == set()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--redact"], "--redact needs --html"),
+        (["--html", "out.html", "--redact", "--source-root", "."], "--redact cannot hide"),
+    ],
+)
+def test_a_report_that_cannot_be_redacted_says_why(options: list[str], reason: str, tmp_path: Path) -> None:
+    result = run("report", capture(tmp_path / "a.stepscope", Planted(0)), *options)
+    assert result.exit_code == 2
+    assert reason in result.output
 
 
 def numbers(value: Any) -> Iterator[float]:

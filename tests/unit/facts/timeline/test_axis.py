@@ -10,6 +10,7 @@ from stepscope.base.arrays import Times
 from stepscope.facts.timeline.axis import time_axis
 from stepscope.facts.timeline.axis.counters import BINS
 from stepscope.facts.timeline.axis.time_axis import TimeAxis, TrackSlices, area_of
+from stepscope.trace.schema import KERNEL_KINDS
 
 _STEP = """
     thread 1 | 0 100 | ProfilerStep#1
@@ -101,10 +102,16 @@ def test_an_area_has_computing_copying_and_communicating_one_at_a_time() -> None
         stream 8  | 40  80 | sgemm                  | corr=2
         stream 20 | 50  95 | ncclDevKernel_AllReduce | corr=3
     """)
-    (device,) = area_of(axis, 0, 100_000, list(axis.tracks.values())).devices
+    area = area_of(axis, 0, 100_000, list(axis.tracks.values()))
+    (device,) = area.devices
     busy = (device.computing_ns, device.copying_ns, device.communicating_ns)
     assert busy == (40_000, 30_000, 15_000)
     assert sum(busy) + sum(device.idle_ns.values()) == 100_000
+    kinds = {KERNEL_KINDS[one.code]: one.ns for one in area.kinds}
+    assert kinds == {"memcpy": 50_000, "communication": 45_000, "gemm": 40_000}
+    tracks = axis.index.trace["tracks"].text("name")
+    on = {tracks[one.code]: one.ns for one in area.tracks}
+    assert on == {"stream 7": 50_000, "stream 20": 45_000, "stream 8": 40_000}
 
 
 def test_without_a_device_operators_have_their_own_time() -> None:

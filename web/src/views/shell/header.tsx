@@ -2,6 +2,7 @@ import type { JSX } from "preact";
 import { stepOf } from "../../base/path";
 import type { Store } from "../../state/store";
 import { theme, toggleTheme } from "../../state/theme";
+import { sharesOf } from "../share";
 import { SearchBox } from "./search";
 
 export function Header({ store }: { store: Store }): JSX.Element {
@@ -19,6 +20,7 @@ export function Header({ store }: { store: Store }): JSX.Element {
           <OneStep store={store} />
         </>
       )}
+      <ShareMenu store={store} />
       <button
         type="button"
         class="icon"
@@ -38,6 +40,30 @@ export function Header({ store }: { store: Store }): JSX.Element {
         ?
       </button>
     </header>
+  );
+}
+
+/** Ways to show somebody what is on screen. */
+function ShareMenu({ store }: { store: Store }): JSX.Element {
+  const shares = sharesOf(store);
+  return (
+    <select
+      class="share"
+      aria-label="Share"
+      value=""
+      onChange={(event) => {
+        const { value } = event.currentTarget;
+        event.currentTarget.value = "";
+        shares.find((one) => one.name === value)?.run();
+      }}
+    >
+      <option value="" disabled hidden>
+        Share
+      </option>
+      {shares.map(({ name }) => (
+        <option key={name}>{name}</option>
+      ))}
+    </select>
   );
 }
 

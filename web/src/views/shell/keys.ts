@@ -5,7 +5,9 @@ import { openInPerfetto } from "../raw_events";
 import { noteChosen, noteMoment } from "../../state/notes";
 import { axisOf } from "../../state/axis";
 import { spanOf } from "../../model/level";
-import { PAN_STEP, panBy, ZOOM_STEP, zoomBy } from "../timeline/gestures";
+import type { Span } from "../../model/span";
+import { choose, PAN_STEP, panBy, ZOOM_STEP, zoomBy } from "../timeline/gestures";
+import { toggleMarker } from "../timeline/marker";
 import { pointerTime } from "../timeline/scene";
 import { walk } from "../timeline/keys";
 import { walkSteps } from "../timeline/step_strip";
@@ -21,8 +23,9 @@ export function pressed(store: Store, event: KeyboardEvent): void {
   if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
   if (store.paletteShown.value) return;
   if (store.helpShown.value && event.key !== "?") return; // the page is behind it
-  if (event.key === "Escape" && store.view.value.area) {
-    store.set({ area: null });
+  const { area, marker } = store.view.value;
+  if (event.key === "Escape" && (area || marker !== null)) {
+    store.set(area ? { area: null } : { marker: null });
     event.preventDefault();
     return;
   }
@@ -69,6 +72,8 @@ export const ACTIONS: Record<string, Action> = {
   c: { name: "Slowest on CPU", run: (store) => void store.descend() },
   g: { name: "Longest kernel", run: (store) => void store.longestKernel() },
   n: { name: "Note", run: note },
+  r: { name: "Area of what is selected", run: area },
+  k: { name: "Marker", run: toggleMarker },
   l: { name: "Light or dark", run: toggleTheme },
   p: { name: "Open in Perfetto", run: toPerfetto },
 };
@@ -96,11 +101,22 @@ function toPerfetto(store: Store): void {
 
 /** Zooms to the area, or to the chosen operation, or back to the whole level. */
 function fit(store: Store): void {
-  const { area } = store.view.value;
-  const place = store.place.value;
-  const span = area ?? (place && spanOf(place.level, place.index));
+  const span = store.view.value.area ?? chosenSpan(store);
   if (span) axisOf(store).show(span);
   else axisOf(store).showAll();
+}
+
+/** Statistics of the selected operation's time, or of what is visible; its edges can be moved. */
+function area(store: Store): void {
+  choose(store, chosenSpan(store) ?? axisOf(store).window.value, []);
+  requestAnimationFrame(() =>
+    document.querySelector<HTMLElement>(".area-edge")?.focus({ preventScroll: true }),
+  );
+}
+
+function chosenSpan(store: Store): Span | null {
+  const place = store.place.value;
+  return place && spanOf(place.level, place.index);
 }
 
 function paneKey(store: Store, key: string): (() => void) | undefined {

@@ -8,6 +8,7 @@ import { perStore } from "../../state/per_store";
 import type { Store } from "../../state/store";
 import { axisOf } from "../../state/axis";
 import { panesOf } from "../index";
+import { sharesOf } from "../share";
 import { ACTIONS } from "./keys";
 
 const KINDS = ["action", "pane", "track", "kernel", "module"] as const;
@@ -40,18 +41,12 @@ function commandsOf(store: Store): Command[] {
   };
   return [
     ...Object.entries(ACTIONS).map(([key, { name, run }]): Command => ({ kind: "action", name, key, run: () => run(store) })),
-    { kind: "action", name: "Copy link to this view", run: copyLink },
+    ...sharesOf(store).map((one): Command => ({ kind: "action", ...one })),
     ...panesOf(store).map((one): Command => ({ kind: "pane", name: one.title, run: () => store.set({ pane: one.id }) })),
     ...tracks.map((one): Command => ({ kind: "track", name: several ? `${one.name}, rank ${one.rank}` : one.name, run: () => pin(one.id) })),
     ...(kernels?.rows ?? []).map((one): Command => ({ kind: "kernel", name: one.name, run: () => void store.choosePart({ kernel: one.name }) })),
     ...flat(modules?.tree ?? []).map((one): Command => ({ kind: "module", name: one.path || "(model)", run: () => void store.choosePart({ module: one.modules[0]! }) })),
   ]; // prettier-ignore
-}
-
-/** The URL holds the whole view; where the browser refuses, it is shown to be copied. */
-function copyLink(): void {
-  const link = location.href;
-  navigator.clipboard.writeText(link).catch(() => prompt("The link to this view", link));
 }
 
 function flat(nodes: readonly ModuleNode[]): ModuleNode[] {

@@ -8,7 +8,8 @@ import { activate } from "./level";
 /** Walks the timeline: left and right within a level, up and down between levels. */
 export function walk(store: Store, event: KeyboardEvent): void {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.key === "Escape" && store.view.value.area) return; // closes that first
+  const { area, marker } = store.view.value;
+  if (event.key === "Escape" && (area || marker !== null)) return; // closes these first
   if (event.key === "Enter" && event.target instanceof HTMLButtonElement) return;
   const pan = event.shiftKey && MOVES[event.key];
   if (pan) {

@@ -6,16 +6,19 @@ import type { Span } from "../../model/span";
 import type { Palette } from "../../render/palette";
 import { drawTrack, LINE_PX } from "../../render/tracks";
 import type { AxisState } from "../../state/axis";
+import type { Store } from "../../state/store";
+import { MarkerLine } from "./marker";
 import { gutter } from "./scene";
 
 /** The whole trace in one strip, with the visible part: a drag or a click moves it. */
 export function OverviewStrip(props: {
+  store: Store;
   axis: AxisState;
   width: number;
   palette: Palette;
   track: TrackRow | undefined;
 }): JSX.Element {
-  const { axis, width, palette, track } = props;
+  const { store, axis, width, palette, track } = props;
   const canvas = useRef<HTMLCanvasElement>(null);
   const held = useRef<number | null>(null);
   const whole: Span = { from: 0, to: axis.end };
@@ -65,6 +68,7 @@ export function OverviewStrip(props: {
           aria-hidden="true"
           style={{ left: `${left}px`, width: `${size}px` }}
         />
+        <MarkerLine {...{ store, width }} window={whole} />
       </div>
     </div>
   );

@@ -34,7 +34,7 @@ import { FactList } from "../../widgets/fact_list";
 import { findingsOf } from "../findings";
 import { deviceChip } from "./level";
 import { gutter } from "./scene";
-import { startText, usePlaceBeside } from "./tooltip";
+import { timeText, usePlaceBeside } from "./tooltip";
 import { chooseEvent, roomy } from "./tracks";
 
 /** Threads that work less than this share of the time are shown on demand. */
@@ -162,9 +162,9 @@ function Lanes(props: PairProps & { pair: Pair; busy: boolean }): JSX.Element {
         />
       ))}
       <p class="unseen" role="status" aria-live="polite">
-        {selected.value && described(axis, pair, titles, rows, selected.value).flat().join(", ")}
+        {selected.value && described(store, pair, titles, rows, selected.value).flat().join(", ")}
       </p>
-      {hover.value && <PairTip {...{ axis, pair, titles, rows }} {...hover.value} />}
+      {hover.value && <PairTip {...{ store, pair, titles, rows }} {...hover.value} />}
     </div>
   );
 }
@@ -367,7 +367,7 @@ function Lane(props: LaneProps): JSX.Element {
 
 /** A piece in words: what it is, and how it differs from its partner. */
 function described(
-  axis: AxisState,
+  store: Store,
   pair: Pair,
   titles: Titles,
   rows: Row[],
@@ -386,15 +386,15 @@ function described(
   if (partner)
     facts.push(["change", changed(drawn.change_us[index]! * (side === "after" ? 1 : -1), long)]);
   const start = spanOf(pair, spot).from;
-  if (side === pair.upper) facts.push(["start", startText(axis, start, long * 1000)]);
+  if (side === pair.upper) facts.push(["start", timeText(store, start, long * 1000)]);
   if (drawn.tasks[index]! > 1) facts.push(["pieces", String(drawn.tasks[index])]);
   if (drawn.stage[index]) facts.push(["stage", words(drawn.stage[index]!)]);
   facts.push(["on", rows[row]?.thread.name ?? ""]);
   return facts; // prettier-ignore
 }
 
-function PairTip(props: { axis: AxisState; pair: Pair; titles: Titles; rows: Row[]; spot: Spot; x: number; y: number }): JSX.Element {
-  const { axis, pair, spot, titles, rows } = props;
+function PairTip(props: { store: Store; pair: Pair; titles: Titles; rows: Row[]; spot: Spot; x: number; y: number }): JSX.Element {
+  const { store, pair, spot, titles, rows } = props;
   const box = useRef<HTMLDivElement>(null);
   usePlaceBeside(box, props);
   const drawn = pair[spot.side];
@@ -403,7 +403,7 @@ function PairTip(props: { axis: AxisState; pair: Pair; titles: Titles; rows: Row
   return (
     <div class="tooltip" ref={box} role="presentation">
       <div class="tooltip-name">{idle ? `idle: ${causeName(name)}` : words(name)}</div>
-      <FactList facts={described(axis, pair, titles, rows, spot)} />
+      <FactList facts={described(store, pair, titles, rows, spot)} />
     </div>
   );
 } // prettier-ignore

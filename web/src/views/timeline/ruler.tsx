@@ -1,8 +1,10 @@
 import type { JSX } from "preact";
 import { useRef } from "preact/hooks";
-import { duration, moment, tick } from "../../base/format";
+import { duration, markedMoment, tick } from "../../base/format";
 import { ticks, zoomed, type Span } from "../../model/span";
 import type { AxisState } from "../../state/axis";
+import type { Store } from "../../state/store";
+import { MarkerLine } from "./marker";
 import { gutter, pointerTime } from "./scene";
 
 const TICK_PX = 80;
@@ -12,7 +14,9 @@ const LETTER_PX = 6.6;
 const RIM_PX = 12;
 
 /** The times of the axis; a drag moves it, the wheel zooms. */
-export function Ruler({ axis, width }: { axis: AxisState; width: number }): JSX.Element {
+export function Ruler(props: { store: Store; axis: AxisState; width: number }): JSX.Element {
+  const { store, axis, width } = props;
+  const { marker } = store.view.value;
   const window = axis.window.value;
   const { at, step } = ticks(window, Math.max(Math.floor(width / TICK_PX), 4));
   const scale = width / (window.to - window.from);
@@ -21,7 +25,7 @@ export function Ruler({ axis, width }: { axis: AxisState; width: number }): JSX.
   /** The pointer's time, and the room of its label: left of it at the right edge. */
   function placed(time: number): { x: number; text: string; from: number; to: number } {
     const x = (time - window.from) * scale;
-    const text = moment(time, 1 / scale, step);
+    const text = markedMoment(time, marker, 1 / scale, step);
     const size = text.length * LETTER_PX + RIM_PX;
     return x + size > width
       ? { x, text, from: x - size, to: x }
@@ -65,6 +69,7 @@ export function Ruler({ axis, width }: { axis: AxisState; width: number }): JSX.
               </span>
             ))}
         </div>
+        <MarkerLine {...{ store, window, width }} />
         {pointer !== null && (
           <span
             class={pointer.to === pointer.x ? "ruler-pointer before" : "ruler-pointer"}

@@ -3,6 +3,7 @@ import { grouped } from "../../base/format";
 import { layOut, type Layout } from "../../model/layout";
 import type { TrackRow } from "../../api/types";
 import type { Level } from "../../model/level";
+import type { Span } from "../../model/span";
 import type { SliceHit } from "../../model/tiles";
 import { textMeasure } from "../../render/canvas2d";
 import { FONT_SMALL } from "../../render/fitted";
@@ -51,6 +52,11 @@ export const hovered = signal<HoveredSlice | null>(null);
 
 /** The time below the pointer, ns since the trace's start. */
 export const pointerTime = signal<number | null>(null);
+
+/** How much of the axis a pixel shows, ns, at about the width of the page. */
+export function pixelNs({ from, to }: Span): number {
+  return (to - from) / innerWidth;
+}
 
 /** Bumped when the screen's pixels change size: the window went to another screen, or was zoomed. */
 export const pixelRatio = signal(typeof devicePixelRatio === "number" ? devicePixelRatio : 1);

@@ -16,12 +16,14 @@ import { axisOf, type AxisState } from "../../state/axis";
 import type { Store } from "../../state/store";
 import { theme } from "../../state/theme";
 import { ErrorLine } from "../../widgets/answer";
+import { AreaBand } from "./area_band";
 import { CounterLane, counterSide } from "./counters";
 import { useGestures } from "./gestures";
 import { walk } from "./keys";
 import { Legend } from "./legend";
 import { deviceChip, LevelView } from "./level";
 import { Arrows, arrowsOf, launchArrows, openedIn, type Arrow, type Shown } from "./lines";
+import { MarkerLine } from "./marker";
 import { NoteLane, NoteLines } from "./note_lane";
 import { PairLanes } from "./pair";
 import { OverviewStrip } from "./overview_strip";
@@ -112,13 +114,13 @@ function Stack({ store }: { store: Store }): JSX.Element {
         <div class="axis-head">
           {!several && strip}
           <OverviewStrip
-            axis={axis}
+            {...{ store, axis }}
             width={width.value}
             palette={palette}
             track={overviewTrack(about, rank)}
           />
           {several && strip}
-          <Ruler axis={axis} width={width.value} />
+          <Ruler {...{ store, axis }} width={width.value} />
           <NoteLane store={store} axis={axis} width={width.value} />
         </div>
       )}
@@ -155,7 +157,8 @@ function Stack({ store }: { store: Store }): JSX.Element {
             />
           )}
           <NoteLines store={store} axis={axis} width={width.value} />
-          <AreaBand store={store} axis={axis} width={width.value} />
+          <MarkerLine {...{ store, window }} width={width.value} left={gutter.value} />
+          <AreaBand store={store} width={width.value} />
           {!over && <Arrows arrows={arrows} />}
         </div>
       </div>
@@ -210,19 +213,6 @@ function Tracks(props: {
 function overviewTrack(about: Axis, rank: number): Axis["tracks"][number] | undefined {
   const mine = about.tracks.filter((one) => one.rank === rank);
   return mine.find((one) => one.kind === "stages") ?? mine[0];
-}
-
-/** The area that is dragged over, or whose statistics are shown. */
-function AreaBand(props: { store: Store; axis: AxisState; width: number }): JSX.Element | null {
-  const { store, axis, width } = props;
-  const area = axis.marked.value ?? store.view.value.area;
-  const window = axis.window.value;
-  if (!area || area.to < window.from || area.from > window.to) return null;
-  const scale = width / (window.to - window.from);
-  const left = Math.max((area.from - window.from) * scale, 0);
-  const right = Math.min((area.to - window.from) * scale, width);
-  const style = { left: `${gutter.value + left}px`, width: `${Math.max(right - left, 1)}px` };
-  return <div class="area-band" aria-hidden="true" style={style} />;
 }
 
 function usePalette(): Palette {

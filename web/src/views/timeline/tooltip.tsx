@@ -1,11 +1,11 @@
 import type { JSX, Ref, RefObject } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { causeName } from "../../base/causes";
-import { duration, moment, percent, plural, sideName, words } from "../../base/format";
+import { duration, markedMoment, percent, plural, sideName, words } from "../../base/format";
 import { busyShare, type Level, type Operation } from "../../model/level";
 import type { Store } from "../../state/store";
-import { axisOf, type AxisState } from "../../state/axis";
-import { hover, hovered, type HoveredSlice } from "./scene";
+import { axisOf } from "../../state/axis";
+import { hover, hovered, pixelNs, type HoveredSlice } from "./scene";
 import { FactList } from "../../widgets/fact_list";
 
 /** What the pointer is on, beside it and never off the screen. */
@@ -42,10 +42,10 @@ export function usePlaceBeside(
   });
 }
 
-/** A start with the digits that its length has and that the zoom shows. */
-export function startText(axis: AxisState, start: number, length: number): string {
-  const { from, to } = axis.window.value;
-  return moment(start, Math.min(length / 10, (to - from) / innerWidth));
+/** A time with the digits that a length has and that the zoom shows, and its distance to the marker. */
+export function timeText(store: Store, time: number, length: number): string {
+  const pixel = pixelNs(axisOf(store).window.value);
+  return markedMoment(time, store.view.value.marker, Math.min(length / 10, pixel));
 }
 
 /** A slice of a track. */
@@ -55,7 +55,7 @@ function SliceTip(props: HoveredSlice & { store: Store; box: Ref<HTMLDivElement>
   const idle = track.kind === "idle";
   const rows: [string, string][] = [
     [idle ? "idle" : "duration", duration(hit.end - hit.start)],
-    ["start", startText(axisOf(store), hit.start, hit.end - hit.start)],
+    ["start", timeText(store, hit.start, hit.end - hit.start)],
     ["on", track.name === "idle" ? `device ${track.device}` : track.name],
   ];
   if (stage) rows.push(["stage", words(stage)]);

@@ -317,7 +317,7 @@ def _in_order(tracks: list[AxisTrack]) -> list[AxisTrack]:
 class AreaShare:
     """Work of one kind within an area."""
 
-    code: int  # what it is of: a name's code, a module or a stage; -1 for none
+    code: int  # what it is of: a code of a name, stage or kind, a module or a track; -1 for none
     count: int  # slices that touch the area
     ns: int  # their time inside it
     longest: int  # the longest of them, events.id
@@ -346,6 +346,8 @@ class Area:
     names: list[AreaShare]  # `work` by name, the longest first
     modules: list[AreaShare]  # `work` by module, the longest first
     stages: list[AreaShare]  # `work` by stage, the longest first
+    kinds: list[AreaShare]  # `work` by kind of device work, the longest first
+    tracks: list[AreaShare]  # `work` by stream or thread, the longest first
 
 
 def area_of(axis: TimeAxis, start: int, end: int, tracks: list[AxisTrack]) -> Area:
@@ -365,7 +367,7 @@ def area_of(axis: TimeAxis, start: int, end: int, tracks: list[AxisTrack]) -> Ar
     }
     work = rows[on_device] if on_device.any() else rows[~index.surrounds[rows]]
     inside = _time_inside(index, work, start, end, bool(on_device.any()))
-    named = index.events.text("name").codes
+    columns = [index.events[name] for name in ("module", "stage", "kind", "track")]
     devices = sorted({(track.rank, track.device) for track in tracks if track.device >= 0})
     return Area(
         [_idle(axis, start, end, rank, device) for rank, device in devices],
@@ -375,7 +377,7 @@ def area_of(axis: TimeAxis, start: int, end: int, tracks: list[AxisTrack]) -> Ar
         bool(on_device.any()),
         *(
             _grouped(index, column[work].astype(np.int64), work, inside)
-            for column in (named, index.events["module"], index.events["stage"])
+            for column in (index.events.text("name").codes, *columns)
         ),
     )
 

@@ -1,0 +1,43 @@
+import { messageOf } from "../base/error";
+import { stepOf } from "../base/path";
+import { saveBlob } from "../base/save";
+import { awaiting } from "../state/awaited";
+import type { Store } from "../state/store";
+import { fileName } from "./file_name";
+
+/** A way to show somebody what is on screen. */
+export interface Share {
+  name: string;
+  run: () => void;
+}
+
+export function sharesOf(store: Store): Share[] {
+  const link = { name: "Copy link to this view", run: copyLink };
+  if (!store.host.page) return [link];
+  return [
+    link,
+    { name: "Save as a single file", run: () => void savePage(store, false) },
+    { name: "Save as a single file, redacted", run: () => void savePage(store, true) },
+  ];
+}
+
+/** The URL holds the whole view; where the browser refuses, it is shown to be copied. */
+function copyLink(): void {
+  const link = location.href;
+  navigator.clipboard.writeText(link).catch(() => prompt("The link to this view", link));
+}
+
+/** The page with its data, of the rank and step on screen; redacted, also without the trace's name. */
+async function savePage(store: Store, redact: boolean): Promise<void> {
+  const { path } = store.view.value;
+  const { rank, step } = stepOf(path || store.overview.value.value?.start || "") ?? {};
+  const trace = store.entry.value?.id ?? "";
+  store.notice.value = "The file is being written.";
+  try {
+    const file = await awaiting(store.host.page!(trace, { rank, step, redact }));
+    saveBlob(file, redact ? "redacted.html" : `${fileName(store, "report")}.html`);
+    store.notice.value = redact ? "Saved without names that identify you." : "Saved.";
+  } catch (error) {
+    store.notice.value = messageOf(error);
+  }
+}
