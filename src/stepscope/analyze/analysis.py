@@ -113,13 +113,11 @@ def _notes(context: RuleContext) -> tuple[str, ...]:
 
 
 def apply_rules(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:
-    """The findings of the rules, by severity and then by the time that they save.
+    """The findings of the rules, by severity and then by the time that they save; raises RuleError
+    if a rule fails.
 
     Findings with a gain below 1 % of the step are dropped. Rules that explain a stall in general
     apply only if no other finding explains what bounds the step, or half of what the CPU does.
-
-    Raises:
-        RuleError: if a rule fails.
     """
     found = _found(context, [rule for rule in rules if not rule.fallback])
     bound_by = context.measures.summary.verdict.bound_by

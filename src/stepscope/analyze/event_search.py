@@ -383,16 +383,14 @@ class EagerCalls:
         calls lie between these than usual.
         """
         position = self.around(rows)
-        inside = np.zeros(len(self.rows) + 1, np.int64)
+        loops = np.zeros(len(self.rows), np.bool_)
         if len(position) > 1:
             event = self.rows[position]
             between = np.diff(position)
             follows = np.diff(self._events["step"][event]) == 0
             follows &= np.diff(self._events["track"][event]) == 0
             follows &= between <= MOST_BETWEEN * np.median(between)
-            np.add.at(inside, position[:-1][follows], 1)
-            np.add.at(inside, position[1:][follows], -1)
-        loops = np.cumsum(inside)[:-1] > 0
+            loops = _with_those_between(loops, position, follows)
         loops[position] = True
         return self._filled(self.with_backward(loops))
 
@@ -401,11 +399,7 @@ class EagerCalls:
         at = np.flatnonzero(calls)
         step = self._events["step"][self.rows]
         near = (np.diff(at) <= 1 + MOST_FILLED) & (np.diff(step[at]) == 0)
-        inside = np.zeros(len(calls) + 1, np.int64)
-        np.add.at(inside, at[:-1][near], 1)
-        np.add.at(inside, at[1:][near], -1)
-        filled: Mask = calls | (np.cumsum(inside)[:-1] > 0)
-        return filled
+        return _with_those_between(calls, at, near)
 
     def with_backward(self, calls: Mask) -> Mask:
         """These calls, and those of their backward pass."""
@@ -422,3 +416,12 @@ class EagerCalls:
         position = np.full(len(self._events) + 1, -1, np.int64)
         position[self.rows] = np.arange(len(self.rows))
         return position[self._search.enclosing(self.rows)]
+
+
+def _with_those_between(calls: Mask, at: Ids, near: Mask) -> Mask:
+    """Also the calls from one position of `at` to the next, where the two are near."""
+    inside = np.zeros(len(calls) + 1, np.int64)
+    np.add.at(inside, at[:-1][near], 1)
+    np.add.at(inside, at[1:][near], -1)
+    result: Mask = calls | (np.cumsum(inside)[:-1] > 0)
+    return result

@@ -37,11 +37,8 @@ class Patch(msgspec.Struct, frozen=True):
 def patch_of(
     metadata: Metadata, what: str, arguments: Mapping[str, str | None], name: str = ""
 ) -> Patch | None:
-    """The patch of the only call that creates such an object.
-
-    Returns:
-        None if the call is unknown, in a library, one of several, or has these arguments already.
-    """
+    """The patch of the only call that creates such an object; None if the call is unknown, in a
+    library, one of several, or has these arguments already."""
     call = only_call(metadata, what, name)
     return _patched(call, arguments) if call else None
 
@@ -69,10 +66,7 @@ def _patched(created: Mapping[str, Any], arguments: Mapping[str, str | None]) ->
 
 
 def with_arguments(call: str, arguments: Mapping[str, str | None]) -> str:
-    """The source of a call with other keyword arguments.
-
-    Returns:
-        The same source if one of them cannot be changed.
+    """The source of a call with other keyword arguments; the same if one of them cannot be changed.
 
     Example:
         >>> with_arguments("SGD(weights, foreach=False)", {"foreach": None, "fused": "True"})
@@ -247,6 +241,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         share = self.certain * self.share
         level = (share >= WARNING) + (share >= CRITICAL)
         return LEVELS[min(level, LEVELS.index(self.limit))]
+
+    def at_line(self, file: str, line: int | None, function: str) -> Finding:
+        """The finding with this line as that of all its evidence."""
+        places = (replace(one, file=file, line=line, function=function) for one in self.evidence)
+        return replace(self, evidence=tuple(places))
 
     def to_json(self) -> dict[str, Any]:
         """The finding as dicts and lists for `json`, with at most 1,000 events per place."""

@@ -44,11 +44,8 @@ class Gains:
             _ = self._built
 
     def whatif(self, *changes: str) -> Gain | None:
-        """Simulate changes of `stepscope whatif`; None if they do not apply.
-
-        Args:
-            changes: such as `amp` or `scale:select=name=aten::item,factor=0`, applied in order.
-        """
+        """Simulate changes of `stepscope whatif`, such as `amp` or
+        `scale:select=name=aten::item,factor=0`, in order; None if they do not apply."""
         if changes not in self._known:
             self._known[changes] = self._predicted(changes)
         return self._known[changes]
@@ -90,15 +87,12 @@ class Gains:
         return gain.at_most(self._measures.cost_ms(rows))
 
     def reproduced(self, gain: Gain, *changes: str) -> Gain:
-        """A gain with changes of `stepscope whatif` that save as much, to be tried.
+        """A gain, simulated or a bound, with changes (as for `whatif`) that save as much, to be
+        tried.
 
         On several ranks the changes alone count: a program is fixed for all of them. On one rank
         the gain stays without them where they save another time: they may also select work outside
         the analyzed events.
-
-        Args:
-            gain: simulated, or a bound.
-            changes: as for `whatif`.
         """
         found = self.whatif(*changes) if gain.ms > 0 else None
         if found is None:
@@ -130,11 +124,8 @@ class Gains:
         return replace(gain, range_ms=(0.0, min((1 + besides) * ms, most))) if besides else gain
 
     def unsure(self, gain: Gain, inside: Mask) -> Gain:
-        """The gain of shortening some events, up to what is not known of the cost of recording them.
-
-        Args:
-            inside: the events, shape (events,).
-        """
+        """The gain of shortening some events, shape (events,), up to what is not known of the cost
+        of recording them."""
         if not self._search.trace.metadata.recording_cost.get("removed_ns"):
             return gain
         more = _UNSURE_NS * int((inside & self._search.in_steps).sum()) / 1e6 / self._search.step_count

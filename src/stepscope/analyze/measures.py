@@ -82,11 +82,8 @@ class Measures:
         return self.spans(np.union1d(self.first_use, self.noise))
 
     def part_of_step(self, rows: Rows, ms: float | None = None) -> float:
-        """The share of a step in which any of `rows` runs, 0 to 1: both without one-off costs and delays.
-
-        Args:
-            ms: what they take on all threads and devices, per step, if that may be less.
-        """
+        """The share of a step, 0 to 1, in which any of `rows` runs, or of the `ms` that they take
+        on all threads and devices, if that may be less: both without one-off costs and delays."""
         spent = self._steady_part_ms(self.spans(rows))
         return min(spent if ms is None else min(ms, spent), self.steady_ms) / (self.steady_ms or 1.0)
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Place, short_path
 from stepscope.analyze.rule_context import RuleContext
@@ -69,13 +68,11 @@ def python_of_the_loop(context: RuleContext) -> Intervals:
 
 
 def find_python_stalls(context: RuleContext, gaps: Intervals) -> PythonStalls | None:
-    """The gaps of 1 ms or more that recur between the same events in every step.
+    """The gaps of 1 ms or more that recur between the same events in every step; None if there are
+    none.
 
     A place counts if every step spends 1 ms there, so a process that was preempted once does not.
     Gaps in steps without any recorded event do not count.
-
-    Returns:
-        None if there are none.
     """
     start, end, step = _by_step(context, gaps)
     if not len(start):
@@ -156,9 +153,7 @@ def at_sampled_line(context: RuleContext, finding: Finding, stalled: StalledRang
     place = _sampled_place(context, stalled.gaps)
     if place is None or _named_by_ranges(context, stalled) != LOOP:
         return finding
-    file, line, function = place
-    at_line = (replace(one, file=file, line=line, function=function) for one in finding.evidence)
-    return replace(finding, evidence=tuple(at_line))
+    return finding.at_line(*place)
 
 
 def _sampled_place(context: RuleContext, gaps: Intervals) -> tuple[str, int | None, str] | None:
@@ -215,11 +210,8 @@ def has_names(context: RuleContext, name: str) -> bool:
 
 
 def sampled_line(context: RuleContext, spent_ms: float, stage: str = "other") -> str:
-    """The line in a stage that samples of a capture saw most, or a range has measured.
-
-    Returns:
-        Such as `train.py:12 in log`; empty where none is known, or has less than half of this time.
-    """
+    """The line in a stage that samples of a capture saw most, or a range has measured, such as
+    `train.py:12 in log`; empty where none is known, or has less than half of this time."""
     places = context.measures.summary.places
     known = [place for place in places if place.stage == stage]
     most = max(known, key=lambda place: place.ms, default=None)

@@ -20,15 +20,6 @@ from stepscope.errors import RuleError, one_line
 class Rule:
     """A rule.
 
-    Attributes:
-        function: takes a `RuleContext` and yields findings. The first line of its docstring states
-            what the rule looks for; a paragraph that begins with `Silent` states when it reports
-            nothing.
-        cause: findings of rules of one cause are shown together; by default a rule has its own.
-        explains: what bounds a step (`summary.verdict`) that this rule explains.
-        fallback: whether it applies only if no other finding explains what bounds the step.
-        notice: whether it is worth showing without a gain.
-
     Example:
         >>> def many_copies(context):
         ...     '''Tensors that are made contiguous repeatedly.'''
@@ -41,11 +32,13 @@ class Rule:
     Source: DEEPCONTEXT section 4.3, "Analysis API": search, metrics, flag.
     """
 
+    # takes a `RuleContext` and yields findings. The first line of its docstring states what the
+    # rule looks for; a paragraph that begins with `Silent` states when it reports nothing
     function: Callable[[RuleContext], Iterable[Finding]]
-    cause: str = ""
-    explains: tuple[str, ...] = ()
-    fallback: bool = False
-    notice: bool = False
+    cause: str = ""  # findings of rules of one cause are shown together; by default a rule has its own
+    explains: tuple[str, ...] = ()  # what bounds a step (`summary.verdict`) that this rule explains
+    fallback: bool = False  # whether it applies only if no other finding explains what bounds the step
+    notice: bool = False  # whether it is worth showing without a gain
 
     @property
     def name(self) -> str:
@@ -88,11 +81,8 @@ def _declared_in(module: ModuleType, name: str) -> Rule:
 
 
 def load_rules(path: str | Path) -> list[Rule]:
-    """The list `RULES` of a Python file. This runs the file.
-
-    Raises:
-        RuleError: if the file cannot be run, or has no such list.
-    """
+    """The list `RULES` of a Python file. This runs the file; raises RuleError if that fails, or it
+    has no such list."""
     try:
         found = runpy.run_path(str(path)).get("RULES")
     except (Exception, SystemExit) as error:

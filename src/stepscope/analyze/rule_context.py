@@ -114,27 +114,16 @@ class RuleContext:
         return "training loop" if self.trains else "loop"
 
     def by_framework(self, pytorch: str, *, jax: str, inference: str = "") -> str:
-        """The advice for the framework of the trace.
-
-        Args:
-            pytorch: for PyTorch, and for an unknown framework.
-            jax: for JAX.
-            inference: for PyTorch where nothing trains, if that differs: advice on training needs
-                evidence of it.
-        """
+        """The advice for the framework of the trace: PyTorch's for an unknown one, too; that for
+        inference where nothing trains, if it differs, since advice on training needs evidence of
+        it."""
         if self.is_jax:
             return jax
         return inference if inference and not self.trains else pytorch
 
     def advice(self, pytorch: str, *, jax: str = "", inference: str = "", **libraries: str) -> str:
-        """The advice for the training library of the trace, else for its framework.
-
-        Args:
-            pytorch: for plain PyTorch.
-            jax: for JAX.
-            inference: for PyTorch where nothing trains, if that differs.
-            libraries: by name as `library` returns it.
-        """
+        """The advice for the training library of the trace (by name as `library` returns it),
+        before that for its framework; see `by_framework`."""
         plain = self.by_framework(pytorch, jax=jax or pytorch, inference=inference)
         known = self.library if self.trains or not inference else ""
         return f"{libraries[known]} {plain}" if known in libraries else plain
@@ -309,11 +298,8 @@ class NumberPatch(NamedTuple):
 def patch_of_origin(
     metadata: Metadata, what: str, arguments: Mapping[str, str | None], name: str = ""
 ) -> NumberPatch | None:
-    """The patch of the number that the only call that creates such an object takes from elsewhere.
-
-    Returns:
-        None if the call has the number itself, or none; the files are read as they are now.
-    """
+    """The patch of the number that the only call that creates such an object takes from elsewhere;
+    None if the call has the number itself, or none. The files are read as they are now."""
     call = only_call(metadata, what, name)
     wanted = next(((key, value) for key, value in arguments.items() if value and value.isdigit()), None)
     if call is None or wanted is None:
@@ -387,11 +373,8 @@ def share_of_run(context: RuleContext, stage: str) -> float | None:
 def finding_of_part(
     context: RuleContext, stage: str, what: str, advice: str, least: float
 ) -> Iterator[Finding]:
-    """The finding that a stage of the run takes too much of it; none below `least`, a share of the run.
-
-    Args:
-        what: the part and a verb, such as `Evaluation takes`.
-    """
+    """The finding that a stage of the run takes too much of it, where `what` is the part and a
+    verb, such as `Evaluation takes`; none below `least`, a share of the run."""
     share, run = share_of_run(context, stage), context.measures.summary.run
     if share is None or run is None or share < least:
         return

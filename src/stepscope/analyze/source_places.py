@@ -298,11 +298,8 @@ class PlaceFinder:
 def most_sampled(
     samples: Table, spans: Intervals, fewest: int, part: float = 0.0
 ) -> tuple[str, int | None, str] | None:
-    """File, line and function that most samples in some spans saw; of the training loop it is a line.
-
-    Returns:
-        None if fewer saw it, or less than this part of them.
-    """
+    """File, line and function that most samples in some spans saw; of the training loop it is a
+    line. None if fewer saw it, or less than this part of them."""
     seen = count_samples(samples, spans)
     most = max(seen, key=lambda place: seen[place].total(), default=None)
     total = sum(map(Counter.total, seen.values()))

@@ -155,21 +155,13 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class _Loader:
-    """Who loads the batches.
+    """Who loads the batches."""
 
-    Attributes:
-        is_alone: whether the training loop does itself.
-        is_quick: whether that takes no longer than to receive a batch from a worker.
-        workers: how many the file says there are; 0 if it does not.
-        streams: whether they iterate over one stream of samples.
-        cores: that the process may use, 0 if unknown.
-    """
-
-    is_alone: bool
-    is_quick: bool
-    workers: int
-    streams: bool
-    cores: int
+    is_alone: bool  # whether the training loop does itself
+    is_quick: bool  # whether that takes no longer than to receive a batch from a worker
+    workers: int  # how many the file says there are; 0 if it does not
+    streams: bool  # whether they iterate over one stream of samples
+    cores: int  # that the process may use, 0 if unknown
 
     @classmethod
     def of(cls, context: RuleContext) -> _Loader:

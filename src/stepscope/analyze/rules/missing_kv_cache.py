@@ -27,17 +27,11 @@ Shape = tuple[int, ...]
 
 
 class _GrownCall(NamedTuple):
-    """A call of the model whose input is longer than that of the call before.
+    """A call of the model whose input is longer than that of the call before."""
 
-    Attributes:
-        rows: its products by one weight, events.id, in order.
-        size: the length of its input, or that times the batch.
-        grown: by how much it is longer.
-    """
-
-    rows: tuple[int, ...]
-    size: int
-    grown: int
+    rows: tuple[int, ...]  # its products by one weight, events.id, in order
+    size: int  # the length of its input, or that times the batch
+    grown: int  # by how much it is longer
 
 
 def missing_kv_cache(context: RuleContext) -> Iterator[Finding]:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, short_path
 from stepscope.analyze.rule_context import RuleContext
@@ -53,11 +52,7 @@ def repeated_backward(context: RuleContext) -> Iterator[Finding]:
         found.rows,
         bound,
     )
-    if place:
-        file, line, function = place
-        lines = (replace(one, file=file, line=line, function=function) for one in finding.evidence)
-        finding = replace(finding, evidence=tuple(lines))
-    yield finding
+    yield finding.at_line(*place) if place else finding
 
 
 class _Repeated(NamedTuple):

@@ -56,11 +56,8 @@ class Entry:
         return "jax" if _JAX.search(text) and not _TORCH.search(text) else "torch"
 
     def request(self, batch: int, **how: Any) -> RunRequest:
-        """The request to measure a batch size; the user's files are not written.
-
-        Args:
-            how: fields of `RunRequest` that say how: `effort`, `capture`, `estimate`, `as_gpu`, `timeout_s`.
-        """
+        """The request to measure a batch size; `how` are fields of `RunRequest`, such as `effort`
+        or `capture`. The user's files are not written."""
         arguments, files = self._with(batch)
         return RunRequest(
             entry=self.path,

@@ -24,26 +24,19 @@ REACH = 2  # times beyond what was measured; predictions further out are not act
 
 
 class BatchPrediction(TypedDict, total=False):
-    """Throughput and memory at a batch size; times and bytes are missing without a model of them.
-
-    Attributes:
-        extrapolated: whether it is outside the batch sizes that were measured.
-        throughput: samples a second; None if no time was measured.
-        reserved: what a caching allocator holds at the peak of `bytes`, on a device.
-        memory: the peak by kind, where there is a breakdown.
-    """
+    """Throughput and memory at a batch size; times and bytes are missing without a model of them."""
 
     batch: int
-    extrapolated: bool
+    extrapolated: bool  # whether it is outside the batch sizes that were measured
     ms: float
     ms_range: list[float]
-    throughput: float | None
+    throughput: float | None  # samples a second; None if no time was measured
     throughput_range: list[float | None]
     bytes: int
     bytes_range: list[int]
-    reserved: int
+    reserved: int  # what a caching allocator holds at the peak of `bytes`, on a device
     reserved_range: list[int]
-    memory: dict[str, int]
+    memory: dict[str, int]  # the peak by kind, where there is a breakdown
 
 
 @dataclass(frozen=True)
@@ -139,11 +132,8 @@ class Profile:
         return self.time.first_with(throughput / self.samples_per_batch / 1e3)
 
     def batch_for_bytes(self, capacity: float, needs: Callable[[int], float] | None = None) -> int | None:
-        """The largest batch size whose step runs within `capacity`; None where none does.
-
-        Args:
-            needs: bytes by batch size; by default what the device that was measured on has to reserve.
-        """
+        """The largest batch size whose step runs within `capacity`; None where none does. By
+        default it `needs` the bytes that the device that was measured on has to reserve."""
         memory, full = self.memory, self.reserve.when_full
         if memory is None:
             return None
@@ -200,12 +190,8 @@ def make_profile(
     device: DeviceFacts | None = None,
     warnings: Sequence[str] = (),
 ) -> Profile:
-    """Fit the models to what was measured; none to fewer than two points.
-
-    Args:
-        points: by batch size. A point held back first tests the models made from the others, then
-            joins them.
-    """
+    """Fit the models to what was measured, by batch size; none to fewer than two points. A point
+    held back first tests the models made from the others, then joins them."""
     notes = list(warnings)
     if len(points) < 2:
         notes.append("fewer than two batch sizes fit into memory: no prediction is possible")

@@ -154,24 +154,16 @@ def batch_answer(result: Result, capacity: float | None = None) -> dict[str, Any
 
 
 class PanelPrediction(msgspec.Struct):
-    """Throughput and memory at a batch size.
-
-    Attributes:
-        ms: of a step.
-        throughput: samples a second.
-        throughput_range: the upper end is null if it has no bound.
-        bytes: peak memory; missing if memory has no model.
-        memory: the peak by kind.
-    """
+    """Throughput and memory at a batch size."""
 
     batch: int
-    ms: float
+    ms: float  # of a step
     ms_range: tuple[float, float]
-    throughput: float
-    throughput_range: tuple[float, float | None]
-    bytes: float | UnsetType = UNSET
+    throughput: float  # samples a second
+    throughput_range: tuple[float, float | None]  # the upper end is null if it has no bound
+    bytes: float | UnsetType = UNSET  # peak memory; missing if memory has no model
     bytes_range: tuple[int, int] | UnsetType = UNSET
-    memory: dict[str, int] | UnsetType = UNSET
+    memory: dict[str, int] | UnsetType = UNSET  # the peak by kind
 
 
 class Point(msgspec.Struct):
@@ -240,11 +232,8 @@ class BatchAnswer(msgspec.Struct):
 
 
 def batch_profile(result: Result, capacity: float | None = None) -> BatchProfile:
-    """What the panel shows of an entry file.
-
-    Args:
-        capacity: bytes that a step may take; by default the device's memory.
-    """
+    """What the panel shows of an entry file; `capacity` is the bytes that a step may take, by
+    default the device's memory."""
     return _profile(batch_answer(result, capacity))
 
 

@@ -107,11 +107,8 @@ class Resolver:
         self._left = _MOST_VISITS
 
     def follow(self, node: ast.expr, at: Definition) -> list[NumberOrigin]:
-        """The numbers that `node` may come from, each once.
-
-        Args:
-            at: what it is the value of; a number written right here defines that.
-        """
+        """The numbers that `node` may come from, each once; `at` is what it is the value of, which
+        a number written right here defines."""
         found = (_through(at, origin) for origin in self._follow(node, at))
         origins = list({id(origin.node): origin for origin in found}.values())
         self._visit(_VISITS_OF_ORIGIN * len(origins))

@@ -53,11 +53,8 @@ class EditableText:
 
 
 def read_source(path: str | Path) -> EditableText:
-    """A Python, YAML, JSON or TOML file.
-
-    Raises:
-        BatchError: there is no such file, or it is no text in the encoding that it declares.
-    """
+    """A Python, YAML, JSON or TOML file; raises BatchError if there is no such file, or it is no
+    text in the encoding that it declares."""
     try:
         about = Path(path).stat()  # the path may be a recording's, of a pipe or a device
         if not S_ISREG(about.st_mode) or about.st_size > _MOST_BYTES:
@@ -89,11 +86,8 @@ def declared_encoding(path: str, content: bytes) -> str:
 def settings_files(
     script: str, arguments: Sequence[str], strings: Sequence[str], folder: str | None = None
 ) -> list[Path]:
-    """The settings files that a script is given or names, those given first.
-
-    Args:
-        script: its path; names are looked up in the working folder, then in the script's.
-    """
+    """The settings files that a script is given or names, those given first; names are looked up in
+    the working folder, then in the script's."""
     names = [part for word in arguments for part in (word, word.partition("=")[2])]
     folders = [Path(folder or Path.cwd()), Path(script).parent]
     config = {f"{name}/" for name in strings if name and "/" not in name and "." not in name}

@@ -260,12 +260,8 @@ if __name__ == "__main__":
 
 
 def between_two_processes(measure: Callable[[], Any]) -> Any:
-    """The result of `measure` in the first of two forked processes that form a gloo group; None if it
-    failed or processes cannot be forked.
-
-    Args:
-        measure: runs the same collectives in both processes, on one thread.
-    """
+    """The result of `measure` in the first of two forked processes that form a gloo group; None if
+    it failed or processes cannot be forked. It runs the same collectives in both, on one thread."""
     if "fork" not in multiprocessing.get_all_start_methods():
         return None
     context = multiprocessing.get_context("fork")

@@ -69,13 +69,11 @@ def replaced_tasks(graph: Graph) -> Mask:
 
 
 def find_device_work(graph: Graph) -> LaunchedKernels:
-    """The operators of known work in a graph without device work, as kernels.
+    """The operators of known work in a graph without device work, as kernels; raises ChangeError if
+    the work of half of the time or more is unknown.
 
     The weight update's operators of one name are one kernel, as PyTorch batches them on devices
     (`foreach`).
-
-    Raises:
-        ChangeError: if the work of half of the time or more is unknown.
     """
     events, operators = graph.trace.events, Operators.of(graph.trace)
     workers = _workers(graph, operators)
@@ -195,12 +193,10 @@ SLOW = OffloadEstimate(COUNTING_ERROR, 40_000)
 
 
 def offload(graph: Graph, rates: Rates, samples: float = 1.0, estimate: OffloadEstimate = TYPICAL) -> Graph:
-    """The same steps with the work of the training stages on a device.
+    """The same steps with the work of the training stages on a device; raises ChangeError if the
+    operations of half of the step or more are unknown.
 
     Stages on the CPU, such as loading data, take as long as they did.
-
-    Raises:
-        ChangeError: if the operations of half of the step or more are unknown.
     """
     work = find_device_work(graph)
     stage = graph.tasks.text("stage").take(work.task)

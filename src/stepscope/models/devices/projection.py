@@ -121,14 +121,8 @@ class Wanted:
 
 
 def project(result: Result, targets: Sequence[Target], wanted: Wanted) -> DevicesAnswer:
-    """Predict a profiled entry file on other devices.
-
-    Args:
-        result: of profiling it; its capture must still be there.
-
-    Raises:
-        BatchError: if no step was recorded, or too few of its operations are known.
-    """
+    """Predict a profiled entry file, whose capture must still be there, on other devices; raises
+    BatchError if no step was recorded, or too few of its operations are known."""
     if result.capture is None or result.profile.time is None:
         raise BatchError("other devices cannot be predicted: no step was recorded")
     graph = build_graph(annotate(read(result.capture)))

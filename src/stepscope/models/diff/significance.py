@@ -138,16 +138,11 @@ CONFIDENCE = 0.995  # of the interval, as it is looked at after every pair
 
 @dataclass(frozen=True)
 class Decision:
-    """A verdict on pairs of step times.
+    """A verdict on pairs of step times."""
 
-    Attributes:
-        verdict: `slower`, `not slower` or `cannot tell`.
-        change: of the step time from the first to the second, percent.
-        least, most: its interval, percent.
-    """
-
-    verdict: str = "cannot tell"
-    change: float = 0.0
+    verdict: str = "cannot tell"  # `slower`, `not slower` or `cannot tell`
+    change: float = 0.0  # of the step time from the first to the second, percent
+    # its interval, percent
     least: float = -100.0
     most: float = math.inf
 

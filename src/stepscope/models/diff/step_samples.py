@@ -63,14 +63,8 @@ class MeasuredRun:
 
 
 def measure_run(trace: Trace, rank: int | None = None, on_device: bool | None = None) -> MeasuredRun:
-    """Measure the steps of one rank.
-
-    Args:
-        on_device: measure device work or operators on the CPU; by default what the trace has.
-
-    Raises:
-        TraceError: if there is no such rank, or it has no steps.
-    """
+    """Measure the steps of one rank: their device work, or operators on the CPU; by default what
+    the trace has. Raises TraceError if there is no such rank, or it has no steps."""
     require_steps(trace, "compare their flame graphs (stepscope view A B)")
     rank = ranks_with_steps(trace)[0] if rank is None else rank
     steps = trace["steps"].take(trace["steps"]["rank"] == rank)

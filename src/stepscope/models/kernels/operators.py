@@ -55,11 +55,8 @@ def tensors(call: Operator) -> list[Size]:
 
 
 def products_of(call: Operator, forward: Operator | None = None) -> list[Product]:
-    """The products that an operator computes; empty if it computes none or sizes are missing.
-
-    Args:
-        forward: of a backward operator, the operator that it differentiates.
-    """
+    """The products that an operator computes; empty if it computes none or sizes are missing. Of a
+    backward operator, `forward` is the one that it differentiates."""
     sizes = tensors(call)
     if call.name in _PRODUCTS and len(sizes) > 1:
         return _matrix_products(call, sizes)

@@ -183,14 +183,8 @@ class MemoryComparison(msgspec.Struct, frozen=True):
 
 
 def compare_memory(before: Trace, after: Trace) -> list[MemoryComparison]:
-    """The devices that two files have in common.
-
-    Args:
-        before, after: memory snapshots, or captures made with `--memory`.
-
-    Raises:
-        TraceError: if one of them holds no allocation.
-    """
+    """The devices that two files have in common, snapshots or captures made with `--memory`; raises
+    TraceError if one of them holds no allocation."""
     old = {facts.device: facts for facts in memory_facts(before, _ALL)}
     pairs = ((old.get(facts.device), facts) for facts in memory_facts(after, _ALL))
     return [_compare(first, second) for first, second in pairs if first is not None]

@@ -134,12 +134,8 @@ _MOST_STATES = 3  # tensors of state for each weight: Adam has two, AMSGrad thre
 
 
 def find_owners(trace: Trace) -> tuple[Codes, Ids]:
-    """Who made each allocation of a memory snapshot.
-
-    Returns:
-        Position in `KINDS`, shape (n,); stacks.id of the innermost Python frame in the user's code,
-        -1 where unknown, shape (n,).
-    """
+    """Who made each allocation of a memory snapshot: its position in `KINDS`, and stacks.id of the
+    innermost Python frame in the user's code, -1 where unknown; shape (n,) each."""
     roles, table = find_roles(trace["stacks"]), trace["allocations"]
     stack = table["stack"]
     kind, backward = np.append(roles.role, UNKNOWN)[stack], np.append(roles.backward, False)[stack]

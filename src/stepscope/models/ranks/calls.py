@@ -135,12 +135,8 @@ def waits_of(trace: Trace) -> Intervals:
 def calls_of(
     trace: Trace, begins: Times, ends: Times, clock_ns: int, work: Ids, timeline: CallTimeline
 ) -> Calls:
-    """The communication of a rank.
-
-    Args:
-        begins, ends: of the steps, ns, shape (steps,); calls outside of them are left out. Of more
-            than 1,200 calls, those of every second, fourth, … step are kept.
-    """
+    """The communication of a rank within its steps (`begins`, `ends`: ns, shape (steps,)). Of more
+    than 1,200 calls, those of every second, fourth, … step are kept."""
 
     def progress(times: Times) -> Times:
         return times - timeline.waits.before(np.asarray(times, np.int64))
@@ -238,11 +234,8 @@ def _device_moments(
 
 def _waits_for_another(end: Times, begin_next: Times, before: Ids, sends: Mask) -> Mask:
     """Whether a rank that idles when a call ends waits for something else: it idles on, or another
-    call that is no `send` ends as late.
-
-    Args:
-        before: how much work began before it ended: calls with the same number end in one gap.
-    """
+    call that is no `send` ends as late. `before` is how much work began before it ended: calls with
+    the same number end in one gap."""
     latest = np.full(int(before.max(initial=0)) + 1, np.iinfo(np.int64).min)
     np.maximum.at(latest, before[~sends], end[~sends])
     return np.asarray((begin_next - end > _QUEUED_NS) | (latest[before] > end - _QUEUED_NS))

@@ -95,14 +95,8 @@ def has_collectives(trace: Trace) -> bool:
 
 
 def collective_table(trace: Trace, rank: int, step: int | None = None) -> Collectives:
-    """What the collectives of a rank take, by kind and process group.
-
-    Args:
-        step: number of one step; by default the mean over all steps but a warm-up step.
-
-    Raises:
-        TraceError: if there is no such rank or step.
-    """
+    """What the collectives of a rank take, by kind and process group, in one step, by default the
+    mean over all but a warm-up step; raises TraceError if there is no such rank or step."""
     selected = SelectedSteps(trace, rank, step)
     events, matched = match_trace(trace, selected.steps["step"])
     mine = np.flatnonzero(matched.rank == rank)
@@ -196,17 +190,12 @@ def _computing(selected: SelectedSteps) -> dict[int, Intervals]:
 
 
 def arrival_matrix(trace: Trace, rank: int, step: int | None = None) -> ArrivalMatrix:
-    """How late each rank comes to each collective of a step.
+    """How late each rank comes to each collective of a step, by default of all but a warm-up step;
+    raises TraceError if there is no such rank or step.
 
     A row is the n-th collective of its kind on its process group in a step. If there are many, it
     is all those on the group, and if there are many groups, all those of one kind on groups of one
     size.
-
-    Args:
-        step: number of one step; by default all but a warm-up step.
-
-    Raises:
-        TraceError: if there is no such rank or step.
     """
     selected = SelectedSteps(trace, rank, step)
     events, matched = match_trace(trace, selected.steps["step"])

@@ -133,14 +133,9 @@ class Matched:
         return np.where(self.meeting >= 0, self.columns.duration_ns - transfer, 0)
 
     def late_ns(self, calls: Rows, ranks: int) -> Floats:
-        """How much later each rank arrives than the median rank of its groups, shape (ranks,).
-
-        Args:
-            calls: those that count; each of a meeting.
-
-        Returns:
-            Less than zero for ranks that wait longer, nan for those that take no part.
-        """
+        """How much later each rank arrives than the median rank of its groups at some calls, each
+        of a meeting, shape (ranks,): less than zero for ranks that wait longer, nan for those that
+        take no part."""
         pairs, place = np.unique(self.key[calls] * ranks + self.rank[calls], return_inverse=True)
         waited = np.bincount(place.ravel(), self.waited_ns[calls], len(pairs))
         late = np.full(ranks, np.nan)
@@ -161,11 +156,7 @@ class Matched:
 
 
 def match_calls(sketches: Sequence[Sketch], places: Sequence[Sequence[int]]) -> Matched:
-    """Match the calls of sketches.
-
-    Args:
-        places: for each sketch the positions of the steps that all ranks have.
-    """
+    """Match the calls of sketches; `places` are for each the positions of the steps that all ranks have."""
     keys: dict[GroupKey, int] = {}
     parts = [
         _of_sketch(row, one, list(place), keys)

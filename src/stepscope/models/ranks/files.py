@@ -77,15 +77,9 @@ def is_url(source: str) -> bool:
 
 
 def files_at(*sources: str | Path) -> list[RankFile]:
-    """The traces of a job: of folders and URLs with all below, of patterns, and single files.
-
-    Args:
-        sources: such as one folder with a folder per machine, the folders of several machines, or
-            `/jobs/run7/node-*`; all on disk or all in stores.
-
-    Raises:
-        IngestError: if there is none, or the store cannot be reached.
-    """
+    """The traces of a job: of folders and URLs with all below, of patterns such as
+    `/jobs/run7/node-*`, and single files; all on disk or all in stores. Raises IngestError if there
+    is none, or the store cannot be reached."""
     names = [str(source) for source in sources]
     if len({is_url(name) for name in names}) > 1:
         raise IngestError("URLs and folders of this machine cannot be one job")

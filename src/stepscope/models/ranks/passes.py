@@ -166,12 +166,9 @@ def job_passes(
 
 
 def _between(begin: Floats, length: Ids, value: Ids, marks: Floats, first: Ids, scale: float) -> Floats:
-    """How much of the values of operations lies between each mark and the one before, (marks,).
-
-    Args:
-        begin, length: where the operations lie, on the line of the marks.
-        first: the first marks of each rank and step, which begin at multiples of `scale`.
-    """
+    """How much of the values of operations, which lie on the line of the marks, lies between each
+    mark and the one before, (marks,); `first` are the first marks of each rank and step, which
+    begin at multiples of `scale`."""
     if not len(begin):
         return np.zeros(len(marks))
     corners = np.stack([begin, begin + length], axis=1).ravel()
@@ -184,12 +181,9 @@ def _between(begin: Floats, length: Ids, value: Ids, marks: Floats, first: Ids, 
 
 
 def _balanced(own: Floats, alike: Floats, code: Ids) -> JobPasses:
-    """In balance each rank has in each step the mean of each kind, of those that have any.
-
-    Args:
-        own, alike: the work before each mark, and with the operations of each rank alike.
-        code: number of the rank and step of each mark, shape (marks,).
-    """
+    """In balance each rank has in each step the mean of each kind, of those that have any. `own`
+    and `alike` are the work before each mark, and with the operations of each rank alike; `code` is
+    the number of its rank and step, shape (marks,)."""
     totals = np.array([np.bincount(code, values) for values in own])
     evens = np.array([np.bincount(code, values) for values in alike])
     mean = totals.sum(axis=1) / np.maximum((totals > 0).sum(axis=1), 1)

@@ -114,13 +114,11 @@ def pipeline_of(table: JobTable, matched: Matched, places: dict[str, Ids]) -> Pi
 
 
 def slow_of_pipelines(table: JobTable, stage: Ids, micro_batches: int) -> list[SlowRanks]:
-    """Ranks that are slower than the others of their stage, and stages that are longer than others.
+    """Ranks that are slower than the others of their stage, and stages that are longer than others;
+    `stage` has shape (ranks,), -1 for none.
 
     With one micro-batch the stages work one after the other, so that it does not matter which does
     what.
-
-    Args:
-        stage: of each rank, -1 for none, shape (ranks,).
     """
     slow = _uneven_stages(table, stage) if micro_batches > 1 else []
     for number in np.unique(stage).tolist():

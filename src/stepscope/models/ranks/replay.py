@@ -49,11 +49,8 @@ class Replay:
         return replace(self, own=self.own * factor[self.rank, self.step])
 
     def without(self, excess_ms: Floats) -> Replay:
-        """With less own work: where ranks make the same calls, taken from the longest parts.
-
-        Args:
-            excess_ms: how much less, shape (ranks, steps).
-        """
+        """With so much less own work, ms, shape (ranks, steps): where ranks make the same calls,
+        taken from the longest parts."""
         ranks, steps = excess_ms.shape
         own = self.own_ms(steps)
         marks = np.bincount(self.rank, minlength=ranks)
@@ -68,11 +65,8 @@ class Replay:
         return replace(self, own=self.own - longer * share[code])
 
     def in_balance(self, extra_ms: Floats) -> Replay:
-        """With the mean own work of all ranks: part by part where all meet in the same order.
-
-        Args:
-            extra_ms: what a rank does more (or less) than the mean, shape (ranks, steps).
-        """
+        """With the mean own work of all ranks, and what each does more (or less), ms, shape (ranks,
+        steps): part by part where all meet in the same order."""
         if self._is_in_step:
             return replace(self, own=self._even_parts(extra_ms))
         own = self.own_ms(extra_ms.shape[1])
@@ -131,13 +125,10 @@ class Replay:
 def build_replay(table: JobTable, matched: Matched, alike: Ids | None = None) -> Replay:
     """Make a job replayable: all steps whose calls are known, or some of very many calls.
 
-    Those are evenly spread, among steps that are alike. Calls that make ranks wait for each other
-    in a circle are not what was recorded, so then the ranks meet at the end of each step only, as
-    where no communication is known.
-
-    Args:
-        alike: steps in which the same ranks are slow have the same number, shape (steps,); by
-            default all do.
+    Those are evenly spread, among steps with the same number in `alike`, shape (steps,), in which
+    the same ranks are slow; by default all. Calls that make ranks wait for each other in a circle
+    are not what was recorded, so then the ranks meet at the end of each step only, as where no
+    communication is known.
     """
     own_ns = table.own_ms * 1e6
     if alike is None:
@@ -261,12 +252,8 @@ class ReplayGraph:
 
     @classmethod
     def of(cls, matched: Matched, rank: Ids, arrives: Ids, waits: Ids) -> ReplayGraph:
-        """The graph of the calls of all ranks.
-
-        Args:
-            rank: of each mark; marks of a rank are consecutive.
-            arrives, waits: the mark of each call's arrival, and of the wait for it.
-        """
+        """The graph of the calls of all ranks, by the mark of each call's arrival, and of the wait
+        for it; marks of a `rank` are consecutive."""
         source, target, own, transfer = _edges(matched, rank, arrives, waits)
         order = np.argsort(source, kind="stable")
         nodes = len(rank) + len(arrives) + matched.count

@@ -328,11 +328,8 @@ def whatifs(table: JobTable, replay: Replay) -> dict[str, float]:
 
 
 def job_with(table: JobTable, replay: Replay, name: str, factor: float) -> Replay | None:
-    """The job after a change to all its ranks; None for a change that sketches do not show.
-
-    Args:
-        name: of the change, `no_straggler` or `bandwidth`, as in `stepscope whatif`.
-    """
+    """The job after `no_straggler` or `bandwidth`, as in `stepscope whatif`, on all its ranks; None
+    for a change that sketches do not show."""
     if name == "no_straggler" and len(table.sketches) > 1:
         return _without_stragglers(table, replay)
     if name == "bandwidth" and replay.transfer.any():

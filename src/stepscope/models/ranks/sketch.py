@@ -310,11 +310,8 @@ def work_ns(trace: Trace, rows: Ids) -> Floats:
 
 
 def kernel_times(trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: int) -> dict[str, Any]:
-    """The longest work by name, as `kernels`, `kernel_spread` and `kernel_steps` of a sketch.
-
-    Args:
-        place: position of the step of each, -1 for none.
-    """
+    """The longest work by name, as `kernels`, `kernel_spread` and `kernel_steps` of a sketch;
+    `place` is the position of the step of each, -1 for none."""
     names = trace.events.text("name")
     rows, duration, place = rows[place >= 0], duration[place >= 0], place[place >= 0]
     codes = names.codes[rows]
@@ -372,11 +369,7 @@ def module_times(
     trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: int
 ) -> dict[str, tuple[float, float, float]]:
     """The longest modules by path: the time of a step in ms that 10, 50 and 90 % are below.
-
-    Args:
-        duration: of each, ns.
-        place: position of the step of each, -1 for none.
-    """
+    `duration` is that of each row, ns, `place` the position of its step, -1 for none."""
     modules = trace["modules"]
     module = trace.events["module"][rows]
     inside = (place >= 0) & (module >= 0)

@@ -146,12 +146,8 @@ class Excess:
 
 
 def usual(values: Floats, peers: Mask | None = None) -> Floats:
-    """What a unit that is not slow takes: the median one, of two the faster one.
-
-    Args:
-        values: shape (units, n).
-        peers: which to compare with, same shape; by default all.
-    """
+    """What a unit that is not slow takes of `values`, shape (units, n): the median one, of two the
+    faster one; of its peers where they are given, same shape."""
     if peers is not None and not peers.all():
         return np.asarray(np.nanmedian(np.where(peers, values, np.nan), axis=0))
     return np.asarray(np.median(values, axis=0) if len(values) > PAIR else values.min(axis=0))
@@ -164,16 +160,8 @@ def spread(values: Floats, axis: int) -> Floats:
 
 
 def peers_of(values: Floats, step_ms: float) -> Mask:
-    """The units to compare with: all, or where they fall into two halves the faster one.
-
-    They may do so over all steps, or in some of them.
-
-    Args:
-        values: shape (units, steps).
-
-    Returns:
-        Of shape (units, steps).
-    """
+    """The units to compare with, shape (units, steps) as the values: all, or where they fall into
+    two halves, over all steps or in some of them, the faster one."""
     if len(values) <= PAIR:
         return np.ones(values.shape, np.bool_)
     over_all = _faster_half(np.median(values, axis=1, keepdims=True), step_ms)
@@ -217,12 +205,9 @@ def _noise(values: Floats, excess: Floats, peers: Mask) -> Floats:
 
 
 def slow_groups(work: Excess, units: Sequence[Ids]) -> list[SlowGroup]:
-    """Whole units that are slow, then single ranks, and ranks that pause in turn.
-
-    Args:
-        units: numbers of a unit such as a machine for each rank, -1 for none, shape (ranks,); of
-            the last kind, some ranks of a unit may be slow together.
-    """
+    """Whole units that are slow, then single ranks, and ranks that pause in turn; `units` are
+    numbers of a unit such as a machine, shape (ranks,), -1 for none. Some ranks of a unit of the
+    last kind may be slow together."""
     whole = [group for unit in units for group in _whole_units(work, unit)]
     rest = work.without([row for group in whole for row in group.rows])
     pausing = pausing_in_turn(rest.slow)
@@ -274,10 +259,7 @@ def _of_most(rows: list[int], work: Excess) -> SlowSteps | None:
 
 def _joined(groups: Sequence[SlowGroup], work: Excess, unit: Ids | None = None) -> list[SlowGroup]:
     """Groups that are slow alike in the same steps are one: each would hide what another costs.
-
-    Args:
-        unit: of each rank: those of the same one need not be alike; by default none has one.
-    """
+    Ranks of the same unit, which by default none has, need not be alike."""
     joined: list[SlowGroup] = []
     for group in groups:
         mine = np.median(work.ms[group.rows][:, group.steps.when])
@@ -342,11 +324,8 @@ def grown(steps: SlowSteps, excess: Floats) -> SlowSteps:
 
 
 def is_no_chance(slow: Mask, rows: list[int], steps: SlowSteps, candidates: int) -> bool:
-    """Whether units are slow together more often than units that are as slow as the others.
-
-    Args:
-        candidates: how many such groups of units there are in the job.
-    """
+    """Whether units are slow together more often than units that are as slow as the others;
+    `candidates` is how many such groups of units there are in the job."""
     if steps.when.all():
         return True
     counts = slow.sum(axis=1)
@@ -360,12 +339,10 @@ def is_no_chance(slow: Mask, rows: list[int], steps: SlowSteps, candidates: int)
 
 
 def pausing_in_turn(slow: Mask) -> list[int]:
-    """The ranks that are slow now and then, each in other steps, if those are many.
+    """The ranks that are slow now and then, each in other steps, if those are many; `slow` has
+    shape (ranks, steps).
 
     What happens once to each is chance, and a rank that is slow far more often is none of them.
-
-    Args:
-        slow: whether a rank is slow in a step, shape (ranks, steps).
     """
     counts, (ranks, steps) = slow.sum(axis=1), slow.shape
     pausing = counts > 0

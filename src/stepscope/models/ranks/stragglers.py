@@ -91,11 +91,8 @@ class SlowRanks(NamedTuple):
 
 
 def find_stragglers(table: JobTable, pipeline_stage: Ids | None = None) -> list[SlowRanks]:
-    """Ranks whose own work is longer than the median rank's; costs are not known yet.
-
-    Args:
-        pipeline_stage: of each rank, -1 for none, shape (ranks,).
-    """
+    """Ranks whose own work is longer than the median rank's, or whole machines or pipeline stages
+    (of each rank, -1 for none, shape (ranks,)); costs are not known yet."""
     if len(table.sketches) < 2:
         return []
     nodes = list(dict.fromkeys(one.node for one in table.sketches))
@@ -330,10 +327,7 @@ def machine_or(causes: Mapping[str, str]) -> str:
 
 def other_processes(sketches: Sequence[Sketch], rows: Sequence[int], excess: float) -> str:
     """The share of a core that slow ranks got, if that is why they take longer; else empty.
-
-    Args:
-        excess: how much longer they take, as a share of what others take.
-    """
+    `excess` is how much longer, as a share of what others take."""
     shares = np.array([1.0 if one.core_share is None else one.core_share for one in sketches])
     slow, others = float(np.median(shares[list(rows)])), np.delete(shares, rows)
     if not len(others) or slow >= QUIET:

@@ -95,12 +95,8 @@ class TrialPlan:
 def verify_change(
     script: Program, specs: Sequence[ChangeSpec], plan: TrialPlan, show: Show, say: Say
 ) -> TrialComparison:
-    """Compare the predicted with the measured effect of changes on a script's step.
-
-    Raises:
-        CaptureError: if the script fails, with the change or without it.
-        ChangeError: if a change does not apply to it.
-    """
+    """Compare the predicted with the measured effect of changes on a script's step; raises
+    CaptureError if the script fails, and ChangeError if a change does not apply to it."""
     script.check()
     scratch = script_scratch(script, in_place=plan.in_place)
     say(f"running {script.target} {2 * plan.rounds + 1} times or more {scratch.sentence}")

@@ -74,14 +74,11 @@ def unwatched_ms(trace: Trace) -> tuple[float | None, float | None]:
 
 
 def anchored(graph: Graph, step: float | None = None, host: float | None = None) -> Graph:
-    """The graph at the CPU's unwatched pace.
+    """The graph at the CPU's unwatched pace; the same graph where neither time says anything about
+    it.
 
-    Args:
-        step: the step that nothing watched, ms; used where the CPU limits it.
-        host: what its CPU needs, launching into an empty queue, ms; used if it is known.
-
-    Returns:
-        The same graph where neither says anything about the CPU's pace.
+    `step` is the step that nothing watched, ms, used where the CPU limits it; `host` is what its
+    CPU needs, launching into an empty queue, ms, used if it is known.
     """
     if not graph.on_device.any():
         return graph

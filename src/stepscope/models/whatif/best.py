@@ -36,43 +36,25 @@ _IMPOSSIBLE = float("inf")  # ms
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A change of a combination, next to the same combination without it.
+    """A change of a combination, next to the same combination without it."""
 
-    Attributes:
-        change: as requested.
-        gain_ms: what a step, or as many samples as in one, takes longer without it.
-        range: of that, by the estimates and the error of this change alone; ms.
-        memory_bytes: what the peak is higher with it; None if unknown.
-    """
-
-    change: str
-    gain_ms: float
-    range: Range
-    memory_bytes: int | None
+    change: str  # as requested
+    gain_ms: float  # what a step, or as many samples as in one, takes longer without it
+    range: Range  # of that, by the estimates and the error of this change alone; ms
+    memory_bytes: int | None  # what the peak is higher with it; None if unknown
 
 
 class Best(msgspec.Struct, frozen=True):
-    """The best combination that was found.
+    """The best combination that was found."""
 
-    Attributes:
-        prediction: of all its changes together.
-        same_samples_ms: the predicted time for as many samples as in the measured step.
-        parts: its changes, the largest gain first.
-        reached: whether these samples take no longer than the goal; None without a goal.
-        tried: how many combinations were predicted.
-        left_out: why the other changes that apply are not in it, by name.
-        not_applicable: why others do not apply to the steps as they are.
-        unmeasured: those of them that only want a calibration of the machine.
-    """
-
-    prediction: Prediction
-    same_samples_ms: float
-    parts: list[Part]
-    reached: bool | None
-    tried: int
-    left_out: dict[str, str]
-    not_applicable: dict[str, str]
-    unmeasured: list[str]
+    prediction: Prediction  # of all its changes together
+    same_samples_ms: float  # the predicted time for as many samples as in the measured step
+    parts: list[Part]  # its changes, the largest gain first
+    reached: bool | None  # whether these samples take no longer than the goal; None without a goal
+    tried: int  # how many combinations were predicted
+    left_out: dict[str, str]  # why the other changes that apply are not in it, by name
+    not_applicable: dict[str, str]  # why others do not apply to the steps as they are
+    unmeasured: list[str]  # those of them that only want a calibration of the machine
 
 
 def find_best(

@@ -80,56 +80,40 @@ class Application:
 
 @dataclass(frozen=True)
 class Change:
-    """One change: a function from graph to graph, and what users need to know about it.
+    """One change: a function from graph to graph, and what users need to know about it."""
 
-    Attributes:
-        function: takes a graph and its own parameters by name; raises ChangeError with the reason
-            if it does not apply. Its docstring is the documentation.
-        group: one of `GROUPS`.
-        basis: where its numbers come from, in a few words.
-        assumptions: what has to hold for the prediction.
-        evidence: what else has to hold on a device, given the graph: how it was calibrated.
-        choose: values for parameters that the user does not give, given the graph.
-        low, high: parameters under which it gains least and most, for the range.
-        error: the largest relative error of such predictions that was measured, 0 if none was.
-        error_source: the paper that published that error; by default docs/evidence/accuracy.md.
-        error_of: a smaller error, given the graph, where more is known.
-        on_cpu: how it is predicted where the CPU does the work, if the machine's calibration
-            matters then.
-        ranked: whether `--all` tries it: not if it needs parameters or cannot gain.
-        makeable: whether a script can make it, so that the best combination may have it: it is no
-            question about other hardware or a cause.
-        excludes: names of changes that a script cannot have together with it.
-        one_rank: whether it applies to the step of a single rank only.
-        application: how `verify` makes it to a script, if it can.
-        only_measured: why `verify` measures it without a prediction on a CPU, if so.
-        order: of several changes those with the lowest number come first; equal ones as requested.
-        memory: its effect on the recorded allocations; takes them and the change's parameters, and
-            returns them changed. None where the effect on memory is not known.
-        memory_error: the largest relative error of predicted peaks that were measured; None where
-            none was.
-    """
-
+    # takes a graph and its own parameters by name; raises ChangeError with the reason if it does
+    # not apply. Its docstring is the documentation
     function: Callable[..., Graph]
-    group: str = "Anything"
-    basis: str = ""
-    assumptions: tuple[str, ...] = ()
+    group: str = "Anything"  # one of `GROUPS`
+    basis: str = ""  # where its numbers come from, in a few words
+    assumptions: tuple[str, ...] = ()  # what has to hold for the prediction
+    # what else has to hold on a device, given the graph: how it was calibrated
     evidence: Callable[[Graph], tuple[str, ...]] | None = None
+    # values for parameters that the user does not give, given the graph
     choose: Callable[[Graph], Mapping[str, Any]] | None = None
+    # parameters under which it gains least and most, for the range
     low: Mapping[str, Any] = field(default_factory=dict)
     high: Mapping[str, Any] = field(default_factory=dict)
-    error: float = 0.0
-    error_source: str = ""
+    error: float = 0.0  # the largest relative error of such predictions that was measured, 0 if none was
+    error_source: str = ""  # the paper that published that error; by default docs/evidence/accuracy.md
+    # a smaller error, given the graph, where more is known
     error_of: Callable[[Graph], float] | None = None
+    # how it is predicted where the CPU does the work, if the machine's calibration matters then
     on_cpu: CpuPrediction | None = None
-    ranked: bool = True
+    ranked: bool = True  # whether `--all` tries it: not if it needs parameters or cannot gain
+    # whether a script can make it, so that the best combination may have it: it is no question
+    # about other hardware or a cause
     makeable: bool = True
-    excludes: tuple[str, ...] = ()
-    one_rank: bool = False
-    application: Application | None = None
-    only_measured: str = ""
-    order: int = 0
+    excludes: tuple[str, ...] = ()  # names of changes that a script cannot have together with it
+    one_rank: bool = False  # whether it applies to the step of a single rank only
+    application: Application | None = None  # how `verify` makes it to a script, if it can
+    only_measured: str = ""  # why `verify` measures it without a prediction on a CPU, if so
+    order: int = 0  # of several changes those with the lowest number come first; equal ones as requested
+    # its effect on the recorded allocations; takes them and the change's parameters, and returns
+    # them changed. None where the effect on memory is not known
     memory: Callable[..., RecordedMemory] | None = None
+    # the largest relative error of predicted peaks that were measured; None where none was
     memory_error: float | None = None
 
     @property
@@ -182,15 +166,8 @@ class Change:
         return self.error_of(graph) if self.error_of else self.error
 
     def apply(self, graph: Graph, **values: Any) -> Graph:
-        """The changed graph.
-
-        Args:
-            graph: any graph.
-            values: of the parameters; the others have their defaults.
-
-        Raises:
-            ChangeError: if the change does not apply, with the reason.
-        """
+        """The changed graph, with defaults for parameters without a value; raises ChangeError if
+        the change does not apply, with the reason."""
         if self.one_rank and graph.window.rank < 0:
             raise ChangeError(f"{self.name}: predicted for one rank only; choose it with --rank N")
         return self.function(graph, **_grouped(self.function, values)).check()

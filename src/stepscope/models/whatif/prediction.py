@@ -76,46 +76,31 @@ Range = tuple[float, float]
 
 
 class Prediction(msgspec.Struct, frozen=True):
-    """The effect of some changes on the step; times are means per step, ms.
+    """The effect of some changes on the step; times are means per step, ms."""
 
-    Attributes:
-        measured_step_ms: until the next step begins; of the last, until its device work ends.
-        replayed_step_ms: the same steps simulated without a change, without one-off costs, and at
-            the pace that the CPU has where nothing is recorded, if that is known.
-        replay_error: replayed over measured, both without one-off costs, minus 1.
-        predicted_step_ms: simulated with the changes, in the order given.
-        speedup: replayed over predicted.
-        range: the prediction if the changes gain most and least, each widened by the largest of
-            five errors: the replay's, the step's unexplained part, the published one, how much longer
-            kernels take beside collectives, and what the gain differs by from step to step; ms.
-        changes: as requested.
-        basis: where the numbers of each change come from.
-        assumptions: what has to hold.
-        breakdown: before and after: only CPU, only device, both, neither, ms.
-        critical_path: before and after, by stage and by module, ms.
-        device_busy_ms: measured busy time of the busiest device; None if none works.
-        device_idle_ms: the rest of the measured step.
-        host_ms: before and after, what the CPU needs for a step whose device takes no time: no
-            change of the device's work makes it shorter; empty without a device.
-        one_off_ms: what the measured step takes longer by costs that later steps do not pay.
-        memory: the peak; None if it was not asked for, not recorded, or cannot be predicted.
-    """
-
-    measured_step_ms: float
+    measured_step_ms: float  # until the next step begins; of the last, until its device work ends
+    # the same steps simulated without a change, without one-off costs, and at the pace that the CPU
+    # has where nothing is recorded, if that is known
     replayed_step_ms: float
-    replay_error: float
-    predicted_step_ms: float
-    speedup: float
+    replay_error: float  # replayed over measured, both without one-off costs, minus 1
+    predicted_step_ms: float  # simulated with the changes, in the order given
+    speedup: float  # replayed over predicted
+    # the prediction if the changes gain most and least, each widened by the largest of five errors:
+    # the replay's, the step's unexplained part, the published one, how much longer kernels take
+    # beside collectives, and what the gain differs by from step to step; ms
     range: Range
-    changes: tuple[str, ...]
-    basis: tuple[str, ...]
-    assumptions: tuple[str, ...]
-    breakdown: dict[str, BusySides]
-    critical_path: dict[str, dict[str, dict[str, float]]]
-    device_busy_ms: float | None = None
-    device_idle_ms: float | None = None
+    changes: tuple[str, ...]  # as requested
+    basis: tuple[str, ...]  # where the numbers of each change come from
+    assumptions: tuple[str, ...]  # what has to hold
+    breakdown: dict[str, BusySides]  # before and after: only CPU, only device, both, neither, ms
+    critical_path: dict[str, dict[str, dict[str, float]]]  # before and after, by stage and by module, ms
+    device_busy_ms: float | None = None  # measured busy time of the busiest device; None if none works
+    device_idle_ms: float | None = None  # the rest of the measured step
+    # the peak; None if it was not asked for, not recorded, or cannot be predicted
     memory: MemoryPrediction | None = None
-    one_off_ms: float = 0.0
+    one_off_ms: float = 0.0  # what the measured step takes longer by costs that later steps do not pay
+    # before and after, what the CPU needs for a step whose device takes no time: no change of the
+    # device's work makes it shorter; empty without a device
     host_ms: dict[str, float] = {}
 
     @property

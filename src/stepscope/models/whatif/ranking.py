@@ -29,12 +29,8 @@ from stepscope.trace.trace import Trace
 
 
 def graph_of(trace: Trace, step: int | None, rank: int | None) -> Graph:
-    """The dependency graph that a user asks for.
-
-    Args:
-        step: one step; by default the longest run of consecutive steps.
-        rank: of the process; by default all ranks together.
-    """
+    """The dependency graph that a user asks for: of one step, by default the longest run of
+    consecutive steps, and one rank, by default all together."""
     steps = None if step is None else (step, step)
     return build_graph(trace, rank, steps) if rank is not None else build_ranks(trace, steps=steps)
 
@@ -105,13 +101,11 @@ Fitting = tuple[list[Request], MemoryPrediction]
 
 
 def find_fits(graph: Graph, capacity: Capacity) -> list[Fit]:
-    """Changes with whose predicted allocations, with their error, the step runs; the cheapest first.
+    """Changes with whose predicted allocations, with their error, the step runs; the cheapest
+    first; raises ChangeError if allocations were not recorded.
 
     Each change alone and each two together are tried: 16 bits, an optimizer without state, fewer
     samples, and checkpointing of as few as possible of the modules that are alike.
-
-    Raises:
-        ChangeError: if allocations were not recorded.
     """
     baseline = Baseline(graph)
     fits = [_priced(baseline, *answer) for answer in fitting(baseline, capacity)]
@@ -120,11 +114,8 @@ def find_fits(graph: Graph, capacity: Capacity) -> list[Fit]:
 
 
 def fitting(baseline: Baseline, limit: Capacity) -> list[Fitting]:
-    """The fewest changes with which the step fits, in several ways; none where it fits as it is.
-
-    Raises:
-        ChangeError: if allocations were not recorded.
-    """
+    """The fewest changes with which the step fits, in several ways; none where it fits as it is;
+    raises ChangeError if allocations were not recorded."""
     memory = baseline.memory
     if memory is None:
         raise ChangeError(

@@ -32,15 +32,9 @@ class ListedChange(msgspec.Struct, frozen=True):
 
 
 class Pane:
-    """The what-ifs of one trace; the graph is built once.
-
-    Args:
-        rank: one rank alone; by default all ranks of the trace together.
-        step: one step; by default the longest run of consecutive steps.
-
-    Raises:
-        TraceError: if there is no such step.
-    """
+    """The what-ifs of one step or, by default, the longest run of consecutive steps, of one rank
+    or, by default, of all together; raises TraceError if there is no such step. The graph is built
+    once."""
 
     def __init__(self, trace: Trace, rank: int | None = None, step: int | None = None) -> None:
         self._baseline = Baseline(graph_of(trace, step, rank))
@@ -65,29 +59,18 @@ class Pane:
         ]
 
     def answer(self, changes: Sequence[str]) -> Prediction:
-        """The prediction, as `stepscope whatif --json` prints it.
-
-        Args:
-            changes: as on the command line (`bandwidth:factor=2`), in the order of application.
-
-        Raises:
-            ChangeError: if there is no such change or one does not apply, with the reason.
-        """
+        """The prediction of changes such as `bandwidth:factor=2`, in order of application, as
+        `stepscope whatif --json` prints it; raises ChangeError if there is none such or one does
+        not apply, with the reason."""
         return self._baseline.predict(_parsed(changes))[0]
 
     def timelines(
         self, changes: Sequence[str], rank: int, most: int
     ) -> tuple[list[PairThread], Rectangles, Rectangles]:
-        """The steps of a rank simulated without and with the changes, since its first task.
+        """The steps of a rank simulated without and with the changes, as `answer` takes them, since
+        its first task, with at `most` so many rectangles each; raises ChangeError as that does.
 
         A task's partner is the task of the same event; changes add and remove tasks.
-
-        Args:
-            changes, rank: as `answer` has them, and one of the graph's.
-            most: rectangles of each timeline.
-
-        Raises:
-            ChangeError: if there is no such change or one does not apply, with the reason.
         """
         before, after = self._baseline.simulation, self._baseline.predict_time(_parsed(changes))[0]
         rows = [_tasks_of(simulation, rank) for simulation in (before, after)]
@@ -140,13 +123,8 @@ def _thread_names(simulation: Simulation) -> list[PairThread]:
 
 
 def _pieces(simulation: Simulation, rows: Ids, end: int, begin: int, threads: Ids, idle: int) -> Pieces:
-    """Tasks of a simulation from begin to end, and the time in which no device of theirs works.
-
-    Args:
-        rows: the tasks.
-        threads: the row of each thread of the simulation.
-        idle: the row of idle time, -1 for none.
-    """
+    """Tasks (`rows`) of a simulation from begin to end, and the time in which no device of theirs
+    works; `threads` has the row of each thread, `idle` is that of idle time, -1 for none."""
     tasks = simulation.graph.tasks
     names, kinds = tasks.text("name"), tasks.text("kind")
     starts, ends = simulation.start_ns[rows] - begin, simulation.end_ns[rows] - begin

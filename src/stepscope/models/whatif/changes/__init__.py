@@ -62,16 +62,9 @@ def find_changes() -> dict[str, Change]:
 
 
 def load_changes(path: str | Path, taken: Container[str] = ()) -> dict[str, Change]:
-    """The list `CHANGES` of a Python file, by name. This runs the file.
-
-    Its items are functions from graph to graph, or `Change`s of them.
-
-    Args:
-        taken: names that other changes have.
-
-    Raises:
-        ChangeError: if the file cannot be run, has no such list, or a name is taken.
-    """
+    """The list `CHANGES` of a Python file, by name: functions from graph to graph, or `Change`s of
+    them. This runs the file; raises ChangeError if that fails, it has no such list, or a name is
+    taken."""
     try:
         listed = runpy.run_path(str(path)).get("CHANGES")
     except (Exception, SystemExit) as error:

@@ -78,11 +78,8 @@ def step_ns(rows: Sequence[Sequence[float]], tensors: float, elements: float) ->
     """Time of a fused step (or similar work) over tensors, ns.
 
     A cost per tensor, from the small ones, plus elements at the rate of large tensors with as many
-    elements in total, since data that fits a cache goes faster.
-
-    Args:
-        rows: of a calibration: tensors, elements in total (or bytes), time in ns.
-        elements: in total (or bytes).
+    elements in total (or bytes), since data that fits a cache goes faster; `rows` of a calibration
+    have tensors, elements in total, time in ns.
     """
     small = [(row[0], row[2]) for row in rows if row[1] / row[0] < _LARGE]
     large = sorted((row[1], row[2]) for row in rows if row[1] / row[0] >= _LARGE)

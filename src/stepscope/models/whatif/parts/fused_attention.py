@@ -106,13 +106,9 @@ def _fit(scores: Product, values: Product) -> bool:
 
 
 def fused_kernels(work: StepWork, gpu: Gpu, precision: Sequence[str]) -> dict[int, KernelTimes]:
-    """The kernels of the operators of attention where one kernel does its work.
-
-    The first product of forward, and of backward, stands for it; the others do nothing.
-
-    Args:
-        precision: of each operator.
-    """
+    """The kernels of the operators of attention where one kernel does its work, in the precision of
+    each operator. The first product of forward, and of backward, stands for it; the others do
+    nothing."""
     result: dict[int, KernelTimes] = {}
     for attention in find_attention(work):
         for rows, backward in ((attention.forward, False), (attention.backward, True)):
@@ -221,11 +217,8 @@ _VALUES = [KINDS.index(name) for name in ("activations", "temporaries")]
 
 
 def without_intermediates(memory: RecordedMemory) -> RecordedMemory:
-    """The memory in which what only fused operators read is computed again, and never written.
-
-    Raises:
-        ChangeError: if the capture has no tensors.
-    """
+    """The memory in which what only fused operators read is computed again, and never written;
+    raises ChangeError if the capture has no tensors."""
     recording = memory.recording
     if not len(recording.trace["tensor_uses"]):
         raise ChangeError("compile: memory is predicted from captures made with --memory --shapes")

@@ -71,15 +71,9 @@ def _has_shapes(graph: Graph) -> bool:
 
 
 def autocast_on_gpu(graph: Graph, gpu: Gpu, estimate: str = "typical", bfloat: bool = True) -> Graph:
-    """Forward and backward under `torch.autocast`, as CUDA's policy has it.
-
-    Args:
-        estimate: `typical`, or `low` or `high` with products slower or faster than predicted.
-        bfloat: to bfloat16, else to float16.
-
-    Raises:
-        ChangeError: if nothing computes in FP32.
-    """
+    """Forward and backward under `torch.autocast` to bfloat16, else float16, as CUDA's policy has
+    it; with products slower (`low`) or faster (`high`) than predicted, or as fast (`typical`).
+    Raises ChangeError if nothing computes in FP32."""
     work = graph.once(step_work)
     effects = effects_of(graph, work.operators, policy_of("cuda"))
     if not any(effect.half for effect in effects):

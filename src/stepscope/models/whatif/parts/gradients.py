@@ -185,11 +185,8 @@ def buckets_of(gradients: Gradients, cap: float) -> Ids:
 
 
 def filled(step: Ids, size: Ids, cap: float, first: float) -> Ids:
-    """The bucket of each tensor: one is closed once it has reached its limit, or its step ends.
-
-    Args:
-        first: the limit of the first bucket of a step, bytes.
-    """
+    """The bucket of each tensor: one is closed once it has reached its limit (bytes; that of the
+    first of a step is `first`), or its step ends."""
     result, number, room, current = [], -1, 0.0, None
     for of_step, bytes_ in zip(step.tolist(), size.tolist(), strict=True):
         if of_step != current or room <= 0:
@@ -201,13 +198,11 @@ def filled(step: Ids, size: Ids, cap: float, first: float) -> Ids:
 
 
 def with_bucket_copies(graph: Graph, gradients: Gradients) -> tuple[Graph, Gradients, Consumers]:
-    """Copy each gradient to its bucket on the CPU, and all of them back before they are used.
+    """Copy each gradient to its bucket on the CPU, and all of them back before they are used: the
+    graph, the gradients as ready in their buckets, and their consumers (`after_backward`).
 
     Copies take no time if their rate is unknown, and on devices, whose memory is much faster than
     the network.
-
-    Returns:
-        The graph, the gradients as ready in their buckets, and their consumers (`after_backward`).
 
     Source: PyTorch, reducer.cpp, mark_variable_ready_dense and finalize_bucket_dense.
     """

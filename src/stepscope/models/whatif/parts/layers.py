@@ -183,12 +183,8 @@ def outermost(graph: Graph, glob: str) -> Ids:
 
 
 def first_of(keys: Ids, rows: Ids, wanted: Ids) -> Ids:
-    """The first of `rows` (sorted) that has each wanted key, or -1.
-
-    Args:
-        keys: of every task, shape (tasks,).
-        wanted: keys, -1 for none.
-    """
+    """The first of `rows` (sorted) that has each wanted key, or -1, as for a wanted -1; `keys` are
+    of every task, shape (tasks,)."""
     found, place = np.unique(keys[rows], return_index=True)
     index = np.searchsorted(found, wanted)
     safe = np.minimum(index, max(len(found) - 1, 0))

@@ -174,14 +174,11 @@ class CollectivePhase:
 
 
 def decompose(graph: Graph, tasks: Ids, phases: Sequence[CollectivePhase]) -> Graph:
-    """Replace some collectives by phases on threads of their own.
+    """Replace some collectives (tasks.id, shape (n,)) by phases on threads of their own, one after
+    the other, with times of shape (n,).
 
     The task itself stays as the moment at which the phases may begin; tasks that waited for it wait
     for the last phase.
-
-    Args:
-        tasks: the collectives, tasks.id, shape (n,).
-        phases: one after the other, with times of shape (n,).
     """
     length = graph.tasks["duration_ns"].copy()
     length[tasks] = 0

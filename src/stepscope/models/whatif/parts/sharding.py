@@ -162,14 +162,12 @@ ZERO_ASSUMPTIONS_ON_CPU = (
 
 
 def with_zero_redundancy(graph: Graph, network: Network, gradients: Gradients, cap: float) -> Graph:
-    """All-reduce gradients; let each worker update its parameters and broadcast them.
+    """All-reduce gradients in buckets of `cap` bytes; let each worker update its parameters and
+    broadcast them.
 
     Whole parameters are divided by size, so the worker with the largest share counts. There is one
     broadcast per parameter, one worker after the other; on a CPU the step continues once all are
     done.
-
-    Args:
-        cap: size at which a bucket is full, bytes.
 
     Source: PyTorch, torch/distributed/optim/zero_redundancy_optimizer.py, _partition_parameters and
     _sync_params.
