@@ -62,6 +62,7 @@ DRAWN = {  # tests/unit/analyze: what they need no short script has, or no CPU
     "one_hot_product",
     "pipeline_bubble",
     "recomputation",
+    "repeated_backward",
     "repeated_module",
     "restarted_workers",
     "rollouts",
