@@ -73,14 +73,10 @@ def on_each(
     executor: Executor | None,
     finished: Callable[[File, Result | IngestError], None],
 ) -> dict[File, Result | IngestError]:
-    """The result of `work` on each file, or why it cannot be read, in the given order.
+    """The result of `work` on each file, or why it cannot be read, in the order of `sizes` (bytes of each).
 
-    Args:
-        sizes: bytes of each file.
-        work: a function of the file alone that can be pickled; its process may end.
-        executor: runs the work; by default processes on this machine, if there is enough of it.
-        finished: called with each file and what became of it, as soon as it is done.
-
+    `work` can be pickled, as its process may end. The executor is by default processes on this machine,
+    if there is enough work; `finished` gets each file and what became of it, as soon as it is done.
     Raises IngestError if no process can be started.
     """
     results: dict[File, Result | IngestError] = {}

@@ -22,15 +22,7 @@ from stepscope.graph.primitives import (
 from stepscope.graph.simulate import Simulation, simulate, simulate_plainly
 
 __all__ = ["Graph", "Schedule", "Simulation", "add_links", "add_thread", "append", "breakdown"]
-__all__ += ["build_graph", "build_ranks", "critical_ms", "critical_path", "data_basis"]
-__all__ += [
-    "inherited",
-    "insert",
-    "insert_device_work",
-    "numbers_after",
-    "parse_selection",
-    "redirect",
-    "remove",
-]
+__all__ += ["build_graph", "build_ranks", "critical_ms", "critical_path", "data_basis", "inherited"]
+__all__ += ["insert", "insert_device_work", "numbers_after", "parse_selection", "redirect", "remove"]
 __all__ += ["removed_by", "scale", "select", "simulate", "simulate_plainly", "typical_launch", "without"]
 __all__ += ["with_execution_trace", "without_unexplained_delays"]

@@ -234,17 +234,9 @@ def insert_device_work(
     """The graph with new kernels after device tasks, and their launches after CPU tasks.
 
     A launch has the median duration and latency of the graph's launches. CPU calls that waited for
-    a kernel wait for the new kernel after it.
-
-    Args:
-        calls: CPU tasks after which the launches are inserted, shape (n,).
-        works: device tasks after which the kernels are inserted, shape (n,).
-        names: names of the kernels.
-        duration_ns: durations of the kernels.
-        columns: further columns of the kernels and their launches.
-
-    Returns:
-        The graph, and the ids of the new kernels in it.
+    a kernel wait for the new kernel after it. The launches come after the CPU tasks `calls`, the kernels
+    after the device tasks `works`, shape (n,) each; `columns` are further ones of both. Returns the
+    graph, and the ids of the new kernels in it.
     """
     calls, works = np.atleast_1d(calls), np.atleast_1d(works)
     count = len(works)

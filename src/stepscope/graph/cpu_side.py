@@ -206,12 +206,7 @@ def _collectives(trace: Trace, rows: Ids, of_main: Ids) -> Bursts:
 
 
 def _state_at(trace: Trace, rows: Ids, times: Times) -> tuple[Times, Ids]:
-    """Since when a thread has been in the event that is innermost at each time; -1 for none.
-
-    Args:
-        rows: the thread's events, nested.
-        times: shape (n,).
-    """
+    """Since when a thread, with its events `rows`, has been in the innermost at each time; -1 for none."""
     events = trace.events
     start = events["start_ns"][rows]
     time = np.concatenate([start, start + events["duration_ns"][rows]])

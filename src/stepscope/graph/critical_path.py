@@ -66,13 +66,9 @@ def _of_rank(simulation: Simulation, serves: Mask, rows: Rows | slice) -> tuple[
 
 
 def critical_path(simulation: Simulation) -> Ids:
-    """The tasks that determine the length of the simulated steps, first to last.
+    """The tasks (tasks.id) that determine the length of the simulated steps, first to last.
 
-    Each is the dependency that the next one waited for longest. Shortening any other task has no
-    effect.
-
-    Returns:
-        int64, tasks.id.
+    Each is the dependency that the next one waited for longest. Shortening any other has no effect.
     """
     counts = simulation.graph.on_device | (simulation.graph.tasks["mark"] > 0)
     if not counts.any():
@@ -92,10 +88,7 @@ def path_to(simulation: Simulation, last: int) -> Ids:
 
 
 def critical_ms(simulation: Simulation) -> dict[str, dict[str, float]]:
-    """The critical path's time by stage and module, and by rank if there are several.
-
-    Mean ms per step, largest first.
-    """
+    """The critical path's time by stage and module, and by rank if there are several; mean ms per step."""
     graph, path = simulation.graph, critical_path(simulation)
     if not len(path):
         return {"stages": {}, "modules": {}}

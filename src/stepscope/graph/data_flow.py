@@ -25,15 +25,9 @@ _SEVERAL = -2  # streams of one operator
 
 
 def with_execution_trace(trace: Trace, path: Path) -> Trace:
-    """An annotated trace with the data dependencies between its threads and streams.
+    """Kineto's annotated trace of one process with the data dependencies between its threads and streams.
 
-    Args:
-        trace: Kineto's, of one process.
-        path: the execution trace of the same run.
-
-    Raises:
-        StepscopeError: if the two are not of the same run, or the file is no execution trace.
-
+    Raises StepscopeError if the execution trace at `path` is none, or is of another run.
     Example:
         >>> build_graph(with_execution_trace(trace, Path("et.json")))  # doctest: +SKIP
     """

@@ -14,7 +14,6 @@ from stepscope.graph.graph import Window
 from stepscope.trace.nesting import outermost
 from stepscope.trace.row_order import begins_run, ends_run
 from stepscope.trace.sets import distinct
-from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 UNKNOWN = np.iinfo(np.int64).min
@@ -137,7 +136,7 @@ def find_waits(trace: Trace, rows: Ids, work: WindowWork) -> WorkWaits:
 
 def _copies(trace: Trace, work: WindowWork) -> tuple[Ids, Ids]:
     copy = trace.events.text("category").mask("memcpy")[work.event] & (work.call >= 0)
-    blocking = np.flatnonzero(copy & (_ends(trace.events)[work.call] >= work.end_ns))
+    blocking = np.flatnonzero(copy & (trace.events.spans(work.call)[1] >= work.end_ns))
     return work.call[blocking], blocking
 
 
@@ -148,7 +147,7 @@ def _full_queue(trace: Trace, work: WindowWork) -> WorkWaits:
     """
     launches = full_queue_launches(trace, work.event)
     calls = launches[np.isin(launches, work.call)]
-    begin, end = trace.events["start_ns"][calls], _ends(trace.events)[calls]
+    begin, end = trace.events.spans(calls)
     order = np.argsort(work.end_ns, kind="stable")
     done = np.searchsorted(work.end_ns[order], end, side="right")
     awaited = np.append(order, -1)[done - 1]
@@ -179,7 +178,7 @@ def _one_stream(trace: Trace, calls: Ids, work: WindowWork) -> tuple[Ids, Ids]:
 
 def _last_per_stream(trace: Trace, calls: Ids, work: WindowWork) -> Ids:
     """For each call and stream, the last work launched before it and ended before its return."""
-    begin, end = trace.events["start_ns"][calls], _ends(trace.events)[calls]
+    begin, end = trace.events.spans(calls)
     columns = []
     for rows in work.streams:
         launched = np.maximum.accumulate(work.called_ns[rows])
@@ -238,7 +237,3 @@ def _of_stream(trace: Trace, work: WindowWork, last: Ids, stream: int, recorded_
             latest = min(last[column], rows.start + int(before) - 1)
             result[column] = latest if latest >= rows.start else -1
     return result
-
-
-def _ends(events: Table) -> Times:
-    return events["start_ns"] + events["duration_ns"]

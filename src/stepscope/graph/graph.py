@@ -81,10 +81,8 @@ class _Step(NamedTuple):
 def find_window(trace: Trace, rank: int | None = None, steps: tuple[int, int] | None = None) -> Window:
     """The window of some steps of a rank, by default its longest run of consecutive steps.
 
-    By default, a first step that warms up, or waits for work that is not recorded, is left out.
-
-    Raises:
-        TraceError: if a step is missing, the steps are not consecutive, or a step has no length.
+    By default, a first step that warms up, or waits for work that is not recorded, is left out. Raises
+    TraceError if a step is missing, the steps are not consecutive, or a step has no length.
     """
     require_steps(trace)
     rank = ranks_with_steps(trace)[0] if rank is None else rank
@@ -181,12 +179,9 @@ class Graph:
         return changed
 
     def once(self, find: Callable[[Graph], Found]) -> Found:
-        """What a function finds in the graph; it is called once as long as the graph lives.
+        """What a function of a module, which depends on the graph alone, finds in it, called once.
 
         A thread waits for what another one is finding.
-
-        Args:
-            find: a function of a module, which depends on the graph alone.
         """
         results: dict[Callable[[Graph], Any], Any] = vars(self).setdefault("_found", {})
         locks: dict[Callable[[Graph], Any], Lock] = vars(self).setdefault("_locks", {})
@@ -218,11 +213,7 @@ class Graph:
 
     @property
     def start_ns(self) -> Times:
-        """When each task starts (see `simulate`), int64, shape (tasks,).
-
-        Raises:
-            GraphError: if the graph has a cycle.
-        """
+        """When each task starts (see `simulate`), shape (tasks,); raises GraphError for a cycle."""
         from stepscope.graph.simulate import start_times  # imports this module
 
         return self.once(start_times)
@@ -258,9 +249,8 @@ class Graph:
     def check(self) -> Graph:
         """The graph itself, if it is valid.
 
-        Raises:
-            GraphError: if a task has no thread or is out of order, a time is negative, or the
-                graph has a cycle.
+        Raises GraphError if a task has no thread or is out of order, a time is negative, or tasks wait
+        for each other.
         """
         thread = self.tasks["thread"]
         if len(thread) and not 0 <= thread.min() <= thread.max() < len(self.threads):
@@ -279,14 +269,7 @@ class Graph:
 
 
 def inherited(graph: Graph, own: IntArray) -> NDArray[np.int64]:
-    """For each task, the value of the innermost event around it, or around its launch.
-
-    Args:
-        own: a value per event, -1 for none, shape (events,).
-
-    Returns:
-        int64, shape (tasks,), -1 where no event around has a value.
-    """
+    """The value of the innermost event around each task, or its launch, from each event's; -1 for none."""
     trace = graph.trace
     inner = inherit(trace.events["parent"], own).astype(np.int64)
     launches = trace["launches"]

@@ -42,13 +42,8 @@ def build_ranks(
     takes its measured time from there. The n-th send from one rank to another belongs to the n-th
     receive there; a send that ended before its receive began does not wait for it.
 
-    Args:
-        trace: an annotated trace of several ranks.
-        ranks: ranks to include; by default all that have steps.
-        steps: the first and the last step; by default the longest run of the first rank.
-
-    Raises:
-        TraceError: if a rank does not have these steps.
+    By default it has all ranks with steps, and the longest run of the first rank. Raises TraceError if
+    a rank does not have these steps.
 
     Source: Kineto's metadata of NCCL kernels (`Src Rank` and `Dst Rank` of `recv` and `send`).
     """

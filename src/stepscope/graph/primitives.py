@@ -74,11 +74,7 @@ def select(
 
 
 def parse_selection(text: str) -> dict[str, str]:
-    """Conditions for `select` from text such as `stage=backward+kind=gemm`.
-
-    Raises:
-        GraphError: if the text does not have this form.
-    """
+    """Conditions for `select` from text such as `stage=backward+kind=gemm`; GraphError for another form."""
     known = ("stage", "module", "name", "operator", "kind", "category", "rank")
     pairs = [part.partition("=") for part in text.split("+")]
     for key, _, value in pairs:

@@ -114,14 +114,9 @@ class Simulation:
 
 
 def simulate(graph: Graph) -> Simulation:
-    """Start each task as soon as its thread and its dependencies allow.
+    """Start each task as soon as its thread and its dependencies allow; raises GraphError for a cycle.
 
-    Args:
-        graph: any graph. With a `schedule`, the simulation runs in plain Python, else compiled.
-            The result is cached in the graph.
-
-    Raises:
-        GraphError: if the graph has a cycle.
+    With a `schedule`, it runs in plain Python, else compiled. The result is cached in the graph.
 
     Source: DAYDREAM algorithm 1.
     """
@@ -205,12 +200,7 @@ def compiled_start_times(graph: Graph) -> Times:
 
 def library_arguments(graph: Graph) -> list[Array | int]:
     """A graph as the functions of `native/simulate.cpp` take it."""
-    sizes = len(graph), len(graph.threads), len(graph.links)
-    return [*sizes, *_of_tasks(graph), *_of_links(graph), LAUNCH]
-
-
-def _of_tasks(graph: Graph) -> list[Array]:
-    tasks = graph.tasks
+    tasks, links, (rows, first) = graph.tasks, graph.links, graph.links_by_source
     columns = (
         (tasks["thread"], np.int32),
         (tasks["duration_ns"], np.int64),
@@ -218,18 +208,11 @@ def _of_tasks(graph: Graph) -> list[Array]:
         (tasks["earliest_ns"], np.int64),
         (tasks["priority"], np.int32),
         (graph.threads["ordered"], np.int8),
-    )
-    return [np.ascontiguousarray(column, kind) for column, kind in columns]
-
-
-def _of_links(graph: Graph) -> list[Array]:
-    links = graph.links
-    rows, first = graph.links_by_source
-    columns = (
         (first, np.int64),
         (rows, np.int32),
         (links["target"], np.int32),
         (links["kind"], np.int8),
         (links["lag_ns"], np.int64),
     )
-    return [np.ascontiguousarray(column, kind) for column, kind in columns]
+    arrays = (np.ascontiguousarray(column, kind) for column, kind in columns)
+    return [len(tasks), len(graph.threads), len(links), *arrays, LAUNCH]

@@ -186,15 +186,11 @@ def _inflate(file: BinaryIO, warn: Warn, progress: Progress, size: int) -> Itera
 
 
 def _check_expansion(packed: int, unpacked: int) -> None:
-    if _is_expanded(packed, unpacked):
+    if unpacked > most_expanded(packed):
         raise IngestError(
             f"the compressed data expand more than {MOST_EXPANSION}-fold, as no recording does; "
             "not reading them"
         )
-
-
-def _is_expanded(packed: int, unpacked: int) -> bool:
-    return unpacked > most_expanded(packed)
 
 
 def most_expanded(packed: int) -> int:
@@ -209,7 +205,7 @@ def check_holes(file: BinaryIO) -> None:
     """
     state = os.fstat(file.fileno())
     stored = getattr(state, "st_blocks", 0) * _BLOCK_BYTES
-    if stored and _is_expanded(stored, state.st_size):
+    if stored and state.st_size > most_expanded(stored):
         raise IngestError(
             f"{state.st_size >> 20:,} MiB of which {stored >> 10:,} KiB were written, and the rest is a "
             "hole; copy the file again"

@@ -173,11 +173,7 @@ def is_dump(path: Path) -> bool:
 
 
 def read_dump(path: Path) -> RankDump:
-    """The dump in a file, of the rank that its name ends with.
-
-    Raises:
-        IngestError: if the file is no such dump, or its name says no rank.
-    """
+    """The dump in a file, of the rank that its name ends with; IngestError if it is none, or says none."""
     dump = _dump(path)
     last, rank = re.search(r"(\d{1,8})(\.\w+)*$", path.name), named_rank(path)
     if rank is None and last is None:

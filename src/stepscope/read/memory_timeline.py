@@ -24,16 +24,8 @@ from stepscope.trace.trace import Metadata, Trace
 
 _HEAD = re.compile(rb"\[\s*\[\s*-?\d")
 # PyTorch's categories by number: the last but one is the inside of backward.
-_KINDS = (
-    "weights",
-    "optimizer state",
-    "inputs",
-    "temporaries",
-    "activations",
-    "gradients",
-    "temporaries",
-    "unknown",
-)
+_LISTED = "weights, optimizer state, inputs, temporaries, activations, gradients, temporaries, unknown"
+_KINDS = tuple(_LISTED.split(", "))
 _NAMES = tuple(dict.fromkeys(_KINDS))
 _MICROSECOND = 1000  # ns
 _CODES = np.array([_NAMES.index(name) for name in _KINDS], np.int32)

@@ -105,12 +105,7 @@ _Scope = tuple[str, str]  # a module's path and its class, empty if it is not wr
 
 
 def read_onnx(path: Path) -> dict[str, Any]:
-    """The model tree of an ONNX file, as `--model` takes it.
-
-    Raises:
-        IngestError: if no node of it says which module it is of.
-        OSError: if it cannot be read.
-    """
+    """The model tree of an ONNX file; raises IngestError if no node names its module, or OSError."""
     if not path.stat().st_size:
         raise IngestError("the file is empty")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:

@@ -46,11 +46,7 @@ class WarningLog:
 
 
 def log_note(log: WarningLog, note: str, otherwise: str = "") -> None:
-    """Log what a recorder says itself, if it says that it lost records of device work.
-
-    Args:
-        otherwise: the code of any other note; by default it is not logged.
-    """
+    """Log a recorder's own note that it lost records of device work; any other only as `otherwise`."""
     code = RECORDS_MISSING if says_records_missing(note) else otherwise
     if code:
         log(code, f"the recorder reported: {' '.join(note.split())}")

@@ -74,10 +74,7 @@ class WatchedRun:
 
 
 def read_watched_run(path: str | Path) -> WatchedRun:
-    """Read the file as far as it was written.
-
-    Raises:
-        IngestError: it is none, or damaged.
+    """Read the file as far as it was written; raises IngestError if it is none, or damaged.
 
     Example:
         >>> read_watched_run("missing.watch")
@@ -106,11 +103,7 @@ def read_watched_run(path: str | Path) -> WatchedRun:
 
 
 def redacted_run(path: str | Path, words: Words) -> bytes:
-    """The file of a watched run with its texts replaced.
-
-    Raises:
-        IngestError: it is none, or damaged, or has no room for the longer texts.
-    """
+    """The file of a watched run with its texts replaced; IngestError also if these have no room."""
     run = read_watched_run(path)
     data = Path(path).read_bytes()[: layout.FILE_BYTES].ljust(layout.FILE_BYTES, b"\0")
     facts = msgspec.json.encode(words.value(run.facts))

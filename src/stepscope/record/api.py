@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from stepscope.base.watch_format import is_watched_run
@@ -77,9 +77,7 @@ class profile:
             recorder.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._session.finish(_ending(error))
         if line := self._session.failure or self._session.file.note:
             _say(line)
@@ -136,9 +134,7 @@ class watch:
             watched.install()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         for watched in self._imports:
             watched.remove()
         if not self._session.is_forked and error and (failed := find_out_of_memory(error)):

@@ -58,9 +58,8 @@ def name_in(frame: FrameType | None, module: Any) -> str | None:
 def holder_in(frame: FrameType | None, module: Any) -> tuple[Any, str | None]:
     """What holds `module` in a variable of `frame`, or in an attribute of its `self`.
 
-    Returns:
-        A module with its variable, such as an `nn.ModuleDict`; or `module` itself with its place
-        in a list or dict (`heads.0`); or `module` and None.
+    A module with its variable, such as an `nn.ModuleDict`; or `module` itself with its place in a list
+    or dict (`heads.0`); or `module` and None.
     """
     for name, held in variables(frame):
         if is_module(held) and _holds(held, module):
@@ -83,11 +82,8 @@ def variables(frame: FrameType | None) -> list[tuple[str, Any]]:
 
 
 def owner_of(frame: FrameType | None, module: Any) -> tuple[Any, FrameType | None]:
-    """The outermost module that holds `module` and one of whose methods led to `frame`.
-
-    Returns:
-        That module, and the user's frame that called its method; None for both if there is none.
-    """
+    """The outermost module that holds `module` and one of whose methods led to `frame`, and the user's
+    frame that called its method; None for both if there is none."""
     owner: Any = None
     caller: FrameType | None = None
     for _ in range(_DEEPEST):

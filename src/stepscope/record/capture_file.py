@@ -182,9 +182,8 @@ class CaptureFile:
     def flush_target(self) -> tuple[Path, Path | None, Path, Identity | tuple[()]]:
         """What a writer outside Python needs to protect other captures as `write` does.
 
-        Returns:
-            The file; where one goes that was there before the run, None to replace it; the folder
-            that must still exist; and the version of the file before, empty where there was none.
+        The file; where one goes that was there before the run, None to replace it; the folder that must
+        still exist; and the version of the file before, empty where there was none.
         """
         kept = None if self._overwrite else self._free_name(".").absolute()
         return self.path.absolute(), kept, self._base.absolute(), self._before or ()

@@ -23,9 +23,7 @@ _LONGEST = 2000  # characters of a call
 
 
 class CreationWatch:
-    """Notes the calls that create optimizers, data loaders and DDP models.
-
-    Also calls `on_optimizer` with each optimizer."""
+    """Notes the calls that create optimizers, loaders and DDP models; `on_optimizer` gets each optimizer."""
 
     def __init__(self, on_optimizer: Callable[[object], object] = id) -> None:
         self._found: dict[tuple[str, str, str, int], None] = {}
@@ -63,11 +61,9 @@ class CreationWatch:
 
 
 def call_at(file: str, line: int, name: str) -> dict[str, Any]:
-    """The call of a class around a line.
+    """The source of the call of a class around a line, all of its lines, and whether a loop repeats it.
 
-    Returns:
-        `call`, its source, `source`, all of its lines, and `in_loop`, whether a loop makes it again
-        and again; empty sources if the file cannot be read, or if another name is called there.
+    Both are empty if the file cannot be read, or if another name is called there.
     """
     text = "".join(linecache.getlines(file))
     try:
@@ -82,12 +78,10 @@ def call_at(file: str, line: int, name: str) -> dict[str, Any]:
         and node.lineno <= line <= (node.end_lineno or node.lineno)
         and _name_of(node.func) in names
     ]
-    if len(calls) != 1:
+    call = ast.get_source_segment(text, calls[0]) if len(calls) == 1 else None
+    if call is None or len(call) > _LONGEST:
         return {"call": "", "source": ""}
     lines = text.splitlines()[calls[0].lineno - 1 : calls[0].end_lineno]
-    call = ast.get_source_segment(text, calls[0]) or ""
-    if len(call) > _LONGEST:
-        return {"call": "", "source": ""}
     loops = (node for node in nodes if isinstance(node, ast.For | ast.AsyncFor | ast.While))
     in_loop = any(calls[0] in ast.walk(part) for loop in loops for part in loop.body)
     return {"call": call, "source": "\n".join(lines), "in_loop": in_loop}

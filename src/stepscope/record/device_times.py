@@ -22,14 +22,10 @@ _LONGEST_SLEEP_NS = 200_000_000  # a longer step is launched for longer than any
 
 
 class DeviceTimes:
-    """Times steps in turns by the CPU and by the device, each from an empty queue.
-
-    Args:
-        cuda: `torch.cuda`, or what looks like it.
-    """
+    """Times steps in turns by the CPU and by the device, each from an empty queue."""
 
     def __init__(self, cuda: Any) -> None:
-        self._cuda = cuda
+        self._cuda = cuda  # `torch.cuda`, or what looks like it
         self._host_ns: list[int] = []
         self._device_ns: list[int] = []
         self._begun_ns = 0

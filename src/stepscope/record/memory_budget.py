@@ -18,16 +18,13 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 class MemoryBudget:
-    """Measures at the end of each recorded step whether one more fits.
-
-    Args:
-        megabytes: what the recorder may use; 0 for half of what is available now.
-        early: for steps of the warm-up, which are kept while the requested ones are recorded.
-        in_use: the bytes that the process has allocated; None where that is unknown.
-    """
+    """Measures at the end of each recorded step whether one more fits."""
 
     def __init__(
-        self, megabytes: int, early: bool = False, in_use: Callable[[], int | None] | None = None
+        self,
+        megabytes: int,  # what the recorder may use; 0 for half of what is available now
+        early: bool = False,  # for steps of the warm-up, kept while the requested ones are recorded
+        in_use: Callable[[], int | None] | None = None,  # the bytes that the process has allocated, if known
     ) -> None:
         self._in_use = in_use or bytes_in_use
         available = megabytes * _MEGABYTE if megabytes else (available_bytes() or 0) * _SHARE

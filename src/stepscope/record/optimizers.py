@@ -21,6 +21,7 @@ from torch.optim import optimizer as torch_optimizer
 
 from stepscope.record.call_sites import is_library, user_frames, variables
 from stepscope.record.module_registry import ModuleRegistry
+from stepscope.record.patch import undo
 from stepscope.record.ranges import Range
 from stepscope.record.torch_internals import AUTOGRAD, ENGINE, Function, wrap
 
@@ -198,8 +199,7 @@ class BackwardSteps:
 
     def close(self) -> None:
         self._on_step = lambda optimizer: None
-        for restore in self._restore:
-            restore()
+        undo(self._restore)
 
     def _watched(self, engine: Function) -> Function:
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -320,9 +320,8 @@ NOT_UPDATED = ""
 def updated_modules(labels: Mapping[Any, str], registry: ModuleRegistry) -> dict[str, list[str]]:
     """The paths of modules by the name of the optimizer that holds parameters of their own.
 
-    Returns:
-        With those that need gradients and that no optimizer holds, under `NOT_UPDATED`; empty
-        where the optimizers hold no parameter of the models, as flat ones of FSDP.
+    Those that need gradients and that no optimizer holds are under `NOT_UPDATED`. Empty where the
+    optimizers hold no parameter of the models, as flat ones of FSDP.
     """
     groups = [(label, optimizer.param_groups) for optimizer, label in list(labels.items())]
     held = {label: {id(tensor) for group in of for tensor in group["params"]} for label, of in groups}

@@ -64,8 +64,7 @@ def script_name() -> str:
 def belongs_to_parent(variable: str) -> bool:
     """Whether what the environment asks for is a parent process's; else it is this one's from now on.
 
-    Args:
-        variable: the name of another variable, which children inherit with the owner's process id.
+    Children inherit `variable` with the owner's process id.
     """
     return os.environ.setdefault(variable, str(os.getpid())) != str(os.getpid())
 

@@ -106,9 +106,7 @@ class PartTimer:
     def changes(self) -> dict[str, Any] | None:
         """When each part began until now, and which: the order of events, not only sums.
 
-        Returns:
-            `parts`, names; `since_unix_ns`, the first change; and of each change `after_ns`, the
-            time since the first, and `part`, its position in `parts`. None if there were too many.
+        Times of changes count from the first; parts are positions in `parts`. None if there were too many.
         """
         self._add_up()
         if not 0 < len(self._noted) <= _MOST_CHANGES:

@@ -46,7 +46,8 @@ class TraceHandler:
             export_trace(profiler, trace)
             steps = recorded_steps(trace)
             result = RunResult("complete", "recorded by the script's own torch.profiler", len(steps), steps)
-            manifest = build_manifest(Run(sys.argv, _options_of(profiler)), result)
+            recorded = profiler.profile_memory, profiler.record_shapes, profiler.with_stack
+            manifest = build_manifest(Run(sys.argv, RecordOptions(0, 0, *recorded)), result)
             file = CaptureFile(path, self._rank, self._overwrite)
             members: dict[str, Member] = {"trace.json": trace.replace}
             if compiled := self._compiled.describe():
@@ -79,16 +80,6 @@ def _folder_next_to(path: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _options_of(profiler: Any) -> RecordOptions:
-    return RecordOptions(
-        warmup=0,
-        steps=0,
-        memory=profiler.profile_memory,
-        shapes=profiler.record_shapes,
-        stack=profiler.with_stack,
-    )
 
 
 def recorded_steps(trace: Path) -> list[int]:

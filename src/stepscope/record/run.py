@@ -37,10 +37,8 @@ def run_program(
 ) -> None:
     """Run `program` to its end in this process and write a capture of it.
 
-    Raises:
-        CaptureError: before the program starts, if it is missing, the output cannot be written, or
-            the job has no such ranks.
-        SystemExit: with the program's exit code.
+    Raises CaptureError before the program starts, if it is missing, the output cannot be written, or the
+    job has no such ranks; SystemExit with the program's exit code.
     """
     rank = Rank.from_environment()
     chosen = chosen_ranks(ranks, rank)

@@ -255,9 +255,5 @@ def reason(error: Exception) -> str:
 
 def _meaning(recorder: AnyRecorder | None) -> str:
     """The definition of a step, where it is not a training step."""
-    detector = recorder.detector if recorder else None
-    return (
-        ""
-        if detector is None or detector.trains or not detector.step_is
-        else f"; a step is {detector.step_is}"
-    )
+    step_is = recorder.detector.step_is if recorder and not recorder.detector.trains else None
+    return f"; a step is {step_is}" if step_is else ""

@@ -465,9 +465,8 @@ class CoreQueue:
         except (OSError, ValueError, IndexError):
             return None
         if self._last is not None:
-            self._total_ns += max(
-                min(after - before for before, after in zip(self._last, now, strict=True)), 0
-            )
+            grown_ns = min(after - before for before, after in zip(self._last, now, strict=True))
+            self._total_ns += max(grown_ns, 0)
         self._last = now
         return self._total_ns
 

@@ -72,13 +72,9 @@ class TorchHooks:
         self._marks = StepMarks(lambda marks: on_iteration(marks, Kind.MARK))
         self._creations = CreationWatch(detector.announce)
         self.attach()
+        called = clock.log.model_called if clock else None
         self.iterations = IterationWatch(
-            detector,
-            self.ranges,
-            self._loaders,
-            self.may_train,
-            on_iteration,
-            clock.log.model_called if clock else None,
+            detector, self.ranges, self._loaders, self.may_train, on_iteration, called
         )
 
     def attach(self) -> None:

@@ -12,7 +12,7 @@ from stepscope.base.compiled.library import function
 from stepscope.trace import spill
 from stepscope.trace.spill import SpillFile, spilled
 
-_MANY = 1 << 12  # for fewer rows, calling the library takes longer than NumPy
+MANY = 1 << 12  # for fewer rows, calling the library takes longer than NumPy
 _LEAST_BYTES = 1 << 16  # of a growing column from its first row on
 _HUGE_BYTES = 4 << 20  # from this size on in huge pages, as NumPy's own: few faults, little waste
 
@@ -50,7 +50,7 @@ def gathered(column: Array, rows: IntArray) -> Array:
         >>> gathered(np.array([7, 8, 9]), np.array([2, 0])).tolist()
         [9, 7]
     """
-    if len(rows) >= _MANY and _is_plain(column, rows):
+    if len(rows) >= MANY and _is_plain(column, rows):
         result = np.empty(len(rows), column.dtype)
         sizes = (column.itemsize, len(column), column, len(rows), rows.itemsize, rows)
         if function("stepscope_take")(*sizes, result):

@@ -126,13 +126,9 @@ def _with_events(table: Table, place: IntArray) -> Table:
 
 
 def _all_arguments(traces: Sequence[Trace], offsets: Sequence[Offsets]) -> Arguments:
-    return Arguments(
-        tuple(
-            block.shifted(offset["file"])
-            for trace, offset in zip(traces, offsets, strict=True)
-            for block in trace.arguments.blocks
-        )
-    )
+    pairs = zip(traces, offsets, strict=True)
+    blocks = (block.shifted(by["file"]) for trace, by in pairs for block in trace.arguments.blocks)
+    return Arguments(tuple(blocks))
 
 
 def _merged(metadata: Sequence[Metadata], origin_ns: int) -> Metadata:
@@ -205,13 +201,8 @@ def _renumbered(table: Table, track: IntArray) -> Table:
 def _arguments_of(trace: Trace, sources: IntArray) -> Arguments:
     """The blocks that hold arguments of these events."""
     first, last = int(sources.min(initial=0)), int(sources.max(initial=-1))
-    return Arguments(
-        tuple(
-            block
-            for block in trace.arguments.blocks
-            if block.sources[0] <= last and block.sources[-1] >= first
-        )
-    )
+    blocks = trace.arguments.blocks
+    return Arguments(tuple(b for b in blocks if b.sources[0] <= last and b.sources[-1] >= first))
 
 
 def one_rank(trace: Trace, rank: int) -> Trace:

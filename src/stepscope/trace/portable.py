@@ -67,11 +67,7 @@ def to_bytes(trace: Trace) -> bytes:
 
 
 def from_bytes(content: bytes) -> Trace:
-    """The inverse of `to_bytes`.
-
-    Raises:
-        TraceError: if the content has another form, or refers to rows that do not exist.
-    """
+    """The inverse of `to_bytes`; raises TraceError for another form, or rows that do not exist."""
     try:
         portable = msgspec.msgpack.decode(content, type=PortableTrace)
         if any(not 0 <= rows <= len(content) for rows in portable.rows.values()):

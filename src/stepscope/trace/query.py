@@ -108,12 +108,9 @@ def answer_of(
 
 
 def plain_values(column: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
-    """The values of a result's column, numbers as Python has them.
+    """The values of a result's column, numbers as Python has them; QueryError if it has no such date.
 
     DuckDB sums integers to a 128-bit one, which Arrow knows as a decimal only.
-
-    Raises:
-        QueryError: if Python has no such date.
     """
     try:
         values = column.to_pylist()

@@ -52,11 +52,8 @@ class QueryLimits:
 def run_query_within(trace: Trace, sql: str, limits: QueryLimits, wanted: Check = lambda: None) -> pa.Table:
     """Run one reading statement over a trace's tables, as `Trace.query`, within limits.
 
-    The result has one row more than allowed if it is cut. Raises QueryError if the SQL is wrong, or
-    exceeds a limit.
-
-    Args:
-        wanted: called while the query runs; what it raises ends the query.
+    The result has one row more than allowed if it is cut. `wanted` is called while the query runs; what
+    it raises ends the query. Raises QueryError if the SQL is wrong, or exceeds a limit.
     """
     return query_apart(sql, tables_for(trace, sql), limits, wanted)
 
@@ -64,10 +61,7 @@ def run_query_within(trace: Trace, sql: str, limits: QueryLimits, wanted: Check 
 def query_apart(
     sql: str, tables: Mapping[str, pa.Table], limits: QueryLimits, wanted: Check = lambda: None
 ) -> pa.Table:
-    """The result of one reading statement over Arrow tables, at most `limits.rows + 1` rows.
-
-    Raises QueryError if the SQL is wrong, or exceeds a limit.
-    """
+    """The same over Arrow tables."""
     with tempfile.TemporaryDirectory(prefix="stepscope-query-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         for table, rows in tables.items():

@@ -10,10 +10,10 @@ import numpy as np
 
 from stepscope.base.arrays import Array, Codes, Ids32, IntArray, Mask
 from stepscope.base.compiled.library import function
+from stepscope.trace.columns import MANY
 from stepscope.trace.row_order import begins_run
 
 _FEW = 4  # codes that are compared one by one; more are looked up
-_MANY = 1 << 12  # for fewer rows, calling the library takes longer than NumPy
 
 
 def members(codes: IntArray, chosen: Mask) -> Mask:
@@ -26,7 +26,7 @@ def members(codes: IntArray, chosen: Mask) -> Mask:
     wanted = chosen.nonzero()[0]
     if len(wanted) <= _FEW:
         return one_of(codes, wanted.tolist())
-    if len(codes) >= _MANY and codes.dtype.kind == "i" and codes.strides != (0,):
+    if len(codes) >= MANY and codes.dtype.kind == "i" and codes.strides != (0,):
         is_chosen = np.empty(len(codes), np.bool_)
         rows, table = np.ascontiguousarray(codes), np.ascontiguousarray(chosen)
         if function("stepscope_members")(rows.itemsize, len(rows), rows, len(table), table, is_chosen):

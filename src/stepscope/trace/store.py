@@ -96,14 +96,11 @@ def _batches(trace: Trace) -> dict[str, pa.RecordBatch]:
 
 def _batch(table: Table) -> pa.RecordBatch:
     """The columns unchanged: null keeps its -1, in text below Arrow's mask."""
-    return _batch_of(
-        {
-            name: arrow_text(column.codes, column.values)
-            if isinstance(column, Text)
-            else arrow_numbers(column)
-            for name, column in table.columns().items()
-        }
-    )
+    columns = {
+        name: arrow_text(column.codes, column.values) if isinstance(column, Text) else arrow_numbers(column)
+        for name, column in table.columns().items()
+    }
+    return _batch_of(columns)
 
 
 def _argument_batch(arguments: Arguments) -> pa.RecordBatch:
@@ -173,9 +170,6 @@ def _arguments(batch: pa.RecordBatch | None) -> Arguments:
     bounds: list[int] = batch.column("sources").offsets.to_pylist()
     sources, ends = (_numbers(batch.column(name).values) for name in ("sources", "ends"))
     packed = bytes_of(batch.column("packed"))
-    return Arguments(
-        tuple(
-            ArgumentBlock(sources[first:last], ends[first:last], content)
-            for first, last, content in zip(bounds, bounds[1:], packed, strict=False)
-        )
-    )
+    parts = zip(bounds, bounds[1:], packed, strict=False)
+    blocks = (ArgumentBlock(sources[first:last], ends[first:last], part) for first, last, part in parts)
+    return Arguments(tuple(blocks))

@@ -229,13 +229,11 @@ class Table:
         """The rows at `rows` (indices or a mask); references to other rows are unchanged."""
         rows = np.asarray(rows)
         rows = rows.nonzero()[0] if rows.dtype == np.bool_ else rows
-        return Table(
-            self.schema,
-            {
-                name: column.take(rows) if isinstance(column, Text) else taken(column, rows)
-                for name, column in self._columns.items()
-            },
-        )
+        columns = {
+            name: column.take(rows) if isinstance(column, Text) else taken(column, rows)
+            for name, column in self._columns.items()
+        }
+        return Table(self.schema, columns)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Each row as a dict with None for null, for small tables and tests."""

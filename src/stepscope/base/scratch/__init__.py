@@ -101,16 +101,11 @@ class Scratch:
 
 
 def plan_scratch(script: str, folder: str, *, in_place: bool = False, method: str | None = None) -> Scratch:
-    """Decide how to run a script without changing its project.
+    """Decide how to run a script, or a file of a module's package, in a working folder.
 
-    Args:
-        script: path of the script, or of a file of the package for a module.
-        folder: the working folder.
-        in_place: run it in the project itself.
-        method: `overlay` or `copy`; by default the first that works here. The environment variable
-            `STEPSCOPE_SCRATCH` chooses as well.
-
-    Raises ScratchError if the project is too large to copy and overlays are not allowed.
+    Its project is not changed, unless it runs `in_place`. The `method` is `overlay` or `copy`, by default
+    the first that works here; `$STEPSCOPE_SCRATCH` chooses as well. Raises ScratchError if the project is
+    too large to copy and overlays are not allowed.
     """
     if in_place:
         return Scratch(IN_PLACE)

@@ -61,14 +61,10 @@ def _landlock_version() -> int:
 
 
 def protect(folders: Sequence[str], allowed: Iterable[str] = ()) -> None:
-    """Deny this process and all that it starts every change of some folders.
+    """Deny this process and all that it starts every change of some folders (real paths).
 
-    Args:
-        folders: real paths; they can still be read. New entries directly in the folders above them
-            are denied as well.
-        allowed: folders that can be changed wherever they are.
-
-    Raises OSError if the kernel has no Landlock.
+    They can still be read. New entries directly in the folders above them are denied as well; those in
+    `allowed` can be changed wherever they are. Raises OSError if the kernel has no Landlock.
     """
     version = _landlock_version()
     on_files = _WRITE_FILE | (_TRUNCATE if version >= 3 else 0)

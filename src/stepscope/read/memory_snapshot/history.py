@@ -155,14 +155,9 @@ def _blocks(segment: Mapping[str, Any], number: int, stacks: Stacks) -> Iterator
         raise IngestError("expected blocks in a segment of the snapshot, found other data")
     for block in blocks:
         size = small(block.get("size", 0))
-        yield (
-            number,
-            small(block.get("address", address)),
-            size,
-            small(block.get("requested_size", -1)),
-            text_of(block.get("state")),
-            stacks.of(block.get("frames") or _legacy_frames(block)),
-        )
+        asked, state = small(block.get("requested_size", -1)), text_of(block.get("state"))
+        stack = stacks.of(block.get("frames") or _legacy_frames(block))
+        yield number, small(block.get("address", address)), size, asked, state, stack  # as `_BLOCK`
         address += size
 
 
@@ -201,17 +196,8 @@ def _joined(parts: list[Array]) -> Array:
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
-_KEYS = {
-    "time_us": 0,
-    "action": 1,
-    "addr": 2,
-    "size": 3,
-    "stream": 4,
-    "device_free": 5,
-    "frames": 6,
-    "user_metadata": 7,
-    "compile_context": 7,
-}
+_FIELDS = ("time_us", "action", "addr", "size", "stream", "device_free", "frames")  # of `EVENT_COLUMNS`
+_KEYS = {name: place for place, name in enumerate(_FIELDS)} | {"user_metadata": 7, "compile_context": 7}
 _NO_STACK, _FIRST_RUN = -2, -10
 _ROWS = 1 << 17  # events at a time
 _REFERENCES = 1 << 22  # to frames, of all events that are read at a time
@@ -277,23 +263,11 @@ class CompiledHistory:
 
     def _read_some(self, at: int, target: list[Any], memo: Memo) -> tuple[int, int]:
         out = np.zeros(4, np.int64)
-        function("stepscope_decode_history")(
-            self._octets,
-            len(self._octets),
-            at,
-            self._columns,
-            self._actions,
-            self._known_texts,
-            self._stack_of,
-            self._end,
-            len(self._stack_of),
-            self._rows,
-            _ROWS,
-            self._references,
-            _REFERENCES,
-            self._ends,
-            out,
-        )
+        texts = self._columns, self._actions, self._known_texts
+        stacks = self._stack_of, self._end, len(self._stack_of)
+        room = self._rows, _ROWS, self._references, _REFERENCES, self._ends
+        decode = function("stepscope_decode_history")
+        decode(self._octets, len(self._octets), at, *texts, *stacks, *room, out)
         count, end, memoized, runs = out.tolist()
         numbers = self._numbers(memo, runs)
         added = self._stack_of[self._end : memoized]

@@ -218,10 +218,8 @@ def _places(device: Array, address: Array) -> dict[tuple[int, int], None]:
 
 
 def _same_place(events: Table, a: Rows, b: Rows) -> Array:
-    same: Array = (events["device"][a] == events["device"][b]) & (
-        events["address"][a] == events["address"][b]
-    )
-    return same
+    device, address = events["device"], events["address"]
+    return np.logical_and(device[a] == device[b], address[a] == address[b])
 
 
 def _time_at(events: Table, rows: Rows) -> Array:

@@ -69,17 +69,10 @@ _COUNTED = ("EMPTY_TUPLE", "TUPLE", "EMPTY_LIST", "BINPUT", "LONG_BINPUT", "MEMO
 def load(data: Any, sink: Sink = lambda target, items: False, at_once: Items | None = None) -> Any:
     """The value that a pickle (bytes or a memory map) of plain data holds.
 
-    It is None, bool, int, float, str, bytes, list, tuple, dict, and these nested.
-
-    Args:
-        data: the pickle.
-        sink: called with a list and the items that are appended to it; where it returns true it
-            has used the items up, and they are not kept. So a list of millions need not be held.
-        at_once: reads many items of a list at once.
-
-    Raises:
-        IngestError: if the pickle holds anything but plain data, or is damaged.
-
+    It is None, bool, int, float, str, bytes, list, tuple, dict, and these nested. `sink` is called with
+    a list and the items that are appended to it; where it returns true it has used the items up, and
+    they are not kept. So a list of millions need not be held. Raises IngestError if the pickle holds
+    anything but plain data, or is damaged.
     Example:
         >>> import pickle
         >>> load(pickle.dumps({"size": [1, 2.5, "a"]}))

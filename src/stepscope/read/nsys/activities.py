@@ -8,7 +8,6 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -29,21 +28,8 @@ _MEMORY_OF_BLOCK = ("staticSharedMemory", "dynamicSharedMemory")
 _CALLED = re.compile(r"(_ptsz|_ptds)?_v\d+$")  # the version of the CUDA API in a call's name
 _PROCESS_BITS = 40  # correlation ids are unique in a process only
 _RANGES = (59, 60, 70, 71)  # pushed and popped, started and ended, and both again of NVTXT
-_COPIES = {
-    1: "HtoD",
-    2: "DtoH",
-    3: "HtoA",
-    4: "AtoH",
-    5: "AtoA",
-    6: "AtoD",
-    7: "DtoA",
-    8: "DtoD",
-    9: "HtoH",
-    10: "PtoP",
-    11: "HtoD",
-    12: "DtoH",
-    13: "DtoD",
-}
+_COPY_NAMES = "HtoD DtoH HtoA AtoH AtoA AtoD DtoA DtoD HtoH PtoP HtoD DtoH DtoD"
+_COPIES = dict(enumerate(_COPY_NAMES.split(), start=1))
 _MEMORY = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device", 6: "Managed"}
 
 
@@ -63,14 +49,7 @@ class Activities(NamedTuple):
 
 
 class NsysRecording:
-    """What the tables of an export share.
-
-    Attributes:
-        names: of events.
-        tracks: of events.
-        uses_torch: whether an operator of PyTorch was recorded.
-        unnamed: how many kernels and calls have no name in the file.
-    """
+    """What the tables of an export share: the names and tracks of events."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -80,8 +59,8 @@ class NsysRecording:
             for identity, name in database.cells("ThreadNames", "globalTid", "nameId")
         }
         self.tracks = NsysTracks(threads)
-        self.uses_torch = False
-        self.unnamed = 0
+        self.uses_torch = False  # whether an operator of PyTorch was recorded
+        self.unnamed = 0  # kernels and calls that have no name in the file
         self._processes: Interner[int] = Interner()
 
     @cached_property
@@ -340,14 +319,7 @@ _TABLES = "select name from sqlite_master where type = 'table' and sql not like 
 
 
 class Database:
-    """A file's tables, read-only; a context manager.
-
-    Attributes:
-        columns: the names of each table's columns, by the table's name.
-
-    Raises:
-        IngestError: from every method, if the file is damaged.
-    """
+    """A file's tables, read-only; a context manager, whose methods raise IngestError if it is damaged."""
 
     def __init__(self, path: Path) -> None:
         source = f"file:{quote(str(path))}?mode=ro&immutable=1"
@@ -360,14 +332,12 @@ class Database:
         self._instructions = _FEW_INSTRUCTIONS + _PER_BYTE * size
         self._most_rows = size // _ROW_BYTES
         names = [str(name) for (name,) in self._rows(_TABLES)]
-        self.columns = {name: self._columns_of(name) for name in names}
+        self.columns = {name: self._columns_of(name) for name in names}  # by the table's name
 
     def __enter__(self) -> Database:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._connection.close()
 
     def integers(self, table: str, *names: str) -> dict[str, Integers]:

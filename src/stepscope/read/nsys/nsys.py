@@ -144,11 +144,7 @@ def is_report(path: Path) -> bool:
 
 @contextmanager
 def exported(path: Path) -> Iterator[Path]:
-    """The report as an SQLite database, in a folder of its own that goes with it.
-
-    Raises:
-        IngestError: if no `nsys` is installed, or it fails.
-    """
+    """The report as an SQLite database, in a folder that goes with it; IngestError without an `nsys`."""
     report, nsys = path.resolve(strict=True), shutil.which("nsys")
     if nsys is None:
         raise IngestError(

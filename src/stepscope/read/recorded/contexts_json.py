@@ -1,7 +1,7 @@
 """Reader of a capture's calling contexts, `contexts.json` (docs/reference/contexts_format.md)."""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -117,17 +117,15 @@ def _contexts(contexts: Contexts) -> Table:
     launched = np.isin(kind, [CONTEXT_KINDS.index(name) for name in _WORK])
     code = np.where(launched, VIAS.index("launch"), np.where(via, VIAS.index("backward"), 0))
     line = np.array(nodes.line or [0] * len(kind), np.int64)
-    return Table(
-        CONTEXTS,
-        {
-            "parent": nodes.parent,
-            "kind": Text(kind, CONTEXT_KINDS),
-            "via": Text(code.astype(np.int8), VIAS),
-            "name": name,
-            "file": Text(codes_of(nodes.file or [0] * len(kind), strings, _MISSING), strings),
-            "line": np.where(line > 0, line, -1),
-        },
-    )
+    columns: dict[str, Any] = {
+        "parent": nodes.parent,
+        "kind": Text(kind, CONTEXT_KINDS),
+        "via": Text(code.astype(np.int8), VIAS),
+        "name": name,
+        "file": Text(codes_of(nodes.file or [0] * len(kind), strings, _MISSING), strings),
+        "line": np.where(line > 0, line, -1),
+    }
+    return Table(CONTEXTS, columns)
 
 
 def _kinds(contexts: Contexts) -> Codes8:
@@ -155,21 +153,16 @@ def _metrics(contexts: Contexts) -> Table:
 
 def _metric(name: str, metric: ContextMetric) -> Table:
     count = len(metric.node)
-    return Table(
-        CONTEXT_METRICS,
-        {
-            "context": metric.node,
-            "metric": Text.constant(name, count),
-            "unit": Text.constant(_UNITS.get(metric.unit, metric.unit), count),
-            "meaning": Text.constant(metric.meaning, count),
-            "inclusive": [metric.nesting == "inclusive"] * count,
-            "count": metric.count,
-            "sum": metric.sum,
-            "min": metric.min,
-            "max": metric.max,
-            "squares": _spread(metric),
-        },
-    )
+    columns: dict[str, Any] = {
+        "context": metric.node,
+        "metric": Text.constant(name, count),
+        "unit": Text.constant(_UNITS.get(metric.unit, metric.unit), count),
+        "meaning": Text.constant(metric.meaning, count),
+        "inclusive": [metric.nesting == "inclusive"] * count,
+        **{column: getattr(metric, column) for column in ("count", "sum", "min", "max")},
+        "squares": _spread(metric),
+    }
+    return Table(CONTEXT_METRICS, columns)
 
 
 def _spread(metric: ContextMetric) -> list[float]:

@@ -104,34 +104,28 @@ def _check(memory: MemoryJson) -> None:
 def _storages(kept: KeptStorages) -> Table:
     rows = [("before", row) for row in kept.before] + [("after", row) for row in kept.after]
     places = [row.lines[-1] if row.lines else ("", -1) for _, row in rows]
-    return Table(
-        STORAGES,
-        {
-            "moment": [moment for moment, _ in rows],
-            "file": [file for file, _ in places],
-            "line": np.array([line for _, line in places], np.int64),
-            **{
-                name: [getattr(row, name) for _, row in rows]
-                for name in ("address", "bytes", "device", "kind", "path", "name")
-            },
-        },
-    )
+    names = ("address", "bytes", "device", "kind", "path", "name")
+    columns: dict[str, Any] = {
+        "moment": [moment for moment, _ in rows],
+        "file": [file for file, _ in places],
+        "line": np.array([line for _, line in places], np.int64),
+        **{name: [getattr(row, name) for _, row in rows] for name in names},
+    }
+    return Table(STORAGES, columns)
 
 
 def _uses(uses: Uses, trace: Trace) -> Table:
     time = np.array(uses.time_ns, np.int64) - clock_of(trace.metadata)
     order = np.argsort(time, kind="stable")
     shapes = [",".join(map(str, shape)) for shape in uses.shapes]
-    return Table(
-        TENSOR_USES,
-        {
-            "event": _begun_at(trace, time)[order],
-            "time_ns": time[order],
-            "address": np.array(uses.address, np.int64)[order],
-            "shape": Text(codes_of(uses.shape, shapes, _MISSING)[order], shapes),
-            "dtype": Text(codes_of(uses.dtype, uses.dtypes, _MISSING)[order], uses.dtypes),
-        },
-    )
+    columns: dict[str, Any] = {
+        "event": _begun_at(trace, time)[order],
+        "time_ns": time[order],
+        "address": np.array(uses.address, np.int64)[order],
+        "shape": Text(codes_of(uses.shape, shapes, _MISSING)[order], shapes),
+        "dtype": Text(codes_of(uses.dtype, uses.dtypes, _MISSING)[order], uses.dtypes),
+    }
+    return Table(TENSOR_USES, columns)
 
 
 def _begun_at(trace: Trace, time: Codes) -> Ids32:

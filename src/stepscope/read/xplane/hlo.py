@@ -54,28 +54,20 @@ class Instruction(NamedTuple):
 
 
 class HloPrograms:
-    """The programs of a file, each read when its first instruction is looked up.
-
-    Attributes:
-        buffers: sizes of the arguments of each program that was read, by name; of programs with
-            the same name the largest.
-        shapes: what each of these programs takes and makes, as `shapes_of` has it.
-        loops: of each that computes gradients in a loop, how often it does, by name.
-        arguments: those of the program that has most bytes of them under names, such as
-            `params['Dense_0']`, or else most bytes.
-        frames: the Python frames to which the origins of instructions refer.
-    """
+    """The programs of a file, each read when its first instruction is looked up."""
 
     def __init__(self, source: XSpaceFile, planes: Iterable[Plane]) -> None:
         self._source = source
         self._by_id: dict[int, Span] = {}
         self._by_name: dict[str, Span] = {}
         self._read: dict[Span, _HloProgram] = {}
-        self.buffers: dict[str, dict[str, int]] = {}
-        self.shapes: dict[str, dict[str, list[str]]] = {}
-        self.loops: dict[str, Loops] = {}
+        # Of each program that was read, by name; of those with the same name the largest.
+        self.buffers: dict[str, dict[str, int]] = {}  # as `buffers_of` has them
+        self.shapes: dict[str, dict[str, list[str]]] = {}  # as `shapes_of` has them
+        self.loops: dict[str, Loops] = {}  # of those that compute gradients in a loop
+        # Of the program with most bytes of them under names, such as `params['Dense_0']`, or most bytes.
         self.arguments: list[ProgramArgument] = []
-        self.frames: SourceFrames = Interner()
+        self.frames: SourceFrames = Interner()  # to which the origins of instructions refer
         for plane in planes:
             if plane.name == METADATA_PLANE:
                 self._add(plane)
@@ -305,13 +297,8 @@ def _places(found: Fields) -> Iterator[tuple[int, int, int]]:
 
 
 def buffers_of(source: XSpaceFile, module: Span) -> dict[str, int]:
-    """Sizes of a program's arguments, bytes.
-
-    Returns:
-        `argument_bytes`: all of them; `donated_bytes`: those whose memory a result takes over;
-        `could_donate_bytes`: others for which there is a result of the same shape and type, which
-        takes new memory.
-    """
+    """Sizes of a program's arguments, of those whose memory a result takes over (`donated_bytes`), and of
+    others for which a result of the same shape and type takes new memory (`could_donate_bytes`)."""
     shapes = HloShapes(source)
     arguments, results = _program_shape(source, module, shapes)
     kept = list(range(len(results)))
@@ -334,9 +321,8 @@ def buffers_of(source: XSpaceFile, module: Span) -> dict[str, int]:
 def shapes_of(source: XSpaceFile, module: Span) -> dict[str, list[str]]:
     """Shapes by which the programs of a profile can be seen to hand data to each other.
 
-    Returns:
-        `takes`: shapes of its arguments; `makes`: shapes of results that no argument has. As
-        `64x128:32`, with the bits of an element; no scalars; each once.
+    Those of its arguments, and those of results that no argument has, as `64x128:32`, with the bits of
+    an element; no scalars; each once.
     """
     arguments, results = _program_shape(source, module, HloShapes(source))
     return {"takes": _buffer_texts(arguments), "makes": _buffer_texts(set(results) - set(arguments))}

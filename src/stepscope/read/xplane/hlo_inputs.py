@@ -51,19 +51,14 @@ class ProgramArgument(NamedTuple):
 
 class Inputs:
     """Finds what the instructions of a program take; operands come before their users, and
-    computations before those that call them.
-
-    Attributes:
-        uses: of each argument the origin of the first operation of the forward pass that takes it.
-        updated: the arguments that a result of the program replaces, with the help of a gradient.
-    """
+    computations before those that call them."""
 
     def __init__(self, source: XSpaceFile) -> None:
         self._source = source
         self._uses_inside: dict[int, dict[int, Origin]] = {}  # by computation and parameter
         self._updated_inside: dict[int, set[int]] = {}
-        self.uses: dict[str, Origin] = {}
-        self.updated: set[str] = set()
+        self.uses: dict[str, Origin] = {}  # of each argument the first operation of the forward pass
+        self.updated: set[str] = set()  # arguments that a result replaces, with the help of a gradient
         # Of the computation that is read: its instructions, and what each hands to its users.
         self._nodes: dict[int, HloNode] = {}
         self._passed: dict[int, tuple[Input, ...]] = {}

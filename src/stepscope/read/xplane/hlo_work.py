@@ -29,14 +29,8 @@ _COUNTED = {
 }
 _ELEMENTWISE, _NOTHING, _UNKNOWN = (frozenset(opcodes.split()) for opcodes in _COUNTED.values())
 _AROUND_OTHERS = frozenset(("while", "conditional", "call"))  # their instructions are events too
-_COLLECTIVES = (
-    "all-reduce",
-    "all-gather",
-    "all-to-all",
-    "reduce-scatter",
-    "collective-",
-    "ragged-all-to-all",
-)
+_PREFIXES = "all-reduce all-gather all-to-all reduce-scatter collective- ragged-all-to-all"
+_COLLECTIVES = tuple(_PREFIXES.split())
 _SLICES = ("slice", "dynamic-slice", "gather")
 _KINDS = ("attention", "convolution", "gemm", "communication", "reduction", "embedding",
           "elementwise", "")  # fmt: skip  # the first that a fusion contains is its kind

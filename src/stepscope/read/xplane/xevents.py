@@ -35,24 +35,16 @@ class Stats(NamedTuple):
 
 
 class Batch:
-    """Some events of one plane, shape (events,) each.
-
-    Attributes:
-        line: index of the event's line in the plane.
-        kind: its metadata id.
-        offset_ps: its start relative to the line's.
-        duration_ps: its duration.
-        timed: whether it has a time; an aggregate of many events has none.
-    """
+    """Some events of one plane; columns of shape (events,), with their starts relative to their line's."""
 
     def __init__(self, reader: PlaneReader, line: Integers, start: Integers, end: Integers) -> None:
         self._reader = reader
         found = scan(reader.source.octets, start, end, reader.source.damage)
         count = len(start)
-        self.line = line
-        self.kind = found.last(1, count)
+        self.line = line  # index in the plane
+        self.kind = found.last(1, count)  # metadata id
         self.offset_ps, self.duration_ps = found.last(2, count), found.last(3, count)
-        self.timed = found.last(5, count, -1) < 0
+        self.timed = found.last(5, count, -1) < 0  # an aggregate of many events has no time
         inner = found.of(4, BYTES)
         self._stats = reader.stats(inner.owner, inner.value, inner.end)
 
@@ -113,16 +105,11 @@ class Batch:
 
 
 class PlaneReader:
-    """Reads the events of one plane, batch by batch.
-
-    Attributes:
-        words: texts of the file by code, shared by all planes.
-        names: names of stats by code.
-    """
+    """Reads the events of one plane, batch by batch; `words` are the texts of the file, by code."""
 
     def __init__(self, source: XSpaceFile, plane: Plane, words: Interner[str]) -> None:
         self.source, self.plane, self.words = source, plane, words
-        self.names: Interner[str] = Interner()
+        self.names: Interner[str] = Interner()  # of stats
         self._shared_stats: dict[int, dict[str, Any]] = {}
         self._quoted = QuotedWords(words)
 

@@ -247,15 +247,9 @@ class Allocations:
         found = np.flatnonzero((allocator >= 0) & (held[rows] >= 0))
         size, address = (batch.integers(name)[rows] for name in ("allocation_bytes", "addr"))
         released = columns["name"] == self._names[_RELEASE]
-        parts = (
-            columns["start_ns"],
-            columns["track"],
-            address,
-            np.where(released, -size, size),
-            held[rows],
-            allocator,
-            columns["source"],
-        )
+        start, track, source = (columns[name] for name in ("start_ns", "track", "source"))
+        change = np.where(released, -size, size)
+        parts = (start, track, address, change, held[rows], allocator, source)  # as `_MEMORY_COLUMNS`
         self._chunks.append(np.stack([part[found] for part in parts]))
 
     def columns(self, kept: Integers) -> dict[str, Any]:

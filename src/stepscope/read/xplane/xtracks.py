@@ -31,17 +31,8 @@ _OPERATIONS = ("XLA Ops", "Async XLA Ops", "Sparse Core Ops")
 _INSIDE_WORK = re.compile(r"^/device:CUSTOM:(Megascale|MOSAIC)")
 _STEPS = "Steps"
 _SUMMARIES = (
-    _STEPS,
-    "XLA Modules",
-    "Framework Name Scope",
-    "Framework Ops",
-    "Source code",
-    "Launch Stats",
-    "XLA TraceMe",
-    "_counters_",
-    "Sparse Core Steps",
-    "Sparse Core Modules",
-    "Sparse Core Syncs",
+    *(_STEPS, "XLA Modules", "Framework Name Scope", "Framework Ops", "Source code", "Launch Stats"),
+    *("XLA TraceMe", "_counters_", "Sparse Core Steps", "Sparse Core Modules", "Sparse Core Syncs"),
     "Tensor Core Sync Flag",
 )
 _DERIVED = re.compile(r"^Host Offload Ops")  # XProf draws copies of operations there, on rows

@@ -11,16 +11,8 @@ from stepscope.record.capture_file import CaptureFile
 SOURCES = {"python": 1, "module": 2, "operator": 4, "native": 8, "kernel": 16}
 # Kinds of frames by their numbers, as native/snapshot.cpp lists them.
 KINDS = (
-    "root",
-    "thread",
-    "python",
-    "module",
-    "operator",
-    "annotation",
-    "runtime",
-    "native",
-    "kernel",
-    "instruction",
+    *("root", "thread", "python", "module", "operator", "annotation", "runtime"),
+    *("native", "kernel", "instruction"),
 )
 # What a function of a driver does, and the types of its arguments: bits, and whether they are signed.
 _CALLS = ("launch", "copy", "synchronize", "allocate", "release", "other")

@@ -151,11 +151,8 @@ class Monitor:
 def monitoring(options: ContextOptions | None = None) -> Iterator[Monitor]:
     """The shim for the length of a block, with or without a collection of contexts.
 
-    Args:
-        options: which frames call paths are to have, where no collection of contexts runs.
-
-    Raises CaptureError if the native collector cannot be built here.
-
+    Where none runs, `options` says which frames call paths are to have. Raises CaptureError if the
+    native collector cannot be built here.
     Example:
         with monitoring() as monitor:
             monitor.watch(Domain.OPERATOR, lambda what: print(what.name, monitor.call_path()))

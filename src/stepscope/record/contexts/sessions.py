@@ -6,7 +6,6 @@ import atexit
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar
 
 from stepscope.errors import CaptureError
@@ -216,17 +215,9 @@ class record_contexts:
         stalls: bool = False,
         drivers: str | Path | None = None,
     ) -> None:
+        functions = read_drivers(drivers) if drivers else ()
         options = ContextOptions(
-            python,
-            modules,
-            native,
-            device,
-            memory,
-            sample,
-            sample_real,
-            perf,
-            stalls,
-            drivers=read_drivers(drivers) if drivers else (),
+            python, modules, native, device, memory, sample, sample_real, perf, stalls, drivers=functions
         )
         run = Run(list(sys.argv), RecordOptions())
         self._collection = Collection(run, target_path(path, script_name(), run.rank), options)
@@ -250,9 +241,7 @@ class record_contexts:
             self._collection.failure = f"no contexts: {error}"
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if self._is_inner:
             return
         self._collection.close(*_outcome(error))

@@ -19,7 +19,7 @@ from stepscope.record.unreplaced import time
 
 _COMPILED = "/jax/core/compile/backend_compile_duration"
 _CALL, _CALLED = "cache_miss", "fun"
-_OF_JAX = ("jax", "jaxlib")
+OF_JAX = ("jax", "jaxlib")
 LEAST_TIMES = 5  # a few variants of a function, of the first batch and the last, are usual
 LEAST_SHARE = 0.1  # of the time since counting began
 
@@ -82,7 +82,7 @@ def called_from_python(frame: FrameType | None) -> Any:
         frame = frame.f_back
     function = frame.f_locals.get(_CALLED) if frame and frame.f_code.co_name == _CALL else None
     module = getattr(function, "__module__", None)
-    return function if module and module.partition(".")[0] not in _OF_JAX else None
+    return function if module and module.partition(".")[0] not in OF_JAX else None
 
 
 def _compiling(frame: FrameType | None) -> str | None:

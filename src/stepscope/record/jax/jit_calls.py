@@ -21,12 +21,11 @@ from jax._src import api, core, source_info_util, traceback_util
 from jax._src.interpreters import pxla
 
 from stepscope.errors import CaptureError
-from stepscope.record.jax.compilation_counter import called_from_python
+from stepscope.record.jax.compilation_counter import OF_JAX, called_from_python
 from stepscope.record.patch import replace, undo
 
 _PMAP = "jax._src.pmap"
 _PART_OF_GRADIENT = "call_impl_cache_miss"  # of a jitted function that is differentiated
-_OF_JAX = ("jax", "jaxlib")
 
 
 class JitCall(NamedTuple):
@@ -147,7 +146,7 @@ def name_of(function: Any) -> str | None:
     module = getattr(function, "__module__", None)
     if module == _PMAP:
         return _name_under_pmap(function)
-    if not module or module.partition(".")[0] in _OF_JAX:
+    if not module or module.partition(".")[0] in OF_JAX:
         return None
     return function.__qualname__.rpartition("<locals>.")[2]
 
@@ -180,13 +179,9 @@ def watch_gradients(on_gradient: OnGradient) -> Callable[[], None]:
     is part of that function, and not reported.
 
     Functions made by `jax.grad` before are not seen, and those made meanwhile stay as they are
-    after it is undone, but report nothing.
-
-    Args:
-        on_gradient: gets the name of the call, `grad(loss)`, its arguments and its results, within
-            a range that the profiler records.
-
-    Returns a function that undoes it.
+    after it is undone, but report nothing. `on_gradient` gets the name of the call, `grad(loss)`, its
+    arguments and its results, within a range that the profiler records. Returns a function that undoes
+    it.
     """
     for excluded in (source_info_util, traceback_util):  # so lines and tracebacks stay the user's
         if register := getattr(excluded, "register_exclusion", None):

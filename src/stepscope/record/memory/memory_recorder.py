@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from stepscope.record.capture_file import Member
-from stepscope.record.memory.operator_lines import Creations, LineRanges
+from stepscope.record.memory.operator_lines import Creations, LineRanges, MadeAt
 from stepscope.record.memory.out_of_memory import AllocationFailure
 from stepscope.record.module_registry import ModuleRegistry
 from stepscope.record.profiler_window import profiler_events
@@ -87,17 +87,9 @@ def memory_json(before: list[Json], after: list[Json]) -> Json:
 
 
 def list_storages(
-    registry: ModuleRegistry,
-    optimizers: Iterable[Any],
-    made_at: dict[tuple[int, str], list[tuple[str, int]]],
-    inputs: Any = (),
+    registry: ModuleRegistry, optimizers: Iterable[Any], made_at: MadeAt, inputs: Any = ()
 ) -> list[Json]:
-    """Each storage that training keeps from step to step, once.
-
-    Returns:
-        Rows `{"address", "bytes", "device", "kind", "path", "name", "lines"}`; `kind` is
-        parameter, buffer, gradient, optimizer_state or input, `path` that of the module, if any.
-    """
+    """Each storage that training keeps from step to step, once, as a row of `memory.json`."""
     rows: dict[tuple[str, int], Json] = {}
     for row, tensor in kept_tensors(registry, optimizers, made_at):
         _add(rows, tensor, row)
@@ -107,7 +99,7 @@ def list_storages(
 
 
 def kept_tensors(
-    registry: ModuleRegistry, optimizers: Iterable[Any], made_at: dict[tuple[int, str], list[tuple[str, int]]]
+    registry: ModuleRegistry, optimizers: Iterable[Any], made_at: MadeAt
 ) -> Iterator[tuple[Json, Any]]:
     """The tensors that training keeps from step to step, with what they are; some several times."""
     owners: dict[int, tuple[str, str]] = {}
@@ -119,9 +111,7 @@ def kept_tensors(
     yield from _of_optimizers(optimizers, owners)
 
 
-def _of_models(
-    registry: ModuleRegistry, made_at: dict[tuple[int, str], list[tuple[str, int]]]
-) -> Iterator[tuple[Json, Any]]:
+def _of_models(registry: ModuleRegistry, made_at: MadeAt) -> Iterator[tuple[Json, Any]]:
     for node in registry.nodes():
         module = node.module
         for kind, held in (("parameter", module._parameters), ("buffer", module._buffers)):

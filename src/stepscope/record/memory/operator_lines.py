@@ -17,6 +17,7 @@ from stepscope.record.patch import replace
 from stepscope.record.ranges import Range
 
 LINES_PREFIX = "stepscope.lines: "
+MadeAt = dict[tuple[int, str], list[tuple[str, int]]]  # lines by the module's id and the parameter's name
 _DEEPEST = 64  # frames that a label names
 _Mode: Any = TorchFunctionMode
 _Module: Any = torch.nn.Module
@@ -94,7 +95,7 @@ class Creations:
     """The lines that made each parameter, noted as modules register them."""
 
     def __init__(self) -> None:
-        self.lines: dict[tuple[int, str], list[tuple[str, int]]] = {}
+        self.lines: MadeAt = {}
         original, creations = _Module.register_parameter, self
 
         def register_parameter(module: Any, name: str, param: Any) -> None:

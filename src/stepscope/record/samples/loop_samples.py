@@ -71,12 +71,8 @@ class LoopSamples:
 
 
 def describe(samples: StackSamples, callers: Sequence[Function], waits: list[Wait]) -> dict[str, Any]:
-    """Time and line of each sample, and the loop: which of the functions that ran as sampling began.
-
-    Args:
-        callers: these functions, innermost first.
-        waits: of an event loop, in order of time.
-    """
+    """Time and line of each sample, and the loop: which of the functions that ran as sampling began,
+    `callers`, innermost first. `waits` are those of an event loop, in order of time."""
     own = [line_of(samples, stack) for stack in samples.stacks]
     kept = [at for at, stack in enumerate(samples.stack) if own[stack]]
     around = _around(samples, kept)

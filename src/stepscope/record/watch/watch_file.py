@@ -68,12 +68,10 @@ class WatchFile:
     def put_samples(
         self, lines: Sequence[Sequence[str | int]], samples: Sequence[tuple[int, int, int]]
     ) -> None:
-        """Replace the samples.
+        """Replace the samples: ns since the run began, position in the lines, and 1 if the thread slept.
 
-        Args:
-            lines: function, file, number and role of each; the last are left out where there is no room.
-            samples: ns since the run began, position in the lines, and 1 if the thread slept; thinned
-                out if they are too many.
+        Of each line the function, file, number and role; where there is no room, the last lines are left
+        out and the samples thinned out.
         """
         left = list(lines)
         while len(text := json.dumps(left).encode()) > layout.MOST_LINES_BYTES:
