@@ -66,7 +66,7 @@ def launch_of(view: TraceView, event: int) -> LaunchLink | None:
 def device_work_of_each(
     view: TraceView, of: Ids, raw: Rows, events: Ids, most: int = _MAX_WORK
 ) -> list[DeviceWork]:
-    """The device work that each of some operations launched, the longest first, at most a number.
+    """The device work that each of some operations launched, at most `most` pieces, the longest first.
 
     Args:
         of: the operation of each raw event, ascending.

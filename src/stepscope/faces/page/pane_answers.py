@@ -85,7 +85,7 @@ def select(view: TraceView, query: Query) -> Selected:
 
 
 def panes_of_each(view: TraceView, of: Ids, rows: Rows, count: int, most: int = _MAX_ROWS) -> list[Selects]:
-    """At most so many modules, kernels and lines of each of several sets of events, each by time.
+    """Modules, kernels and lines of each of several sets of events, each by time and at most `most`.
 
     Events are ascending in each set, and `of` has the set of each, 0 to `count` - 1, ascending.
     """

@@ -62,7 +62,7 @@ def known(column: IntArray, row: int | None) -> int | None:
 
 
 def longest_of_each(of: Ids, time: Times, most: int) -> Ids:
-    """The places of the rows that take most time in each of several sets, at most so many of each.
+    """The places of the rows that take most time in each of several sets, at most `most` of each.
 
     Set by set, the longest first; of equals the first. Rows have their set (`of`), ascending, and
     their time, ns.

@@ -256,7 +256,9 @@ def _natural(label: str) -> list[tuple[bool, int, str]]:
 
 
 def usual_of_peers(busy: Floats, group: Ids) -> Floats:
-    """The median time among peers, which share a number of `group`, shape (ranks,); of two the shorter.
+    """The median time in each rank's group; of two ranks the shorter.
+
+    `group` has a number for each rank, the same for peers, shape (ranks,).
 
     Example:
         >>> usual_of_peers(np.array([1.0, 2.0, 9.0, 5.0]), np.array([0, 0, 0, 1])).tolist()

@@ -245,9 +245,10 @@ _DECODER = msgspec.json.Decoder(_Launch)
 
 
 def launch_metrics(trace: Trace, kernels: Ids) -> Iterator[tuple[str, Ids, Floats]]:
-    """Each metric of launches that a trace recorded, the kernels that have it, and its values.
+    """The metrics of launches that a trace recorded.
 
-    Kernels are ids of events; those that have a metric and its values are of one shape, (known,).
+    Yields:
+        Name of a metric, the kernels (events.id) that have it, and its values, both of shape (known,).
     """
     source = trace.events["source"][kernels]
     order = np.argsort(source, kind="stable")

@@ -67,7 +67,7 @@ def _python_frame(name: str) -> Frame:
 
 
 class SyntheticElements:
-    """Elements that are numbered after a number of events."""
+    """Elements that are numbered after some number of events."""
 
     def __init__(self, events: int) -> None:
         self._events = events

@@ -100,7 +100,7 @@ def default_measure(tree: ContextTree) -> str:
 def hot_path(tree: ContextTree, by: str, start: int = 0, least: float = 0.5) -> list[int]:
     """The nodes of the hot path by a measure, as `measure` takes it: from each to its largest child.
 
-    It continues while the child has at least a share (`least`) of its parent.
+    It continues while the child has at least the share `least` of its parent.
     """
     value = measure(tree, by).inclusive
     path = [start]

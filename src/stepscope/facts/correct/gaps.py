@@ -44,9 +44,9 @@ class Stretches(NamedTuple):
 
 
 def stretches_of(trace: Trace, costs: Sequence[str]) -> Stretches:
-    """Cut the time of the training loop of a trace with the table `stages`, by parts whose cost is known.
+    """Cut the time of the training loop of a trace with the table `stages`.
 
-    `rest` has what is in none of the others.
+    `costs` are the parts whose cost is known; `rest` has what is in none of the others.
     """
     rows = np.flatnonzero(loop_events(trace))
     start, end = trace.events.spans(rows)
@@ -110,10 +110,10 @@ def _stages_at(trace: Trace, times: Times) -> Rows:
 def with_hidden_cost(
     stretches: Stretches, costs: Mapping[str, float], blocked: Intervals, steps: int, least_ns: float = 0.0
 ) -> dict[str, float]:
-    """Costs per step and part, ns, where a wait for the device does not hide what events of its part cost.
+    """Costs in which a wait for the device does not hide what the events of its part cost.
 
     The step then is no longer, but its CPU work is. Events in a part that waits cost what those in
-    other parts cost, as far as the wait was long enough to hide it.
+    other parts cost, as far as the wait was long enough to hide it. Costs are ns per step and part.
     """
     events = _sums(stretches, stretches.events, costs)
     waited = _sums(stretches, blocked.within(stretches.bounds[:-1], stretches.bounds[1:]), costs)

@@ -99,7 +99,10 @@ class Index:
         return first, end
 
     def device_work(self, rows: Ids) -> tuple[Ids, Ids]:
-        """The device work launched inside each of `rows`, or itself: index into `rows`, and id; (works,)."""
+        """The device work launched inside each of `rows`; device work counts as itself.
+
+        An index into `rows` and an id for each piece of work, shapes (works,).
+        """
         first, end = self.launches_inside(rows)
         own = np.flatnonzero(self.on_device[rows])
         end[own] = first[own]

@@ -146,7 +146,10 @@ class ModuleTree:
         self._called_inside = np.bincount(self.parent[inside], minlength=len(self.parent))
 
     def seen_from(self, context: Ids, module: Ids) -> Ids:
-        """The child of each `context` (-1: the roots' parent) that a `module` is or lies in; -1 for none."""
+        """The child of each `context` that a `module` is or lies in, -1 where there is none; (n,).
+
+        The context -1 is the parent of the roots.
+        """
         if not len(self.parent):
             return np.full(len(module), _NOWHERE, np.int64)
         above = self._depth[module] - self._depth[context] - 1

@@ -121,7 +121,7 @@ def paired(before: Pieces, after: Pieces, partner: Ids, most: int) -> tuple[Rect
     """Both timelines as at most `most` rectangles each, a label with work having at least one.
 
     Pieces too short to see are merged with their neighbors, and then have the partner and the
-    change of all of them. The partner of a piece of `before` is one of `after`, -1 for none.
+    change of all of them. `partner` is the piece of `after` for each one of `before`, -1 for none.
     """
     back = np.full(len(after.thread), -1, np.int64)
     matched = np.flatnonzero(partner >= 0)
@@ -196,14 +196,18 @@ def _firsts(label: Ids, start: Times, end: Times, width: int) -> Ids:
 
 
 def merge_short(label: Ids, start: Times, end: Times, most: int) -> Ids:
-    """The first of each group of neighbors of one label that are too short to see apart, shape (merged,).
+    """Merge intervals too short to see with their neighbors, until few enough are left.
 
     Intervals shorter than a resolution are merged across gaps no longer than it; the finest
     resolution with few enough rectangles counts.
 
     Args:
-        start, end: ns, shape (n,), n at least 1, in order of time for each row that is drawn.
+        label: only neighbors with the same label are merged, shape (n,), n at least 1.
+        start, end: ns, shape (n,), in order of time for each row that is drawn.
         most: the maximum; each label that has an interval keeps at least one.
+
+    Returns:
+        The first interval of each merged one, shape (merged,).
 
     Example:
         >>> start = np.array([0, 2, 4, 100])

@@ -370,7 +370,7 @@ def by_external_id(trace: Trace, device: Ids32) -> Ids32:
 
 
 def by_order(trace: Trace, device: Ids32, caller: Ids32) -> Ids32:
-    """Link the unlinked work of each kind to the unused launch calls, in order of time; else -1; (n,).
+    """Link the unlinked work of each kind to the unused launch calls, in order of time.
 
     Only tracks that hardly carry correlation ids are linked this way, and only if there are about
     as many calls as pieces of work. No work starts before its call.
@@ -378,6 +378,9 @@ def by_order(trace: Trace, device: Ids32, caller: Ids32) -> Ids32:
     Args:
         device: event ids of all device work, ascending, shape (n,).
         caller: the CPU event that launched each, -1 if unknown, shape (n,).
+
+    Returns:
+        int32, shape (n,): the call for work that was linked here, else -1.
     """
     events = trace.events
     result = np.full(len(device), -1, np.int32)

@@ -6,9 +6,12 @@ from stepscope.base.arrays import Ids, IntArray
 
 
 def common_positions(first: IntArray, second: IntArray) -> Ids:
-    """The longest sequence of position pairs, ascending in both, whose elements are equal; shape (pairs, 2).
+    """The longest sequence of position pairs, ascending in both, whose elements are equal.
 
     Of equally long ones, that with the earliest elements of `second`.
+
+    Returns:
+        A position in `first` and one in `second` for each pair, shape (pairs, 2).
 
     Example:
         >>> common_positions(np.array([1, 2, 4]), np.array([2, 8, 4])).tolist()

@@ -162,10 +162,11 @@ def _with_ancestors(module: Ids32, parent: Ids32) -> tuple[Ids32, Rows]:
 
 
 def numbered_blocks(modules: Table) -> Ids:
-    """A code shared by the copies of one block, -1 for all other modules; parents are before children.
+    """A code shared by the copies of one block, -1 for all other modules.
 
     A block has children and is named by a number (`h.3`) or by its class and a number
-    (`Bottleneck_3`). Copies have the same class and size, and so do their children, in order.
+    (`Bottleneck_3`). Copies have the same class and size, and so do their children, in order. The
+    table has parents before children.
     """
     parent = modules["parent"].tolist()
     inside: list[list[int]] = [[] for _ in parent]

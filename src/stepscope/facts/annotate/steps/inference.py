@@ -60,7 +60,7 @@ def find_iterations(trace: Trace) -> Trace:
 
 
 def stages_by_iteration(trace: Trace, among: Mask) -> Codes8:
-    """The stage, in STAGES, of the iteration in which each event of a track begins, (events,); else -1."""
+    """The stage of the iteration in which each event begins, on the same track; else -1; (events,)."""
     events, table = trace.events, trace["iterations"]
     stage = np.full(len(events), _NONE, np.int8)
     codes = np.array([STAGES.index(name) for name in INFERENCE_STAGES], np.int8)[table["stage"]]

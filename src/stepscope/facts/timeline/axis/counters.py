@@ -68,7 +68,10 @@ class CounterValues:
         return float(self.value.min()), float(self.value.max())
 
     def tile(self, start: int, end: int) -> Runs:
-        """What the tile [start, end) shows, ns; its length should be a multiple of `BINS`."""
+        """What the tile [start, end) shows, ns since the trace's start.
+
+        Its length should be a multiple of `BINS`.
+        """
         rows = self._rows(start, end)
         if len(self.value[rows]) <= EXACT_CHANGES:
             return Runs(True, self.time_ns[rows], self.value[rows], self.value[rows])

@@ -264,10 +264,10 @@ _BACKWARD = STAGES.index("backward")
 
 
 def from_tree(trace: Trace) -> Evidence | None:
-    """Modules from the model tree in the trace's metadata, matched with operators by name; None without it.
+    """Modules from the model tree in the trace's metadata, matched with operators by name.
 
-    They come with the module of each identifying event and the number of forward calls. The trace
-    has launches, backward links, steps and stages.
+    They come with the module of each identifying event and the number of forward calls; None
+    without a tree. The trace has launches, backward links, steps and stages.
 
     Example:
         >>> evidence = from_tree(trace)  # doctest: +SKIP
