@@ -68,14 +68,15 @@ class Docs:
 
     @classmethod
     def of(cls, documented: Any) -> Docs:
-        """The docstring of a Struct or a function, without what a base class has."""
+        """The docstring of a Struct or a function; of a Struct also the comments of its fields."""
         body, *rest = _SECTION.split(inspect.cleandoc(documented.__doc__ or ""))
         entries = re.split(r"\n(?=\S)", dedent(rest[1]).strip()) if rest else []
         pairs = (" ".join(entry.split()).partition(": ") for entry in entries)
         found = {name: meaning for name, _, meaning in pairs}
-        return cls(
-            body.strip(), found or (_field_comments(documented) if isinstance(documented, type) else {})
-        )
+        classes = reversed(documented.__mro__) if isinstance(documented, type) else ()
+        ours = [one for one in classes if one.__module__.startswith("stepscope")]
+        comments = {name: text for one in ours for name, text in _field_comments(one).items()}
+        return cls(body.strip(), comments | found)
 
 
 def _field_comments(struct: Struct) -> dict[str, str]:

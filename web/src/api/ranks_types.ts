@@ -17,8 +17,8 @@ export interface JobRank {
   peak_bytes: number | null;
 }
 
-/** Ranks that are slow together. */
-export interface SlowFinding {
+/** Ranks that are slow together, or a slow link. */
+export interface JobFinding {
   /** Who, where, since when, how much, and why. */
   sentence: string;
   /** Numbers of the ranks. */
@@ -126,7 +126,7 @@ export interface JobAnswer {
   /** Place in `ranks` of the rank that works like the median rank. */
   median_rank: number;
   /** By cost, the most expensive first. */
-  findings: SlowFinding[];
+  findings: JobFinding[];
   /** Collectives by kind and process groups. */
   groups: GroupRow[];
   /** Who arrives late at them, where ranks wait longest first. */

@@ -309,11 +309,15 @@ export interface Facts {
   warnings: Warning[];
 }
 
-/** Slow ranks or a slow link in one sentence; times in ms per step. */
+/** Ranks that are slow together, or a slow link. */
 export interface JobFinding {
+  /** Who, where, since when, how much, and why. */
   sentence: string;
+  /** Numbers of the ranks. */
   ranks: number[];
+  /** In which stage; `communication` for a slow link. */
   stage: string;
+  /** What the job would gain per step. */
   cost_ms: number;
 }
 
@@ -795,22 +799,33 @@ export interface Modules {
 
 /** Device work of one name (operators if there is no device), mean per step. */
 export interface KernelRow {
+  /** As recorded. */
   name: string;
+  /** Of work, such as `gemm`: that of most of its time. */
   kind: string;
+  /** That of most of its time. */
   stage: string;
   count: number;
   total_ms: number;
+  /** Of all work. */
   share: number;
+  /** Achieved TFLOP/s; null if unknown, and for everything but matrix products, convolutions and attention. */
   tflops: number | null;
+  /** Achieved GB/s if inputs and outputs move once; null if unknown. */
   gbytes: number | null;
+  /** Arithmetic intensity, FLOPs per byte moved; null if unknown. */
   intensity: number | null;
+  /** Time at the device's peak rates as a share of the measured time; null if unknown; above 1 only if a peak rate or a count is wrong. */
   of_peak: number | null;
+  /** `compute` or `memory`, whichever bounds the time at peak; else empty. */
   limit: "compute" | "memory" | "";
   mean_ns: number;
   least_ns: number;
   most_ns: number;
   std_ns: number;
+  /** Id of the longest piece. */
   longest_event: number;
+  /** Share of the time in each known stage, the largest first. */
   stages: Record<string, number>;
   /** Name shortened for display. */
   short: string;
@@ -1328,8 +1343,11 @@ export interface Rectangles {
   thread: number[];
   start_us: number[];
   duration_us: number[];
+  /** Of the longest piece that a rectangle merges; null if it has none. */
   name: (string | null)[];
+  /** Of the same piece. */
   stage: (string | null)[];
+  /** Of the same piece. */
   kind: (string | null)[];
   /** How many pieces a rectangle merges. */
   tasks: number[];

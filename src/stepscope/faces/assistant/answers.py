@@ -63,12 +63,7 @@ TABLES = {
 
 
 class Recordings:
-    """The recordings in some folders: nothing else is ever opened.
-
-    Args:
-        folders: where they are; a file stands for itself.
-        cache: whether to use and update the trace cache.
-    """
+    """The recordings in some folders, or files: nothing else is ever opened."""
 
     def __init__(self, folders: Sequence[Path], cache: bool = True) -> None:
         self.folders = [folder.resolve() for folder in folders]

@@ -259,12 +259,9 @@ class Section:
 
 
 def fitted(head: str, sections: Sequence[Section], most_tokens: int) -> str:
-    """The head and as many rows of the sections as a budget has room for.
+    """The head and as many rows of the sections as a budget of tokens, 3 bytes of UTF-8, has room for.
 
-    Args:
-        head: the first lines, which are always there.
-        sections: the most valuable first; each gets its first rows before any gets more.
-        most_tokens: each of 3 bytes of UTF-8.
+    The most valuable section is first; each gets its first rows before any gets more.
     """
     sections = [section for section in sections if section.count]
     shown = [0] * len(sections)

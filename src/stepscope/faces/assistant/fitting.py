@@ -23,14 +23,11 @@ _MORE = "…"  # key of what a dict leaves out
 
 
 def fitted_json(head: dict[str, Any], data: Any, part: str, first: int, limit_bytes: int) -> str:
-    """An answer as JSON of at most a number of bytes.
+    """An answer, a head and data, as JSON of at most a number of bytes, up to `MOST_BYTES`.
 
     Args:
-        head: what is always there.
-        data: Structs, dicts and lists.
         part: keys and positions separated by dots (`findings.0.evidence`), to see that alone.
         first: the row of the part's list to begin with.
-        limit_bytes: most bytes, up to `MOST_BYTES`.
 
     Raises:
         ServeError: if the data have no such part.

@@ -33,24 +33,11 @@ class Measure(msgspec.Struct):
 
 
 class Flame(FlameGraph, kw_only=True):
-    """The boxes of a flame graph.
+    """The boxes of a flame graph."""
 
-    Attributes:
-        by: name of the measure shown.
-        unit: ns, B, or empty for a number.
-        up: whether each function is shown with its callers below it (bottom-up).
-        start: node of the first box.
-        path: leads to the first box.
-        total: value of the first box.
-        total_before: the same in the other trace, if two traces are compared.
-        nodes: number of nodes at and below `start`.
-        measures: that this tree has.
-        notes: what the tree leaves out.
-    """
-
-    up: bool
-    measures: list[Measure]
-    notes: list[str]
+    up: bool  # whether each function is shown with its callers below it (bottom-up)
+    measures: list[Measure]  # that this tree has
+    notes: list[str]  # what the tree leaves out
 
 
 class NodeFinding(msgspec.Struct):

@@ -75,7 +75,6 @@ def report_of(view: TraceView, rank: int | None, step: int | None, sources: Sequ
     For a trace that holds no step, but collected contexts or memory, it covers these.
 
     Args:
-        view: the trace.
         rank: by default the one that the job is judged by.
         step: by default the rank's slowest.
         sources: the files whose text is included.
@@ -305,13 +304,9 @@ def memory_tiles(report: Report, device: str, by: str) -> Iterator[KeyedAnswer]:
 def _tiles(
     report: Report, wanted: Iterable[tuple[str, dict[str, str]]], scale: Any, span: tuple[int, int]
 ) -> Iterator[KeyedAnswer]:
-    """The tiles that show a part of a span, zoom by zoom, none inside an exact one.
+    """The tiles that show a part of a span, ns, zoom by zoom, none inside an exact one.
 
-    Args:
-        report: what a file covers.
-        wanted: the request and its subject.
-        scale: has `tile_ns`, the length of a tile at zoom 0, and the `deepest` zoom.
-        span: start and end, ns.
+    The scale has `tile_ns`, the length of a tile at zoom 0, and the `deepest` zoom.
     """
     tiles = [(request, subject, 0) for request, subject in wanted]
     for zoom in range(scale.deepest + 1):

@@ -77,19 +77,12 @@ class Instance(msgspec.Struct):
 
 
 class Instances(DurationStatistics, kw_only=True):
-    """All events of one name on one rank, all calls of a module, all runs of a stage, or all steps.
+    """All events of one name on one rank, all calls of a module, all runs of a stage, or all steps."""
 
-    Attributes:
-        of: what they are instances of.
-        side: cpu or device: where durations were measured.
-        shapes: input shapes of the longest instances.
-        rows: the longest instances, at most 50.
-    """
-
-    of: str
-    side: str
-    shapes: list[Shapes]
-    rows: list[Instance]
+    of: str  # what they are instances of
+    side: str  # cpu or device: where durations were measured
+    shapes: list[Shapes]  # input shapes of the longest instances
+    rows: list[Instance]  # the longest instances, at most 50
 
 
 def instances_of(view: TraceView, path: str, operation: Operation) -> Instances | None:

@@ -10,6 +10,7 @@ import numpy as np
 from stepscope.base.arrays import Floats
 from stepscope.faces.page.bundle import data_element, page_in_one
 from stepscope.faces.page.requests import filled
+from stepscope.facts.summary.job_findings import JobFinding
 from stepscope.models.ranks.job import Job, JobReport, findings_of
 from stepscope.models.ranks.map_ranks import RankResult
 from stepscope.models.ranks.process_groups import GroupRow, Lateness, lateness, pipeline_places
@@ -32,15 +33,6 @@ class JobRank(msgspec.Struct):
     trace: str | None  # id of its trace on this server, null where traces cannot be opened
     waiting_ms: float  # its exposed communication per step, median
     peak_bytes: int | None  # the most memory of its device that it had allocated, null if not recorded
-
-
-class SlowFinding(msgspec.Struct):
-    """Ranks that are slow together."""
-
-    sentence: str  # who, where, since when, how much, and why
-    ranks: list[int]  # numbers of the ranks
-    stage: str  # in which stage; `communication` for a slow link
-    cost_ms: float  # what the job would gain per step
 
 
 class JobError(msgspec.Struct):
@@ -77,7 +69,7 @@ class JobAnswer(msgspec.Struct):
     # for each order of the ranks, such as `pipeline stage`, the group of each rank; -1 for none
     axes: dict[str, list[int]]
     median_rank: int  # place in `ranks` of the rank that works like the median rank
-    findings: list[SlowFinding]  # by cost, the most expensive first
+    findings: list[JobFinding]  # by cost, the most expensive first
     groups: list[GroupRow]  # collectives by kind and process groups
     lateness: list[JobLateness]  # who arrives late at them, where ranks wait longest first
     slowdown: Slowdown | None  # what imbalance costs; null for one rank
@@ -87,7 +79,7 @@ class JobAnswer(msgspec.Struct):
 
 
 def job_answer(name: str, job: Job, report: JobReport, results: Sequence[RankResult]) -> JobAnswer:
-    table = job.table
+    table, findings = job.table, findings_of(report)
     files = {result.sketch.rank: result.file for result in results if result.sketch}
     ranks = [
         filled(JobRank, row, file=files[row.rank], trace=None, peak_bytes=row.peak_memory_bytes)
@@ -97,7 +89,7 @@ def job_answer(name: str, job: Job, report: JobReport, results: Sequence[RankRes
         JobAnswer,
         report,
         name=name,
-        verdict=findings_of(report).verdict,
+        verdict=findings.verdict,
         steps=table.steps,
         stages=table.stages,
         ranks=ranks,
@@ -105,7 +97,7 @@ def job_answer(name: str, job: Job, report: JobReport, results: Sequence[RankRes
         by_step=_by_step(table),
         axes=_axes(job),
         median_rank=_median_rank(table.work),
-        findings=[filled(SlowFinding, slow, ranks=list(slow.ranks)) for slow in report.stragglers],
+        findings=list(findings.findings),
         groups=list(report.groups),
         lateness=_lateness(lateness(table, job.matched, job.groups)[:_MOST_KINDS]),
         errors=[filled(JobError, result) for result in results if result.sketch is None],

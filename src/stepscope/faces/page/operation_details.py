@@ -33,33 +33,19 @@ class EventLink(msgspec.Struct):
 
 
 class LaunchLink(EventLink):
-    """The call that launched a piece of device work.
+    """The call that launched a piece of device work."""
 
-    Attributes:
-        event: its id.
-        name: shortened.
-        delay_ns: from the start of the call to the start of the work.
-    """
-
-    delay_ns: int
+    delay_ns: int  # from the start of the call to the start of the work
 
 
 class WorkRow(EventLink):
-    """A piece of device work.
+    """A piece of device work."""
 
-    Attributes:
-        event: its id.
-        name: shortened.
-        full_name: as recorded.
-        launch: id of the call that launched it.
-        delay_ns: from the start of that call to its start.
-    """
-
-    full_name: str
+    full_name: str  # as recorded
     stream: int | None
     duration_ns: int
-    launch: int
-    delay_ns: int
+    launch: int  # id of the call that launched it
+    delay_ns: int  # from the start of that call to its start
 
 
 class DeviceWork(msgspec.Struct):
@@ -80,14 +66,12 @@ def launch_of(view: TraceView, event: int) -> LaunchLink | None:
 def device_work_of_each(
     view: TraceView, of: Ids, raw: Rows, events: Ids, most: int = _MAX_WORK
 ) -> list[DeviceWork]:
-    """The device work that each of some operations launched, the longest first.
+    """The device work that each of some operations launched, at most `most` pieces, the longest first.
 
     Args:
-        view: the trace.
         of: the operation of each raw event, ascending.
         raw: raw events of the operations, ascending for each.
         events: the event that each operation is, -1 for none; device work itself launches nothing.
-        most: length of each list.
     """
     index = view.timeline.index
     launched = index.on_device[raw] & ~((events >= 0) & index.on_device[events])[of]

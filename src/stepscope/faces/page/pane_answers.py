@@ -48,22 +48,13 @@ class Selects(msgspec.Struct):
 
 
 class Selected(Selects, kw_only=True):
-    """What the panes show for a selection; modules, kernels and lines are by time, at most 50.
+    """What the panes show for a selection; modules, kernels and lines are by time, at most 50."""
 
-    Attributes:
-        title: of what is chosen.
-        total: number of its events.
-        target: its longest operation, in the step on screen if it has one there; null if it has
-            no event in a step.
-        levels: hits in the levels on screen; a single file has none.
-        modules: ids.
-        kernels: names as recorded.
-    """
-
-    title: str
-    total: int
+    title: str  # of what is chosen
+    total: int  # number of its events
+    # its longest operation, in the step on screen if it has one there; null if it has no event in a step
     target: Place | None
-    levels: list[Hits] | UnsetType = UNSET
+    levels: list[Hits] | UnsetType = UNSET  # hits in the levels on screen; a single file has none
 
 
 def select(view: TraceView, query: Query) -> Selected:
@@ -94,14 +85,9 @@ def select(view: TraceView, query: Query) -> Selected:
 
 
 def panes_of_each(view: TraceView, of: Ids, rows: Rows, count: int, most: int = _MAX_ROWS) -> list[Selects]:
-    """Modules, kernels and lines of each of several sets of events, each by time.
+    """Modules, kernels and lines of each of several sets of events, each by time and at most `most`.
 
-    Args:
-        view: the trace.
-        of: the set that each event is in, 0 to count - 1, ascending.
-        rows: ids of the events, ascending in each set.
-        count: number of sets.
-        most: length of each list.
+    Events are ascending in each set, and `of` has the set of each, 0 to `count` - 1, ascending.
     """
     events, index = view.trace.events, view.timeline.index
     names, time = events.text("name"), _time(view, rows)

@@ -152,13 +152,9 @@ class Modules(msgspec.Struct):
 
 
 class KernelRow(KernelStatistics, frozen=True, kw_only=True):
-    """Device work of one name (operators if there is no device), mean per step.
+    """Device work of one name (operators if there is no device), mean per step."""
 
-    Attributes:
-        short: name shortened for display.
-    """
-
-    short: str
+    short: str  # name shortened for display
     blocks_per_sm: float | None
     occupancy: float | None
 

@@ -62,15 +62,10 @@ def known(column: IntArray, row: int | None) -> int | None:
 
 
 def longest_of_each(of: Ids, time: Times, most: int) -> Ids:
-    """The places of the rows that take most time in each of several sets.
+    """The places of the rows that take most time in each of several sets, at most `most` of each.
 
-    Args:
-        of: the set of each row, ascending, shape (rows,).
-        time: of each row, ns, shape (rows,).
-        most: places of each set.
-
-    Returns:
-        Set by set, the longest first; of equals the first.
+    Set by set, the longest first; of equals the first. Rows have their set (`of`), ascending, and
+    their time, ns.
 
     Example:
         >>> longest_of_each(np.array([0, 0, 0, 2]), np.array([5, 9, 9, 1]), 2).tolist()

@@ -80,11 +80,7 @@ class TimedProtocol(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """A server that calls back when it is ready.
-
-    Attributes:
-        unfinished: whether it ended while it still computed answers.
-    """
+    """A server that calls back when it is ready; `unfinished` if it ended while it computed answers."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)

@@ -45,19 +45,11 @@ class SourceText:
 
 
 class SourceFiles:
-    """The files that a trace names for modules, their calls, and Python frames.
+    """The files that an annotated trace names for modules, their calls, and Python frames.
 
     A trace may come from anyone. So only Python files are read, and a relative name is resolved in
-    the folder that the recorded program ran in, never outside it.
-
-    Args:
-        trace: an annotated trace.
-        root: a folder of the user's choice: relative names are resolved in it, and no file outside
-            it is read, wherever links lead.
-
-    Attributes:
-        names: of the files, as recorded.
-        root: as given.
+    the folder that the recorded program ran in, never outside it. With a `root` of the user's
+    choice names are resolved in that, and no file outside it is read, wherever links lead.
     """
 
     def __init__(self, trace: Trace, root: Path | None = None) -> None:
@@ -145,19 +137,16 @@ def no_other_trace(id: str) -> Trace:
 
 
 class TraceView:
-    """A trace with its timeline.
+    """An annotated trace with its timeline.
 
     Args:
-        trace: an annotated trace.
         other: returns another open trace by its id.
         source_root: the folder that source files may be read from; by default those that the trace
             names may be.
         rules: custom rules for the findings.
 
     Attributes:
-        trace, other, source_root: as given.
         rules: the built-in rules, then the custom ones.
-        timeline: the trace's timeline.
         job: the ranks of the job compared; None for a single one.
         start: path of the step to open first, empty if the trace has no step.
     """

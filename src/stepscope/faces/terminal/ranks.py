@@ -139,8 +139,7 @@ def _warn_of_numbers(renumbered: Sequence[RankResult]) -> None:
 def job_workbench(name: str, many: ManyRanks, **how: Any) -> Workbench:
     """What serves the page about a job; traces on this machine are read when they are opened.
 
-    Args:
-        how: arguments of `stepscope.open` for them.
+    `how` are arguments of `stepscope.open` for them.
     """
     from stepscope.faces.page.job_answer import job_answer
     from stepscope.faces.page.open_files import Workbench

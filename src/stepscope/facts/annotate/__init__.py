@@ -34,15 +34,10 @@ __all__ = ["annotate", "find_stages"]
 
 
 def annotate(trace: Trace, model: Mapping[str, Any] | None = None) -> Trace:
-    """Derive steps, stages, modules, launches, kernel kinds and idle time.
+    """Derive steps, stages, modules, launches, kernel kinds and idle time: all tables of a trace as read.
 
     Args:
-        trace: a trace as read from a file.
-        model: a model tree `{"name", "class", "children": [...]}`, used if the file names no
-            modules.
-
-    Returns:
-        The trace with all its tables filled.
+        model: a model tree `{"name", "class", "children": [...]}`, used if the file names no modules.
     """
     if model is not None and not trace.metadata.model:
         trace = trace.with_metadata(model=model)

@@ -42,14 +42,11 @@ class Evidence:
 
 
 def tree_modules(tree: Mapping[str, Any]) -> list[Module]:
-    """The modules of a model tree in pre-order.
+    """The modules of a model tree in pre-order, `parent` as an index into the list.
 
     Args:
         tree: `{"roots": [...]}` as a capture has it, or one root; a node is
             `{"name", "class", "path"?, "children": [...]}` with any further facts.
-
-    Returns:
-        Modules with `parent` as an index into the list; empty for an empty tree.
     """
     modules: list[Module] = []
     stack = [(root, -1) for root in reversed(tree.get("roots", [tree] if tree else []))]

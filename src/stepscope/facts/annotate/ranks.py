@@ -49,15 +49,12 @@ class RankClocks(NamedTuple):
 
 
 def compare_clocks(traces: Sequence[Trace]) -> RankClocks:
-    """The clocks of the ranks of one job.
+    """The clocks of the ranks of one job, from one annotated trace each.
 
     The n-th collective of a kind on a process group is the same on every rank, and ends on all
     ranks at about the same time. Ranks that share no group with the first are compared through
     other ranks. An offset counts if it is at least 50 us and five times its spread; a rank without
     shared collectives, or with other steps, has none.
-
-    Args:
-        traces: annotated traces, one per rank.
     """
     ends = [_ends(trace) for trace in traces]
     same = [np.array_equal(trace["steps"]["step"], traces[0]["steps"]["step"]) for trace in traces]
@@ -141,14 +138,13 @@ def machine_of(trace: Trace) -> str:
 
 
 def last_cycles(files: Sequence[Hashable], recordings: Sequence[ProcessRecording]) -> list[int]:
-    """For each recording, the last one of the same process; itself if there is none.
+    """For each recording of a job, the last one of the same process; itself if there is none.
 
     A process is not recorded twice at a time: recordings that overlap are of several processes,
     such as those of containers, which all have the same number.
 
     Args:
         files: of each recording, the rank and the folder of its file, as far as they are known.
-        recordings: of the files of one job.
 
     Example:
         >>> first, second = ProcessRecording("node", "7", 0, 5), ProcessRecording("node", "7", 9, 14)
@@ -262,8 +258,7 @@ def _natural(label: str) -> list[tuple[bool, int, str]]:
 def usual_of_peers(busy: Floats, group: Ids) -> Floats:
     """The median time in each rank's group; of two ranks the shorter.
 
-    Args:
-        group: a number for each rank, the same for peers, shape (ranks,).
+    `group` has a number for each rank, the same for peers, shape (ranks,).
 
     Example:
         >>> usual_of_peers(np.array([1.0, 2.0, 9.0, 5.0]), np.array([0, 0, 0, 1])).tolist()

@@ -247,11 +247,8 @@ _DECODER = msgspec.json.Decoder(_Launch)
 def launch_metrics(trace: Trace, kernels: Ids) -> Iterator[tuple[str, Ids, Floats]]:
     """The metrics of launches that a trace recorded.
 
-    Args:
-        kernels: events.id, int64, shape (kernels,).
-
     Yields:
-        Name of a metric, the kernels that have it, and its values, both of shape (known,).
+        Name of a metric, the kernels (events.id) that have it, and its values, both of shape (known,).
     """
     source = trace.events["source"][kernels]
     order = np.argsort(source, kind="stable")
@@ -321,9 +318,8 @@ def with_contexts(trace: Trace, tree: ContextTree) -> Trace:
 def metric_rows(parts: Sequence[tuple[Metric, SampleStats, Ids | Rows]], nodes: Ids) -> Table:
     """Rows of the table `context_metrics`.
 
-    Args:
-        parts: each metric with its statistics and the rows of them that are wanted.
-        nodes: contexts.id of each of these rows, shape (rows of all parts,).
+    `parts` has each metric, its statistics and the wanted rows of these, `nodes` the contexts.id of
+    each of all wanted rows.
     """
     repeats = [len(rows) for _, _, rows in parts]
     columns: dict[str, NDArray[np.generic] | Text] = {

@@ -22,12 +22,8 @@ class Paths:
 def merge_paths(parent: IntArray, key: IntArray) -> Paths:
     """Merge the elements of a forest whose keys are equal all the way from the root.
 
-    Args:
-        parent: parent of each element, integer, shape (elements,), -1 at a root.
-        key: integer, shape (elements,), at least 0.
-
-    Returns:
-        The merged tree; children are in the order of their first elements.
+    The parent of a root is -1, and keys are at least 0, shape (elements,) both. The children in the
+    merged tree are in the order of their first elements.
 
     Example:
         >>> merge_paths(np.array([-1, 0, 0, 2]), np.array([0, 7, 7, 8])).parent.tolist()
@@ -69,11 +65,7 @@ def _in_preorder(parent: Ids, key: Ids, node: Ids) -> Paths:
 
 
 def agreed(node: Ids, code: IntArray, size: int) -> Ids32:
-    """The code that all elements of a node share, -1 where they differ or there are none.
-
-    Args:
-        node: the node of each element, -1 for none, shape (elements,).
-    """
+    """The code that all elements of a `node` (-1: of none) share, -1 where they differ or there are none."""
     low, high = np.full(size, np.iinfo(np.int32).max, np.int32), np.full(size, -1, np.int32)
     inside = node >= 0
     np.minimum.at(low, node[inside], code[inside].astype(np.int32))

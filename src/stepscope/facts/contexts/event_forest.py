@@ -181,11 +181,7 @@ def _attach_device_work(trace: Trace, parent: Ids, device: Mask, kind: Ids, unli
 def thread_names(trace: Trace, host: Mask) -> list[str]:
     """A name for each track: `main` for the training loop, `backward` for autograd, else its own.
 
-    Args:
-        host: events that are calls on threads, bool, shape (events,).
-
-    Returns:
-        One name per track; threads with the same role share a name.
+    Threads with the same role share a name; `host` marks calls on threads, shape (events,).
     """
     names = [_without_number(name or "") for name in trace["tracks"].text("name")]
     for track in np.flatnonzero(_runs_backward(trace, host)).tolist():
@@ -340,8 +336,7 @@ def calls_of(trace: Trace, rows: Ids, parent: Ids, thread: Ids) -> Ids:
 def merged_parents(parent: Ids, key: Ids, wanted: Ids) -> Ids:
     """Elements as `wanted`, of equal paths the first: work of many calls shares its frames.
 
-    Args:
-        parent: of each element, -1 at the root, `LEFT_OUT` for some events.
+    The parent of a root is -1, and of some events `LEFT_OUT`.
     """
     present = parent != LEFT_OUT
     number = np.append(np.cumsum(present) - 1, -1)

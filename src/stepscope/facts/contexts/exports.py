@@ -21,13 +21,9 @@ Frame = dict[str, Any]
 
 
 def to_folded(tree: ContextTree, by: str) -> Iterator[str]:
-    """The lines of a file of folded stacks.
+    """The lines of a file of folded stacks, without line ends, by a measure as `measure` takes it.
 
-    Args:
-        by: a measure, as `measure` takes it; its exclusive values, rounded to integers.
-
-    Returns:
-        Lines without line ends. Nodes without an exclusive value have no line.
+    Exclusive values are rounded to integers; nodes without one have no line.
     """
     value = np.rint(measure(tree, by).own).astype(np.int64)
     stacks = [""]
@@ -47,11 +43,9 @@ def _folded_frame(tree: ContextTree, node: int) -> str:
 
 
 def to_speedscope(tree: ContextTree, by: Sequence[str], name: str = "") -> dict[str, Any]:
-    """A dict that `json` can write and speedscope opens, one profile per measure.
+    """A dict that `json` can write and speedscope opens by a name, one profile for each of some measures.
 
-    Args:
-        by: measures, as `measure` takes them; at least one.
-        name: the file name that speedscope shows.
+    There is at least one measure, each as `measure` takes it.
     """
     frames, frame_of_node = _frames(tree)
     # The frames from the root to each node, without the root.
@@ -100,9 +94,8 @@ def _profile(tree: ContextTree, by: str, stacks: list[list[int]]) -> dict[str, A
 def to_columns(tree: ContextTree) -> dict[str, Any]:
     """Nodes and metrics as lists of equal length, null for unknown values.
 
-    Returns:
-        `nodes` has the columns of the table `contexts`; each of `metrics` has its unit, its meaning
-        and, in `own` and `inclusive`, a list for each statistic.
+    `nodes` has the columns of the table `contexts`; each of `metrics` has its unit, its meaning
+    and, in `own` and `inclusive`, a list for each statistic.
     """
     rows = list(tree.nodes.rows())
     names = [column.name for column in tree.nodes.schema.columns]

@@ -67,11 +67,7 @@ def _python_frame(name: str) -> Frame:
 
 
 class SyntheticElements:
-    """Elements that are numbered after the events.
-
-    Args:
-        events: number of events.
-    """
+    """Elements that are numbered after some number of events."""
 
     def __init__(self, events: int) -> None:
         self._events = events
@@ -103,9 +99,6 @@ class SyntheticElements:
             outer: the item around each item, -1 for none, shape (items,).
             frame: the number of the frame of each item, shape (items,).
             known: the item that the path of each event has already, shape (events,).
-
-        Returns:
-            The element of each caller and item, shape (n,).
         """
         span = len(outer)
         layers = [np.unique(caller * span + item)]
@@ -146,7 +139,7 @@ def is_operator(kind: Ids) -> Mask:
 def wrap_in_modules(
     trace: Trace, parent: Ids, wanted: Mask, kind: Ids, frames: Frames, synthetic: SyntheticElements
 ) -> Ids:
-    """Put operators below their module where their path has no frame for it.
+    """The new callers of operators that go below their module where their path has no frame for it.
 
     That is the case where modules were matched by names, for backward work without a forward call,
     and for kernels of compiled code, which carry their module themselves. Each caller gets one
@@ -156,9 +149,6 @@ def wrap_in_modules(
         wanted: which events to put below their modules, bool, shape (events,).
         kind: code of `CONTEXT_KINDS` of each event, int64, shape (events,).
         frames, synthetic: extended with the new frames and elements.
-
-    Returns:
-        The new callers, int64, shape (events,).
     """
     own = trace.events["module"].astype(np.int64)
     if own.max(initial=-1) < 0:

@@ -98,14 +98,9 @@ def default_measure(tree: ContextTree) -> str:
 
 
 def hot_path(tree: ContextTree, by: str, start: int = 0, least: float = 0.5) -> list[int]:
-    """The hot path by a measure: from each node to its largest child.
+    """The nodes of the hot path by a measure, as `measure` takes it: from each to its largest child.
 
-    Args:
-        by: a measure, as `measure` takes it.
-        least: continue while the child has at least this share of its parent.
-
-    Returns:
-        Node ids from `start` on.
+    It continues while the child has at least the share `least` of its parent.
     """
     value = measure(tree, by).inclusive
     path = [start]

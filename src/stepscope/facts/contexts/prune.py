@@ -23,11 +23,7 @@ _MACHINERY = re.compile(r"^<frozen (importlib\._bootstrap(_external)?|zipimport)
 
 
 def hide(tree: ContextTree, unwanted: Mask) -> ContextTree:
-    """Hide nodes: their calls and their own samples move to their callers.
-
-    Args:
-        unwanted: bool, shape (nodes,); the root always stays.
-    """
+    """Hide nodes, shape (nodes,), but the root: their calls and own samples move to their callers."""
     kept = ~unwanted
     kept[0] = True
     into = tree.nearest(kept)
@@ -121,13 +117,10 @@ def without_unused(tree: ContextTree) -> ContextTree:
 
 
 def without_import_machinery(tree: ContextTree) -> ContextTree:
-    """The tree in which an importing line calls the imported module directly.
+    """The tree, with the same sums, in which an importing line calls the imported module directly.
 
     Up to a dozen frames of the interpreter lie between the two, which Python's tracebacks leave out
     too. Their time, for finding and loading the module, goes to the importing line.
-
-    Returns:
-        A tree with the same sums.
     """
     machinery = tree.nodes.text("file").where(lambda file: bool(_MACHINERY.match(file)))
     machinery &= tree.nodes.text("kind").mask("python")
@@ -156,15 +149,12 @@ class Folded:
 
 
 def fold(rows: Table, into: IntArray | None = None, key: Ids | None = None) -> Folded:
-    """Merge rows with the same path.
+    """Merge rows with the same path; facts on which the rows of a node disagree become null.
 
     Args:
         rows: of one or more trees, `parent` numbered across all of them; the roots are merged.
         into: the row that absorbs each row, by default itself; integer, shape (rows,).
         key: distinguishes rows with the same parent, by default `IDENTITY`; int64, shape (rows,).
-
-    Returns:
-        The merged nodes. Facts on which the rows of a node disagree become null.
     """
     target = np.arange(len(rows)) if into is None else np.asarray(into, np.int64)
     kept = np.flatnonzero(target == np.arange(len(rows)))

@@ -23,15 +23,10 @@ _WORTH_SAYING = 0.01  # least share of the time that no call is known of
 
 
 def with_windows(trace: Trace, windows: Sequence[Trace], recorded_s: float, elapsed_s: float) -> Trace:
-    """The trace of a capture of contexts with the compiled operations of its windows.
+    """The trace of a capture of contexts, a recorded tree, with the compiled operations of its windows.
 
-    Args:
-        trace: has the recorded tree.
-        recorded_s, elapsed_s: how long the windows and the run were, seconds.
-
-    Returns:
-        A trace with more contexts, which have the metric `compiled_ns`: of the recorded calls
-        alone, and not scaled. A warning says how many these are.
+    These contexts have the metric `compiled_ns`: of the recorded calls alone, and not scaled. A
+    warning says how many these are. The windows took `recorded_s` seconds of the run's `elapsed_s`.
     """
     recorded = trace["contexts"]
     nodes, metrics, linked, total = [recorded], [trace["context_metrics"]], 0.0, 0.0
@@ -84,11 +79,7 @@ def _durations(tree: ContextTree, work: Mask) -> SampleStats:
 
 
 def _below_marks(tree: ContextTree, work: Mask, recorded: Table, size: int) -> tuple[Table, Ids]:
-    """The nodes to add below recorded contexts, and the new number of each node, -1 for none.
-
-    Args:
-        size: how many contexts there are before these.
-    """
+    """The nodes to add below `size` recorded contexts, and the new number of each node, -1 for none."""
     target = _target(tree, len(recorded))
     mark = tree.nearest(target >= 0)
     is_host = tree.nodes.text("kind").mask("runtime", "annotation", "sync") & (_time(tree).count > 0)

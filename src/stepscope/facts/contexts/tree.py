@@ -167,11 +167,7 @@ class ContextTree:
         return np.flatnonzero(keep)
 
     def nearest(self, wanted: IntArray | Mask) -> Ids:
-        """For each node, the innermost wanted node on its path, itself included.
-
-        Returns:
-            int64, shape (nodes,), -1 for none.
-        """
+        """For each node the innermost wanted node on its path, itself included; (nodes,), -1 for none."""
         own = np.full(len(self), -1, np.int64)
         own[wanted] = np.arange(len(self))[wanted]
         return inherit(self.nodes["parent"], own).astype(np.int64)

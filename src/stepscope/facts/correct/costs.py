@@ -29,13 +29,10 @@ def part_costs(trace: Trace) -> dict[str, float]:
     """The cost of recording per step, ns, by part; `rest` has what is in none of the others.
 
     Parts, such as `forward` and `backward`, were timed in the same process with and without
-    recording. On a CPU the difference is of CPU time, which grows no longer where another
-    process preempts this one; with a device it is of elapsed time, since a step that waits for
-    the device may cost nothing more. Of JAX, and of captures of earlier versions, only the whole
-    step is known.
-
-    Args:
-        trace: an annotated trace of a capture with unrecorded steps.
+    recording: the capture has unrecorded steps. On a CPU the difference is of CPU time, which grows
+    no longer where another process preempts this one; with a device it is of elapsed time, since a
+    step that waits for the device may cost nothing more. Of JAX, and of captures of earlier
+    versions, only the whole step is known.
     """
     if in_jax(trace):
         return {WHOLE: _cost_in_jax(trace)}
@@ -54,8 +51,7 @@ def part_costs(trace: Trace) -> dict[str, float]:
 def unrecorded_spreads(trace: Trace) -> dict[str, float]:
     """From the 10th to the 90th percentile of unrecorded steps, ns, by part; known ones only.
 
-    Args:
-        trace: as for `part_costs`. With a device, parts vary by how long they wait for it.
+    With a device, parts vary by how long they wait for it.
     """
     if in_jax(trace) or device_work(trace).any():
         return {}
@@ -70,12 +66,10 @@ def unrecorded_spreads(trace: Trace) -> dict[str, float]:
 def error_of_median(steps: Mapping[str, Any]) -> float:
     """How far the median of timed steps may be from that of many more, as a share of it.
 
-    Two standard errors, with the deviation of a normal distribution of these percentiles. On a
-    machine that others use it is large: the core's speed changes from step to step. It is of CPU
-    time, and in JAX, where other threads do the work, of elapsed time.
-
-    Args:
-        steps: as `unrecorded_steps` of a capture has them.
+    Two standard errors, with the deviation of a normal distribution of these percentiles, which
+    `unrecorded_steps` of a capture has. On a machine that others use it is large: the core's speed
+    changes from step to step. It is of CPU time, and in JAX, where other threads do the work, of
+    elapsed time.
     """
     by_other_threads = steps.get("cpu_ns", 0) is None
     names = ("median_ns", "p10_ns", "p90_ns") if by_other_threads else _CPU_TIMES
@@ -218,10 +212,7 @@ def step_groups(trace: Trace, events: Floats) -> list[StepGroup]:
     """Groups of recorded steps, each with times of unrecorded steps that do the same work.
 
     One group of all where the capture has no times of single steps, as of earlier versions.
-
-    Args:
-        trace: an annotated trace of a capture with unrecorded steps.
-        events: recorded events of each step, shape (steps,).
+    `events` has the number of recorded events of each step, shape (steps,).
     """
     recorded = trace.metadata.capture.get("recorded_steps") or {}
     unrecorded = trace.metadata.capture["unrecorded_steps"]
@@ -278,10 +269,9 @@ def _group(chosen: Mask, recorded: Facts, unrecorded: Facts | None) -> StepGroup
 
 
 def missing_kind(groups: list[StepGroup], unrecorded: Facts) -> dict[str, Any]:
-    """Unrecorded steps that do what no recorded one does, if they take much of the time.
+    """Unrecorded steps that do what no recorded one does, if they take much of the time; else empty.
 
-    Returns:
-        `missing_share` of the steps, and how long they take, `missing_ns`; empty if there are none.
+    They are `missing_share` of the steps, and take `missing_ns`.
     """
     kinds = unrecorded.get("kinds") or []
     seen = [group.unrecorded for group in groups]

@@ -46,8 +46,7 @@ class Stretches(NamedTuple):
 def stretches_of(trace: Trace, costs: Sequence[str]) -> Stretches:
     """Cut the time of the training loop of a trace with the table `stages`.
 
-    Args:
-        costs: parts whose cost is known; `rest` has what is in none of the others.
+    `costs` are the parts whose cost is known; `rest` has what is in none of the others.
     """
     rows = np.flatnonzero(loop_events(trace))
     start, end = trace.events.spans(rows)
@@ -114,10 +113,7 @@ def with_hidden_cost(
     """Costs in which a wait for the device does not hide what the events of its part cost.
 
     The step then is no longer, but its CPU work is. Events in a part that waits cost what those in
-    other parts cost, as far as the wait was long enough to hide it.
-
-    Args:
-        costs: per step and part, ns.
+    other parts cost, as far as the wait was long enough to hide it. Costs are ns per step and part.
     """
     events = _sums(stretches, stretches.events, costs)
     waited = _sums(stretches, blocked.within(stretches.bounds[:-1], stretches.bounds[1:]), costs)

@@ -289,11 +289,7 @@ def work_of_pieces(trace: Trace, rows: IntArray, time_ns: Times) -> WorkPieces:
 
 
 def share_of_operator(operator: IntArray, time: Floats, prefer: Mask | None = None) -> Floats:
-    """Each kernel's share of its operator's time; only preferred kernels, if there are any.
-
-    Args:
-        operator: operator of each kernel, -1 for none, shape (n,).
-    """
+    """Each kernel's share of the time of its `operator`, -1 for none; only of preferred kernels, if any."""
     count = int(operator.max(initial=-1)) + 2
     if prefer is not None:
         some = np.bincount(operator[prefer] + 1, minlength=count) > 0

@@ -135,17 +135,11 @@ _SYSTEM_SHARE = 0.1  # of main memory, for everything else that runs
 
 @dataclass(frozen=True)
 class Capacity:
-    """A device to fit into.
+    """A device to fit into."""
 
-    Attributes:
-        name: as asked for.
-        bytes: its memory.
-        is_size: whether a plain size was asked for, not a device by its name.
-    """
-
-    name: str
-    bytes: int
-    is_size: bool = False
+    name: str  # as asked for
+    bytes: int  # its memory
+    is_size: bool = False  # whether a plain size was asked for, not a device by its name
 
     @property
     def usable_bytes(self) -> int:

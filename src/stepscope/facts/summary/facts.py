@@ -132,19 +132,14 @@ class Kernel(msgspec.Struct, frozen=True):
 
 
 class KernelStatistics(Kernel, frozen=True, kw_only=True):
-    """A kernel with statistics of its pieces.
-
-    Attributes:
-        longest_event: id of the longest piece.
-        stages: share of the time in each known stage, the largest first.
-    """
+    """A kernel with statistics of its pieces."""
 
     mean_ns: int
     least_ns: int
     most_ns: int
     std_ns: int
-    longest_event: int
-    stages: dict[str, float]
+    longest_event: int  # id of the longest piece
+    stages: dict[str, float]  # share of the time in each known stage, the largest first
 
 
 class ModuleNode(msgspec.Struct, frozen=True):
@@ -355,14 +350,9 @@ class HardwareCounter(msgspec.Struct, frozen=True):
 
 
 class Summary(Facts, frozen=True, kw_only=True):
-    """Everything that a report says about one rank.
-
-    Attributes:
-        modules: their times are sums over devices and threads.
-        at_once: how many devices, or threads, do their work at once, in the mean.
-    """
+    """Everything that a report says about one rank."""
 
     kernels: list[Kernel]
-    modules: list[ModuleNode]
-    at_once: float = 1.0
+    modules: list[ModuleNode]  # their times are sums over devices and threads
+    at_once: float = 1.0  # how many devices, or threads, do their work at once, in the mean
     counters: list[HardwareCounter] = []  # of devices, where the recorder sampled them

@@ -17,12 +17,12 @@ _MOST = 3  # findings above a report; `stepscope ranks` has all
 
 
 class JobFinding(msgspec.Struct, frozen=True):
-    """Slow ranks or a slow link in one sentence; times in ms per step."""
+    """Ranks that are slow together, or a slow link."""
 
-    sentence: str
-    ranks: tuple[int, ...]
-    stage: str
-    cost_ms: float
+    sentence: str  # who, where, since when, how much, and why
+    ranks: tuple[int, ...]  # numbers of the ranks
+    stage: str  # in which stage; `communication` for a slow link
+    cost_ms: float  # what the job would gain per step
 
 
 class JobFindings(msgspec.Struct, frozen=True):

@@ -139,15 +139,11 @@ def _mean(values: np.typing.NDArray[np.int32]) -> float | None:
 
 
 def summarize(trace: Trace, rank: int | None = None, step: int | None = None) -> Summary:
-    """Summarize one rank of a trace.
+    """Summarize one rank of an annotated trace, in milliseconds per step.
 
     Args:
-        trace: an annotated trace.
         rank: which rank; by default the first that has steps.
         step: number of one step; by default the mean over all steps but a warm-up step.
-
-    Returns:
-        Times are milliseconds per step.
 
     Raises:
         TraceError: if there is no such rank or step.

@@ -74,11 +74,9 @@ _MUCH = 0.05  # of the step, in `other`
 def print_report(
     console: Console, summaries: Sequence[Summary], depth: int = 4, rank: int | None = None
 ) -> None:
-    """Print a report.
+    """Print a report as wide as the console, from one summary per rank.
 
     Args:
-        console: where to; its width decides what there is room for.
-        summaries: one per rank.
         depth: how many levels of the module tree are shown.
         rank: whose details are shown; by default the rank that computes longest.
     """

@@ -94,11 +94,7 @@ def _training(training: RunTraining) -> str:
 
 
 def run_shares(capture: Mapping[str, Any]) -> RunShares | None:
-    """The shares of the run that recorded a trace.
-
-    Returns:
-        None where they were not measured.
-    """
+    """The shares of the run that recorded a trace; None where they were not measured."""
     found = capture.get("run_shares")
     if not found or found["elapsed_ns"] <= 0:
         return None

@@ -20,11 +20,9 @@ MS = 1e-6  # milliseconds in a nanosecond
 
 
 class SelectedSteps:
-    """The selected steps of one rank.
+    """The selected steps of one rank of an annotated trace.
 
     Args:
-        trace: an annotated trace.
-        rank: which rank.
         step: number of one step; None for all but a warm-up step.
 
     Attributes:

@@ -194,13 +194,8 @@ def without_all_work(verdict: Verdict, why: str, is_merged: bool = False) -> Ver
 def under_load(verdict: Verdict, share: float | None) -> Verdict:
     """The verdict, marked as uncertain or withheld where other processes used the machine.
 
-    A step that its device limits is no shorter on a quiet machine.
-
-    Args:
-        share: of a core, as `core_share` gives it.
-
-    Returns:
-        `bound_by` is `unknown` for a verdict that is withheld.
+    `share` is of a core, as `core_share` gives it. A step that its device limits is no shorter on a
+    quiet machine. `bound_by` of a verdict that is withheld is `unknown`.
     """
     if share is None or share >= QUIET or verdict.bound_by == "device":
         return verdict
@@ -213,13 +208,9 @@ def under_load(verdict: Verdict, share: float | None) -> Verdict:
 def certain_share(part: float, verdict: Verdict, share: float | None) -> float:
     """How much of the step a part takes at least, wherever the process waited for a core.
 
-    Without a verdict nothing is certain. A step that its device limits is no shorter on a quiet
-    machine. Else all the time without a core may have been in this part.
-
-    Args:
-        part: what it takes as recorded, a share of the step.
-        verdict: as `under_load` left it.
-        share: of a core, as `core_share` gives it.
+    `part` is a share of the step, and `share` of a core, as for `under_load`. Without a verdict
+    nothing is certain. A step that its device limits is no shorter on a quiet machine. Else all the
+    time without a core may have been in this part.
     """
     if verdict.bound_by == "unknown":
         return 0.0

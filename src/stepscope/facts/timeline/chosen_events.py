@@ -100,8 +100,7 @@ def events_inside(index: Index, operations: Sequence[Operation]) -> tuple[Ids, I
 def place_events(index: Index, path: str, events: Ids, depths: Iterable[Sequence[Opening]]) -> EventPlaces:
     """The smallest operation that holds each raw event of an operation.
 
-    Args:
-        depths: the levels below it, each before those inside it.
+    `depths` are the levels below it, each before those inside it.
     """
     paths = [path]
     of_event = np.full(len(index.order), -1, np.int64)
@@ -115,18 +114,10 @@ def place_events(index: Index, path: str, events: Ids, depths: Iterable[Sequence
 
 
 class Marks:
-    """Chosen events, to be counted in the operations of any level.
+    """Chosen events, shape (events,), `total` of them, to be counted in the operations of any level.
 
     Counting them inside an operation takes two look-ups, so that every level on screen is marked at
     once.
-
-    Args:
-        index: of the trace.
-        chosen: the events, bool, shape (events,).
-
-    Attributes:
-        chosen: as given.
-        total: how many they are.
     """
 
     def __init__(self, index: Index, chosen: Mask) -> None:
@@ -152,13 +143,9 @@ class Marks:
 
 
 class OperationSearch(Marks):
-    """The events whose recorded or short name contains a text, in any case.
+    """The events whose recorded or short name contains a text, in any case; none for an empty text.
 
     An operation whose own name matches, as `forward`, counts as one where no event in it does.
-
-    Args:
-        index: of the trace.
-        text: what to look for; an empty text is found nowhere.
 
     Source: HOTLINE appendix C.5 (Search).
     """

@@ -43,10 +43,9 @@ class ChromeTrace(msgspec.Struct):
 def chrome_trace(index: Index, events: Ids) -> ChromeTrace:
     """Some events as a Chrome trace.
 
-    Returns:
-        A slice for each event, on its thread or stream; an arrow for
-        each launch, and each arrow recorded, with both ends among the events; the names of threads.
-        `args["stepscope event"]` is the event's id. Times are microseconds since the trace's start.
+    It has a slice for each event, on its thread or stream; an arrow for each launch, and each arrow
+    recorded, with both ends among the events; the names of threads. `args["stepscope event"]` is
+    the event's id. Times are microseconds since the trace's start.
     """
     trace = index.trace
     tracks = np.unique(index.track[events]).tolist()

@@ -21,10 +21,7 @@ _MOST_STEPS = 2**32  # numbers of steps are int32, so that rank and step fit one
 
 
 class Index:
-    """The order of a trace's events, and slices of it; takes time once, linear in the events.
-
-    Args:
-        trace: an annotated trace.
+    """The order of an annotated trace's events, and slices of it; takes time once, linear in the events.
 
     Attributes:
         order: event ids in pre-order, track by track, int64, shape (events,).
@@ -104,8 +101,7 @@ class Index:
     def device_work(self, rows: Ids) -> tuple[Ids, Ids]:
         """The device work launched inside each of `rows`; device work counts as itself.
 
-        Returns:
-            Index into `rows` and id of the work, shapes (works,).
+        An index into `rows` and an id for each piece of work, shapes (works,).
         """
         first, end = self.launches_inside(rows)
         own = np.flatnonzero(self.on_device[rows])

@@ -57,14 +57,9 @@ class Lanes:
 
 
 class Contents:
-    """Puts events together into calls, and names them.
-
-    Args:
-        trace: an annotated trace.
+    """Puts events of an annotated trace together into calls, and names them.
 
     Attributes:
-        trace: as given.
-        index: of its events.
         modules: the tree of modules that are called.
         blocks: code of each module's block, see `numbered_blocks`; the last belongs to module -1.
         recompute: 1 for forward work repeated in backward, int64, shape (events,).
@@ -79,11 +74,9 @@ class Contents:
         self._names = trace.events.text("name")
 
     def lanes(self, rows: Ids, lane: Ids, context: Ids) -> Lanes:
-        """Events as calls and single events.
+        """Events in pre-order, lane by lane, none inside another, as calls and single events.
 
-        Args:
-            rows: event ids in pre-order, lane by lane, none inside another.
-            lane: the lane of each, ascending; at least one event is in each.
+        Lanes ascend, with at least one event in each.
         """
         module = self.modules.seen_from(context[lane], self._module[rows])
         module[self.index.on_device[rows] & (self.index.events["scope"][rows] < 0)] = -1
@@ -136,11 +129,7 @@ class Contents:
 
 
 class ModuleTree:
-    """The modules that are called, as a tree; containers that never are (`ModuleList`) left out.
-
-    Args:
-        modules: the table of modules.
-    """
+    """The modules that are called, as a tree; containers that never are (`ModuleList`) left out."""
 
     def __init__(self, modules: Table) -> None:
         self.paths = [path or "" for path in modules.text("path")]
@@ -157,11 +146,9 @@ class ModuleTree:
         self._called_inside = np.bincount(self.parent[inside], minlength=len(self.parent))
 
     def seen_from(self, context: Ids, module: Ids) -> Ids:
-        """The child of each `context` that a `module` is or lies in, -1 where there is none.
+        """The child of each `context` that a `module` is or lies in, -1 where there is none; (n,).
 
-        Args:
-            context: modules, or -1 for the roots' parent, shape (n,).
-            module: modules, or -1, shape (n,).
+        The context -1 is the parent of the roots.
         """
         if not len(self.parent):
             return np.full(len(module), _NOWHERE, np.int64)

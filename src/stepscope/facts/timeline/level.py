@@ -72,10 +72,8 @@ class Opening:
 def alignments(costs: Costs, level: Ids, start_ns: Times) -> Times:
     """How far the device lags the CPU where the device work of each level begins, ns, at least 0.
 
-    Args:
-        level: of each operation, ascending, shape (operations,).
-        start_ns: start of the operation that each level opens, where none inside has a CPU side;
-            shape (levels,).
+    Operations have their level, ascending. A level in which none has a CPU side begins where the
+    operation that it opens does (`start_ns`).
 
     Source: HOTLINE appendix C.2 (Align Timelines).
     """

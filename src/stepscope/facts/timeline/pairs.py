@@ -41,52 +41,34 @@ class PairThread(msgspec.Struct, frozen=True):
 
 
 class Rectangles(msgspec.Struct, frozen=True):
-    """One of two timelines: columns of equal length, by thread and time.
+    """One of two timelines: columns of equal length, by thread and time."""
 
-    Attributes:
-        length_us: of all steps together.
-        thread: threads.id.
-        name, stage, kind: of the longest piece that a rectangle merges; null if it has none.
-        tasks: how many pieces a rectangle merges.
-        event: id of the longest piece's raw event, -1 for a stage, idle time, or an added task.
-        partner: the rectangle of the other timeline that does the same; -1 where none does.
-        change_us: how much longer its pieces take than their partners.
-    """
-
-    length_us: float
-    thread: list[int]
+    length_us: float  # of all steps together
+    thread: list[int]  # threads.id
     start_us: list[float]
     duration_us: list[float]
-    name: list[str | None]
-    stage: list[str | None]
-    kind: list[str | None]
-    tasks: list[int]
-    event: list[int]
-    partner: list[int]
-    change_us: list[float]
+    name: list[str | None]  # of the longest piece that a rectangle merges; null if it has none
+    stage: list[str | None]  # of the same piece
+    kind: list[str | None]  # of the same piece
+    tasks: list[int]  # how many pieces a rectangle merges
+    event: list[int]  # id of the longest piece's raw event, -1 for a stage, idle time, or an added task
+    partner: list[int]  # the rectangle of the other timeline that does the same; -1 where none does
+    change_us: list[float]  # how much longer its pieces take than their partners
 
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """What a step does, by thread and time; columns of one length.
+    """What a step does, by thread and time; columns of one length."""
 
-    Attributes:
-        length_ns: of the step.
-        label: neighbors with the same one may be merged where they are too short to see.
-        stage: index into the stages, -1 for none.
-        event: events.id, -1 for none.
-        names, kinds: of some pieces.
-    """
-
-    length_ns: int
+    length_ns: int  # of the step
     thread: Ids
     start_ns: Times
     end_ns: Times
-    label: Ids
-    stage: Ids
-    event: Ids
-    names: Callable[[Ids], list[str | None]]
-    kinds: Callable[[Ids], list[str | None]]
+    label: Ids  # neighbors with the same one may be merged where they are too short to see
+    stage: Ids  # index into the stages, -1 for none
+    event: Ids  # events.id, -1 for none
+    names: Callable[[Ids], list[str | None]]  # of some pieces
+    kinds: Callable[[Ids], list[str | None]]  # of some pieces
 
 
 def align(before: Sequence[Ids], after: Sequence[Ids], levels: Sequence[Sequence[int]]) -> Ids:
@@ -139,10 +121,7 @@ def paired(before: Pieces, after: Pieces, partner: Ids, most: int) -> tuple[Rect
     """Both timelines as at most `most` rectangles each, a label with work having at least one.
 
     Pieces too short to see are merged with their neighbors, and then have the partner and the
-    change of all of them.
-
-    Args:
-        partner: the piece of `after` that is the partner of each one of `before`, -1 for none.
+    change of all of them. `partner` is the piece of `after` for each one of `before`, -1 for none.
     """
     back = np.full(len(after.thread), -1, np.int64)
     matched = np.flatnonzero(partner >= 0)

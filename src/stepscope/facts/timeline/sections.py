@@ -145,10 +145,8 @@ class Repeat:
 def find_repeats(names: Ids) -> list[Repeat]:
     """Patterns of different names that repeat at least three times, in order, none in another.
 
-    Where patterns overlap the one that covers most is taken, and of equals the shortest.
-
-    Args:
-        names: a code that operations of one name share, shape (operations,).
+    Names are codes. Where patterns overlap the one that covers most is taken, of equals the
+    shortest.
 
     Example:
         >>> find_repeats(np.array([9, 1, 2, 1, 2, 1, 2, 8]))
@@ -198,11 +196,9 @@ def _of_period(names: Ids, period: int) -> list[Repeat]:
 def group(
     contents: Contents, lanes: Lanes, costs: Costs, parent_ns: Times, tiny: float
 ) -> tuple[list[Operation], Ids]:
-    """The operations and sections of lanes, in order, and the lane of each.
+    """The operations and sections of lanes, in order, and the lane of each; no lane is empty.
 
-    Args:
-        lanes: inside the operations that are opened; none is empty.
-        parent_ns: runtime of the operation that is opened, for each lane.
+    `parent_ns` is the runtime of the operation that is opened, for each lane.
     """
     facts = SiblingOperations(
         name=contents.name_codes(lanes),

@@ -105,11 +105,7 @@ class LineCost:
 
 
 def line_costs(index: Index, chosen: Mask) -> list[LineCost]:
-    """What each line that the trace knows costs.
-
-    Args:
-        chosen: events of the selected steps of one rank, bool, shape (events,).
-    """
+    """What each line that the trace knows costs in `chosen` events, of the selected steps of one rank."""
     return [*_of_modules(index, chosen), *_of_frames(index, chosen)]
 
 
@@ -289,9 +285,7 @@ def _start_of_backward(index: Index, line: Ids, at: Ids) -> Ids:
     """The innermost frame of the training loop's thread that runs while another thread runs `at`.
 
     Autograd has threads of its own; meanwhile the loop's thread waits in the call that started it.
-
-    Returns:
-        A frame for each event; -1 if it is no backward, or is on the loop's thread itself.
+    What is no backward, or is on the loop's thread itself, has none: -1.
     """
     result = np.full(len(at), -1, np.int64)
     frames = np.flatnonzero(line >= 0)

@@ -34,13 +34,9 @@ _OPENED_EVENTS = 30_000  # at a time, where others may have their turn
 
 
 class KeptBySize(Generic[Key, Value]):
-    """Values used last, as long as they have room; the newest stays however large it is.
+    """Values used last, as long as their sizes have room; the newest stays however large it is.
 
     Threads may share it.
-
-    Args:
-        room: total size of what is kept.
-        size_of: the size of a value.
 
     Example:
         >>> kept = KeptBySize[str, str](room=5, size_of=len)
@@ -95,13 +91,12 @@ class _Whole:
 
 
 class Timeline:
-    """A trace as levels: steps, stages, calls of modules, operators, calls and kernels.
+    """An annotated trace as levels: steps, stages, calls of modules, operators, calls and kernels.
 
     A level is computed when it is asked for. It is named by the path of operations that lead to it,
     as `s5.0/t3/m12.4071`; the same file has the same paths each time it is opened.
 
     Args:
-        trace: an annotated trace.
         tiny: share of its parent's runtime below which an operation is tiny.
         rank: the rank that is shown first; by default the one whose steps take longest.
 
@@ -219,11 +214,7 @@ class Timeline:
         return str(max(steps, key=lambda one: (one in steady, lengths[one]))) if steps else ""
 
     def step_lengths(self, chosen: Mask | None = None) -> dict[StepId, int]:
-        """The length of each step's window, ns.
-
-        Args:
-            chosen: the rows of the table `steps` that are meant, bool; all by default.
-        """
+        """The length of each step's window, ns, of chosen rows of the table `steps` or of all."""
         table = self.trace["steps"]
         table = table if chosen is None else table.take(chosen)
         columns = (table["step"], table["rank"], step_lengths(table))

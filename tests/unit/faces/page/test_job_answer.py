@@ -51,7 +51,7 @@ def test_each_rank_is_shown_by_stage_and_by_step() -> None:
     assert found.by_step["own work"] == [[60, 61, 60, 90]] * STEPS
     assert list(found.by_step) == ["own work", "forward", "backward"]
     assert (found.ranks[found.median_rank].rank, found.ranks[3].waiting_ms) == (0, 10)
-    assert [one.ranks for one in found.findings] == [[3]]
+    assert [one.ranks for one in found.findings] == [(3,)]
     assert found.verdict.startswith("Rank 3: forward")
     assert [one.error for one in found.errors] == ["/job/bad.json: no JSON"]
 

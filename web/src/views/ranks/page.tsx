@@ -1,5 +1,5 @@
 import type { JSX } from "preact";
-import type { JobAnswer, SlowFinding } from "../../api/ranks_types";
+import type { JobAnswer, JobFinding } from "../../api/ranks_types";
 import { count, milliseconds, percent, plural, words } from "../../base/format";
 import { latestRank } from "../../model/heat";
 import { ALL, partName, type JobStore } from "../../state/job";
@@ -65,7 +65,7 @@ function Verdict({ store }: { store: JobStore }): JSX.Element {
   );
 }
 
-function Finding({ store, finding }: { store: JobStore; finding: SlowFinding }): JSX.Element {
+function Finding({ store, finding }: { store: JobStore; finding: JobFinding }): JSX.Element {
   const shows = finding.stage in store.job.by_step ? finding.stage : ALL;
   const { rank, part } = store.view.value;
   const shown = finding.ranks.includes(rank ?? -1) && part === shows;

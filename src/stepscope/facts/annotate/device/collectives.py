@@ -118,16 +118,6 @@ def is_communication_wait(name: str) -> bool:
     return _WAIT.match(name) is not None
 
 
-def is_host_communication(name: str) -> bool:
-    """Whether an event of this name on a host thread is communication itself."""
-    return _HOST.search(name.lower()) is not None
-
-
-def is_exchange(name: str) -> bool:
-    """Whether a name is that of a dispatch or a combine of experts, or of something else."""
-    return EXCHANGE.search(name.lower()) is not None
-
-
 _KIND = re.compile(
     r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv|broadcast"
     r"|reduce|gather|scatter|barrier",
@@ -156,8 +146,8 @@ def mark_communication(trace: Trace) -> Trace:
     communicates |= _on_named_stream(trace)
     communicates &= kernel
     communicates |= category.mask("memcpy") & _on_stream_of_tasks(trace)
-    host_work = category.mask("annotation", "cpu_op") & name.where(is_host_communication)
-    communicates |= on_host(trace) & host_work
+    communicates_itself = name.where(lambda text: _HOST.search(text.lower()) is not None)
+    communicates |= on_host(trace) & category.mask("annotation", "cpu_op") & communicates_itself
     code = np.where(communicates, CATEGORIES.index("communication"), category.codes)
     trace = trace.with_events(
         category=Text(code.astype(np.int8), CATEGORIES), bytes=_bytes(trace, communicates)
@@ -178,7 +168,7 @@ def _with_group_arguments(trace: Trace, kernel: Mask) -> Mask:
 
 def _exchanges_experts(trace: Trace) -> Mask:
     """Kernels named dispatch or combine, launched in a range of such a name."""
-    named = trace.events.text("name").where(is_exchange)
+    named = trace.events.text("name").where(lambda name: EXCHANGE.search(name.lower()) is not None)
     annotation = trace.events.text("category").mask("annotation")
     return named & _launched_in(trace, annotation, named)
 

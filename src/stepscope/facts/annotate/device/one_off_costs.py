@@ -225,10 +225,7 @@ def one_off_delays(trace: Trace, rank: int) -> Rows:
 
     The place of an operator is its number among the operators of its name in the step. Loading of
     data, whose time varies, does not count. What takes long in two steps or more at the same place
-    is no delay.
-
-    Returns:
-        events.id, shape (n,); none for fewer than three steps.
+    is no delay. Ids of events, shape (n,); none for fewer than three steps.
     """
     events = trace.events
     steps = trace["steps"]["step"][trace["steps"]["rank"] == rank]

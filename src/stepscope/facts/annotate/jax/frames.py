@@ -74,9 +74,8 @@ class _FrameRow(NamedTuple):
 def frames_below_call(trace: Trace) -> tuple[Ids, Ids]:
     """The outer frame of each frame within the compiled function, and the frame itself; else -1.
 
-    Returns:
-        Rows of `frames`, int64, shape (frames,) each. Of several frames that are one, all have the
-        first of them as the frame itself.
+    Rows of `frames`, shape (frames,) each. Of several frames that are one, all have the first of
+    them as the frame itself.
     """
     rows = list(_rows(trace))
     programs = {scope_of(value).program for value in trace["origins"].text("scope").values}

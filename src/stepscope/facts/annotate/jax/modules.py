@@ -234,11 +234,7 @@ def _modules(places: list[_CalledPlace], number: dict[int, int]) -> list[Module]
 
 
 def function_names(frames: Table, outer: Ids, used: Ids) -> list[str]:
-    """The name of the module that each frame begins, empty if none.
-
-    Args:
-        outer: the frame around each one within its compiled function, -1 at the outermost.
-    """
+    """The name of the module that each frame begins, empty if none; `outer` as in `frames_below_call`."""
     names = [name.rpartition(".")[2] for name in (text or "" for text in frames.text("function"))]
     files = [file or "" for file in frames.text("file")]
     chains = [_chain(row, outer) for row in np.unique(used).tolist()]
@@ -271,11 +267,7 @@ _EVALUATION = STAGES.index("evaluation")
 
 
 def with_evaluation(trace: Trace, evidence: Evidence) -> Ids32:
-    """The module of each event, as the evidence has it, with those of compiled evaluations.
-
-    Returns:
-        int32, shape (events,), -1 for none.
-    """
+    """The module of each event, as the evidence has it, with those of compiled evaluations; (events,)."""
     events = trace.events
     rows = np.flatnonzero((events["stage"] == _EVALUATION) & (events["origin"] >= 0) & (evidence.call_of < 0))
     traced = np.stack([events["scope"][rows], frames_of_events(trace)[rows]], axis=1)

@@ -113,11 +113,7 @@ _Input = dict[str, Any]
 
 
 def with_updates(trace: Trace, evidence: Evidence) -> Ids32:
-    """The module of each event, as the evidence has it, with those of operations on gradients.
-
-    Returns:
-        int32, shape (events,), -1 for none.
-    """
+    """The module of each event, as the evidence has it, with those of operations on gradients; (events,)."""
     events = trace.events
     updates = np.isin(events["stage"], _OF_GRADIENTS) & (events["origin"] >= 0)
     updates &= evidence.call_of < 0

@@ -315,8 +315,9 @@ _SHAPES_OF_DATA = 2  # rollouts have several; one alone may be that of labels
 def with_evaluation(trace: Trace, stage: IntArray, program: IntArray, names: Sequence[str]) -> IntArray:
     """The stages, with those of the programs that run what is trained: evaluation or forward.
 
+    Without stacks no program is known to evaluate.
+
     Args:
-        trace: with stacks; without them no program is known to evaluate.
         stage: of each event as far as it is known, -1 if not, shape (events,).
         program: number of the program of each compiled operation, -1 for others, shape (events,).
     """

@@ -289,10 +289,8 @@ def _graphs_and_nodes(trace: Trace, rows: Ids, work: Ids) -> tuple[Ids, Ids]:
     """Ids as recorded; else a negative graph for replays of the same work, and the position in them.
 
     No node is known where work lacks an id that other work of its replay has, nor in a replay
-    without ids in which one kernel runs on several streams, as nothing shows its order.
-
-    Args:
-        work: kind, kernel and stream of each, shape (rows, 3).
+    without ids in which one kernel runs on several streams, as nothing shows its order. `work` has
+    kind, kernel and stream of each, shape (rows, 3).
     """
     graph, node = recorded_ids(trace, rows, _GRAPH_ID), recorded_ids(trace, rows, _NODE_ID)
     graph = np.where(graph > 0, graph, node >> 32)  # CUPTI's id of a node begins with that of its graph

@@ -356,10 +356,7 @@ def by_external_id(trace: Trace, device: Ids32) -> Ids32:
     """The operator with the same `External id`, or its launch call, or -1.
 
     An operator with as many launch calls inside as it has device work of a kind launches them one
-    by one, in order.
-
-    Args:
-        device: event ids of device work, ascending, shape (n,).
+    by one, in order. `device` has event ids, ascending, shape (n,).
 
     Source: `args."External id"` in the trace-event output of libkineto.
     """

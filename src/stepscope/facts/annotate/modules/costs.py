@@ -36,14 +36,11 @@ def module_table(trace: Trace, evidence: Evidence) -> Table:
 
 
 def module_costs(trace: Trace, parent: Ids32, chosen: Mask | None = None) -> dict[str, Times]:
-    """The cost columns of the table `modules`, for all or for chosen events.
+    """The cost columns of the table `modules`, such as `forward_cpu_ns`, shape (modules,), ns.
 
     Args:
-        parent: int32, shape (modules,), as in the modules table.
-        chosen: bool, shape (events,); by default every event in a step.
-
-    Returns:
-        Columns as `forward_cpu_ns`, int64, shape (modules,), ns.
+        parent: as in the modules table, shape (modules,).
+        chosen: the events that count, shape (events,); by default every event in a step.
     """
     costs = {}
     for phase, rows in _phases(trace).items():
@@ -168,10 +165,8 @@ def numbered_blocks(modules: Table) -> Ids:
     """A code shared by the copies of one block, -1 for all other modules.
 
     A block has children and is named by a number (`h.3`) or by its class and a number
-    (`Bottleneck_3`). Copies have the same class and size, and so do their children, in order.
-
-    Args:
-        modules: the table of modules, parents before children.
+    (`Bottleneck_3`). Copies have the same class and size, and so do their children, in order. The
+    table has parents before children.
     """
     parent = modules["parent"].tolist()
     inside: list[list[int]] = [[] for _ in parent]

@@ -344,8 +344,7 @@ Parts = dict[str | None, float]
 def calls_in(code: str, parameters: Sequence[bool] = ()) -> list[Call]:
     """The calls in generated code, in order.
 
-    Args:
-        parameters: of a backward program which inputs of its graph are parameters.
+    `parameters` says which inputs of the graph of a backward program are parameters.
 
     Example:
         >>> calls_in("# Source Nodes: [y], Original ATen: [aten.mm]\\nextern_kernels.mm(a, b)")

@@ -40,9 +40,7 @@ class OptimizerCalls(NamedTuple):
 def optimizer_calls(trace: Trace, among: Mask) -> OptimizerCalls:
     """The steps of optimizers that a trace names, without those that another wraps.
 
-    Args:
-        trace: a trace whose events have steps.
-        among: events of one thread that are searched, bool, shape (events,).
+    It searches `among` events of one thread, shape (events,); they have steps.
     """
     events = trace.events
     texts = events.text("name")

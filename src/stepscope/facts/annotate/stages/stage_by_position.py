@@ -278,11 +278,8 @@ def split_micro_batches(
 ) -> list[slice]:
     """Split a step where forward work follows backward (or optimizer) and leads to more backward.
 
-    Args:
-        unmarked: those of them that are forward work, shape (n,); see `unmarked_forward`.
-
-    Returns:
-        Slices of `rows` that together cover it, in order.
+    The slices together cover `rows`, in order; `unmarked` of them is forward work (see
+    `unmarked_forward`).
     """
     start, end = events.spans(rows)
     closes = (stage == CODE["backward"]) | (stage == CODE["optimizer"])

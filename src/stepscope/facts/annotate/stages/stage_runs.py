@@ -54,12 +54,7 @@ def timed_parts(metadata: Metadata) -> TimedParts | None:
 
 
 def with_parts_moved(metadata: Metadata, moved: Callable[[Times], Times]) -> dict[str, Any]:
-    """The facts of a capture with its parts on another clock.
-
-    Args:
-        metadata: of the trace; its zero stays.
-        moved: from times on the old clock to times on the new one, ns.
-    """
+    """The facts of a capture with its parts `moved` from its clock to another, ns; the trace's zero stays."""
     parts = timed_parts(metadata)
     capture = dict(metadata.capture)
     if parts is None:

@@ -60,11 +60,7 @@ def find_iterations(trace: Trace) -> Trace:
 
 
 def stages_by_iteration(trace: Trace, among: Mask) -> Codes8:
-    """The stage of the iteration in which each event begins, on the same track; else -1.
-
-    Returns:
-        Positions in STAGES, int8, shape (events,).
-    """
+    """The stage of the iteration in which each event begins, on the same track; else -1; (events,)."""
     events, table = trace.events, trace["iterations"]
     stage = np.full(len(events), _NONE, np.int8)
     codes = np.array([STAGES.index(name) for name in INFERENCE_STAGES], np.int8)[table["stage"]]
@@ -252,11 +248,7 @@ class _Attention(NamedTuple):
 
 
 def iterations_by_attention(trace: Trace) -> Table:
-    """The iterations of a trace that does not train; none where shapes do not show generation.
-
-    Args:
-        trace: as read, with arguments of operators.
-    """
+    """The iterations of a trace that does not train; none where operators' arguments show no generation."""
     calls = _calls(trace)
     if not _generates(calls):
         return Table(ITERATIONS, {})

@@ -4,6 +4,7 @@ Only calls that always start work count: launches of kernels and of graphs. Copi
 bytes, copies within the host, host functions and cooperative launches leave no record by design.
 Calls between the begin and the end of a stream's capture start nothing: they are recorded into a
 graph. Where calls were lost with their work, the operator that made them counts.
+`step` is the index of the step of each event, or -1, shape (events,).
 """
 
 import re
@@ -71,11 +72,7 @@ class LaunchCalls(NamedTuple):
 
 
 def launch_calls(trace: Trace, step: IntArray) -> LaunchCalls:
-    """The calls that start device work, and which of them have none in the file.
-
-    Args:
-        step: index of the step of each event, or -1, shape (events,).
-    """
+    """The calls that start device work, and which of them have none in the file."""
     events = trace.events
     names = events.text("name")
     graphs = names.where(is_graph_launch)
@@ -166,11 +163,7 @@ def _pending(trace: Trace, rows: Rows, missing: Mask) -> Mask:
 
 
 def with_partial_graphs(trace: Trace, calls: LaunchCalls, step: IntArray) -> LaunchCalls:
-    """The calls, where launches of graphs that lost a part of their work count as missing.
-
-    Args:
-        step: index of the step of each event, or -1, shape (events,).
-    """
+    """The calls, where launches of graphs that lost a part of their work count as missing."""
     graphs = np.flatnonzero(calls.graphs)
     partial = partial_replays(trace, calls.rows[graphs], step[calls.rows[graphs]])
     missing, unsure = calls.missing.copy(), calls.unsure.copy()
@@ -179,13 +172,9 @@ def with_partial_graphs(trace: Trace, calls: LaunchCalls, step: IntArray) -> Lau
 
 
 def complete_steps(trace: Trace, calls: LaunchCalls, step: IntArray, count: int) -> Mask:
-    """Steps whose launches all have their work, and whose beginning is known, bool, shape (steps,).
+    """Which steps' launches all have their work, and whose beginning is known, bool, shape (count,).
 
     A step begins when the work before it ends, so the last launch before it needs its work too.
-
-    Args:
-        step: index of the step of each event, or -1, shape (events,).
-        count: of the steps.
     """
     complete = np.ones(count, np.bool_)
     of_call = step[calls.rows]
@@ -198,9 +187,8 @@ def complete_steps(trace: Trace, calls: LaunchCalls, step: IntArray, count: int)
 def warn_missing(trace: Trace, calls: LaunchCalls, step: IntArray, complete: Mask) -> Trace:
     """The trace with a warning about work that its steps lack; the table has the steps that are kept.
 
-    Args:
-        step: index of the step of each event before any was left out, or -1, shape (events,).
-        complete: whether each of these steps has all its work.
+    `step` is as before any step was left out, and `complete` says which of these have all their
+    work.
     """
     inside = step[calls.rows] >= 0
     if unsure := int((calls.unsure & inside).sum()):
@@ -280,13 +268,11 @@ class PartialReplays(NamedTuple):
 def partial_replays(trace: Trace, launches: Rows, step: IntArray) -> PartialReplays:
     """Replays that lost a part of their work, or may have.
 
-    The launches at one place of steps that launch as many graphs are of one graph; but what has work
-    of its own is another graph, and so is a replay with as much work as one at another place, since
-    steps may launch several graphs in any order.
+    The launches at one place of steps that launch as many graphs are of one graph; but what has
+    work of its own is another graph, and so is a replay with as much work as one at another place,
+    since steps may launch several graphs in any order.
 
-    Args:
-        launches: events.id of the launches of graphs, ascending.
-        step: index of the step of each of them, or -1.
+    `launches` are ids of events, ascending, and `step` has the index of the step of each, or -1.
     """
     inside = np.flatnonzero(step >= 0)
     number = np.bincount(step[inside])
@@ -342,8 +328,7 @@ class _Replays(NamedTuple):
     def unusual_idle(self, replay: int, full: Rows, missing: Counter[int]) -> tuple[bool, bool]:
         """Whether the device was idle for a `missing` piece in a replay, or may have been after it.
 
-        Args:
-            full: replays of the graph that lack nothing.
+        `full` has the replays of the graph that lack nothing.
         """
         usual, most = np.median(self.idle[full]), self.idle[full].max()
         begin = self.first[full[0]]

@@ -79,10 +79,7 @@ def ranges_of_updates(trace: Trace, updates: Rows) -> Rows:
     """The ranges of a loop that hold one update of the weights each, by any name, in order.
 
     A few may hold none, as where gradients overflow. None if most do, as with several micro-batches
-    for an update.
-
-    Args:
-        updates: events of the step of one optimizer, of one thread, ascending; at least one.
+    for an update. The updates are of one optimizer and one thread, ascending; at least one.
     """
     events = trace.events
     names = events.text("name").map(_words)
@@ -164,10 +161,8 @@ def longest_ranges(trace: Trace) -> list[str]:
 def steps_of_ranges(trace: Trace, rows: Rows, is_part: bool = False) -> Steps:
     """Number, start and end of the step of each range.
 
-    It lasts until the next, unless the loop pauses. A range that is a part of a loop is the step.
-
-    Args:
-        is_part: whether ranges may be parts: the loop does much between them, and the user chose them.
+    It lasts until the next, unless the loop pauses. Ranges that the user chose may be parts
+    (`is_part`) of a loop that does much between them: each then is the step itself.
     """
     names = trace.events.text("name")
     numbers = np.array([_step_number(names[row] or "") for row in rows.tolist()], np.int64)

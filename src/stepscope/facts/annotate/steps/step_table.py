@@ -174,12 +174,9 @@ def messages(trace: Trace, rank: int | None, *codes: str) -> list[str]:
 def covered_share(trace: Trace, step: Rows) -> float:
     """The share of the work that belongs to steps: of device time, else of time in operators.
 
-    Args:
-        step: index of the step of each event, or -1, shape (events,).
-
-    Returns:
-        1 if there is no such work, or if it is not known to which step it belongs: compiled work
-        that runs on the CPU after its call has returned.
+    1 if there is no such work, or if it is not known to which step it belongs: compiled work that
+    runs on the CPU after its call has returned. `step` is the index of each event's step, or -1,
+    (events,).
     """
     events = trace.events
     work = device_work(trace) & ~launched_before_recording(trace)

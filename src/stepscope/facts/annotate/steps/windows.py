@@ -76,9 +76,8 @@ _BUSY = 0.5  # of the time in which a queue is worked off
 def end_of_earlier_work(trace: Trace, called: Ids32, starts: Times, queued: Mask) -> int:
     """When the work ends that was called for before the first step, or -1 if there is none.
 
-    Args:
-        called: the call of each event of compiled work on the host, shape (events,).
-        queued: device work that was launched before the recording, shape (events,).
+    `called` is the call of each event of compiled work on the host, and `queued` the device work
+    that was launched before the recording, shape (events,) each.
     """
     on_device = max(_on_device(trace, starts, queued), unrecorded_work_end(trace, trace.metadata.ranks[0]))
     return max(_on_host(trace, called, starts), on_device)

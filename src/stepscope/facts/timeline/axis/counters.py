@@ -68,11 +68,9 @@ class CounterValues:
         return float(self.value.min()), float(self.value.max())
 
     def tile(self, start: int, end: int) -> Runs:
-        """What the tile [start, end) shows.
+        """What the tile [start, end) shows, ns since the trace's start.
 
-        Args:
-            start: ns since the trace's start.
-            end: ns; the length should be a multiple of `BINS`.
+        Its length should be a multiple of `BINS`.
         """
         rows = self._rows(start, end)
         if len(self.value[rows]) <= EXACT_CHANGES:
@@ -148,8 +146,7 @@ class Counter:
 def counters_of(trace: Trace, busy_time: BusyTime) -> list[Counter]:
     """The counters of a trace: rank by rank, device by device, the CPU and what was recorded last.
 
-    Args:
-        busy_time: when a device of a rank computes or communicates.
+    `busy_time` says when a device of a rank computes or communicates.
     """
     found = [*_utilization(trace, busy_time), *_memory(trace), *_recorded(trace)]
     return sorted(found, key=lambda counter: (counter.rank, counter.device < 0, counter.device))

@@ -180,13 +180,9 @@ class Labels:
 
 
 class TimeAxis:
-    """All tracks of a trace; times are ns since the trace's start.
-
-    Args:
-        index: of an annotated trace.
+    """All tracks of an annotated trace; times are ns since the trace's start.
 
     Attributes:
-        index: as given.
         end_ns: end of the last slice.
         tile_ns: length of the tile at zoom 0; `BINS` times a power of two.
         tracks: by id, rank by rank, those of the CPU first.
@@ -208,12 +204,7 @@ class TimeAxis:
         return (self.tile_ns // BINS).bit_length() - 1
 
     def tile(self, track: AxisTrack, zoom: int, number: int) -> SortedSlices:
-        """What a tile shows of a track.
-
-        Args:
-            zoom: 0 to `deepest`.
-            number: of the tile, 0 to 2**zoom - 1.
-        """
+        """What a tile shows of a track: at a zoom of 0 to `deepest`, number 0 to 2**zoom - 1."""
         length = self.tile_ns >> zoom
         return self._slices_of(track).tile(number * length, (number + 1) * length)
 
@@ -351,11 +342,9 @@ class Area:
 
 
 def area_of(axis: TimeAxis, start: int, end: int, tracks: list[AxisTrack]) -> Area:
-    """The statistics of [start, end) on some tracks.
+    """The statistics of [start, end), ns since the trace's start, on some tracks of the axis.
 
-    Args:
-        start, end: ns since the trace's start.
-        tracks: of the axis; those of stages and idle time say nothing themselves.
+    Tracks of stages and idle time say nothing themselves.
     """
     index = axis.index
     recorded = [track for track in tracks if track.kind not in ("stages", "idle")]

@@ -80,9 +80,8 @@ class Aligner:
     def explain(self, tokens: Sequence[int]) -> list[OwnedOperator]:
         """The operators that calls in the cheapest alignment run, in order; none if that costs more.
 
-        Args:
-            tokens: bits of the roles that each operator may play, and of the sizes of the
-                parameters that it may work on, if known.
+        A token has the bits of the roles that an operator may play, and of the sizes of the
+        parameters that it may work on, if known.
         """
         left = _MOST_CELLS - len(self._paths) * len(tokens)
         if not self._paths or not tokens or left < 0:

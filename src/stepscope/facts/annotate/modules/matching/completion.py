@@ -54,11 +54,7 @@ _Row = Sequence[_BlockChild]
 def complete(modules: Sequence[Module]) -> CompletedTree:
     """Supply, doubt and sort leaves where a block differs from most blocks of its class.
 
-    Args:
-        modules: of a model tree, parents before children.
-
-    Returns:
-        The tree as it is likely to have run.
+    Of modules, parents before children, it makes the tree as it is likely to have run.
     """
     children: dict[int, list[_BlockChild]] = defaultdict(list)
     for index, module in enumerate(modules):

@@ -143,13 +143,9 @@ class _Gap:
 
 
 def owners(calls: MatchedCalls, positions: Sequence[int], names: Sequence[str]) -> list[int]:
-    """The call that runs each operator of a sequence.
+    """The call that runs each of `names`; call 0, which stands for no module, outside all calls.
 
-    Args:
-        positions: positions of the identifying operators in `names`, ascending.
-
-    Returns:
-        A call for each name; call 0, which stands for no module, if it is outside all calls.
+    `positions` has those of the identifying operators, ascending.
     """
     owner = [0] * len(names)
     claims = [(place, call) for place, call in zip(positions, calls.claimed, strict=True) if call]
@@ -270,12 +266,8 @@ _BACKWARD = STAGES.index("backward")
 def from_tree(trace: Trace) -> Evidence | None:
     """Modules from the model tree in the trace's metadata, matched with operators by name.
 
-    Args:
-        trace: with launches, backward links, steps and stages.
-
-    Returns:
-        The modules, the module of each identifying event, and the number of forward calls; None
-        without a tree.
+    They come with the module of each identifying event and the number of forward calls; None
+    without a tree. The trace has launches, backward links, steps and stages.
 
     Example:
         >>> evidence = from_tree(trace)  # doctest: +SKIP

@@ -114,12 +114,7 @@ def role_of(class_name: str) -> Role:
 
 
 class Roles:
-    """The roles of a tree's modules, each with a bit, and the operators that play them.
-
-    Args:
-        modules: of a model tree.
-        operators: names of the trace's operators and kernels, as recorded.
-    """
+    """The roles of a tree's modules, each with a bit, and the operators and kernels that play them."""
 
     def __init__(self, modules: Sequence[Module], operators: Iterable[str]) -> None:
         roles = {role for module in modules for role in roles_of(class_name(module))}
@@ -146,11 +141,7 @@ class Roles:
         return self._sizes.get(self._size(module), 0)
 
     def sizes_of(self, bits: int, shapes: Iterable[Any]) -> int:
-        """The bits of leaf sizes that match the inputs of an operator.
-
-        Args:
-            shapes: of its inputs, as `record_shapes` records them.
-        """
+        """The bits of leaf sizes that match an operator's inputs, as `record_shapes` records their shapes."""
         counts = [prod(shape) for shape in shapes if shape and all(type(n) is int for n in shape)]
         sums = {*counts, *map(sum, combinations(counts, 2))}
         sizes = (bit for (role, size), bit in self._sizes.items() if role & bits and size in sums)
@@ -202,35 +193,22 @@ Kinds = tuple[Kind, tuple[Kind, ...]]
 
 @dataclass(eq=False)
 class ModuleShape:
-    """A module as the aligner sees it.
+    """A module as the aligner sees it."""
 
-    Attributes:
-        module: index in the tree.
-        kind: the name of its class, and of a leaf the bit of its size.
-        kinds: its own kind and those of its children.
-        own: bits of the roles of operators that it runs itself.
-        all: the same including all descendants.
-        children: its child modules.
-        shape: a number shared by modules that look the same to the aligner.
-        absence: of a leaf the cost of not calling it.
-        again: of a leaf the cost of calling it once more.
-        call: of a leaf the cost of calling it at all.
-        is_leaf: whether each call runs one such operator.
-    """
-
-    module: int
-    kind: Kind
-    own: int
-    all: int
-    children: tuple[ModuleShape, ...]
-    shape: int
-    absence: float = 0.0
-    again: float = 0.0
-    call: float = 0.0
-    is_leaf: bool = False
+    module: int  # index in the tree
+    kind: Kind  # the name of its class, and of a leaf the bit of its size
+    own: int  # bits of the roles of operators that it runs itself
+    all: int  # the same including all descendants
+    children: tuple[ModuleShape, ...]  # its child modules
+    shape: int  # a number shared by modules that look the same to the aligner
+    absence: float = 0.0  # of a leaf the cost of not calling it
+    again: float = 0.0  # of a leaf the cost of calling it once more
+    call: float = 0.0  # of a leaf the cost of calling it at all
+    is_leaf: bool = False  # whether each call runs one such operator
 
     @cached_property
     def kinds(self) -> Kinds:
+        """Its own kind and those of its children."""
         return self.kind, tuple(child.kind for child in self.children)
 
     def fits_size(self, sizes: int) -> bool:

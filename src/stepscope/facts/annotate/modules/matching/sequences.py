@@ -16,11 +16,8 @@ _FORWARD = [STAGES.index(stage) for stage in FORWARD_STAGES]
 def forward_rows(trace: Trace, recognized: Mask) -> list[Rows]:
     """The outermost operators of the forward pass of each step: one array of event ids per step.
 
-    A wrapper is replaced by the operators inside it, unless it is an ATen operator or recognized: a
-    compiled region, a range.
-
-    Args:
-        recognized: events whose name matches the role of a module, shape (events,).
+    A wrapper (a compiled region, a range) is replaced by the operators inside it, unless it is an
+    ATen operator or its name matches the role of a module: `recognized`, shape (events,).
     """
     events = trace.events
     chosen = np.isin(events["stage"], _FORWARD) & (events["track"] == main_track(trace))
@@ -83,7 +80,7 @@ _MIN_EQUAL = 0.5  # of the operators of a piece: else it repeats no piece of the
 
 
 def repeated_rows(names: IntArray, nodes: Rows, forward: Rows, again: Rows) -> Rows:
-    """The forward operator that each recomputed operator of the same step repeats.
+    """The id of the forward operator that each of `again`, recomputed in the same step, repeats, or -1.
 
     Autograd repeats pieces of the forward pass, the last piece first. Each piece is located by the
     names of its operators, at the last position in the pass where most of them agree.
@@ -92,9 +89,6 @@ def repeated_rows(names: IntArray, nodes: Rows, forward: Rows, again: Rows) -> R
         names: a number for the name of each event, shape (events,).
         nodes: event ids of gradient nodes, ascending; pieces lie between them.
         forward: event ids of the outermost forward operators of a step, in order.
-
-    Returns:
-        An event id for each of `again`, or -1, shape (len(again),).
     """
     result = np.full(len(again), -1, np.intp)
     done = np.searchsorted(nodes, again)
