@@ -35,8 +35,7 @@ def repeated_backward(context: RuleContext) -> Iterator[Finding]:
     if context.is_jax or context.context_trace:
         return
     found = _repeated(context)
-    spent = context.measures.longer_side_ms(found.rows) if len(found.rows) else 0.0
-    if context.measures.is_small(spent):
+    if not len(found.rows) or context.measures.is_small(spent := context.measures.longer_side_ms(found.rows)):
         return
     bound = context.gains.bound(spent, WHY)
     if not context.measures.has_device:  # with the dispatch between the nodes
@@ -72,11 +71,13 @@ def _repeated(context: RuleContext) -> _Repeated:
     differentiated = search.holding(twice[backward[twice]])  # by a pass of second order
     update = _update_of(context, nodes)
     linked = np.flatnonzero((origin[nodes] >= 0) & ~differentiated[nodes])
+    if not len(linked):
+        return _Repeated(nodes[:0], 0.0)
     key = np.stack([origin[nodes[linked]], events["name"][nodes[linked]], update[linked]])
     _, first, count = np.unique(key, axis=1, return_index=True, return_counts=True)
     again = np.zeros(len(nodes), np.bool_)
     again[np.delete(linked, first)] = True
-    begun = np.maximum.accumulate(np.where(again, update, -1)) == update if len(nodes) else again
+    begun = np.maximum.accumulate(np.where(again, update, -1)) == update
     added = begun & events.text("name").where(lambda name: _ACCUMULATES in name)[nodes]
     adds = search.holding(search.find(_ADDS, stage="backward"))[nodes[added]]
     if not len(adds) or adds.mean() < MOSTLY:

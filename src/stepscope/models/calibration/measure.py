@@ -249,10 +249,6 @@ def _threshold(magnitude: Tensor, count: int) -> Tensor:
     return sample.topk(wanted).values[-1]
 
 
-if __name__ == "__main__":
-    print(json.dumps(measure(json.load(sys.stdin))))
-
-
 # -- measurements between two processes on this machine that communicate over gloo
 # They are the wall time and CPU time of an all-reduce, and the CPU time that sharding a model costs
 # the computing thread. Imports torch; only for the measuring process. That process must not have
@@ -408,3 +404,7 @@ def _least_ns(call: Callable[[], object]) -> float:
         call()
         times.append(time.thread_time_ns() - begin)
     return float(min(times))
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(json.load(sys.stdin))))

@@ -288,10 +288,6 @@ def _redirect(log: str) -> None:
         os.dup2(source, number)
 
 
-if __name__ == "__main__":
-    main()
-
-
 # -- a training script, or SKYLINE's provider functions, run until the steps are measured
 # Source: Yu et al., Skyline (UIST 2020), "Provider Functions".
 
@@ -403,3 +399,7 @@ def _provider(entry: ModuleType, name: str, path: str) -> Callable[..., Any]:
         f"{path} has no function {name}; it needs stepscope_model_provider(), "
         "stepscope_input_provider(batch_size=…) and stepscope_iteration_provider(model)"
     )
+
+
+if __name__ == "__main__":
+    main()
