@@ -147,7 +147,7 @@ def _known(value: int) -> int | None:
 _MOST_MODELS = 4  # that are listed below an update
 _MOST_SPLIT = 64  # updates that are split into models, the longest: each split reads all events
 _LEAST_SHARE = 0.01  # of an update's time, for a model to be listed
-_NONE = -1
+_NONE = -1  # no update: the value of the tables where there is none
 
 
 def updates_of(selected: SelectedSteps) -> list[Update]:

@@ -3,7 +3,7 @@ import type { JobAnswer, JobFinding } from "../../api/ranks_types";
 import { count, milliseconds, percent, plural, words } from "../../base/format";
 import { latestRank } from "../../model/heat";
 import { ALL, partName, type JobStore } from "../../state/job";
-import { theme, toggleTheme } from "../../state/theme";
+import { ThemeButton } from "../theme_button";
 import { HeatLegend, HeatMap } from "../heat_map";
 import { RankPanel } from "./rank";
 import { Groups, Ranks } from "./tables";
@@ -20,15 +20,7 @@ export function JobPage({ store }: { store: JobStore }): JSX.Element {
           {plural(job.ranks.length, "rank")} · {plural(job.steps.length, "step")}
         </span>
         <span class="grow" />
-        <button
-          type="button"
-          class="icon"
-          aria-label={`Theme: ${theme.value}`}
-          title="Light or dark"
-          onClick={toggleTheme}
-        >
-          {theme.value === "dark" ? "☾" : "☀"}
-        </button>
+        <ThemeButton title="Light or dark" />
       </header>
       <main class="job">
         <Verdict store={store} />

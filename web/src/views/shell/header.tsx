@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { stepOf } from "../../base/path";
 import type { Store } from "../../state/store";
-import { theme, toggleTheme } from "../../state/theme";
+import { ThemeButton } from "../theme_button";
 import { sharesOf } from "../share";
 import { SearchBox } from "./search";
 
@@ -21,15 +21,7 @@ export function Header({ store }: { store: Store }): JSX.Element {
         </>
       )}
       <ShareMenu store={store} />
-      <button
-        type="button"
-        class="icon"
-        title="Light or dark (l)"
-        aria-label={`Theme: ${theme.value}`}
-        onClick={toggleTheme}
-      >
-        {theme.value === "dark" ? "☾" : "☀"}
-      </button>
+      <ThemeButton title="Light or dark (l)" />
       <button
         type="button"
         class="icon"

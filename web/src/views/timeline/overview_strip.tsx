@@ -9,6 +9,7 @@ import type { AxisState } from "../../state/axis";
 import type { Store } from "../../state/store";
 import { MarkerLine } from "./marker";
 import { gutter } from "./scene";
+import { useOverview } from "../../widgets/overview";
 
 /** The whole trace in one strip, with the visible part: a drag or a click moves it. */
 export function OverviewStrip(props: {
@@ -20,7 +21,6 @@ export function OverviewStrip(props: {
 }): JSX.Element {
   const { store, axis, width, palette, track } = props;
   const canvas = useRef<HTMLCanvasElement>(null);
-  const held = useRef<number | null>(null);
   const whole: Span = { from: 0, to: axis.end };
   const window = axis.window.value;
   const arrived = axis.arrived.value;
@@ -30,33 +30,15 @@ export function OverviewStrip(props: {
     const measure = (): number => Infinity; // no names: most are dimmed, and those of the window are below
     drawTrack(canvas.current!, { pieces, window: whole, width, lines: 1, palette, kind: track.kind, chosen: -1, measure }); // prettier-ignore
   }, [track, width, palette, arrived, whole.to]);
-  const scale = width / whole.to;
-  const move = (event: PointerEvent): void => {
-    if (held.current === null) return;
-    const box = canvas.current!.getBoundingClientRect();
-    const from = (event.clientX - box.left - held.current) / scale;
-    axis.show({ from, to: from + window.to - window.from });
-  };
-  const left = window.from * scale;
-  const size = Math.max((window.to - window.from) * scale, 3);
+  const { left, size, drag } = useOverview(canvas, width / whole.to, window, (span) =>
+    axis.show(span),
+  );
   return (
     <div class="overview-strip">
       <span class="dim" style={{ width: `${gutter.value}px` }}>
         trace {duration(axis.about.value.value?.end_ns ?? whole.to)}
       </span>
-      <div
-        class="overview-room"
-        style={{ width: `${width}px`, height: `${LINE_PX}px` }}
-        onPointerDown={(event) => {
-          event.currentTarget.setPointerCapture(event.pointerId);
-          const at = event.clientX - canvas.current!.getBoundingClientRect().left;
-          held.current = at >= left && at <= left + size ? at - left : size / 2;
-          move(event);
-        }}
-        onPointerMove={move}
-        onPointerUp={() => (held.current = null)}
-        onPointerCancel={() => (held.current = null)}
-      >
+      <div class="overview-room" style={{ width: `${width}px`, height: `${LINE_PX}px` }} {...drag}>
         <canvas
           ref={canvas}
           role="img"

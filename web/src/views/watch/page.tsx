@@ -2,7 +2,8 @@ import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import { grouped, plural, spoken } from "../../base/format";
 import type { WatchStore } from "../../state/watch";
-import { theme, toggleTheme } from "../../state/theme";
+import { toggleTheme } from "../../state/theme";
+import { ThemeButton } from "../theme_button";
 import { PAN_STEP, ZOOM_STEP } from "../timeline/gestures";
 import { BillPanel } from "./bill";
 import { Explained, Recordings } from "./explained";
@@ -65,15 +66,7 @@ function Header({ store }: { store: WatchStore }): JSX.Element {
         {kept} in {spoken(answer.run_s)} · <State store={store} />
       </span>
       <span class="grow" />
-      <button
-        type="button"
-        class="icon"
-        aria-label={`Theme: ${theme.value}`}
-        title="Light or dark (l)"
-        onClick={toggleTheme}
-      >
-        {theme.value === "dark" ? "☾" : "☀"}
-      </button>
+      <ThemeButton title="Light or dark (l)" />
     </header>
   );
 }

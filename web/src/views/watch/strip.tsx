@@ -10,6 +10,7 @@ import { drawRun, LANE_PX, linesOf, yOf, type Lane, type RunScene } from "../../
 import { isOf, type WatchStore } from "../../state/watch";
 import { theme } from "../../state/theme";
 import { useWidth } from "../../widgets/width";
+import { useOverview } from "../../widgets/overview";
 
 const HEIGHT_PX = 230;
 const OVERVIEW_PX = 26;
@@ -219,40 +220,22 @@ function Ruler({ window, width }: { window: Span; width: number }): JSX.Element 
 /** All of the run, with the visible part: a drag or a click moves it. */
 function Overview({ store, width }: { store: WatchStore; width: number }): JSX.Element {
   const canvas = useRef<HTMLCanvasElement>(null);
-  const held = useRef<number | null>(null);
   const whole = { from: 0, to: store.end };
   const scene = useScene(store, width, whole, OVERVIEW_PX, []);
   useLayoutEffect(() => drawRun(canvas.current!, { ...scene, mark: "", chosen: [] }));
   const window = store.window.value;
-  const scale = width / whole.to;
-  const left = window.from * scale;
-  const size = Math.max((window.to - window.from) * scale, 3);
-  const move = (event: PointerEvent): void => {
-    if (held.current === null) return;
-    const from =
-      (event.clientX - canvas.current!.getBoundingClientRect().left - held.current) / scale;
-    store.show({ from, to: from + window.to - window.from });
-  };
+  const { left, size, drag } = useOverview(canvas, width / whole.to, window, (span) =>
+    store.show(span),
+  );
   return (
-    <div
-      class="watch-overview"
-      onPointerDown={(event) => {
-        event.currentTarget.setPointerCapture(event.pointerId);
-        const at = event.clientX - canvas.current!.getBoundingClientRect().left;
-        held.current = at >= left && at <= left + size ? at - left : size / 2;
-        move(event);
-      }}
-      onPointerMove={move}
-      onPointerUp={() => (held.current = null)}
-      onPointerCancel={() => (held.current = null)}
-    >
+    <div class="watch-overview" {...drag}>
       <canvas
         ref={canvas}
         role="img"
         aria-label={`Overview: ${spoken((window.to - window.from) / 1e9)} of ${spoken(whole.to / 1e9)} are visible`}
         style={{ width: `${width}px`, height: `${OVERVIEW_PX}px` }}
       />
-      <span class="watch-window" style={{ left: `${left}px`, width: `${size}px` }} />
+      <span class="overview-window" style={{ left: `${left}px`, width: `${size}px` }} />
     </div>
   );
 }
