@@ -31,6 +31,24 @@ def test_attention_that_falls_back_without_dropout_names_what_the_kernel_needs()
     assert "float16" not in finding.advice
 
 
+MASKED = """
+    main | 0 1000   | ProfilerStep#0
+    main | 10 980   | stepscope.module: attn | class=MultiheadAttention
+    main | 20 200   | aten::baddbmm
+    main | 30 100   | aten::copy_
+    main | 210 500  | aten::_softmax
+    main | 510 580  | aten::bmm
+    main | 990 999  | Optimizer.step#SGD.step
+"""
+
+
+def test_a_product_that_copies_its_mask_first_makes_scores_as_well() -> None:
+    finding = found("unfused_attention", MASKED)
+    assert finding is not None
+    assert "0.29 ms per step" in finding.what
+    assert finding.gain.range_ms == pytest.approx((0.0, 0.54))  # at most all of attention
+
+
 def test_masks_of_dropout_are_not_taken_for_initial_weights() -> None:
     text = ATTENTION.format("aten::dropout").replace("110 300", "110 120")
     finding = found("hotspot", text)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
@@ -19,6 +20,10 @@ _PRODUCT = r"^aten::(bmm|baddbmm|matmul|einsum)$"
 _MATH = r"^aten::_scaled_dot_product_attention_math$"
 _FUSED = r"^aten::_scaled_dot_product_(flash|efficient|cudnn|fused)\w*$"
 ADVICE = "Use F.scaled_dot_product_attention, which does not write the attention matrix to memory."
+OF_PYTORCH = (
+    "Call nn.MultiheadAttention with need_weights=False. It then uses "
+    "F.scaled_dot_product_attention, which does not write the attention matrix to memory."
+)
 JAX = (
     "Use jax.nn.dot_product_attention(…, implementation='cudnn') on float16 or bfloat16, which does not "
     "write the attention matrix to memory."
@@ -55,11 +60,9 @@ def unfused_attention(context: RuleContext) -> Iterator[Finding]:
     if context.is_jax:
         yield from _compiled(context)
         return
-    rows = _softmax_between_products(context)
     falls_back = context.search.find(_MATH)
-    if len(falls_back):
-        rows = context.search.outermost(np.union1d(rows, falls_back))
-    rows = context.search.outermost(np.union1d(rows, context.search.backward_of(rows)))
+    rows = np.union1d(_between_products(context, with_products=False), falls_back)
+    rows = _with_backward(context, context.search.outermost(rows))
     if not len(rows):
         return
     spent = float(context.measures.caused_ns(rows).sum()) / 1e6 / context.step_count
@@ -68,7 +71,7 @@ def unfused_attention(context: RuleContext) -> Iterator[Finding]:
     yield context.finding(
         f"Attention writes its matrix of scores to memory, {rounded(spent)} ms per step. That is softmax "
         f"and the elementwise work around it.{context.main_place(_work(context, rows))}",
-        _why(context, falls_back) if len(falls_back) else context.advice(ADVICE, **LIBRARIES),
+        _why(context, falls_back) if len(falls_back) else _instead(context, rows),
         _work(context, rows),
         _gain(context, rows, written_out=not len(falls_back)),
     )
@@ -120,11 +123,25 @@ def _is_attention(scores: tuple[int, ...], values: tuple[int, ...]) -> bool:
 
 
 def _gain(context: RuleContext, rows: Rows, written_out: bool) -> Gain:
-    """As `stepscope whatif sdpa` has it; without sizes, the softmax and what is around it."""
+    """As `stepscope whatif sdpa` has it; without sizes, the softmax and what is around it.
+
+    A fused kernel multiplies as well, so at most it saves the products, too.
+    """
     found = context.gains.whatif("sdpa") if written_out and context.measures.has_device else None
     if found is not None:
         return found
-    return context.gains.scaled(rows, 0.0, "at most: a fused kernel that computes the softmax in passing")
+    if not written_out:
+        return context.gains.scaled(rows, 0.0, "at most: a fused kernel that computes the softmax in passing")
+    gain = context.gains.scaled(rows, 0.0, "as if the softmax and what is around it took no time")
+    whole = _with_backward(context, _between_products(context, with_products=True))
+    return replace(gain, range_ms=(0.0, max(gain.ms, context.gains.scaled(whole).ms)))
+
+
+def _instead(context: RuleContext, rows: Rows) -> str:
+    modules = context.events["module"][rows]
+    classes = context.trace["modules"].text("class").take(modules[modules >= 0])
+    of_pytorch = len(classes) > 0 and bool(classes.mask("MultiheadAttention").all())
+    return OF_PYTORCH if of_pytorch else context.advice(ADVICE, **LIBRARIES)
 
 
 def _why(context: RuleContext, falls_back: Rows) -> str:
@@ -139,8 +156,13 @@ def _work(context: RuleContext, rows: Rows) -> Rows:
     return work if len(work) else rows
 
 
-def _softmax_between_products(context: RuleContext) -> Rows:
-    operators = context.search.innermost_operators(context.search.find(category="cpu_op"))
+def _with_backward(context: RuleContext, rows: Rows) -> Rows:
+    return context.search.outermost(np.union1d(rows, context.search.backward_of(rows)))
+
+
+def _between_products(context: RuleContext, with_products: bool) -> Rows:
+    """A softmax and what is around it, up to the batched products of attention or with them."""
+    operators = _products_and_leaves(context)
     softmax = np.isin(operators, context.search.find(_SOFTMAX, category="cpu_op"))
     product = np.isin(operators, context.search.find(_PRODUCT, category="cpu_op"))
     chosen = np.zeros(len(operators), np.bool_)
@@ -150,5 +172,13 @@ def _softmax_between_products(context: RuleContext) -> Rows:
         if 0 < place < len(products):
             first, last = int(products[place - 1]), int(products[place])
             if at - first <= NEAR and last - at <= NEAR:
-                chosen[first + 1 : last] = True
+                chosen[first + 1 - with_products : last + with_products] = True
     return operators[chosen]
+
+
+def _products_and_leaves(context: RuleContext) -> Rows:
+    """Batched products, which may copy a mask or an operand first, and the innermost operators outside."""
+    search = context.search
+    products = search.outermost(search.find(_PRODUCT, category="cpu_op"))
+    leaves = search.innermost_operators(search.find(category="cpu_op"))
+    return np.union1d(products, leaves[~search.within(products)[leaves]])
