@@ -16,7 +16,8 @@ from stepscope.errors import BatchError
 
 Scope = tuple[str, ...]
 PROVIDERS = ("stepscope_input_provider", "skyline_input_provider", "deepview_input_provider")
-_LOADER_ENDS = ("DataLoader", "BatchSampler", "BucketIterator", "DataModule")
+_READER_ENDS = ("DataLoader", "BatchSampler", "BucketIterator")  # what they are given, nothing else reads
+_LOADER_ENDS = (*_READER_ENDS, "DataModule")
 _OPTION_CALLS = ("add_argument", "option", "add_option")
 LINE_END = re.compile(r"\r\n|\n|\r")  # as Python reads them
 _FLAG_CALLS = ("DEFINE_integer", "DEFINE_int")
@@ -221,7 +222,7 @@ class _Collector:
             self._option(node, place)
         elif name in _FLAG_CALLS:
             self._flag(node, place)
-        else:
+        elif not name.endswith(_READER_ENDS):
             kind = "entry" if name == "dict" else "argument"
             for argument in node.keywords:
                 if argument.arg is not None:
