@@ -16,6 +16,7 @@ from stepscope.models.batch_size.resolve_number import (
     is_batch_size,
     is_evaluation,
     is_training,
+    words,
 )
 from stepscope.models.batch_size.site import Site, SiteChoice
 from stepscope.models.batch_size.source_facts import (
@@ -135,7 +136,8 @@ class _Finder:
         groups = [self._provider_group(), sure]
         for group in (loaded, read, named):  # those that say by their name that they are for training first
             groups += [[site for site in group if is_training(site.name)], group]
-        training = [[site for site in group if site.role == "train"] for group in groups]
+        surest = [part for group in groups for part in (_without_limits(group), group)]
+        training = [[site for site in group if site.role == "train"] for group in surest]
         evaluation = [site for group in groups for site in group if site.role != "train"]
         return _each_once([*training, evaluation])
 
@@ -217,6 +219,11 @@ def _role_of_loader(call: SourceCall, holder: str) -> str:
     return "evaluate" if any(map(is_evaluation, inside)) else "unknown"
 
 
+def _without_limits(sites: Sequence[Site]) -> list[Site]:
+    """Those whose name is not of the most that a batch may have, as `MAX_GPU_BATCH_SIZE`."""
+    return [site for site in sites if "max" not in words(site.name)]
+
+
 def _of_best_role(sites: Iterable[Site]) -> list[Site]:
     """One number may serve training and evaluation: then it is the training's."""
     best: dict[tuple[str, int], Site] = {}
@@ -234,9 +241,9 @@ def _each_once(groups: list[list[Site]]) -> list[list[Site]]:
     seen: set[tuple[str, int]] = set()
     result = []
     for group in groups:
-        fresh = [site for site in group if (site.path, site.start) not in seen]
-        seen.update((site.path, site.start) for site in fresh)
-        result.append(fresh)
+        fresh = {(site.path, site.start): site for site in group if (site.path, site.start) not in seen}
+        seen.update(fresh)
+        result.append(list(fresh.values()))
     return [group for group in result if group]
 
 

@@ -17,6 +17,7 @@ from stepscope.errors import BatchError
 Scope = tuple[str, ...]
 PROVIDERS = ("stepscope_input_provider", "skyline_input_provider", "deepview_input_provider")
 _READER_ENDS = ("DataLoader", "BatchSampler", "BucketIterator")  # what they are given, nothing else reads
+_EVALUATING = ("evaluate", "predict")  # methods of models, as Keras and scikit-learn name them
 _LOADER_ENDS = (*_READER_ENDS, "DataModule")
 _OPTION_CALLS = ("add_argument", "option", "add_option")
 LINE_END = re.compile(r"\r\n|\n|\r")  # as Python reads them
@@ -224,6 +225,7 @@ class _Collector:
             self._flag(node, place)
         elif not name.endswith(_READER_ENDS):
             kind = "entry" if name == "dict" else "argument"
+            place = replace(place, bound=place.bound or (name if name in _EVALUATING else ""))
             for argument in node.keywords:
                 if argument.arg is not None:
                     self._define(kind, argument.arg, argument.value, place)
