@@ -155,6 +155,12 @@ class ScriptCommand(click.Command):
     def check_arguments(self, script: str, arguments: Sequence[str]) -> None:
         """Look at what a script gets; by default it gets anything."""
 
+    def misplaced(self, script: str, arguments: Sequence[str]) -> list[str]:
+        """The options of this command among the arguments of a script that does not mention them."""
+        own = {name for param in self.params for name in (*param.opts, *param.secondary_opts)}
+        names = dict.fromkeys(word.partition("=")[0] for word in arguments if word.startswith("-"))
+        return [name for name in names if name in own and not mentions(script, name)]
+
     def _split(self, args: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
         """stepscope's options, the positional arguments up to the script, and what follows it."""
         options: list[str] = []
@@ -188,14 +194,12 @@ class MeasuringCommand(ScriptCommand):
 
     def check_arguments(self, script: str, arguments: Sequence[str]) -> None:
         """Say on stderr which of stepscope's options follow a script that does not mention them."""
-        own = {name for param in self.params for name in (*param.opts, *param.secondary_opts)}
-        for name in dict.fromkeys(word.partition("=")[0] for word in arguments if word.startswith("-")):
-            if name in own and not mentions(script, name):
-                click.echo(
-                    f"! {name} comes after {script}, so the script gets it; "
-                    "put stepscope's options before the script",
-                    err=True,
-                )
+        for name in self.misplaced(script, arguments):
+            click.echo(
+                f"! {name} comes after {script}, so the script gets it; "
+                "put stepscope's options before the script",
+                err=True,
+            )
 
 
 def mentions(script: str, option: str) -> bool:

@@ -153,6 +153,11 @@ def _run_or_exit(
 ) -> None:
     try:
         run_program(program, options, output, overwrite, ranks)
+    except SystemExit as error:
+        if error.code == 2:  # as argparse ends for an option that it does not know
+            for name in run.misplaced(program.target, program.arguments):
+                print(f"stepscope: put {name} before {program.target} if it is stepscope's", file=sys.stderr)
+        raise
     except CaptureError as error:
         print(f"Error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from stepscope.errors import StepscopeError
 from stepscope.faces.terminal.commands import COMMANDS, stepscope
+from stepscope.faces.terminal.run import RunCommand, run, watch
 from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 from stepscope.trace.concat import concat
@@ -377,6 +378,25 @@ def test_options_after_a_script_that_reads_arguments_go_to_it_with_a_warning(
         "! --json comes after train.py, so the script gets it; "
         "put stepscope's options before the script\nError: stopped\n",
     )
+
+
+def test_an_option_that_a_recorded_script_does_not_know_may_be_stepscope_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(f"import argparse\n{SCRIPT}")
+    monkeypatch.setattr("stepscope.faces.terminal.run.run_program", ended_by_argparse)
+    for words in ("run train.py --lr 1 --steps=3", "watch train.py -o x"):
+        with pytest.raises(SystemExit):
+            RunCommand.main(run if words.startswith("run") else watch, words.split()[1:])
+    assert [line for line in capsys.readouterr().err.splitlines() if "before" in line] == [
+        "stepscope: put --steps before train.py if it is stepscope's",
+        "stepscope: put -o before train.py if it is stepscope's",
+    ]
+
+
+def ended_by_argparse(*_: object) -> None:
+    raise SystemExit(2)
 
 
 @pytest.mark.parametrize(
