@@ -8,6 +8,7 @@ import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.facts.summary.numbers import rounded
+from stepscope.facts.summary.verdict import CANNOT_TELL
 from stepscope.models.ranks.sketch import UNSTAGED, JobTable, Sketch, by_step
 from stepscope.models.ranks.slow_groups import (
     HALF,
@@ -316,6 +317,7 @@ def cause_of_stages(
         cause = "" if device else other_processes(table.sketches, group.rows, ratio)
         excess_ms = sum(stages[name] for name in computing)
         cause = cause or _Kernels(table, group).cause(excess_ms, ratio, table.received)
+        cause += "" if device else _perhaps_others(table.sketches, group.rows, cause)
         causes |= dict.fromkeys(computing, cause)
     return causes
 
@@ -335,6 +337,16 @@ def other_processes(sketches: Sequence[Sketch], rows: Sequence[int], excess: flo
     if float(np.median(others)) / max(slow, 1e-9) - 1 < _BY_OTHERS * excess:
         return ""
     return f"its process got {slow:.0%} of a core, since others used its machine"
+
+
+def _perhaps_others(sketches: Sequence[Sketch], rows: Sequence[int], cause: str) -> str:
+    """That other processes may be the cause as well: of a mean share of a core they may have taken
+    any part in some steps."""
+    shares = [sketches[row].core_share for row in rows]
+    share = min((one for one in shares if one is not None), default=1.0)
+    if share >= CANNOT_TELL or "of a core" in cause:
+        return ""
+    return f", or other processes took its core: it got {share:.0%} of one"
 
 
 class _Kernels:
