@@ -437,7 +437,10 @@ def slow_rank(runs: Sequence[WatchedRun]) -> SlowRank | None:
 
     All ranks take equally long, as others wait for the slowest: a rank's own time is outside of
     backward passes and collectives. Where devices do the work the CPU waits anywhere: not judged.
+    Of several runs of a rank, as of a job that was started again, the last counts.
     """
+    by_start = sorted(runs, key=lambda run: run.facts.created_unix_ns)
+    runs = [*{run.facts.rank: run for run in by_start}.values()]
     common = reduce(np.intersect1d, (run.steps["step"] for run in runs))
     if len(runs) < 2 or len(common) < FEWEST or any(run.facts.on_device for run in runs):
         return None

@@ -75,9 +75,12 @@ class WatchedJob:
     """The files of a watched job, which may still grow; the bill of a growing one is kept for a while."""
 
     def __init__(self, name: str, files: Sequence[Path]) -> None:
-        runs = {file: read_watched_run(file) for file in files}
-        self.name, self.files = name, {runs[file].facts.rank: file for file in files}
-        slow = watched.slow_rank([*runs.values()])
+        runs = [(read_watched_run(file), file) for file in files]
+        runs.sort(
+            key=lambda pair: pair[0].facts.created_unix_ns
+        )  # the last of a rank counts
+        self.name, self.files = name, {run.facts.rank: file for run, file in runs}
+        slow = watched.slow_rank([run for run, _ in runs])
         self.first_shown = slow.rank if slow else min(self.files)
         self._bills: dict[int, tuple[tuple[int, int], watched.Bill, float]] = {}
 

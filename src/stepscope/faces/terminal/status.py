@@ -4,6 +4,7 @@ bill of runs, which `stepscope FILE` shows."""
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,7 +81,8 @@ def show_watched(files: Sequence[Path], as_json: bool) -> None:
     from stepscope.facts.watched import bill_of, slow_rank
     from stepscope.read.watched_run import read_watched_run
 
-    runs = sorted(map(read_watched_run, files), key=lambda run: run.facts.rank)
+    pairs = [(read_watched_run(file), file.name) for file in files]
+    runs, names = zip(*sorted(pairs, key=lambda pair: pair[0].facts.rank), strict=True)
     bills, slow = [bill_of(run) for run in runs], slow_rank(runs)
     if as_json:
         echo_json({"ranks": bills, "slow_rank": slow})
@@ -89,9 +91,13 @@ def show_watched(files: Sequence[Path], as_json: bool) -> None:
         lost = duration(1e-3 * slow.lost_ms * (slow.last - slow.first + 1))
         more = f"{rounded(slow.lost_ms)} ms a step more than the median of the others, {lost} in all"
         click.echo(f"rank {slow.rank} is the last in steps {slow.first:,} to {slow.last:,}: {more}")
-    for bill in bills:
+    files_of = Counter(run.facts.rank for run in runs)
+    for bill, name in zip(bills, names, strict=True):
         text = printable("\n".join(line.replace("\n", " ") for line in _bill_lines(bill)))
-        click.echo(f"{f'rank {bill.facts.rank}: ' if len(bills) > 1 else ''}{text}")
+        file = (
+            f" ({printable(name)})" if files_of[bill.facts.rank] > 1 else ""
+        )  # of a restarted job
+        click.echo(f"{f'rank {bill.facts.rank}{file}: ' if len(bills) > 1 else ''}{text}")
 
 
 def _bill_lines(bill: Bill) -> Iterator[str]:

@@ -101,12 +101,13 @@ def test_the_bill_as_json(watched: Path) -> None:
     assert [(slow["first"], slow["last"]) for slow in bill["slow"]] == [(60, 69)]
 
 
-def test_a_folder_of_ranks(watched: Path) -> None:
+def test_a_folder_with_two_files_of_one_rank_names_them(watched: Path) -> None:
     (watched.parent / "rank1.watch").write_bytes(watched.read_bytes())
     for words in (["ranks", watched.parent], [watched.parent]):
         code, out = call(*words)
         assert code == 0
-        assert out.count("rank 0: train.py --lr 1: 100 steps") == 2
+        assert "rank 0 (rank1.watch): train.py --lr 1: 100 steps" in out
+        assert f"rank 0 ({watched.name}): train.py --lr 1: 100 steps" in out
 
 
 def test_the_page_of_a_watched_run_shows_it_alone(watched: Path) -> None:

@@ -321,6 +321,14 @@ def test_the_rank_that_others_wait_for_is_named_with_its_steps(tmp_path: Path, s
     assert slow.lost_ms == pytest.approx(9, abs=0.5)
 
 
+def test_an_earlier_run_of_a_rank_does_not_count(tmp_path: Path) -> None:
+    ranks = job(tmp_path, 0)
+    earlier = replace_struct(ranks[2].facts, created_unix_ns=0, rank=1)
+    slow = slow_rank([*ranks, replace(ranks[2], facts=earlier)])
+    assert slow is not None
+    assert slow.rank == 2
+
+
 def test_of_two_ranks_the_slow_one_is_compared_with_the_other(tmp_path: Path) -> None:
     slow = slow_rank(job(tmp_path, 0)[1:3])
     assert slow is not None
