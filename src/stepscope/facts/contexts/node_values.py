@@ -59,9 +59,7 @@ def measure(tree: ContextTree, name: str) -> TreeMeasure:
     if metric in LAUNCH_METRICS and metric in tree.metrics:
         raise TraceError(f"{name} does not add up over launches; its statistics: contexts --json")
     if metric not in tree.metrics:
-        available = ", ".join(measures(tree)) or "none"
-        source = tree.source or "the tree"
-        raise TraceError(f"no metric {name!r}; {source} has {available}")
+        raise tree.without(name, measures(tree))
     own, whole = tree.own(metric), tree.inclusive(metric)
     return TreeMeasure(
         name=name,

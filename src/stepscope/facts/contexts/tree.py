@@ -1,7 +1,7 @@
 """The calling-context tree: a table of nodes in preorder, with metrics at each node."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -105,10 +105,15 @@ class ContextTree:
             TraceError: if the tree has no such metric.
         """
         if name not in self.metrics:
-            raise TraceError(
-                f"no metric {name!r}; {self.source or 'the tree'} has " + (", ".join(self.metrics) or "none")
-            )
+            raise self.without(name, self.metrics)
         return self.metrics[name]
+
+    def without(self, name: str, available: Iterable[str]) -> TraceError:
+        """The error that the tree does not have a metric, but the available ones; or none at all."""
+        source = self.source or "the tree"
+        if not self.metrics:
+            return TraceError(f"nothing was measured in {source}: it holds no calls")
+        return TraceError(f"no metric {name!r}; {source} has {', '.join(available)}")
 
     def has(self, name: str) -> bool:
         """Whether the tree has samples of a metric."""

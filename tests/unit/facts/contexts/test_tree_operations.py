@@ -1,5 +1,7 @@
 """Inverting, hiding, comparing: sums are kept, shapes are as documented."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from oracles.context_tree import checked
@@ -167,3 +169,5 @@ def test_a_measure_is_a_metric_or_a_count_of_its_samples() -> None:
 def test_an_unavailable_measure_is_refused_with_the_available_ones() -> None:
     with pytest.raises(TraceError, match=r"no metric 'stalls'; .* has cpu, calls"):
         measure(TREE, "stalls")
+    with pytest.raises(TraceError, match="nothing was measured in the tree: it holds no calls"):
+        measure(replace(TREE, metrics={}, source=""), "cpu")
