@@ -133,7 +133,9 @@ def _samples(
         for one in _at(process, _NONE, "buffer_records", f"pc_sample_{method}"):
             kernel = event.get(_at(one, -2, "record", "dispatch_id"), -1)
             offset = _at(one, 0, "record", "pc", "code_object_offset")
-            counted[kernel, _reason(one), _at(one, -1, "inst_index"), offset] += 1
+            reason = _at(one, "", "record", "snapshot", "stall_reason").rpartition("_REASON_")[2].lower()
+            waited = _WORDS.get(reason, reason) if not _at(one, 0, "record", "wave_issued") else "selected"
+            counted[kernel, waited, _at(one, -1, "inst_index"), offset] += 1
     for (kernel, reason, index, offset), count in counted.items():
         text = _at(process, "", "strings", "pc_sample_instructions", index)
         match = _PLACE.match(_at(process, "", "strings", "pc_sample_comments", index).partition(" -> ")[0])
@@ -145,11 +147,3 @@ def _samples(
             message = "samples of instructions that rocprofv3 could not read; they count for their reason"
             log("unknown_instructions", message, 0 if text else count)
             yield kernel, reason, text and f"{text} +0x{offset:04x}", file, line, count
-
-
-def _reason(sample: Any) -> str:
-    """What the wave waited for, in the device's words."""
-    if _at(sample, 0, "record", "wave_issued"):
-        return "selected"
-    reason = _at(sample, "", "record", "snapshot", "stall_reason").rpartition("_REASON_")[2].lower()
-    return _WORDS.get(reason, reason)
