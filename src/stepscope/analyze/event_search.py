@@ -51,12 +51,13 @@ class EventSearch:
         step_count: how many they are.
         rank: the analyzed rank.
         requested_rank: the rank that the caller asked for, or None.
-        contexts: the calling-context tree, or None.
+        contexts: the calling-context tree where one was recorded or instructions were sampled, or None.
         context_trace: the tree converted to a trace, or None.
     """
 
     def __init__(self, trace: Trace, rank: int | None = None, first: int | None = None) -> None:
-        self.contexts = build_contexts(trace) if len(trace["contexts"]) else None
+        known = len(trace["contexts"]) or len(trace["instruction_samples"])
+        self.contexts = build_contexts(trace) if known else None
         self.context_trace = _converted(trace, self.contexts)
         if self.context_trace:
             trace = self.context_trace.trace

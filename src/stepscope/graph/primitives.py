@@ -33,6 +33,7 @@ def select(
     category: str | None = None,
     on_device: bool | None = None,
     rank: int | str | None = None,
+    step: int | None = None,
     where: Callable[[Graph], Mask] | None = None,
 ) -> Mask:
     """Tasks that meet every given condition; marks of steps are never selected.
@@ -44,6 +45,7 @@ def select(
         operator: a glob on the names of the events around the task, or around its launch.
         on_device: only device work, or only the CPU's.
         rank: only tasks of this rank, in a graph of several ranks.
+        step: only tasks of this step, one of `graph.window.steps`.
         where: any other condition, a function of the graph to bool, shape (tasks,).
 
     Returns:
@@ -70,6 +72,8 @@ def select(
         chosen &= graph.on_device == on_device
     if rank is not None:
         chosen &= _of_rank(graph, rank)
+    if step is not None:
+        chosen &= graph.tasks["step"] == step
     return chosen & where(graph) if where else chosen
 
 

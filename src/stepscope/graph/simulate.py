@@ -183,7 +183,7 @@ def _cycle(graph: Graph, blocked: Mask) -> list[str]:
         place[task] = len(place)
         task = int(awaited[task])
     cycle = [*list(place)[place[task] :], task]
-    names = [str(graph.tasks.text("name")[number]) for number in cycle]
+    names = [graph.tasks.text("name")[one] or graph.tasks.text("stage")[one] or "" for one in cycle]
     short = [name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…" for name in names]
     pairs = zip(short, cycle, strict=True)
     named = [f"{name} (task {number})" if name else f"task {number}" for name, number in pairs]

@@ -15,6 +15,7 @@ from stepscope.read.memory_timeline import is_memory_timeline, read_memory_timel
 from stepscope.read.nsys.nsys import exported, is_report, read_nsys
 from stepscope.read.perfetto.perfetto import is_perfetto, read_perfetto
 from stepscope.read.recorded.capture_file import read_capture
+from stepscope.read.rocprofv3 import is_rocprofv3, read_rocprofv3
 from stepscope.read.unsupported import is_trace_events, refuse_foreign
 from stepscope.read.xplane.xplane import read_xplane
 from stepscope.read.xplane.xspace import is_space
@@ -41,6 +42,7 @@ class Reader:
 READERS = (
     Reader("stepscope capture", lambda head: head.startswith(b"PK"), read_capture),
     Reader("memory timeline", is_memory_timeline, read_memory_timeline),
+    Reader("rocprofv3 JSON", lambda head: is_rocprofv3(_text_of(head)), read_rocprofv3),
     Reader("trace events", lambda head: is_trace_events(_text_of(head)), read_trace_events),
     Reader("XLA profile", is_space, read_xplane),
     Reader("Perfetto trace", is_perfetto, read_perfetto),

@@ -100,9 +100,10 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
         _like(
             rb'"?Index"?,"?KernelName"?,|"Name","Calls","TotalDurationNs"'
             rb'|"Kind","(Agent_Id|Direction)"|"Domain","Function"|"Correlation_Id","Dispatch_Id"'
+            rb'|"?Sample_Timestamp"?,'
         ),
         "a table of rocprof",
-        "record with rocprofv3 and its format `pftrace`, and open that",
+        "record with rocprofv3 and `--output-format json`, and open that",
     ),
     (_like(rb'"?AMD uProf|"?Function[^\n,\t]*"?[,\t]"?CPU Time'), "a table of a sampling profiler", _SAMPLES),
     (

@@ -40,10 +40,10 @@ REVEALED = (
 )
 _PATHS = {"modules.path", "modules.name", "storages.path", "contexts.module", "evidence.module"}
 _FILES = {"modules.file", "modules.call_file", "frames.file", "stacks.file"}
-_FILES |= {"storages.file", "contexts.file", "evidence.file"}
+_FILES |= {"storages.file", "contexts.file", "evidence.file", "instruction_samples.file"}
 _RANGES = ("annotation", "python")  # whose names are the user's, also where they look like operators
 _FREE = ("capture", "model", "properties", "recording_cost")  # fields of the metadata with any texts
-_DEVICE_KINDS = ("kernel", "memcpy", "memset", "communication")  # of contexts
+_DEVICE_KINDS = ("kernel", "memcpy", "memset", "communication", "instruction")  # of contexts
 _ANALYSIS = ("base", "record", "read", "trace", "facts", "graph", "models", "analyze")
 _LITERAL = re.compile(r'"([^"\n]*)"')
 _DOCSTRING = re.compile(r'"""[\s\S]*?"""')
@@ -101,6 +101,8 @@ def _column(table: Table, column: str, words: Words) -> Text:
     name, text = f"{table.schema.name}.{column}", table.text(column).compact()
     if name == "events.name":
         return _names(text, table.text("category"), DEVICE_WORK, words)
+    if name in ("instruction_samples.reason", "instruction_samples.instruction"):
+        return text
     if name == "contexts.name":
         return _names(text, table.text("kind"), _DEVICE_KINDS, words)
     change = words.module_path if name in _PATHS else words.file if name in _FILES else words.text

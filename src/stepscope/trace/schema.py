@@ -86,6 +86,19 @@ ORIGINS = Schema(
     ),
 )
 
+INSTRUCTION_SAMPLES = Schema(
+    "instruction_samples",
+    "the samples of one instruction of one kernel whose warps waited for one reason",
+    (
+        reference("event", "events", "events.id of the kernel"),
+        Column("reason", "text", "what they waited for, in the device's words; `selected` is nothing"),
+        Column("instruction", "text", "as disassembled, and its offset; empty if unknown"),
+        Column("file", "text", "file of its source, empty if unknown"),
+        Column("line", "i32", "line in it", nullable=True),
+        Column("count", "i64", "samples"),
+    ),
+)
+
 INPUTS = Schema(
     "inputs",
     "what a compiled operation outside the two passes takes: an argument of its program, or a gradient",
@@ -310,7 +323,7 @@ SCHEMAS: dict[str, Schema] = {
     for schema in (
         *(EVENTS, TRACKS, STEPS, ITERATIONS, STAGE_RUNS, MODULES, MODULE_SHARES, LAUNCHES, IDLE),
         *(MEMORY, SEGMENTS, BLOCKS, ALLOCATIONS, MEMORY_EVENTS, STACKS, STORAGES, TENSOR_USES),
-        *(FLOWS, INSTANTS, COUNTERS, OPERATIONS, ORIGINS, INPUTS, FRAMES),
+        *(FLOWS, INSTANTS, COUNTERS, OPERATIONS, INSTRUCTION_SAMPLES, ORIGINS, INPUTS, FRAMES),
         *(CONTEXTS, CONTEXT_METRICS, FINDINGS, EVIDENCE, WARNINGS),
     )
 }

@@ -63,6 +63,7 @@ def test_what_a_graph_shows_is_found_once(graph: Graph) -> None:
 
 def test_select_by_kind_name_operator_and_side(graph: Graph) -> None:
     assert names(graph, select(graph, kind="gemm")) == ["sgemm"]
+    assert [names(graph, select(graph, kind="gemm", step=step)) for step in (0, 1)] == [["sgemm"], []]
     assert names(graph, select(graph, name="elem*")) == ["elementwise_kernel"]
     assert names(graph, select(graph, operator="aten::relu", on_device=True)) == ["elementwise_kernel"]
     assert names(graph, select(graph, category="runtime", name="*Synchronize")) == [

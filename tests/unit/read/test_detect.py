@@ -87,6 +87,7 @@ def sqlite_file() -> bytes:
         (bytes.fromhex("0a04080110020a0408031004"), "this is a profile of pprof, such as JAX's"),
         (b"\n=== Device Timing Summary ===\n", "this is a summary of Intel's unitrace: record with"),
         (b'"Domain","Function","Process_Id"', "this is a table of rocprof: record with rocprofv3"),
+        (b'"Sample_Timestamp","Exec_Mask","Dispatch_Id"', "this is a table of rocprof: record"),
         (b"version: 1\ncreator: yappi\npid: 1\n", "this is a profile of callgrind: it has no times"),
         (b"\n  _     ._   __/__   _ _  _\n", "this is a printed profile of pyinstrument: it has"),
         (b" 1\n<module> (w.py:7);work (w.py:4) 132\n", "this is a file of collapsed stacks: it"),

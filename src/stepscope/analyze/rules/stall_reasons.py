@@ -16,40 +16,29 @@ from stepscope.trace.table import Text
 HOT = 0.10  # of the device time
 LEAST = 0.30  # of the samples of a kernel
 TOP = 3  # reasons that the sentence names
-# A warp that issues, or that is ready while another one issues, waits for nothing.
-BUSY = ("selected", "not_selected")
+# A warp that issues, or is ready while another one issues, waits for nothing; host traps know no reason.
+BUSY = ("selected", "not_selected", "reason not recorded")
 _LOADS = "Each block loads constants again: let blocks do more work, or fuse the kernel with its neighbors."
 _WAITS = "It waits for memory: fuse it with its neighbors, read less (16 bits), or read contiguous addresses."
 _WAITING_PRODUCT = (
     "It waits for memory: use 16 bits or TF32, and sizes that are multiples of 8. Or let cuDNN choose "
     "another algorithm (torch.backends.cudnn.benchmark = True)."
 )
+_SHARED = "shared memory or special functions (exp, division)"
 # The advice of the vendors' documents, by a part of the reason's name; "" is any other.
 ADVICE = (
     ("imc_miss", _LOADS),
     ("constant", _LOADS),
-    (
-        "math",
-        "Use instructions that do more at once (vector loads and conversions, fewer "
-        "conversions between types).",
-    ),
+    ("math", "Use vector loads and conversions, and fewer conversions between types."),
     ("long_scoreboard", _WAITS),
+    ("waitcnt", _WAITS),
+    ("alu_dependency", "It waits for its own results: do more independent work per thread (unroll loops)."),
+    ("ex_stall", "It saturates a pipeline: use instructions that do more at once (vectors, 16 bits)."),
     ("lg_throttle", "It makes more memory requests than fit: wider loads (vector types)."),
     ("memory", _WAITS),
-    (
-        "short_scoreboard",
-        "It waits for shared memory or special functions (exp, division): "
-        "avoid bank conflicts, keep more in registers.",
-    ),
-    (
-        "mio_throttle",
-        "It saturates shared memory or special functions: use wider accesses, keep more in registers.",
-    ),
-    (
-        "no_instruction",
-        "It waits for instructions: it is too short to fill the device, or its code "
-        "exceeds the instruction cache.",
-    ),
+    ("short_scoreboard", f"It waits for {_SHARED}: avoid bank conflicts, keep more in registers."),
+    ("mio_throttle", f"It saturates {_SHARED}: use wider accesses, keep more in registers."),
+    ("no_instruction", "It waits for instructions: it is too short, or larger than the instruction cache."),
     ("branch_resolving", "It branches often: use fewer branches, unroll loops."),
     ("drain", "It waits for its last stores: write less, or write contiguous addresses."),
     ("barrier", "Its threads wait for each other: use smaller blocks, fewer synchronizations."),
@@ -61,9 +50,10 @@ ADVICE = (
 def stall_reasons(context: RuleContext) -> Iterator[Finding]:
     """Stall reasons of hot kernels, from samples of their instructions.
 
-    Silent without such samples (`stepscope run --contexts --stalls` records them if the device and
-    the driver allow it), for kernels below 10 % of the device time, and if the most frequent reason
-    makes up less than 30 % of the samples of a kernel or is no stall (`selected`).
+    Silent without such samples (of NVIDIA's devices by `stepscope run --contexts --stalls`, of AMD's
+    by rocprofv3, if the device and the driver allow it), for kernels below 10 % of the device time,
+    and if the most frequent reason makes up less than 30 % of the samples of a kernel or is no stall
+    (`selected`).
 
     A kernel counts over all contexts that launch it.
 

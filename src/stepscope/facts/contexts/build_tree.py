@@ -140,6 +140,10 @@ def _metrics(
     kernels = device[events.text("category").mask("kernel")[device]]
     for name, rows, samples in launch_metrics(trace, kernels):
         yield name, SampleStats.of(node[rows], samples, size)
+    table = trace["instruction_samples"]
+    sampled = wanted[table["event"]]
+    if sampled.any():
+        yield "stalls", SampleStats.of(node[forest.samples[sampled]], table["count"][sampled], size)
     yield from _memory(trace, forest, node, size, wanted)
 
 

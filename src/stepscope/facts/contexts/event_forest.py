@@ -56,6 +56,7 @@ class Forest:
     device: Mask  # which are device work, bool, shape (events,)
     untracked: int  # the parent of memory events outside all calls
     shares: Shares  # further elements of fused operations
+    samples: Ids  # the element of each of `instruction_samples`
 
 
 def build_forest(trace: Trace) -> Forest:
@@ -76,6 +77,7 @@ def build_forest(trace: Trace) -> Forest:
     compiled = device & (trace.events["scope"] >= 0) & ~traced
     parent = wrap_in_modules(trace, parent, compiled, kind, frames, synthetic)
     parent, shares = _place_traced(trace, parent, traced, (frame, via, thread), frames, synthetic)
+    samples = _samples(trace, frames, synthetic)
     added = synthetic.columns()
     return Forest(
         parent=np.concatenate([parent, added[0]]),
@@ -86,7 +88,20 @@ def build_forest(trace: Trace) -> Forest:
         device=device,
         untracked=untracked,
         shares=shares,
+        samples=samples,
     )
+
+
+def _samples(trace: Trace, frames: Frames, synthetic: SyntheticElements) -> Ids:
+    """Elements for sampled instructions: below their kernel the reason, and below that the instruction."""
+    table = trace["instruction_samples"]
+    reasons = frames.codes(Frame("instruction", reason or "") for reason in table.text("reason"))
+    element = _add_distinct(table["event"].astype(np.int64), reasons.astype(np.int64), synthetic)
+    places = zip(table.text("instruction"), table.text("file"), table["line"].tolist(), strict=True)
+    codes = frames.codes(Frame("instruction", name or "", file or "", line) for name, file, line in places)
+    known = table.text("instruction").where(bool)
+    element[known] = _add_distinct(element[known], codes[known].astype(np.int64), synthetic)
+    return element
 
 
 def _place_traced(

@@ -106,7 +106,7 @@ std::string probe() {
 }
 
 std::string probe_stalls() {
-  return "roctracer does not sample instructions, and rocprofiler-sdk, which does, is not used";
+  return "roctracer does not sample instructions; rocprofv3 does: docs/guide/contexts.md has the command";
 }
 
 std::string start(bool) {

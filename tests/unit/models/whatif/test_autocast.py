@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from stepscope.models.calibration.calibration import Operator
 from stepscope.models.whatif.parts.autocast_flow import forward_effects, policy_of
@@ -61,6 +64,67 @@ def test_all_of_a_convolutional_network_is_in_16_bits_once_an_image_was_cast() -
     assert [effect.half for effect in effects] == [True] * 6
     # The image and each weight are cast; what a layer made is in 16 bits already.
     assert [effect.down for effect in effects] == [(512, 144), (), (), (144,), (), ()]
+
+
+class Taken(TorchFunctionMode):
+    """What functions of torch take: their calls as if all were in 32 bits, and whether all is in 16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Operator, bool]] = []
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = function.__name__.strip("_").removeprefix("r" if "mul" in function.__name__ else "")
+        if name in ("linear", "conv2d", "layer_norm", "relu", "tanh", "add", "mul", "pow", "mean"):
+            tensors = [one for one in args if isinstance(one, torch.Tensor) and one.is_floating_point()]
+            counted = [one for one in tensors if one.dim() > 1 or name in ("add", "mul")]
+            half = all(one.dtype == torch.bfloat16 for one in counted)
+            self.calls.append((call(name, *(tuple(one.shape) for one in tensors)), half))
+        return function(*args, **(kwargs or {}))
+
+
+W, D = torch.rand(16, 16), torch.rand(16)
+
+
+def normed(x: Tensor) -> Tensor:
+    """Root mean square norm."""
+    return D * (x * (x.pow(2).mean(-1, keepdim=True)))
+
+
+def of_layers(x: Tensor, layer: Callable[[Tensor], Tensor]) -> Tensor:
+    for _ in range(3):
+        x = layer(x)
+    return x.mul(x)
+
+
+K, TOKENS = torch.rand(8, 8, 3, 3), torch.rand(2, 3, 16)
+RESIDUALS: dict[str, Callable[[], Tensor]] = {
+    "norm first": lambda: of_layers(
+        F.relu(TOKENS), lambda x: x + F.linear(F.relu(F.linear(F.layer_norm(x, (16,), D, D), W)), W)
+    ),
+    "norm last": lambda: of_layers(F.relu(TOKENS), lambda x: F.layer_norm(x + F.linear(x, W), (16,), D, D)),
+    "root mean square": lambda: of_layers(F.relu(TOKENS), lambda x: x + F.linear(normed(x), W)),
+    "scaled": lambda: of_layers(F.relu(TOKENS), lambda x: x + D * F.linear(x, W)),
+    "of data": lambda: of_layers(TOKENS, lambda x: x + F.linear(F.relu(x), W)),
+    "after a layer": lambda: of_layers(
+        F.linear(torch.rand(2, 3, 16), W), lambda x: x + F.linear(F.relu(x), W)
+    ),
+    "convolutions": lambda: of_layers(
+        F.conv2d(torch.rand(2, 3, 8, 8), torch.rand(8, 3, 3, 3), padding=1),
+        lambda x: F.relu(x + F.conv2d(F.relu(x), K, padding=1)),
+    ),
+    "two branches": lambda: of_layers(F.relu(TOKENS), lambda x: F.tanh(F.linear(x, W) + F.linear(x, W))),
+}
+
+
+@pytest.mark.parametrize("name", RESIDUALS)
+def test_a_residual_stream_has_the_precision_that_torch_gives_it(name: str) -> None:
+    with torch.autocast("cpu", torch.bfloat16), Taken() as taken:
+        RESIDUALS[name]()
+    effects = forward_effects([one for one, _ in taken.calls], CPU)
+    found = [(one.name, effect.half) for (one, _), effect in zip(taken.calls, effects, strict=True)]
+    lowered = CPU.lowered
+    assert found == [(one.name, half or one.name in lowered) for one, half in taken.calls]
 
 
 def test_a_loss_is_computed_in_32_bits_after_a_cast() -> None:

@@ -1,13 +1,15 @@
 """What autocast does to the operators of a step, one after the other.
 
 A trace does not identify tensors, so precision is tracked by size: an input is taken for the last
-result with as many elements. There are two exceptions. A value added to a result of the same size
-is taken for the last such sum: the residual stream of a transformer stays in FP32, that of a
-ResNet is in 16 bits. And a value that no operator made is a parameter or data, in FP32."""
+result with as many elements. There are three exceptions. A value added to a result of the same size
+is taken for the last such sum, or where there was none, for what the branch began with: the
+residual stream of a transformer stays in FP32, that of a ResNet is in 16 bits. A value that no
+operator made is a parameter or data, in FP32. And a vector that arithmetic takes is a parameter."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,6 +29,7 @@ from stepscope.trace.trace import Trace
 Size = tuple[int, ...]
 _FLOAT = "6"  # torch.float32 as an argument
 _PRODUCTS = ("linear", "mm", "bmm", "matmul", "addmm", "baddbmm")
+_ARITHMETIC = ("add", "sub", "mul", "div")  # what takes the wider type of its inputs, in place its own
 
 
 @dataclass(frozen=True)
@@ -61,30 +64,46 @@ class _SizeFlow:
     policy: Policy
     made: dict[int, bool] = field(default_factory=dict)
     sums: dict[int, bool] = field(default_factory=dict)
+    begun: dict[int, bool | None] = field(default_factory=dict)  # the first that a product took; None: data
+    unread: Counter[int] = field(default_factory=Counter)  # results that no operator took so far
     last: bool = False
+    product: bool = False  # whether the last operator was one
 
     def effect(self, call: Operator) -> Effect:
         wide = [prod(size) for size in call.floats if len(size) > 1]
-        if call.name in self.policy.lowered:
-            sizes = [prod(size) for size in call.floats]
-            effect = Effect(True, tuple(n for n in sizes if not self.made.get(n, False)))
-        elif call.name in self.policy.mixed:
-            effect = Effect(True)  # it casts inside
-        elif call.name in self.policy.kept or (call.name in ("to", "_to_copy") and _FLOAT in call.values):
-            effect = Effect(False, (), tuple(n for n in wide if self.made.get(n, self.last)))
-        else:
-            inputs = [self.made.get(n, self.last) for n in wide]
-            if _is_sum(call, wide):
-                inputs[1] = self.sums.get(wide[1], inputs[1])
-            effect = Effect(bool(wide) and all(inputs))
+        effect = self._effect(call, wide)
+        # Two products in a row take the same value, and not the second what the first made.
+        read = wide if not self.product or call.name not in self.policy.lowered else ()
+        self.product = call.name in self.policy.lowered
+        for size in read:
+            self.unread[size] = max(self.unread[size] - 1, 0)
         self._remember(call, wide, effect.half and call.name not in self.policy.mixed)
         return effect
+
+    def _effect(self, call: Operator, wide: list[int]) -> Effect:
+        if call.name in self.policy.lowered:
+            sizes = [prod(size) for size in call.floats]
+            for size in sizes[:1]:
+                first = self.begun.get(size)
+                self.begun[size] = self.made.get(size) if first is None else first
+            return Effect(True, tuple(n for n in sizes if not self.made.get(n, False)))
+        if call.name in self.policy.mixed:
+            return Effect(True)  # it casts inside
+        if call.name in self.policy.kept or (call.name in ("to", "_to_copy") and _FLOAT in call.values):
+            return Effect(False, (), tuple(n for n in wide if self.made.get(n, self.last)))
+        inputs = [self.made.get(n, self.last) for n in wide]
+        if _is_sum(call, wide):
+            begun = bool(self.begun.get(wide[1], inputs[1]))
+            inputs[1] = self.sums.get(wide[1], inputs[1] if self.unread[wide[1]] > 1 else begun)
+        has_vector = call.name in _ARITHMETIC and any(len(size) == 1 for size in call.floats)
+        return Effect(bool(wide) and all(inputs) and not has_vector)
 
     def _remember(self, call: Operator, wide: list[int], half: bool) -> None:
         size = _result(call, wide)
         if not size:
             return
         self.made[size] = self.last = half
+        self.unread[size] += 1
         if _is_sum(call, wide):
             self.sums[size] = half
 
