@@ -35,12 +35,7 @@ class DurationStatistics(msgspec.Struct, kw_only=True):
 
 
 def statistics(durations: Times) -> DurationStatistics:
-    """Statistics of at least one duration, int64, shape (instances,), ns.
-
-    Example:
-        >>> statistics(np.array([1, 2, 6])).median_ns
-        2
-    """
+    """Statistics of at least one duration, int64, shape (instances,), ns."""
     return DurationStatistics(
         count=len(durations),
         total_ns=int(durations.sum()),

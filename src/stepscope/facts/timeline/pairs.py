@@ -208,11 +208,6 @@ def merge_short(label: Ids, start: Times, end: Times, most: int) -> Ids:
 
     Returns:
         The first interval of each merged one, shape (merged,).
-
-    Example:
-        >>> start = np.array([0, 2, 4, 100])
-        >>> merge_short(np.zeros(4, int), start, start + 1, 2).tolist()
-        [0, 3]
     """
     width = max(int(end.max() - start.min()) // (most * _FINEST), 1)
     first = np.arange(len(start))

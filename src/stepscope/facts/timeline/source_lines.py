@@ -39,12 +39,7 @@ class SourcePlace(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1 << 16)
 def frame_place(name: str) -> SourcePlace | None:
-    """The source line in the name of a recorded Python frame; None for other events.
-
-    Example:
-        >>> frame_place("train.py(12): step")
-        SourcePlace(file='train.py', line=12, what='frame', name='step')
-    """
+    """The source line in the name of a recorded Python frame; None for other events."""
     frame = FrameName.of(name)
     if frame is None or not frame.file.endswith(".py") or frame.file.startswith(_NO_FILE):
         return None

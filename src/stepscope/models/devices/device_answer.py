@@ -108,10 +108,6 @@ def parse_targets(text: str, prices: PriceTable) -> tuple[Target, ...]:
 
     Raises:
         BatchError: if a name is neither.
-
-    Example:
-        >>> [target.name for target in parse_targets("a100,g6.xlarge", read_prices())]
-        ['A100', 'L4']
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:

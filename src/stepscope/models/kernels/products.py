@@ -45,10 +45,6 @@ def find_gpu(device: Mapping[str, Any]) -> Gpu | None:
 
     Args:
         device: properties as the trace records them; `name`, and `numSms` if it is there.
-
-    Example:
-        >>> find_gpu({"name": "NVIDIA H200"}).multiprocessors
-        132
     """
     rates = rates_of(str(device.get("name", "")))
     if rates is None or rates.get("major") is None:

@@ -103,13 +103,7 @@ class TextColumn:
 
 
 def fitting(columns: Sequence[TextColumn], width: int) -> list[TextColumn]:
-    """The columns for which there is room; empty ones are left out.
-
-    Example:
-        >>> columns = [TextColumn("kind", ["allreduce"]), TextColumn("bus GB/s>", ["9"], spare=1)]
-        >>> [[one.head for one in fitting(columns, width)] for width in (80, 15)]
-        [['kind', 'bus GB/s>'], ['kind']]
-    """
+    """The columns for which there is room; empty ones are left out."""
     kept = [one for one in columns if any(one.cells)]
     while sum(one.width + _BETWEEN for one in kept) - _BETWEEN > width:
         most = max(kept, key=lambda one: one.spare)

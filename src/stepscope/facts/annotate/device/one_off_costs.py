@@ -58,12 +58,7 @@ class OneOffCosts(NamedTuple):
 
 
 def one_off_costs(trace: Trace, rank: int) -> OneOffCosts:
-    """What a rank pays once in a recording.
-
-    Example:
-        >>> one_off_costs(trace, 0).calls  # doctest: +SKIP
-        array([2, 5])
-    """
+    """What a rank pays once in a recording."""
     here = (trace["tracks"]["rank"] == rank)[trace.events["track"]]
     host, work = here & on_host(trace), np.flatnonzero(here & device_work(trace))
     benchmarks = _benchmarks(trace, rank, host)
