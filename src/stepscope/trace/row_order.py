@@ -75,6 +75,16 @@ def place_in_group(keys: IntArray) -> Ids:
     return number
 
 
+def outermost_of_key(first: Ids, end: Ids, keys: Ids) -> Mask:
+    """Which of some spans of rows, `first` to `end` - 1, lie in no other one of their key; shape (n,)."""
+    order = np.lexsort((first, keys))
+    beyond = keys[order] * (int(end.max(initial=0)) + 1)  # the rows of each key apart from the others'
+    reach = np.maximum.accumulate(end[order] + beyond)
+    outer = np.ones(len(first), np.bool_)
+    outer[order[1:]] = first[order[1:]] + beyond[1:] >= reach[:-1]
+    return outer
+
+
 def ends_run(keys: IntArray) -> Mask:
     """The last row of each run of equal keys; bool, shape (n,)."""
     ends = np.ones(len(keys), np.bool_)
