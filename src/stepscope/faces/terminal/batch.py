@@ -1,7 +1,5 @@
 """`stepscope batch` and `fits`: which batch size, from a few short runs, and what fits another GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

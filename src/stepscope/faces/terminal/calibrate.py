@@ -1,7 +1,5 @@
 """`stepscope calibrate`: benchmark this CPU, or its GPU, for predictions."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 import click

@@ -1,7 +1,5 @@
 """`stepscope contexts`: the calling-context tree, and files of it for other tools."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

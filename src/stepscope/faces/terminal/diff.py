@@ -1,7 +1,5 @@
 """`stepscope diff`: what changed between two runs, and what is only noise."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from typing import Any

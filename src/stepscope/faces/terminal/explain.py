@@ -1,7 +1,5 @@
 """`stepscope explain`: what is known of a recording as Markdown, to paste into an assistant."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeVar
 

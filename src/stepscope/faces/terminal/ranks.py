@@ -1,7 +1,5 @@
 """`stepscope ranks`: which rank of a job is slow, since when, and why; or where it hangs, by its dumps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path

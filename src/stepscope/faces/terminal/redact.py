@@ -1,7 +1,5 @@
 """`stepscope redact`: a recording without names of files, machines, people and modules."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """The facts of a memory snapshot as text for a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import msgspec

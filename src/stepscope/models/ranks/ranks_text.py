@@ -1,7 +1,5 @@
 """A job as text for a terminal, on one screen."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

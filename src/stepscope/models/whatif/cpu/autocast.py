@@ -1,7 +1,5 @@
 """`amp` on a CPU: autocast to bfloat16, by a calibration."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

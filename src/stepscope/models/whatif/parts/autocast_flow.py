@@ -5,8 +5,6 @@ result with as many elements. There are two exceptions. A value added to a resul
 is taken for the last such sum: the residual stream of a transformer stays in FP32, that of a
 ResNet is in 16 bits. And a value that no operator made is a parameter or data, in FP32."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field

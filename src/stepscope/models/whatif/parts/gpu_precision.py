@@ -6,8 +6,6 @@ the part of their time in which they move no bytes. Casts cost the device two pa
 and the CPU a call.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

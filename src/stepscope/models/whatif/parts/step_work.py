@@ -1,7 +1,5 @@
 """The operators of a step with the device work that each launches, and graphs with other kernels."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
