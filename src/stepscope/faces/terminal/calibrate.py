@@ -7,7 +7,7 @@ import click
 from stepscope.faces.terminal.output import show_answer
 from stepscope.faces.terminal.source import takes_trace
 from stepscope.facts.annotate.links.launches import device_work
-from stepscope.models.calibration import calibrate as measure
+from stepscope.models.calibration.calibration import calibrate as measure
 from stepscope.models.calibration.calibration import calibration_path
 from stepscope.models.calibration.device_calibration import calibrate_device, calibrated_share
 from stepscope.trace.trace import Trace

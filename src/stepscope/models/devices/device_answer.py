@@ -15,8 +15,7 @@ import msgspec
 
 from stepscope.base.typed_data import decode
 from stepscope.errors import BatchError
-from stepscope.facts.roofline import known_gpus, rates_of
-from stepscope.facts.roofline.rates import Capacity
+from stepscope.facts.roofline.rates import Capacity, known_gpus, rates_of
 from stepscope.models.whatif.parts.kernel_times import Rates
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from stepscope.base.arrays import Floats
-from stepscope.facts.roofline import rates_of
+from stepscope.facts.roofline.rates import rates_of
 
 SINGLE, TF32, HALF = "fp32", "tf32", "half"
 BYTES = {SINGLE: 4, TF32: 4, HALF: 2}  # of an element in memory

@@ -12,8 +12,7 @@ import numpy as np
 from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.graph import Graph, remove
-from stepscope.models.calibration import find_operators
-from stepscope.models.calibration.calibration import Operator, ScriptOperators
+from stepscope.models.calibration.calibration import Operator, ScriptOperators, find_operators
 from stepscope.models.kernels.operators import Product, padded, products_of
 from stepscope.models.whatif.parts.autocast_flow import forward_rows
 from stepscope.models.whatif.parts.kernel_times import compute_bound, work_of_tasks
