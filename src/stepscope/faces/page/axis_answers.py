@@ -1,7 +1,5 @@
 """Answers about the time axis: its tracks and counters, what a tile shows, an area's statistics."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 

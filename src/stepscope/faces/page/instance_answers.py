@@ -1,7 +1,5 @@
 """Part of an operation's details: statistics of all instances like it, and the longest of them."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 

@@ -1,7 +1,5 @@
 """What a report says, for the page: overview, model tree, kernels and collectives."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
