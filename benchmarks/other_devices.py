@@ -21,7 +21,7 @@ import numpy as np
 
 from stepscope.base.arrays import Mask
 from stepscope.facts.annotate import annotate
-from stepscope.facts.roofline import rates_of
+from stepscope.facts.roofline.rates import rates_of
 from stepscope.graph import Graph, build_graph, select
 from stepscope.models.devices.device_work import EFFICIENCY, offload
 from stepscope.models.whatif import CHANGES, parse_request

@@ -27,7 +27,7 @@ from benchmarks.whatif_layers import ENVIRONMENT
 
 import stepscope
 from stepscope.graph import build_graph
-from stepscope.models.calibration import calibrate
+from stepscope.models.calibration.calibration import calibrate
 from stepscope.models.whatif import CHANGES, parse_request, predict
 
 WARMUP, STEPS, IN_TURN = 3, 6, 2  # unrecorded, recorded; of each kind before the next

@@ -14,7 +14,7 @@ from benchmarks.networked.runs import Run
 
 import stepscope
 from stepscope.graph import Graph, build_graph
-from stepscope.models.calibration import calibrate
+from stepscope.models.calibration.calibration import calibrate
 from stepscope.models.verify.comparison import MeasuredRuns, middle_mean, unrecorded
 from stepscope.models.verify.trials import TrialRun as Trial
 from stepscope.models.verify.trials import execute

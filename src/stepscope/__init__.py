@@ -1,7 +1,5 @@
 """See where a deep-learning training step spends its time."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

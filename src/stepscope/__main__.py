@@ -1,7 +1,5 @@
 """`python -m stepscope`: the same as `stepscope`."""
 
-from __future__ import annotations
-
 from stepscope.faces.terminal import main
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ It imports almost nothing unless STEPSCOPE_CONTEXTS (docs/guide/contexts.md) or 
 (docs/guide/watch.md) is set.
 """
 
-from __future__ import annotations
-
 import os
 
 

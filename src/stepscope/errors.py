@@ -18,8 +18,6 @@
 A message says what failed and why, where, and what to do next.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Sequence
 from typing import Any

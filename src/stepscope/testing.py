@@ -17,8 +17,6 @@ A line whose second field is `arrow` links two named events: `fwdbwd | arrow | a
 MmBackward0`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass, field

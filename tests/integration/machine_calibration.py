@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from importlib.metadata import version
 
-from stepscope.models.calibration import Calibration, Machine
-from stepscope.models.calibration.calibration import cpu_model, keep_calibration
+from stepscope.models.calibration.calibration import Calibration, Machine, cpu_model, keep_calibration
 
 
 def calibrated() -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import stepscope
-from stepscope.facts.roofline import work_of
-from stepscope.facts.roofline.formulas import OperatorCall, Tensor
+from stepscope.facts.roofline.formulas import OperatorCall, Tensor, work_of
 from stepscope.facts.summary.report_facts import summarize
 
 torch = pytest.importorskip("torch")

@@ -12,6 +12,7 @@ from stepscope.facts.annotate.steps.step_table import steady_steps
 from stepscope.facts.annotate.steps.steps import main_track
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit, self_times
+from stepscope.trace.row_order import place_in_group
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace, with_times
 
@@ -92,15 +93,11 @@ def _aligned_pieces(trace: Trace, steps: Table) -> _Pieces:
 
 def _in_order_of_place(kind: Ids, step: Ids, steps: int) -> Rows:
     """The order by kind, number within the step, and step; without kinds that steps differ in."""
-    order = np.lexsort((step, kind))
     codes, kind = np.unique(kind, return_inverse=True)
-    count = np.bincount(kind * steps + step, minlength=len(codes) * steps).reshape(-1, steps)
-    begin = np.append(0, np.cumsum(count.reshape(-1)))[kind[order] * steps + step[order]]
-    number = np.arange(len(order)) - begin
-    even = (count == count[:, :1]).all(axis=1)[kind[order]]
-    order, number = order[even], number[even]
-    result: Rows = order[np.lexsort((step[order], number, kind[order]))]
-    return result
+    cell = kind * steps + step
+    count = np.bincount(cell, minlength=len(codes) * steps).reshape(-1, steps)
+    even = np.flatnonzero((count == count[:, :1]).all(axis=1)[kind])
+    return even[np.lexsort((step[even], place_in_group(cell)[even], kind[even]))]
 
 
 def _scale_of_steps(length: Floats, usual: Floats) -> Floats:

@@ -95,9 +95,6 @@ class EventSearch:
 
         Returns:
             events.id, int64, shape (n,), in order of start.
-
-        Example:
-            >>> search.find(r"^aten::item$", stage=("forward", "loss"))  # doctest: +SKIP
         """
         chosen = self._of_rank.copy()
         if name:

@@ -66,12 +66,7 @@ def _patched(created: Mapping[str, Any], arguments: Mapping[str, str | None]) ->
 
 
 def with_arguments(call: str, arguments: Mapping[str, str | None]) -> str:
-    """The source of a call with other keyword arguments; the same if one of them cannot be changed.
-
-    Example:
-        >>> with_arguments("SGD(weights, foreach=False)", {"foreach": None, "fused": "True"})
-        'SGD(weights, fused=True)'
-    """
+    """The source of a call with other keyword arguments; the same if one of them cannot be changed."""
     changed = call
     for name, value in arguments.items():
         changed = _with_argument(changed, name, value)

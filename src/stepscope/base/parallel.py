@@ -36,10 +36,6 @@ def in_threads(
     `work` is arithmetic on arrays of so many rows, which runs without the interpreter's lock and
     changes nothing that another item's work reads. With more than `most_rows`, items are done one
     after the other, as each needs much memory.
-
-    Example:
-        >>> in_threads(abs, [-1, 2], rows=1 << 20)
-        [1, 2]
     """
     threads = min(usable_cores(), len(items))
     if threads < 2 or not _MIN_ROWS <= rows <= most_rows:
@@ -54,10 +50,6 @@ def in_background(work: Callable[[], Result], rows: int) -> Callable[[], Result]
     """Start work on arrays as long as `rows` in a thread, if they are long and there is a second core.
 
     Returns a function that returns the result of `work` once it is done, and raises what it raises.
-
-    Example:
-        >>> in_background(lambda: 2, rows=1 << 20)()
-        2
     """
     if usable_cores() < 2 or rows < _MIN_ROWS:
         return cache(work)

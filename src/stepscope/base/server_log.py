@@ -20,11 +20,6 @@ class AcceptErrors:
 
     Another line follows only after a minute without a shortage; other errors go to the loop's own
     handler.
-
-    Example:
-        >>> loop = asyncio.new_event_loop()
-        >>> loop.set_exception_handler(AcceptErrors(print))
-        >>> loop.close()
     """
 
     def __init__(self, say: Callable[[str], object]) -> None:
@@ -53,14 +48,6 @@ class RepeatedErrors(logging.Handler):
 
     Of one kind are messages of one logger that differ in numbers only, with the same type of
     exception. After 100 kinds, all others are one kind.
-
-    Example:
-        >>> log = logging.Logger("server")
-        >>> log.addHandler(RepeatedErrors(print))
-        >>> for client in range(20):
-        ...     log.warning("client %d sent no JSON", client)
-        client 0 sent no JSON
-        10 times so far: client 9 sent no JSON
     """
 
     def __init__(self, say: Callable[[str], object]) -> None:

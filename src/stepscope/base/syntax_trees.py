@@ -15,12 +15,7 @@ _TRIES = 10  # of a parse that another thread may disturb
 
 
 def parse_source(text: str, file: str = "<unknown>", mode: str = "exec") -> Any:
-    """`ast.parse`, from any thread; `mode` is `"exec"` for statements, `"eval"` for one expression.
-
-    Example:
-        >>> parse_source("1 + 1", mode="eval").body.op.__class__.__name__
-        'Add'
-    """
+    """`ast.parse`, from any thread; `mode` is `"exec"` for statements, `"eval"` for one expression."""
     with _ONE_AT_A_TIME:
         for _ in range(_TRIES - 1):
             with suppress(SystemError):

@@ -21,10 +21,6 @@ def unfinished(path: Path, part: str = "file") -> Path:
 
     Removes what processes of this machine that have ended left of the same file. `part` says what is
     written, where several files become one.
-
-    Example:
-        >>> unfinished(Path("run.stepscope")).parent == Path("run.stepscope").parent
-        True
     """
     prefix = f".{_short(path.name)}.{_machine()}-"
     for left in _left_by_others(path.parent, prefix):

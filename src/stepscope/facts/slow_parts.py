@@ -43,14 +43,7 @@ class SlowParts(NamedTuple):
 
 
 def slow_parts(lengths: Floats) -> SlowParts:
-    """Judge the lengths of consecutive steps, in any unit.
-
-    Example:
-        >>> noise = np.random.default_rng(0).normal(20, 0.5, 1000)
-        >>> noise[400:430] += 10
-        >>> slow_parts(noise).stretches
-        [(400, 429)]
-    """
+    """Judge the lengths of consecutive steps, in any unit."""
     if len(lengths) < FEWEST:
         nothing = np.zeros(len(lengths), bool)
         return SlowParts(float(np.median(lengths)) if len(lengths) else 0.0, [], nothing)

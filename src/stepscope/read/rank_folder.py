@@ -78,10 +78,6 @@ def number_ranks(files: Sequence[Path], metadata: Sequence[Metadata]) -> tuple[l
     """The rank of each file: as recorded, else from its name, else the next free number.
 
     They are distinct; warnings tell of duplicate, unknown and missing ranks.
-
-    Example:
-        >>> number_ranks([Path("rank3.json"), Path("rank4.json")], [Metadata()] * 2)[0]
-        [3, 4]
     """
     named = [rank_of(path, facts) for path, facts in zip(files, metadata, strict=True)]
     ranks, warnings = distinct_ranks(files, named)

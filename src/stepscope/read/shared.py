@@ -18,14 +18,7 @@ from stepscope.trace.sets import Interner
 
 
 class WarningLog:
-    """Counts warnings by code; call it with (code, message).
-
-    Example:
-        >>> log = WarningLog()
-        >>> log("odd", "first"); log("odd", "second")
-        >>> log.rows()
-        [('odd', 'first', 2)]
-    """
+    """Counts warnings by code; call it with (code, message)."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[str, int]] = {}

@@ -76,10 +76,6 @@ def chosen_ranks(text: str, rank: Rank) -> set[int]:
     """The ranks that `--ranks` names: numbers, ranges, `first-of-node`, `last` and `all`, with commas.
 
     Raises CaptureError if a part is none of these, or no rank of the job of this `rank`.
-
-    Example:
-        >>> sorted(chosen_ranks("0, 4-6,last", Rank(3, 16)))
-        [0, 4, 5, 6, 15]
     """
     return set().union(*(_ranks(part.strip(), rank.world_size) for part in text.split(",")))
 

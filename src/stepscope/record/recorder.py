@@ -25,8 +25,6 @@ larger loop. While either is possible, there is no early window, and the main on
     any        the run ends, or the recorder fails                    CLOSED
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack

@@ -410,10 +410,6 @@ def page_fault_ns() -> int | None:
     """What a new page of memory costs the thread, ns, by getting some; None if that is not known.
 
     No page may be had, as under `ulimit -v`, and none is counted on Windows.
-
-    Example:
-        >>> page_fault_ns() in range(20, 100_000)
-        True
     """
     try:
         times = [cost for _ in range(_MEASURED) if (cost := _page_fault_ns())]

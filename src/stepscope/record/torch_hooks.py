@@ -5,8 +5,6 @@ written, module calls and iterations until steps have been timed, and the watch 
 marks until no training can begin any more. `Recorder` decides when.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass

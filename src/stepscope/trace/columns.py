@@ -44,12 +44,7 @@ def taken(column: Array, rows: ArrayLike) -> Array:
 
 
 def gathered(column: Array, rows: IntArray) -> Array:
-    """`column[rows]`, in half the time; indices may be negative.
-
-    Example:
-        >>> gathered(np.array([7, 8, 9]), np.array([2, 0])).tolist()
-        [9, 7]
-    """
+    """`column[rows]`, in half the time; indices may be negative."""
     if len(rows) >= MANY and _is_plain(column, rows):
         result = np.empty(len(rows), column.dtype)
         sizes = (column.itemsize, len(column), column, len(rows), rows.itemsize, rows)
@@ -76,13 +71,6 @@ class GrowingArray:
     Arrays of pieces that are joined in the end would need memory twice, and leave holes in it. This
     one is a mapping that the kernel extends without a copy where it can, of a file once it is
     large.
-
-    Example:
-        >>> times = GrowingArray("i8")
-        >>> times.append([5, 7])
-        >>> times.fill(-1, until=3)
-        >>> times.finished().tolist()
-        [5, 7, -1]
     """
 
     def __init__(self, dtype: DTypeLike) -> None:

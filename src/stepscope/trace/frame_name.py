@@ -14,12 +14,7 @@ _FRAME = re.compile(r"^(.*)\((\d{1,9})\): (.*)$")  # a longer number is not a li
 
 
 class FrameName(NamedTuple):
-    """A Python frame; `str` gives the name of its event.
-
-    Example:
-        >>> FrameName.of("train.py(12): step"), str(FrameName("train.py", 12, "step"))
-        (FrameName(file='train.py', line=12, function='step'), 'train.py(12): step')
-    """
+    """A Python frame; `str` gives the name of its event."""
 
     file: str  # as recorded; PyTorch omits the folder of its package
     line: int  # in PyTorch's traces the first line of the function

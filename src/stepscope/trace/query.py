@@ -194,7 +194,7 @@ def _json(texts: list[bytes]) -> pa.Array:
 # on this one.
 _FILLED_BY = (
     (("findings", "evidence"), "stepscope.analyze", "fill_findings"),
-    (("operations",), "stepscope.facts.roofline", "with_operations"),
+    (("operations",), "stepscope.facts.roofline.operator_work", "with_operations"),
     (("contexts", "context_metrics"), "stepscope.facts.contexts.build_tree", "fill_contexts"),
 )
 

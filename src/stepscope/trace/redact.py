@@ -135,15 +135,7 @@ def _arguments(arguments: Arguments, words: Words) -> Arguments:
 
 
 class Words:
-    """Replaces words under a key; texts that were replaced are kept, as traces repeat them.
-
-    Example:
-        >>> words = Words(b"a secret")
-        >>> words.text("aten::mm") == "aten::mm", words.text("secret_loss") == "secret_loss"
-        (True, False)
-        >>> words.module_path("layers.3").endswith(".3")
-        True
-    """
+    """Replaces words under a key; texts that were replaced are kept, as traces repeat them."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key

@@ -10,12 +10,7 @@ _SHORT = np.dtype(np.uint16)
 
 
 def inverse(order: IntArray) -> NDArray[np.int64]:
-    """The inverse of a permutation: the position of each row after sorting by `order`.
-
-    Example:
-        >>> inverse(np.array([2, 0, 1])).tolist()
-        [1, 2, 0]
-    """
+    """The inverse of a permutation: the position of each row after sorting by `order`."""
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     return place
@@ -25,10 +20,6 @@ def stable_order(keys: IntArray) -> Rows:
     """The rows in order of their keys, of equal ones as they are.
 
     Few possible keys are sorted by counting, which NumPy does for 16 bits.
-
-    Example:
-        >>> stable_order(np.array([7, 5, 7, 5])).tolist()
-        [1, 3, 0, 2]
     """
     if len(keys) and keys.dtype.itemsize > _SHORT.itemsize:
         least, most = keys.min(), keys.max()
@@ -55,12 +46,7 @@ def grouped(keys: IntArray, groups: int) -> tuple[IntArray, Ids]:
 
 
 def start_order(start: Times, duration: Times) -> IntArray | None:
-    """The rows in order of start, of equal starts the longest first; None if they are already.
-
-    Example:
-        >>> start_order(np.array([3, 1, 1]), np.array([1, 1, 2])).tolist()
-        [2, 1, 0]
-    """
+    """The rows in order of start, of equal starts the longest first; None if they are already."""
     order = np.empty(len(start), np.int32)
     times = (np.ascontiguousarray(column, np.int64) for column in (start, duration))
     state = function("stepscope_start_order")(len(start), *times, order)
@@ -70,12 +56,7 @@ def start_order(start: Times, duration: Times) -> IntArray | None:
 
 
 def begins_run(keys: IntArray) -> Mask:
-    """The first row of each run of equal keys; bool, shape (n,).
-
-    Example:
-        >>> begins_run(np.array([5, 5, 7])).tolist()
-        [True, False, True]
-    """
+    """The first row of each run of equal keys; bool, shape (n,)."""
     begins = np.ones(len(keys), np.bool_)
     begins[1:] = keys[1:] != keys[:-1]
     return begins
@@ -92,6 +73,16 @@ def place_in_group(keys: IntArray) -> Ids:
     place, number = np.arange(len(keys)), np.empty(len(keys), np.int64)
     number[order] = place - np.maximum.accumulate(np.where(begins_run(keys[order]), place, 0))
     return number
+
+
+def outermost_of_key(first: Ids, end: Ids, keys: Ids) -> Mask:
+    """Which of some spans of rows, `first` to `end` - 1, lie in no other one of their key; shape (n,)."""
+    order = np.lexsort((first, keys))
+    beyond = keys[order] * (int(end.max(initial=0)) + 1)  # the rows of each key apart from the others'
+    reach = np.maximum.accumulate(end[order] + beyond)
+    outer = np.ones(len(first), np.bool_)
+    outer[order[1:]] = first[order[1:]] + beyond[1:] >= reach[:-1]
+    return outer
 
 
 def ends_run(keys: IntArray) -> Mask:

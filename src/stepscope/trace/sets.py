@@ -17,12 +17,7 @@ _FEW = 4  # codes that are compared one by one; more are looked up
 
 
 def members(codes: IntArray, chosen: Mask) -> Mask:
-    """The rows whose code is chosen: `chosen[codes]`, faster where few are; -1 never is.
-
-    Example:
-        >>> members(np.array([0, 2, -1]), np.array([False, False, True])).tolist()
-        [False, True, False]
-    """
+    """The rows whose code is chosen: `chosen[codes]`, faster where few are; -1 never is."""
     wanted = chosen.nonzero()[0]
     if len(wanted) <= _FEW:
         return one_of(codes, wanted.tolist())
@@ -50,12 +45,7 @@ def one_of(codes: IntArray, wanted: Sequence[int]) -> Mask:
 
 
 def distinct(values: Array) -> Array:
-    """The distinct values of an array of integers of any shape, sorted, of the same type.
-
-    Example:
-        >>> distinct(np.array([3, 1, 3])).tolist()
-        [1, 3]
-    """
+    """The distinct values of an array of integers of any shape, sorted, of the same type."""
     if values.size and np.issubdtype(values.dtype, np.signedinteger):
         least, most = values.min(), values.max()
         if int(most) - int(least) < values.size:

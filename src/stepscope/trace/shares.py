@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, Integers
+from stepscope.trace.intervals import index_pairs
 
 
 class Shares(NamedTuple):
@@ -30,12 +31,10 @@ class Shares(NamedTuple):
         not divided.
         """
         first = np.searchsorted(self.event, rows)
-        count = np.searchsorted(self.event, rows, side="right") - first
-        place = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
-        until = np.floor(np.repeat(values, count) * self.until[place])
-        begins = place == np.repeat(first, count)
-        parts = (until - np.where(begins, 0, np.roll(until, 1))).astype(np.int64)
-        return np.repeat(np.arange(len(rows)), count), self.element[place], parts
+        owner, place = index_pairs(first, np.searchsorted(self.event, rows, side="right"))
+        until = np.floor(values[owner] * self.until[place])
+        parts = (until - np.where(place == first[owner], 0, np.roll(until, 1))).astype(np.int64)
+        return owner, self.element[place], parts
 
     def spread(self, rows: Ids, values: Integers) -> tuple[Ids, Integers]:
         """Elements and values of some events; an event that is not divided is its own element."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stepscope.analyze import RULES, RuleContext, apply_rules
-from stepscope.analyze.delays import without_delays
+from stepscope.analyze.delays import find_delays, without_delays
 from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
@@ -75,6 +75,16 @@ def test_the_same_rules_report_on_a_busy_machine(seed: int, options: dict[str, f
 def test_the_length_of_a_step_stays_as_recorded() -> None:
     busy = small_operators(0, lost_ms=4.0)
     assert RuleContext(busy).measures.step_ms == pytest.approx(length_ms(busy), rel=1e-6)
+
+
+def test_among_operators_too_short_to_grow_a_long_one_is_delayed_by_all_of_it() -> None:
+    lines, now = list[str](), 0
+    for step, length in enumerate([10, 10, 1010, 10, 10]):
+        lines.append(f"main | {now} {now + length + 10} | ProfilerStep#{step}")
+        lines.append(f"main | {now + 5} {now + 5 + length} | aten::add | stage=forward")
+        now += length + 10
+    trace = annotate(drawn_trace("\n".join(lines)))
+    assert find_delays(trace, trace["steps"]).total() == 1_000_000
 
 
 def test_steps_that_grow_with_their_batch_are_not_delayed() -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from drawn_findings import found
 
+from stepscope.trace.recorded_steps import worker_restarts
+
 ALONE = """
     main | 0 10000 | ProfilerStep#0
     main | 10 9010 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
@@ -86,6 +88,12 @@ def test_workers_that_start_for_every_epoch_are_kept() -> None:
     assert finding.of == "run"
     assert finding.share == pytest.approx(10 * 0.1 / 2)
     assert finding.gain.stated_ms == pytest.approx((6.0, 12.5))  # per step
+
+
+@pytest.mark.parametrize(("starts", "restarts"), [(1, None), (2, 1), (3, 2)])
+def test_the_first_start_of_workers_is_no_restart(starts: int, restarts: int | None) -> None:
+    found = worker_restarts(restarted(starts))
+    assert (found and found.restarts) == restarts
 
 
 def test_a_loader_that_is_made_for_every_epoch_is_made_once() -> None:

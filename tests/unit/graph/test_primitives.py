@@ -25,6 +25,7 @@ from stepscope.graph import (
     scale,
     select,
     simulate,
+    typical_launch,
 )
 
 # The device is the slower side: launches at 10 and 20, work until 110, and a wait for it.
@@ -170,6 +171,10 @@ def test_several_kernels_are_inserted_at_once_each_with_its_launch(graph: Graph)
     assert starts(changed)["a"] == 80
     assert starts(changed)["b"] == 87
     assert step_us(changed) == [135]
+
+
+def test_without_any_launch_new_ones_take_no_time() -> None:
+    assert typical_launch(graph_of("main | 0 100 | ProfilerStep#0\nmain | 10 20 | aten::mm")) == (0, 0)
 
 
 def test_a_task_inserted_in_front_takes_over_dependencies() -> None:

@@ -26,13 +26,7 @@ NOT_MEASURED = "not measured yet"
 
 
 class Jobs:
-    """Runs jobs in the background of an event loop.
-
-    Example:
-        >>> jobs = Jobs()  # doctest: +SKIP
-        >>> jobs.start("train.py", measure, pause_s=0.3)  # doctest: +SKIP
-        >>> jobs.start("train.py", measure, pause_s=0.3)  # ends the first  # doctest: +SKIP
-    """
+    """Runs jobs in the background of an event loop."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}

@@ -51,12 +51,7 @@ class MappedLine(NamedTuple):
 
 
 def map_lines(measured: Sequence[str], current: Sequence[str]) -> dict[int, MappedLine]:
-    """Each measured line, by its number from 0, in the current text; without those that were deleted.
-
-    Example:
-        >>> map_lines(["a", "b"], ["new", "a", "c"])
-        {0: MappedLine(line=1, stale=False), 1: MappedLine(line=2, stale=True)}
-    """
+    """Each measured line, by its number from 0, in the current text; without those that were deleted."""
     head = _common(measured, current)
     tail = _common(measured[head:][::-1], current[head:][::-1])
     lines = {line: MappedLine(line, False) for line in range(head)}

@@ -23,12 +23,7 @@ _UNITS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-
 
 
 def split_lines(text: str) -> list[str]:
-    """The lines of a text without their ends; after a final line end there is an empty line.
-
-    Example:
-        >>> split_lines("a\\r\\nb\\x0cc\\u2028d\\re")
-        ['a', 'b\\x0cc\\u2028d', 'e']
-    """
+    """The lines of a text without their ends; after a final line end there is an empty line."""
     return LINE_END.split(text)
 
 

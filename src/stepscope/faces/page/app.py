@@ -1,7 +1,5 @@
 """The web application: the page, its API and Perfetto, protected by the guard."""
 
-from __future__ import annotations
-
 import gzip
 from asyncio import Event, Lock
 from collections.abc import Iterator

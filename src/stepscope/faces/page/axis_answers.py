@@ -1,7 +1,5 @@
 """Answers about the time axis: its tracks and counters, what a tile shows, an area's statistics."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 
@@ -9,7 +7,7 @@ from stepscope.base.arrays import Ids
 from stepscope.errors import ServeError
 from stepscope.faces.page.requests import Query, filled
 from stepscope.faces.page.trace_view import TraceView
-from stepscope.facts.roofline import work_of_pieces
+from stepscope.facts.roofline.operator_work import work_of_pieces
 from stepscope.facts.timeline.axis.counters import BINS, Counter, CounterSummary
 from stepscope.facts.timeline.axis.time_axis import Area, AreaShare, AxisTrack, DeviceShare, TimeAxis, area_of
 from stepscope.trace.schema import KERNEL_KINDS, STAGES

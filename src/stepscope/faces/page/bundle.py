@@ -1,7 +1,5 @@
 """The built page: its files, the whole page as one text, and Perfetto next to it."""
 
-from __future__ import annotations
-
 import re
 from base64 import b64encode
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Answers about the calling-context tree: the boxes of its flame graph, findings on its nodes."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 

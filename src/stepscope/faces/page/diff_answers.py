@@ -1,7 +1,5 @@
 """Answers about two traces or ranks compared: what changed."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

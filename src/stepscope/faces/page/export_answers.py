@@ -3,8 +3,6 @@
 The answers come from the same functions as the server's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
@@ -101,12 +99,7 @@ def report_of(view: TraceView, rank: int | None, step: int | None, sources: Sequ
 
 
 def request_key(request: str, **query: str) -> str:
-    """A request as the page writes it: parameters that are not empty, by name, quoted for a URL.
-
-    Example:
-        >>> request_key("level", path="s5.0/t3", every="")
-        'level?path=s5.0%2Ft3'
-    """
+    """A request as the page writes it: parameters that are not empty, by name, quoted for a URL."""
     parts = [f"{key}={quote(text, safe=_UNQUOTED)}" for key, text in sorted(query.items()) if text]
     return f"{request}?{'&'.join(parts)}" if parts else request
 

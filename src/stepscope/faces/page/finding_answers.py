@@ -1,7 +1,5 @@
 """Findings of the analyzer's rules, and the events that show them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

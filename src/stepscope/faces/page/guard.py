@@ -5,8 +5,6 @@ and a foreign name can resolve to it (DNS rebinding). So a request must carry th
 name this machine as its host and, if it has one, as its origin.
 """
 
-from __future__ import annotations
-
 import secrets
 import time
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """Part of an operation's details: statistics of all instances like it, and the longest of them."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 
@@ -35,12 +33,7 @@ class DurationStatistics(msgspec.Struct, kw_only=True):
 
 
 def statistics(durations: Times) -> DurationStatistics:
-    """Statistics of at least one duration, int64, shape (instances,), ns.
-
-    Example:
-        >>> statistics(np.array([1, 2, 6])).median_ns
-        2
-    """
+    """Statistics of at least one duration, int64, shape (instances,), ns."""
     return DurationStatistics(
         count=len(durations),
         total_ns=int(durations.sum()),

@@ -1,7 +1,5 @@
 """The page about a whole job: its ranks by stage and by step, and what its sketches say."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

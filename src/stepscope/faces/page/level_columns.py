@@ -3,8 +3,6 @@
 Times are nanoseconds since the level's start, on devices too as recorded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Answers about memory over time: stacked areas by tile, what lives at a moment, what to do."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 

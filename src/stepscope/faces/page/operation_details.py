@@ -1,7 +1,5 @@
 """The answer about one operation: its costs, its instances, its launch, its source lines."""
 
-from __future__ import annotations
-
 from functools import cache, partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One selection for all panes: what each pane shows for something chosen in one of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """SQL over the tables of a trace, and the tables there are, within limits."""
 
-from __future__ import annotations
-
 import math
 import time
 from contextlib import suppress

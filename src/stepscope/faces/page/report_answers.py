@@ -1,7 +1,5 @@
 """What a report says, for the page: overview, model tree, kernels and collectives."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +11,7 @@ from stepscope.errors import TraceError
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.annotate.steps.step_table import step_lengths
-from stepscope.facts.roofline import rates_of
+from stepscope.facts.roofline.rates import rates_of
 from stepscope.facts.summary.facts import Facts, KernelStatistics, ModuleNode, Summary, Warning, busiest_ms
 from stepscope.facts.summary.job_findings import JobFindings
 from stepscope.facts.summary.kernels import kernel_statistics

@@ -1,7 +1,5 @@
 """A request's parameters, parsed and checked, and the Structs of answers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, TypeVar
 

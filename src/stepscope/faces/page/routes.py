@@ -4,8 +4,6 @@ The server and the single file both use this table. The return type of each func
 `scripts/api_docs.py` generates the page's types and the reference from it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import msgspec

@@ -66,10 +66,6 @@ def longest_of_each(of: Ids, time: Times, most: int) -> Ids:
 
     Set by set, the longest first; of equals the first. Rows have their set (`of`), ascending, and
     their time, ns.
-
-    Example:
-        >>> longest_of_each(np.array([0, 0, 0, 2]), np.array([5, 9, 9, 1]), 2).tolist()
-        [1, 2, 3]
     """
     first = np.flatnonzero(begins_run(of))
     size = np.diff(np.append(first, len(of)))

@@ -1,7 +1,5 @@
 """Runs the application on this machine until Ctrl-C, within limits on its clients."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import multiprocessing

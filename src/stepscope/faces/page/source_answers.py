@@ -4,8 +4,6 @@ For steps, lines are those that call modules, and recorded Python frames. For co
 lines are every line of Python on a call path.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """The answer about a whole step, every level of it at once: what a single file holds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Answers about the timeline: its levels, the place of an event, searches, and raw events."""
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 

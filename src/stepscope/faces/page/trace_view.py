@@ -3,8 +3,6 @@
 Only source files that the trace names are read.
 """
 
-from __future__ import annotations
-
 import sysconfig
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Steps go to the page as columns of numbers, 28 bytes each: at most 7.3 MB, as a 
 262,144. The page condenses them for each zoom, and asks for those that it lacks while the run goes on.
 """
 
-from __future__ import annotations
-
 import gzip
 import time
 from base64 import b64encode

@@ -1,7 +1,5 @@
 """Answers about what-ifs: which changes there are, and how some of them would affect the step."""
 
-from __future__ import annotations
-
 import re
 from typing import Literal
 

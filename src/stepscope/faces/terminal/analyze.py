@@ -94,7 +94,7 @@ def _analyzed(
 
 
 def _with_device(trace: Trace, name: str) -> Trace:
-    from stepscope.facts.roofline import with_device
+    from stepscope.facts.roofline.rates import with_device
 
     named = [device["name"] for device in trace.metadata.devices if device.get("name")]
     if named:

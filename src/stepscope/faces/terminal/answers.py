@@ -59,7 +59,7 @@ def answer_of(
 
 def calibrations() -> tuple[tuple[str, int], ...]:
     """What was measured on this machine, which predictions rest on: each file and its time."""
-    from stepscope.models.calibration import kept_calibrations
+    from stepscope.models.calibration.calibration import kept_calibrations
 
     return tuple((path.name, path.stat().st_mtime_ns) for path in kept_calibrations())
 

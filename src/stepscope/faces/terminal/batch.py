@@ -1,14 +1,18 @@
 """`stepscope batch` and `fits`: which batch size, from a few short runs, and what fits another GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from msgspec import to_builtins
+from rich.console import Console
 
+from stepscope.base.scratch import plan_scratch
+from stepscope.errors import BatchError
+from stepscope.faces.page.bundle import data_element, page_in_one
+from stepscope.faces.terminal.batch_text import FITS, print_batch, print_devices
 from stepscope.faces.terminal.options import (
     MeasuringCommand,
     OutputFile,
@@ -19,16 +23,16 @@ from stepscope.faces.terminal.options import (
     mentions,
 )
 from stepscope.faces.terminal.output import echo_json, show_answer, step_progress, write_text
+from stepscope.facts.roofline.rates import find_capacity
+from stepscope.facts.summary.numbers import size
+from stepscope.models.batch_size import QUICK, Plan, Result, Session, open_entry
+from stepscope.models.batch_size.entry import Entry, module_file
+from stepscope.models.batch_size.entry_result import batch_profile
+from stepscope.models.batch_size.profile_session import own_size
+from stepscope.models.devices import Wanted, parse_targets, project, read_prices
+from stepscope.models.devices.device_answer import DevicesAnswer
 
-if TYPE_CHECKING:
-    from stepscope.models.batch_size import Result
-    from stepscope.models.batch_size.entry import Entry
-    from stepscope.models.devices import Wanted
-    from stepscope.models.devices.device_answer import DevicesAnswer
-
-    Elsewhere = Callable[[Result], DevicesAnswer | None]
-
-
+Elsewhere = Callable[[Result], DevicesAnswer | None]
 ELEMENT, DEVICES_ELEMENT = "stepscope-batch", "stepscope-devices"  # of the page, with its data
 
 
@@ -118,11 +122,6 @@ def batch(
     few times for a few steps, at batch sizes near its own. Each run sees a scratch view of the
     project, so nothing in the project changes.
     """
-    from stepscope.facts.roofline.rates import find_capacity
-    from stepscope.models.batch_size import open_entry
-    from stepscope.models.batch_size.entry import module_file
-    from stepscope.models.devices import Wanted
-
     capacities = [find_capacity(target) for target in targets]
     elsewhere = _elsewhere(devices, prices, Wanted(at, samples, ranks, bandwidth))
     module = entry if as_module else None
@@ -143,9 +142,6 @@ def batch(
 
 def _elsewhere(devices: str | None, prices: str | None, wanted: Wanted) -> Elsewhere:
     """What predicts a result on the devices asked for; checked before anything is run."""
-    from stepscope.errors import BatchError
-    from stepscope.models.devices import parse_targets, project, read_prices
-
     targets = parse_targets(devices, read_prices(prices)) if devices is not None else ()
 
     def predicted(result: Result) -> DevicesAnswer | None:
@@ -160,8 +156,6 @@ def _elsewhere(devices: str | None, prices: str | None, wanted: Wanted) -> Elsew
 
 def _with_scratch(opened: Entry, in_place: bool) -> Entry:
     """Say which number is changed and what is run where, before anything is run."""
-    from stepscope.base.scratch import plan_scratch
-
     scratch = plan_scratch(opened.path, opened.folder, in_place=in_place)
     click.echo(f"found {opened.site.sentence}", err=True)
     name = Path(opened.path).name
@@ -172,8 +166,6 @@ def _with_scratch(opened: Entry, in_place: bool) -> Entry:
 
 def _profiled(opened: Any, how: dict[str, Any], elsewhere: Elsewhere) -> tuple[Result, DevicesAnswer | None]:
     """The result, and what it would be on other devices: the capture ends with the session."""
-    from stepscope.models.batch_size import QUICK, Plan, Session
-
     plan = QUICK if how["quick"] else Plan(rounds=how["rounds"])
     estimate = plan.estimate and how["estimate"]
     plan = replace(plan, timeout_s=how["timeout"], estimate=estimate)
@@ -186,9 +178,6 @@ def _profiled(opened: Any, how: dict[str, Any], elsewhere: Elsewhere) -> tuple[R
 
 def _html(result: Result, capacity: float | None, devices: DevicesAnswer | None) -> str:
     """The page about batch sizes with its data, as HTML that needs nothing else."""
-    from stepscope.faces.page.bundle import data_element, page_in_one
-    from stepscope.models.batch_size.entry_result import batch_profile
-
     data = data_element(ELEMENT, batch_profile(result, capacity))
     return page_in_one(data + (data_element(DEVICES_ELEMENT, devices) if devices else ""), "batch.html")
 
@@ -196,8 +185,6 @@ def _html(result: Result, capacity: float | None, devices: DevicesAnswer | None)
 def _print_json(
     result: Result, at: Sequence[int], fits: Sequence[Any], devices: DevicesAnswer | None
 ) -> None:
-    from msgspec import to_builtins
-
     facts = result.to_json(at) | ({"fits": fits} if fits else {})
     echo_json(facts | ({"devices": to_builtins(devices)} if devices else {}))
 
@@ -205,10 +192,6 @@ def _print_json(
 def _print_text(
     result: Result, at: Sequence[int], fits: Sequence[Any], devices: DevicesAnswer | None
 ) -> None:
-    from rich.console import Console
-
-    from stepscope.faces.terminal.batch_text import print_batch, print_devices
-
     print_batch(Console(), result, at, fits)
     if devices:
         print_devices(Console(), devices)
@@ -249,10 +232,6 @@ def fits(
     nothing, and its allocations go through a simulation of PyTorch's allocator. A script that
     cannot run so, such as one of JAX, is run on this machine instead.
     """
-    from stepscope.facts.roofline.rates import find_capacity
-    from stepscope.models.batch_size import Session, open_entry
-    from stepscope.models.batch_size.profile_session import own_size
-
     capacities = [find_capacity(name.strip()) for name in devices.split(",")]
     opened = open_entry(entry, arguments, choice=choice)
     with step_progress() as tell, Session(python, tell) as session:
@@ -264,9 +243,6 @@ def fits(
 
 
 def _lines(result: Result, found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    from stepscope.faces.terminal.batch_text import FITS
-    from stepscope.facts.summary.numbers import size
-
     for fit in found:
         now = fit["now"]
         low, high = map(size, now["reserved_range"])

@@ -58,7 +58,7 @@ def _kept(kind: str) -> tuple[Path | None, list[Path]]:
         from stepscope.record.contexts import native_build as build
 
         return build.folder(), build.kept()
-    from stepscope.models.calibration import kept_calibrations
+    from stepscope.models.calibration.calibration import kept_calibrations
     from stepscope.trace import cache as traces
     from stepscope.trace.cache_folder import cache_folder
 

@@ -1,17 +1,16 @@
 """`stepscope calibrate`: benchmark this CPU, or its GPU, for predictions."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
 from stepscope.faces.terminal.output import show_answer
 from stepscope.faces.terminal.source import takes_trace
-
-if TYPE_CHECKING:
-    from stepscope.trace.trace import Trace
+from stepscope.facts.annotate.links.launches import device_work
+from stepscope.models.calibration.calibration import calibrate as measure
+from stepscope.models.calibration.calibration import calibration_path
+from stepscope.models.calibration.device_calibration import calibrate_device, calibrated_share
+from stepscope.trace.trace import Trace
 
 _NOT_SAVED = "! not saved, as $STEPSCOPE_CACHE is off: only this run has it"
 
@@ -30,13 +29,11 @@ def calibrate(trace: Trace, afresh: bool, as_json: bool) -> None:
     disturbed is repeated, and measured again the next time. `stepscope whatif` and `stepscope
     verify` use the result.
     """
-    from stepscope.facts.annotate.links.launches import device_work
 
     (_of_device if device_work(trace).any() else _of_cpu)(trace, afresh, as_json)
 
 
 def _of_device(trace: Trace, afresh: bool, as_json: bool) -> None:
-    from stepscope.models.calibration.device_calibration import calibrate_device, calibrated_share
 
     calibration = calibrate_device(trace, afresh=afresh)
     if calibration.path is None:
@@ -50,9 +47,6 @@ def _of_device(trace: Trace, afresh: bool, as_json: bool) -> None:
 
 
 def _of_cpu(trace: Trace, afresh: bool, as_json: bool) -> None:
-    from stepscope.models.calibration import calibrate as measure
-    from stepscope.models.calibration.calibration import calibration_path
-
     calibration = measure(trace, afresh=afresh)
     if calibration_path(calibration.machine) is None:
         click.echo(_NOT_SAVED, err=True)

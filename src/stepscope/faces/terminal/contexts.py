@@ -1,23 +1,21 @@
 """`stepscope contexts`: the calling-context tree, and files of it for other tools."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from stepscope.base.arrays import Mask
 from stepscope.errors import TraceError
+from stepscope.faces.terminal.contexts_text import print_contexts
 from stepscope.faces.terminal.options import FiniteRange, OutputFile
 from stepscope.faces.terminal.output import write_text
 from stepscope.faces.terminal.source import takes_trace
-
-if TYPE_CHECKING:
-    from stepscope.facts.contexts import ContextTree
-    from stepscope.trace.trace import Trace
+from stepscope.facts import contexts as trees
+from stepscope.facts.contexts import ContextTree, build_contexts, default_measure, measures
+from stepscope.facts.contexts.exports import to_columns, to_folded, to_speedscope
+from stepscope.trace.trace import Trace
 
 FORMATS = ("table", "json", "speedscope", "folded")
 _LEAST = 1.0  # percent
@@ -85,16 +83,12 @@ def contexts(
     stepscope contexts train.stepscope --bottom-up
     stepscope contexts trace.json.gz --format speedscope -o trace.speedscope.json
     """
-    from stepscope.facts.contexts import build_contexts, default_measure, measures
-
     tree = build_contexts(trace, step=step, rank=rank)
     if not measures(tree):
         raise TraceError(f"nothing was measured in {trace.metadata.source}: it holds no calls")
     by = metric or default_measure(tree)
     tree = _chosen(tree, by, focus, hide, bottom_up)
     if form == "table":
-        from stepscope.faces.terminal.contexts_text import print_contexts
-
         share = (_LEAST if least is None else least) / 100
         print_contexts(tree, by, depth=depth, least=share, bottom_up=bottom_up, path=output)
         return
@@ -108,8 +102,6 @@ def contexts(
 
 
 def _chosen(tree: ContextTree, by: str, focus: str | None, hide: str | None, bottom_up: bool) -> ContextTree:
-    from stepscope.facts import contexts as trees
-
     metric = trees.measure(tree, by).metric  # raises at once where there is none
     if hide is not None:
         tree = trees.hide(tree, _named(tree, "--hide", hide, files=True))
@@ -135,9 +127,6 @@ def _named(tree: ContextTree, option: str, pattern: str, files: bool) -> Mask:
 
 
 def _exported(tree: ContextTree, by: str, form: str) -> list[str]:
-    from stepscope.facts.contexts import default_measure, measures
-    from stepscope.facts.contexts.exports import to_columns, to_folded, to_speedscope
-
     if form == "json":
         return [json.dumps(to_columns(tree))]
     if form == "folded":

@@ -1,21 +1,20 @@
 """`stepscope diff`: what changed between two runs, and what is only noise."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from stepscope.errors import TraceError
+from stepscope.faces.terminal.diff_text import print_comparison
 from stepscope.faces.terminal.options import FiniteRange, NamedPath, opens_traces
 from stepscope.faces.terminal.output import echo_json, terminal
 from stepscope.faces.terminal.source import MEMORY_FORMATS, input_file
-
-if TYPE_CHECKING:
-    from stepscope.models.diff import RunComparison
-    from stepscope.models.memory.memory_text import MemoryComparison
-    from stepscope.trace.trace import Trace
+from stepscope.models.diff import RunComparison, compare, explain
+from stepscope.models.memory.device_facts import holds_memory
+from stepscope.models.memory.memory_text import MemoryComparison, compare_memory, print_memory_comparison
+from stepscope.trace.trace import Trace
 
 
 @click.command()
@@ -56,8 +55,6 @@ def diff(
     Of two memory snapshots, and of captures made with `stepscope run --memory`, it also says what
     grew at the peak, by kind, module and line.
     """
-    from stepscope.models.diff import compare, explain
-
     file = input_file(before, rank, how)
     other = replace(file, path=after, rank=rank if to_rank is None else to_rank)
     sides = [file.load(memory=True), other.load(memory=True)]
@@ -73,8 +70,6 @@ def diff(
     if as_json:
         echo_json(found.to_json() | {"explanation": explain(found)} | _memory_json(sides))
     else:
-        from stepscope.faces.terminal.diff_text import print_comparison
-
         print_comparison(terminal(), found, rows)
         _print_memory(sides, rows)
     if fail_above is not None:
@@ -87,18 +82,12 @@ def _memory_json(sides: list[Trace]) -> dict[str, Any]:
 
 
 def _print_memory(sides: list[Trace], rows: int) -> None:
-    from stepscope.models.memory.memory_text import print_memory_comparison
-
     for device in _compared_memory(sides) or []:
         print_memory_comparison(terminal(), device, rows)
 
 
 def _compared_memory(sides: list[Trace]) -> list[MemoryComparison] | None:
     """None if a side holds no allocations, or those of several ranks, which is said on stderr."""
-    from stepscope.errors import TraceError
-    from stepscope.models.memory.device_facts import holds_memory
-    from stepscope.models.memory.memory_text import compare_memory
-
     if not all(map(holds_memory, sides)):
         return None
     try:

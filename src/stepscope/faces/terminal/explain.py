@@ -1,18 +1,18 @@
 """`stepscope explain`: what is known of a recording as Markdown, to paste into an assistant."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 
 from stepscope.errors import StepscopeError
+from stepscope.faces.assistant.explanation import Knowledge, explanation
+from stepscope.faces.terminal.analyze import analysis_of_file
+from stepscope.faces.terminal.report import report_of_file
 from stepscope.faces.terminal.source import InputFile, OnlyMemory, takes_file
-
-if TYPE_CHECKING:
-    from stepscope.faces.assistant.explanation import Knowledge
-    from stepscope.models.memory import MemoryFacts
+from stepscope.faces.terminal.whatif import ranking_of_file
+from stepscope.models.memory import MemoryFacts, memory_facts
+from stepscope.models.memory.device_facts import holds_memory
 
 LEAST_TOKENS = 500  # fewer have no room for what was left out
 Answer = TypeVar("Answer")
@@ -43,18 +43,11 @@ def explain(file: InputFile, tokens: int, rank: int | None) -> None:
 
 def document(file: InputFile, tokens: int, rank: int | None) -> str:
     """The document about a file, of at most so many tokens."""
-    from stepscope.faces.assistant.explanation import explanation
 
     return explanation(_knowledge(file, rank), tokens)
 
 
 def _knowledge(file: InputFile, rank: int | None) -> Knowledge:
-    from stepscope.faces.assistant.explanation import Knowledge
-    from stepscope.faces.terminal.analyze import analysis_of_file
-    from stepscope.faces.terminal.report import report_of_file
-    from stepscope.faces.terminal.whatif import ranking_of_file
-    from stepscope.models.memory import memory_facts
-
     once, many = file.focused()
     try:
         summaries, job = report_of_file(once, rank, None)
@@ -84,8 +77,5 @@ def _or_why(what: str, why: list[str], answer: Callable[[], Answer]) -> Answer |
 
 
 def _recorded_memory(file: InputFile) -> list[MemoryFacts]:
-    from stepscope.models.memory import memory_facts
-    from stepscope.models.memory.device_facts import holds_memory
-
     trace = file.open()
     return memory_facts(trace) if holds_memory(trace) else []

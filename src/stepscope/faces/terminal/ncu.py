@@ -83,10 +83,6 @@ def name_pattern(name: str) -> str:
     """A regular expression for a kernel's name, which two tools rarely write alike.
 
     Its words in their order: spaces, numbers, casts and unnamed namespaces differ.
-
-    Example:
-        >>> name_pattern("void at::native::vectorized_kernel<4, at::native::Fill<float> >(int, float*)")
-        'native.*vectorized_kernel.*Fill.*float'
     """
     text = without_parameters(readable(name)).replace("(anonymous namespace)", "")
     words = dict.fromkeys(re.findall(r"\b[A-Za-z_]\w{2,}", text.removeprefix("void ")))

@@ -1,24 +1,29 @@
 """`stepscope ranks`: which rank of a job is slow, since when, and why; or where it hangs, by its dumps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from rich.text import Text
 
+from stepscope.faces.page import bundle
+from stepscope.faces.page.job_answer import job_answer, job_page
+from stepscope.faces.page.open_files import Workbench
 from stepscope.faces.terminal.options import NamedPath, OutputFile
 from stepscope.faces.terminal.output import echo_json, terminal, write_text
 from stepscope.faces.terminal.source import with_rank_progress
 from stepscope.faces.terminal.status import show_watched, watched_files
-
-if TYPE_CHECKING:
-    from stepscope.faces.page.open_files import Workbench
-    from stepscope.models.ranks.hangs import HangReport
-    from stepscope.models.ranks.job import ManyRanks
-    from stepscope.models.ranks.map_ranks import RankResult
+from stepscope.facts.load import open as open_trace
+from stepscope.facts.summary.numbers import plural
+from stepscope.facts.summary.text_tables import plain_table
+from stepscope.models.ranks.files import files_at, is_url, paths_at
+from stepscope.models.ranks.hangs import HangReport, dumps_among, hang_in, in_runs
+from stepscope.models.ranks.job import ManyRanks, sketched
+from stepscope.models.ranks.map_ranks import RankResult, on_dask, on_this_machine
+from stepscope.models.ranks.ranks_text import print_job
+from stepscope.read.rank_folder import shown
 
 _MOST_ROWS = 20  # of alike ranks; with the sentence they fill one screen
 _MOST_OTHERS = 5  # calls that wait, too
@@ -72,9 +77,6 @@ def ranks(
         raise click.UsageError(f"{'--port' if port else '--no-browser'} needs --view")
     if tables and dataset is None:
         raise click.UsageError("--tables needs -o FOLDER, where it keeps them")
-    from stepscope.models.ranks.files import is_url, paths_at
-    from stepscope.models.ranks.hangs import dumps_among
-
     here = (path for source in sources if not is_url(source) for path in paths_at(source))
     if dumps := dumps_among(here):
         if view or page or dataset:
@@ -84,11 +86,7 @@ def ranks(
     if watched := [file for source in sources for file in watched_files(source)]:
         show_watched(watched, as_json)
         return
-    from stepscope.models.ranks.ranks_text import print_job
-
     if page or view:
-        from stepscope.faces.page import bundle
-
         bundle.page("ranks.html")  # before minutes of reading
     many = _sketched(sources, dataset, scheduler, tables)
     failed = [result for result in many.results if result.sketch is None]
@@ -98,8 +96,6 @@ def ranks(
     else:
         print_job(terminal(), many.report, failed)
     if page:
-        from stepscope.faces.page.job_answer import job_answer, job_page
-
         answer = job_answer(name_of(sources), many.job, many.report, many.results)
         write_text(Path(page), job_page(answer))
     if view:
@@ -110,10 +106,6 @@ def ranks(
 
 def _sketched(sources: Sequence[str], dataset: Path | None, scheduler: str | None, tables: bool) -> ManyRanks:
     """The ranks, of which at least one can be read."""
-    from stepscope.models.ranks.files import files_at, is_url
-    from stepscope.models.ranks.job import sketched
-    from stepscope.models.ranks.map_ranks import on_dask, on_this_machine
-
     how = {"engine": partial(on_dask, scheduler) if scheduler else on_this_machine, "tables": tables}
     # Workers have another working folder.
     here = (source if is_url(source) or not scheduler else str(Path(source).absolute()) for source in sources)
@@ -127,8 +119,6 @@ def _sketched(sources: Sequence[str], dataset: Path | None, scheduler: str | Non
 
 
 def _warn_of_numbers(renumbered: Sequence[RankResult]) -> None:
-    from stepscope.read.rank_folder import shown
-
     if renumbered:
         files = [f"{one.file} as {one.sketch.rank}" for one in renumbered if one.sketch]
         click.echo(
@@ -141,11 +131,6 @@ def job_workbench(name: str, many: ManyRanks, **how: Any) -> Workbench:
 
     `how` are arguments of `stepscope.open` for them.
     """
-    from stepscope.faces.page.job_answer import job_answer
-    from stepscope.faces.page.open_files import Workbench
-    from stepscope.facts.load import open as open_trace
-    from stepscope.models.ranks.files import is_url
-
     local = not any(is_url(result.file) for result in many.results)
     files = [Path(result.file) for result in many.results if result.sketch and local]
     answer = job_answer(name, many.job, many.report, many.results)
@@ -171,8 +156,6 @@ def name_of(sources: Sequence[str | Path]) -> str:
 
 def _show_hang(files: Sequence[Path], as_json: bool) -> None:
     """Print what the dumps say; raises IngestError if none can be read."""
-    from stepscope.models.ranks.hangs import hang_in
-
     report, errors = hang_in(files)
     for error in errors:
         click.echo(f"! {error}", err=True)
@@ -180,12 +163,6 @@ def _show_hang(files: Sequence[Path], as_json: bool) -> None:
 
 
 def _print_hang(report: HangReport) -> None:
-    from rich.text import Text
-
-    from stepscope.facts.summary.numbers import plural
-    from stepscope.facts.summary.text_tables import plain_table
-    from stepscope.models.ranks.hangs import in_runs
-
     console = terminal()
     console.print(Text(f"Dumps of {plural(report.ranks, 'rank')}\n", "bold"))
     console.print(Text(f"▶ {report.sentence}", "bold yellow"), soft_wrap=True)

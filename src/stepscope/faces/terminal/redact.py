@@ -1,24 +1,25 @@
 """`stepscope redact`: a recording without names of files, machines, people and modules."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from stepscope.base.unfinished_files import unfinished_file
 from stepscope.base.watch_format import SUFFIX, is_watched_run
 from stepscope.faces.terminal.options import NamedPath
 from stepscope.faces.terminal.source import InputFile, takes_file
-
-if TYPE_CHECKING:
-    from stepscope.trace.redact import Words
-    from stepscope.trace.trace import Trace
+from stepscope.read.flight_recorder import is_dump, read_dump, redacted_dump
+from stepscope.read.rank_folder import rank_of, trace_files
+from stepscope.read.recorded.capture_file import TABLES
+from stepscope.read.watched_run import read_watched_run, redacted_run
+from stepscope.trace.portable import to_bytes
+from stepscope.trace.redact import REVEALED, Words, own_words, redacted
+from stepscope.trace.trace import Trace
 
 
 @click.command()
@@ -42,7 +43,6 @@ def redact(file: InputFile, out: str, key: str | None) -> None:
     stepscope redact train.stepscope shared.stepscope
     stepscope redact trace.json.gz shared.stepscope
     """
-    from stepscope.trace.redact import Words, own_words
 
     path, target = Path(file.path), Path(out)
     words = Words(Path(key).read_bytes()) if key else own_words()
@@ -58,8 +58,6 @@ def redact(file: InputFile, out: str, key: str | None) -> None:
 
 def _redact_folder(file: InputFile, out: Path, words: Words) -> list[Path]:
     """A file for each rank, named by its position: names of files may identify, too."""
-    from stepscope.read.rank_folder import trace_files
-
     folder = Path(file.path)
     out.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
@@ -75,18 +73,11 @@ def _redact_folder(file: InputFile, out: Path, words: Words) -> list[Path]:
 
 def _is_other(path: Path) -> bool:
     """Whether a file is one of a watched run or a dump of the flight recorder, which are no traces."""
-    from stepscope.read.flight_recorder import is_dump
-
     return is_watched_run(path) or is_dump(path)
 
 
 def _redacted(file: InputFile, words: Words) -> tuple[str, int | None, bytes]:
     """The ending, the rank and the content of the redacted file."""
-    from stepscope.read.flight_recorder import read_dump, redacted_dump
-    from stepscope.read.rank_folder import rank_of
-    from stepscope.read.watched_run import read_watched_run, redacted_run
-    from stepscope.trace.redact import redacted
-
     path = Path(file.path)
     if is_watched_run(path):
         return SUFFIX, read_watched_run(path).facts.rank, redacted_run(path, words)
@@ -97,9 +88,6 @@ def _redacted(file: InputFile, words: Words) -> tuple[str, int | None, bytes]:
 
 
 def _capture(trace: Trace) -> bytes:
-    from stepscope.read.recorded.capture_file import TABLES
-    from stepscope.trace.portable import to_bytes
-
     manifest = {"format": "stepscope capture", "version": 1, "outcome": "complete", "message": "redacted"}
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -109,16 +97,12 @@ def _capture(trace: Trace) -> bytes:
 
 
 def _written(out: Path, content: bytes) -> Path:
-    from stepscope.base.unfinished_files import unfinished_file
-
     with unfinished_file(out) as name:
         name.write_bytes(content)
         return name.replace(out)
 
 
 def _say(written: list[Path]) -> None:
-    from stepscope.trace.redact import REVEALED
-
     names = ", ".join(map(str, written[:3])) + (", …" if written[3:] else "")
     click.echo(f"wrote {names}; what it still reveals:")
     for line in REVEALED:

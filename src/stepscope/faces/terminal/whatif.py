@@ -140,7 +140,7 @@ def whatif(
 def _graph(
     file: InputFile, step: int | None, rank: int | None, device: str | None, execution_trace: str | None
 ) -> Graph:
-    from stepscope.facts.roofline import with_device
+    from stepscope.facts.roofline.rates import with_device
     from stepscope.graph import with_execution_trace
     from stepscope.models.whatif.ranking import graph_of, notes_of
 

@@ -131,12 +131,7 @@ def step_number(name: str) -> int:
 
 
 def stage_of_names(name: Text, category: Text) -> Text:
-    """The stage that the name of each event identifies, given its category; null if none.
-
-    Example:
-        >>> stage_of_names(Text.of(["Optimizer.step#SGD.step"]), Text.of(["annotation"]))[0]
-        'optimizer'
-    """
+    """The stage that the name of each event identifies, given its category; null if none."""
     codes = category.codes.astype("int8") * 0 - 1
     for kind in ("cpu_op", "annotation", "python"):
         rules = [(pattern, stage) for kinds, pattern, stage in _RULES if kind in kinds]

@@ -145,11 +145,6 @@ def last_cycles(files: Sequence[Hashable], recordings: Sequence[ProcessRecording
 
     Args:
         files: of each recording, the rank and the folder of its file, as far as they are known.
-
-    Example:
-        >>> first, second = ProcessRecording("node", "7", 0, 5), ProcessRecording("node", "7", 9, 14)
-        >>> last_cycles([None, None], [first, second])
-        [1, 1]
     """
     last = list(range(len(recordings)))
     of_process: dict[Hashable, list[int]] = {}

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from stepscope.base.arrays import Ids, Ids32, IntArray, Rows
-from stepscope.trace.nesting import depths
+from stepscope.trace.nesting import depths, totals_inside
 from stepscope.trace.row_order import inverse
 
 
@@ -84,10 +84,7 @@ def levels(depth: IntArray) -> list[Rows]:
 
 def subtree_sizes(parent: IntArray) -> Ids:
     """The number of nodes in each subtree, its root included, int64, shape (nodes,)."""
-    size = np.ones(len(parent), np.int64)
-    for rows in reversed(levels(depths(parent.astype(np.int32)))[1:]):
-        np.add.at(size, parent[rows], size[rows])
-    return size
+    return totals_inside(parent.astype(np.int32), np.ones(len(parent), np.int64))
 
 
 def preorder(parent: IntArray) -> Ids:

@@ -3,8 +3,9 @@
 import msgspec
 import numpy as np
 
-from stepscope.base.arrays import Floats, Ids, Mask
+from stepscope.base.arrays import Floats, Ids
 from stepscope.facts.contexts.tree import ContextTree
+from stepscope.trace.row_order import outermost_of_key
 
 _ENGINE_FILES = ("torch/autograd/graph.py", "torch/autograd/__init__.py")
 
@@ -40,7 +41,7 @@ def line_totals(tree: ContextTree) -> list[LineTotal]:
     number = {place: line for line, place in enumerate(dict.fromkeys(places))}
     line = np.full(len(tree), -1, np.int64)
     line[rows] = [number[place] for place in places]
-    outer = rows[_without_recursion(rows, tree.end[rows], line[rows])]
+    outer = rows[outermost_of_key(rows, tree.end[rows], line[rows])]
     cpu, device = (_times(tree, name, line, outer, len(number)) for name in _metrics(tree))
     return [
         LineTotal(*place, *cpu[at][:2], *device[at][:2], cpu[at][2], device[at][2])
@@ -58,16 +59,6 @@ def whole_ns(tree: ContextTree) -> tuple[int, int]:
 def _metrics(tree: ContextTree) -> tuple[str, str]:
     sampled = (name for name in ("sampled_real_ns", "sampled_cpu_ns") if tree.has(name))
     return next(sampled, "cpu_ns"), "device_ns"
-
-
-def _without_recursion(node: Ids, end: Ids, line: Ids) -> Mask:
-    """Which of the nodes, ascending, are not inside another one of the same line."""
-    order = np.lexsort((node, line))
-    beyond = line[order] * (int(end.max(initial=0)) + 1)
-    reach = np.maximum.accumulate(end[order] + beyond)
-    outer = np.ones(len(node), np.bool_)
-    outer[order[1:]] = node[order[1:]] + beyond[1:] >= reach[:-1]
-    return outer
 
 
 def _times(tree: ContextTree, metric: str, line: Ids, outer: Ids, lines: int) -> list[tuple[int, int, int]]:

@@ -33,6 +33,7 @@ from stepscope.facts.contexts.frames import (
     module_frames,
     wrap_in_modules,
 )
+from stepscope.trace.intervals import index_pairs
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import CATEGORIES, CONTEXT_KINDS, VIAS
 from stepscope.trace.shares import NO_SHARES, Shares
@@ -252,11 +253,9 @@ def place_below_frames(
         The new parents, shape (events,), and the further elements of fused operations.
     """
     origins = trace["origins"]
-    size = np.bincount(origins["first"], minlength=len(origins))
     first = trace.events["origin"][rows].astype(np.int64)
-    count = size[first]
-    owner = np.repeat(np.arange(len(rows)), count)
-    origin = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
+    size = np.bincount(origins["first"], minlength=len(origins))
+    owner, origin = index_pairs(first, first + size[first])
     above = _chains(trace, parent[rows][owner], origin, frames, synthetic)
     above = _operations(trace, above, origin, frames, synthetic)
     return _leaves(rows, owner, above, origins["share"][origin], (parent, frame), synthetic)

@@ -12,7 +12,8 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from stepscope.base.arrays import Array, Floats, Ids, Mask
-from stepscope.facts.contexts.call_paths import levels, preorder
+from stepscope.facts.annotate.modules.costs import subtree_totals
+from stepscope.facts.contexts.call_paths import preorder
 from stepscope.facts.contexts.node_values import TreeMeasure, hot_path, measure, plain_numbers, short_label
 from stepscope.facts.contexts.tree import ContextTree
 from stepscope.trace.row_order import inverse
@@ -113,10 +114,8 @@ def flame(
 
 def _widths(tree: ContextTree, before: ContextTree, by: str) -> Floats:
     """The width of each node for both profiles: siblings together never exceed their caller."""
-    width = np.maximum(measure(tree, by).own, measure(before, by).own)
-    for rows in reversed(levels(tree.depth)[1:]):
-        np.add.at(width, tree.parent[rows], width[rows])
-    return width
+    own = np.maximum(measure(tree, by).own, measure(before, by).own)
+    return subtree_totals(own, tree.nodes["parent"])
 
 
 def _shown(tree: ContextTree, size: Floats, start: int, most: int) -> Mask:

@@ -121,12 +121,7 @@ def hotspots(tree: ContextTree, by: str, least: float = 0.1) -> Ids:
 
 
 def short_label(tree: ContextTree, node: int, width: int = _WIDEST) -> str:
-    """The label of a node in a table or a graph, without redundant prefixes.
-
-    Example:
-        >>> short_label(tree, 7)  # doctest: +SKIP
-        'forward train.py:12'
-    """
+    """The label of a node in a table or a graph, without redundant prefixes."""
     kind = tree.nodes.text("kind")[node] or ""
     file, line = tree.nodes.text("file")[node] or "", int(tree.nodes["line"][node])
     name = _short(tree.label(node), kind)

@@ -27,13 +27,7 @@ class Note(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class ContextTree:
-    """What ran, by call path; node 0 is the root.
-
-    Example:
-        >>> tree = build_contexts(stepscope.open("trace.json.gz"))  # doctest: +SKIP
-        >>> hot = tree.inclusive("device_ns").sum.argsort()[::-1]  # doctest: +SKIP
-        >>> tree.label(hot[0]), tree.path(hot[0])  # doctest: +SKIP
-    """
+    """What ran, by call path; node 0 is the root."""
 
     nodes: Table  # the table of nodes (`contexts`), in preorder
     # each metric's samples at the node itself; `inclusive` adds those below it

@@ -343,13 +343,7 @@ _FORMULAS = tuple((re.compile(pattern), formula) for pattern, formula in (*_PROD
 
 
 def work_of(name: str, call: OperatorCall) -> Work | None:
-    """The work of an operator, None if its name or its arguments do not determine it.
-
-    Example:
-        >>> a = Tensor((8, 4), 4)
-        >>> work_of("aten::mm", OperatorCall(((a,), (Tensor((4, 2), 4),)), ()))
-        Work(flops=128, bytes=224)
-    """
+    """The work of an operator, None if its name or its arguments do not determine it."""
     formula = _formula(name)
     found = formula(call) if formula else None
     if call.recorded_flops is None and call.recorded_bytes is None:

@@ -170,10 +170,6 @@ def find_capacity(text: str) -> Capacity:
 
     Raises:
         BatchError: it is neither.
-
-    Example:
-        >>> find_capacity("24GB").bytes, find_capacity("rtx 4090").bytes // 2**30
-        (24000000000, 24)
     """
     match = _SIZE.fullmatch(text.strip())
     if match and not text.lower().endswith("ti"):  # a 3080 Ti

@@ -9,9 +9,8 @@ from msgspec.structs import asdict
 from stepscope.base.arrays import Floats, Ids, IntArray, Mask, Times
 from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.annotate.modules.costs import subtree_totals
-from stepscope.facts.roofline import WorkPieces, precisions, rates_of, work_of_pieces
-from stepscope.facts.roofline.operator_work import SHAPES, XLA
-from stepscope.facts.roofline.rates import PRECISIONS
+from stepscope.facts.roofline.operator_work import SHAPES, XLA, WorkPieces, work_of_pieces
+from stepscope.facts.roofline.rates import PRECISIONS, precisions, rates_of
 from stepscope.facts.summary.facts import Device, Efficiency, HardwareCounter, Kernel, KernelStatistics
 from stepscope.facts.summary.selected_steps import MS, SelectedSteps
 from stepscope.trace.intervals import Intervals

@@ -147,9 +147,6 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
 
     Raises:
         TraceError: if there is no such rank or step.
-
-    Example:
-        >>> summarize(stepscope.open("run.stepscope")).steps.mean_ms  # doctest: +SKIP
     """
     selected = SelectedSteps(trace, ranks_with_steps(trace)[0] if rank is None else rank, step)
     devices, stages, steps = devices_of(selected), _stages(selected), _step_times(selected)

@@ -47,12 +47,7 @@ class Operation:
 
 
 class StepId(NamedTuple):
-    """A step and its rank; as text it is the id of the operation.
-
-    Example:
-        >>> StepId.of("s5.0/t3"), str(StepId(5, 0))
-        (StepId(step=5, rank=0), 's5.0')
-    """
+    """A step and its rank; as text it is the id of the operation."""
 
     step: int
     rank: int

@@ -36,12 +36,7 @@ _WORD = re.compile(r"[A-Za-z0-9_]+")
 
 @lru_cache(maxsize=1 << 16)
 def short_name(name: str) -> str:
-    """An event's name as briefly as it stays recognizable.
-
-    Example:
-        >>> short_name("torch/utils/data/dataloader.py(1173): _get_data")
-        '_get_data dataloader.py'
-    """
+    """An event's name as briefly as it stays recognizable."""
     for pattern, short in _RULES:
         if found := pattern.match(name):
             return short(found)
@@ -62,11 +57,6 @@ def summary_names(texts: Sequence[str], text: Ids, group: Ids, runtime_ns: Times
         text: which of them each operation has, shape (operations,).
         group: of each operation, ascending from 0, shape (operations,).
         runtime_ns: of each operation, shape (operations,), ns.
-
-    Example:
-        >>> text, group = np.array([0, 1, 0]), np.array([0, 0, 0])
-        >>> summary_names(["mul_", "add_"], text, group, np.array([3, 4, 3]))
-        ['mul_ (60 %) and 1 other']
     """
     first = np.searchsorted(group, np.arange(group[-1] + 1))
     pairs, pair = np.unique(group * len(texts) + text, return_inverse=True)
@@ -94,22 +84,12 @@ def _summary(leader: str, distinct: int, count: int, share: float) -> str:
 
 
 def range_name(first: str, last: str) -> str:
-    """A name for numbered copies of one block.
-
-    Example:
-        >>> range_name("h.0", "h.11"), range_name("Bottleneck_3", "Bottleneck_1")
-        ('h.0 … 11', 'Bottleneck_3 … 1')
-    """
+    """A name for numbered copies of one block."""
     return f"{first} … {re.split(r'[._]', last)[-1]}"
 
 
 def distinct_short_names(names: Collection[str]) -> dict[str, str]:
-    """A short name for each name, in which those that would look the same say what differs.
-
-    Example:
-        >>> sorted(distinct_short_names(["void at::f<1>(int)", "void at::f<1>(long)"]).values())
-        ['f<1> [int]', 'f<1> [long]']
-    """
+    """A short name for each name, in which those that would look the same say what differs."""
     alike: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         alike.setdefault(short_name(name), []).append(name)

@@ -16,7 +16,7 @@ from stepscope.base.arrays import Ids, Mask, Times
 from stepscope.facts.annotate.links.launches import device_work, launching_operator, on_host
 from stepscope.facts.timeline.operation_labels import short_name
 from stepscope.trace.nesting import outermost
-from stepscope.trace.row_order import begins_run, stable_order
+from stepscope.trace.row_order import place_in_group
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.sets import Interner, distinct_rows
 from stepscope.trace.table import Table
@@ -94,27 +94,13 @@ def align(before: Sequence[Ids], after: Sequence[Ids], levels: Sequence[Sequence
             break
         columns = (np.concatenate([before[at][left], after[at][other]]) for at in level)
         _, code = distinct_rows(*columns)
-        mine, theirs = (key.astype(np.int64) << 32 | occurrence(key) for key in np.split(code, [len(left)]))
+        mine, theirs = (
+            key.astype(np.int64) << 32 | place_in_group(key) for key in np.split(code, [len(left)])
+        )
         _, at, there = np.intersect1d(mine, theirs, assume_unique=True, return_indices=True)
         partner[left[at]] = other[there]
         left, other = np.delete(left, at), np.delete(other, there)
     return partner
-
-
-def occurrence(key: Ids) -> Ids:
-    """How many of the same key come before each, shape (n,).
-
-    Example:
-        >>> occurrence(np.array([4, 2, 4, 4])).tolist()
-        [0, 0, 1, 2]
-    """
-    if not len(key):
-        return np.zeros(0, np.int64)
-    order = stable_order(key)
-    first = np.flatnonzero(begins_run(key[order]))
-    number = np.empty(len(key), np.int64)
-    number[order] = np.arange(len(key)) - np.repeat(first, np.diff(np.append(first, len(key))))
-    return number
 
 
 def paired(before: Pieces, after: Pieces, partner: Ids, most: int) -> tuple[Rectangles, Rectangles]:
@@ -208,11 +194,6 @@ def merge_short(label: Ids, start: Times, end: Times, most: int) -> Ids:
 
     Returns:
         The first interval of each merged one, shape (merged,).
-
-    Example:
-        >>> start = np.array([0, 2, 4, 100])
-        >>> merge_short(np.zeros(4, int), start, start + 1, 2).tolist()
-        [0, 3]
     """
     width = max(int(end.max() - start.min()) // (most * _FINEST), 1)
     first = np.arange(len(start))
@@ -372,7 +353,7 @@ def _key(side: _StepPieces, module: Ids, names: Interner[str], unknown: int) -> 
 def _call_numbers(key: Ids, caller: Ids) -> Ids:
     """The number of each caller among the callers of the same key."""
     callers, first, of = np.unique(caller, return_index=True, return_inverse=True)
-    return occurrence(key[first])[of.ravel()] if len(callers) else of
+    return place_in_group(key[first])[of.ravel()] if len(callers) else of
 
 
 def _modules(before: _StepPieces, after: _StepPieces) -> tuple[Ids, Ids]:

@@ -55,12 +55,6 @@ def find_sections(operations: SiblingOperations, first: Ids, parent_ns: Times, t
     Returns:
         Bounds: section i holds the operations from `bounds[i]` to before `bounds[i + 1]`; int64,
         shape (sections + 1,).
-
-    Example:
-        >>> columns = [1, 2, 3], [-1] * 3, [1, 1, 90], [0] * 3
-        >>> few = SiblingOperations(*map(np.array, columns))
-        >>> find_sections(few, np.array([0, 3]), np.array([100])).tolist()
-        [0, 2, 3]
     """
     counts = np.diff(first)
     lane = np.repeat(np.arange(len(counts)), counts)
@@ -147,10 +141,6 @@ def find_repeats(names: Ids) -> list[Repeat]:
 
     Names are codes. Where patterns overlap the one that covers most is taken, of equals the
     shortest.
-
-    Example:
-        >>> find_repeats(np.array([9, 1, 2, 1, 2, 1, 2, 8]))
-        [Repeat(first=1, period=2, count=3)]
     """
     longest = min(_LONGEST_PERIOD, len(names) // _LEAST_COUNT)
     found = [one for period in range(2, longest + 1) for one in _of_period(names, period)]
@@ -165,12 +155,7 @@ def find_repeats(names: Ids) -> list[Repeat]:
 
 
 def whole_period(names: Ids) -> int:
-    """The period of the pattern that all names are copies of, as `find_repeats` has it; else 1.
-
-    Example:
-        >>> whole_period(np.array([1, 2, 1, 2, 1, 2])), whole_period(np.array([1, 1, 1, 1, 1, 1]))
-        (2, 1)
-    """
+    """The period of the pattern that all names are copies of, as `find_repeats` has it; else 1."""
     size = len(names)
     if (names == names[0]).all():
         return 1

@@ -22,6 +22,7 @@ from stepscope.facts.timeline.event_index import Index
 from stepscope.trace.frame_name import FrameName
 from stepscope.trace.intervals import grouped_union, index_pairs
 from stepscope.trace.nesting import inherit
+from stepscope.trace.row_order import outermost_of_key
 from stepscope.trace.schema import COMPUTING, STAGES
 
 _NO_FILE = ("<", MODULE_FRAME, MODULE_RANGE)
@@ -39,12 +40,7 @@ class SourcePlace(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1 << 16)
 def frame_place(name: str) -> SourcePlace | None:
-    """The source line in the name of a recorded Python frame; None for other events.
-
-    Example:
-        >>> frame_place("train.py(12): step")
-        SourcePlace(file='train.py', line=12, what='frame', name='step')
-    """
+    """The source line in the name of a recorded Python frame; None for other events."""
     frame = FrameName.of(name)
     if frame is None or not frame.file.endswith(".py") or frame.file.startswith(_NO_FILE):
         return None
@@ -314,13 +310,8 @@ def _joined(pairs: list[tuple[Ids, Ids]]) -> tuple[Ids, Ids]:
 
 def _without_recursion(index: Index, line: Ids) -> Ids:
     """The line of each frame, -1 for a frame inside another of the same line."""
-    rows = np.flatnonzero(line >= 0)
-    rows = rows[np.lexsort((index.place[rows], line[rows]))]
-    beyond = line[rows] * (len(line) + 1)
-    reach = np.maximum.accumulate(index.last[rows] + beyond)
-    inside = np.append(False, (index.place[rows] + beyond)[1:] <= reach[:-1])[: len(rows)]
-    result = line.copy()
-    result[rows[inside]] = -1
+    rows, result = np.flatnonzero(line >= 0), line.copy()
+    result[rows[~outermost_of_key(index.place[rows], index.last[rows] + 1, line[rows])]] = -1
     return result
 
 

@@ -37,13 +37,6 @@ class KeptBySize(Generic[Key, Value]):
     """Values used last, as long as their sizes have room; the newest stays however large it is.
 
     Threads may share it.
-
-    Example:
-        >>> kept = KeptBySize[str, str](room=5, size_of=len)
-        >>> for word in ("two", "to", "too"):
-        ...     kept.set(word, word)
-        >>> kept.get("two"), kept.get("to")
-        (None, 'to')
     """
 
     def __init__(self, room: int, size_of: Callable[[Value], int]) -> None:
@@ -99,11 +92,6 @@ class Timeline:
     Args:
         tiny: share of its parent's runtime below which an operation is tiny.
         rank: the rank that is shown first; by default the one whose steps take longest.
-
-    Example:
-        >>> timeline = Timeline(stepscope.open("train.stepscope"))  # doctest: +SKIP
-        >>> [one.name for one in timeline.level("s5.0").operations]  # doctest: +SKIP
-        ['data_loading', 'forward', 'loss', 'backward', 'optimizer']
     """
 
     def __init__(self, trace: Trace, tiny: float = TINY, rank: int | None = None) -> None:

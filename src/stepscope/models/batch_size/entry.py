@@ -170,12 +170,7 @@ def given_option(arguments: Sequence[str], option: str) -> str | None:
 
 
 def with_option(arguments: Sequence[str], option: str, value: int) -> tuple[str, ...]:
-    """A command line that gives an option this value, in its old place if it had one.
-
-    Example:
-        >>> with_option(["--lr", "1", "--batch", "8"], "--batch", 16)
-        ('--lr', '1', '--batch', '16')
-    """
+    """A command line that gives an option this value, in its old place if it had one."""
     words = list(arguments)
     for place, word in enumerate(words):
         if word == option and place + 1 < len(words):

@@ -53,10 +53,6 @@ def find_site(
     Raises:
         AmbiguousBatchSize: there are several; it holds them all, and nothing was changed.
         BatchError: there is none, or the choice fits none.
-
-    Example:
-        >>> find_site("BATCH_SIZE = 32\\n", "train.py").value
-        32
     """
     groups = _group_sites(text, path, arguments, folder, read)
     if isinstance(choice, str):

@@ -129,11 +129,6 @@ def edit_site(text: str, site: Site, batch: int) -> Edit:
     Raises:
         BatchError: the text is no longer what the site was found in, or the change would touch
             more than the number.
-
-    Example:
-        >>> site = find_site("batch_size = 32  # per GPU\\n", "train.py")  # doctest: +SKIP
-        >>> edit_site(text, site, 48).apply(text)  # doctest: +SKIP
-        'batch_size = 48  # per GPU\\n'
     """
     if batch < 1:
         raise BatchError(f"expected a batch size of at least 1, found {batch}")

@@ -34,12 +34,7 @@ _STABLE = 0.02  # relative change of times between rounds
 def next_batch(
     start: int, measured: Collection[int], too_large: int | None = None, wanted: int = WANTED
 ) -> int | None:
-    """The batch size to try next; None if there are enough, or no more that can fit.
-
-    Example:
-        >>> next_batch(32, []), next_batch(32, [32]), next_batch(32, [32, 48], too_large=64)
-        (32, 48, 8)
-    """
+    """The batch size to try next; None if there are enough, or no more that can fit."""
     if len(measured) >= wanted:
         return None
     for batch in _candidates(start, wanted, too_large, measured):
@@ -83,13 +78,6 @@ def next_on_device(
     Args:
         points: at least one, by batch size.
         capacity: bytes of the device.
-
-    Example:
-        >>> point = BatchPoint(32, 40.0, 4 << 30)
-        >>> next_on_device([point], 32, 80 << 30, None)
-        8
-        >>> next_on_device([BatchPoint(8, 20.0, 2 << 30), point], 32, 80 << 30, None)
-        800
     """
     if len(points) == 1:
         small = max(1, start // _SMALL_END)

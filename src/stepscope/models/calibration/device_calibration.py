@@ -78,16 +78,13 @@ def _device_name(metadata: Metadata) -> str:
     return next((str(device.get("name", "")) for device in metadata.devices), "")
 
 
-def calibrate_device(
-    trace: Trace, *, device: str = "cuda", afresh: bool = False, seconds: float = _SECONDS
-) -> DeviceCalibration:
+def calibrate_device(trace: Trace, *, device: str = "cuda", afresh: bool = False) -> DeviceCalibration:
     """The calibration of a trace's device, with its operators, those with most device time first.
 
     Args:
         trace: with shapes, recorded on a device like the one here.
         device: where to time them, as torch names it.
         afresh: time operators again that were.
-        seconds: after which no further operator is timed.
 
     Raises:
         ChangeError: if the device is another one than the trace's, or torch is.
@@ -98,7 +95,7 @@ def calibrate_device(
     wanted = [text for text in wanted_operators(trace) if text not in before]
     if known and not wanted:
         return known
-    facts = in_child("measure_device", {"device": device, "operators": wanted, "seconds": seconds})
+    facts = in_child("measure_device", {"device": device, "operators": wanted, "seconds": _SECONDS})
     if facts["name"] != name:
         raise ChangeError(
             f"the trace was recorded on {name or 'an unknown device'}, but this machine has "

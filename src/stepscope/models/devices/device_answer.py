@@ -15,8 +15,7 @@ import msgspec
 
 from stepscope.base.typed_data import decode
 from stepscope.errors import BatchError
-from stepscope.facts.roofline import known_gpus, rates_of
-from stepscope.facts.roofline.rates import Capacity
+from stepscope.facts.roofline.rates import Capacity, known_gpus, rates_of
 from stepscope.models.whatif.parts.kernel_times import Rates
 
 
@@ -108,10 +107,6 @@ def parse_targets(text: str, prices: PriceTable) -> tuple[Target, ...]:
 
     Raises:
         BatchError: if a name is neither.
-
-    Example:
-        >>> [target.name for target in parse_targets("a100,g6.xlarge", read_prices())]
-        ['A100', 'L4']
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:

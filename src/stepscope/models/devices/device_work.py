@@ -10,9 +10,9 @@ import numpy as np
 from stepscope.base.arrays import Floats, Ids, Ids32, Mask
 from stepscope.errors import ChangeError
 from stepscope.facts.annotate.jax.calls import calls_of_host_work, is_wait
-from stepscope.facts.roofline import precisions
 from stepscope.facts.roofline.formulas import call_of
 from stepscope.facts.roofline.operator_work import PRODUCTS, Operators
+from stepscope.facts.roofline.rates import precisions
 from stepscope.graph import Graph, add_links, add_thread, append
 from stepscope.models.whatif.parts.kernel_times import FIXED_NS, Rates, peak_rate
 from stepscope.trace.nesting import inherit

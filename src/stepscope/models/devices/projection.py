@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from stepscope.errors import BatchError, ChangeError
 from stepscope.facts.annotate import annotate
-from stepscope.facts.roofline import data_sheets_date
+from stepscope.facts.roofline.rates import data_sheets_date
 from stepscope.graph import Graph, build_graph, simulate
 from stepscope.models.batch_size.entry_profile import Profile
 from stepscope.models.batch_size.entry_result import Result

@@ -240,12 +240,7 @@ _WAITS = {
 
 
 def explain(comparison: RunComparison) -> str:
-    """What changed, in one sentence.
-
-    Example:
-        >>> explain(compare(before, after))  # doctest: +SKIP
-        'B takes 12% less time: device work fell by 31% (mostly convolution); the step stays …'
-    """
+    """What changed, in one sentence."""
     reasons = "; ".join(_reasons(comparison))
     between = ": " if comparison.evidence == "certain" else "; "
     return f"{_step(comparison)}{between if reasons else ''}{reasons}."

@@ -63,10 +63,6 @@ def ratio_interval(before: Floats, after: Floats) -> tuple[float, float] | None:
 
     The ratios that the Mann-Whitney test does not exclude; of very few steps, those of Welch's test.
     In the other order it is the inverse. None if either side has fewer than two steps.
-
-    Example:
-        >>> ratio_interval(np.array([10.0, 10.0, 10.0]), np.array([12.0, 13.0, 14.0]))
-        (1.2, 1.4)
     """
     if min(len(before), len(after)) < _LEAST_STEPS:
         return None
@@ -153,10 +149,6 @@ def decide(pairs: Sequence[tuple[float, float]], limit: float) -> Decision:
     Args:
         pairs: times before and after, each measured next to each other.
         limit: the change that is accepted, percent.
-
-    Example:
-        >>> decide([(100, 110), (99, 110), (101, 110), (100, 109), (100, 111)], 2).verdict
-        'slower'
     """
     logs = [math.log(after / before) for before, after in pairs]
     if len(logs) < LEAST_PAIRS:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from stepscope.base.arrays import Floats
-from stepscope.facts.roofline import rates_of
+from stepscope.facts.roofline.rates import rates_of
 
 SINGLE, TF32, HALF = "fp32", "tf32", "half"
 BYTES = {SINGLE: 4, TF32: 4, HALF: 2}  # of an element in memory
@@ -45,10 +45,6 @@ def find_gpu(device: Mapping[str, Any]) -> Gpu | None:
 
     Args:
         device: properties as the trace records them; `name`, and `numSms` if it is there.
-
-    Example:
-        >>> find_gpu({"name": "NVIDIA H200"}).multiprocessors
-        132
     """
     rates = rates_of(str(device.get("name", "")))
     if rates is None or rates.get("major") is None:

@@ -164,10 +164,6 @@ def replay(changes: Iterable[tuple[int, int]], capacity: int | None = None) -> C
 
     Raises:
         CapacityExceeded: if an allocation exceeds the capacity.
-
-    Example:
-        >>> replay([(1, 4 << 20), (2, 4 << 20), (1, -1), (3, 4 << 20)]).peak_reserved >> 20
-        20
     """
     allocator = CachingAllocator(capacity=capacity)
     addresses: dict[int, int] = {}

@@ -1,28 +1,24 @@
 """The facts of a memory snapshot as text for a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
+from rich.console import Console
+from rich.text import Text
 
 from stepscope.facts.summary.numbers import percent, size
+from stepscope.facts.summary.text_tables import bar_for, plain_table
 from stepscope.models.memory import memory_facts
 from stepscope.models.memory.device_facts import MemoryFacts, MemoryShare, OutOfMemory
 from stepscope.models.memory.memory_findings import MemoryFinding, find_problems
 from stepscope.models.memory.segments import Fragmentation
 from stepscope.trace.trace import Trace
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 _LINES = 8  # rows of modules and of lines; chosen: the report fits on a screen
 
 
 def print_memory(console: Console, facts: MemoryFacts) -> None:
     """Print one device: the verdict first, then what holds memory, then what to do."""
-    from rich.text import Text
 
     findings = find_problems(facts)
     device = facts.device_name or f"device {facts.device}"
@@ -104,8 +100,6 @@ def _extent(facts: MemoryFacts) -> str:
 
 
 def _print_shares(console: Console, title: str, shares: Sequence[MemoryShare], whole: int) -> None:
-    from stepscope.facts.summary.text_tables import bar_for, plain_table
-
     counted = any(share.count for share in shares)
     table = plain_table(title, "", ">", ">", "", *(["allocations>"] if counted else []))
     for share in shares:
@@ -128,8 +122,6 @@ def short_place(name: str) -> str:
 
 
 def _print_state(console: Console, state: Fragmentation) -> None:
-    from stepscope.facts.summary.text_tables import plain_table
-
     table = plain_table("Reserved, at the snapshot", "", ">", ">")
     for name, value in (
         ("in use", state.in_use),
@@ -142,8 +134,6 @@ def _print_state(console: Console, state: Fragmentation) -> None:
 
 
 def _print_finding(console: Console, finding: MemoryFinding) -> None:
-    from rich.text import Text
-
     console.print()
     line = Text.assemble((finding.what, "bold"), "  ", (finding.rule, "dim"))
     console.print(line, soft_wrap=True)
@@ -211,8 +201,6 @@ def _rows(before: Iterable[MemoryShare], after: Iterable[MemoryShare]) -> tuple[
 
 def print_memory_comparison(console: Console, found: MemoryComparison, rows: int) -> None:
     """Print one device: the peaks, then what changed most."""
-    from rich.text import Text
-
     name = "the CPU" if found.device < 0 else f"device {found.device}"
     change = found.after_bytes - found.before_bytes
     console.print()
@@ -229,8 +217,6 @@ def print_memory_comparison(console: Console, found: MemoryComparison, rows: int
 
 
 def _print_rows(console: Console, title: str, rows: Sequence[MemoryRow]) -> None:
-    from stepscope.facts.summary.text_tables import plain_table
-
     if not rows:
         return
     table = plain_table(title, "", "before>", "after>", "change>")

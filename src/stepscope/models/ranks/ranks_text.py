@@ -1,19 +1,17 @@
 """A job as text for a terminal, on one screen."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
 
 from stepscope.facts.summary.numbers import ms, percent, plural, rounded, size
+from stepscope.facts.summary.text_tables import plain_table
 from stepscope.models.ranks.job import JobReport, RankRow, cost, findings_of
 from stepscope.models.ranks.map_ranks import RankResult
 from stepscope.models.ranks.process_groups import GroupRow
 from stepscope.models.ranks.stragglers import stage_in_words
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 # Rows of each part; chosen: together they fit on one screen.
 _MOST_STRAGGLERS = 3  # findings, two lines each
@@ -27,7 +25,6 @@ _HEADS = {"data_loading": "loading", "zero_grad": "zero grad", "host": "host-bou
 
 def print_job(console: Console, report: JobReport, failed: Sequence[RankResult]) -> None:
     """Print a job: the verdict, the stragglers, and the ranks that work longest."""
-    from rich.text import Text
 
     for result in failed[:_MOST_ERRORS]:
         console.print(Text(f"! {result.error}"), soft_wrap=True)
@@ -51,8 +48,6 @@ def print_job(console: Console, report: JobReport, failed: Sequence[RankResult])
 
 
 def _print_stragglers(console: Console, report: JobReport) -> None:
-    from rich.text import Text
-
     if not report.stragglers:
         console.print(Text(f"▶ {findings_of(report).verdict}", "bold yellow"), soft_wrap=True)
     for one in report.stragglers[:_MOST_STRAGGLERS]:
@@ -103,13 +98,7 @@ class TextColumn:
 
 
 def fitting(columns: Sequence[TextColumn], width: int) -> list[TextColumn]:
-    """The columns for which there is room; empty ones are left out.
-
-    Example:
-        >>> columns = [TextColumn("kind", ["allreduce"]), TextColumn("bus GB/s>", ["9"], spare=1)]
-        >>> [[one.head for one in fitting(columns, width)] for width in (80, 15)]
-        [['kind', 'bus GB/s>'], ['kind']]
-    """
+    """The columns for which there is room; empty ones are left out."""
     kept = [one for one in columns if any(one.cells)]
     while sum(one.width + _BETWEEN for one in kept) - _BETWEEN > width:
         most = max(kept, key=lambda one: one.spare)
@@ -177,8 +166,6 @@ def _print_groups(console: Console, groups: Sequence[GroupRow]) -> None:
 
 
 def _print(console: Console, title: str, columns: Sequence[TextColumn]) -> None:
-    from stepscope.facts.summary.text_tables import plain_table
-
     kept = fitting(columns, console.width)
     table = plain_table(title, *(one.head for one in kept))
     for cells in zip(*(one.cells for one in kept), strict=True):

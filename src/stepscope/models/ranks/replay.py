@@ -309,10 +309,6 @@ def longest_path(ready: Floats, first: Ids, target: Ids, delay: Floats) -> Float
 
     Returns:
         Times, float64, shape (nodes,); nan for nodes that a cycle blocks.
-
-    Example:
-        >>> longest_path(np.zeros(2), np.array([0, 1, 1]), np.array([1]), np.array([5.0])).tolist()
-        [0.0, 5.0]
     """
     at = np.array(ready, np.float64)
     edges = (np.ascontiguousarray(column, np.int64) for column in (first, target))

@@ -280,10 +280,6 @@ def slow_steps(slow: Mask) -> SlowSteps | None:
 
     Args:
         slow: whether something is slow, shape (steps,).
-
-    Example:
-        >>> slow_steps(np.array([0, 0, 1, 1, 1, 1, 0, 0], bool)).when.nonzero()[0].tolist()
-        [2, 3, 4, 5]
     """
     if slow.mean() >= PERSISTENT:
         return SlowSteps(np.ones(len(slow), np.bool_))

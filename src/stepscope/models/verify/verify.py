@@ -11,8 +11,7 @@ from stepscope.base.scratch import Scratch, listed_writes
 from stepscope.errors import ChangeError
 from stepscope.facts.load import open as open_trace
 from stepscope.graph import Graph, build_graph
-from stepscope.models.calibration import calibrate
-from stepscope.models.calibration.calibration import cpu_model
+from stepscope.models.calibration.calibration import calibrate, cpu_model
 from stepscope.models.verify.comparison import MeasuredRuns, TrialComparison, unrecorded
 from stepscope.models.verify.trials import Show, TrialRun, execute, script_scratch
 from stepscope.models.whatif import CHANGES, Change, Prediction, Request, parse_request, predict

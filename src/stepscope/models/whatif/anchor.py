@@ -8,8 +8,6 @@ after a wait find cold caches, and a launch that waits hides what it takes. A ch
 the device faster ends the waits, so the CPU may then be faster than it was recorded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -9,8 +9,6 @@ Source: Jia et al., "Optimizing DNN computation with relaxed graph substitutions
 searches with such costs, and also follows combinations that are no faster yet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 

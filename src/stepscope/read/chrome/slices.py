@@ -54,10 +54,6 @@ def pair(marks: Iterable[SliceMark], last_ns: int, log: WarningLog) -> list[Slic
     closes the innermost begin, unless that begin's own end is still to come; then the end is
     superfluous. A begin without an end lasts until `last_ns`, the end of the recording. Everything
     unbalanced is logged.
-
-    Example:
-        >>> pair([SliceMark(0, 5, "a", False), SliceMark(1, 9, "a", True)], 9, WarningLog())
-        [SlicePair(row=0, start_ns=5, end_ns=9)]
     """
     ordered = sorted(marks, key=lambda mark: mark.time_ns)
     stack = _Stack(ordered, log)

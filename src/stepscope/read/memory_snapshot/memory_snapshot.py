@@ -1,7 +1,5 @@
 """Reader of the snapshots that `torch.cuda.memory._dump_snapshot` writes."""
 
-from __future__ import annotations
-
 import mmap
 from collections.abc import Mapping
 from typing import Any, BinaryIO

@@ -73,10 +73,6 @@ def load(data: Any, sink: Sink = lambda target, items: False, at_once: Items | N
     a list and the items that are appended to it; where it returns true it has used the items up, and
     they are not kept. So a list of millions need not be held. Raises IngestError if the pickle holds
     anything but plain data, or is damaged.
-    Example:
-        >>> import pickle
-        >>> load(pickle.dumps({"size": [1, 2.5, "a"]}))
-        {'size': [1, 2.5, 'a']}
     """
     try:
         return _PlainUnpickler(data, sink, at_once).load()

@@ -6,8 +6,6 @@ threads. What a version does not export is missing in the trace.
 Source: https://docs.nvidia.com/nsight-systems/UserGuide/ (SQLite schema reference).
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Collection, Iterator

@@ -3,8 +3,6 @@
 `native/track_events.cpp` writes them as that text, which the reader of JSON reads.
 """
 
-from __future__ import annotations
-
 import os
 import zlib
 from contextlib import closing

@@ -182,14 +182,6 @@ def instructions_of_graph(kernels: Sequence[str], program: Sequence[tuple[str, s
     names without their numbers: if a family has as many kernels as instructions, they are paired in
     order. A kernel of a library is the next call of one after the instruction of the kernel before,
     or the first that is left.
-
-    Example:
-        >>> instructions_of_graph(
-        ...     ["add_fusion_1", "Memset", "sm90_gemm", "add_fusion_1", "ampere_gemm"],
-        ...     [("add_fusion.1", "fusion"), ("dot.5", "custom-call"), ("add_fusion.2", "fusion"),
-        ...      ("dot.7", "custom-call")],
-        ... )
-        ['add_fusion.1', 'dot.5', 'dot.5', 'add_fusion.2', 'dot.7']
     """
     launched = [(name, opcode) for name, opcode in program if opcode in _LAUNCHED]
     by_kernel = {_as_kernel(name): at for at, (name, _) in enumerate(launched)}

@@ -185,15 +185,7 @@ class _Open(threading.local):
 
 
 class NestedDurations:
-    """Finds the part of each duration that no earlier one covers, so that the parts add up.
-
-    Example:
-        >>> durations = NestedDurations()
-        >>> durations.own(5.0, 1.0)
-        1.0
-        >>> durations.own(8.0, 6.0)  # contains it
-        5.0
-    """
+    """Finds the part of each duration that no earlier one covers, so that the parts add up."""
 
     def __init__(self) -> None:
         self._ended: list[tuple[float, float]] = []
@@ -227,15 +219,7 @@ class KnownSignatures:
         self._kept: list[Signature] = []
 
     def why_again(self, now: Signature) -> str:
-        """Why `now` is compiled although others were; empty for the first. It is kept.
-
-        Example:
-            >>> known = KnownSignatures()
-            >>> known.why_again({"x": Leaf((2,), "float32", False, "", None)})
-            ''
-            >>> known.why_again({"x": Leaf((3,), "float32", False, "", None)})
-            'new shape of x'
-        """
+        """Why `now` is compiled although others were; empty for the first. It is kept."""
         before = self._kept
         self._kept = [*before[1 - _MOST_KEPT :], now]
         if not before:

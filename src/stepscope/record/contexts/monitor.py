@@ -5,8 +5,6 @@ or anywhere else, for the call path of its thread: Python, modules, operators, C
 one. monitor.h is the same for tools in C++.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

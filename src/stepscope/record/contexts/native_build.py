@@ -1,7 +1,5 @@
 """Builds the collector's C++ against the Python and PyTorch that run, once, and loads it."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.machinery
 import importlib.util

@@ -4,8 +4,6 @@ Sampled over the whole run in constant memory, from this process: nothing of it 
 role of a child is its name without its number, or, where it was given none, the function it runs.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections import Counter

@@ -5,8 +5,6 @@ Files in a folder that only the user may enter: `PID.watch` names the file of a 
 times a second: it needs neither a thread nor a socket, and nothing in a request is executed.
 """
 
-from __future__ import annotations
-
 import json
 import stat
 from collections.abc import Mapping

@@ -8,8 +8,6 @@ The first step is part of the start.
 At the end of each step clocks and counters are read, each as a sum since the run began.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 import threading

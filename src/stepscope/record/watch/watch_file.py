@@ -4,8 +4,6 @@ Nothing of it may disturb training: what cannot be written is said at the end. T
 with `pwrite`, as a mapped page that the disk has no room for would end the process.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 import zlib

@@ -369,7 +369,7 @@ def test_options_after_a_script_that_reads_arguments_go_to_it_with_a_warning(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("import argparse\n" + SCRIPT)
-    monkeypatch.setattr("stepscope.models.batch_size.open_entry", stopped)
+    monkeypatch.setattr("stepscope.faces.terminal.batch.open_entry", stopped)
     monkeypatch.setattr("stepscope.faces.terminal.verify.verify_change", stopped)
     after = ["--points=3", "--json", "--lr", "1", "entry", "--json"]
     code, _, err = call(*words, "train.py", *after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from stepscope.facts.annotate import annotate
@@ -26,3 +27,19 @@ def test_python_in_an_update_is_of_the_line_that_calls_for_it() -> None:
     costs = [one for one in find_costs(trace, told, 0, 1) if one.lines >= 0]
     assert {told.stacks[one.lines] for one in costs} == {(("/p/train.py", 7),)}
     assert sum(one.ms for one in costs) == pytest.approx(0.08)  # all of the update
+
+
+def test_the_root_of_an_operator_is_the_outermost_one_below_ranges() -> None:
+    trace = drawn_trace("""
+        main |  0 90 | stepscope.module: net
+        main | 10 50 | aten::linear
+        main | 20 40 | aten::addmm
+        main | 60 80 | aten::relu
+    """)
+    assert attribute(trace).root.tolist() == [-1, 1, 1, 3]
+
+
+def test_what_the_first_event_is_the_forward_of_is_backward() -> None:
+    trace = drawn_trace("main | 0 10 | aten::mm\nmain | 20 30 | MmBackward0")
+    trace = trace.with_events(forward_event=np.array([-1, 0], np.int32))
+    assert attribute(trace).backward.tolist() == [False, True]

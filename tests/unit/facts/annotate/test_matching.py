@@ -397,6 +397,8 @@ def test_a_tree_that_nothing_matches_claims_nothing():
         ("LSTMCell", "aten::lstm_cell", True),
         ("LSTM", "MkldnnRnnLayerBackward0", True),
         ("T5LayerNorm", "aten::layer_norm", False),
+        ("Gated", "my::gated_sum", True),
+        ("Gate", "my::gate_sum", False),  # a shorter name is part of others
         ("Identity", "aten::linear", False),
     ],
 )

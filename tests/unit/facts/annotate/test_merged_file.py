@@ -64,6 +64,10 @@ def test_ranks_that_share_correlation_ids_cannot_be_told_apart_without_labels() 
     assert looks_merged(trace)
 
 
+def test_a_file_whose_processes_share_no_correlation_id_does_not_look_merged() -> None:
+    assert not looks_merged(merged(OWN, "77", "77", "0", "78", "1"))
+
+
 def test_one_process_with_several_devices_is_one_rank() -> None:
     trace = merged(OWN, "77", "77", "0", "77", "1")
     assert found(trace) is None

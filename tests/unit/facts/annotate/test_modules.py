@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from facts import module_of_events
 
 from stepscope.facts.annotate import annotate
+from stepscope.facts.annotate.modules.costs import module_costs
 from stepscope.testing import drawn_trace
+from stepscope.trace.schema import MODULE_SHARES
+from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 NET: dict[str, Any] = {
@@ -189,3 +193,18 @@ def test_a_given_model_does_not_replace_the_one_that_the_file_has() -> None:
     other = {"name": "other", "class": "Other", "children": []}
     trace = annotate(drawn_trace(CAPTURED, model=NET), other)
     assert trace["modules"].text("call_file")[0] == "train.py"
+
+
+def test_the_parts_of_divided_kernels_lie_one_after_the_other() -> None:
+    """Busy time is a union over streams, so it matters where each part of a kernel lies."""
+    trace = drawn_trace("""
+        stream 7 |  0 10 | fused
+        stream 8 |  4  8 | own
+        stream 7 | 20 30 | fused
+        stream 8 | 22 24 | own
+    """)
+    stage, module = Text.of(["forward"] * 4), np.array([0, 1, 0, 1], np.int32)
+    trace = trace.with_events(step=np.zeros(4, np.int32), stage=stage, module=module)
+    shares = {"event": [0, 0, 2, 2], "module": [1, 2, 1, 2], "share": [0.4, 0.6, 0.4, 0.6]}
+    costs = module_costs(trace.with_table(Table(MODULE_SHARES, shares)), np.array([-1, 0, 0], np.int32))
+    assert (costs["forward_device_ns"] / 1000).tolist() == [20, 12, 12]

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.facts.roofline import work_of
-from stepscope.facts.roofline.formulas import OperatorCall, Tensor, multiplies, read_call
+from stepscope.facts.roofline.formulas import OperatorCall, Tensor, multiplies, read_call, work_of
 
 
 def call(*shapes: list[int] | None, values: tuple[str, ...] = (), width: int = 4) -> OperatorCall:

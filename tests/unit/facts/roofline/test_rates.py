@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.facts.roofline import known_gpus, precisions, rates_of
+from stepscope.facts.roofline.rates import known_gpus, precisions, rates_of
 from stepscope.trace.table import Text
 
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from stepscope.facts.annotate import annotate
-from stepscope.facts.roofline import work_of_pieces
-from stepscope.facts.roofline.operator_work import Operators
+from stepscope.facts.roofline.operator_work import Operators, work_of_pieces
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 

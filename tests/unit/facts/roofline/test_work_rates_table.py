@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from stepscope.faces.terminal.commands import stepscope
 from stepscope.facts.annotate import annotate
-from stepscope.facts.roofline import with_operations
+from stepscope.facts.roofline.operator_work import with_operations
 from stepscope.testing import drawn_trace
 
 STEP = """

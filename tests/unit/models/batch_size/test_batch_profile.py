@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stepscope.errors import BatchError
-from stepscope.facts.roofline import device_memory_gib
-from stepscope.facts.roofline.rates import find_capacity
+from stepscope.facts.roofline.rates import device_memory_gib, find_capacity
 from stepscope.models.batch_size.entry import given_option, with_option
 from stepscope.models.batch_size.entry_profile import Profile, make_profile, suggestions
 from stepscope.models.batch_size.measurement import BatchPoint

@@ -17,9 +17,13 @@ import torch
 from stepscope.errors import ChangeError
 from stepscope.facts.annotate import annotate
 from stepscope.graph import Graph, build_graph
-from stepscope.models.calibration import DeviceCalibration, calibrate_device, find_device_calibration
 from stepscope.models.calibration.calibration import cpu_model, write_calibration
-from stepscope.models.calibration.device_calibration import calibrated_share
+from stepscope.models.calibration.device_calibration import (
+    DeviceCalibration,
+    calibrate_device,
+    calibrated_share,
+    find_device_calibration,
+)
 from stepscope.models.calibration.measure_device import measure
 from stepscope.models.whatif import CHANGES, parse_request
 from stepscope.testing import drawn_trace
@@ -132,7 +136,7 @@ def test_operators_that_were_timed_gain_what_they_gained_alone(change: str, rati
 
 
 def _signatures(trace: Trace) -> list[str]:
-    from stepscope.models.calibration import find_operators
+    from stepscope.models.calibration.calibration import find_operators
 
     operators = find_operators(trace, trace.events.text("category").mask("cpu_op"))
     return [call.signature for call in operators.calls if call]

@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 
-from stepscope.models.calibration import Calibration, Machine, calibrate, find_calibration
 from stepscope.models.calibration import timed as timing
-from stepscope.models.calibration.calibration import keep_calibration
+from stepscope.models.calibration.calibration import (
+    Calibration,
+    Machine,
+    calibrate,
+    find_calibration,
+    keep_calibration,
+)
 from stepscope.models.calibration.measure import undisturbed
 from stepscope.models.calibration.timed import Timed, least, least_share, plain, share_since
 from stepscope.testing import drawn_trace

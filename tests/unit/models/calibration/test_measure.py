@@ -11,8 +11,13 @@ import pytest
 import torch
 
 from stepscope.errors import ChangeError
-from stepscope.models.calibration import Calibration, Machine
-from stepscope.models.calibration.calibration import Operator, find_operators, keep_calibration
+from stepscope.models.calibration.calibration import (
+    Calibration,
+    Machine,
+    Operator,
+    find_operators,
+    keep_calibration,
+)
 from stepscope.models.calibration.measure import fused_steps, measure
 from stepscope.models.calibration.measured_inputs import parts_in_turn, prepare
 from stepscope.testing import drawn_trace

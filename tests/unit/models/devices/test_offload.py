@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stepscope.errors import ChangeError
 from stepscope.facts.annotate import annotate
-from stepscope.facts.roofline import known_gpus, rates_of
+from stepscope.facts.roofline.rates import known_gpus, rates_of
 from stepscope.graph import Graph, build_graph, simulate
 from stepscope.models.devices.device_work import (
     FAST,

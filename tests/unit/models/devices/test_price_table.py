@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.errors import BatchError
-from stepscope.facts.roofline import known_gpus
+from stepscope.facts.roofline.rates import known_gpus
 from stepscope.models.devices import parse_targets, read_prices
 
 ONE = {

@@ -10,8 +10,7 @@ from drawn_steps import graph_of, step_us
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
-from stepscope.models.calibration import Calibration, Machine, find_operators
-from stepscope.models.calibration.calibration import keep_calibration
+from stepscope.models.calibration.calibration import Calibration, Machine, find_operators, keep_calibration
 from stepscope.models.whatif import CHANGES, parse_request, predict
 from stepscope.models.whatif.cpu.updates import step_ns
 from stepscope.models.whatif.ranking import rank_changes
@@ -326,8 +325,7 @@ def test_pushing_and_pulling_a_slice_takes_one_share_of_the_loops_core() -> None
 
 
 def test_a_calibration_survives_the_cache_and_a_damaged_one_is_none(tmp_path: Any) -> None:
-    from stepscope.models.calibration import find_calibration
-    from stepscope.models.calibration.calibration import calibration_path
+    from stepscope.models.calibration.calibration import calibration_path, find_calibration
 
     kept = calibrate(operators={"a": [1.0, None]}, loading=[[1, 2, 3]])
     metadata = graph_of(STEP, **ON_CPU).trace.metadata

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from drawn_steps import V100, changed, graph_of
 
-from stepscope.facts.roofline import rates_of
+from stepscope.facts.roofline.rates import rates_of
 from stepscope.graph import select
 from stepscope.models.kernels import find_gpu, product_ns
 from stepscope.models.whatif.parts.kernel_times import (

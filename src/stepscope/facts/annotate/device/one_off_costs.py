@@ -13,7 +13,7 @@ from stepscope.base.arrays import Floats, IntArray, Mask, Rows
 from stepscope.facts.annotate.links.launches import device_work, launch_of, on_host
 from stepscope.facts.annotate.steps.step_table import steady_steps, step_places
 from stepscope.trace.nesting import inherit, outermost
-from stepscope.trace.row_order import begins_run
+from stepscope.trace.row_order import ends_run, place_in_group
 from stepscope.trace.schema import STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.trace import Trace
@@ -58,12 +58,7 @@ class OneOffCosts(NamedTuple):
 
 
 def one_off_costs(trace: Trace, rank: int) -> OneOffCosts:
-    """What a rank pays once in a recording.
-
-    Example:
-        >>> one_off_costs(trace, 0).calls  # doctest: +SKIP
-        array([2, 5])
-    """
+    """What a rank pays once in a recording."""
     here = (trace["tracks"]["rank"] == rank)[trace.events["track"]]
     host, work = here & on_host(trace), np.flatnonzero(here & device_work(trace))
     benchmarks = _benchmarks(trace, rank, host)
@@ -234,27 +229,13 @@ def one_off_delays(trace: Trace, rank: int) -> Rows:
     rows = np.flatnonzero(here)
     if len(steps) < _MIN_STEPS or not (events["self_ns"][rows] >= LONG_NS).any():
         return np.zeros(0, np.intp)
-    place = _places(events["step"][rows], events["name"][rows])
+    names = len(events.text("name").values)
+    place = place_in_group(events["step"][rows].astype(np.int64) * names + events["name"][rows])
     order = np.lexsort((events["self_ns"][rows], place, events["name"][rows]))
     rows = rows[order]
-    last = np.append(begins_run(_keys(events["name"][rows], place[order]))[1:], True)
+    last = ends_run(events["name"][rows]) | ends_run(place[order])
     # The longest at its place is last; the one before it is of another step, or there is none.
     own = events["self_ns"][rows]
     second = np.where(np.append(False, last[:-1]), 0, np.append(0, own[:-1]))
     found: Rows = rows[last & (own >= LONG_NS) & (second <= _RARE * own)]
     return np.sort(found)
-
-
-def _places(step: Rows, name: Rows) -> Rows:
-    """The number of each event among those of its step and name; events are in order of start."""
-    order = np.lexsort((np.arange(len(step)), name, step))
-    first = np.flatnonzero(begins_run(_keys(step[order], name[order])))
-    within = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
-    place = np.empty(len(order), np.intp)
-    place[order] = within
-    return place
-
-
-def _keys(major: Rows, minor: Rows) -> Rows:
-    """One number for each pair."""
-    return major.astype(np.int64) * (int(minor.max(initial=0)) + 1) + minor

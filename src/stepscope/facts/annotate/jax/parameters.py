@@ -42,11 +42,6 @@ def parameter_sizes(arguments: Iterable[Sequence[Any]], modules: Sequence[Path])
     Args:
         arguments: name, elements and bytes of each argument of the training function, and more.
         modules: paths of modules. The first name may be the model's own, which the arguments lack.
-
-    Example:
-        >>> weights = ("params['params']['Dense_0']['kernel']", 12, 48)
-        >>> parameter_sizes([weights], [("Net",), ("Net", "Dense_0")])[("Net",)]
-        Size(elements=12, bytes=48)
     """
     root, known = _root(modules), set(modules)
     by_prefix: dict[Path, dict[Path, Size]] = defaultdict(lambda: defaultdict(Size))

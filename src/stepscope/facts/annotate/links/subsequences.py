@@ -13,10 +13,6 @@ def common_positions(first: IntArray, second: IntArray) -> Ids:
     Returns:
         A position in `first` and one in `second` for each pair, shape (pairs, 2).
 
-    Example:
-        >>> common_positions(np.array([1, 2, 4]), np.array([2, 8, 4])).tolist()
-        [[1, 0], [2, 2]]
-
     Source: the longest common subsequence, Wagner and Fischer 1974; one row of the table at a time.
     """
     lengths = np.zeros((len(first) + 1, len(second) + 1), np.int32)

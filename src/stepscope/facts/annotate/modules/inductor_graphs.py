@@ -345,10 +345,6 @@ def calls_in(code: str, parameters: Sequence[bool] = ()) -> list[Call]:
     """The calls in generated code, in order.
 
     `parameters` says which inputs of the graph of a backward program are parameters.
-
-    Example:
-        >>> calls_in("# Source Nodes: [y], Original ATen: [aten.mm]\\nextern_kernels.mm(a, b)")
-        [Call(name='mm', is_kernel=False, nodes=('y',), gradients=())]
     """
     calls: list[Call] = []
     writer: dict[str, int] = {}

@@ -53,10 +53,6 @@ class CounterValues:
         time_ns: since the trace's start, ascending, int64, shape (n,), n > 0.
         value: float64, shape (n,).
         is_share: whether it is a share of time, 0 or 1 at any moment, so that only means count.
-
-    Example:
-        >>> CounterValues(np.array([0, 10]), np.array([4.0, 8.0])).statistics(5, 20)
-        CounterSummary(least=4.0, mean=6.666666666666667, most=8.0)
     """
 
     def __init__(self, time_ns: Times, value: Floats, *, is_share: bool = False) -> None:

@@ -4,8 +4,6 @@ A module of this package or of `stepscope.models.whatif.papers` declares its cha
 constants. Other packages add theirs by an entry point of the group `stepscope.changes`.
 """
 
-from __future__ import annotations
-
 import functools
 import runpy
 from collections.abc import Callable, Container, Iterator, Mapping

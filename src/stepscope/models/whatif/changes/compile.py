@@ -1,7 +1,5 @@
 """`compile`: torch.compile on each model, as Inductor fuses it on a GPU."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from stepscope.base.arrays import Floats

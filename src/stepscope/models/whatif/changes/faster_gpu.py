@@ -8,7 +8,7 @@ import numpy as np
 
 from stepscope.base.arrays import Floats, Mask
 from stepscope.errors import ChangeError
-from stepscope.facts.roofline import known_gpus, rates_of
+from stepscope.facts.roofline.rates import known_gpus, rates_of
 from stepscope.graph import Graph, scale
 from stepscope.models.calibration.calibration import Operator
 from stepscope.models.kernels.operators import CONVOLUTION_IN_TF32, Product, products_ns, products_of

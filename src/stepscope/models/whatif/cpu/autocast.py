@@ -1,7 +1,5 @@
 """`amp` on a CPU: autocast to bfloat16, by a calibration."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,8 +7,13 @@ import numpy as np
 from stepscope.base.arrays import Floats, Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
-from stepscope.models.calibration import Calibration, find_operators
-from stepscope.models.calibration.calibration import Operator, ScriptOperators, between
+from stepscope.models.calibration.calibration import (
+    Calibration,
+    Operator,
+    ScriptOperators,
+    between,
+    find_operators,
+)
 from stepscope.models.whatif.cpu.calibrated import needed_calibration
 from stepscope.models.whatif.parts.autocast_flow import Effect, effects_of, policy_of
 from stepscope.trace.schema import FORWARD_STAGES

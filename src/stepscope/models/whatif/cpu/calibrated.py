@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike
 from stepscope.base.arrays import Floats
 from stepscope.errors import ChangeError, NotMeasured
 from stepscope.graph import Graph
-from stepscope.models.calibration import Calibration, Machine, find_calibration
-from stepscope.models.calibration.calibration import between
+from stepscope.models.calibration.calibration import Calibration, Machine, between, find_calibration
 from stepscope.models.whatif.parts.kernel_times import memory_rate
 
 FLOAT_BYTES = 4  # of an FP32 value; tables of gradients and casts count elements

@@ -11,8 +11,7 @@ import numpy as np
 from stepscope.base.arrays import Floats, Ids
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, remove
-from stepscope.models.calibration import Calibration, find_calibration, find_operators
-from stepscope.models.calibration.calibration import between
+from stepscope.models.calibration.calibration import Calibration, between, find_calibration, find_operators
 from stepscope.models.whatif.cpu.calibrated import copy_rate, needed_calibration
 from stepscope.models.whatif.parts.layers import add_channel, fusible_steps, optimizer_class
 from stepscope.models.whatif.parts.network import Network, add_blocking

@@ -21,7 +21,7 @@ from stepscope.models.whatif.parts.network import (
     refuse_communication,
     refuse_unsized,
 )
-from stepscope.trace.row_order import inverse
+from stepscope.trace.row_order import inverse, place_in_group
 
 _LEAST_KB = 0.1  # kB of a slice; chosen: smaller ones of a large model are millions of messages
 
@@ -64,7 +64,7 @@ def _slices(gradients: Gradients, most: float) -> tuple[Ids, Ids]:
     """The row of each slice's gradient, and its bytes."""
     count = np.ceil(gradients.bytes / most).astype(np.int64)
     row = np.repeat(np.arange(len(count)), count)
-    number = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    number = place_in_group(row)
     size = np.minimum(most, gradients.bytes[row] - number * most)
     return row, size.astype(np.int64)
 

@@ -8,7 +8,8 @@ from stepscope.graph import Graph, remove, scale, select
 from stepscope.models.whatif.change import Change
 from stepscope.models.whatif.parts.kernel_times import bound_by_memory
 from stepscope.models.whatif.parts.layers import outermost, regions, working
-from stepscope.trace.row_order import inverse
+from stepscope.trace.row_order import place_in_group
+from stepscope.trace.sets import distinct_rows
 
 _WEIGHTED = ("gemm", "convolution")
 
@@ -80,16 +81,9 @@ def _merged(graph: Graph, layer: Ids) -> Graph:
     rows = np.flatnonzero(products)
     if len(np.unique(layer[rows])) < 2:
         raise ChangeError("metaflow: merge needs two layers with matrix products or convolutions")
-    group = np.stack(
-        [
-            parent[layer[rows]],
-            graph.tasks["step"][rows],
-            graph.tasks["stage"][rows],
-            _occurrence(graph, rows, layer[rows]),
-        ]
-    )
-    _, key = np.unique(group, axis=1, return_inverse=True)
-    key = key.ravel()
+    columns = graph.tasks["step"][rows], graph.tasks["stage"][rows]
+    place = place_in_group(distinct_rows(layer[rows], *columns)[1])  # in its layer, in execution order
+    _, key = distinct_rows(parent[layer[rows]], *columns, place)
     _, first = np.unique(key, return_index=True)
     length = graph.tasks["duration_ns"].copy()
     whole, longest = np.bincount(key, length[rows]), np.zeros(len(first))
@@ -100,16 +94,6 @@ def _merged(graph: Graph, layer: Ids) -> Graph:
     others[rows] = True
     others[rows[first]] = False
     return remove(graph.with_tasks(duration_ns=length), others)
-
-
-def _occurrence(graph: Graph, rows: Ids, layer: Ids) -> Ids:
-    """The index of each product within its layer, step and stage, in execution order."""
-    key = np.stack([layer, graph.tasks["step"][rows], graph.tasks["stage"][rows]])
-    _, code = np.unique(key, axis=1, return_inverse=True)
-    code = code.ravel()
-    order = np.argsort(code, kind="stable")
-    first = np.searchsorted(code[order], code)
-    return inverse(order) - first
 
 
 _RELU = ("aten::relu*", "aten::threshold_backward*", "ReluBackward*", "aten::clamp_min*")

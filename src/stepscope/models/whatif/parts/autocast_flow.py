@@ -6,8 +6,6 @@ is taken for the last such sum, or where there was none, for what the branch beg
 residual stream of a transformer stays in FP32, that of a ResNet is in 16 bits. A value that no
 operator made is a parameter or data, in FP32. And a vector that arithmetic takes is a parameter."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ convolution that takes several times as long as others with as many operations, 
 and no fewer bytes.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import NamedTuple
 

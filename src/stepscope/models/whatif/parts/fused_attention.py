@@ -5,8 +5,6 @@ with values. Backward does the same for gradients, in five products where forwar
 fused kernel never writes the scores. Source: Dao, "FlashAttention-2", 2023, sections 3.1 and 4.1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod

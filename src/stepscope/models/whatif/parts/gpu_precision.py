@@ -6,8 +6,6 @@ the part of their time in which they move no bytes. Casts cost the device two pa
 and the CPU a call.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +16,8 @@ import numpy as np
 from stepscope.base.arrays import Floats, Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
-from stepscope.models.calibration import find_device_calibration
 from stepscope.models.calibration.calibration import Operator
-from stepscope.models.calibration.device_calibration import calibrated_share
+from stepscope.models.calibration.device_calibration import calibrated_share, find_device_calibration
 from stepscope.models.kernels.operators import (
     ATTENTION,
     WEIGHTED,

@@ -1,7 +1,5 @@
 """The gradients of a step: their sizes, when they are ready, where their parameters are used."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -12,9 +12,8 @@ import numpy as np
 from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.facts.annotate.links.launches import launch_of
-from stepscope.facts.roofline import precisions, rates_of
 from stepscope.facts.roofline.operator_work import PRODUCTS, Operators, share_of_operator
-from stepscope.facts.roofline.rates import PRECISIONS, is_half, is_tf32
+from stepscope.facts.roofline.rates import PRECISIONS, is_half, is_tf32, precisions, rates_of
 from stepscope.graph import Graph, select
 from stepscope.trace.schema import PRODUCT_KINDS
 from stepscope.trace.table import Text

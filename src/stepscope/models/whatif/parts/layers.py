@@ -1,7 +1,5 @@
 """The tasks of each forward operator, in forward and in backward, and those of optimizers."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase

@@ -192,12 +192,7 @@ def with_zero_redundancy(graph: Graph, network: Network, gradients: Gradients, c
 
 
 def largest_share(size: list[int], workers: int) -> float:
-    """The largest share of all bytes that a worker has.
-
-    Example:
-        >>> largest_share([1, 2, 3], 2)
-        0.5
-    """
+    """The largest share of all bytes that a worker has."""
     load = [0] * workers
     for bytes_ in sorted(size, reverse=True):
         heapreplace(load, load[0] + bytes_)

@@ -1,7 +1,5 @@
 """The operators of a step with the device work that each launches, and graphs with other kernels."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,11 +12,11 @@ import numpy as np
 from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.graph import Graph, remove
-from stepscope.models.calibration import find_operators
-from stepscope.models.calibration.calibration import Operator, ScriptOperators
+from stepscope.models.calibration.calibration import Operator, ScriptOperators, find_operators
 from stepscope.models.kernels.operators import Product, padded, products_of
 from stepscope.models.whatif.parts.autocast_flow import forward_rows
 from stepscope.models.whatif.parts.kernel_times import compute_bound, work_of_tasks
+from stepscope.trace.row_order import place_in_group
 from stepscope.trace.schema import FORWARD_STAGES
 from stepscope.trace.trace import Trace
 
@@ -122,8 +120,7 @@ class StepWork:
         rows = np.flatnonzero(changed & kernels)
         rows = rows[np.lexsort((-graph.tasks["duration_ns"][rows], self.of_task[rows]))]
         owner = self.of_task[rows]
-        place = np.arange(len(rows)) - np.searchsorted(owner, owner)
-        result[rows[place >= np.maximum(count[owner], 1)]] = True
+        result[rows[place_in_group(owner) >= np.maximum(count[owner], 1)]] = True
         return result
 
 

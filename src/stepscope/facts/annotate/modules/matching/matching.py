@@ -268,11 +268,6 @@ def from_tree(trace: Trace) -> Evidence | None:
 
     They come with the module of each identifying event and the number of forward calls; None
     without a tree. The trace has launches, backward links, steps and stages.
-
-    Example:
-        >>> evidence = from_tree(trace)  # doctest: +SKIP
-        >>> evidence.modules[evidence.call_of[event]].path  # doctest: +SKIP
-        'layer1.0.conv1'
     """
     modules = tree_modules(trace.metadata.model)
     if not modules:
