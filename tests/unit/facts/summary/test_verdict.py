@@ -59,6 +59,17 @@ def test_the_device_that_computes_most_decides() -> None:
     assert verdict(100.0, [], [lazy, busy]).bound_by == "device"
 
 
+@pytest.mark.parametrize(
+    ("turns", "bound_by"), [(0.0, "synchronization"), (20.0, "synchronization"), (48.0, "unknown")]
+)
+def test_devices_that_work_one_after_the_other_take_turns(turns: float, bound_by: str) -> None:
+    """A model in two parts: neither waits for the CPU, each for the other."""
+    devices = [device_of(50.0, {"synchronization": 48.0, "launch": 2.0}), device_of(49.0, {"launch": 51.0})]
+    found = verdict(100.0, [], devices, turns=turns)
+    assert found.bound_by == bound_by
+    assert ("Devices take turns: the busiest computes or copies 50%" in found.sentence) == (turns > 25)
+
+
 def test_without_a_device_loading_data_or_the_longest_stage_decides() -> None:
     computing = [stage_of("data_loading", 0.05), stage_of("forward", 0.3), stage_of("backward", 0.6)]
     waiting = [stage_of("data_loading", 0.4), stage_of("forward", 0.3), stage_of("backward", 0.3)]
