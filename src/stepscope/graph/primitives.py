@@ -148,10 +148,9 @@ def scale(graph: Graph, tasks: Mask, factor: ArrayLike, gaps: bool = False) -> G
 def remove(graph: Graph, tasks: Mask, calls: bool = True) -> Graph:
     """The graph without some tasks and the gaps between them.
 
-    Of the gap after the last of several, what is longer than Python between two calls stays. Tasks
-    that waited for a removed task wait for its predecessor on the thread. The next task of the
-    stream takes over the dependencies of a removed device task. Those of a removed CPU wait are
-    dropped.
+    Long Python after the last of them stays. Tasks that waited for a removed task wait for its
+    predecessor on the thread. The next task of the stream takes over the dependencies of a removed
+    device task. Those of a removed CPU wait are dropped.
 
     Args:
         tasks: tasks to remove, bool, shape (tasks,); marks of steps always stay.

@@ -24,8 +24,7 @@ _SENTENCES = {
     "awaits launches {share:.0%}.",
     "launch": "Launched work waits: the device is idle for {share:.0%} of the step.",
     "unknown": "The device computes or copies {computing:.0%} of the step, idles {share:.0%}. {why}",
-    "turns": "Devices take turns: the busiest computes or copies {computing:.0%} of the step. "
-    "Another works for most of the rest.",
+    "turns": "Devices take turns: the busiest computes or copies {computing:.0%} of the step.",
     "device": "The step is device-bound: the device computes or copies {share:.0%} of it.",
     "copies": "The step is bound by copies, {copies:.0%} of the device's work. "
     "The device is busy for {share:.0%} of the step.",
@@ -100,7 +99,7 @@ def _device_verdict(step_ms: float, device: Device, copies: float, why: str, tur
     share, comparing_ms = idle[cause] / window, device.one_off_ms - device.idle_ms.get("one_off", 0.0)
     computing = max(device.computing_ms - comparing_ms, 0.0) / window
     if turns >= max(NOTABLE * window, MOSTLY * sum(idle.values())):
-        return Verdict("unknown", 0.0, _SENTENCES["turns"].format(computing=computing) + _left_out(device))
+        return Verdict(cause, share, _SENTENCES["turns"].format(computing=computing) + _left_out(device))
     if share >= NOTABLE:
         name = "sometimes_host" if cause == "host" and share < computing else cause
         text = _SENTENCES[name].format(share=share, computing=computing, why=why)

@@ -13,9 +13,8 @@ from stepscope.models.whatif.change import Change
 def no_sync(graph: Graph, name: str = "*", operator: str = "*", awaits: str = "*") -> Graph:
     """Calls that wait for the device return at once.
 
-    Explicit synchronizations take no time, and the Python after them stays. So do copies to the
-    host, but nothing waits for them, and waits of a CPU for other ranks. This is not `no_sync()` of
-    DistributedDataParallel.
+    Explicit synchronizations take no time. Python after them stays, and copies to the host, for
+    which nothing waits. This is not `no_sync()` of DistributedDataParallel: waits for ranks stay.
 
     Args:
         graph: any graph; a wait for other ranks on a CPU alone is none for a device.
