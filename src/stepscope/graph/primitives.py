@@ -18,8 +18,7 @@ from stepscope.trace.row_order import inverse
 from stepscope.trace.schema import CATEGORIES, KERNEL_KINDS, STAGES
 from stepscope.trace.table import Table, Text
 
-# From one call of an operator to the next, Python takes less; longer gaps are work of the loop.
-_SHORT_PYTHON_NS = 50_000
+_SHORT_PYTHON_NS = 50_000  # from one call to the next Python takes less; longer gaps are work of the loop
 _MOST_DIGITS = 18  # of a rank: as many fit 64 bits
 _VALUES = {"stage": STAGES, "kind": KERNEL_KINDS, "category": CATEGORIES}
 
