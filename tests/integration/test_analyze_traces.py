@@ -55,7 +55,7 @@ FOUND = {
     "nccl_args_a100/rank0.json.gz": {"cpu_latency"},
     "mtia_training/rank0.json.gz": {"cpu_latency", "optimizer_loop"},
     "resnet_2080ti_with_et/kineto.json.gz": {"input_bound"},
-    "critical_path_a100/cuda_event_sync.json.gz": {"cpu_latency"},
+    "critical_path_a100/cuda_event_sync.json.gz": {"cpu_latency", "idle_device"},  # in aten::empty
     "critical_path_a100/cuda_event_sync_multi_stream.json.gz": {"idle_device"},
     "critical_path_a100/alexnet.json.gz": {"first_use", "idle_device"},
     "critical_path_a100/simple_add.json.gz": {"first_use", "idle_device"},

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stepscope.base.arrays import Ids, Ids32, Mask
+from stepscope.base.arrays import Ids, Ids32, Mask, Times
 from stepscope.errors import GraphError
 from stepscope.graph.graph import Graph
 from stepscope.graph.graph_schema import COMMUNICATION, EDGE_KINDS, LAUNCH, LINKS, SYNC, TASKS, THREADS
@@ -18,6 +18,7 @@ from stepscope.trace.row_order import inverse
 from stepscope.trace.schema import CATEGORIES, KERNEL_KINDS, STAGES
 from stepscope.trace.table import Table, Text
 
+_SHORT_PYTHON_NS = 50_000  # from one call to the next Python takes less; longer gaps are work of the loop
 _MOST_DIGITS = 18  # of a rank: as many fit 64 bits
 _VALUES = {"stage": STAGES, "kind": KERNEL_KINDS, "category": CATEGORIES}
 
@@ -148,11 +149,11 @@ def scale(graph: Graph, tasks: Mask, factor: ArrayLike, gaps: bool = False) -> G
 
 
 def remove(graph: Graph, tasks: Mask, calls: bool = True) -> Graph:
-    """The graph without some tasks and the gaps after them.
+    """The graph without some tasks and the gaps between them.
 
-    Tasks that waited for a removed task wait for its predecessor on the thread. The next task of
-    the stream takes over the dependencies of a removed device task. Those of a removed CPU wait are
-    dropped.
+    Long Python after the last of them stays. Tasks that waited for a removed task wait for its
+    predecessor on the thread. The next task of the stream takes over the dependencies of a removed
+    device task. Those of a removed CPU wait are dropped.
 
     Args:
         tasks: tasks to remove, bool, shape (tasks,); marks of steps always stay.
@@ -178,7 +179,19 @@ def without(graph: Graph, gone: Mask) -> Graph:
     source, target = _instead(graph.tasks["thread"], gone, source, target)
     keep = ~lost & (source >= 0) & (target >= 0)
     kept = links.take(keep).with_columns(source=source[keep], target=target[keep])
-    return replace(graph, tasks=graph.tasks.take(~gone), links=kept)
+    tasks = graph.tasks.with_columns(gap_ns=_gaps_without(graph, gone))
+    return replace(graph, tasks=tasks.take(~gone), links=kept)
+
+
+def _gaps_without(graph: Graph, gone: Mask) -> Times:
+    """The gaps of all tasks, ns, with what stays of those after removed ones in front of these."""
+    thread, gap = graph.tasks["thread"], graph.tasks["gap_ns"].copy()
+    last = gone & np.append((thread[1:] != thread[:-1]) | ~gone[1:], True) & ~graph.on_device
+    before = np.maximum.accumulate(np.where(gone, -1, np.arange(len(gone))))
+    rows = np.flatnonzero(last & (gap > _SHORT_PYTHON_NS))
+    rows = rows[(before[rows] >= 0) & (thread[before[rows]] == thread[rows])]
+    np.add.at(gap, before[rows], gap[rows] - _SHORT_PYTHON_NS)
+    return gap
 
 
 def _only_launch(graph: Graph, gone: Mask) -> Mask:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from drawn_findings import found
+
+from stepscope.analyze import RULES, RuleContext, apply_rules
+from stepscope.facts.annotate import annotate
+from stepscope.testing import drawn_trace
 
 
 def calls(name: str, count: int, first: float, each: float = 5) -> str:
@@ -446,3 +451,23 @@ def test_a_step_that_the_user_marks_is_no_place_in_it() -> None:
     assert finding is not None
     assert "mostly in the training loop" in finding.what.lower()
     assert [place.name for place in finding.evidence] == ["forward"]
+
+
+def test_a_device_that_takes_turns_with_another_is_not_told_to_read_results_later() -> None:
+    """A model in two parts on two devices, of which the second works on the results of the first."""
+    trace = drawn_trace("""
+        main     |     0 100000 | ProfilerStep#0
+        main     |    10     20 | cudaLaunchKernel | corr=1
+        main     |    30     40 | cudaLaunchKernel | corr=2
+        main     |    50  99000 | cudaStreamSynchronize
+        stream 7 |    20  50000 | a | corr=1
+        stream 8 | 50000  98000 | b | corr=2
+    """)
+    tracks = trace["tracks"]
+    second = tracks.text("name").mask("stream 8")
+    trace = trace.with_table(tracks.with_columns(device=np.where(second, 1, tracks["device"])))
+    (finding,) = (
+        one for one in apply_rules(RuleContext(annotate(trace)), RULES) if one.rule == "idle_device"
+    )
+    assert finding.what.startswith("The device idles 49% of the step while another works.")
+    assert "micro-batches" in finding.advice

@@ -236,6 +236,21 @@ def test_a_table_that_was_not_exported_is_missing_alone(missing: str, tmp_path: 
     assert unnamed == (missing == "StringIds")
 
 
+def test_pages_of_managed_memory_are_moved_by_no_call_and_within_kernels(tmp_path: Path) -> None:
+    tables = one_step()
+    columns, (row,) = tables["CUPTI_ACTIVITY_KIND_MEMCPY"]
+    moved = dict(zip(columns, row, strict=True)) | {"start": 4 * MS, "end": 5 * MS, "correlationId": 0}
+    rows = [row, *(tuple((moved | {"copyKind": kind}).values()) for kind in (11, 12))]
+    tables["CUPTI_ACTIVITY_KIND_MEMCPY"] = columns, rows
+    trace = opened(export(tmp_path / "managed.sqlite", tables))
+    assert trace.events.text("category").mask("memcpy").sum() == 1
+    (warning,) = (row for row in trace["warnings"].rows() if row["code"] == "moved_pages")
+    assert (warning["count"], warning["message"]) == (
+        2,
+        "pages of managed memory moved: the time of kernels may include waits for pages",
+    )
+
+
 # Columns that versions of the schema lack, from that of 2026 back to that of 2019.
 _LACK = tuple(
     columns.split()

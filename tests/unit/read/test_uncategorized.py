@@ -120,6 +120,7 @@ def test_threads_of_a_process_that_is_labeled_as_a_device_stay_threads() -> None
         ("cudaLaunchKernel", "runtime"),
         ("hipModuleLaunchKernel", "runtime"),
         ("cuLaunchKernel", "runtime"),
+        ("IteratorGetNextOp::DoCompute", "cpu_op"),  # of TensorFlow, in JSON
         ("nn.Module: Linear_0", "python"),
         ("train.py(7): main", "python"),
         ("ProfilerStep#3", "annotation"),

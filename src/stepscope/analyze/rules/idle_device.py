@@ -22,6 +22,7 @@ REASONS = {
     "launch": ("although work was launched", "Find the stream or the event that it waits for."),
     "communication": ("except for communication", "Overlap communication with computation."),
 }
+TURNS = ("while another works", "Split batches into micro-batches, so that devices work at once.")
 ON_THE_CPU = ("data", "synchronization", "host")  # what the CPU does then is the reason
 _WAITS_FOR_DEVICE = re.compile(r"(block_until_ready|try_to_block)$")
 FIND = "Find out what the CPU does there."
@@ -46,7 +47,7 @@ def idle_device(context: RuleContext) -> Iterator[Finding]:
     if context.measures.is_small(idle) or not len(evidence):
         return
     where = _name(context, culprit)
-    when, advice = REASONS[cause]
+    when, advice = REASONS[cause] if "take turns" not in context.measures.summary.verdict.sentence else TURNS
     is_unknown = cause in ON_THE_CPU and not where
     advice = FIND if is_unknown else advice
     frames = len(context.search.find(category="python", on_device=False)) > 0

@@ -17,6 +17,8 @@ from stepscope.facts.annotate.device.idle import (
     copy_times,
     exposed_communication,
     python_time,
+    time_blocked,
+    turns,
     working_devices,
 )
 from stepscope.facts.annotate.device.one_off_costs import one_off_costs
@@ -208,7 +210,8 @@ def _verdict(
     later = later_loading(capture)
     data = later.share if later else 0.0
     shares = python, communication, copies, active, data, blocked
-    found = verdict(steps.mean_ms, stages, devices, *shares, _why_unknown(selected.trace))
+    waits = turns(selected.rows_of(selected.trace["idle"])) * MS / selected.count if devices[1:] else 0.0
+    found = verdict(steps.mean_ms, stages, devices, *shares, _why_unknown(selected.trace), waits)
     missing = work_is_missing(selected.trace, selected.rank)
     is_merged = bool(messages(selected.trace, selected.rank, MERGED_RANKS))
     return without_all_work(under_load(found, core_share(capture)), missing, is_merged)
@@ -278,11 +281,23 @@ def _lengths(steps: Table) -> Floats:
 
 def _stages(selected: SelectedSteps) -> list[Stage]:
     """The stages that occur, in the order of the list of stages; none if no CPU work shows any."""
-    runs = selected.rows_of(selected.trace["stages"])
+    runs = _without_earlier_work(selected, selected.rows_of(selected.trace["stages"]))
     codes = [code for code in range(len(STAGES)) if (runs["stage"] == code).any()]
     if codes == [STAGES.index("other")] and not shows_cpu(selected.trace):
         return []
     return [_stage(selected, runs.take(runs["stage"] == code), STAGES[code]) for code in codes]
+
+
+def _without_earlier_work(selected: SelectedSteps, runs: Table) -> Table:
+    """The runs without the CPU's waits for work from before the first step, of which that is no part."""
+    steps, trace = selected.steps, selected.trace
+    excess = int((steps["end_ns"] - steps["start_ns"]).sum()) - selected.length_ns
+    if not selected.works_on_device or excess <= 0:
+        return runs
+    begin, until = int(steps["start_ns"][0]), int(steps["window_start_ns"][0])
+    waits = time_blocked(trace, np.flatnonzero(device_work(trace))).clip(begin, max(begin, until))
+    waited = np.minimum(waits.within(*runs.spans()), excess)
+    return runs.with_columns(cpu_ns=np.maximum(runs["cpu_ns"] - waited, 0))
 
 
 def _stage(selected: SelectedSteps, runs: Table, stage: str) -> Stage:

@@ -24,6 +24,7 @@ _SENTENCES = {
     "awaits launches {share:.0%}.",
     "launch": "Launched work waits: the device is idle for {share:.0%} of the step.",
     "unknown": "The device computes or copies {computing:.0%} of the step, idles {share:.0%}. {why}",
+    "turns": "Devices take turns: the busiest computes or copies {computing:.0%} of the step.",
     "device": "The step is device-bound: the device computes or copies {share:.0%} of it.",
     "copies": "The step is bound by copies, {copies:.0%} of the device's work. "
     "The device is busy for {share:.0%} of the step.",
@@ -66,6 +67,7 @@ def verdict(
     later_data: float = 0.0,
     later_blocked: float = 0.0,
     why: str = NO_CPU,
+    turns: float = 0.0,
 ) -> Verdict:
     """Find what limits a step: the idle time of its busiest device, or its stages without one.
 
@@ -78,6 +80,7 @@ def verdict(
         later_blocked: how much more of these the training loop is blocked than of the recorded
             ones; used without a device.
         why: the cause of idle time is unknown, if it is.
+        turns: time per step in which the busiest device idles while another works, ms.
 
     Returns:
         `bound_by` is a cause of idle time (see `IDLE_CAUSES`), `device`, or `cpu`.
@@ -85,16 +88,18 @@ def verdict(
     if not devices:
         found = _later_verdict(stages, python or {}, communication, later_data, later_blocked)
         return found or _cpu_verdict(stages, python or {}, communication, active)
-    return _device_verdict(step_ms, max(devices, key=lambda device: device.computing_ms), copies, why)
+    return _device_verdict(step_ms, max(devices, key=lambda device: device.computing_ms), copies, why, turns)
 
 
-def _device_verdict(step_ms: float, device: Device, copies: float, why: str) -> Verdict:
+def _device_verdict(step_ms: float, device: Device, copies: float, why: str, turns: float) -> Verdict:
     """What limits the steps of a device, without what later steps do not pay."""
     window = device.steady_ms or step_ms or 1.0
     idle = {cause: ms for cause, ms in device.idle_ms.items() if cause != "one_off"}
     cause = max(idle, key=idle.__getitem__)
     share, comparing_ms = idle[cause] / window, device.one_off_ms - device.idle_ms.get("one_off", 0.0)
     computing = max(device.computing_ms - comparing_ms, 0.0) / window
+    if turns >= max(NOTABLE * window, MOSTLY * sum(idle.values())):
+        return Verdict(cause, share, _SENTENCES["turns"].format(computing=computing) + _left_out(device))
     if share >= NOTABLE:
         name = "sometimes_host" if cause == "host" and share < computing else cause
         text = _SENTENCES[name].format(share=share, computing=computing, why=why)

@@ -126,7 +126,7 @@ def _print_state(console: Console, state: Fragmentation) -> None:
     for name, value in (
         ("in use", state.in_use),
         ("free, in segments that blocks in use pin", state.pinned),
-        ("free, in empty segments (cached)", state.cached),
+        ("free, can be returned (cached)", state.cached),
     ):
         table.add_row(name, size(value), percent(value / max(1, state.reserved)))
     console.print(table)

@@ -11,6 +11,8 @@ from stepscope.trace.intervals import index_pairs
 from stepscope.trace.trace import Trace
 
 _LISTED = 5  # pinned segments, those with most free memory
+# Bytes, by pool. Source: PyTorch, c10/cuda/CUDACachingAllocator.cpp, kSmallBuffer and kLargeBuffer.
+_SMALL_PAGE, _LARGE_PAGE = 2 << 20, 20 << 20
 PARTS = 128  # of a segment: the columns that the page draws
 
 
@@ -28,7 +30,7 @@ class Fragmentation(msgspec.Struct, frozen=True):
 
     reserved: int  # all segments
     in_use: int  # blocks in use
-    cached: int  # segments of which no block is in use; they can be returned at any time
+    cached: int  # segments without a block in use, and free pages of expandable ones: returned at any time
     pinned: int  # free blocks in segments that also hold blocks in use
     largest_free: int  # the largest free block: the most that fits without a new segment
     segments: tuple[PinnedSegment, ...]  # those with most pinned memory
@@ -42,15 +44,27 @@ def find_fragmentation(trace: Trace, device: int) -> Fragmentation:
     used = blocks.text("state").where(lambda state: state.startswith("active"))
     used_bytes = np.bincount(of, np.where(used, size, 0), len(segments)).astype(np.int64)
     free_bytes = np.bincount(of, np.where(used, 0, size), len(segments)).astype(np.int64)
-    pinned = np.where(mine & (used_bytes > 0), free_bytes, 0)
+    pages = np.bincount(of, np.where(used, 0, _free_pages(trace)), len(segments)).astype(np.int64)
+    holds = mine & (used_bytes > 0)
+    pinned = np.where(holds, free_bytes - pages, 0)
     return Fragmentation(
         reserved=int(segments["bytes"][mine].sum()),
         in_use=int(used_bytes[mine].sum()),
-        cached=int(segments["bytes"][mine & (used_bytes == 0)].sum()),
+        cached=int(segments["bytes"][mine & ~holds].sum() + pages[holds].sum()),
         pinned=int(pinned.sum()),
         largest_free=int(size[mine[of] & ~used].max(initial=0)),
         segments=_worst(trace, pinned.astype(np.int64), used),
     )
+
+
+def _free_pages(trace: Trace) -> Counts:
+    """The bytes of each block in whole pages of an expandable segment, which are returned one by one."""
+    segments, blocks = trace["segments"], trace["blocks"]
+    of = blocks["segment"]
+    page = np.where(segments.text("pool").mask("small"), _SMALL_PAGE, _LARGE_PAGE)[of]
+    begin = blocks["address"] - segments["address"][of]
+    whole = (begin + blocks["bytes"]) // page - -(-begin // page)
+    return np.where(segments["expandable"][of] == 1, np.maximum(whole, 0) * page, 0)
 
 
 def _worst(trace: Trace, pinned: Ids, used: Mask) -> tuple[PinnedSegment, ...]:

@@ -16,6 +16,7 @@ _BY_NAME = (
     (re.compile(r"^(cuda|hip)[A-Z]|^cu(Launch|Mem|Stream|Event|Graph|Ctx)"), "runtime"),
     (re.compile(r"^nn\.Module: |\.py\(\d+\): "), "python"),
     (re.compile(r"^(aten|c10d|prims?|torchvision)::|^(torch::)?autograd::|Backward\d*$"), "cpu_op"),
+    (re.compile(r"^IteratorGetNextOp::"), "cpu_op"),
 )
 _COPY, _FILL = re.compile(r"(?i)^(mem)?(cpy|copy)|^Copy[A-Z]"), re.compile(r"(?i)^memset")
 # What Ascend's scheduler does in a stream: no work of the device.

@@ -29,6 +29,7 @@ _CALLED = re.compile(r"(_ptsz|_ptds)?_v\d+$")  # the version of the CUDA API in 
 _PROCESS_BITS = 40  # correlation ids are unique in a process only
 _RANGES = (59, 60, 70, 71)  # pushed and popped, started and ended, and both again of NVTXT
 _COPY_NAMES = "HtoD DtoH HtoA AtoH AtoA AtoD DtoA DtoD HtoH PtoP HtoD DtoH DtoD"
+_MIGRATIONS = (11, 12, 13)  # CUPTI's driver moves them, and no call
 _COPIES = dict(enumerate(_COPY_NAMES.split(), start=1))
 _MEMORY = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device", 6: "Managed"}
 
@@ -60,6 +61,7 @@ class NsysRecording:
         }
         self.tracks = NsysTracks(threads)
         self.uses_torch = False  # whether an operator of PyTorch was recorded
+        self.migrations = 0  # of pages of managed memory, which a kernel waits for
         self.unnamed = 0  # kernels and calls that have no name in the file
         self._processes: Interner[int] = Interner()
 
@@ -100,7 +102,7 @@ def _activities(
 
 
 def _work(
-    recording: NsysRecording, rows: dict[str, Integers], names: Ids32, category: str, **recorded: Any
+    recording: NsysRecording, rows: dict[str, Integers], names: Ids32, category: str | Ids32, **recorded: Any
 ) -> Activities:
     process = process_of(rows["globalPid"])
     process = np.where(process < 0, recording.only_process, process)
@@ -142,12 +144,15 @@ def _graphs(recording: NsysRecording, table: str) -> Activities:
 def _copies(recording: NsysRecording, table: str) -> Activities:
     rows = recording.database.integers(table, *_WORK, "bytes", "copyKind", "srcKind", "dstKind")
     kinds = zip(*(rows[name].tolist() for name in ("copyKind", "srcKind", "dstKind")), strict=True)
+    migrates = np.isin(rows["copyKind"], _MIGRATIONS)
+    recording.migrations += int(migrates.sum())
     names = recording.names.codes(
         f"Memcpy {_COPIES.get(copy, 'copy')} "
         f"({_MEMORY.get(source, 'Unknown')} -> {_MEMORY.get(target, 'Unknown')})"
         for copy, source, target in kinds
     )
-    return _work(recording, rows, names, "memcpy", bytes=rows["bytes"])
+    category = np.where(migrates, CATEGORIES.index("annotation"), CATEGORIES.index("memcpy"))
+    return _work(recording, rows, names, category.astype(np.int32), bytes=rows["bytes"])
 
 
 def _fills(recording: NsysRecording, table: str) -> Activities:

@@ -83,6 +83,8 @@ def _parts(database: Database, log: WarningLog) -> Parts:
     recording = NsysRecording(database)
     found = [read(recording, table) for table, read in ACTIVITIES.items()]
     log("unnamed_work", "a kernel or call has no name in the file: its kind is unknown", recording.unnamed)
+    message = "pages of managed memory moved: the time of kernels may include waits for pages"
+    log("moved_pages", message, recording.migrations)
     recording.names.report(log)
     names = Activities._fields[:-1]  # all but the arguments
     columns = {name: np.concatenate([getattr(part, name) for part in found]) for name in names}

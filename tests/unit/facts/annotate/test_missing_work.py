@@ -181,11 +181,61 @@ def test_a_file_whose_device_is_silent_is_not_bound_by_the_cpu() -> None:
         ("aten::cudnn_is_acceptable", False),  # by aten::gru and aten::lstm on a CPU
         ("cudaDeviceSynchronize", False),  # by the profiler itself
         ("gloo:all_reduce", False),
+        ("aten::_mps_convolution", True),
+        ("aten::_lstm_mps", True),
+        ("aten::_scaled_dot_product_attention_math_for_mps", True),
+        ("aten::convolution_overrideable", True),  # of XPUs, HPUs and other backends outside of PyTorch
+        ("npu::npu_format_cast", True),
+        ("aten::_local_scalar_dense", False),
     ],
 )
 def test_without_any_launch_a_call_may_show_that_a_device_is_silent(call: str, silent: bool) -> None:
     trace = annotate(drawn_trace(f"main | 0 100 | ProfilerStep#1\nmain | 10 90 | {call}"))
     assert warning_codes(trace) == ({"work_missing": 1} if silent else {})
+
+
+@pytest.mark.parametrize(("us", "silent"), [(4, False), (900, False), (4000, True)])
+def test_what_reads_a_value_for_milliseconds_waits_for_a_device(us: int, silent: bool) -> None:
+    trace = annotate(
+        drawn_trace(f"""
+        main | 0 9000 | ProfilerStep#1
+        main | 10 100 | aten::mm
+        main | 200 {200 + us} | aten::_local_scalar_dense
+    """)
+    )
+    assert warning_codes(trace) == ({"work_missing": 1} if silent else {})
+
+
+@pytest.mark.parametrize(("inside", "silent"), [("", True), ("main | 20 30 | aten::mm", False)])
+def test_ranges_alone_do_not_show_what_limits_the_step(inside: str, silent: bool) -> None:
+    """Such as of `nsys profile --trace nvtx`."""
+    trace = annotate(
+        drawn_trace(f"""
+        main | 0 100 | step 1    | cat=annotation
+        main | 0  60 | forward   | cat=annotation
+        main | 60 90 | backward  | cat=annotation
+        {inside}
+    """)
+    )
+    verdict, _ = said(trace)
+    assert ("Cannot tell what limits the step: the file has ranges" in verdict) == silent
+
+
+@pytest.mark.parametrize(("lost", "kept"), [(1, [0, 3]), (4, [0, 1, 2, 3])])
+def test_kernels_whose_durations_were_lost_count_as_missing(lost: int, kept: list[int]) -> None:
+    """Of one step, and so the end of its work, with which the next begins; or of all."""
+    lines = []
+    for step in range(4):
+        begin, us = 1000 * step, 0 if step == 1 or lost == 4 else 600
+        lines.append(f"main | {begin} {begin + 990} | ProfilerStep#{step}")
+        lines.append(f"main | {begin + 10} {begin + 20} | cudaLaunchKernel | corr={step}")
+        lines.append(f"main | {begin + 30} {begin + 900} | cudaStreamSynchronize")
+        lines.append(f"stream 7 | {begin + 30} {begin + 30 + us} | sgemm | corr={step}")
+    drawn = drawn_trace("\n".join(lines))
+    assert "launches lack" not in said(annotate(drawn))[0]  # the recorder may have meant 0
+    trace = annotate(drawn.with_warnings([("no_duration", "a slice has no valid duration", lost)]))
+    assert trace["steps"]["step"].tolist() == kept
+    assert ("Cannot tell" in said(trace)[0]) == (lost == 4)
 
 
 @pytest.mark.parametrize(("gpu", "silent"), [((), False), (({"name": "NVIDIA A100"},), True)])

@@ -229,6 +229,22 @@ def times(trace: Trace) -> dict[str, int]:
     return total
 
 
+@pytest.mark.parametrize(("optimizer", "stage"), [(True, "other"), (False, "optimizer")])
+def test_a_step_that_accumulates_gradients_updates_nothing(optimizer: bool, stage: str) -> None:
+    """What follows backward is an update by hand only where no step has an optimizer."""
+    trace = staged(f"""
+        main | 0   100 | ProfilerStep#1
+        main | 5    10 | aten::mm    | seq=1
+        main | 20   40 | MmBackward0 | seq=1 fwd=1
+        main | 50   90 | aten::item
+        main | 100 200 | ProfilerStep#2
+        main | 105 110 | aten::mm    | seq=2
+        main | 120 140 | MmBackward0 | seq=2 fwd=1
+        {"main | 150 160 | Optimizer.step#Adam.step" if optimizer else ""}
+    """)
+    assert of_events(trace, "stage")["aten::item"] == stage
+
+
 CLOSURE = """
     main     |  0 200 | ProfilerStep#1
     main     | 10 190 | Optimizer.step#Adam.step

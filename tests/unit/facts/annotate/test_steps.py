@@ -141,6 +141,42 @@ def test_otherwise_a_step_ends_with_the_optimizer() -> None:
     assert steps(trace) == [(0, 0, 20, "optimizer"), (1, 20, 45, "optimizer")]
 
 
+def test_optimizers_that_hooks_call_within_backward_end_no_step() -> None:
+    """`apply_optimizer_in_backward`: one update per parameter, on autograd's thread."""
+    lines = []
+    for step in range(4):
+        begin = 1000 * step
+        lines += [
+            f"main | {at} {at + 8} | aten::{name}"
+            for at, name in zip(
+                range(begin, begin + 90, 10),
+                ("mm", "add", "relu", "mm", "add", "relu", "mm", "sum", "mul"),
+                strict=True,
+            )
+        ]
+        for at in range(begin + 100, begin + 400, 100):
+            lines.append(f"autograd | {at} {at + 90} | autograd::engine::evaluate_function: AccumulateGrad")
+            lines.append(f"autograd | {at + 10} {at + 80} | Optimizer.step#SGD.step")
+            lines.append(f"autograd | {at + 20} {at + 70} | aten::add_")
+    assert [row[1] for row in steps(stepped("\n".join(lines)))] == [0, 1000, 2000]
+
+
+def test_steps_that_a_file_does_not_hold_to_their_end_are_left_out() -> None:
+    text = """
+        main |   0 100 | ProfilerStep#5
+        main | 100 200 | ProfilerStep#6
+        main | 200 300 | ProfilerStep#7
+        main |  10  90 | aten::mm
+        main | 110 190 | aten::mm
+        main | 210 250 | aten::mm
+    """
+    cut = drawn_trace(text).with_warnings([("truncated_event", "the file ends inside an event", 1)])
+    assert [step[0] for step in steps(find_steps(link_launches(cut)))] == [5, 6]
+    one = drawn_trace(text.split("\n")[1] + "\nmain | 10 90 | aten::mm")
+    one = one.with_warnings([("truncated_file", "the file ends before its array of events does", 1)])
+    assert set(warning_codes(find_steps(link_launches(one)))) == {"truncated_file", "work_missing"}
+
+
 def test_with_several_optimizers_the_rarest_ends_the_step() -> None:
     trace = stepped("""
         main |  0  5 | Optimizer.step#RMSprop.step

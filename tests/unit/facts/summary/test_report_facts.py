@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from stepscope.errors import TraceError
@@ -87,6 +88,43 @@ def test_a_report_of_one_step_says_what_it_does_not_show(
     shown = summary(text, **chosen).steps.unknown_spread
     assert shown.startswith(unknown)
     assert bool(shown) == bool(unknown)
+
+
+@pytest.mark.parametrize("queue", [0, 40, 400, 4000])
+@pytest.mark.parametrize("count", [1, 3])
+def test_waits_for_work_from_before_the_steps_are_no_part_of_them(queue: int, count: int) -> None:
+    """The device still works on what was launched before the recording, and the CPU waits for it."""
+    lines = [f"stream 7 | -10 {queue} | sgemm | corr=1"]
+    begin, done = 0, max(queue, 30)
+    for step in range(count):
+        lines += [
+            f"main | {begin} {done + 100} | ProfilerStep#{step}",
+            f"main | {begin} {begin + 20} | aten::mm",
+            f"main | {begin + 10} {begin + 20} | cudaLaunchKernel | corr={step + 5}",
+            f"main | {begin + 20} {done + 95} | cudaDeviceSynchronize",
+            f"stream 7 | {done} {done + 90} | sgemm | corr={step + 5}",
+        ]
+        begin, done = done + 100, done + 130
+    found = summary("\n".join(lines))
+    assert [stage.share <= 1 for stage in found.stages] == [True, True], found.stages
+
+
+@pytest.mark.parametrize(("later", "turns"), [(0, False), (30, False), (80, True)])
+def test_devices_that_work_one_after_the_other_wait_for_each_other(later: int, turns: bool) -> None:
+    """Two parts of a model in one process; the CPU waits for the second."""
+    trace = drawn_trace(f"""
+        main     |  0 {later + 120} | ProfilerStep#1
+        main     |  1   3 | cudaLaunchKernel | corr=1
+        main     |  4   6 | cudaLaunchKernel | corr=2
+        main     |  6 {later + 110} | cudaDeviceSynchronize
+        stream 7 |  10 100 | sgemm | corr=1
+        stream 8 | {later + 10} {later + 100} | sgemm | corr=2
+    """)
+    tracks = trace["tracks"]
+    of_second = tracks.text("name").mask("stream 8")
+    trace = trace.with_table(tracks.with_columns(device=np.where(of_second, 1, tracks["device"])))
+    found = summarize(annotate(trace))
+    assert ("take turns" in found.verdict.sentence) == turns
 
 
 def test_one_step_can_be_chosen() -> None:

@@ -59,6 +59,15 @@ def test_the_device_that_computes_most_decides() -> None:
     assert verdict(100.0, [], [lazy, busy]).bound_by == "device"
 
 
+@pytest.mark.parametrize("turns", [0.0, 20.0, 48.0])
+def test_devices_that_work_one_after_the_other_take_turns(turns: float) -> None:
+    """A model in two parts: neither waits for the CPU, each for the other."""
+    devices = [device_of(50.0, {"synchronization": 48.0, "launch": 2.0}), device_of(49.0, {"launch": 51.0})]
+    found = verdict(100.0, [], devices, turns=turns)
+    whole = "Devices take turns: the busiest computes or copies 50% of the step."
+    assert (found.sentence == whole) == (turns > 25)
+
+
 def test_without_a_device_loading_data_or_the_longest_stage_decides() -> None:
     computing = [stage_of("data_loading", 0.05), stage_of("forward", 0.3), stage_of("backward", 0.6)]
     waiting = [stage_of("data_loading", 0.4), stage_of("forward", 0.3), stage_of("backward", 0.3)]

@@ -181,6 +181,21 @@ def test_blocks_that_pin_their_segments_are_fragmentation(facts_of) -> None:
     assert "expandable_segments:True" in finding.advice
 
 
+@pytest.mark.parametrize(("hole", "returned"), [(9, 0), (39, 20), (60, 40), (200, 180)])
+def test_free_pages_of_expandable_segments_pin_nothing(hole: int, returned: int, facts_of) -> None:
+    """Pages of 20 MiB that a hole covers from begin to end are unmapped alone; a hole begins at 1 MiB."""
+    allocator = ModelAllocator(segment_bytes=(hole + 2) * MIB)
+    allocator.alloc(MIB, FORWARD)
+    large = allocator.alloc(hole * MIB)
+    allocator.alloc(MIB, FORWARD)
+    allocator.free(large)
+    snapshot = allocator.snapshot()
+    for segment in snapshot["segments"]:
+        segment["is_expandable"] = True
+    state = facts_of(snapshot).fragmentation
+    assert (state.cached, state.pinned) == (returned * MIB, (hole - returned) * MIB)
+
+
 def test_a_healthy_training_loop_has_no_finding(facts_of) -> None:
     allocator = ModelAllocator()
     for _ in range(40):

@@ -169,13 +169,41 @@ def test_without_a_synchronization_the_cpu_goes_on() -> None:
         stream 7 |  20  60 | first                 | corr=7
         stream 7 | 100 120 | second                | corr=9
     """)
-    # The second launch comes at 20 instead of 90; its work follows the first at 60.
+    # The second launch comes at 45 instead of 90, since the Python before it stays; its work follows
+    # the first at 60.
     assert step_us(graph) == 120
     assert step_us(graph, "no_sync") == 80
     assert "no call that matches 'x'" in refusal(graph, "no_sync:name=x")
     assert step_us(graph, "no_sync:awaits=first") == 80
     assert "no call that matches 'second'" in refusal(graph, "no_sync:awaits=second")
     assert "no call that matches 'aten::item'" in refusal(graph, "no_sync:operator=aten::item")
+
+
+@pytest.mark.parametrize("python", [0, 40, 400, 3000])
+@pytest.mark.parametrize(
+    ("change", "without"),
+    [
+        # The CPU launches by 40; after the wait the Python is left, and after it what is launched next.
+        ("no_sync", 20),
+        ("cuda_graphs", 100),
+    ],
+)
+def test_python_after_a_wait_for_the_device_stays(python: int, change: str, without: int) -> None:
+    """Two steps that read a value and go on in Python, such as a loop that samples tokens."""
+    lines = []
+    for step in range(2):
+        begin = step * (120 + python)
+        lines += [
+            f"main | {begin} {begin + 119 + python} | ProfilerStep#{step}",
+            f"main | {begin} {begin + 20} | aten::mm",
+            f"main | {begin + 10} {begin + 20} | cudaLaunchKernel | corr={2 * step}",
+            f"main | {begin + 20} {begin + 110} | cudaStreamSynchronize | corr={2 * step + 1}",
+            f"main | {begin + 110 + python} {begin + 119 + python} | aten::view",
+            f"stream 7 | {begin + 20} {begin + 100} | sgemm | corr={2 * step}",
+        ]
+    after = step_us(graph_of("\n".join(lines)), change)
+    assert after >= max(python, 80)
+    assert after <= max(python + without + 10, 120)
 
 
 UPDATE = """
@@ -198,6 +226,26 @@ def test_a_fused_optimizer_is_one_kernel_and_one_launch() -> None:
     # Of 58 on the CPU after the launch at 12, only the call itself (2) is left, and 30 at the end
     # go with the optimizer's last piece: the step ends with the device, at 20 + 15.
     assert step_us(graph, "fused_optimizer") == 35
+
+
+@pytest.mark.parametrize(("us", "stays"), [(40, False), (5000, True)])
+def test_an_operator_that_computes_on_the_cpu_is_in_no_graph(us: int, stays: bool) -> None:
+    """Such as the update of an optimizer that is offloaded to the CPU."""
+    graph = graph_of(f"""
+        main     |  0 {us + 200} | ProfilerStep#0
+        main     | 10  20 | aten::mm
+        main     | 12  14 | cudaLaunchKernel | corr=7
+        main     | 30 {us + 60} | Optimizer.step#DeepSpeedCPUAdam.step
+        main     | 40 {us + 40} | CPUAdamBuilder::adam_update
+        stream 7 | 20  90 | sgemm | corr=7
+    """)
+    assert (step_us(graph) - step_us(graph, "cuda_graphs") < us) == stays
+
+
+def test_python_after_a_fused_optimizer_stays() -> None:
+    graph = graph_of(UPDATE.format(name="Adam").replace("0 100 |", "0 3070 |"))
+    # 3 ms after the optimizer, less what may be Python between two calls.
+    assert 2950 <= step_us(graph, "fused_optimizer") <= 3030
 
 
 def test_each_update_of_several_optimizers_is_one_kernel() -> None:

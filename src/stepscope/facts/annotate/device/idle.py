@@ -1,6 +1,7 @@
 """When devices and the host do not compute, and why."""
 
 import re
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,13 @@ def working_devices(trace: Trace, rank: int, windows: Intervals) -> list[int]:
     return np.unique(tracks["device"][events["track"][rows[here]]]).tolist()
 
 
+def turns(idle: Table) -> int:
+    """How long the device that idles least does so while another works, ns, by rows of `idle`."""
+    of = idle["device"]
+    spans = [Intervals(*idle.spans(of == device)) for device in distinct(of).tolist()]
+    return min(span.total() for span in spans) - reduce(Intervals.intersect, spans).total() if spans else 0
+
+
 def _with_busy_times(trace: Trace) -> Trace:
     """Fill busy and idle time of each step, of the device that computes longest."""
     steps, idle = trace["steps"], trace["idle"]
@@ -163,7 +171,7 @@ def _gap_causes(
     trace: Trace, work: Rows, busy: Intervals, windows: tuple[Times, Times], once: Rows, loading: Intervals
 ) -> dict[str, Intervals]:
     """The gaps of a device, divided at each change of what the CPU does."""
-    if not len(windows[0]) or not len(busy):
+    if not len(windows[0]):
         return {}
     rest = busy.gaps(int(windows[0].min()), int(windows[1].max()))
     times = {

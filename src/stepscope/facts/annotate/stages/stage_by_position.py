@@ -45,13 +45,14 @@ _SEED = "aten::ones_like"  # backward() starts from a gradient of ones
 
 @dataclass(frozen=True)
 class Launched:
-    """What CPU events launch, each bool, shape (events,)."""
+    """What CPU events launch, each mask of shape (events,)."""
 
     copies_only: Mask
     computes: Mask
+    has_optimizer: bool  # any step's; then one without is no update by hand
 
 
-def work_launched(trace: Trace) -> Launched:
+def work_launched(trace: Trace, has_optimizer: bool) -> Launched:
     """For each CPU event, whether it launches only copies from the host, and whether kernels."""
     events = trace.events
     caller = launch_of(trace)
@@ -65,7 +66,7 @@ def work_launched(trace: Trace) -> Launched:
         for which in (copy, ~copy, kernel)
     )
     only = (copies > 0) & (others == 0) & events.text("category").mask("cpu_op", "runtime")
-    return Launched(inherit(events["parent"], np.where(only, 1, -1)) > 0, kernels > 0)
+    return Launched(inherit(events["parent"], np.where(only, 1, -1)) > 0, kernels > 0, has_optimizer)
 
 
 def assign_by_position(
@@ -111,7 +112,7 @@ def _assign_micro_batch(
     by_hand = ahead & known.blocks & ~known.model_blocks  # updates of an average or a second model
     result[ahead & _in_ranges(known, by_hand)] = CODE["other"]
     _assign_loss(known, ahead & (known.start >= forward), marked, result)
-    _assign_after_forward(known, unassigned & ~ahead, forward_work & ~ahead, result)
+    _assign_after_forward(known, unassigned & ~ahead, forward_work & ~ahead, launched.has_optimizer, result)
     result[early & launched.copies_only[known.rows]] = CODE["transfer"]
     return result
 
@@ -253,11 +254,13 @@ def _in_ranges(known: _KnownStages, ranges: Mask) -> Mask:
     return spans.within(known.start, known.start + 1) > 0
 
 
-def _assign_after_forward(known: _KnownStages, after: Mask, forward_work: Mask, result: Codes8) -> None:
+def _assign_after_forward(
+    known: _KnownStages, after: Mask, forward_work: Mask, has_optimizer: bool, result: Codes8
+) -> None:
     """Between backward and optimizer it is optimizer: unscaling and clipping of gradients.
 
     Without an optimizer it is an update by hand, but not among the passes of a pipelined schedule,
-    unless something is updated.
+    nor where other steps have one (accumulated gradients), unless something is updated.
     """
     end = known.last("backward")
     result[after] = CODE["other"]
@@ -266,7 +269,8 @@ def _assign_after_forward(known: _KnownStages, after: Mask, forward_work: Mask, 
     until = known.first("optimizer") if known.has("optimizer") else _NEVER
     left = after & ~forward_work & (known.start >= end) & (known.start < until)
     goes_on = ((known.stage == CODE["forward"]) | forward_work) & (known.start >= end)
-    if until < _NEVER or not goes_on.any() or is_update(known.events, known.rows[left]).any():
+    by_hand = not (has_optimizer or goes_on.any()) or is_update(known.events, known.rows[left]).any()
+    if until < _NEVER or by_hand:
         result[left] = CODE["optimizer"]
 
 

@@ -129,7 +129,7 @@ def _fill_main_thread(trace: Trace, stage: Codes8, by_scope: Codes8, wrappers: M
     events = trace.events
     result = stage.copy()
     work = _host_work(trace) & ~wrappers
-    launched = work_launched(trace)
+    launched = work_launched(trace, bool((stage[work] == CODE["optimizer"]).any()))
     loop = events["track"] == main_track(trace)
     unassigned = work & (stage < 0) & loop
     compiled = events["step"][by_scope == CODE["backward"]]

@@ -22,7 +22,7 @@ from stepscope.facts.annotate.links.launches import (
     launched_before_recording,
     on_host,
 )
-from stepscope.facts.annotate.steps.step_table import messages, number_list
+from stepscope.facts.annotate.steps.step_table import messages, number_list, step_marks
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.missing_records import (
     GRAPHS_VARY,
@@ -47,10 +47,12 @@ _USES_DEVICE = re.compile(
     r"|^ur(Queue|Enqueue|Event)[A-Z]|^(nccl|rccl|hccl|xccl):"
     r"|^aten::_?(cudnn|miopen)_(?!is_acceptable)|^aten::_?pin_memory$"
     r"|^aten::_(scaled_dot_product_)?(flash|efficient|cudnn)_attention(?!_for_cpu)"
+    r"|^aten::(_?mps_|_lstm_mps)|^aten::\w+(_overrideable|_for_mps)$|^(npu|hpu|torch_mlu|xla)::"
 )
 _OF_DEVICE_OPTIMIZER = re.compile(r"^aten::_foreach_(add|addc\w+|lerp|sqrt)_?$")  # by default on devices only
 _ASYNC_COPY = re.compile(r"^[a-z]+Memcpy\w*Async")
 _MOSTLY = 0.5  # of the calls of a copy's name: where so many have work, all should
+_WAITS_NS = 1_000_000  # reading a tensor's value takes microseconds on a CPU, and else waits for a device
 _FEWEST = 3  # steps of the same operators, which show what each of them launches
 _OFTEN = 1 / 3  # of these steps: an operator launches in more than the first
 _PENDING_NS = 1_000_000  # a device that works until so short before the end has more work to do
@@ -125,8 +127,13 @@ def _unlinked_count(trace: Trace) -> int:
 
 
 def _with_work(trace: Trace, rows: Rows) -> Mask:
-    """Whether any device work is linked to each call, or to a call inside it."""
-    return np.isin(np.arange(len(rows)), work_of_calls(trace, rows)[0])
+    """Whether device work is linked to each call, or to one inside it, with a duration if others lack one."""
+    call, work = work_of_calls(trace, rows)
+    timed = trace.events["duration_ns"][work] > 0
+    timed |= (
+        not trace["warnings"].text("code").mask("no_duration", "negative_duration", "long_duration").any()
+    )
+    return np.isin(np.arange(len(rows)), call[timed])
 
 
 def _copies(trace: Trace) -> Rows:
@@ -156,6 +163,7 @@ def _pending(trace: Trace, rows: Rows, missing: Mask) -> Mask:
     waits = events.text("name").where(lambda name: bool(_SYNCHRONIZE.match(name)))
     waited = int(events["start_ns"][waits].max(initial=-1))
     launched = max(int(events["start_ns"][rows[~missing]].max(initial=-1)), waited)
+    missing = missing & ~np.isin(rows, trace["launches"]["cpu_event"])  # what began, without a duration
     return missing & (events["start_ns"][rows] > launched)
 
 
@@ -212,9 +220,14 @@ def warn_missing(trace: Trace, calls: LaunchCalls, step: IntArray, complete: Mas
 
 
 def _silent(trace: Trace) -> str:
-    """What shows that a device works of which the file has nothing; empty if nothing does."""
-    names = trace.events.text("name")
+    """What shows that work is missing of which the file has nothing; empty if nothing does."""
+    names, ranges = trace.events.text("name"), trace.events.text("category").mask("annotation")
+    if ranges.all() and not (trace.metadata.capture or step_marks(trace).all()):
+        return "the file has ranges, and nothing of what runs in them"
     uses = names.where(lambda name: bool(_USES_DEVICE.match(name)))
+    reads = names.mask("aten::_local_scalar_dense")
+    if reads.any() and np.median(trace.events["duration_ns"][reads]) >= _WAITS_NS:
+        uses |= reads
     if trace.metadata.devices and not trace.events.text("category").mask("runtime").any():
         uses |= names.where(lambda name: bool(_OF_DEVICE_OPTIMIZER.match(name)))
     if not uses.any() or device_work(trace).any():

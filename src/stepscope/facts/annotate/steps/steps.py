@@ -40,6 +40,8 @@ from stepscope.facts.annotate.steps.ranges import (
 )
 from stepscope.facts.annotate.steps.step_table import ITERATION, covered_share, number_list, warn_little
 from stepscope.facts.annotate.steps.windows import end_of_earlier_work, step_windows
+from stepscope.trace.missing_records import WORK_MISSING
+from stepscope.trace.nesting import inherit
 from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.schema import DEVICE_WORK, STEPS
 from stepscope.trace.table import Table, Text
@@ -72,7 +74,8 @@ def find_steps(trace: Trace) -> Trace:
     iteration of a server or of a generating loop, or with the compiled function that trains;
     otherwise steps are ranges with the name of a step, or the repeats of a pattern of top-level
     work; otherwise the whole trace is one step. So it is if the steps found hold little of the
-    work. Steps whose launches lack work in the file are left out, unless all do.
+    work. Steps whose launches lack work in the file are left out, unless all do; so are those that
+    end after the last event of a file that is cut off.
     CPU events belong to the step in which they start. Device work and compiled work on threads of
     the host belong to the step of their launch or call. Device work without a known launch, or in a
     trace where only a device marks steps, belongs to the step in which it starts.
@@ -87,6 +90,11 @@ def find_steps(trace: Trace) -> Trace:
     # The last range of a profiler is often cut off; a capture has complete steps only.
     is_complete = evidence == ITERATION or bool(trace.metadata.capture.get("recorded_steps"))
     whole = ~_cut_off(trace, starts, ends) | is_complete
+    cut = (ends > trace.events["start_ns"][trace.events["source"].argmax()]) & (evidence != "whole_trace")
+    cut &= trace["warnings"].text("code").mask("truncated_event", "truncated_file").any()
+    whole &= ~cut | cut.all()
+    if cut.all():
+        trace = trace.with_warnings([(WORK_MISSING, "the file is cut off within the step", 1)])
     step = _step_of_events(trace, called, starts[whole], ends[whole])
     if not (chosen or trace.metadata.capture) and (share := covered_share(trace, step)) < _LITTLE:
         return _as_one_step(trace, called, evidence, (ends - starts)[whole], share)
@@ -188,7 +196,7 @@ def main_track(trace: Trace) -> int:
     if not named.any():
         named = on_cpu & events.text("name").where(is_compiled_call)
     if not named.any():
-        named = on_cpu & events.text("name").where(ends_update)  # not autograd's thread, which may do more
+        named = on_cpu & _updates(trace)  # not autograd's thread, which may do more
     if not named.any() and len(rows := step_ranges(trace)):
         return int(events["track"][rows[0]])
     if not named.any():
@@ -196,6 +204,8 @@ def main_track(trace: Trace) -> int:
         works = on_cpu & events.text("category").mask("cpu_op", "runtime")
         if works.any():  # a waiting thread spends all its time in Python frames
             named &= np.isin(events["track"], np.unique(events["track"][works]))
+        outside = named & ~_in_autograd(trace)
+        named = outside if outside.any() else named
     if not named.any():
         named = on_cpu if on_cpu.any() else np.ones(len(events), np.bool_)
     weight = np.bincount(events["track"][named], events["self_ns"][named] + 1.0)
@@ -251,9 +261,21 @@ def _of_one_profiler(trace: Trace, marks: Ids) -> Ids:
     return np.array(kept, np.int64)
 
 
+def _updates(trace: Trace) -> Mask:
+    """Optimizers that update after backward; within it, hooks update one parameter after the other."""
+    updates = trace.events.text("name").where(ends_update)
+    return updates & ~_in_autograd(trace) if updates.any() else updates
+
+
+def _in_autograd(trace: Trace) -> Mask:
+    """Nodes of autograd's engine, and what runs inside."""
+    nodes = trace.events.text("name").where(lambda name: name.startswith("autograd::engine::"))
+    return inherit(trace.events["parent"], np.where(nodes, 1, -1)) > 0
+
+
 def _by_optimizer(trace: Trace) -> Found | None:
-    rows = _named(trace, ends_update)
-    names = [trace.events.text("name")[row] for row in rows]
+    rows = np.flatnonzero(_updates(trace) & (trace.events["track"] == main_track(trace)))
+    names = [trace.events.text("name")[row] for row in rows.tolist()]
     if not names:
         return None
     # With several optimizers, the one that steps least often ends the step; if tied, the last.

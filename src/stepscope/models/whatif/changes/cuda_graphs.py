@@ -5,17 +5,19 @@ import numpy as np
 from stepscope.base.arrays import Rows
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale, select
+from stepscope.graph.graph_schema import SYNC
 from stepscope.models.whatif.change import Change
 from stepscope.trace.schema import FORWARD_STAGES
 
+_COMPUTES_NS = 500_000  # to launch takes tens of microseconds: what takes longer computes on the CPU
 _CAPTURED = (*FORWARD_STAGES, "zero_grad", "backward", "optimizer")
 
 
 def cuda_graphs(graph: Graph) -> Graph:
     """A CUDA graph launches the device work: the CPU's part of the step takes no time.
 
-    That holds from the first to the last call of forward, loss, backward and optimizer; what the
-    loop does before and after them, latencies and order stay.
+    That holds from the first to the last call of forward, loss, backward and optimizer. What is
+    around them or follows a wait, operators that compute on the CPU, latencies and order stay.
     """
     if not graph.on_device.any():
         raise ChangeError("cuda_graphs: these steps have no device work")
@@ -27,15 +29,26 @@ def cuda_graphs(graph: Graph) -> Graph:
             "cuda_graphs: no CPU call belongs to forward, backward or optimizer; a step that was "
             "compiled as a whole is launched at once already"
         )
+    captured &= ~(select(graph, category="cpu_op") & (graph.tasks["duration_ns"] >= _COMPUTES_NS))
     last = np.zeros_like(captured)
     last[_last_of_steps(graph, np.flatnonzero(captured))] = True
-    return scale(scale(graph, captured & ~last, 0, gaps=True), last, 0)
+    last[_before_python(graph)] = True
+    return scale(scale(graph, captured & ~last, 0, gaps=True), last & captured, 0)
 
 
 def _last_of_steps(graph: Graph, rows: Rows) -> Rows:
     """The last of these tasks on each thread in each step."""
     thread, step = graph.tasks["thread"][rows], graph.tasks["step"][rows]
     return rows[np.append((np.diff(thread) != 0) | (np.diff(step) != 0), True)]
+
+
+def _before_python(graph: Graph) -> Rows:
+    """The first task after each wait for the device that Python follows: it uses the result."""
+    waits = np.unique(graph.links["target"][graph.links["kind"] == SYNC])
+    pauses = np.flatnonzero((graph.tasks["gap_ns"] > 0) & ~graph.on_device)
+    place = np.searchsorted(pauses, waits)
+    waits, found = waits[place < len(pauses)], pauses[place[place < len(pauses)]]
+    return found[graph.tasks["thread"][found] == graph.tasks["thread"][waits]]
 
 
 CHANGE = Change(

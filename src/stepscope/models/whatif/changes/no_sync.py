@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph, remove, select
+from stepscope.graph import Graph, scale, select
 from stepscope.graph.primitives import matching
 from stepscope.models.whatif.change import Change
 
@@ -13,8 +13,8 @@ from stepscope.models.whatif.change import Change
 def no_sync(graph: Graph, name: str = "*", operator: str = "*", awaits: str = "*") -> Graph:
     """Calls that wait for the device return at once.
 
-    Explicit synchronizations go; copies to the host stay, but nothing waits for them. This is
-    not `no_sync()` of DistributedDataParallel: waits of a CPU for other ranks stay.
+    Explicit synchronizations take no time. Python after them stays, and copies to the host, for
+    which nothing waits. This is not `no_sync()` of DistributedDataParallel: waits for ranks stay.
 
     Args:
         graph: any graph; a wait for other ranks on a CPU alone is none for a device.
@@ -35,7 +35,7 @@ def no_sync(graph: Graph, name: str = "*", operator: str = "*", awaits: str = "*
     events = graph.tasks["event"]
     calls = np.isin(events, events[waits]) & ~graph.on_device
     explicit = calls & select(graph, name="*Synchronize*")
-    return remove(replace(graph, links=links), explicit, calls=False)
+    return scale(replace(graph, links=links), explicit, 0)
 
 
 CHANGE = Change(

@@ -45,7 +45,7 @@ def fused_on_cpu(graph: Graph) -> Graph:
     rows, last = inner[first], inner[::-1][from_end]
     for row, end in zip(rows.tolist(), last.tolist(), strict=True):
         length[row] = round(_fused_ns(graph.trace, int(step[row]), calibration))
-        gap[row] = gap[end]  # the gap after the step stays
+        gap[end], gap[row] = 0, gap[end]  # the gap after the step stays
     replaced = inside.copy()
     replaced[rows] = False
     return remove(graph.with_tasks(duration_ns=length, gap_ns=gap), replaced)
