@@ -138,7 +138,6 @@ _JSON = (
     ({"nodes", "timeDeltas"}, "a CPU profile of V8", _SAMPLES),
     ({"meta", "threads", "libs"}, "a profile of Firefox", _SAMPLES),
     ({"files", "elapsed_time_sec"}, "a profile of scalene", _SAMPLES),
-    ({"rocprofiler-sdk-tool"}, "JSON of rocprofv3", "record with its format `pftrace`, and open that"),
     ({"entries", "pg_config"}, "a dump of PyTorch's flight recorder", _HANGS),
 )
 

@@ -74,7 +74,6 @@ def sqlite_file() -> bytes:
         (b"\xfb)\x03\xfa", "this is a file of statistics of cProfile"),
         (b"\x18\0\0\0\0\0\0\0\xa3\x7f\x4b\x22\x1a\x0dbrain.Event:2", "this is an event file of"),
         (b"trace.json" + bytes(247) + b"ustar", "this is a tar archive: unpack it"),
-        (b'{"rocprofiler-sdk-tool": [{"agents": []}]}', "this is JSON of rocprofv3: record with its format"),
         (b'{"$schema": "", "profiles": [], "shared": {}}', "this is a profile of speedscope: "),
         (b'{"version": "2.4", "entries": [], "pg_config": {}}', "PyTorch's flight recorder"),
         (b'{"elapsed_time_sec": 2.1, "files": {}}', "this is a profile of scalene"),
