@@ -263,7 +263,7 @@ class RuleContext:
         first, *others = self._places.of(np.asarray(rows), 1)
         if not first.short:
             return ""
-        return f" Most is in {first.short}." if others else f" See {first.short}."
+        return f" Most is in {first.with_callers}." if others else f" See {first.with_callers}."
 
 
 def _is_users(row: Mapping[str, Any]) -> bool:

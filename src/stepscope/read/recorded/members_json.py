@@ -190,6 +190,8 @@ def parse_compiled(text: bytes) -> dict[str, Any]:
 
 
 CATEGORY, IN_LOOP = "sample", "sample in the loop"  # of instants
+CALLED = " ← "  # in their names, between a line and the one that calls it
+_MOST_CALLERS = 32  # twice as many as captures have
 NOT_SAMPLED = "not_sampled"  # property of a trace
 
 
@@ -199,6 +201,7 @@ class SampledFrame(Struct):
     function: str
     file: str
     line: Count
+    called: Count | None = None  # position of the line that calls it
 
 
 class SamplerMark(Struct):
@@ -223,7 +226,8 @@ class Samples(Struct):
 
 
 def with_samples(trace: Trace, text: bytes) -> Trace:
-    """The trace with an instant for each sample, named `FUNCTION (FILE:LINE)`.
+    """The trace with an instant for each sample, named `FUNCTION (FILE:LINE)` and after `CALLED` the
+    lines that call it, inner ones first.
 
     Where nothing was sampled, its property `not_sampled` says why. Raises IngestError if the text has
     another form.
@@ -232,7 +236,8 @@ def with_samples(trace: Trace, text: bytes) -> Trace:
         samples = decode(text, Samples)
         if len(samples.after_ns) != len(samples.place):
             raise ValueError("columns differ in length")
-        if max([*samples.place, *samples.loop], default=-1) >= len(samples.places):
+        called = [place.called for place in samples.places if place.called is not None]
+        if max([*samples.place, *samples.loop, *called], default=-1) >= len(samples.places):
             raise ValueError("a place is not in the list")
     if samples.lacks:
         properties = {**trace.metadata.properties, NOT_SAMPLED: samples.lacks}
@@ -255,7 +260,7 @@ def _place(trace: Trace, samples: Samples) -> tuple[int, int] | None:
 
 def _joined(trace: Trace, recorded: Samples, track: int, since: int) -> Table:
     """The instants of the trace, and one for each sample from the time `since` on."""
-    names = [f"{place.function} ({place.file}:{place.line})" for place in recorded.places]
+    names = [_with_callers(recorded, place) for place in recorded.places]
     loop = set(recorded.loop)
     kinds = [IN_LOOP if place in loop else CATEGORY for place in recorded.place]
     count = len(recorded.place)
@@ -268,3 +273,14 @@ def _joined(trace: Trace, recorded: Samples, track: int, since: int) -> Table:
         "phase": Text.constant("i", count),
     }
     return stacked([trace["instants"], Table(INSTANTS, samples)])
+
+
+def _with_callers(recorded: Samples, place: SampledFrame) -> str:
+    """The name of the samples of a place."""
+    lines: list[str] = []
+    while len(lines) < _MOST_CALLERS:
+        lines.append(f"{place.function} ({place.file}:{place.line})")
+        if place.called is None:
+            break
+        place = recorded.places[place.called]
+    return CALLED.join(lines)
