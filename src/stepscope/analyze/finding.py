@@ -141,10 +141,8 @@ def callers(called: Sequence[str], file: str) -> str:
     """The lines that call a line of a file, in words, inner ones first.
 
     Example:
-        >>> callers(["fit (/me/train.py:12)", "main (/me/train.py:64)"], "/me/train.py")
-        ', called in line 12, from line 64'
-        >>> callers(["main (/me/train.py:64)"], "/me/data.py")
-        ', called in me/train.py:64'
+        >>> callers(["fit (/me/train.py:12)", "main (/me/train.py:64)"], "/me/data.py")
+        ', called in me/train.py:12, from line 64'
     """
     words = []
     for one in called:
@@ -225,11 +223,6 @@ class Place(msgspec.Struct, frozen=True):
     def short(self) -> str:
         """For sentences: the line, of a long path the last two parts; else the module."""
         return self._code(short_path(self.file)) or self.module
-
-    @property
-    def with_callers(self) -> str:
-        """The same with the lines that call it: `train.py:12 in log, called in line 40`."""
-        return self.short + callers(self.called, self.file)
 
     def _code(self, file: str) -> str:
         line = f":{self.line}" if self.line is not None else ""

@@ -177,13 +177,10 @@ class MostSampled(NamedTuple):
     function: str
     called: tuple[str, ...]
 
-    def around(self, file: str, line: int | None) -> tuple[str, ...]:
-        """The lines that call a line of a compiled program, where these samples saw its call.
-
-        Samples of an operation outside `jax.jit` see the function that it is in, at any of its lines.
-        """
-        own = f"{self.function or '<module>'} ({self.file}:{self.line})"
-        return self.called or ((own,) if (file, line) != self[:2] else ())
+    def around(self, place: tuple[str, int | None, str]) -> tuple[str, ...]:
+        """The lines that call a compiled program with that line, where these samples saw its call."""
+        own = f"{self.function or '<module>'} ({self.file}:{self.line})"  # in its function, if that is called
+        return self.called or ((own,) if place[:2] != self[:2] else ())
 
 
 class PlaceFinder:
@@ -216,13 +213,10 @@ class PlaceFinder:
     def _place(self, rows: IntArray, ms: float, count: float) -> Place:
         first = int(rows[0])
         module = int(self._trace.events["module"][first])
-        file, line, function = self._recorded(first)
-        called: tuple[str, ...] = ()
-        if (not file or self._compiled.line(first).file) and (sampled := self._sampled(rows, module)):
-            called = sampled.called if not file else sampled.around(file, line)
-            file, line, function = (file, line, function) if file else sampled[:3]
-        elif not file:
-            file, line, function = self._of_module(module)
+        place, called = self._recorded(first), tuple[str, ...]()
+        if (not place[0] or self._compiled.line(first).file) and (seen := self._sampled(rows, module)):
+            place, called = (place, seen.around(place)) if place[0] else (seen[:3], seen.called)
+        file, line, function = place if place[0] else self._of_module(module)
         return Place(
             name=self._names[first] or "",
             stage=self._trace.events.text("stage")[first] or "",

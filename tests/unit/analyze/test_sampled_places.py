@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stepscope.analyze.finding import Place
+from stepscope.analyze.finding import Place, callers
 from stepscope.analyze.source_places import PlaceFinder, most_sampled
 from stepscope.facts.annotate import annotate
 from stepscope.facts.summary.report_facts import samples_of
@@ -65,7 +65,8 @@ def test_a_wait_outside_of_modules_has_the_line_that_most_samples_saw() -> None:
 
 def test_with_the_line_of_the_loop_that_leads_to_it() -> None:
     """The user can change either."""
-    assert found_place("aten::item").with_callers == "x/train.py:7 in log, called in line 64"
+    found = found_place("aten::item")
+    assert found.short + callers(found.called, found.file) == "x/train.py:7 in log, called in line 64"
 
 
 LOG = ("/x/train.py", 7, "log", ("main (/x/train.py:64)",))

@@ -23,6 +23,7 @@ from stepscope.record.samples.loop_samples import (
     StackSampler,
     StackSamples,
     Unavailable,
+    Wait,
     describe,
     parse,
 )
@@ -381,6 +382,14 @@ def test_a_function_that_takes_nearly_all_time_is_not_the_loop() -> None:
     found = describe(samples, [("<module>", "/x/train.py")], [])
     assert [found["places"][place]["function"] for place in found["loop"]] == ["<module>"]
     assert describe(samples, [("preprocess", "/x/train.py")], [])["loop"] == [0]
+
+
+def test_how_long_an_event_loop_waits_while_it_is_sampled() -> None:
+    place = Place("fetch", "/x/train.py", 3)
+    samples = StackSamples([100, 150, 200], [0] * 3, [[0]], [place])
+    waits = [Wait(0, 110, place), Wait(140, 180, place)]
+    assert describe(samples, [], waits)["awaited"] == 0.5
+    assert describe(samples, [], [])["awaited"] == 0
 
 
 def test_a_line_has_those_that_call_it_up_to_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:

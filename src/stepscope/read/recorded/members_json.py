@@ -223,6 +223,7 @@ class Samples(Struct):
     mark: SamplerMark | None = None
     loop: list[Count] = []  # positions in `places` of lines of the training loop, and of what calls it
     lacks: str = ""  # why nothing was sampled
+    awaited: float = 0.0  # share of the time in which the event loop waited
 
 
 def with_samples(trace: Trace, text: bytes) -> Trace:
@@ -242,6 +243,7 @@ def with_samples(trace: Trace, text: bytes) -> Trace:
     if samples.lacks:
         properties = {**trace.metadata.properties, NOT_SAMPLED: samples.lacks}
         return trace.with_metadata(properties=properties)
+    trace = trace.with_metadata(capture={**trace.metadata.capture, "awaited": samples.awaited})
     place = _place(trace, samples)
     return trace.with_table(_joined(trace, samples, *place)) if place else trace
 
@@ -277,10 +279,7 @@ def _joined(trace: Trace, recorded: Samples, track: int, since: int) -> Table:
 
 def _with_callers(recorded: Samples, place: SampledFrame) -> str:
     """The name of the samples of a place."""
-    lines: list[str] = []
-    while len(lines) < _MOST_CALLERS:
-        lines.append(f"{place.function} ({place.file}:{place.line})")
-        if place.called is None:
-            break
-        place = recorded.places[place.called]
-    return CALLED.join(lines)
+    lines = [place]
+    while (called := lines[-1].called) is not None and len(lines) < _MOST_CALLERS:
+        lines.append(recorded.places[called])
+    return CALLED.join(f"{line.function} ({line.file}:{line.line})" for line in lines)

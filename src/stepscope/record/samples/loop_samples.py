@@ -81,24 +81,27 @@ def describe(samples: StackSamples, callers: Sequence[Function], waits: list[Wai
     inner = next((file for file in files if not is_internal(file) and not file.startswith(_RECORDER)), "")
     engine = _package(inner)
     lines = [
-        line and _callback(samples, stack, line, engine, loop)
+        line and _with_callers(samples, stack, _callback(samples, stack, line, engine, loop), loop)
         for line, stack in zip(own, samples.stacks, strict=True)
-    ]
-    calls = [
-        _with_callers(samples, stack, line, loop) if line else ()
-        for line, stack in zip(lines, samples.stacks, strict=True)
     ]
     places: dict[Calls, int] = {}
     first = samples.times_ns[kept[0]] if kept else 0
     waited = (place_at(waits, samples.times_ns[at]) for at in kept)
-    seen = ((wait,) if wait else calls[samples.stack[at]] for wait, at in zip(waited, kept, strict=True))
+    seen = ((wait,) if wait else lines[samples.stack[at]] for wait, at in zip(waited, kept, strict=True))
     return {
         "since_unix_ns": first,
         "after_ns": [samples.times_ns[at] - first for at in kept],
         "place": [_number(places, one) for one in seen if one],
         "places": [_as_json(places, one) for one in places],
         "loop": [number for (place, *_), number in places.items() if place[:2] in loop],
+        "awaited": _awaited_share(waits, first, samples.times_ns[kept[-1]] if kept else 0),
     }
+
+
+def _awaited_share(waits: list[Wait], begin_ns: int, end_ns: int) -> float:
+    """The share of some time in which the event loop waits."""
+    inside = (min(wait.end_ns, end_ns) - max(wait.begin_ns, begin_ns) for wait in waits)
+    return sum(max(ns, 0) for ns in inside) / max(end_ns - begin_ns, 1)
 
 
 def _with_callers(samples: StackSamples, stack: list[int], line: SampledPlace, loop: Functions) -> Calls:
@@ -114,15 +117,13 @@ def _with_callers(samples: StackSamples, stack: list[int], line: SampledPlace, l
 
 def _number(places: dict[Calls, int], calls: Calls) -> int:
     """The position of a line in `places`, where its callers follow."""
-    number = places.setdefault(calls, len(places))
-    if len(calls) > 1:
-        _number(places, calls[1:])
-    return number
+    numbers = [places.setdefault(calls[at:], len(places)) for at in range(len(calls))]
+    return numbers[0]
 
 
 def _as_json(places: dict[Calls, int], calls: Calls) -> dict[str, Any]:
-    place = {**calls[0]._asdict(), "file": str(Path(calls[0].file).absolute())}
-    return {**place, "called": places[calls[1:]]} if len(calls) > 1 else place
+    called = {"called": places[calls[1:]]} if len(calls) > 1 else {}
+    return {**calls[0]._asdict(), "file": str(Path(calls[0].file).absolute()), **called}
 
 
 def _package(file: str) -> str:
