@@ -223,8 +223,20 @@ def _under_load(context: RuleContext, finding: Finding) -> Finding:
     low, high = finding.gain.stated_ms  # an upper bound may save nothing
     most = max(min(high * _share_may_grow(context, finding), finding.steady_ms), high)
     note = f"{finding.gain.note}, as recorded".removeprefix(", ") if most > high else finding.gain.note
-    gain = replace(finding.gain, note=note, range_ms=(certain * low, most))
+    sure = max(certain, _part_on_a_core(context, finding.share))
+    gain = replace(finding.gain, note=note, range_ms=(sure * low, most))
     return replace(finding, certain=certain, gain=gain)
+
+
+def _part_on_a_core(context: RuleContext, share: float) -> float:
+    """How much of a share of the step is no wait for a core, at least: 0 to 1.
+
+    Delays that were found are no part of the step any more: what it takes beyond its CPU time is left.
+    """
+    cpu_ns = (context.trace.metadata.capture.get("recorded_steps") or {}).get("cpu_ns") or 0
+    cpu_ns -= context.trace.metadata.recording_cost.get("removed_ns") or 0
+    waits = 1 - min(cpu_ns / 1e6 / context.measures.steady_ms, 1.0)
+    return max(1 - waits / share, 0.0)
 
 
 def _share_may_grow(context: RuleContext, finding: Finding) -> float:

@@ -123,12 +123,30 @@ LEVELS = ("info", "warning", "critical")
 WHOLE_RUN = "whole run"  # `Finding.of` where the gain and the lengths are of the run, not per step
 WARNING, CRITICAL = 0.05, 0.20  # least gain, as a share of the step
 _JSON_EVENTS = 1000  # of a place; the table `evidence` has all
+_CALLERS = 3  # lines that a sentence names: the inner ones, and that of the loop
 _NARROW = 0.001  # a narrower range is one number
 
 
 def short_path(file: str) -> str:
     """The last two parts of a path, of any system."""
     return "/".join(re.split(r"[/\\]", file)[-2:])
+
+
+def callers(called: Sequence[str], file: str) -> str:
+    """The lines that call a line of a file, in words, inner ones first.
+
+    Example:
+        >>> callers(["fit (/me/train.py:12)", "main (/me/train.py:64)"], "/me/data.py")
+        ', called in me/train.py:12, from line 64'
+    """
+    words = []
+    for one in called:
+        path, _, line = one.rpartition(" (")[2].removesuffix(")").rpartition(":")
+        words.append(f"line {line}" if path == file else f"{short_path(path)}:{line}")
+        file = path
+    if len(words) > _CALLERS:
+        words = [*words[: _CALLERS - 1], words[-1]]
+    return f", called in {', from '.join(words)}" if words else ""
 
 
 class Gain(msgspec.Struct, frozen=True, eq=False):
@@ -184,6 +202,7 @@ class Place(msgspec.Struct, frozen=True):
     ms: float  # time per step
     events: tuple[int, ...] = ()  # events.id of each
     contexts: tuple[int, ...] = ()  # nodes of the calling-context tree
+    called: tuple[str, ...] = ()  # the lines that call it up to the loop's, such as `main (/x/train.py:9)`
 
     @property
     def where(self) -> str:
@@ -237,10 +256,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         level = (share >= WARNING) + (share >= CRITICAL)
         return LEVELS[min(level, LEVELS.index(self.limit))]
 
-    def at_line(self, file: str, line: int | None, function: str) -> Finding:
-        """The finding with this line as that of all its evidence."""
-        places = (replace(one, file=file, line=line, function=function) for one in self.evidence)
-        return replace(self, evidence=tuple(places))
+    def at_line(self, file: str, line: int | None, function: str, called: tuple[str, ...] = ()) -> Finding:
+        """The finding with this line, and those that call it, as that of all its evidence."""
+        place = {"file": file, "line": line, "function": function, "called": called}
+        return replace(self, evidence=tuple(replace(one, **place) for one in self.evidence))
 
     def to_json(self) -> dict[str, Any]:
         """The finding as dicts and lists for `json`, with at most 1,000 events per place."""

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stepscope.analyze.analysis import MOST_GROUPS, Analysis, FindingGroup, Heading, group_findings
-from stepscope.analyze.finding import WHOLE_RUN, Finding, Gain, Patch, Place
+from stepscope.analyze.finding import WHOLE_RUN, Finding, Gain, Patch, Place, callers
 from stepscope.analyze.source_places import plain_name
 from stepscope.base.kernel_names import short_kernel
 from stepscope.facts.summary.facts import StepTimes
@@ -175,4 +175,5 @@ def _place(place: Place, unit: str) -> Text:
     text = Text(short_kernel(name, _NAME_WIDTH), "cyan")
     text.append(f" × {rounded(place.count, 4)}, {ms(place.ms)} ms per {unit}", "dim")
     text.append(f", {place.stage.replace('_', ' ')}" if place.stage else "", "dim")
-    return text.append(f"  {place.where}" if place.where else "")
+    calls = callers(place.called, place.file)
+    return text.append(f"  {place.where}{calls}" if place.where else "")

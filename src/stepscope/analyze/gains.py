@@ -117,11 +117,14 @@ class Gains:
         cost = self._measures.ms(self._search.outermost(rows))
         return self.bound(part * cost, note or "at most the time of these events")
 
-    def bound(self, ms: float, why: str, besides: float = 0.0) -> Gain:
-        """An upper bound, for fixes that no change simulates; up to `besides` more, as a share of it."""
+    def bound(self, ms: float, why: str, besides: float = 0.0, sure: float = 0.0) -> Gain:
+        """An upper bound, for fixes that no change simulates; up to `besides` more, and at least `sure`
+        where the fix removes all of it, as shares of it."""
         most = self._measures.steady_ms
         gain = Gain(float(min(ms, most)), why)
-        return replace(gain, range_ms=(0.0, min((1 + besides) * ms, most))) if besides else gain
+        if not besides and not sure:
+            return gain
+        return replace(gain, range_ms=(sure * gain.ms, min((1 + besides) * ms, most)))
 
     def unsure(self, gain: Gain, inside: Mask) -> Gain:
         """The gain of shortening some events, shape (events,), up to what is not known of the cost

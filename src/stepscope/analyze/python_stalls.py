@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
-from stepscope.analyze.finding import Finding, Place, short_path
+from stepscope.analyze.finding import Finding, Place, callers, short_path
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.analyze.source_places import most_sampled, plain_name
+from stepscope.analyze.source_places import MostSampled, most_sampled, plain_name
 from stepscope.base.arrays import Ids, Mask, Rows, Times
 from stepscope.facts.annotate.range_names import is_step
 from stepscope.facts.annotate.steps.step_table import step_marks
@@ -144,8 +145,8 @@ def name_of_stall(context: RuleContext, stalled: StalledRanges) -> str:
         return name
     if (place := _sampled_place(context, stalled.gaps)) is None:
         return LOOP
-    file, line, function = place
-    return f"{short_path(file)}:{line}" + (f" in {function}" if function else "")
+    line = f"{short_path(place.file)}:{place.line}" + (f" in {place.function}" if place.function else "")
+    return line + callers(place.called, place.file)
 
 
 def at_sampled_line(context: RuleContext, finding: Finding, stalled: StalledRanges) -> Finding:
@@ -156,7 +157,7 @@ def at_sampled_line(context: RuleContext, finding: Finding, stalled: StalledRang
     return finding.at_line(*place)
 
 
-def _sampled_place(context: RuleContext, gaps: Intervals) -> tuple[str, int | None, str] | None:
+def _sampled_place(context: RuleContext, gaps: Intervals) -> MostSampled | None:
     samples = samples_of(context.trace)
     samples = samples.take(samples["track"] == context.search.loop_track)
     return most_sampled(samples, gaps, _FEWEST_SAMPLES, MOSTLY)
@@ -218,12 +219,14 @@ def sampled_line(context: RuleContext, spent_ms: float, stage: str = "other") ->
     if most is None or most.ms < spent_ms / 2:
         return ""
     line = f"{short_path(most.file)}:{most.line}"
-    return line if most.function == "<module>" else f"{line} in {most.function}"
+    line += "" if most.function == "<module>" else f" in {most.function}"
+    return line + callers(most.called, most.file)
 
 
 def place_at(one: StagePlace) -> Place:
     """The evidence of a function that a capture marked or sampled, at its most frequent line."""
-    return Place(one.function, one.stage, "", one.file, one.line, one.function, one.calls or 1.0, one.ms)
+    place = Place(one.function, one.stage, "", one.file, one.line, one.function, one.calls or 1.0, one.ms)
+    return replace(place, called=one.called)
 
 
 def stalled_ranges(context: RuleContext, gaps: Intervals) -> StalledRanges:

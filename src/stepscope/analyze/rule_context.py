@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from stepscope.analyze.event_search import EagerCalls, EventSearch
-from stepscope.analyze.finding import LEVELS, Finding, Gain, Patch, Place, only_call, patch_of
+from stepscope.analyze.finding import LEVELS, Finding, Gain, Patch, Place, callers, only_call, patch_of
 from stepscope.analyze.gains import Gains, glob
 from stepscope.analyze.measures import Measures
 from stepscope.analyze.source_places import PlaceFinder
@@ -263,7 +263,7 @@ class RuleContext:
         first, *others = self._places.of(np.asarray(rows), 1)
         if not first.short:
             return ""
-        return f" Most is in {first.short}." if others else f" See {first.short}."
+        return f" {'Most is in' if others else 'See'} {first.short}{callers(first.called, first.file)}."
 
 
 def _is_users(row: Mapping[str, Any]) -> bool:

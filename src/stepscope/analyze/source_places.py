@@ -19,7 +19,7 @@ from stepscope.facts.annotate.jax.frames import frames_of_events, is_users
 from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.annotate.range_names import MODULE_RANGE, has_lines, parse_lines
-from stepscope.facts.summary.report_facts import count_samples, samples_of
+from stepscope.facts.summary.report_facts import SampledLine, count_samples, samples_of
 from stepscope.read.recorded.members_json import CATEGORY
 from stepscope.trace.arguments import parse
 from stepscope.trace.frame_name import LIBRARY, FrameName, is_users_frame
@@ -169,6 +169,20 @@ _MOST_EVENTS = 100_000  # of a place
 _FEWEST_SAMPLES = 2  # one may be of what runs next
 
 
+class MostSampled(NamedTuple):
+    """A line, its function if that is none of a file, and the lines that call it."""
+
+    file: str
+    line: int
+    function: str
+    called: tuple[str, ...]
+
+    def around(self, place: tuple[str, int | None, str]) -> tuple[str, ...]:
+        """The lines that call a compiled program with that line, where these samples saw its call."""
+        own = f"{self.function or '<module>'} ({self.file}:{self.line})"  # in its function, if that is called
+        return self.called or ((own,) if place[:2] != self[:2] else ())
+
+
 class PlaceFinder:
     """Finds the place of the events of a trace."""
 
@@ -199,9 +213,10 @@ class PlaceFinder:
     def _place(self, rows: IntArray, ms: float, count: float) -> Place:
         first = int(rows[0])
         module = int(self._trace.events["module"][first])
-        file, line, function = self._recorded(first)
-        if not file:
-            file, line, function = self._sampled(rows, module) or self._of_module(module)
+        place, called = self._recorded(first), tuple[str, ...]()
+        if (not place[0] or self._compiled.line(first).file) and (seen := self._sampled(rows, module)):
+            place, called = (place, seen.around(place)) if place[0] else (seen[:3], seen.called)
+        file, line, function = place if place[0] else self._of_module(module)
         return Place(
             name=self._names[first] or "",
             stage=self._trace.events.text("stage")[first] or "",
@@ -209,6 +224,7 @@ class PlaceFinder:
             file=file,
             line=line,
             function=function,
+            called=called,
             count=count,
             ms=ms,
             events=tuple(rows[:_MOST_EVENTS].tolist()),
@@ -238,7 +254,7 @@ class PlaceFinder:
         activity = None if called[0] else _ACTIVITY.match(name)
         return (activity[3], int(activity[4]), activity[2]) if activity else ("", None, "")
 
-    def _sampled(self, rows: IntArray, module: int) -> tuple[str, int | None, str] | None:
+    def _sampled(self, rows: IntArray, module: int) -> MostSampled | None:
         """The line that samples of a capture saw most while events of its thread ran, in two of them.
 
         Of a module's events it is one that the module runs; of its gradients, one of the forward pass.
@@ -295,9 +311,7 @@ class PlaceFinder:
         return origin
 
 
-def most_sampled(
-    samples: Table, spans: Intervals, fewest: int, part: float = 0.0
-) -> tuple[str, int | None, str] | None:
+def most_sampled(samples: Table, spans: Intervals, fewest: int, part: float = 0.0) -> MostSampled | None:
     """File, line and function that most samples in some spans saw; of the training loop it is a
     line. None if fewer saw it, or less than this part of them."""
     seen = count_samples(samples, spans)
@@ -305,7 +319,8 @@ def most_sampled(
     total = sum(map(Counter.total, seen.values()))
     if most is None or seen[most].total() < max(fewest, part * total):
         return None
-    return most[1], seen[most].most_common(1)[0][0], "" if most[0] == "<module>" else most[0]
+    line: SampledLine = seen[most].most_common(1)[0][0]
+    return MostSampled(most[1], line.line, "" if most[0] == "<module>" else most[0], line.called)
 
 
 def plain_name(name: str) -> str:

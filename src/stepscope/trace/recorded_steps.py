@@ -44,19 +44,20 @@ def core_share(capture: Mapping[str, Any]) -> float | None:
 def active_share(capture: Mapping[str, Any], steps: str = "recorded_steps") -> float:
     """The share of a step in which the training thread ran, or waited for a core.
 
-    Else it waited for something else: another process, a disk, a lock, a device, a sleep.
+    Else it waited for something else: another process, a disk, a lock, a device, a sleep. An event
+    loop that awaits something waits, though it may get its core late then.
 
     The steps are `recorded_steps` or `unrecorded_steps`; 1 where it was not measured.
     """
-    times = capture.get(steps) or {}
+    times, most = capture.get(steps) or {}, max(1 - capture.get("awaited", 0.0), 0.0)
     elapsed, queued, cpu = (times.get(f"{name}_ns") for name in ("elapsed", "queued", "cpu"))
     if not elapsed or queued is None or cpu is None:
-        return 1.0
+        return most
     if each := times.get("each"):  # between steps the recorder works, and does not wait
         blocked = max(elapsed - times["used_ns"] - queued, 0)
-        return float(max(1 - blocked / max(sum(each["elapsed_ns"]), 1), 0.0))
+        return float(min(max(1 - blocked / max(sum(each["elapsed_ns"]), 1), 0.0), most))
     share: float = cpu / max(times.get("median_ns", 0), 1) + queued / elapsed
-    return min(share, 1.0)
+    return min(share, most)
 
 
 def later_blocked_share(capture: Mapping[str, Any]) -> float:

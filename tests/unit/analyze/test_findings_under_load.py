@@ -74,7 +74,8 @@ def test_an_upper_bound_follows_the_cpu_time_of_later_steps() -> None:
         ((0.8, 0.8), 0.9, (0.0, 0.8)),
         ((0.6, 0.9), 1.0, (0.6, 0.9)),
         ((0.6, 0.9), 0.9, (0.6 * 0.7 / 0.9 / 0.8, 0.9)),
-        ((0.6, 0.9), 0.51, (0.0, 0.9)),
+        ((0.6, 0.9), 0.51, (0.6 * (0.8 - 0.49) / 0.8, 0.9)),  # what its CPU time leaves
+        ((0.6, 0.9), 0.15, (0.0, 0.9)),
     ],
 )
 def test_a_busy_machine_only_lowers_what_a_fix_saves_at_least(

@@ -51,7 +51,9 @@ def test_a_function_that_is_compiled_in_each_step() -> None:
     """The call encloses the compilation, as it begins at the same time and lasts longer."""
     finding = found_in("recompilation", compiling("train_step", 100))
     assert finding is not None
-    assert finding.what == "jax.jit compiles once per step, 0.8 ms. Mostly train_step."
+    assert finding.what == (
+        "jax.jit compiles once per step, 0.8 ms. Mostly train_step. See me/train.py:12 in train_step."
+    )
     assert place(finding) == ("/home/me/train.py", 12, "train_step")
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from stepscope.analyze.finding import Place, callers
 from stepscope.analyze.source_places import PlaceFinder, most_sampled
 from stepscope.facts.annotate import annotate
 from stepscope.facts.summary.report_facts import samples_of
@@ -27,8 +28,8 @@ MODULE = """
     main | 870 880 | Optimizer.step#SGD.step
 """
 SAMPLES = {
-    150: "log (/x/train.py:7)",
-    400: "log (/x/train.py:7)",
+    150: "log (/x/train.py:7) ← main (/x/train.py:64)",
+    400: "log (/x/train.py:7) ← main (/x/train.py:64)",
     650: "log (/x/train.py:9)",
     850: "<module> (/x/train.py:20)",
 }
@@ -47,9 +48,14 @@ def sampled(text: str) -> Trace:
     return annotate(trace.with_table(Table(INSTANTS, samples)))
 
 
-def place(name: str, text: str = STEP) -> tuple[str, int | None, str]:
+def found_place(name: str, text: str = STEP) -> Place:
     trace = sampled(text)
     [found] = PlaceFinder(trace).of(np.flatnonzero(trace.events.text("name").mask(name)), 1)
+    return found
+
+
+def place(name: str, text: str = STEP) -> tuple[str, int | None, str]:
+    found = found_place(name, text)
     return found.file, found.line, found.function
 
 
@@ -57,16 +63,25 @@ def test_a_wait_outside_of_modules_has_the_line_that_most_samples_saw() -> None:
     assert place("aten::item") == ("/x/train.py", 7, "log")
 
 
+def test_with_the_line_of_the_loop_that_leads_to_it() -> None:
+    """The user can change either."""
+    found = found_place("aten::item")
+    assert found.short + callers(found.called, found.file) == "x/train.py:7 in log, called in line 64"
+
+
+LOG = ("/x/train.py", 7, "log", ("main (/x/train.py:64)",))
+
+
 @pytest.mark.parametrize(
     ("until", "part", "place"),
     [
-        (700, 0.5, ("/x/train.py", 7, "log")),  # of two lines of a function the one that more saw
-        (900, 0.7, ("/x/train.py", 7, "log")),
+        (700, 0.5, LOG),  # of two lines of a function the one that more saw
+        (900, 0.7, LOG),
         (900, 0.8, None),
     ],
 )
 def test_a_gap_has_the_function_that_most_samples_in_it_saw(
-    until: int, part: float, place: tuple[str, int, str] | None
+    until: int, part: float, place: tuple[str, int, str, tuple[str, ...]] | None
 ) -> None:
     spans = Intervals([0], [1000 * until])
     assert most_sampled(samples_of(sampled(STEP)), spans, 3, part) == place

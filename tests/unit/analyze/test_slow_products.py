@@ -111,6 +111,16 @@ def test_and_nothing_else(text: str) -> None:
     assert found("fp64_matmul", text) is None
 
 
+def test_elementwise_work_in_fp64_saves_more_than_products() -> None:
+    """70 ms of products, half of which FP32 saves, and 20 ms of other work, of which it saves 60 %."""
+    exponent = 'main | {} {} | aten::exp | Input_Dims=[[512,512]] Input_type=["double"]'
+    text = product("double") + "\n".join(exponent.format(at, at + 20_000) for at in (75_000, 175_000))
+    finding = found("fp64_matmul", text)
+    assert finding is not None
+    assert finding.gain.ms == pytest.approx(35 + 12)
+    assert finding.gain.stated_ms == pytest.approx((35, 0.75 * 90))
+
+
 def test_a_recorded_cpu_says_which_types_it_computes_fast() -> None:
     capture = {"cpu_capability": "AVX512", "threads": 1}
     assert found("slow_fallback", product("c10::BFloat16"), capture=capture) is None

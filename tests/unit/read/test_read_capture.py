@@ -111,6 +111,9 @@ SAMPLES: dict[str, Any] = {
 }
 
 
+MAIN = "main (/train.py:3)"
+
+
 def test_samples_are_instants_of_their_thread(path: Path) -> None:
     trace = read(write_capture(path, **{"samples.json": json.dumps(SAMPLES)}))
     samples = trace["instants"]
@@ -119,8 +122,22 @@ def test_samples_are_instants_of_their_thread(path: Path) -> None:
     assert trace["tracks"].text("thread")[int(samples["track"][0])] == "1"
 
 
+def test_the_name_of_a_sample_has_the_lines_that_call_it(path: Path) -> None:
+    main, module = SAMPLES["places"]
+    for called, name in ((1, "main (/train.py:3) ← <module> (/train.py:9)"), (0, " ← ".join([MAIN] * 32))):
+        text = json.dumps(
+            {**SAMPLES, "places": [{**main, "called": called}, module]}
+        )  # the second is a circle
+        samples = read(write_capture(path, **{"samples.json": text}))["instants"]
+        assert samples.text("name")[1] == name
+
+
 @pytest.mark.parametrize(
-    "damaged", [{"place": [2, 0]}, {"place": [0]}, {"after_ns": [-1, 0]}, {"places": None}, {"thread": "x"}]
+    "damaged",
+    [
+        *({"place": [2, 0]}, {"place": [0]}, {"after_ns": [-1, 0]}, {"places": None}, {"thread": "x"}),
+        {"places": [{**SAMPLES["places"][0], "called": 2}, SAMPLES["places"][1]]},
+    ],
 )
 def test_samples_of_another_form_are_refused(damaged: dict[str, Any], path: Path) -> None:
     write_capture(path, **{"samples.json": json.dumps({**SAMPLES, **damaged})})

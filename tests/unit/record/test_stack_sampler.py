@@ -23,6 +23,7 @@ from stepscope.record.samples.loop_samples import (
     StackSampler,
     StackSamples,
     Unavailable,
+    Wait,
     describe,
     parse,
 )
@@ -318,7 +319,7 @@ def test_a_callback_has_the_line_that_makes_it(
     found = describe(samples, callers, [])
     assert found["places"] == [
         {"function": handler, "file": own, "line": line},
-        {"function": "update", "file": own, "line": 5},
+        {"function": "update", "file": own, "line": 5, "called": 2},
         {"function": "<module>", "file": own, "line": 9},
     ]
     assert found["loop"] == [2]
@@ -378,8 +379,35 @@ def test_a_function_that_takes_nearly_all_time_is_not_the_loop() -> None:
     """It has not begun where sampling begins, inside a call of the loop."""
     places = [Place("preprocess", "/x/train.py", 3), Place("<module>", "/x/train.py", 9)]
     samples = StackSamples(list(range(20)), [0] * 20, [[0, 1]], places)
-    assert describe(samples, [("<module>", "/x/train.py")], [])["loop"] == []
+    found = describe(samples, [("<module>", "/x/train.py")], [])
+    assert [found["places"][place]["function"] for place in found["loop"]] == ["<module>"]
     assert describe(samples, [("preprocess", "/x/train.py")], [])["loop"] == [0]
+
+
+def test_how_long_an_event_loop_waits_while_it_is_sampled() -> None:
+    place = Place("fetch", "/x/train.py", 3)
+    samples = StackSamples([100, 150, 200], [0] * 3, [[0]], [place])
+    waits = [Wait(0, 110, place), Wait(140, 180, place)]
+    assert describe(samples, [], waits)["awaited"] == 0.5
+    assert describe(samples, [], [])["awaited"] == 0
+
+
+def test_a_line_has_those_that_call_it_up_to_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the program's own files; a comprehension and the function around it are at one line."""
+    monkeypatch.setattr(loop_samples, "LIBRARIES", ("/lib",))
+    places = [
+        Place("field.<locals>.<listcomp>", "/x/gp.py", 26),
+        Place("field", "/x/gp.py", 26),
+        Place("closure", "/x/gp.py", 41),
+        Place("LBFGS.step", "/lib/lbfgs.py", 300),
+        Place("solve", "/x/train.py", 56),
+        Place("<module>", "/x/train.py", 70),
+    ]
+    samples = StackSamples(list(range(20)), [0] * 12 + [1] * 8, [[0, 1, 2, 3, 4, 5], [4, 5]], places)
+    found = describe(samples, [("solve", "/x/train.py"), ("<module>", "/x/train.py")], [])
+    called = [(one["function"], one.get("called")) for one in found["places"]]
+    assert called == [("field.<locals>.<listcomp>", 1), ("closure", 2), ("solve", None)]
+    assert found["loop"] == [2]
 
 
 def test_fields_of_the_library() -> None:

@@ -226,6 +226,8 @@ export interface StagePlace {
   samples: number;
   /** What `ms` is known to, with 95 % confidence; 0 where it is measured. */
   error_ms: number;
+  /** The lines that call it up to the loop's, such as `main (/x/train.py:9)`. */
+  called: string[];
 }
 
 /** A stage of an update: its mean time per step. */

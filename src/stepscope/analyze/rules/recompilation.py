@@ -54,7 +54,7 @@ def recompilation(context: RuleContext) -> Iterator[Finding]:
         yield from _in_later_steps(context)
         return
     who = context.by_framework("torch.compile", jax="jax.jit")
-    mostly = _functions(context, rows) if context.is_jax else ""
+    mostly = _functions(context, rows) + context.main_place(rows) if context.is_jax else ""
     yield context.finding(
         f"{who} compiles {context.times(rows)} per step, {rounded(context.measures.ms(rows), 4)} ms.{mostly}",
         context.by_framework(_ADVICE, jax=_OF_JAX),

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from stepscope.analyze.finding import Finding, short_path
+from stepscope.analyze.finding import Finding, callers, short_path
 from stepscope.analyze.python_stalls import WAITING, blocked_of_loop, place_at
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.facts.annotate.device.one_off_costs import COMPILING
@@ -42,7 +42,7 @@ def slow_function(context: RuleContext) -> Iterator[Finding]:
             continue
         if place.function == "<module>" or compiling > place.ms / 2:
             continue  # the loop itself, or its compiler: other rules name what it calls
-        file = f"{short_path(place.file)}:{place.line}"
+        file = f"{short_path(place.file)}:{place.line}{callers(place.called, place.file)}"
         advice = DRAWING if DRAWS.search(place.function) else OTHER
         advice = WAITING if blocked_of_loop(context, place.share) else advice
         yield context.finding_at(

@@ -8,6 +8,7 @@ of the loop itself has a place for each line; any other has one, with its most f
 import math
 import re
 from collections import Counter, defaultdict
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from stepscope.facts.annotate.device.idle import (
     turns,
     working_devices,
 )
-from stepscope.facts.annotate.device.one_off_costs import one_off_costs
+from stepscope.facts.annotate.device.one_off_costs import compilations, one_off_costs
 from stepscope.facts.annotate.links.launches import device_work, on_host, shows_cpu
 from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.facts.annotate.steps.step_table import (
@@ -62,7 +63,7 @@ from stepscope.facts.summary.verdict import (
     verdict,
     without_all_work,
 )
-from stepscope.read.recorded.members_json import CATEGORY, IN_LOOP, NOT_SAMPLED
+from stepscope.read.recorded.members_json import CALLED, CATEGORY, IN_LOOP, NOT_SAMPLED
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.missing_records import MERGED_RANKS
 from stepscope.trace.nesting import inherit
@@ -211,10 +212,20 @@ def _verdict(
     data = later.share if later else 0.0
     shares = python, communication, copies, active, data, blocked
     waits = turns(selected.rows_of(selected.trace["idle"])) * MS / selected.count if devices[1:] else 0.0
-    found = verdict(steps.mean_ms, stages, devices, *shares, _why_unknown(selected.trace), waits)
+    why = _why_unknown(selected.trace)
+    found = verdict(steps.mean_ms, stages, devices, *shares, why, waits, _compiling(selected))
     missing = work_is_missing(selected.trace, selected.rank)
     is_merged = bool(messages(selected.trace, selected.rank, MERGED_RANKS))
     return without_all_work(under_load(found, core_share(capture)), missing, is_merged)
+
+
+def _compiling(selected: SelectedSteps) -> float:
+    """The share of the steps in which functions are compiled that later steps compile again."""
+    trace = selected.trace
+    once = one_off_costs(trace, selected.rank).calls
+    rows = np.setdiff1d(np.flatnonzero(compilations(trace, selected.rank)), once)
+    steps = Intervals(*selected.steps.spans())
+    return Intervals(*trace.events.spans(rows)).intersect(steps).total() / (selected.length_ns or 1)
 
 
 def _why_unknown(trace: Trace) -> str:
@@ -390,15 +401,23 @@ def samples_of(trace: Trace) -> Table:
     return instants.take(instants.text("category").mask(CATEGORY, IN_LOOP))
 
 
-def count_samples(samples: Table, spans: Intervals) -> dict[tuple[str, str, int], Counter[int]]:
+class SampledLine(NamedTuple):
+    """A line of a function, and the lines that call it, inner ones first."""
+
+    line: int
+    called: tuple[str, ...] = ()  # such as `main (/home/me/train.py:64)`
+
+
+def count_samples(samples: Table, spans: Intervals) -> dict[tuple[str, str, int], Counter[SampledLine]]:
     """How many samples in some spans saw each line, by function and file; in the loop also by line."""
     time: Times = samples["time_ns"]
     samples = samples.take(spans.within(time, time + 1) > 0)
-    seen: defaultdict[tuple[str, str, int], Counter[int]] = defaultdict(Counter)
+    seen: defaultdict[tuple[str, str, int], Counter[SampledLine]] = defaultdict(Counter)
     for name, in_loop in zip(samples.text("name"), samples.text("category").mask(IN_LOOP), strict=True):
-        if found := _SAMPLED.match(name or ""):
+        own, *called = (name or "").split(CALLED)
+        if found := _SAMPLED.match(own):
             function, file, line = _COMPREHENSION.sub("", found[1]), found[2], int(found[3])
-            seen[function, file, line if in_loop else 0][line] += 1
+            seen[function, file, line if in_loop else 0][SampledLine(line, tuple(called))] += 1
     return seen
 
 
@@ -407,7 +426,7 @@ def _sampled_place(
     stage: str,
     spent_ns: int,
     where: tuple[str, str],
-    lines: Counter[int],
+    lines: Counter[SampledLine],
     total: int,
 ) -> StagePlace:
     """A place with the time of its share of the samples.
@@ -418,9 +437,9 @@ def _sampled_place(
     count, each = lines.total(), spent_ns / selected.count / 1e6
     middle = (count + 2) / (total + 4)
     error = 2 * math.sqrt(middle * (1 - middle) / (total + 4))
-    part, line = count / total, lines.most_common(1)[0][0]
+    part, (line, called) = count / total, lines.most_common(1)[0][0]
     share = part * spent_ns / selected.length_ns
-    return StagePlace(stage, *where, line, part * each, share, 0.0, count, error * each)
+    return StagePlace(stage, *where, line, part * each, share, 0.0, count, error * each, called)
 
 
 def _place(selected: SelectedSteps, stage: str, name: str, times: list[int]) -> StagePlace:

@@ -38,6 +38,7 @@ _SENTENCES = {
     "cpu_communication": "The step waits for communication: ranks exchange data for {share:.0%} of it. "
     "No operator runs then.",
     "cpu_other": "Work outside {what} takes {share:.0%} of the step. It is neither {parts}.",
+    "cpu_compiles": "Compilation takes {share:.0%} of the step: each step compiles functions again.",
     "cpu_unknown": "The trace does not show what the step does. "
     "No data loading, forward, backward or optimizer was found.",
     "cpu": "The step is CPU-bound; the longest stage is {stage} ({share:.0%}).{loads}",
@@ -68,6 +69,7 @@ def verdict(
     later_blocked: float = 0.0,
     why: str = NO_CPU,
     turns: float = 0.0,
+    compiling: float = 0.0,
 ) -> Verdict:
     """Find what limits a step: the idle time of its busiest device, or its stages without one.
 
@@ -81,10 +83,13 @@ def verdict(
             ones; used without a device.
         why: the cause of idle time is unknown, if it is.
         turns: time per step in which the busiest device idles while another works, ms.
+        compiling: share of the step in which a function is compiled again; used without a device.
 
     Returns:
         `bound_by` is a cause of idle time (see `IDLE_CAUSES`), `device`, or `cpu`.
     """
+    if not devices and compiling >= MOSTLY:
+        return Verdict("cpu", compiling, _SENTENCES["cpu_compiles"].format(share=compiling))
     if not devices:
         found = _later_verdict(stages, python or {}, communication, later_data, later_blocked)
         return found or _cpu_verdict(stages, python or {}, communication, active)

@@ -190,6 +190,8 @@ def parse_compiled(text: bytes) -> dict[str, Any]:
 
 
 CATEGORY, IN_LOOP = "sample", "sample in the loop"  # of instants
+CALLED = " ← "  # in their names, between a line and the one that calls it
+_MOST_CALLERS = 32  # twice as many as captures have
 NOT_SAMPLED = "not_sampled"  # property of a trace
 
 
@@ -199,6 +201,7 @@ class SampledFrame(Struct):
     function: str
     file: str
     line: Count
+    called: Count | None = None  # position of the line that calls it
 
 
 class SamplerMark(Struct):
@@ -220,10 +223,12 @@ class Samples(Struct):
     mark: SamplerMark | None = None
     loop: list[Count] = []  # positions in `places` of lines of the training loop, and of what calls it
     lacks: str = ""  # why nothing was sampled
+    awaited: float = 0.0  # share of the time in which the event loop waited
 
 
 def with_samples(trace: Trace, text: bytes) -> Trace:
-    """The trace with an instant for each sample, named `FUNCTION (FILE:LINE)`.
+    """The trace with an instant for each sample, named `FUNCTION (FILE:LINE)` and after `CALLED` the
+    lines that call it, inner ones first.
 
     Where nothing was sampled, its property `not_sampled` says why. Raises IngestError if the text has
     another form.
@@ -232,11 +237,13 @@ def with_samples(trace: Trace, text: bytes) -> Trace:
         samples = decode(text, Samples)
         if len(samples.after_ns) != len(samples.place):
             raise ValueError("columns differ in length")
-        if max([*samples.place, *samples.loop], default=-1) >= len(samples.places):
+        called = [place.called for place in samples.places if place.called is not None]
+        if max([*samples.place, *samples.loop, *called], default=-1) >= len(samples.places):
             raise ValueError("a place is not in the list")
     if samples.lacks:
         properties = {**trace.metadata.properties, NOT_SAMPLED: samples.lacks}
         return trace.with_metadata(properties=properties)
+    trace = trace.with_metadata(capture={**trace.metadata.capture, "awaited": samples.awaited})
     place = _place(trace, samples)
     return trace.with_table(_joined(trace, samples, *place)) if place else trace
 
@@ -255,7 +262,7 @@ def _place(trace: Trace, samples: Samples) -> tuple[int, int] | None:
 
 def _joined(trace: Trace, recorded: Samples, track: int, since: int) -> Table:
     """The instants of the trace, and one for each sample from the time `since` on."""
-    names = [f"{place.function} ({place.file}:{place.line})" for place in recorded.places]
+    names = [_with_callers(recorded, place) for place in recorded.places]
     loop = set(recorded.loop)
     kinds = [IN_LOOP if place in loop else CATEGORY for place in recorded.place]
     count = len(recorded.place)
@@ -268,3 +275,11 @@ def _joined(trace: Trace, recorded: Samples, track: int, since: int) -> Table:
         "phase": Text.constant("i", count),
     }
     return stacked([trace["instants"], Table(INSTANTS, samples)])
+
+
+def _with_callers(recorded: Samples, place: SampledFrame) -> str:
+    """The name of the samples of a place."""
+    lines = [place]
+    while (called := lines[-1].called) is not None and len(lines) < _MOST_CALLERS:
+        lines.append(recorded.places[called])
+    return CALLED.join(f"{line.function} ({line.file}:{line.line})" for line in lines)

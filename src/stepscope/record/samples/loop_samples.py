@@ -81,20 +81,49 @@ def describe(samples: StackSamples, callers: Sequence[Function], waits: list[Wai
     inner = next((file for file in files if not is_internal(file) and not file.startswith(_RECORDER)), "")
     engine = _package(inner)
     lines = [
-        line and _callback(samples, stack, line, engine, loop)
+        line and _with_callers(samples, stack, _callback(samples, stack, line, engine, loop), loop)
         for line, stack in zip(own, samples.stacks, strict=True)
     ]
-    places: dict[SampledPlace, int] = {}
+    places: dict[Calls, int] = {}
     first = samples.times_ns[kept[0]] if kept else 0
-    seen = (place_at(waits, samples.times_ns[at]) or lines[samples.stack[at]] for at in kept)
-    numbers = [places.setdefault(line, len(places)) for line in seen if line]
+    waited = (place_at(waits, samples.times_ns[at]) for at in kept)
+    seen = ((wait,) if wait else lines[samples.stack[at]] for wait, at in zip(waited, kept, strict=True))
     return {
         "since_unix_ns": first,
         "after_ns": [samples.times_ns[at] - first for at in kept],
-        "place": numbers,
-        "places": [{**place._asdict(), "file": str(Path(place.file).absolute())} for place in places],
-        "loop": [number for place, number in places.items() if place[:2] in loop],
+        "place": [_number(places, one) for one in seen if one],
+        "places": [_as_json(places, one) for one in places],
+        "loop": [number for (place, *_), number in places.items() if place[:2] in loop],
+        "awaited": _awaited_share(waits, first, samples.times_ns[kept[-1]] if kept else 0),
     }
+
+
+def _awaited_share(waits: list[Wait], begin_ns: int, end_ns: int) -> float:
+    """The share of some time in which the event loop waits."""
+    inside = (min(wait.end_ns, end_ns) - max(wait.begin_ns, begin_ns) for wait in waits)
+    return sum(max(ns, 0) for ns in inside) / max(end_ns - begin_ns, 1)
+
+
+def _with_callers(samples: StackSamples, stack: list[int], line: SampledPlace, loop: Functions) -> Calls:
+    """A line, and the program's lines that call it, up to the training loop's."""
+    frames = [samples.places[place] for place in stack]
+    if line[:2] in loop or line not in frames:
+        return (line,)
+    around = list(dict.fromkeys(filter(_is_own, frames[frames.index(line) + 1 :])))
+    around = [frame for frame in around if frame[1:] != line[1:]]  # of a comprehension
+    last = next((at for at, frame in enumerate(around) if frame[:2] in loop), -1)
+    return (line, *around[: last + 1])
+
+
+def _number(places: dict[Calls, int], calls: Calls) -> int:
+    """The position of a line in `places`, where its callers follow."""
+    numbers = [places.setdefault(calls[at:], len(places)) for at in range(len(calls))]
+    return numbers[0]
+
+
+def _as_json(places: dict[Calls, int], calls: Calls) -> dict[str, Any]:
+    called = {"called": places[calls[1:]]} if len(calls) > 1 else {}
+    return {**calls[0]._asdict(), "file": str(Path(calls[0].file).absolute()), **called}
 
 
 def _package(file: str) -> str:
@@ -150,9 +179,16 @@ def line_of(samples: StackSamples, stack: list[int]) -> SampledPlace | None:
     places = [samples.places[place] for place in stack]
     if places and places[0].file.startswith(_RECORDER):
         return None
-    others = [place for place in places if not (is_internal(place.file) or place.file.startswith("<"))]
-    own = (place for place in others if not place.file.startswith(LIBRARIES))
-    return next(own, others[0] if others else None)
+    others = [place for place in places if not _is_internal(place)]
+    return next(filter(_is_own, others), others[0] if others else None)
+
+
+def _is_internal(place: SampledPlace) -> bool:
+    return is_internal(place.file) or place.file.startswith("<")
+
+
+def _is_own(place: SampledPlace) -> bool:
+    return not (_is_internal(place) or place.file.startswith(LIBRARIES))
 
 
 if TYPE_CHECKING:
@@ -332,6 +368,9 @@ class SampledPlace(NamedTuple):
     function: str
     file: str
     line: int
+
+
+Calls = tuple[SampledPlace, ...]  # a line, and the lines of the program that call it
 
 
 def places_of_stack(frame: FrameType | None) -> list[SampledPlace]:

@@ -40,6 +40,13 @@ def test_a_loop_that_sleeps_is_blocked_however_busy_the_machine_is() -> None:
     assert active_share({"recorded_steps": {**times, **spent}}) == pytest.approx(8 / 28)
 
 
+def test_a_loop_that_awaits_is_blocked_though_it_queues_for_a_core_when_it_wakes() -> None:
+    """Steps of 70 ms, of which the event loop waits for 49 ms, and queues for a core for 60 ms."""
+    times = {"median_ns": 70, "cpu_ns": 4, "elapsed_ns": 210, "queued_ns": 180, "used_ns": 12}
+    assert active_share({"recorded_steps": times}) > 0.9
+    assert active_share({"recorded_steps": times, "awaited": 0.7}) == pytest.approx(0.3)
+
+
 def test_one_step_that_waited_for_a_core_says_nothing_of_the_others() -> None:
     """Three steps of 1 ms and one of 12 ms, in which the thread waited for 11 ms."""
     times = {"median_ns": 1_000_000, "cpu_ns": 990_000, "elapsed_ns": 15_000_000}

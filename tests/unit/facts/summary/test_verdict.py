@@ -108,6 +108,13 @@ def test_a_step_that_mostly_does_something_else_says_so() -> None:
     assert found.sentence.startswith("Work outside training takes 60% of the step.")
 
 
+def test_a_step_that_mostly_compiles_says_so() -> None:
+    stages = [stage_of("forward", 0.2), stage_of("other", 0.8)]
+    found = verdict(100.0, stages, [], {"other": 0.7}, compiling=0.7)
+    assert found.sentence.startswith("Compilation takes 70% of the step")
+    assert verdict(100.0, stages, [], compiling=0.4).sentence.startswith("Work outside the model takes 80%")
+
+
 def test_where_no_update_was_recognized_the_rest_may_train() -> None:
     stages = [stage_of("backward", 0.2), stage_of("other", 0.6)]
     assert verdict(100.0, stages, []).sentence == (

@@ -197,14 +197,21 @@ def _work_of(trace: Trace, operators: Rows) -> Rows:
     return np.sort(launches["device_event"][part[launches["cpu_event"]]]).astype(np.int64)
 
 
+def compilations(trace: Trace, rank: int) -> Mask:
+    """The events of a rank that compile functions, shape (events,)."""
+    here = (trace["tracks"]["rank"] == rank)[trace.events["track"]]
+    named = _named(trace, _COMPILING)
+    result: Mask = here & trace.events.text("category").mask("annotation", "cpu_op") & named
+    return result
+
+
 def _compilations(trace: Trace, rank: int, host: Mask) -> Rows:
     """Compilation in at most one of three steps or more, besides one that warms up.
 
     None where the whole run compiles one function again and again.
     """
     events, numbers = trace.events, _numbers(trace, rank, steady=True)
-    compiles = host & events.text("category").mask("annotation", "cpu_op") & _named(trace, _COMPILING)
-    rows = np.flatnonzero(compiles)
+    rows = np.flatnonzero(host & compilations(trace, rank))
     place = step_places(numbers, events["step"][rows])
     recur = len(distinct(place[place >= 0])) > 1 or trace.metadata.capture.get("compiles_again", False)
     return np.zeros(0, np.int64) if recur or len(_numbers(trace, rank)) < _MIN_STEPS else rows
