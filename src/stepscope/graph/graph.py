@@ -31,8 +31,7 @@ from stepscope.trace.trace import Trace
 
 _MAX_GAP = 0.05  # of a step; chosen: steps that are farther apart do not follow each other
 _COLUMNS = "step", "start_ns", "end_ns", "device_end_ns", "window_start_ns"
-# Events of the steps that are chosen by default: building and changing a graph takes 500 bytes for each.
-_MOST_EVENTS = 1 << 22
+_MOST_EVENTS = 1 << 22  # of steps chosen by default: building and changing a graph takes 500 bytes for each
 _FEWEST_STEPS = 2  # whatever their size: one step alone counts until its device work ends
 
 
