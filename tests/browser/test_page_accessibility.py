@@ -58,7 +58,7 @@ def test_every_pane_is_accessible(workbench: Workbench, resnet_url: str, width: 
     workbench.page.evaluate(
         f"location.hash = '#path=s5.0&marker={start + 9}&area={start}-{start + 50_000_000}'"
     )
-    workbench.page.locator('.details [aria-label="Stages in the area"]').wait_for()
+    workbench.page.locator('.details [aria-label="Operators in the area"]').wait_for()
     assert objections(workbench) == {}, "area"
 
 

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from browsing import Workbench
@@ -64,17 +65,21 @@ def test_the_page_saves_itself_also_without_names(
     workbench: Workbench, home: Path, capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))  # of the key
-    texts, stages = [], []
+    texts, stages, said = [], [], []
     with serving(home, str(capture)) as url:
         for option, name in (("", "tiny_report.html"), (", redacted", "redacted.html")):
-            workbench.open(url)
+            note = quote('tiny\t3000000\t\t\tat 3 ms\tan "odd" <note>')
+            workbench.open(url, f"#at=1000000-5000000&marker=2000000&notes={note}")
+            before = workbench.said
             with workbench.page.expect_download() as saved:
                 workbench.page.get_by_label("Share").select_option(f"Save as a single file{option}")
             assert saved.value.suggested_filename == name
             saved.value.save_as(tmp_path / name)
             workbench.open((tmp_path / name).as_uri())
+            said.append(workbench.said)
             texts.append(workbench.page.locator("body").inner_text())
             stages.append(workbench.page.locator('[data-stage="forward"]').first.inner_text())
+            assert (said[-1] == before) is not bool(option)
     assert "tiny" in texts[0]
     assert "tiny" not in texts[1]
     assert stages[0] == stages[1]

@@ -1,6 +1,6 @@
 import { render } from "preact";
 import { connect } from "./api/connect";
-import { startPage } from "./base/start";
+import { firstHash, startPage } from "./base/start";
 import { lookAhead } from "./state/ahead";
 import { markBusy } from "./state/awaited";
 import { begin } from "./state/begin";
@@ -13,7 +13,7 @@ import "./styles/index.css";
 async function start(root: HTMLElement): Promise<void> {
   followTheme();
   markBusy(document.documentElement);
-  const store = new Store(await connect(document), location.hash);
+  const store = new Store(await connect(document), firstHash());
   followUrl(store);
   begin(store);
   lookAhead(store);

@@ -38,6 +38,7 @@ const pair: Pair = {
   upper: "before",
   step: 5,
   other: 5,
+  both_are: "",
   start_ns: 1000,
   threads: [thread("main", 1), thread("main", 0), thread("idle", 0), thread("new", 0)],
   before: drawn(100, [[0, 0, 60], [1, 0, 20], [1, 30, 40], [1, 90, 10]]),

@@ -89,7 +89,10 @@ describe("the names of roofs", () => {
 
   it("stay in the middle of a slope unless dots are there", () => {
     const along = (share: number): [number, number] => [500 * share, 300];
-    expect(freeShare([], along)).toBe(0.5);
-    expect(freeShare([{ x: 250, y: 300, r: 4 }], along)).toBe(0.35);
+    expect(freeShare([], along, 80)).toBe(0.5);
+    const dots = [210, 250, 290].map((x) => ({ x, y: 304, r: 4 }));
+    const share = freeShare(dots, along, 80);
+    for (const { x, r } of dots) expect(Math.abs(x - 500 * share)).toBeGreaterThanOrEqual(40 + r);
+    expect(freeShare([{ x: 250, y: 320, r: 4 }], along, 80)).toBe(0.5);
   });
 });

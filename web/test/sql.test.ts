@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { ResultColumn, TraceTable } from "../src/api/types";
-import { completions, eventColumn } from "../src/model/sql";
+import { completions, eventColumn, spansOf } from "../src/model/sql";
 
 const columns = (...names: string[]): ResultColumn[] =>
   names.map((name) => ({ name, type: "int64", numeric: name !== "name" }));
@@ -36,5 +36,37 @@ describe("what goes on with a word", () => {
     ["select ", []],
   ])("%s", (sql, expected, at = sql.length) => {
     expect(completions(sql, at, TABLES)).toEqual(expected);
+  });
+});
+
+describe("rows with a start and a length", () => {
+  const column = (name: string, numeric = true) => ({ name, numeric, type: "" });
+  const result = (columns: [string, boolean][], rows: (string | number | null)[][]) => ({
+    columns: columns.map(([name, numeric]) => column(name, numeric)),
+    rows,
+    more: false,
+    seconds: 0,
+  });
+
+  it("are a track, those that overlap on several lines", () => {
+    const rows = [["b", 5, 10, 2], ["a", 0, 8, 1], ["c", 8, 1, 3], ["none", null, 1, 4]]; // prettier-ignore
+    const columns: [string, boolean][] = [["name", false], ["start_ns", true], ["duration_ns", true], ["event", true]]; // prettier-ignore
+    expect(spansOf("", result(columns, rows))).toEqual([
+      { from: 0, to: 8, name: "a", event: 1, line: 0 },
+      { from: 5, to: 15, name: "b", event: 2, line: 1 },
+      { from: 8, to: 9, name: "c", event: 3, line: 0 },
+    ]);
+  });
+
+  it("may have an end in place of a length", () => {
+    const steps = result([["step", true], ["start_ns", true], ["end_ns", true]], [[5, 10, 30]]); // prettier-ignore
+    expect(spansOf("select * from steps", steps)).toEqual([
+      { from: 10, to: 30, name: "", event: null, line: 0 },
+    ]);
+  });
+
+  it("are none without a start or an end", () => {
+    expect(spansOf("", result([["start_ns", true]], [[1]]))).toBeNull();
+    expect(spansOf("", result([["duration_ns", true]], [[1]]))).toBeNull();
   });
 });

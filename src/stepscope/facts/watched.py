@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Array, Floats, Mask
-from stepscope.base.watch_format import LOADER_WORKER
+from stepscope.base.watch_format import LOADER_WORKER, PARTS
 from stepscope.facts.slow_parts import BLOCK, FEWEST, SHORTEST, SlowParts, Span, runs_of, slow_parts
 from stepscope.facts.summary.numbers import duration, percent, rounded
 from stepscope.read.watched_run import SampledLine, WatchedPlace, WatchedRun, WatchedRunFacts
@@ -109,6 +109,9 @@ class Bill(msgspec.Struct, frozen=True):
     lines: list[Loss]  # of the training thread, by samples: where it was in all steps, the longest first
     roles: list[RoleTime]  # if it has processes other than workers of data loaders; who waits least is first
     limiting_role: str = ""  # which all others wait for
+    # what the run would take without its first losses, of which each is 2 % of it or more, at most three:
+    # the least and the most, since those of one step may overlap
+    without_first_s: tuple[float, float] = (0.0, 0.0)
 
 
 def bill_of(run: WatchedRun) -> Bill:
@@ -117,17 +120,19 @@ def bill_of(run: WatchedRun) -> Bill:
     roles = _roles(run)
     run_s = 1e-9 * max(run.updated_unix_ns - run.facts.created_unix_ns, 1)
     tenths = [part for part in np.array_split(run.steps, 10) if len(part)]
+    losses = _losses(run, run_s)
     return Bill(
         run.facts,
         int(run.totals["count"]),
         run_s,
         usual_ms,
         [1e-6 * float(part["wall_ns"].mean()) for part in tenths],
-        _losses(run, run_s),
+        losses,
         slow,
         _lines(run, run_s),
         roles,
         roles[0].role if roles and roles[0].waits < _SELDOM < _OFTEN < roles[1].waits else "",
+        _without(run, run_s, losses),
     )
 
 
@@ -150,7 +155,7 @@ def verdict_of(bill: Bill) -> str:
     """What a run lost most time to, and its most expensive slow steps."""
     if bill.facts.out_of_memory:
         return f"Out of memory on {bill.facts.out_of_memory}."
-    notable = [loss for loss in bill.losses if loss.share >= _NOTABLE][:_NAMED]
+    notable = _notable(bill.losses)
     names = [", ".join(filter(None, [loss.cause, loss.where.partition(", ")[0]])) for loss in notable]
     lost = [f"{duration(loss.lost_s)} {name}" for loss, name in zip(notable, names, strict=True)]
     causes = "; ".join(lost) or f"no cause took {percent(_NOTABLE)}"
@@ -159,6 +164,38 @@ def verdict_of(bill: Bill) -> str:
         slow = f"{_took(bill.slow[0])}: {bill.slow[0].cause}".capitalize()
     limits = f" Role {bill.limiting_role} limits the run: the others wait." if bill.limiting_role else ""
     return f"Of {duration(bill.run_s)}: {causes}. {slow}.{limits}"
+
+
+def without_first(bill: Bill) -> str:
+    """What the run would take without its first losses; empty if none is notable."""
+    count = len(_notable(bill.losses))
+    if not count:
+        return ""
+    times = " to ".join(dict.fromkeys(map(duration, bill.without_first_s)))
+    first = f"first {count} losses" if count > 1 else "first loss"
+    return f"Without the {first} the run would take {times} instead of {duration(bill.run_s)}."
+
+
+def _notable(losses: Sequence[Loss]) -> list[Loss]:
+    return [loss for loss in losses if loss.share >= _NOTABLE][:_NAMED]
+
+
+def _without(run: WatchedRun, run_s: float, losses: Sequence[Loss]) -> tuple[float, float]:
+    """Each step without what it lost to the first losses, which is all of it at most."""
+    first, wall_ms = _notable(losses), 1e-6 * run.steps["wall_ns"]
+    parts: dict[str, Floats] = {}
+    for field in {FIELDS[loss.cause] for loss in first if loss.cause in FIELDS}:
+        asked, known = (
+            sum(one.lost_s for one in some if FIELDS.get(one.cause) == field) for some in (first, losses)
+        )
+        parts[field] = run.steps[field] * (asked / known)
+    in_turn = sum((part for field, part in parts.items() if field in PARTS), 0 * wall_ms)
+    others = [part for field, part in parts.items() if field not in PARTS]
+    all_steps = 1e-9 * float(run.totals["wall_ns"]) / max(float(wall_ms.sum()), 1e-9)
+    left_s = run_s - sum(loss.lost_s for loss in first if loss.cause not in FIELDS)
+    most, least = in_turn + sum(others), np.maximum.reduce([in_turn, *others])
+    saved = (all_steps * float(np.minimum(part, wall_ms).sum()) for part in (most, least))
+    return left_s - next(saved), left_s - next(saved)
 
 
 class LastMinute(msgspec.Struct, frozen=True):

@@ -31,6 +31,8 @@ from stepscope.trace.trace import Trace
 
 _MAX_GAP = 0.05  # of a step; chosen: steps that are farther apart do not follow each other
 _COLUMNS = "step", "start_ns", "end_ns", "device_end_ns", "window_start_ns"
+_MOST_EVENTS = 1 << 22  # of steps chosen by default: building and changing a graph takes 500 bytes for each
+_FEWEST_STEPS = 2  # whatever their size: one step alone counts until its device work ends
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,9 @@ class _Step(NamedTuple):
 def find_window(trace: Trace, rank: int | None = None, steps: tuple[int, int] | None = None) -> Window:
     """The window of some steps of a rank, by default its longest run of consecutive steps.
 
-    By default, a first step that warms up, or waits for work that is not recorded, is left out. Raises
-    TraceError if a step is missing, the steps are not consecutive, or a step has no length.
+    By default, a first step that warms up, or waits for work that is not recorded, is left out, and of
+    a run with over 4 million events all but its last steps. Raises TraceError if a step is missing, the
+    steps are not consecutive, or a step has no length.
     """
     require_steps(trace)
     rank = ranks_with_steps(trace)[0] if rank is None else rank
@@ -97,12 +100,22 @@ def find_window(trace: Trace, rank: int | None = None, steps: tuple[int, int] | 
     run = max(runs, key=len)
     if steps is None and len(run) > 1 and run[0].start_ns < unrecorded_work_end(trace, rank):
         run = run[1:]
+    run = run if steps else _last_steps(trace, run)
     starts = np.array([*(step.start_ns for step in run), run[-1].end_ns], np.int64)
     numbers = tuple(step.number for step in run)
     window = Window(rank, numbers, starts, run[0].window_start_ns, _ends(run, starts))
     if not window.measured_ns.all():
         raise TraceError(f"{trace.metadata.source}: a step has no length")
     return window
+
+
+def _last_steps(trace: Trace, run: list[_Step]) -> list[_Step]:
+    """The last steps of a run that have `_MOST_EVENTS` events of all ranks together, at least two."""
+    step = trace.events["step"]
+    if len(step) <= _MOST_EVENTS:
+        return run
+    events = np.cumsum([np.count_nonzero(step == one.number) for one in reversed(run)])
+    return run[-max(int((events <= _MOST_EVENTS).sum()), _FEWEST_STEPS) :]
 
 
 def _ends(run: list[_Step], starts: Times) -> Times:

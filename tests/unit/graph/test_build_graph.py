@@ -337,3 +337,22 @@ def test_a_warm_up_step_is_left_out_by_default() -> None:
     )
     assert build_graph(trace).window.steps == (4, 5)
     assert build_graph(trace, steps=(3, 5)).window.steps == (3, 4, 5)
+
+
+@pytest.mark.parametrize(("most", "steps"), [(9, (3, 4, 5)), (8, (4, 5)), (6, (4, 5)), (1, (4, 5))])
+def test_of_a_large_run_the_last_steps_are_chosen_by_default(
+    monkeypatch: pytest.MonkeyPatch, most: int, steps: tuple[int, ...]
+) -> None:
+    """Each of three steps has three events; two steps are chosen whatever their size."""
+    lines = (
+        f"""
+        main | {at}      {at + 100} | ProfilerStep#{number}
+        main | {at}      {at + 9}   | aten::mm
+        main | {at + 10} {at + 19}  | aten::mm
+        """
+        for number, at in ((3, 0), (4, 100), (5, 200))
+    )
+    trace = annotate(drawn_trace("".join(lines)))
+    monkeypatch.setattr("stepscope.graph.graph._MOST_EVENTS", most)
+    assert build_graph(trace).window.steps == steps
+    assert build_graph(trace, steps=(3, 5)).window.steps == (3, 4, 5)

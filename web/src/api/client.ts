@@ -42,8 +42,8 @@ export class Client {
     return this.ask("overview", { ...scope });
   }
 
-  area(from: number, to: number, tracks: readonly string[]): Promise<wire.AreaAnswer> {
-    return this.ask("area", { from, to, tracks: tracks.join(",") });
+  area(from: number, to: number, tracks: readonly string[], by: string): Promise<wire.AreaAnswer> {
+    return this.ask("area", { from, to, tracks: tracks.join(","), by });
   }
 
   modules(scope: Scope): Promise<wire.Modules> {

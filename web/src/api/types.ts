@@ -616,15 +616,9 @@ export interface DeviceShare {
   idle_ns: Record<string, number>;
 }
 
-/** How long a thread is busy in an area. */
-export interface ThreadShare {
-  name: string;
-  busy_ns: number;
-}
-
-/** Work of one name, module, stage, kind or track in an area. */
+/** Work of one value of a column in an area. */
 export interface WorkShare {
-  /** Empty for work of no module, stage or kind. */
+  /** The value; empty for none. */
   name: string;
   /** Its id, -1 for none. */
   module: number;
@@ -657,17 +651,12 @@ export interface AreaAnswer {
   /** Share of the time of matrix products whose operations are known, 0 to 1. */
   known: number;
   devices: DeviceShare[];
-  threads: ThreadShare[];
-  /** The work by name, at most 100. */
-  names: WorkShare[];
-  /** The work by module, at most 100. */
-  modules: WorkShare[];
-  /** The work by stage. */
-  stages: WorkShare[];
-  /** The work by kind of device work. */
-  kinds: WorkShare[];
-  /** The work by stream or thread, at most 100. */
-  tracks: WorkShare[];
+  /** Name of each busy one, and for how many ns. */
+  threads: [string, number][];
+  /** Of the events, by which the work can be grouped. */
+  columns: string[];
+  /** The work by value of the one asked for, at most 100. */
+  groups: WorkShare[];
   /** Each counter of the ranks of the tracks, by id. */
   counters: Record<string, CounterSummary>;
 }
@@ -1369,6 +1358,8 @@ export interface Pair {
   step: number;
   /** Number of the other step. */
   other: number;
+  /** What both are by length among the steps of their runs: `as_long` for the same place in the order; empty for the same step of two ranks or of a prediction, and where a run has one step. */
+  both_are: "slowest" | "typical" | "fastest" | "as_long" | "";
   /** When the step on screen begins, since the trace's start. */
   start_ns: number;
   /** Rows of both. */

@@ -112,6 +112,8 @@ export interface WatchAnswer {
   verdict: string;
   /** Largest first. */
   losses: Loss[];
+  /** What the run would take without the first of them; empty if none is notable. */
+  without_first: string;
   /** Of `shares` in `columns`, by cause of a loss. */
   fields: Record<string, string>;
   /** Where the training thread was, by samples. */

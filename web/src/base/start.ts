@@ -10,3 +10,12 @@ export function startPage(start: (root: HTMLElement) => Promise<void>): void {
     root.replaceChildren(line);
   });
 }
+
+/** The name of the element of a saved page that says how it opens, as a URL's fragment. */
+export const OPENS_AT = "stepscope-view";
+
+/** The view that the URL asks for, or else the one that the page was saved with. */
+export function firstHash(): string {
+  const saved = document.querySelector<HTMLMetaElement>(`meta[name="${OPENS_AT}"]`);
+  return location.hash || (saved?.content ?? "");
+}

@@ -29,9 +29,9 @@ export function mainStage(row: { stages: Record<string, number> }): string {
   return most?.[0] ?? "";
 }
 
-/** Height of a text, and how far dots should be from the middle of one, px. */
+/** Height of a text, and how far dots should be from its middle line, px. */
 const TEXT_PX = 11;
-const FREE_PX = 30;
+const FREE_PX = 8;
 
 /** Powers of ten around both axes: operations per byte, and TFLOP/s. */
 export interface Decades {
@@ -92,14 +92,29 @@ export function above(disks: readonly Disk[], from: number, to: number, baseline
   }, baseline);
 }
 
-/** The share along a slope around which there are the fewest dots, the middle of equals. */
-export function freeShare(disks: readonly Disk[], at: (share: number) => [number, number]): number {
-  const near = (share: number): number => {
-    const [x, y] = at(share);
-    return disks.filter((one) => Math.hypot(one.x - x, one.y - y) < one.r + FREE_PX).length;
-  };
-  const shares = [0.5, 0.35, 0.65, 0.2, 0.8];
-  return shares.reduce((best, one) => (near(one) < near(best) ? one : best));
+/**
+ * The share along a slope where a text that is so long covers the fewest dots, nearest the middle of
+ * equals.
+ */
+export function freeShare(
+  disks: readonly Disk[],
+  at: (share: number) => [number, number],
+  length: number,
+): number {
+  const [[x1, y1], [x2, y2]] = [at(0), at(1)];
+  const long = Math.hypot(x2 - x1, y2 - y1) || 1;
+  const covered = (share: number): number =>
+    disks.filter(({ x, y, r }) => {
+      const along = ((x - x1) * (x2 - x1) + (y - y1) * (y2 - y1)) / long;
+      const aside = Math.abs((x - x1) * (y2 - y1) - (y - y1) * (x2 - x1)) / long;
+      return Math.abs(along - share * long) < length / 2 + r && aside < r + FREE_PX;
+    }).length;
+  const most = Math.max(0.5 - length / 2 / long, 0);
+  const shares = Array.from(
+    { length: 17 },
+    (_, n) => 0.5 + (n % 2 ? -1 : 1) * (Math.ceil(n / 2) / 8) * most,
+  );
+  return shares.reduce((best, one) => (covered(one) < covered(best) ? one : best));
 }
 
 /** The roofs inside the decades: the bandwidth as a slope, each peak as a level right of it. */

@@ -23,6 +23,8 @@ export interface View {
   window: Span | null;
   /** The part of the axis whose statistics are shown. */
   area: Area | null;
+  /** The column that the work in the area is grouped by. */
+  areaBy: string;
   /** A moment that other times are compared with, ns; null for none. */
   marker: number | null;
   /** Tables of the step on screen alone, not means over all. */
@@ -31,6 +33,8 @@ export interface View {
   asTable: boolean;
   /** The query that was run; empty for none. */
   sql: string;
+  /** The rows of the query as a track. */
+  sqlTrack: boolean;
   /** Kernels as a roofline plot. */
   roofline: boolean;
   /** Collectives by rank: who arrives last, and who waits. */
@@ -109,10 +113,12 @@ export const NO_VIEW: View = {
   aligned: false,
   window: null,
   area: null,
+  areaBy: "name",
   marker: null,
   oneStep: false,
   asTable: false,
   sql: "",
+  sqlTrack: false,
   roofline: false,
   byRank: false,
   whole: false,
@@ -137,6 +143,7 @@ export function toHash(view: View): string {
   if (view.chosen !== (view.path ?? "")) said.set("chosen", view.chosen);
   say("at", view.window ? spanText(view.window) : "");
   say("area", view.area ? [spanText(view.area), ...view.area.tracks].join(",") : "");
+  say("area_by", view.areaBy, NO_VIEW.areaBy);
   say("marker", String(view.marker ?? ""));
   say("subject", view.subject ? subjectText(view.subject) : "");
   say("pane", view.pane, NO_VIEW.pane);
@@ -160,6 +167,7 @@ export function toHash(view: View): string {
     "aligned",
     "oneStep",
     "asTable",
+    "sqlTrack",
     "roofline",
     "byRank",
     "whole",
@@ -182,12 +190,14 @@ export function fromHash(hash: string): View {
     text: said.get("text") ?? "",
     window: parseSpan(said.get("at") ?? ""),
     area: parseArea(said.get("area") ?? ""),
+    areaBy: said.get("area_by") ?? NO_VIEW.areaBy,
     marker: parseTime(said.get("marker") ?? ""),
     every: said.get("every") === "1",
     aligned: said.get("aligned") === "1",
     oneStep: said.get("oneStep") === "1",
     asTable: said.get("asTable") === "1",
     sql: said.get("sql") ?? "",
+    sqlTrack: said.get("sqlTrack") === "1",
     roofline: said.get("roofline") === "1",
     byRank: said.get("byRank") === "1",
     whole: said.get("whole") === "1",

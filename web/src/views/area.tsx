@@ -1,5 +1,5 @@
 import type { JSX } from "preact";
-import type { AreaAnswer, DeviceShare, WorkShare } from "../api/types";
+import type { AreaAnswer, DeviceShare } from "../api/types";
 import { causeName } from "../base/causes";
 import { duration, grouped, operationRate, percent, plural, words } from "../base/format";
 import { counterText } from "../model/counters";
@@ -17,8 +17,8 @@ const SHOWN = 12;
 
 const areaOf = perStore((store) =>
   latest(() => {
-    const [client, area] = [store.client.value, store.view.value.area];
-    return client && area ? client.area(area.from, area.to, area.tracks) : null;
+    const [client, { area, areaBy }] = [store.client.value, store.view.value];
+    return client && area ? client.area(area.from, area.to, area.tracks, areaBy) : null;
   }),
 );
 
@@ -51,7 +51,6 @@ export function AreaPane({ store }: { store: Store }): JSX.Element {
 
 function Statistics({ store, value }: { store: Store; value: AreaAnswer }): JSX.Element {
   const length = value.end_ns - value.start_ns;
-  const kernels = value.work_is === "kernels";
   return (
     <>
       {value.devices.map((one) => (
@@ -70,18 +69,14 @@ function Statistics({ store, value }: { store: Store; value: AreaAnswer }): JSX.
       )}
       {value.threads.length > 0 && (
         <Shares title="Threads, busy">
-          {value.threads.map((one, i) => (
-            <Row key={i} name={one.name} count={null} ns={one.busy_ns} length={length} />
+          {value.threads.map(([name, ns], i) => (
+            <Row key={i} name={name} count={null} ns={ns} length={length} />
           ))}
         </Shares>
       )}
       <Counters store={store} rows={value.counters} />
-      <Work store={store} title={kernels ? "Kernels" : "Operators"} rows={value.names} length={length} />
-      <Work store={store} title="Modules" rows={value.modules} length={length} />
-      <Work store={store} title="Stages" inWords rows={value.stages} length={length} />
-      <Work store={store} title="Kinds" inWords rows={value.kinds} length={length} />
-      {kernels && <Work store={store} title="Streams" rows={value.tracks} length={length} />}
-      {!value.names.length && <p class="note">Nothing runs here.</p>}
+      <Work store={store} value={value} />
+      {!value.groups.length && <p class="note">Nothing runs here.</p>}
     </>
   ); // prettier-ignore
 }
@@ -156,22 +151,38 @@ function Counters(props: { store: Store; rows: AreaAnswer["counters"] }): JSX.El
   );
 }
 
-function Work(props: {
-  store: Store;
-  title: string;
-  /** Whether names are codes, as of stages. */
-  inWords?: boolean;
-  rows: WorkShare[];
-  length: number;
-}): JSX.Element | null {
-  const { store, title, inWords, rows, length } = props;
-  if (!rows.length || (rows.length === 1 && !rows[0]!.name)) return null;
+/** The work in the area, by the column of the events that somebody chooses. */
+function Work({ store, value }: { store: Store; value: AreaAnswer }): JSX.Element | null {
+  const { groups, columns } = value;
+  const by = store.view.value.areaBy;
+  const length = value.end_ns - value.start_ns;
+  const coded = by === "stage" || by === "kind" || by === "category";
+  const choice = (
+    <>
+      <label>
+        by{" "}
+        <select
+          aria-label="Group by"
+          value={by}
+          onChange={(event) => store.set({ areaBy: event.currentTarget.value })}
+        >
+          {columns.map((one) => (
+            <option key={one} value={one}>
+              {words(one)}
+            </option>
+          ))}
+        </select>
+      </label>{" "}
+      {groups.length > SHOWN && `the longest ${SHOWN} of ${grouped(groups.length)}`}
+    </>
+  );
+  if (!groups.length) return null;
   return (
-    <Shares title={title} note={rows.length > SHOWN ? `the longest ${SHOWN} of ${grouped(rows.length)}` : ""}>
-      {rows.slice(0, SHOWN).map((one, i) => (
+    <Shares title={value.work_is === "kernels" ? "Kernels" : "Operators"} note={choice}>
+      {groups.slice(0, SHOWN).map((one, i) => (
         <Row
           key={i}
-          name={(inWords ? words(one.name) : one.name) || "none"}
+          name={(coded ? words(one.name) : one.name) || "none"}
           count={one.count}
           ns={one.ns}
           length={length}
@@ -183,12 +194,12 @@ function Work(props: {
         />
       ))}
     </Shares>
-  ); // prettier-ignore
+  );
 }
 
 function Shares(props: {
   title: string;
-  note?: string;
+  note?: JSX.Element;
   children: JSX.Element | (JSX.Element | false | JSX.Element[])[] | JSX.Element[];
 }): JSX.Element {
   return (

@@ -3,7 +3,7 @@ import type { JSX, RefObject } from "preact";
 import { useMemo, useRef } from "preact/hooks";
 import type { QueryResult, ResultColumn, TraceTables } from "../api/types";
 import { duration } from "../base/format";
-import { completions, eventColumn, wordBefore } from "../model/sql";
+import { completions, eventColumn, spansOf, wordBefore } from "../model/sql";
 import { latest } from "../state/latest";
 import { perStore } from "../state/per_store";
 import type { Store } from "../state/store";
@@ -22,7 +22,8 @@ const tablesOf = perStore((store) => store.follow((client) => client.ask<TraceTa
 /** How often somebody ran a query: a refused one is asked again, answers are kept. */
 const runsOf = perStore(() => signal(0));
 
-const resultOf = perStore((store) => {
+/** The rows of the query that somebody ran, in the pane and as a track. */
+export const resultOf = perStore((store) => {
   const asked = computed(() => store.view.value.sql);
   return latest(() => {
     void runsOf(store).value;
@@ -141,6 +142,8 @@ function Result({ store, result }: { store: Store; result: QueryResult }): JSX.E
   const rows = useMemo(() => result.rows.map((cells, key): Row => ({ key, cells })), [result]);
   const columns = useMemo(() => result.columns.map(columnOf), [result]);
   const event = eventColumn(store.view.value.sql, result.columns);
+  const spans = useMemo(() => spansOf(store.view.value.sql, result), [result]);
+  const { sqlTrack } = store.view.value;
   const first = result.more ? "the first of more, " : "";
   return (
     <div class="query-result">
@@ -153,7 +156,22 @@ function Result({ store, result }: { store: Store; result: QueryResult }): JSX.E
         keyOf={keyOf}
         empty="No rows."
         {...(event >= 0 && { onChoose: ({ cells }: Row) => openEvent(store, cells[event]) })}
-        tools={<span class="dim">{`${first}in ${duration(result.seconds * 1e9)}`}</span>}
+        tools={
+          <>
+            {spans && (
+              <button
+                type="button"
+                data-action="track"
+                aria-pressed={sqlTrack}
+                title="The rows above the timeline, at their times"
+                onClick={() => store.set({ sqlTrack: !sqlTrack })}
+              >
+                As a track
+              </button>
+            )}
+            <span class="dim">{`${first}in ${duration(result.seconds * 1e9)}`}</span>
+          </>
+        }
       />
     </div>
   );

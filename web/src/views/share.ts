@@ -1,6 +1,7 @@
 import { messageOf } from "../base/error";
 import { stepOf } from "../base/path";
 import { saveBlob } from "../base/save";
+import { OPENS_AT } from "../base/start";
 import { awaiting } from "../state/awaited";
 import type { Store } from "../state/store";
 import { fileName } from "./file_name";
@@ -27,7 +28,10 @@ function copyLink(): void {
   navigator.clipboard.writeText(link).catch(() => prompt("The link to this view", link));
 }
 
-/** The page with its data, of the rank and step on screen; redacted, also without the trace's name. */
+/**
+ * The page with its data, of the rank and step on screen, which opens as it is here, with its notes;
+ * redacted, it has neither these nor the trace's name.
+ */
 async function savePage(store: Store, redact: boolean): Promise<void> {
   const { path } = store.view.value;
   const { rank, step } = stepOf(path || store.overview.value.value?.start || "") ?? {};
@@ -35,9 +39,18 @@ async function savePage(store: Store, redact: boolean): Promise<void> {
   store.notice.value = "The file is being written.";
   try {
     const file = await awaiting(store.host.page!(trace, { rank, step, redact }));
-    saveBlob(file, redact ? "redacted.html" : `${fileName(store, "report")}.html`);
+    const opened = redact ? file : openingAt(await file.text(), location.hash);
+    saveBlob(opened, redact ? "redacted.html" : `${fileName(store, "report")}.html`);
     store.notice.value = redact ? "Saved without names that identify you." : "Saved.";
   } catch (error) {
     store.notice.value = messageOf(error);
   }
+}
+
+/** The page of a file, which opens with a view. */
+function openingAt(html: string, hash: string): Blob {
+  const meta = document.createElement("meta");
+  meta.name = OPENS_AT;
+  meta.content = hash;
+  return new Blob([html.replace("<head>", () => `<head>${meta.outerHTML}`)], { type: "text/html" });
 }

@@ -10,9 +10,12 @@ from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.roofline.operator_work import work_of_pieces
 from stepscope.facts.timeline.axis.counters import BINS, Counter, CounterSummary
 from stepscope.facts.timeline.axis.time_axis import Area, AreaShare, AxisTrack, DeviceShare, TimeAxis, area_of
-from stepscope.trace.schema import KERNEL_KINDS, STAGES
+from stepscope.trace.declaration import Column
+from stepscope.trace.schema import EVENTS, STAGES
 from stepscope.trace.sets import Interner
 
+_TIMES = ("start_ns", "duration_ns", "self_ns")
+_GROUPED_BY = {column.name: column for column in EVENTS.columns[1:] if column.name not in _TIMES}
 _MOST_ROWS = 100  # rows of a table; chosen: the page lists the largest, not all
 MOST = 32  # a request more lets others go first
 
@@ -135,17 +138,10 @@ class Slices(msgspec.Struct):
     strings: list[str]
 
 
-class ThreadShare(msgspec.Struct):
-    """How long a thread is busy in an area."""
-
-    name: str
-    busy_ns: int
-
-
 class WorkShare(msgspec.Struct):
-    """Work of one name, module, stage, kind or track in an area."""
+    """Work of one value of a column in an area."""
 
-    name: str  # empty for work of no module, stage or kind
+    name: str  # the value; empty for none
     module: int  # its id, -1 for none
     count: int  # slices that touch the area
     ns: int  # their time inside it, added up
@@ -161,12 +157,9 @@ class AreaAnswer(msgspec.Struct):
     flops_per_s: float | None  # floating-point operations a second of the work in it, null if none is known
     known: float  # share of the time of matrix products whose operations are known, 0 to 1
     devices: list[DeviceShare]
-    threads: list[ThreadShare]
-    names: list[WorkShare]  # the work by name, at most 100
-    modules: list[WorkShare]  # the work by module, at most 100
-    stages: list[WorkShare]  # the work by stage
-    kinds: list[WorkShare]  # the work by kind of device work
-    tracks: list[WorkShare]  # the work by stream or thread, at most 100
+    threads: list[tuple[str, int]]  # name of each busy one, and for how many ns
+    columns: list[str]  # of the events, by which the work can be grouped
+    groups: list[WorkShare]  # the work by value of the one asked for, at most 100
     counters: dict[str, CounterSummary]  # each counter of the ranks of the tracks, by id
 
 
@@ -208,25 +201,29 @@ def slices(view: TraceView, query: Query) -> Slices:
 
 
 def area(view: TraceView, query: Query) -> AreaAnswer:
-    """Statistics of a part of the axis: busy and idle time by cause, work by name and module.
+    """Statistics of a part of the axis: busy and idle time by cause, work by any column.
 
     Query:
         from: its start, ns since the trace's start; by default that start.
         to: its end; by default the end of the axis.
         tracks: ids of tracks, separated by commas; by default all.
+        by: a column of the events; by default the name.
     """
     axis = view.time_axis
     start, to = query.number("from") or 0, query.number("to")
     end = axis.end_ns if to is None else to
     if end <= start:
         raise ServeError("expected an area with to after from")
+    by = query.text("by") or "name"
+    if by not in _GROUPED_BY:
+        raise ServeError(f"expected by as one of {', '.join(_GROUPED_BY)}, found {by[:40]!r}")
     wanted = [name for name in query.text("tracks").split(",") if name]
     tracks = [_track(axis, name) for name in wanted] or list(axis.tracks.values())
     ranks = {track.rank for track in tracks}
     counters = ((id, counter) for id, counter in axis.counters.items() if counter.rank in ranks)
     summaries = ((id, counter.values.statistics(start, end)) for id, counter in counters)
     recorded = {id: summary for id, summary in summaries if summary}
-    return _area_answer(view, start, end, area_of(axis, start, end, tracks), recorded)
+    return _area_answer(view, (start, end), area_of(axis, start, end, tracks, by), by, recorded)
 
 
 def _track(axis: TimeAxis, name: str) -> AxisTrack:
@@ -253,32 +250,39 @@ def _names(view: TraceView, events: Ids, own: list[str] | None, strings: Interne
 
 
 def _area_answer(
-    view: TraceView, start: int, end: int, area: Area, counters: dict[str, CounterSummary]
+    view: TraceView, span: tuple[int, int], area: Area, by: str, counters: dict[str, CounterSummary]
 ) -> AreaAnswer:
-    rate, known = _operation_rate(view, area, end - start)
-    paths, stages = [path or "" for path in view.trace["modules"].text("path")] + [""], [*STAGES, ""]
-    kinds, tracks = [*KERNEL_KINDS, ""], [name or "" for name in view.trace["tracks"].text("name")]
-    busy = [(view.time_axis.tracks[id], ns) for id, ns in area.threads.items() if ns > 0]
-    threads = [ThreadShare(track.name, ns) for track, ns in busy]
+    rate, known = _operation_rate(view, area, span[1] - span[0])
     return AreaAnswer(
-        start_ns=start,
-        end_ns=end,
+        *span,
         work_is="kernels" if area.on_device else "operators",
         flops_per_s=rate,
         known=known,
         devices=area.devices,
-        threads=threads,
-        names=[_work_share(share, view.short_name(share.longest)) for share in area.names[:_MOST_ROWS]],
-        modules=[_work_share(share, paths[share.code], share.code) for share in area.modules[:_MOST_ROWS]],
-        stages=[_work_share(share, stages[share.code]) for share in area.stages],
-        kinds=[_work_share(share, kinds[share.code]) for share in area.kinds],
-        tracks=[_work_share(share, tracks[share.code]) for share in area.tracks[:_MOST_ROWS]],
+        threads=[(view.time_axis.tracks[id].name, ns) for id, ns in area.threads.items() if ns > 0],
+        columns=list(_GROUPED_BY),
+        groups=[_work_share(view, _GROUPED_BY[by], share) for share in area.groups[:_MOST_ROWS]],
         counters=counters,
     )
 
 
-def _work_share(share: AreaShare, name: str, module: int = -1) -> WorkShare:
+def _work_share(view: TraceView, column: Column, share: AreaShare) -> WorkShare:
+    name, module = _value(view, column, share), share.code if column.refers == "modules" else -1
     return WorkShare(name, module, share.count, share.ns, share.longest)
+
+
+def _value(view: TraceView, column: Column, share: AreaShare) -> str:
+    if column.name == "name":
+        return view.short_name(share.longest)
+    if share.code < 0:
+        return ""
+    if column.kind == "text":
+        return view.trace.events.text(column.name).values[share.code] or ""
+    if column.refers == "events":
+        return view.short_name(share.code)
+    if text := {"modules": "path", "tracks": "name"}.get(column.refers):
+        return view.trace[column.refers].text(text)[share.code] or ""
+    return str(share.code)
 
 
 def _operation_rate(view: TraceView, area: Area, length: int) -> tuple[float | None, float]:

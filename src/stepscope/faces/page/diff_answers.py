@@ -18,6 +18,8 @@ from stepscope.models.diff.compare import Evidence
 from stepscope.models.diff.step_samples import MeasuredRun
 from stepscope.trace.trace import Trace
 
+BothAre = Literal["slowest", "typical", "fastest", "as_long", ""]
+_PACES: dict[float, BothAre] = {0: "fastest", 0.5: "typical", 1: "slowest"}
 Verdict = Literal["slower", "faster", "unclear", "one_step", "same", "new", "gone"]
 
 
@@ -163,6 +165,9 @@ class Pair(msgspec.Struct):
     upper: Literal["before", "after"]
     step: int  # number of the step on screen
     other: int  # number of the other step
+    # what both are by length among the steps of their runs: `as_long` for the same place in the order;
+    # empty for the same step of two ranks or of a prediction, and where a run has one step
+    both_are: BothAre
     start_ns: int  # when the step on screen begins, since the trace's start
     threads: list[PairThread]  # rows of both
     before: Rectangles
@@ -186,11 +191,11 @@ def pair(view: TraceView, query: Query) -> Pair:
     if changes := requested(query):
         return _predicted(view, shown, changes, most)
     before, other_rank = other_of(view, query, shown.rank)
-    number = shown.number if before is view.trace else None  # ranks of a job do the same step together
+    number, both_are = _alike(shown, before, other_rank)
     other = _step(before, other_rank, number)
     key = ("pair", query.text("against"), other_rank, shown.rank, shown.number, most)
     sides = view.cached(key, lambda: pair_steps(other, shown, most))
-    return Pair("after", shown.number, other.number, shown.begin_ns, *sides)
+    return Pair("after", shown.number, other.number, both_are, shown.begin_ns, *sides)
 
 
 def _predicted(view: TraceView, shown: RecordedStep, changes: list[str], most: int) -> Pair:
@@ -199,7 +204,29 @@ def _predicted(view: TraceView, shown: RecordedStep, changes: list[str], most: i
         sides = pane_of(view, None, shown.number).timelines(changes, shown.rank, most)
     except GraphError as refusal:
         raise ServeError(str(refusal)) from refusal
-    return Pair("before", shown.number, shown.number, shown.begin_ns, *sides)
+    return Pair("before", shown.number, shown.number, "", shown.begin_ns, *sides)
+
+
+def _alike(shown: RecordedStep, before: Trace, rank: int) -> tuple[int | None, BothAre]:
+    """The step of another run that is by length among its steps what the one on screen is among its own.
+
+    Ranks of a job do the same step together. None if a run has one step, or the one on screen warms up.
+    """
+    if before is shown.trace:
+        return shown.number, ""
+    own, other = _by_length(shown.trace, shown.rank), _by_length(before, rank)
+    last, place = len(own) - 1, own.index(shown.number) if shown.number in own else -1
+    if not last or len(other) == 1 or place < 0:
+        return None, ""
+    share = 0.5 if place == last // 2 else place / last
+    found = other[round(share * (len(other) - 1))]
+    return found, _PACES.get(share, "as_long")
+
+
+def _by_length(trace: Trace, rank: int) -> list[int]:
+    steps = SelectedSteps(trace, rank, None).steps
+    numbers: list[int] = steps["step"][np.argsort(step_lengths(steps), kind="stable")].tolist()
+    return numbers
 
 
 def _step(trace: Trace, rank: int, step: int | None) -> RecordedStep:

@@ -55,6 +55,7 @@ class WatchAnswer(msgspec.Struct):
     usual_ms: float  # a step without evaluation and checkpoint, median
     verdict: str
     losses: list[watched.Loss]  # largest first
+    without_first: str  # what the run would take without the first of them; empty if none is notable
     fields: dict[str, str]  # of `shares` in `columns`, by cause of a loss
     lines: list[watched.Loss]  # where the training thread was, by samples
     roles: list[watched.RoleTime]  # what processes wait for, who waits least first
@@ -108,6 +109,7 @@ class WatchedJob:
             written_s=1e-9 * (time.time_ns() - run.updated_unix_ns),
             steps=int(run.totals["count"]),
             verdict=watched.verdict_of(bill),
+            without_first=watched.without_first(bill),
             fields=watched.FIELDS,
             sentences=[watched.sentence_of(slow) for slow in bill.slow],
             recordings=_recordings(self.files[rank], id_of),

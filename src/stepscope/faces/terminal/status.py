@@ -101,7 +101,7 @@ def show_watched(files: Sequence[Path], as_json: bool) -> None:
 
 
 def _bill_lines(bill: Bill) -> Iterator[str]:
-    from stepscope.facts.watched import sentence_of
+    from stepscope.facts.watched import sentence_of, without_first
 
     outcome = bill.facts.outcome or "goes on, or was killed"
     yield f"{bill.facts.command}: {bill.steps:,} steps in {duration(bill.run_s)}; {outcome}"
@@ -115,6 +115,8 @@ def _bill_lines(bill: Bill) -> Iterator[str]:
     for loss in [loss for loss in bill.losses if loss.share >= _LEAST][:_MOST]:
         where = f", {loss.where}" if loss.where else ""
         yield f"  {duration(loss.lost_s):>11}  {loss.share:6.1%}  {loss.cause}{where}"
+    if without := without_first(bill):
+        yield without
     lines = [line for line in bill.lines if line.share >= _NOTABLE][:_MOST]
     if lines:
         yield "lines of the training thread, by samples:"

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stepscope.base.arrays import Codes8, Ids, IntArray, Mask
+from stepscope.base.arrays import Codes8, Ids, Ids32, IntArray, Mask
 from stepscope.facts.annotate.links.launches import device_work, launch_of
 from stepscope.facts.annotate.range_names import MODULE_FRAME, MODULE_RANGE
 from stepscope.trace.intervals import index_pairs
@@ -24,10 +24,10 @@ class Index:
     """The order of an annotated trace's events, and slices of it; takes time once, linear in the events.
 
     Attributes:
-        order: event ids in pre-order, track by track, int64, shape (events,).
-        place: position of each event in that order, int64, shape (events,).
-        last: position of the last event inside each event (its own if none), int64, (events,).
-        launch: the event that launched each event, -1 where none, int64, (events,).
+        order: event ids in pre-order, track by track, int32, shape (events,).
+        place: position of each event in that order, int32, shape (events,).
+        last: position of the last event inside each event (its own if none), int32, (events,).
+        launch: the event that launched each event, -1 where none, int32, (events,).
         launched: ids of launched device work in the order of their launches, int64.
         on_device: device work, also without a known launch, bool, (events,).
     """
@@ -37,24 +37,25 @@ class Index:
         self.start: Ids = self.events["start_ns"]
         self.end: Ids = self.start + self.events["duration_ns"]
         self.duration: Ids = self.events["duration_ns"]
-        self.track: Ids = self.events["track"].astype(np.int64)
-        self.parent: Ids = self.events["parent"].astype(np.int64)
-        self.order: Ids = stable_order(self.track)
-        self.place = inverse(self.order)
+        self.track: Ids32 = self.events["track"]
+        self.parent: Ids32 = self.events["parent"]
+        # Ids and places of events are int32 here as in the tables: these arrays are half of a page's memory.
+        self.order: Ids32 = stable_order(self.track).astype(np.int32)
+        self.place: Ids32 = inverse(self.order).astype(np.int32)
         self.last = self._last_inside()
-        self.launch: Ids = launch_of(trace).astype(np.int64)
+        self.launch: Ids32 = launch_of(trace)
         work = np.flatnonzero(self.launch >= 0)
         self.launched: Ids = work[np.argsort(self.place[self.launch[work]], kind="stable")]
         self._launches_before = self._before(self.place[self.launch[work]])
-        self.rank: Ids = trace["tracks"]["rank"][self.track].astype(np.int64)
+        self.rank: Ids32 = trace["tracks"]["rank"][self.track]
         self.on_device: Mask = device_work(trace) | (self.launch >= 0)
         self.launches_itself = np.zeros(len(self.launch), np.bool_)
         self.launches_itself[self.launch[work]] = True
 
-    def _last_inside(self) -> Ids:
+    def _last_inside(self) -> Ids32:
         """Follow the chain of last children of each event to its end."""
         child = self.order[self.parent[self.order] >= 0]
-        last = np.arange(len(self.order))
+        last = np.arange(len(self.order), dtype=np.int32)
         last[self.place[self.parent[child]]] = self.place[child]
         while True:
             further = last[last]
@@ -62,12 +63,12 @@ class Index:
                 return last[self.place]
             last = further
 
-    def _before(self, places: Ids) -> Ids:
+    def _before(self, places: IntArray) -> Ids32:
         """How many of some places come before each place in `order`, shape (events + 1,)."""
-        return np.append(0, np.cumsum(np.bincount(places, minlength=len(self.order))))
+        return np.cumsum(np.append(0, np.bincount(places, minlength=len(self.order))), dtype=np.int32)
 
     @cached_property
-    def _children(self) -> tuple[Ids, Ids]:
+    def _children(self) -> tuple[IntArray, Ids]:
         """Events that lie in another, by that and in pre-order, and where each one's begin."""
         inner = self.order[self.parent[self.order] >= 0]
         order, first = grouped(self.parent[inner], len(self.order))
@@ -77,7 +78,7 @@ class Index:
         """The events directly inside each of `events`: index into these, and ids, in order."""
         children, first = self._children
         of, position = index_pairs(first[events], first[events + 1])
-        return of, children[position]
+        return of, children[position].astype(np.int64)
 
     def has_children(self, events: Ids) -> Mask:
         """Whether anything is inside each of `events` on its track."""
@@ -85,17 +86,17 @@ class Index:
 
     def launched_by(self, events: Ids) -> tuple[Ids, Ids]:
         """The device work that each call itself started: index into `events`, and ids."""
-        at, before = self.place[events], self._launches_before
-        of, position = index_pairs(before[at], before[at + 1])
+        at = self.place[events]
+        of, position = index_pairs(*(self._launches_before[one].astype(np.int64) for one in (at, at + 1)))
         return of, self.launched[position]
 
     def inside(self, rows: Ids) -> tuple[Ids, Ids]:
         """Where in `order` each of `rows` and its inside begin and end, shapes (rows,)."""
-        return self.place[rows], self.last[rows] + 1
+        return self.place[rows].astype(np.int64), self.last[rows].astype(np.int64) + 1
 
     def launches_inside(self, rows: Ids) -> tuple[Ids, Ids]:
         """Where in `launched` the device work of each of `rows` begins and ends, shapes (rows,)."""
-        first, end = (self._launches_before[at] for at in self.inside(rows))
+        first, end = (self._launches_before[at].astype(np.int64) for at in self.inside(rows))
         return first, end
 
     def device_work(self, rows: Ids) -> tuple[Ids, Ids]:
@@ -136,9 +137,9 @@ class Index:
         return marked & (self.events["module"] >= 0)
 
     @cached_property
-    def calls_before(self) -> Ids:
+    def calls_before(self) -> Ids32:
         """Calls of modules before each place in `order`, shape (events + 1,)."""
-        return np.concatenate([[0], np.cumsum(self.is_call[self.order])])
+        return np.cumsum(np.append(False, self.is_call[self.order]), dtype=np.int32)
 
     @cached_property
     def is_frame(self) -> Mask:
@@ -151,7 +152,7 @@ class Index:
         return self.is_frame | self.events.text("category").mask("annotation")
 
     @cached_property
-    def _backward(self) -> tuple[Ids, Ids]:
+    def _backward(self) -> tuple[Ids, Ids32]:
         """Backward events by the place of their forward events; and how many come before each."""
         rows = np.flatnonzero(self.events["forward_event"] >= 0)
         places = self.place[self.events["forward_event"][rows]]
@@ -164,7 +165,7 @@ class Index:
         return values_at(backward, np.where(end > first, first, -1))
 
     @cached_property
-    def _forward(self) -> tuple[Ids, Ids]:
+    def _forward(self) -> tuple[Ids, Ids32]:
         """Where in `order` events have a forward event; and how many come before each place."""
         places = np.flatnonzero(self.events["forward_event"][self.order] >= 0)
         return places, self._before(places)
@@ -215,7 +216,7 @@ def step_keys(rank: IntArray, step: IntArray) -> Ids:
     return rank.astype(np.int64) * _MOST_STEPS + step
 
 
-def values_at(column: Ids | Codes8, rows: Ids) -> Ids:
+def values_at(column: Ids | Ids32 | Codes8, rows: Ids) -> Ids:
     """The values of some rows of a column; -1 where the row is -1.
 
     It takes as long as there are `rows`, however long the column.

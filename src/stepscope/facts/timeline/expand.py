@@ -150,7 +150,7 @@ class _Inside:
         return self.level_of_lane[self.lanes.lane]
 
     def tracks(self, index: Index) -> Ids:
-        return index.track[self.lanes.first_row]
+        return index.track[self.lanes.first_row].astype(np.int64)
 
     def costs(self, index: Index) -> Costs:
         return measure(index, self.lanes.rows, self.lanes.bounds, _spans(self.opened, self.level))

@@ -251,14 +251,15 @@ def _frame_columns(index: Index, chosen: Mask, line: Ids, costs: _LineCosts) -> 
     nearest = inherit(index.events["parent"], line).astype(np.int64)
     yield costs.busy(line[frames], frames)
     yield costs.total(*_known(nearest[host], host))
-    starts = _start_of_backward(index, line, index.launch[work])
-    launches = np.concatenate([index.launch[work], starts[starts >= 0]])
+    launch = index.launch[work].astype(np.int64)
+    starts = _start_of_backward(index, line, launch)
+    launches = np.concatenate([launch, starts[starts >= 0]])
     launched = np.append(work, work[starts >= 0])
     around = [(line[frame], launched[item]) for frame, item in _around(index, line, launches)]
     yield costs.busy(*_joined(around))
-    yield costs.busy(*_known(nearest[index.launch[work]], work))
+    yield costs.busy(*_known(nearest[launch], work))
     yield costs.total(*_of_backward(index, line, host, host))
-    yield costs.busy(*_of_backward(index, line, index.launch[work], work))
+    yield costs.busy(*_of_backward(index, line, launch, work))
 
 
 def _known(line: Ids, event: Ids) -> tuple[Ids, Ids]:
@@ -322,5 +323,5 @@ def _around(index: Index, line: Ids, start: Ids) -> Iterator[tuple[Ids, Ids]]:
         known = line[at] >= 0
         if known.any():
             yield at[known], item[known]
-        at = index.parent[at]
-        at, item = at[at >= 0], item[at >= 0]
+        around = index.parent[at].astype(np.int64)
+        at, item = around[around >= 0], item[around >= 0]

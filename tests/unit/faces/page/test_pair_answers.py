@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from serving import ask, opened
 
@@ -85,6 +86,25 @@ def test_the_step_is_the_one_asked_for_or_one_of_median_length() -> None:
     both = training(100), training(100, steps=3)
     assert pair(*both, step=2)["step"] == 2
     assert pair(*both)["step"] == 0
+
+
+@pytest.mark.parametrize(
+    ("step", "other", "both_are"),
+    [(0, 2, "fastest"), (1, 1, "as_long"), (2, 3, "typical"), (3, 0, "as_long"), (4, 4, "slowest")],
+)
+def test_the_other_run_shows_the_step_that_is_as_long_among_its_own(
+    step: int, other: int, both_are: str
+) -> None:
+    after, before = of_lengths(100, 200, 300, 400, 900), of_lengths(500, 200, 100, 300, 700)
+    answer = pair(before, after, step=step)
+    assert (answer["step"], answer["other"], answer["both_are"]) == (step, other, both_are)
+
+
+def of_lengths(*lengths_us: int) -> Trace:
+    ends = np.cumsum(lengths_us).tolist()
+    steps = zip(ends, lengths_us, strict=True)
+    lines = [f"main | {end - us} {end} | ProfilerStep#{n}" for n, (end, us) in enumerate(steps)]
+    return annotate(drawn_trace("\n".join(lines)))
 
 
 TASKS = """

@@ -32,6 +32,41 @@ def test_tiles_are_what_each_request_answers_in_the_order_asked(trace: TraceView
     assert ask(trace, "tiles", wanted=wanted) == alone
 
 
+AREA = """
+    main     |  0 100 | ProfilerStep#1
+    main     |  1  40 | aten::mm
+    main     |  2   3 | cudaMemcpyAsync  | corr=1
+    main     |  4   5 | cudaLaunchKernel | corr=2
+    stream 7 | 10  60 | Memcpy HtoD | corr=1
+    stream 8 | 40  80 | sgemm       | corr=2
+"""
+
+
+@pytest.mark.parametrize(
+    ("by", "groups"),
+    [
+        ("name", [("Memcpy HtoD", 1, 50_000), ("sgemm", 1, 40_000)]),
+        ("kind", [("memcpy", 1, 50_000), ("gemm", 1, 40_000)]),
+        ("track", [("stream 7", 1, 50_000), ("stream 8", 1, 40_000)]),
+        ("step", [("1", 2, 90_000)]),
+        ("category", [("memcpy", 1, 50_000), ("kernel", 1, 40_000)]),
+        ("parent", [("", 2, 90_000)]),
+        ("correlation", [("1", 1, 50_000), ("2", 1, 40_000)]),
+    ],
+)
+def test_the_work_of_an_area_by_any_column(by: str, groups: list[tuple[str, int, int]]) -> None:
+    view = opened(AREA)
+    found = ask(view, "area", by=by)["groups"]
+    assert [(one["name"], one["count"], one["ns"]) for one in found] == groups
+    for column in ask(view, "area")["columns"]:
+        assert sum(one["ns"] for one in ask(view, "area", by=column)["groups"]) == 90_000, column
+
+
+def test_an_area_by_no_column_is_refused(trace: TraceView) -> None:
+    with pytest.raises(ServeError, match=r"expected by as one of parent, .* found 'start_ns'"):
+        ask(trace, "area", by="start_ns")
+
+
 def test_none_are_asked_for(trace: TraceView) -> None:
     assert ask(trace, "tiles") == {"slices": [], "counters": []}
 

@@ -53,6 +53,33 @@ def drawn_run(
 
 
 @pytest.mark.parametrize(
+    ("parts", "least_s", "most_s"),
+    [
+        pytest.param({"input": 20.0, "checkpoint": 20.0}, 8, 8, id="one after the other"),
+        pytest.param({"gc": 20.0, "queued": 20.0}, 4, 8, id="perhaps at once"),
+        pytest.param({"input": 20.0, "gc": 50.0}, 8, 8, id="no more than the step"),
+    ],
+)
+def test_the_run_without_its_first_losses(
+    tmp_path: Path, parts: dict[str, float], least_s: float, most_s: float
+) -> None:
+    """Of 200 steps of 40 ms, the whole step at most; what came before the first step counts in full."""
+    file = WatchFile(tmp_path / "run.watch")
+    for number in range(200):
+        file.add_step(
+            (number, 1, number * 40_000_000, 40_000_000, *(parts.get(n, 0.0) for n in layout.TIMES))
+        )
+    saves = [{**PLACES[0], "total_ns": 4 * S}] if "checkpoint" in parts else []
+    file.put_text({"created_unix_ns": S, "begun_unix_ns": 2 * S, "places": saves})
+    file.flush()
+    run = replace(read_watched_run(tmp_path / "run.watch"), updated_unix_ns=11 * S)
+    bill = bill_of(run)
+    saved = [bill.run_s - left for left in reversed(bill.without_first_s)]
+    assert [loss.cause for loss in bill.losses[:3]].count("start, with the first step") == 1
+    assert saved == pytest.approx([least_s + 1, most_s + 1])
+
+
+@pytest.mark.parametrize(
     ("part", "cause"),
     [
         ("input", "waiting for data"),

@@ -1,4 +1,4 @@
-"""Every command and the page judge a job alike: step, culprit, cause and gain, the culprit first."""
+"""Every command and the page judge a job alike: step, culprit, cause and gains, the culprit first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 from test_balanced_pipelines import FAULTS, generated
 
-from stepscope.faces.page.report_answers import overview
+from stepscope.faces.page.finding_answers import findings
+from stepscope.faces.page.report_answers import collectives, overview
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.faces.terminal.commands import stepscope
@@ -39,6 +40,11 @@ def judged(folder: Path) -> dict[str, Any]:
         == json.loads(msgspec.json.encode(page.job))
     )
     assert answers["analyze"]["rank"] == page.rank == job["slowest_rank"]
+    found, pane = findings(view, Query({})), collectives(view, Query({}))
+    assert (pane.rank, pane.step_ms) == (page.rank, pytest.approx(found.step_ms))
+    gains = [(one["rule"], one["gain_ms"], one["changes"]) for one in answers["analyze"]["findings"]]
+    on_page = [(one.rule, pytest.approx(one.gain_ms, abs=1e-3), one.changes) for one in found.findings]
+    assert gains == on_page
     compared = json.loads(call("ranks", folder, "--json"))
     assert compared["step_ms"] == pytest.approx(job["step_ms"])
     first = [(one["sentence"], one["stage"], one["cost_ms"]) for one in compared["stragglers"]]

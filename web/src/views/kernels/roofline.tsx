@@ -35,9 +35,9 @@ const LARGEST_PX = 16;
 /** The highest baseline of a name that is whole. */
 const HIGHEST_PX = 11;
 
-/** The name of a roof is no farther above it than this, or so far below, px. */
-const FAR_PX = 16;
+/** So far below a roof its name is where there is no room above; between it and a higher roof, px. */
 const BELOW_PX = 12;
+const APART_PX = 14;
 const COLUMNS: Column<KernelRow>[] = [
   NAME,
   TOTAL,
@@ -131,6 +131,7 @@ function Plot(props: { store: Store; value: Kernels; dots: Dot[]; decades: Decad
               key={roof.name}
               roof={roof}
               roofs={value.roofs!}
+              lines={lines}
               scale={scale}
               disks={disks}
             />
@@ -210,16 +211,21 @@ function RoofLine({ roof, scale }: { roof: Roof; scale: Scale }): JSX.Element {
 function RoofName(props: {
   roof: Roof;
   roofs: Roofs;
+  lines: readonly Roof[];
   scale: Scale;
   disks: readonly Disk[];
 }): JSX.Element {
-  const { roof, roofs, scale, disks } = props;
+  const { roof, roofs, lines, scale, disks } = props;
   const { x1, y1, x2, y2 } = endsOf(roof, scale);
   if (roof.name !== "memory") {
     const text = `${precision(roof.name)} ${significant(roof.from[1])} TFLOP/s`;
     const free = above(disks, x2 - textMeasure(FONT_SMALL)(text), x2, y2 - 5);
-    // Far above its line it would be on the name of a higher roof.
-    const y = free < y2 - FAR_PX ? y2 + BELOW_PX : Math.max(free, HIGHEST_PX);
+    const levels = lines.filter((one) => one.name !== "memory").map((one) => endsOf(one, scale).y2);
+    const ceiling = levels.reduce(
+      (most, one) => (one < y2 ? Math.max(most, one + APART_PX) : most),
+      HIGHEST_PX,
+    );
+    const y = free < ceiling ? y2 + BELOW_PX : free;
     return (
       <text class="roof-name" x={x2} y={y} text-anchor="end">
         {text}
@@ -231,10 +237,12 @@ function RoofName(props: {
     y1 + (y2 - y1) * share - 5,
   ];
   const angle = (Math.atan2(y2 - y1, x2 - x1) * 180) / Math.PI;
-  const place = `translate(${along(freeShare(disks, along)).join(" ")}) rotate(${angle})`;
+  const text = `${significant(roofs.gbytes!)} GB/s`;
+  const share = freeShare(disks, along, textMeasure(FONT_SMALL)(text));
+  const place = `translate(${along(share).join(" ")}) rotate(${angle})`;
   return (
     <text class="roof-name" text-anchor="middle" transform={place}>
-      {`${significant(roofs.gbytes!)} GB/s`}
+      {text}
     </text>
   );
 }

@@ -27,9 +27,9 @@ export function Legend({ levels, about }: { levels: Level[]; about: Axis | null 
         <span class="swatch c-none" aria-hidden="true" />
         no stage
       </span>
-      <span class="legend-entry">
+      <span class="legend-entry" title="The stronger the color, the larger the share of the level">
         <span class="heat-ramp" aria-hidden="true" />
-        stronger = larger share
+        larger share
       </span>
       {idle && (
         <span class="legend-entry">

@@ -198,6 +198,14 @@ function eventOf(store: Store, pair: Pair, spot: Spot): number | null {
   return event >= 0 ? event : null;
 }
 
+const BOTH_ARE: Record<Pair["both_are"], string> = {
+  slowest: "the slowest of each run",
+  typical: "nearest to each run's median",
+  fastest: "the fastest of each run",
+  as_long: "at the same place by length in each run",
+  "": "",
+};
+
 /** What both sides are, how long they take, and the way to what differs. */
 function PairHead(props: {
   store: Store;
@@ -214,8 +222,9 @@ function PairHead(props: {
   const largest = found.reduce<Spot | null>((a, b) => (a && size(a) >= size(b) ? a : b), null);
   const [upper, lower] = sidesOf(pair) as [Side, Side];
   const [was, is] = [pair.before.length_us, pair.after.length_us];
-  const steps =
+  const numbers =
     pair.step === pair.other ? `step ${pair.step}` : `steps ${pair.step} and ${pair.other}`;
+  const steps = [numbers, BOTH_ARE[pair.both_are]].filter(Boolean).join(", ");
   return (
     <div class="pair-head">
       <span class="pair-title">

@@ -28,6 +28,7 @@ import { NoteLane, NoteLines } from "./note_lane";
 import { PairLanes } from "./pair";
 import { OverviewStrip } from "./overview_strip";
 import { StepStrip } from "./step_strip";
+import { QueryLane } from "./query_lane";
 import { Ruler } from "./ruler";
 import { gutter, gutterFor, made, pixelRatio, type Made } from "./scene";
 import { LevelTables } from "./table";
@@ -122,6 +123,7 @@ function Stack({ store }: { store: Store }): JSX.Element {
           {several && strip}
           <Ruler {...{ store, axis }} width={width.value} />
           <NoteLane store={store} axis={axis} width={width.value} />
+          <QueryLane {...{ store, axis, palette }} width={width.value} />
         </div>
       )}
       {asTable && <LevelTables store={store} />}

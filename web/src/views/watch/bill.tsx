@@ -12,7 +12,7 @@ const NOTABLE = 0.02;
 
 /** What the run lost time to; a row marks its steps. */
 export function BillPanel({ store }: { store: WatchStore }): JSX.Element {
-  const { losses, lines, slow, roles, limiting_role: limits } = store.answer.value;
+  const { losses, without_first, lines, slow, roles, limiting_role: limits } = store.answer.value;
   const notable = losses.filter((one) => one.share >= LEAST);
   return (
     <aside class="watch-bill" aria-label="Bill">
@@ -27,6 +27,7 @@ export function BillPanel({ store }: { store: WatchStore }): JSX.Element {
           </li>
         ))}
       </ul>
+      {without_first && <p class="watch-without">{without_first}</p>}
       <Marked store={store} />
       {slow.length > 0 && (
         <>

@@ -1,6 +1,7 @@
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import { grouped, plural, spoken } from "../../base/format";
+import { titleOf } from "../../base/sentences";
 import type { WatchStore } from "../../state/watch";
 import { toggleTheme } from "../../state/theme";
 import { ThemeButton } from "../theme_button";
@@ -24,7 +25,8 @@ export function WatchPage({ store }: { store: WatchStore }): JSX.Element {
       <Header store={store} />
       <main class="watch">
         <section class="watch-verdict" aria-label="Verdict">
-          <p class="job-sentence">{answer.verdict}</p>
+          <p class="job-sentence">{titleOf(answer.verdict)}</p>
+          <p>{answer.verdict.slice(titleOf(answer.verdict).length)}</p>
           {store.error.value && <p class="error-line">{store.error.value}</p>}
         </section>
         <div class="watch-body">

@@ -13,7 +13,7 @@ from threading import RLock
 import msgspec
 import numpy as np
 
-from stepscope.base.arrays import Codes8, Floats, Ids, Rows, Times
+from stepscope.base.arrays import Codes8, Floats, Ids, IntArray, Rows, Times
 from stepscope.facts.annotate.device.idle import busy_times, copy_times
 from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.timeline.axis.counters import BINS, Counter, counters_of
@@ -151,7 +151,7 @@ class AxisTrack:
     name: str  # as recorded
     rank: int  # of the process
     device: int  # number of the device, -1 for a thread
-    rows: Ids  # rows of `table`, by start
+    rows: IntArray  # rows of `table`, by start
     depth: Ids  # nesting depth of each, shape (rows,)
     busy_ns: int  # time that it is busy, in more than frames and annotations
 
@@ -224,7 +224,7 @@ class TimeAxis:
         if track.kind == "idle":
             causes = self.index.trace["idle"]["cause"][at].tolist()
             return Labels(np.full(len(at), -1), none, [IDLE_CAUSES[code] for code in causes])
-        return Labels(at, self.index.events["stage"][at], None)
+        return Labels(at.astype(np.int64), self.index.events["stage"][at], None)
 
     def spans(self, track: AxisTrack, rows: Ids | slice = _ALL) -> tuple[Times, Times]:
         """Starts and durations of slices of a track; `rows` are of `track.rows`, shapes (n,)."""
@@ -306,9 +306,9 @@ def _in_order(tracks: list[AxisTrack]) -> list[AxisTrack]:
 
 @dataclass(frozen=True)
 class AreaShare:
-    """Work of one kind within an area."""
+    """Work of one value of a column within an area."""
 
-    code: int  # what it is of: a code of a name, stage or kind, a module or a track; -1 for none
+    code: int  # the value, of a text its code; -1 for none
     count: int  # slices that touch the area
     ns: int  # their time inside it
     longest: int  # the longest of them, events.id
@@ -334,17 +334,13 @@ class Area:
     work: Ids  # device work in it, else operators on the CPU: events.id, shape (n,)
     inside_ns: Times  # time of each of `work` within the area, shape (n,); of an operator its own
     on_device: bool  # whether `work` is that of devices
-    names: list[AreaShare]  # `work` by name, the longest first
-    modules: list[AreaShare]  # `work` by module, the longest first
-    stages: list[AreaShare]  # `work` by stage, the longest first
-    kinds: list[AreaShare]  # `work` by kind of device work, the longest first
-    tracks: list[AreaShare]  # `work` by stream or thread, the longest first
+    groups: list[AreaShare]  # `work` by value of the column, the longest first
 
 
-def area_of(axis: TimeAxis, start: int, end: int, tracks: list[AxisTrack]) -> Area:
+def area_of(axis: TimeAxis, start: int, end: int, tracks: list[AxisTrack], column: str = "name") -> Area:
     """The statistics of [start, end), ns since the trace's start, on some tracks of the axis.
 
-    Tracks of stages and idle time say nothing themselves.
+    Tracks of stages and idle time say nothing themselves. The work is grouped by a column of the events.
     """
     index = axis.index
     recorded = [track for track in tracks if track.kind not in ("stages", "idle")]
@@ -356,7 +352,6 @@ def area_of(axis: TimeAxis, start: int, end: int, tracks: list[AxisTrack]) -> Ar
     }
     work = rows[on_device] if on_device.any() else rows[~index.surrounds[rows]]
     inside = _time_inside(index, work, start, end, bool(on_device.any()))
-    columns = [index.events[name] for name in ("module", "stage", "kind", "track")]
     devices = sorted({(track.rank, track.device) for track in tracks if track.device >= 0})
     return Area(
         [_idle(axis, start, end, rank, device) for rank, device in devices],
@@ -364,14 +359,11 @@ def area_of(axis: TimeAxis, start: int, end: int, tracks: list[AxisTrack]) -> Ar
         work,
         inside,
         bool(on_device.any()),
-        *(
-            _grouped(index, column[work].astype(np.int64), work, inside)
-            for column in (index.events.text("name").codes, *columns)
-        ),
+        _grouped(index, index.events[column][work].astype(np.int64), work, inside),
     )
 
 
-def _touching(index: Index, track: AxisTrack, start: int, end: int) -> Ids:
+def _touching(index: Index, track: AxisTrack, start: int, end: int) -> IntArray:
     rows = track.rows[: np.searchsorted(index.start[track.rows], end)]
     return rows[index.end[rows] > start]
 
