@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from stepscope.errors import StepscopeError
+from stepscope.faces.terminal.output import printable
 from stepscope.faces.terminal.source import InputFile, OnlyMemory, takes_file
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def explain(file: InputFile, tokens: int, rank: int | None) -> None:
     \b
     stepscope explain train.stepscope | pbcopy
     """
-    click.echo(document(file, tokens, rank))
+    click.echo(printable(document(file, tokens, rank)))
 
 
 def document(file: InputFile, tokens: int, rank: int | None) -> str:
