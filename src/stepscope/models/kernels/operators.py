@@ -207,9 +207,8 @@ def _numbers(values: Sequence[str], place: int, count: int) -> list[int]:
         value = json.loads(values[place])
     except (IndexError, ValueError, RecursionError):
         return []
-    numbers = value if isinstance(value, list) else [value]
-    if not all(isinstance(one, int) for one in numbers):
-        return []
+    every = value if isinstance(value, list) else [value]
+    numbers = [one for one in every if isinstance(one, int)]
     return numbers * count if len(numbers) == 1 else numbers
 
 
