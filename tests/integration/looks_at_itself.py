@@ -6,16 +6,19 @@
 import asyncio
 import atexit
 import builtins
+import contextvars
 import copy
 import decimal
 import faulthandler
+import fcntl
 import gc
 import hashlib
 import inspect
 import io
+import linecache
 import locale
 import logging
-import multiprocessing
+import multiprocessing.util
 import os
 import pickle
 import random
@@ -30,6 +33,7 @@ import time
 import traceback
 import tracemalloc
 import warnings
+import weakref
 
 import numpy as np
 import torch
@@ -196,6 +200,25 @@ PROBES = {
     "fork": "forked('threading.active_count() == 1 or os._exit(9)')",
     "fork and train": "forked('train(2)')",
     "program": "subprocess.run([sys.executable, '-c', 'import sys; print(sys.argv, sys.path)'], capture_output=True)",
+    # registries
+    "handlers of logging": "len(logging._handlerList), logging.getLoggerClass(), logging.root.manager.disable",
+    "registries of warnings": "sorted(n for n, m in [*sys.modules.items()] if getattr(m, '__warningregistry__', 0))",
+    "finalizers": "len(weakref.finalize._registry), len(multiprocessing.util._finalizer_registry)",
+    "callbacks of forks": "len(multiprocessing.util._afterfork_registry)",
+    "threads that ended": "len(threading._dangling), len(threading._active), len(sys._current_frames())",
+    "variables of contexts": "[variable.name for variable in contextvars.copy_context()]",
+    "cached importers": "os.path.abspath(__file__) in sys.path_importer_cache",
+    "cached lines": "len(linecache.cache)",
+    "weak references": "weakref.getweakrefcount(optimizer), weakref.getweakrefcount(model)",
+    "referrers of globals": "sorted(type(one).__name__ for one in gc.get_referrers(globals()))",
+    # kernel
+    "command": "open('/proc/self/cmdline').read().split('\0')[-3:]",
+    "libraries": "sorted({line.split()[-1] for line in open('/proc/self/maps') if 'stepscope' in line})",
+    "timers of the kernel": "open('/proc/self/timers').read()",
+    "flags of descriptors": "[(n, fcntl.fcntl(n, fcntl.F_GETFD), fcntl.fcntl(n, fcntl.F_GETFL)) for n in (0, 1, 2)]",
+    "environment of the kernel": "sorted(open('/proc/self/environ').read().split('\0'))",
+    "environment of children": "subprocess.run('env', capture_output=True).stdout.split()",
+    "shared memory": "sorted(os.listdir('/dev/shm'))",
     # random states
     "random": "digest(random.getstate())",
     "random of NumPy": "digest(np.random.get_state())",
@@ -224,6 +247,9 @@ PROBES = {
     "copy": "sorted(vars(copy.deepcopy(optimizer))), sorted(vars(copy.deepcopy(model)))",
     "pickled model": "len(pickle.dumps(model)), len(pickle.dumps(optimizer.state_dict()))",
     "saved": "(lambda file: (torch.save(model.state_dict(), file), len(file.getvalue())))(io.BytesIO())",
+    "task of backward": "torch._C._current_graph_task_id(), torch._C._get_tracing_state()",
+    "backends": "torch.backends.cudnn.benchmark, torch.backends.mkldnn.enabled, torch.is_autocast_enabled()",
+    "functions of a graph": "model(torch.ones(2, 4)).grad_fn.metadata",
     "weights": "digest([parameter.tolist() for parameter in model.parameters()])",
     "modes": "torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()",
     "saved tensors": "torch._C._autograd._top_saved_tensors_default_hooks(True)",

@@ -16,6 +16,7 @@ from stepscope.read.nsys.nsys import exported, is_report, read_nsys
 from stepscope.read.perfetto.perfetto import is_perfetto, read_perfetto
 from stepscope.read.recorded.capture_file import read_capture
 from stepscope.read.rocprofv3 import is_rocprofv3, read_rocprofv3
+from stepscope.read.shared import possible_devices
 from stepscope.read.unsupported import is_trace_events, refuse_foreign
 from stepscope.read.xplane.xplane import read_xplane
 from stepscope.read.xplane.xspace import is_space
@@ -75,8 +76,9 @@ def _read_file(path: Path, progress: Progress) -> Trace:
         reader, compressed = _reader(file)
         check_holes(file)
         trace = reader.read(file, compressed, progress)
+    devices = possible_devices(trace.metadata.devices)
     # A redacted file says what it was made from.
-    return trace.with_metadata(format=trace.metadata.format or reader.name)
+    return trace.with_metadata(format=trace.metadata.format or reader.name, devices=devices)
 
 
 def is_trace(path: Path) -> bool:

@@ -46,6 +46,8 @@ def read_memory_timeline(file: BinaryIO, gzipped: bool, progress: Progress) -> T
     times, change, category = _of_levels(*recorded) if isinstance(recorded, tuple) else _of_raw(recorded)
     if len(category) and not 0 <= category.min() <= category.max() < len(_KINDS):
         raise IngestError(f"expected categories 0 to {len(_KINDS) - 1} in the memory timeline")
+    if len(change) and not -(1 << 53) < change.min() <= change.max() < 1 << 53:  # sums of more overflow
+        raise IngestError("the memory timeline has changes that are no size of memory")
     return _trace(times, change, category, log)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -117,6 +117,28 @@ MOST_RANKS = 1 << 24  # no job has more: a higher number is not a rank
 LONGEST_NS = 2**53  # 104 days: more is a recorder's mistake, and beyond a float's precision
 MOST_LEVELS = 150  # of nested objects and arrays: Python's recursion limit is 1000 calls
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+# Counts that facts are computed from, with more than any device has.
+_MOST_OF = {"numSms": 1 << 16, "totalGlobalMem": 1 << 50, "memory_bytes": 1 << 50, "computeMajor": 1 << 10}
+_MOST_OF |= {"id": MOST_RANKS, "index": MOST_RANKS, "computeMinor": 1 << 10}
+
+
+def possible_devices(devices: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Devices without the counts that no device has, and with text as their name.
+
+    Example:
+        >>> possible_devices([{"name": None, "numSms": 132}, {"numSms": "x", "id": -1}])
+        ({'name': '', 'numSms': 132}, {})
+    """
+    return tuple(
+        {
+            key: str(value or "") if key == "name" else value
+            for key, value in device.items()
+            if key not in _MOST_OF or (type(value) is int and 0 <= value <= _MOST_OF[key])
+        }
+        for device in devices
+    )
 
 
 class NestingError(ValueError):

@@ -107,7 +107,7 @@ class Text:
 
     def mask(self, *wanted: str) -> Mask:
         """Rows whose value is one of `wanted`."""
-        return members(self.codes, np.array([value in wanted for value in self.values], np.bool_))
+        return self.where(wanted.__contains__)
 
     def map(self, function: Callable[[str], str | None]) -> Text:
         """Every value replaced by `function(value)`; None becomes null."""

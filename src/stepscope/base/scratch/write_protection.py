@@ -159,7 +159,8 @@ class WriteWatch:
 def _changed_paths(event: str, arguments: tuple[Any, ...]) -> list[str]:
     if event == "open":
         path, _, flags = arguments
-        return _as_path(path) if isinstance(flags, int) and flags & _WRITING else []
+        writes = isinstance(flags, int) and flags & _WRITING and not isinstance(path, int)
+        return _as_path(path) if writes else []
     return [
         path
         for place, base in _CHANGING[event].items()
@@ -178,12 +179,17 @@ def _as_path(value: Any, folder: Any = None) -> list[str]:
     `folder` is the descriptor of what a relative path is relative to, if not the working folder.
     """
     to_text: Callable[[Any], Any] = os.fsdecode
+    if type(value) is int:
+        return [path] if os.path.exists(path := f"/proc/self/fd/{value}") else []
     if not isinstance(value, str | bytes | os.PathLike):
         return []
     text = to_text(value)
+    if text.startswith("file:"):  # of SQLite
+        text, _, options = text.removeprefix("file:").partition("?")
+        text = "" if "mode=ro" in options or "mode=memory" in options else text
     if isinstance(folder, int) and folder >= 0:
         text = os.path.join(f"/proc/self/fd/{folder}", text)
-    return [] if not text or text.startswith((":", "file:", "\0")) else [text]
+    return [] if not text or text.startswith((":", "\0")) else [text]
 
 
 def listed_writes(paths: Iterable[str]) -> str:

@@ -75,9 +75,7 @@ class WatchedJob:
 
     def __init__(self, name: str, files: Sequence[Path]) -> None:
         runs = [(read_watched_run(file), file) for file in files]
-        runs.sort(
-            key=lambda pair: pair[0].facts.created_unix_ns
-        )  # the last of a rank counts
+        runs.sort(key=lambda pair: pair[0].facts.created_unix_ns)  # the last of a rank counts
         self.name, self.files = name, {run.facts.rank: file for run, file in runs}
         slow = watched.slow_rank([run for run, _ in runs])
         self.first_shown = slow.rank if slow else min(self.files)

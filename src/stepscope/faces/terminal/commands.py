@@ -15,7 +15,7 @@ import click
 
 from stepscope.base.plugins import named_plugin, plugin_names
 from stepscope.errors import StepscopeError, one_line
-from stepscope.faces.terminal.output import SIMILAR
+from stepscope.faces.terminal.output import SIMILAR, printable
 from stepscope.version import __version__
 
 _INTERRUPTED, _BROKEN_PIPE = 130, 141  # 128 and the number of the signal, as a shell says it
@@ -86,7 +86,7 @@ class Refusal(click.ClickException):
     """One of stepscope's own errors, as click prints it."""
 
     def __init__(self, error: StepscopeError) -> None:
-        super().__init__(str(error))
+        super().__init__(printable(str(error)))
         self.exit_code = error.exit_code  # type: ignore[misc]
 
 

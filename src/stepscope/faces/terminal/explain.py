@@ -8,6 +8,7 @@ import click
 from stepscope.errors import StepscopeError
 from stepscope.faces.assistant.explanation import Knowledge, explanation
 from stepscope.faces.terminal.analyze import analysis_of_file
+from stepscope.faces.terminal.output import printable
 from stepscope.faces.terminal.report import report_of_file
 from stepscope.faces.terminal.source import InputFile, OnlyMemory, takes_file
 from stepscope.faces.terminal.whatif import ranking_of_file
@@ -38,7 +39,7 @@ def explain(file: InputFile, tokens: int, rank: int | None) -> None:
     \b
     stepscope explain train.stepscope | pbcopy
     """
-    click.echo(document(file, tokens, rank))
+    click.echo(printable(document(file, tokens, rank)))
 
 
 def document(file: InputFile, tokens: int, rank: int | None) -> str:

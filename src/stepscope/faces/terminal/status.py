@@ -94,9 +94,7 @@ def show_watched(files: Sequence[Path], as_json: bool) -> None:
     files_of = Counter(run.facts.rank for run in runs)
     for bill, name in zip(bills, names, strict=True):
         text = printable("\n".join(line.replace("\n", " ") for line in _bill_lines(bill)))
-        file = (
-            f" ({printable(name)})" if files_of[bill.facts.rank] > 1 else ""
-        )  # of a restarted job
+        file = f" ({printable(name)})" if files_of[bill.facts.rank] > 1 else ""  # of a restarted job
         click.echo(f"{f'rank {bill.facts.rank}{file}: ' if len(bills) > 1 else ''}{text}")
 
 

@@ -26,6 +26,7 @@ from stepscope.facts.annotate.stages.stages import assign_stages
 from stepscope.facts.annotate.steps.inference import find_iterations
 from stepscope.facts.annotate.steps.steps import find_steps
 from stepscope.trace.sets import distinct
+from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 _MOST_DEVICES = 256  # of one process: NVL72 has 72; a number more is for tracks without a device
@@ -53,15 +54,22 @@ def annotate(trace: Trace, model: Mapping[str, Any] | None = None) -> Trace:
 
 def _with_few_devices(trace: Trace) -> Trace:
     """The trace with the devices from the 256th on as one: facts take time for each of them."""
-    tracks = trace["tracks"]
+    tracks, memory = trace["tracks"], trace["memory"]
     numbers = distinct(tracks["device"][tracks["device"] >= 0])
-    if len(numbers) <= _MOST_DEVICES:
-        return trace
-    device = np.minimum(tracks["device"], numbers[_MOST_DEVICES - 1])
-    others = len(numbers) - _MOST_DEVICES + 1
-    message = f"the file names {len(numbers):,} devices; the last {others:,} are taken for one"
-    trace = trace.with_table(tracks.with_columns(device=device))
-    return trace.with_warnings([("many_devices", message, others)])
+    if len(numbers) > _MOST_DEVICES:
+        device = np.minimum(tracks["device"], numbers[_MOST_DEVICES - 1])
+        trace = _with_others(trace, tracks.with_columns(device=device), len(numbers))
+    names = memory.text("device")
+    if len(names.values) > _MOST_DEVICES:
+        few = Text(np.minimum(names.codes, _MOST_DEVICES - 1), names.values[:_MOST_DEVICES])
+        trace = _with_others(trace, memory.with_columns(device=few), len(names.values))
+    return trace
+
+
+def _with_others(trace: Trace, table: Table, count: int) -> Trace:
+    others = count - _MOST_DEVICES + 1
+    message = f"the file names {count:,} devices; the last {others:,} are taken for one"
+    return trace.with_table(table).with_warnings([("many_devices", message, others)])
 
 
 def find_stages(trace: Trace) -> Trace:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import math
 import os
 import platform
 import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -89,9 +90,42 @@ def _operator(trace: Trace, row: int) -> Operator | None:
         return None
     name = str(trace.events.text("name")[row]).removeprefix(_ATEN)
     dims, strides, types, values = (arguments[key] for key in _KEYS)
-    if not len(dims) == len(strides) == len(types) == len(values):
+    if not len(dims) == len(strides) == len(types) == len(values) or not are_sizes(dims, strides):
         return None
     return Operator(name, tuple(dims), tuple(strides), tuple(types), tuple(map(str, values)))
+
+
+# No program addresses more: 47 bits on a 64-bit processor.
+MOST_ELEMENTS = 1 << 47
+
+
+def are_sizes(sizes: Sequence[Any], strides: Sequence[Any] = ()) -> bool:
+    """Whether each argument is a tensor that can be, a list of tensors, or neither.
+
+    Example:
+        >>> are_sizes([[2, 3], []], [[3, 1], []]), are_sizes([[2, {}]]), are_sizes([[1 << 40, 1 << 40]])
+        (True, False, False)
+    """
+    tensors = list(_of_tensors(sizes))
+    return (
+        all(map(_are_counts, [*tensors, *_of_tensors(strides)]))
+        and all(math.prod(each) < MOST_ELEMENTS for each in tensors)
+        and all(_is_nested(size) == _is_nested(stride) for size, stride in zip(sizes, strides, strict=False))
+    )
+
+
+def _of_tensors(arguments: Sequence[Any]) -> Iterator[Any]:
+    """The sizes of each tensor, also of those in lists."""
+    for argument in arguments:
+        yield from argument if _is_nested(argument) else [argument]
+
+
+def _is_nested(argument: Any) -> bool:
+    return isinstance(argument, list) and argument != [] and isinstance(argument[0], list)
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, list) and all(type(each) is int and 0 <= each < MOST_ELEMENTS for each in value)
 
 
 VERSION = 9  # of the file's format: a file of another version has another key

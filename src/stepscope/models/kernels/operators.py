@@ -14,7 +14,7 @@ from math import prod
 from types import MappingProxyType
 from typing import NamedTuple
 
-from stepscope.models.calibration.calibration import Operator
+from stepscope.models.calibration.calibration import MOST_ELEMENTS, Operator
 from stepscope.models.kernels.products import (
     ALIGNED,
     BYTES,
@@ -103,6 +103,10 @@ def _matrix_products(call: Operator, sizes: list[Size]) -> list[Product]:
     return [Product(left[-2], right[-1], left[-1], batch=prod(left[:-2]), lines=lines)]
 
 
+# of the input of a convolution: images, channels and one to three axes
+_RANKS = 3, 4, 5
+
+
 class Convolution(NamedTuple):
     """A convolution's sizes."""
 
@@ -118,11 +122,14 @@ class Convolution(NamedTuple):
 
     @classmethod
     def of(cls, call: Operator) -> Convolution | None:
-        """From the call of a forward operator; None without stride, padding and dilation."""
-        data, weight = tensors(call)[:2]
+        """From the call of a forward operator; None without stride, padding and dilation, or with
+        those that no convolution has."""
+        data, weight = (*tensors(call), (), ())[:2]
         transposed = "transpose" in call.name
+        if len(data) not in _RANKS or len(data) != len(weight) or 0 in weight:
+            return None
         spatial = _results(call, data, weight)
-        if spatial is None or len(data) != len(weight):
+        if spatial is None:
             return None
         first, second = weight[:2]
         out = second * max(data[1] // first, 1) if transposed else first
@@ -185,20 +192,23 @@ def _results(call: Operator, data: Size, weight: Size) -> list[int] | None:
     stride, padding, dilation, extra = (
         [0] * count if place is None else _numbers(call.values, place, count) for place in places
     )
-    if not stride or not padding or not dilation or not extra:
+    if any(len(each) != count for each in (stride, padding, dilation, extra)) or min(stride) < 1:
         return None
     rows = zip(data[2:], weight[2:], stride, padding, dilation, extra, strict=True)
     if transposed:
-        return [(n - 1) * s - 2 * pad + d * (k - 1) + more + 1 for n, k, s, pad, d, more in rows]
-    return [(n + 2 * pad - d * (k - 1) - 1) // s + 1 for n, k, s, pad, d, _ in rows]
+        found = [(n - 1) * s - 2 * pad + d * (k - 1) + more + 1 for n, k, s, pad, d, more in rows]
+    else:
+        found = [(n + 2 * pad - d * (k - 1) - 1) // s + 1 for n, k, s, pad, d, _ in rows]
+    return found if all(0 <= one < MOST_ELEMENTS for one in found) else None
 
 
 def _numbers(values: Sequence[str], place: int, count: int) -> list[int]:
     try:
         value = json.loads(values[place])
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, RecursionError):
         return []
-    numbers = [int(one) for one in (value if isinstance(value, list) else [value])]
+    every = value if isinstance(value, list) else [value]
+    numbers = [one for one in every if isinstance(one, int)]
     return numbers * count if len(numbers) == 1 else numbers
 
 

@@ -255,7 +255,7 @@ def slowdown(table: JobTable, replay: Replay) -> Slowdown:
         balanced = _Balanced(table, replay, replay.own_ms(len(table.steps)), transfer)
     measured, ideal = replay.step_ms, balanced.step_ms()
     lost = measured - ideal
-    if lost < _CERTAIN * ideal:
+    if lost <= _CERTAIN * ideal:  # also if all take no time
         return Slowdown(measured, ideal, ())
     shares = [one.share_of(measured, ideal) for one in balanced.parts()]
     kept = [one for one in shares if one.share >= _LEAST_SHARE]

@@ -113,8 +113,9 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
 
 
 class _Steps(NamedTuple):
-    """The steps that a sketch keeps: their numbers and times, each of shape (steps,)."""
+    """The steps that a sketch keeps: their rows, numbers and times, each of shape (steps,)."""
 
+    rows: Ids
     numbers: Ids
     begins: Times
     ends: Times
@@ -125,7 +126,7 @@ class _Steps(NamedTuple):
         steps = trace["steps"]
         kept = np.flatnonzero(steady_steps(steps))[:_MOST_STEPS]
         names = ("step", "window_start_ns", "window_end_ns")
-        return cls(*(steps[name][kept].astype(np.int64) for name in names))
+        return cls(kept, *(steps[name][kept].astype(np.int64) for name in names))
 
     @property
     def number(self) -> int:
@@ -183,7 +184,7 @@ def _exposed(trace: Trace, steps: _Steps, waits: Intervals) -> Floats:
     """Communication by step, in ns: of the device where it has any, else while nothing computes."""
     events, rows = trace.events, outermost_calls(trace)
     rows = rows[trace["tracks"]["device"][events["track"][rows]] >= 0]
-    kept = trace["steps"].take(np.isin(trace["steps"]["step"], steps.numbers))
+    kept = trace["steps"].take(steps.rows)
     waited = waits.within(kept["start_ns"], kept["end_ns"])
     return waited + steps.sums(steps.places(events["step"][rows]), events["duration_ns"][rows])
 
@@ -288,7 +289,8 @@ def job_table(sketches: Sequence[Sketch]) -> JobTable:
     none = [0.0] * max(len(one.steps) for one in sketches)
     work = [[np.array(one.work.get(stage, none))[place] for stage in stages] for one, place in pairs]
     length = np.array([np.array(one.length)[place] for one, place in pairs])
-    return JobTable(sketches, steps, places, names, np.array(work), length)
+    shape = len(sketches), len(stages), len(steps)  # also where no rank works
+    return JobTable(sketches, steps, places, names, np.array(work, np.float64).reshape(shape), length)
 
 
 # -- kernels and modules

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from stepscope.base.arrays import Rows
+from stepscope.base.arrays import Integers, Mask, Rows
 from stepscope.errors import IngestError
 from stepscope.read.byte_stream import Progress, chunks
 from stepscope.read.chrome.categories import streams_by_label, track_columns
@@ -156,6 +156,7 @@ def _python_side(track: tuple[Any, Any]) -> tuple[Any, Any]:
 
 _ELSEWHERE = {"X", "C", *STACKED, *ASYNC, *ARROWS}
 _MEMORY_NAME = "[memory]"
+_MOST_BYTES = 1 << 47  # that a 64-bit processor's program can address
 _DEVICES = {0: "cpu", 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 19: "mtia"}
 
 
@@ -200,16 +201,23 @@ def memory_columns(recorded: RecordedEvents, rank: int) -> dict[str, Any]:
         "device": list(map(_device, kinds.tolist(), indices.tolist())),
         "address": columns.column("address")[rows],
         "bytes": columns.column("allocation")[rows],
-        "allocated_bytes": columns.column("allocated")[rows],
-        "reserved_bytes": columns.column("reserved")[rows],
+        **{
+            f"{name}_bytes": np.where(_are_sizes(columns.column(name)[rows]), columns.column(name)[rows], -1)
+            for name in ("allocated", "reserved")
+        },
     }
 
 
 def _memory_rows(recorded: RecordedEvents) -> Rows:
     rows = recorded.of_phase("i", "I")
     named = recorded.name.take(rows).mask(_MEMORY_NAME)
-    sized = recorded.columns.column("allocation")[rows] != 0
-    return np.asarray(rows[named & sized], np.intp)
+    sizes = recorded.columns.column("allocation")[rows]
+    return np.asarray(rows[named & (sizes != 0) & _are_sizes(sizes)], np.intp)
+
+
+def _are_sizes(bytes_: Integers) -> Mask:
+    """Which are sizes of memory: no device has more, and sums of more overflow."""
+    return (bytes_ > -_MOST_BYTES) & (bytes_ < _MOST_BYTES)
 
 
 def _device(kind: int, index: int) -> str:

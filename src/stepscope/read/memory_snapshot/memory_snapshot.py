@@ -181,7 +181,7 @@ def _alive_before(events: Table, begins: Rows, segments: Table, blocks: Table) -
     used = np.flatnonzero(blocks.text("state").where(lambda state: state.startswith("active")))
     device = segments["device"][blocks["segment"][used]]
     alive = _alive_at_end(events, begins)
-    known = _places(events["device"][alive], events["address"][alive])
+    known = set(_places(events["device"][alive], events["address"][alive]))
     places = _places(device, blocks["address"][used])
     old = np.array([place not in known for place in places], np.bool_)
     used = used[old]
@@ -210,9 +210,9 @@ def _first(events: Table, order: Rows, starts: Rows, limit: Rows, *actions: str)
     return np.where(hit, rows, -1)
 
 
-def _places(device: Array, address: Array) -> dict[tuple[int, int], None]:
-    """Pairs of device and address, in order; no two blocks in use share one."""
-    return dict.fromkeys(zip(device.tolist(), address.tolist(), strict=True))
+def _places(device: Array, address: Array) -> list[tuple[int, int]]:
+    """Pairs of device and address, in order."""
+    return list(zip(device.tolist(), address.tolist(), strict=True))
 
 
 def _same_place(events: Table, a: Rows, b: Rows) -> Array:

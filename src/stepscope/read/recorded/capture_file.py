@@ -338,8 +338,8 @@ def _devices(
     recorded: Sequence[Mapping[str, Any]], traced: tuple[Mapping[str, Any], ...]
 ) -> tuple[Mapping[str, Any], ...]:
     """The devices of the recorder, each with what the profiler says of it, too."""
-    by_number = {device.get("id"): device for device in traced}
-    merged = tuple({**by_number.get(device.get("index"), {}), **device} for device in recorded)
+    by_number = {str(device.get("id")): device for device in traced}
+    merged = tuple({**by_number.get(str(device.get("index")), {}), **device} for device in recorded)
     return merged or traced
 
 

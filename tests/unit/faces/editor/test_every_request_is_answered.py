@@ -47,6 +47,7 @@ def odd_parameters(uri: str) -> list[Any]:
         {"uri": uri, "value": 1e400, "ranks": 1e400, "bandwidth": 1},
         {"uri": "file:///\ud800.py", "value": 3},
         {"uri": "file:///%00.py", "value": 3},
+        {"uri": f"file:///{'a/' * 9000}x.py", "value": 3},
         {"uri": "untitled:Untitled-1", "value": 3},
         here,
         here | {"context": {"diagnostics": []}},

@@ -37,6 +37,16 @@ def test_its_answer_is_printed(words: str, trace: Path) -> None:
     assert (result.exit_code, result.exception) == (0, None)
 
 
+@pytest.mark.parametrize("words", ["report", "analyze --all", "explain", "whatif --all", "contexts"])
+def test_names_do_not_steer_the_terminal(words: str, tmp_path: Path) -> None:
+    path, steering = tmp_path / "trace.json", "\x1b]0;own\x07\x9b2J\u202e"
+    events = [{**one, "name": one["name"].replace("mm", f"mm{steering}")} for one in EVENTS]
+    device = {"id": 0, "name": steering}
+    path.write_text(json.dumps({"deviceProperties": [device], "traceName": steering, "traceEvents": events}))
+    result = CliRunner().invoke(stepscope, [*words.split(), str(path)])
+    assert not {*result.output} & {*steering} - {*"0;]own2J"}
+
+
 @pytest.mark.parametrize("option", ["--html", "--svg"])
 def test_a_page_of_it_is_written(option: str, trace: Path, tmp_path: Path) -> None:
     page = tmp_path / "page"

@@ -14,7 +14,7 @@ from stepscope.facts.roofline.operator_work import Operators
 from stepscope.testing import drawn_trace
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.sets import distinct
-from stepscope.trace.table import Text
+from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 
@@ -89,6 +89,16 @@ def test_devices_beyond_256_are_one() -> None:
     assert len(distinct(found["idle"]["device"])) == 256
     (message,) = [row["message"] for row in found["warnings"].rows() if row["code"] == "many_devices"]
     assert message == "the file names 300 devices; the last 45 are taken for one"
+
+
+def test_memory_of_devices_beyond_256_is_of_one() -> None:
+    trace = drawn_trace("main | 0 9000 | ProfilerStep#0")
+    rows = range(300)
+    columns = {"time_ns": rows, "rank": [0] * 300, "address": rows, "bytes": [512] * 300}
+    table = Table(trace["memory"].schema, {**columns, "device": [f"cuda:{n}" for n in rows]})
+    found = annotate(trace.with_table(table), None)
+    assert len(set(found["memory"].text("device"))) == 256
+    assert [row["code"] for row in found["warnings"].rows()] == ["many_devices"]
 
 
 def test_steps_beyond_the_first_thousands_are_said_and_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

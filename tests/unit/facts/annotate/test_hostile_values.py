@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from stepscope.analyze import RULES, RuleContext, apply_rules
+from stepscope.faces.terminal.commands import stepscope
 from stepscope.facts.load import open_file
 from stepscope.facts.summary.report_facts import summarize
 from stepscope.models.ranks.sketch import sketch_of
@@ -56,6 +58,55 @@ def derive_all(events: list[dict[str, Any]], path: Path) -> None:
         summarize(trace, 0)
         apply_rules(RuleContext(trace, 0), RULES)
         sketch_of(trace)
+
+
+def predict_all(events: list[dict[str, Any]], path: Path, **device: Any) -> None:
+    device = {"id": 0, "name": "NVIDIA H200", "computeMajor": 9} | device
+    path.write_text(json.dumps({"deviceProperties": [device], "traceEvents": events}))
+    done = CliRunner().invoke(stepscope, ["whatif", "--no-cache", "--all", str(path)])
+    assert done.exit_code in (0, 2), done.output
+    assert "unexpected error" not in done.output, done.output
+
+
+@pytest.mark.parametrize("key", ["id", "name", "numSms", "computeMajor", "totalGlobalMem"])
+def test_devices_of_any_property(key: str, tmp_path: Path) -> None:
+    for value in ("x", -1, 2**63, {}, True):
+        predict_all(step_events(), tmp_path / "trace.json", **{key: value})
+
+
+SIZES = [[], [0], [8], [8, 16], [16, 4], [2, 3, 9, 9], [4, 3, 3, 3], [2**40, 2**40], [1] * 70, *VALUES]
+TEXTS = ["", "[1, 1]", "[0]", "[0, 0]", "[]", "[-9]", "[{}]", "True", "1e999", "[[1]]", f"[{10**30}]", {}]
+CALLED = [
+    "mm",
+    "addmm",
+    "linear",
+    "bmm",
+    "conv2d",
+    "conv_transpose2d",
+    "convolution_backward",
+    "lstm",
+    "gelu",
+]
+
+
+@pytest.mark.parametrize("first", [0, pytest.param(2, marks=pytest.mark.full)])
+def test_sizes_and_values_of_any_kind(first: int, tmp_path: Path) -> None:
+    for seed in range(first, first * 20 or 2):
+        chance = random.Random(seed)
+        step, events = step_events(), []
+        for number in range(40):  # the same calls in each step
+            own = {
+                "Input Dims": chance.choices(SIZES, k=9),
+                "Input Strides": chance.choices([[16, 1], [1], [[1]], *SIZES], k=9),
+                "Input type": ["float"] * 9,
+                "Concrete Inputs": chance.choices(TEXTS, k=9),
+            }
+            name = f"aten::{chance.choice(CALLED)}"
+            for event in step[: 9 if number else 0] + step[1:5]:
+                shift = {"ts": event["ts"] + 1000 * number}
+                events.append(event | shift | ({"name": name} if "aten" in event["name"] else {}))
+                events[-1]["args"] = event["args"] | own
+        predict_all(events + step, tmp_path / "trace.json")
 
 
 def all_of(text: str) -> list[str]:

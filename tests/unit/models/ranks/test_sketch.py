@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from stepscope.faces.terminal.commands import stepscope as command
 from stepscope.facts.annotate import annotate
-from stepscope.models.ranks import sketch_files, sketch_of
+from stepscope.models.ranks import job_report, sketch_files, sketch_of
 from stepscope.models.ranks.files import files_at
 from stepscope.testing import drawn_trace
 
@@ -44,6 +44,15 @@ def test_own_work_is_by_stage_and_communication_is_waiting() -> None:
     }
     assert sketch.waiting == [0.06]
     assert sketch.kernels == {"sgemm": (2.0, 0.3), "adam": (1.0, 0.05)}
+
+
+def test_ranks_without_work_and_with_steps_of_one_number_are_compared() -> None:
+    idle = "main | 5 5 | ProfilerStep#0"
+    report = job_report([sketch_of(annotate(drawn_trace(idle)))] * 2)
+    assert [(row.work_ms, row.waiting_ms) for row in report.rows] == [({}, 0.0)] * 2
+    alike = "\n".join(f"main | {100 * n} {100 * n + 90} | ProfilerStep#1" for n in range(300))
+    sketch = sketch_of(annotate(drawn_trace(alike)))
+    assert len(sketch.length) == len(sketch.waiting)
 
 
 def test_a_rank_waits_for_a_collective_once_its_next_work_is_launched() -> None:

@@ -10,7 +10,7 @@ from stepscope.base.arrays import Floats, Mask
 from stepscope.errors import ChangeError
 from stepscope.facts.roofline.rates import known_gpus, rates_of
 from stepscope.graph import Graph, scale
-from stepscope.models.calibration.calibration import Operator
+from stepscope.models.calibration.calibration import Operator, are_sizes
 from stepscope.models.kernels.operators import CONVOLUTION_IN_TF32, Product, products_ns, products_of
 from stepscope.models.kernels.products import SINGLE, TF32, Gpu, find_gpu, product_ns
 from stepscope.models.whatif.change import Change
@@ -165,6 +165,8 @@ def _by_sizes_alone(graph: Graph, work: StepWork, row: int) -> list[Product]:
     arguments = graph.trace.event_arguments(event)
     sizes, types = arguments.get("Input Dims"), arguments.get("Input type")
     if work.call(row) is not None or not sizes or not types or len(sizes) != len(types):
+        return []
+    if not are_sizes(sizes):
         return []
     name = str(graph.trace.events.text("name")[event]).removeprefix("aten::")
     nothing = ("",) * len(sizes)

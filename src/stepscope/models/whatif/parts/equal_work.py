@@ -79,7 +79,7 @@ def _kind(call: Operator, forward: Operator | None, precision: str) -> _Kind | N
     backward = call.name == "convolution_backward"
     forward = forward if backward else call
     sizes = tensors(forward) if forward else []
-    if forward is None or len(sizes) < 2:
+    if forward is None or len(sizes) < 2 or min(map(len, sizes[:2])) < 2:
         return None
     wanted = call.values[-1] if backward and call.values else ""
     grouped = "transpose" not in forward.name and sizes[0][1] != sizes[1][1]
