@@ -19,7 +19,7 @@ from stepscope.facts.annotate.jax.frames import frames_of_events, is_users
 from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.annotate.range_names import MODULE_RANGE, has_lines, parse_lines
-from stepscope.facts.summary.report_facts import SampledLine, count_samples, samples_of
+from stepscope.facts.summary.report_facts import CalledLine, count_samples, samples_of
 from stepscope.read.recorded.members_json import CATEGORY
 from stepscope.trace.arguments import parse
 from stepscope.trace.frame_name import LIBRARY, FrameName, is_users_frame
@@ -319,7 +319,7 @@ def most_sampled(samples: Table, spans: Intervals, fewest: int, part: float = 0.
     total = sum(map(Counter.total, seen.values()))
     if most is None or seen[most].total() < max(fewest, part * total):
         return None
-    line: SampledLine = seen[most].most_common(1)[0][0]
+    line: CalledLine = seen[most].most_common(1)[0][0]
     return MostSampled(most[1], line.line, "" if most[0] == "<module>" else most[0], line.called)
 
 

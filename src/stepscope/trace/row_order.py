@@ -75,7 +75,7 @@ def place_in_group(keys: IntArray) -> Ids:
     return number
 
 
-def outermost_of_key(first: Ids, end: Ids, keys: Ids) -> Mask:
+def outermost_of_key(first: IntArray, end: IntArray, keys: Ids) -> Mask:
     """Which of some spans of rows, `first` to `end` - 1, lie in no other one of their key; shape (n,)."""
     order = np.lexsort((first, keys))
     beyond = keys[order] * (int(end.max(initial=0)) + 1)  # the rows of each key apart from the others'

@@ -401,23 +401,23 @@ def samples_of(trace: Trace) -> Table:
     return instants.take(instants.text("category").mask(CATEGORY, IN_LOOP))
 
 
-class SampledLine(NamedTuple):
+class CalledLine(NamedTuple):
     """A line of a function, and the lines that call it, inner ones first."""
 
     line: int
     called: tuple[str, ...] = ()  # such as `main (/home/me/train.py:64)`
 
 
-def count_samples(samples: Table, spans: Intervals) -> dict[tuple[str, str, int], Counter[SampledLine]]:
+def count_samples(samples: Table, spans: Intervals) -> dict[tuple[str, str, int], Counter[CalledLine]]:
     """How many samples in some spans saw each line, by function and file; in the loop also by line."""
     time: Times = samples["time_ns"]
     samples = samples.take(spans.within(time, time + 1) > 0)
-    seen: defaultdict[tuple[str, str, int], Counter[SampledLine]] = defaultdict(Counter)
+    seen: defaultdict[tuple[str, str, int], Counter[CalledLine]] = defaultdict(Counter)
     for name, in_loop in zip(samples.text("name"), samples.text("category").mask(IN_LOOP), strict=True):
         own, *called = (name or "").split(CALLED)
         if found := _SAMPLED.match(own):
             function, file, line = _COMPREHENSION.sub("", found[1]), found[2], int(found[3])
-            seen[function, file, line if in_loop else 0][SampledLine(line, tuple(called))] += 1
+            seen[function, file, line if in_loop else 0][CalledLine(line, tuple(called))] += 1
     return seen
 
 
@@ -426,7 +426,7 @@ def _sampled_place(
     stage: str,
     spent_ns: int,
     where: tuple[str, str],
-    lines: Counter[SampledLine],
+    lines: Counter[CalledLine],
     total: int,
 ) -> StagePlace:
     """A place with the time of its share of the samples.

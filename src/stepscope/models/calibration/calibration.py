@@ -95,8 +95,7 @@ def _operator(trace: Trace, row: int) -> Operator | None:
     return Operator(name, tuple(dims), tuple(strides), tuple(types), tuple(map(str, values)))
 
 
-# No program addresses more: 47 bits on a 64-bit processor.
-MOST_ELEMENTS = 1 << 47
+MOST_ELEMENTS = 1 << 47  # a process on x86-64 addresses no more bytes: canonical user addresses have 47 bits
 
 
 def are_sizes(sizes: Sequence[Any], strides: Sequence[Any] = ()) -> bool:

@@ -103,8 +103,7 @@ def _matrix_products(call: Operator, sizes: list[Size]) -> list[Product]:
     return [Product(left[-2], right[-1], left[-1], batch=prod(left[:-2]), lines=lines)]
 
 
-# of the input of a convolution: images, channels and one to three axes
-_RANKS = 3, 4, 5
+_RANKS = 3, 4, 5  # of the input of a convolution: images, channels and one to three axes
 
 
 class Convolution(NamedTuple):
