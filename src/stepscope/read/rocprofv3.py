@@ -28,6 +28,10 @@ _GPU = 2  # the type of an agent
 _RECORDS = ("kernel_dispatch", "memory_copy", "hip_api", "hsa_api", "rccl_api", "marker_api")
 # NVIDIA's word where AMD records the same: the instruction of another warp was issued.
 _WORDS = {"arbiter_not_win": "not_selected", "": "reason not recorded"}
+_REASONS = (  # AMD's others, as of pc_sampling.h; what a later version adds counts as other_wait
+    *("none", "no_instruction_available", "alu_dependency", "waitcnt", "internal_instruction"),
+    *("barrier_wait", "arbiter_win_ex_stall", "other_wait", "sleep_wait"),
+)
 _PLACE = re.compile(r"(.+):(\d{1,9})$")  # of source; the calls that it was inlined into follow " -> "
 
 
@@ -134,7 +138,8 @@ def _samples(
             kernel = event.get(_at(one, -2, "record", "dispatch_id"), -1)
             offset = _at(one, 0, "record", "pc", "code_object_offset")
             reason = _at(one, "", "record", "snapshot", "stall_reason").rpartition("_REASON_")[2].lower()
-            waited = _WORDS.get(reason, reason) if not _at(one, 0, "record", "wave_issued") else "selected"
+            reason = _WORDS.get(reason, reason if reason in _REASONS else "other_wait")
+            waited = reason if not _at(one, 0, "record", "wave_issued") else "selected"
             counted[kernel, waited, _at(one, -1, "inst_index"), offset] += 1
     for (kernel, reason, index, offset), count in counted.items():
         text = _at(process, "", "strings", "pc_sample_instructions", index)

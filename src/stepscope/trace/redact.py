@@ -62,6 +62,8 @@ _DOTTED = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:\.\w+)+")
 _BACKWARD = re.compile(r"[A-Z]\w*Backward\d+")  # of PyTorch's operators; a user's function has no number
 _TRITON = re.compile(r"triton_[a-z]+_fused\w*")  # kernels that torch.compile names by their operators
 _OPERATOR = re.compile(r"[A-Za-z_]\w*(?:::[\w.]+)+")
+# As AMD's instructions begin: "MI300 Instruction Set Architecture", chapters 5 to 11.
+_INSTRUCTION = re.compile(r"((?:s|v|ds|flat|global|scratch|buffer|tbuffer)_[a-z0-9_]+)\b.*(\+0x[0-9a-f]+)")
 _CALL = re.compile(r"(?:cu|cuda|hip|nccl|rccl|nvrtc)[A-Z]\w*")
 _ENDING = r"\.(?:pyx?|pyi|c|cc|cpp|cu|cuh|h|hpp|json|gz|zst|pb|sqlite|pickle|stepscope|yaml|toml|sh|ipynb)\b"
 _PATH = re.compile(
@@ -101,8 +103,8 @@ def _column(table: Table, column: str, words: Words) -> Text:
     name, text = f"{table.schema.name}.{column}", table.text(column).compact()
     if name == "events.name":
         return _names(text, table.text("category"), DEVICE_WORK, words)
-    if name in ("instruction_samples.reason", "instruction_samples.instruction"):
-        return text
+    if name == "instruction_samples.instruction":
+        return text.map(words.instruction)
     if name == "contexts.name":
         return _names(text, table.text("kind"), _DEVICE_KINDS, words)
     change = words.module_path if name in _PATHS else words.file if name in _FILES else words.text
@@ -157,6 +159,11 @@ class Words:
     def event(self, name: str) -> str:
         """The name of an event on the CPU: calls of libraries and operators of any package are kept."""
         return name if _OPERATOR.fullmatch(name) or _CALL.fullmatch(name) else self.range(name)
+
+    def instruction(self, text: str) -> str:
+        """A device's instruction: its mnemonic is kept, and where it is in its kernel."""
+        match = _INSTRUCTION.fullmatch(text)
+        return f"{match[1]} {match[2]}" if match else self.text(text)
 
     def range(self, name: str) -> str:
         """The name of a range: frames of public packages are kept."""

@@ -16,6 +16,7 @@ import stepscope
 from stepscope.analyze import RULES, RuleContext, apply_rules
 from stepscope.errors import IngestError
 from stepscope.facts.contexts import build_contexts
+from stepscope.trace.redact import Words, redacted
 from stepscope.trace.trace import Trace
 
 GPU, CPU = 7001, 7000  # handles of agents
@@ -164,3 +165,11 @@ def test_without_kernels_and_calls_the_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cut.json").write_text('{"rocprofiler-sdk-tool": [{"agents": [')
     with pytest.raises(IngestError, match=r"the JSON of rocprofv3 is damaged: .*; record it again"):
         stepscope.open(tmp_path / "cut.json", cache=False)
+
+
+def test_a_redacted_file_keeps_mnemonics_and_reasons(tmp_path: Path) -> None:
+    trace = recorded(tmp_path, **RECORDS, pc_sample_stochastic=STOCHASTIC)
+    samples = redacted(trace, Words(b"a key"))["instruction_samples"]
+    assert {*samples.text("instruction").compact().values} >= {"s_waitcnt +0x34f4", "v_add_f32_e32 +0x34fc"}
+    assert "waitcnt" in samples.text("reason").compact().values
+    assert "/home/me/scale.hip" not in samples.text("file").compact().values
