@@ -12,6 +12,7 @@ from stepscope.analyze.source_places import plain_name
 from stepscope.base.arrays import Ids, Rows
 from stepscope.facts.annotate.jax.calls import is_wait
 from stepscope.facts.summary.numbers import rounded
+from stepscope.facts.summary.verdict import TAKE_TURNS
 from stepscope.trace.intervals import Intervals
 
 FALLBACK = True
@@ -47,7 +48,7 @@ def idle_device(context: RuleContext) -> Iterator[Finding]:
     if context.measures.is_small(idle) or not len(evidence):
         return
     where = _name(context, culprit)
-    when, advice = REASONS[cause] if "take turns" not in context.measures.summary.verdict.sentence else TURNS
+    when, advice = TURNS if TAKE_TURNS in context.measures.summary.verdict.sentence else REASONS[cause]
     is_unknown = cause in ON_THE_CPU and not where
     advice = FIND if is_unknown else advice
     frames = len(context.search.find(category="python", on_device=False)) > 0
