@@ -86,7 +86,7 @@ watch = enter(Scratch.from_json({scratch!r}), {store!r})
 os.chdir(relocated(root))
 try:
     exec({code!r})
-except (OSError, RuntimeError) as error:
+except (OSError, RuntimeError, sqlite3.Error) as error:
     print(error, file=sys.stderr)
 print(json.dumps(watch.stop()))
 """

@@ -330,7 +330,7 @@ def cut_cpu(trace: Trace, window: Window, work: WindowWork) -> CpuSide:
     rows = host_events(trace, window)
     is_missing = not len(rows) and len(work.event) > 0
     busiest = int(np.bincount(work.track, work.end_ns - work.start_ns).argmax()) if is_missing else -1
-    main = busiest if is_missing else _main_track(trace, window.rank)
+    main = busiest if is_missing else main_track(trace, window.rank)
     waits = find_waits(trace, rows, work)
     calls, until = _wait_ends(trace, waits)
     bursts = find_bursts(trace, rows, main)
@@ -357,13 +357,6 @@ def cut_cpu(trace: Trace, window: Window, work: WindowWork) -> CpuSide:
 
 def _all(value: int, like: Ids) -> Ids:
     return np.full(len(like), value, np.int64)
-
-
-def _main_track(trace: Trace, rank: int) -> int:
-    if len(trace.metadata.ranks) == 1:
-        return main_track(trace)
-    ranks = trace["tracks"]["rank"][trace.events["track"]]
-    return main_track(trace.with_table(trace.events.take(ranks == rank)))
 
 
 def _wait_ends(trace: Trace, waits: WorkWaits) -> tuple[Ids, Times]:

@@ -181,24 +181,28 @@ def _with_steps(
     return _warn_work_outside(_warn_device_outside(trace, step))
 
 
-def main_track(trace: Trace) -> int:
-    """The CPU track of the training loop: the one with marks of steps, else the busiest."""
+def main_track(trace: Trace, rank: int | None = None) -> int:
+    """The CPU track of the training loop, of one rank if given: the one with marks of steps, else the
+    busiest."""
     events = trace.events
-    on_cpu = on_host(trace)
-    if len(rows := chosen_ranges(trace)):
-        return int(events["track"][rows[0]])
-    marks = events.text("name").where(is_step)
+    here = trace["tracks"]["rank"] == rank if rank is not None else np.ones(len(trace["tracks"]), np.bool_)
+    of_rank = here[events["track"]]
+    on_cpu = on_host(trace) & of_rank
+    if len(rows := chosen_ranges(trace)) and of_rank[rows].any():
+        return int(events["track"][rows[of_rank[rows]][0]])
+    marks = events.text("name").where(is_step) & of_rank
     named = on_cpu & marks
     if not named.any() and marks.any():
         return int(events["track"][marks][0])
-    if not named.any() and len(trace["iterations"]):
-        return int(np.bincount(trace["iterations"]["track"]).argmax())
+    loops = trace["iterations"]["track"]
+    if not named.any() and here[loops].any():
+        return int(np.bincount(loops[here[loops]]).argmax())
     if not named.any():
         named = on_cpu & events.text("name").where(is_compiled_call)
     if not named.any():
         named = on_cpu & _updates(trace)  # not autograd's thread, which may do more
-    if not named.any() and len(rows := step_ranges(trace)):
-        return int(events["track"][rows[0]])
+    if not named.any() and len(rows := step_ranges(trace)) and of_rank[rows].any():
+        return int(events["track"][rows[of_rank[rows]][0]])
     if not named.any():
         named = on_cpu & events.text("category").mask("cpu_op", "python", "runtime")
         works = on_cpu & events.text("category").mask("cpu_op", "runtime")
@@ -207,7 +211,7 @@ def main_track(trace: Trace) -> int:
         outside = named & ~_in_autograd(trace)
         named = outside if outside.any() else named
     if not named.any():
-        named = on_cpu if on_cpu.any() else np.ones(len(events), np.bool_)
+        named = on_cpu if on_cpu.any() else of_rank
     weight = np.bincount(events["track"][named], events["self_ns"][named] + 1.0)
     return int(weight.argmax()) if len(weight) else 0
 
