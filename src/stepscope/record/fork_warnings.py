@@ -15,7 +15,7 @@ from typing import Any
 from stepscope.record.unreplaced import os
 
 _TASKS = "/proc/self/task"
-_NAME = "stepscope"  # of the threads of `hidden_thread.cpp`
+_NAME = "stepscope-own"  # of the threads of `hidden_thread.cpp`; `stepscope run` names all others "stepscope"
 _WARNING = "is multi-threaded, use of"  # CPython, Modules/posixmodule.c, warn_about_fork_with_threads
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -27,10 +28,21 @@ def ours(monkeypatch: pytest.MonkeyPatch) -> Iterator[_OnlyOurThreads]:
 
 
 @pytest.fixture
-def end() -> Iterator[threading.Event]:
-    event = threading.Event()
-    yield event
-    event.set()
+def start(ours: _OnlyOurThreads) -> Iterator[Callable[[], None]]:
+    """Starts threads of a process that is named as those of `stepscope run` are."""
+    end, threads, comm = threading.Event(), list[threading.Thread](), Path("/proc/self/comm")
+    name = comm.read_text()
+    comm.write_text("stepscope")
+
+    def start() -> None:
+        threads.append(threading.Thread(target=end.wait, daemon=True))
+        threads[-1].start()
+
+    yield start
+    comm.write_text(name)
+    end.set()
+    for thread in threads:
+        thread.join()
 
 
 def warned() -> bool:
@@ -41,18 +53,18 @@ def warned() -> bool:
     return False
 
 
-def test_a_thread_of_the_recorder_is_not_told(ours: _OnlyOurThreads, end: threading.Event) -> None:
+def test_a_thread_of_the_recorder_is_not_told(ours: _OnlyOurThreads, start: Callable[[], None]) -> None:
     with fork_warnings.starting_threads():
-        threading.Thread(target=end.wait, daemon=True).start()
+        start()
     warnings.simplefilter("error")  # of the program
     ours.install()
     assert not warned()
     assert warned()  # the filter is there for one fork
 
 
-def test_a_thread_of_the_program_is_told(ours: _OnlyOurThreads, end: threading.Event) -> None:
+def test_a_thread_of_the_program_is_told(ours: _OnlyOurThreads, start: Callable[[], None]) -> None:
     warnings.simplefilter("error")
-    threading.Thread(target=end.wait, daemon=True).start()
+    start()
     before = list(warnings.filters)  # type: ignore[attr-defined]
     ours.install()
     assert warned()

@@ -16,7 +16,7 @@ int start_hidden_thread(pthread_t& thread, void* argument, void* (*entry)(void*)
   pthread_sigmask(SIG_BLOCK, &all, &before);
   int error = pthread_create(&thread, nullptr, entry, argument);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (!error) pthread_setname_np(thread, "stepscope");
+  if (!error) pthread_setname_np(thread, "stepscope-own");  // as in fork_warnings.py
   return error;
 }
 
