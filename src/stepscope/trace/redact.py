@@ -43,7 +43,7 @@ _FILES = {"modules.file", "modules.call_file", "frames.file", "stacks.file"}
 _FILES |= {"storages.file", "contexts.file", "evidence.file", "instruction_samples.file"}
 _RANGES = ("annotation", "python")  # whose names are the user's, also where they look like operators
 _FREE = ("capture", "model", "properties", "recording_cost")  # fields of the metadata with any texts
-_DEVICE_KINDS = ("kernel", "memcpy", "memset", "communication", "instruction")  # of contexts
+_DEVICE_KINDS = ("kernel", "memcpy", "memset", "communication")  # of contexts
 _ANALYSIS = ("base", "record", "read", "trace", "facts", "graph", "models", "analyze")
 _LITERAL = re.compile(r'"([^"\n]*)"')
 _DOCSTRING = re.compile(r'"""[\s\S]*?"""')
@@ -114,8 +114,9 @@ def _column(table: Table, column: str, words: Words) -> Text:
 
 def _names(names: Text, kinds: Text, of_device: tuple[str, ...], words: Words) -> Text:
     """Names of device work as they are, of ranges and others replaced: all may have the same name."""
-    how = np.where(kinds.mask(*of_device), 2, kinds.mask(*_RANGES))
-    values = [*map(words.event, names.values), *map(words.range, names.values), *names.values]
+    how = np.select([kinds.mask(*of_device), kinds.mask("instruction"), kinds.mask(*_RANGES)], [3, 2, 1])
+    rules = words.event, words.range, words.instruction, str
+    values = [rule(name) for rule in rules for name in names.values]
     codes = np.where(names.codes < 0, -1, names.codes + how * len(names.values))
     return Text(codes, values).compact().map(str)
 

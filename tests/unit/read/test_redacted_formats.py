@@ -157,4 +157,6 @@ def _planted(schema: Schema, plant: Plant) -> dict[str, Any]:
     """Rows whose free texts are names; names of device work, which are kept, are not among them."""
     free = [column for column in schema.columns if column.kind == "text" and not column.values]
     columns: dict[str, Any] = {column.name: [plant() for _ in range(20)] for column in free}
-    return columns | {"category": ["annotation"] * 20} if schema.name == "events" else columns
+    kinds = {"category": ["annotation"] * 20, "kind": ["python", "instruction"] * 10}
+    given = {"events": ("category",), "contexts": ("kind",)}.get(schema.name, ())
+    return columns | {name: kinds[name] for name in given}
