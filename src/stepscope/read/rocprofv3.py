@@ -53,16 +53,14 @@ def read_rocprofv3(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     process = processes[0] if processes else {}
     gpus = [agent for agent in _at(process, _NONE, "agents") if _at(agent, 0, "type") == _GPU]
     devices = [{"id": number, "name": _at(gpu, "", "product_name")} for number, gpu in enumerate(gpus)]
-    for one in _RECORDS:
-        without = len(_at(process, _NONE, "buffer_records", one)) - len(_records(process, one))
-        log("unread_record", "skipped records without a time", without)
-    events = list(_events(process, [_at(gpu, -1, "id", "handle") for gpu in gpus]))
+    records = {category: _records(process, category, log) for category in _RECORDS}
+    events = list(_events(process, records, [_at(gpu, -1, "id", "handle") for gpu in gpus]))
     if not events:
         raise IngestError("rocprofv3 recorded no kernel and no call; record with `--kernel-trace`")
     whole = BytesIO(msgspec.json.encode({"deviceProperties": devices, "traceEvents": events}))
     trace = build(read_parts(whole, False, lambda size: None))
     place = {source: event for event, source in enumerate(trace.events["source"].tolist())}
-    rows = list(_samples(process, place, log))
+    rows = list(_samples(process, records["kernel_dispatch"], place, log))
     samples = columns_of([column.name for column in INSTRUCTION_SAMPLES.columns], rows)
     return trace.with_table(Table(INSTRUCTION_SAMPLES, samples)).with_warnings(log.rows())
 
@@ -77,18 +75,20 @@ def _at(value: Any, otherwise: T, *keys: str | int) -> T:
     return value if isinstance(value, type(otherwise)) else otherwise
 
 
-def _records(process: Any, category: str) -> list[Any]:
+def _records(process: Any, category: str, log: WarningLog) -> list[Any]:
     found = _at(process, _NONE, "buffer_records", category)
-    return [one for one in found if _at(one, 0, "start_timestamp") > 0]
+    timed = [one for one in found if _at(one, 0, "start_timestamp") > 0]
+    log("unread_record", "skipped records without a time", len(found) - len(timed))
+    return timed
 
 
-def _events(process: Any, gpus: list[int]) -> Iterator[dict[str, Any]]:
+def _events(process: Any, records: dict[str, list[Any]], gpus: list[int]) -> Iterator[dict[str, Any]]:
     """The records as trace events, kernels first; `gpus` are the handles of the devices."""
     symbols, said = _at(process, _NONE, "kernel_symbols"), _at(process, _NONE, "strings", "marker_api")
     kernels = {_at(one, -1, "kernel_id"): _at(one, "", "formatted_kernel_name") for one in symbols}
     messages = {_at(one, -1, "key"): _at(one, "", "value") for one in said}
-    for category in _RECORDS:
-        for record in _records(process, category):
+    for category, found in records.items():
+        for record in found:
             place, name, about = _place_of(category, record, gpus), "", {}
             correlation = _at(record, 0, "correlation_id", "internal")
             if category == "kernel_dispatch":
@@ -127,11 +127,11 @@ def _launch(kernel: Any) -> dict[str, Any]:
 
 
 def _samples(
-    process: Any, place: dict[int, int], log: WarningLog
+    process: Any, kernels: list[Any], place: dict[int, int], log: WarningLog
 ) -> Iterator[tuple[int, str, str, str, int, int]]:
     """Rows of `INSTRUCTION_SAMPLES`, tied by dispatch; `place` is the event of each trace event."""
-    kernels = enumerate(_records(process, "kernel_dispatch"))
-    event = {_at(one, -1, "dispatch_info", "dispatch_id"): place.get(at, -1) for at, one in kernels}
+    dispatches = (_at(one, -1, "dispatch_info", "dispatch_id") for one in kernels)
+    event = {dispatch: place.get(at, -1) for at, dispatch in enumerate(dispatches)}
     counted: Counter[tuple[int, str, int, int]] = Counter()
     for method in ("host_trap", "stochastic"):
         for one in _at(process, _NONE, "buffer_records", f"pc_sample_{method}"):
