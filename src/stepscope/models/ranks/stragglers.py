@@ -314,10 +314,10 @@ def cause_of_stages(
     if computing:
         ratio = ratios[max(computing, key=stages.__getitem__)]
         device = table.sketches[group.rows[0]].device
-        cause = "" if device else other_processes(table.sketches, group.rows, ratio)
+        others = "" if device else other_processes(table.sketches, group.rows, ratio)
+        doubt = "" if device else _perhaps_others(table.sketches, group.rows)
         excess_ms = sum(stages[name] for name in computing)
-        cause = cause or _Kernels(table, group).cause(excess_ms, ratio, table.received)
-        cause += "" if device else _perhaps_others(table.sketches, group.rows, cause)
+        cause = others or _Kernels(table, group).cause(excess_ms, ratio, table.received) + doubt
         causes |= dict.fromkeys(computing, cause)
     return causes
 
@@ -339,14 +339,12 @@ def other_processes(sketches: Sequence[Sketch], rows: Sequence[int], excess: flo
     return f"its process got {slow:.0%} of a core, since others used its machine"
 
 
-def _perhaps_others(sketches: Sequence[Sketch], rows: Sequence[int], cause: str) -> str:
+def _perhaps_others(sketches: Sequence[Sketch], rows: Sequence[int]) -> str:
     """That other processes may be the cause as well: of a mean share of a core they may have taken
     any part in some steps."""
     shares = [sketches[row].core_share for row in rows]
     share = min((one for one in shares if one is not None), default=1.0)
-    if share >= CANNOT_TELL or "of a core" in cause:
-        return ""
-    return f", or other processes took its core: it got {share:.0%} of one"
+    return f", or other processes took its core: it got {share:.0%} of one" if share < CANNOT_TELL else ""
 
 
 class _Kernels:
