@@ -194,8 +194,8 @@ def _without(run: WatchedRun, run_s: float, losses: Sequence[Loss]) -> tuple[flo
     all_steps = 1e-9 * float(run.totals["wall_ns"]) / max(float(wall_ms.sum()), 1e-9)
     left_s = run_s - sum(loss.lost_s for loss in first if loss.cause not in FIELDS)
     most, least = in_turn + sum(others), np.maximum.reduce([in_turn, *others])
-    saved = (all_steps * float(np.minimum(part, wall_ms).sum()) for part in (most, least))
-    return left_s - next(saved), left_s - next(saved)
+    most_s, least_s = (all_steps * float(np.minimum(part, wall_ms).sum()) for part in (most, least))
+    return left_s - most_s, left_s - least_s
 
 
 class LastMinute(msgspec.Struct, frozen=True):

@@ -11,10 +11,9 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import rounded
-from stepscope.models.whatif.parts.fused_attention import LARGEST_HEAD
+from stepscope.models.whatif.parts.fused_attention import LARGEST_HEAD, NEAR
 
 CAUSE = "attention"
-NEAR = 8  # operators between a product and the softmax: scale, mask, cast, dropout
 _SOFTMAX = r"^aten::_?(safe_)?softmax$"
 _PRODUCT = r"^aten::(bmm|baddbmm|matmul|einsum)$"
 _MATH = r"^aten::_scaled_dot_product_attention_math$"
@@ -60,9 +59,9 @@ def unfused_attention(context: RuleContext) -> Iterator[Finding]:
     if context.is_jax:
         yield from _compiled(context)
         return
+    around, products = _softmax_and_products(context)
     falls_back = context.search.find(_MATH)
-    rows = np.union1d(_between_products(context, with_products=False), falls_back)
-    rows = _with_backward(context, context.search.outermost(rows))
+    rows = _with_backward(context, context.search.outermost(np.union1d(around, falls_back)))
     if not len(rows):
         return
     spent = float(context.measures.caused_ns(rows).sum()) / 1e6 / context.step_count
@@ -73,7 +72,7 @@ def unfused_attention(context: RuleContext) -> Iterator[Finding]:
         f"and the elementwise work around it.{context.main_place(_work(context, rows))}",
         _why(context, falls_back) if len(falls_back) else _instead(context, rows),
         _work(context, rows),
-        _gain(context, rows, written_out=not len(falls_back)),
+        _gain(context, rows, products if not len(falls_back) else None),
     )
 
 
@@ -122,18 +121,19 @@ def _is_attention(scores: tuple[int, ...], values: tuple[int, ...]) -> bool:
     return length == columns and head < length and head <= LARGEST_HEAD and fits
 
 
-def _gain(context: RuleContext, rows: Rows, written_out: bool) -> Gain:
+def _gain(context: RuleContext, rows: Rows, products: Rows | None) -> Gain:
     """As `stepscope whatif sdpa` has it; without sizes, the softmax and what is around it.
 
-    A fused kernel multiplies as well, so at most it saves the products, too.
+    A fused kernel multiplies as well, so at most it saves the products, too; None where they are not
+    written out.
     """
-    found = context.gains.whatif("sdpa") if written_out and context.measures.has_device else None
+    if products is None:
+        return context.gains.scaled(rows, 0.0, "at most: a fused kernel that computes the softmax in passing")
+    found = context.gains.whatif("sdpa") if context.measures.has_device else None
     if found is not None:
         return found
-    if not written_out:
-        return context.gains.scaled(rows, 0.0, "at most: a fused kernel that computes the softmax in passing")
     gain = context.gains.scaled(rows, 0.0, "as if the softmax and what is around it took no time")
-    whole = _with_backward(context, _between_products(context, with_products=True))
+    whole = context.search.outermost(np.union1d(rows, _with_backward(context, products)))
     return replace(gain, range_ms=(0.0, max(gain.ms, context.gains.scaled(whole).ms)))
 
 
@@ -160,20 +160,21 @@ def _with_backward(context: RuleContext, rows: Rows) -> Rows:
     return context.search.outermost(np.union1d(rows, context.search.backward_of(rows)))
 
 
-def _between_products(context: RuleContext, with_products: bool) -> Rows:
-    """A softmax and what is around it, up to the batched products of attention or with them."""
+def _softmax_and_products(context: RuleContext) -> tuple[Rows, Rows]:
+    """What is between the two batched products of attention, softmax included; and these products."""
     operators = _products_and_leaves(context)
     softmax = np.isin(operators, context.search.find(_SOFTMAX, category="cpu_op"))
     product = np.isin(operators, context.search.find(_PRODUCT, category="cpu_op"))
-    chosen = np.zeros(len(operators), np.bool_)
+    around, ends = np.zeros((2, len(operators)), np.bool_)
     products = np.flatnonzero(product)
     for at in np.flatnonzero(softmax).tolist():
         place = int(np.searchsorted(products, at))
         if 0 < place < len(products):
             first, last = int(products[place - 1]), int(products[place])
             if at - first <= NEAR and last - at <= NEAR:
-                chosen[first + 1 - with_products : last + with_products] = True
-    return operators[chosen]
+                around[first + 1 : last] = True
+                ends[[first, last]] = True
+    return operators[around], operators[ends]
 
 
 def _products_and_leaves(context: RuleContext) -> Rows:

@@ -12,9 +12,7 @@ from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.schema import MODEL_STAGES, PRODUCT_KINDS
 
-BESIDES = (
-    0.5  # of it: memory that they take and return (a graph network saved 1.2 times it, a bank of rows 1.5)
-)
+BESIDES = 0.5  # of it: memory that they take and return; a graph network saved 1.2 times it, a bank 1.5
 LEAST = 0.1  # of the step, as for operators between the stages
 LEAST_LINKED = 0.9  # of the products of what trains: backward passes of most networks reach all
 _MODULES = r"^(stepscope\.module:|nn\.Module: )"

@@ -25,7 +25,7 @@ from stepscope.models.whatif.parts.memory_flow import operations
 from stepscope.models.whatif.parts.step_work import KernelTimes, StepWork, step_work
 
 SDPA = "sdpa"  # setting of a graph: its attention is fused
-_NEAR = 8  # operators between a product and the softmax: scale, mask, cast, dropout
+NEAR = 8  # operators between a product and the softmax: scale, mask, cast, dropout
 LARGEST_HEAD = 256  # numbers of a head that fused kernels take: PyTorch, `scaled_dot_product_attention`
 VIEWS = (
     *("view", "reshape", "transpose", "permute", "t", "expand", "unsqueeze", "squeeze", "slice"),
@@ -79,8 +79,8 @@ def _ends(work: StepWork, works: np.ndarray, place: int) -> tuple[int, int] | No
     """The places of both products around a softmax, if their sizes are those of attention."""
     if work.names[works[place]] not in _SOFTMAX:
         return None
-    first = _next_product(work, works, range(place - 1, max(place - 1 - _NEAR, -1), -1))
-    last = _next_product(work, works, range(place + 1, min(place + 1 + _NEAR, len(works))))
+    first = _next_product(work, works, range(place - 1, max(place - 1 - NEAR, -1), -1))
+    last = _next_product(work, works, range(place + 1, min(place + 1 + NEAR, len(works))))
     if first is None or last is None:
         return None
     before, after = (work.products(int(works[end])) for end in (first, last))
