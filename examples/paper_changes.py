@@ -39,14 +39,28 @@ def tasks(graph: Graph, **conditions: object) -> np.ndarray:
     return np.flatnonzero(chosen(graph, **conditions))
 
 
-def last_in_backward(graph: Graph) -> dict[int, int]:
-    """By layer, the task after which its gradients are ready."""
-    backward = tasks(graph, stage="backward", on_device=True).tolist()
-    return {int(graph.tasks["module"][task]): task for task in backward if graph.tasks["module"][task] >= 0}
+def gradients(graph: Graph) -> np.ndarray:
+    """Layers with parameters of their own, the bytes, and the tasks after which gradients are ready.
+
+    A parameter that two layers share counts for each of them.
+    """
+    modules = graph.trace["modules"]
+    size, parent = np.maximum(modules["parameter_bytes"], 0), modules["parent"]
+    inside = np.bincount(parent[parent >= 0], size[parent >= 0], len(size)).astype(int)
+    backward = tasks(graph, stage="backward", on_device=True)
+    last = dict(zip(graph.tasks["module"][backward].tolist(), backward.tolist(), strict=True))
+    rows = [(layer, own, last[layer]) for layer, own in enumerate(size - inside) if own > 0 and layer in last]
+    return np.array(sorted(rows, key=lambda row: row[2])).T
+
+
+def their_work(graph: Graph, layer: str) -> list[int]:
+    """The first and the last task of a layer in forward, and the first in backward."""
+    forward, backward = (tasks(graph, stage=stage, module=layer, on_device=True) for stage in PASSES)
+    return [forward[0], forward[-1], backward[0]]
 
 
 def paper_amp(graph: Graph) -> Graph:
-    """Algorithm 3: products and convolutions take a third of their time, other kernels half."""
+    """Algorithm 3: products and convolutions take a third of their time, others but the update half."""
     kernels = chosen(graph, on_device=True) & ~chosen(graph, stage="optimizer")
     products = kernels & (chosen(graph, kind="gemm") | chosen(graph, kind="convolution"))
     return scale(scale(graph, products, 1 / 3), kernels & ~products, 1 / 2)
@@ -62,40 +76,46 @@ def paper_fused_adam(graph: Graph) -> Graph:
 
 
 def paper_restructured_batchnorm(graph: Graph) -> Graph:
-    """Algorithm 5: ReLUs go, and batch normalization takes half its time."""
-    graph = remove(graph, chosen(graph, operator="aten::relu*", on_device=True))
-    return scale(graph, chosen(graph, operator="aten::*batch_norm*", on_device=True), 1 / 2)
+    """Algorithm 5: ReLUs go, and batch normalization takes half its time, in both passes."""
+    for relu in ("aten::relu*", "aten::threshold_backward"):
+        graph = remove(graph, chosen(graph, operator=relu, on_device=True))
+    forward = chosen(graph, operator="aten::*batch_norm", on_device=True)
+    backward = chosen(graph, operator="*BatchNormBackward*", on_device=True)
+    return scale(graph, forward | backward, 1 / 2)
 
 
-def paper_distributed(graph: Graph, workers: int = 2, gbps: float = 10.0) -> Graph:
-    """Algorithm 6: an all-reduce for each layer, between its backward and the weight update."""
-    size, last = graph.trace["modules"]["parameter_bytes"], last_in_backward(graph)
-    layers, ready = np.array(list(last)), np.array(list(last.values()))
-    time = 2 * (workers - 1) / workers * size[layers] * 8 / gbps
+def paper_distributed(graph: Graph, workers: int = 2, gbps: float = 10.0, bucket_mb: float = 25.0) -> Graph:
+    """Algorithm 6: an all-reduce for each bucket of gradients, between backward and the update."""
+    _, size, ready = gradients(graph)
+    _, first = np.unique((np.cumsum(size) - size) // (bucket_mb * 1e6), return_index=True)
+    size, ready = np.add.reduceat(size, first), np.maximum.reduceat(ready, first)
+    time = 2 * (workers - 1) / workers * size * 8 / gbps
     update = tasks(graph, stage="optimizer", on_device=True)[0]
     graph, channel = add_thread(graph, "all-reduce", "communication", device=0)
-    names = ["all-reduce"] * len(layers)
-    graph, new = append(graph, channel, names, duration_ns=time, bytes=size[layers], **COLLECTIVE)
+    names = ["all-reduce"] * len(size)
+    graph, new = append(graph, channel, names, duration_ns=time, bytes=size, **COLLECTIVE)
     graph = add_links(graph, ready, new, "communication")
     return add_links(graph, new, update, "communication")
 
 
 def paper_p3(graph: Graph, gbps: float = 10.0, slice_mb: float = 1.0) -> Graph:
     """Algorithm 7: two workers push and pull slices, those of the first layers first."""
-    size, last = graph.trace["modules"]["parameter_bytes"], last_in_backward(graph)
+    most = slice_mb * 1e6
     slices = [
-        (layer, ready) for layer, ready in last.items() for _ in range(int(size[layer] / slice_mb / 1e6))
+        (layer, min(most, left), ready)
+        for layer, size, ready in gradients(graph).T
+        for left in np.arange(size, 0, -most)
     ]
-    layer, ready = np.array(slices).T
+    layer, size, ready = np.array(slices).T
     graph, send = add_thread(graph, "send", "communication", device=0, ordered=False)
     graph, receive = add_thread(graph, "receive", "communication", device=0, ordered=False)
     own = np.arange(len(layer)) % 2 == 0  # slices that this worker serves: it receives the push
     threads = np.concatenate([np.where(own, receive, send), np.where(own, send, receive)])
-    names = [f"{way} {number}" for way in ("push", "pull") for number in layer]
-    time, first = slice_mb * 1e6 * 8 / gbps, -np.tile(layer, 2)
+    names = [f"{way} {number:.0f}" for way in ("push", "pull") for number in layer]
+    time, first = np.tile(size * 8 / gbps, 2), -np.tile(layer, 2)
     graph, new = append(graph, threads, names, duration_ns=time, priority=first, **COLLECTIVE)
     push, pull = np.split(new, 2)
-    graph = add_links(graph, ready, push, "communication")
+    graph = add_links(graph, ready.astype(int), push, "communication")
     return add_links(graph, push, pull, "communication")
 
 
@@ -128,21 +148,21 @@ def paper_metaflow(graph: Graph, delete: str = "", resize: str = "", factor: flo
 
 def paper_vdnn(graph: Graph, layer: str, mb: float, gb_per_s: float = 15.75) -> Graph:
     """Algorithm 10: a convolution's map is copied out while it runs, and back before its backward."""
-    forward, backward = (tasks(graph, stage=stage, module=layer, on_device=True) for stage in PASSES)
+    first, last, backward = their_work(graph, layer)
     graph, stream = add_thread(graph, "copies", "device", device=0)
     time = mb * 1e6 / gb_per_s
     graph, (out, back) = append(graph, stream, ["offload", "prefetch"], duration_ns=time, category="memcpy")
-    graph = add_links(graph, forward - 1, out, "synchronization")  # its input is there
-    graph = add_links(graph, out, forward + 1, "synchronization")  # which may get the memory
+    graph = add_links(graph, first - 1, out, "synchronization")  # its input is there
+    graph = add_links(graph, out, last + 1, "synchronization")  # which may get the memory
     graph = add_links(graph, backward - 1, back, "synchronization")
     return add_links(graph, back, backward, "synchronization")
 
 
 def paper_gist(graph: Graph, layer: str, mb: float, gb_per_s: float = 900.0) -> Graph:
     """Algorithm 11: a convolution's map is encoded after its forward, decoded before its backward."""
-    forward, backward = (tasks(graph, stage=stage, module=layer, on_device=True) for stage in PASSES)
-    works = np.concatenate([forward, backward - 1])
-    calls = [graph.links["source"][graph.links["target"] == work][0] for work in works]
+    _, last, backward = their_work(graph, layer)
+    works, launches = [last, backward - 1], graph.links.text("kind").mask("launch")
+    calls = [graph.links["source"][launches & (graph.links["target"] == work)][0] for work in works]
     time = np.array([2.625, 1.625]) * mb * 1e6 / gb_per_s  # passes over the map: rows, half of it zeros
     return insert_device_work(graph, calls, works, ["encode", "decode"], time, **KERNEL)[0]
 

@@ -26,8 +26,8 @@ from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.annotate.steps.step_table import step_lengths
 from stepscope.facts.contexts import build_contexts
 from stepscope.facts.summary.report_facts import summarize
-from stepscope.graph import build_graph
-from stepscope.models.whatif import CHANGES, parse_request, predict
+from stepscope.graph import build_graph, simulate
+from stepscope.models.whatif import CHANGES, load_changes, parse_request, predict
 from stepscope.models.whatif.ranking import notes_of
 
 ALL_BYTES = 40 * 2**20
@@ -122,6 +122,34 @@ def test_one_step_alone_gives_the_answer_of_all_or_says_its_doubt(path):
             met = answer.range[0] <= whole.range[1] and whole.range[0] <= answer.range[1]
             doubts = notes_of(trace, None, step)
             assert near or (met and any("for all they may differ" in doubt for doubt in doubts)), step
+
+
+@pytest.mark.parametrize("path", each("*/captures/resnet50.plain.stepscope"))
+def test_listings_of_the_paper_give_what_built_in_changes_give(path):
+    """Layers run several kernels here, and modules hold others. Of vDNN and Gist one layer's part."""
+    known = {**CHANGES, **load_changes(RESULTS.parents[2] / "examples/paper_changes.py", CHANGES)}
+    graph = build_graph(stepscope.open(path), steps=(6, 6))
+
+    def step_ms(*texts: str) -> float:
+        changed = graph
+        for text in texts:
+            changed = parse_request(text, known).apply(changed)
+        return float(simulate(changed).step_ns.mean()) / 1e6
+
+    ddp, network = "ddp:workers=4", "bandwidth_gbps=10,latency_us=0"
+    for listing, built_in in (
+        (["paper_amp"], ["amp"]),
+        (["paper_restructured_batchnorm"], ["reconstruct_batchnorm"]),
+        (["paper_distributed:workers=4"], [f"{ddp},{network}"]),
+        (["paper_p3"], [f"p3:workers=2,slice_kb=1000,{network}"]),
+        ([ddp, "paper_blueconnect"], [ddp, "blueconnect:factors=2x2,gbps=64x8,latency_us=0"]),
+        (["paper_metaflow:delete=layer3.*"], ["metaflow:delete=layer3.*"]),
+        ([ddp, "paper_dgc"], [ddp, "dgc:ratio=0.01"]),
+    ):
+        assert step_ms(*listing) == pytest.approx(step_ms(*built_in), rel=0.04), listing
+    for listing, most_ms in (("paper_vdnn", 2 * 50 / 15.75), ("paper_gist", 4.25 * 50 / 900)):
+        added_ms = step_ms(f"{listing}:layer=layer3.0.conv2,mb=50") - step_ms()
+        assert 0 < added_ms < most_ms + 0.01
 
 
 @pytest.mark.parametrize("path", each("*/batch_sizes.json"))

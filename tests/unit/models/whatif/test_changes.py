@@ -288,12 +288,18 @@ def test_batch_normalization_halves_and_activations_vanish() -> None:
         main     |  21  23 | cudaLaunchKernel | corr=8
         main     |  30  35 | aten::relu_
         main     |  31  33 | cudaLaunchKernel | corr=9
+        main     |  40  45 | aten::threshold_backward
+        main     |  41  43 | cudaLaunchKernel | corr=10
+        main     |  50  55 | autograd::engine::evaluate_function: CudnnBatchNormBackward0
+        main     |  51  53 | cudaLaunchKernel | corr=11
         stream 7 |  20 120 | implicit_gemm    | corr=7
         stream 7 | 120 160 | bn_fw_tr         | corr=8
         stream 7 | 160 190 | elementwise      | corr=9
+        stream 7 | 190 210 | elementwise      | corr=10
+        stream 7 | 210 270 | bn_bw_tr         | corr=11
     """)
-    assert device_names(changed(graph, "reconstruct_batchnorm")) == ["implicit_gemm", "bn_fw_tr"]
-    assert step_us(graph, "reconstruct_batchnorm") == 190 - 20 - 30
+    assert device_names(changed(graph, "reconstruct_batchnorm")) == ["implicit_gemm", "bn_fw_tr", "bn_bw_tr"]
+    assert step_us(graph, "reconstruct_batchnorm") == 270 - 20 - 30 - 20 - 30
 
 
 def test_no_batch_normalization_nothing_to_reconstruct(forward: Graph) -> None:
