@@ -22,17 +22,20 @@ def _prediction(batch: int) -> dict[str, Any]:
         "throughput": 1000 * batch / (batch + 9),
         "throughput_range": [0, None],
         "bytes": 100 + 10 * batch,
+        "memory": {"weights": 100, "activations": 10 * batch},
     }
 
 
-def _node(name: str, ms: float, *children: dict[str, Any], line: int | None = None) -> Any:
+def _node(
+    name: str, ms: float, *children: dict[str, Any], line: int | None = None, held: float | None = None
+) -> Any:
     return {
         "name": name,
         "kind": "module" if children else "operator",
         "ms": ms,
         "forward_ms": ms,
         "backward_ms": 0,
-        "bytes": 10 * ms,
+        "bytes": held or 10 * ms,
         "self_ms": 0,
         "self_bytes": 0,
         "calls": 1,
@@ -53,8 +56,8 @@ _ANSWER = {
     "fit_error": None,
     "memory_fit_error": None,
     "too_large": None,
-    "capacity": None,
-    "device": {},
+    "capacity": 840,
+    "device": {"type": "cpu"},
     "warnings": [],
     "now": _prediction(32),
     "suggestions": [],
@@ -64,7 +67,7 @@ _ANSWER = {
         "step_ms": 10,
         "peak_bytes": 420,
         "memory": {},
-        "tree": _node("step", 10, _NET, _node("overhead", 1)),
+        "tree": _node("step", 10, _node("overhead", 1, held=240), _NET),
     },
 }
 
@@ -127,6 +130,11 @@ _DEVICES = {
 }
 
 
+def _plain(text: str) -> str:
+    """With spaces that may break."""
+    return " ".join(text.split())
+
+
 def _opened(workbench: Workbench, folder: Path, **elements: Any) -> Any:
     data = "".join(
         f'<script type="application/json" id="{name}">{json.dumps(content)}</script>'
@@ -154,7 +162,7 @@ def test_a_row_that_does_something_is_a_button_in_a_list(page: Any) -> None:
     rows = page.get_by_label("Breakdown").get_by_role("listitem")
     assert rows.count() == 2
     buttons = rows.get_by_role("button")
-    assert [" ".join(text.split()) for text in buttons.all_inner_texts()] == ["net net.py:3 6.00 ms 60%"]
+    assert [_plain(text) for text in buttons.all_inner_texts()] == ["net net.py:3 6.00 ms 60%"]
 
 
 def test_enter_opens_what_is_inside_a_row(page: Any) -> None:
@@ -173,11 +181,12 @@ def test_breadcrumbs_lead_up(page: Any, place: str) -> None:
 
 
 def test_a_part_is_lit_in_time_in_memory_and_in_its_row(page: Any) -> None:
-    for bar in ("time", "memory"):
+    """The most comes first in each bar: of the time the net, of the memory the overhead."""
+    for bar, name in (("time", "net"), ("memory", "overhead")):
         page.locator(f"[data-metric={bar}] > span").first.hover()
         for place in ("[data-metric=time]", "[data-metric=memory]"):
-            assert page.locator(f"{place} > .lit").get_attribute("title").startswith("net: 60")
-        assert page.locator(".cost.lit").inner_text().startswith("net")
+            assert page.locator(f"{place} > .lit").get_attribute("title").startswith(f"{name}: ")
+        assert page.locator(".cost.lit").inner_text().startswith(name)
         page.mouse.move(0, 0)
         page.locator(".lit").first.wait_for(state="detached")
 
@@ -192,11 +201,25 @@ def test_the_pointer_may_leave_a_bar_that_it_drags(page: Any) -> None:
     page.get_by_text("16", exact=True).first.wait_for()
     page.mouse.up()
     assert page.locator("output.batch-size").inner_text() == "16"
+    memory = page.get_by_role("slider", name="Peak memory")  # it follows, and its kinds
+    assert _plain(memory.get_attribute("aria-valuetext")) == "260 B, of 840 B, CPU"
+    kinds = page.locator(".memory-legend").first.get_by_role("listitem").all_inner_texts()
+    assert [_plain(text) for text in kinds] == ["weights 100 B", "activations 160 B"]
+
+
+def test_without_a_model_nothing_can_be_dragged(workbench: Workbench, tmp_path: Path) -> None:
+    alone = {"batch": 32, "ms": 41.0, "throughput": 780.5, "bytes": 420, "repeats": 3}
+    answer = {**_ANSWER, "points": [alone], "now": None, "curve": [], "warnings": ["one size fits"]}
+    page = _opened(workbench, tmp_path, **{ELEMENT: answer})
+    assert page.get_by_role("slider").count() == 0
+    said = _plain(page.locator("main").inner_text())
+    for words in ("a step takes 41.0 ms", "sizes are not predicted: 1 size measured", "one size fits"):
+        assert words in said
 
 
 def _cells(table: Any) -> list[list[str]]:
     return [
-        [" ".join(text.split()) for text in row.locator("th, td").all_inner_texts()]
+        [_plain(text) for text in row.locator("th, td").all_inner_texts()]
         for row in table.locator("tbody tr").all()
     ]
 

@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import type { BatchProfile, PanelPrediction as Prediction } from "../../api/batch_types";
-import { bytes, grouped, milliseconds, percent, words } from "../../base/format";
+import { bytes, grouped, milliseconds, percent, plural, words } from "../../base/format";
 import type { BatchStore } from "../../state/batch";
 import { BreakdownView, KINDS } from "./breakdown";
 import { Charts } from "./chart";
@@ -18,7 +18,7 @@ export function BatchPanel({ store }: { store: BatchStore }): JSX.Element {
           {store.problem.value}
         </p>
       )}
-      {profile && chosen ? (
+      {profile ? (
         <Whole store={store} profile={profile} chosen={chosen} />
       ) : (
         !store.problem.value && <p class="nothing">Not measured yet.</p>
@@ -30,7 +30,7 @@ export function BatchPanel({ store }: { store: BatchStore }): JSX.Element {
 function Whole(props: {
   store: BatchStore;
   profile: BatchProfile;
-  chosen: Prediction;
+  chosen: Prediction | null;
 }): JSX.Element {
   const { store } = props;
   return (
@@ -68,15 +68,18 @@ function Tabs({ store }: { store: BatchStore }): JSX.Element {
 function BatchSizes(props: {
   store: BatchStore;
   profile: BatchProfile;
-  chosen: Prediction;
+  chosen: Prediction | null;
 }): JSX.Element {
   const { store, profile, chosen } = props;
   return (
     <>
-      <Sliders {...props} />
-      {chosen.memory && <Legend memory={chosen.memory} />}
-      <Suggestions store={store} profile={profile} chosen={chosen} />
-      <Charts {...props} />
+      {chosen ? (
+        <Choices store={store} profile={profile} chosen={chosen} />
+      ) : (
+        <p class="nothing">
+          Other batch sizes are not predicted: {plural(profile.points.length, "size")} measured.
+        </p>
+      )}
       <BreakdownView store={store} />
       {profile.warnings.length > 0 && (
         <section class="batch-warnings" aria-label="Warnings">
@@ -92,6 +95,23 @@ function BatchSizes(props: {
   );
 }
 
+/** What needs a model of run time: the two bars, sizes to try, and the charts. */
+function Choices(props: {
+  store: BatchStore;
+  profile: BatchProfile;
+  chosen: Prediction;
+}): JSX.Element {
+  const { chosen } = props;
+  return (
+    <>
+      <Sliders {...props} />
+      {chosen.memory && <Legend memory={chosen.memory} />}
+      <Suggestions {...props} />
+      <Charts {...props} />
+    </>
+  );
+}
+
 function Head({
   store,
   profile,
@@ -99,16 +119,18 @@ function Head({
 }: {
   store: BatchStore;
   profile: BatchProfile;
-  chosen: Prediction;
+  chosen: Prediction | null;
 }): JSX.Element {
   const { site } = profile;
+  const size = chosen?.batch ?? profile.batch;
+  const ms = chosen?.ms ?? profile.points.find((one) => one.batch === size)?.ms;
   const place = `${site.path.split("/").pop()}:${site.line}`;
   const error = profile.fit_error;
   return (
     <header class="batch-head">
       <h1>
-        Batch size <output class="batch-size">{chosen.batch}</output>
-        {chosen.batch !== profile.batch && <span class="dim"> was {profile.batch}</span>}
+        Batch size <output class="batch-size">{size}</output>
+        {size !== profile.batch && <span class="dim"> was {profile.batch}</span>}
       </h1>
       <p class="dim">
         {site.name} at{" "}
@@ -123,7 +145,7 @@ function Head({
         ) : (
           place
         )}
-        {" · "}a step takes {milliseconds(chosen.ms)}
+        {ms !== undefined && ` · a step takes ${milliseconds(ms)}`}
         {error !== null && ` · error at a held-out size: ${percent(error)}`}
       </p>
     </header>
