@@ -92,6 +92,8 @@ def test_upside_down_each_kernel_is_once(resnet: Workbench) -> None:
     resnet.page.get_by_label("Bottom up").check()
     rows = [row for row in boxes(resnet, "up=1") if row["depth"] == 1]
     resnet.until(f"document.querySelector('.flame-frame').dataset.boxes ==='{len(boxes(resnet, 'up=1'))}'")
+    times = sorted(6 * kernel["total_ms"] * 1e6 for kernel in resnet.ask("kernels")["rows"])
+    assert sorted(row["value"] for row in rows) == pytest.approx(times)  # over six steps and all contexts
     click_box(resnet, rows[0])
     resnet.until("!!document.querySelector('.flame-path')")
     assert chosen(resnet).startswith(rows[0]["name"])

@@ -79,6 +79,11 @@ def test_device_work_is_drawn_when_it_ran(resnet: Workbench) -> None:
     reach = max(max(device["end_ns"]), level["length_ns"])
     assert stack.get_attribute("data-to") == str(level["start_ns"] + reach)
     assert first > 0
+    streams = resnet.page.locator('.level[data-level="s5.0"] .row-name[data-side="device"] .row-which')
+    for pressed in ("1", None):  # one key draws it below what launched it, and says so
+        resnet.page.keyboard.press("~")
+        resnet.until(f"{str(pressed is None).lower()} !== location.hash.includes('aligned=1')")
+        assert all(text.startswith("~ ") == bool(pressed) for text in streams.all_inner_texts())
 
 
 def test_the_pointer_tells_what_it_is_on_and_draws_no_bar(resnet: Workbench) -> None:

@@ -16,6 +16,7 @@ from stepscope.errors import AmbiguousBatchSize, BatchError
 from stepscope.faces.terminal.commands import stepscope
 from stepscope.models.batch_size import Cancelled, Plan, Result, Session
 from stepscope.models.batch_size.breakdown import CostNode
+from stepscope.models.batch_size.entry_profile import Profile
 from stepscope.models.batch_size.site import edit_site
 from stepscope.models.devices import Wanted, parse_targets, project, read_prices
 from stepscope.record.batch_size.request import Effort
@@ -189,6 +190,8 @@ def test_the_split_at_another_batch_size_adds_up(result: Result) -> None:
     there = result.breakdown.memory_at(64, 1_000_000)
     assert sum(there.values()) == pytest.approx(1_000_000, abs=4)
     assert there["weights"] == WEIGHTS
+    assert there["inputs"] == 4 * result.breakdown.memory["inputs"]
+    assert there["activations"] > 4 * result.breakdown.memory["activations"]
 
 
 def test_the_answer_is_plain_data(result: Result) -> None:
@@ -290,11 +293,17 @@ def test_a_setting_is_read_from_an_edited_copy(session: Session, tmp_path: Path)
 
 
 def test_the_longest_inputs_are_taken(session: Session, tmp_path: Path) -> None:
-    longest = SCRIPT.replace("batch_size, 32)", "batch_size, 32 if step % 4 == 3 else 8, 32)")
-    effort = Effort(least=2, most=20, seconds=0)
-    plan = Plan(points=2, rounds=1, effort=effort, breakdown=False, estimate=False)
-    result = session.profile(written(tmp_path, longest), plan=plan)
-    assert any("the longest were taken" in words for words in result.profile.warnings)
+    plan = Plan(
+        points=2, rounds=1, effort=Effort(least=2, most=20, seconds=0), breakdown=False, estimate=False
+    )
+
+    def profile(length: str) -> Profile:
+        text = SCRIPT.replace("batch_size, 32)", f"batch_size, {length}, 32)")
+        return session.profile(written(tmp_path, text), plan=plan).profile
+
+    varying, longest = profile("32 if step % 4 == 3 else 8"), profile("32")
+    assert any("the longest were taken" in words for words in varying.warnings)
+    assert [point.bytes for point in varying.points] == [point.bytes for point in longest.points]
 
 
 # -- failures

@@ -51,6 +51,11 @@ def test_one_step_each_gives_no_verdict_but_modules_are_beside_each_other(
     both = [one for one in found.parts["modules"] if one.before and one.after]
     assert len(both) > 200
     assert {one.verdict for one in both} == {"one_step"}
+    # Device work takes 24 % less on AMD, softmax most; what takes longer there stands out.
+    assert row(found, "kinds", "reduction") is found.parts["kinds"][0]
+    assert "device work fell by 24% (mostly reductions)" in explain(found)
+    slower = {one.key[0] for one in found.parts["operators"] if one.change_ms and one.change_ms > 1}
+    assert slower == {"aten::addmm"}
 
 
 def test_all_device_work_of_the_steps_is_in_kernels_and_in_operators(opened: Callable[[str], Trace]) -> None:

@@ -60,7 +60,8 @@ def test_a_call_path_has_the_sources_asked_for():
 
         def note(what):
             for sources in (("python",), ("operator",), ("module", "operator")):
-                found.setdefault(sources, [f.kind for f in monitor.call_path(sources)])
+                if what.name == "aten::relu":
+                    found[sources] = [f.kind for f in monitor.call_path(sources)]
 
         model = nn.ReLU()
         monitor.watch(Domain.OPERATOR, note)
@@ -69,6 +70,19 @@ def test_a_call_path_has_the_sources_asked_for():
             monitor.call_path(["javascript"])
     assert set(found["python",]) == {"python"}
     assert set(found["operator",]) == {"operator"}
+    assert found["module", "operator"] == ["module", "operator"]
+
+
+def test_a_tool_that_never_stops_is_told_nothing_once_the_shim_is_finalized():
+    told = []
+    with monitoring() as monitor:
+        for domain in Domain:
+            monitor.watch(domain, told.append)
+        torch.ones(3)
+    assert {event.name for event in told} >= {"aten::ones"}
+    told.clear()
+    torch.ones(3)
+    assert not told
 
 
 def test_what_a_callback_does_is_neither_told_nor_counted():

@@ -50,7 +50,8 @@ def test_work_of_one_stream_runs_in_its_order() -> None:
         stream 7 | 62  70 | second           | corr=8
     """)
     assert tasks(graph, "stream 7") == [("first", 40, 2), ("second", 8, 0)]
-    assert starts(graph)["second"] == 62
+    for factor, begins in ((1, 62), (0.5, 42), (2, 102)):
+        assert starts(scale(graph, select(graph, name="first"), factor))["second"] == begins
 
 
 FULL_DEVICE = """

@@ -95,6 +95,7 @@ def test_no_task_starts_before_what_it_waits_for_and_no_thread_does_two_things(g
         begin, end = start[mine], (start + tasks["duration_ns"])[mine]
         order = np.lexsort((end, begin))
         assert (begin[order][1:] >= end[order][:-1]).all()
+        assert not graph.threads["ordered"][thread] or (np.diff(begin) >= 0).all()
 
 
 def test_a_launch_counts_from_the_start_and_others_from_the_end() -> None:

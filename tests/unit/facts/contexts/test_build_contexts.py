@@ -110,7 +110,7 @@ def test_inclusive_statistics_include_mean_and_spread() -> None:
     tree = tree_of(STEPS)
     device, (linear,) = tree.inclusive("device_ns"), tree.search("^aten::linear$")
     times = np.array([10000, 20000, 14000])
-    assert device.count[linear] == 3
+    assert (device.count[linear], device.sum[linear]) == (3, 44000)
     assert (device.min[linear], device.max[linear]) == (10000, 20000)
     assert device.mean[linear] == pytest.approx(times.mean())
     assert device.std[linear] == pytest.approx(times.std())

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stepscope.facts.timeline.operation import TINY
 from stepscope.facts.timeline.sections import SiblingOperations, find_sections
 
 
-def sections(text: str, parent: int | None = None, tiny: float = 0.05) -> list[str]:
+def sections(text: str, parent: int | None = None, tiny: float = TINY) -> list[str]:
     """Operations drawn as `name:cpu/device` (a name with a digit is a block) and cut by ` | `."""
     words = text.split()
     names, times = zip(*(word.split(":") for word in words), strict=True)
@@ -34,6 +35,7 @@ def sections(text: str, parent: int | None = None, tiny: float = 0.05) -> list[s
     [
         pytest.param("a:40 b:60", ["a", "b"], id="large ones stand alone"),
         pytest.param("a:1 b:1 c:98", ["a b", "c"], id="tiny ones in a row are a section"),
+        pytest.param("a:6 b:6 c:88", ["a", "b", "c"], id="tiny is below 5 % of what is around"),
         pytest.param("a:1 b:50 c:1 d:48", ["a", "b", "c", "d"], id="one tiny one stands alone"),
         pytest.param("a:30 a:30 b:40", ["a a", "b"], id="one name in a row is a section"),
         pytest.param("a:4 b:4 c:4 d:88", ["a b c", "d"], id="tiny ones may be large together"),

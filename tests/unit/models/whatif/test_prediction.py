@@ -32,6 +32,10 @@ def test_the_prediction_of_twice_the_bandwidth() -> None:
 
 def test_the_parts_add_up_to_the_step_before_and_after() -> None:
     answer = to_builtins(predict(graph_of(FORWARD, devices=V100), [parse_request("amp", CHANGES)]))
+    # The CPU works from 0 to 100, the device from 22 to 162, and with `amp` until the CPU has ended.
+    before, after = (list(answer["breakdown"][side].values()) for side in ("before", "after"))
+    assert before == pytest.approx([0.022, 0.062, 0.078, 0])
+    assert after == pytest.approx([0.045, 0, 0.055, 0])
     for side, step in (("before", "replayed_step_ms"), ("after", "predicted_step_ms")):
         assert sum(answer["breakdown"][side].values()) == pytest.approx(answer[step])
         stages = answer["critical_path"][side]["stages"]
