@@ -224,6 +224,38 @@ def _cells(table: Any) -> list[list[str]]:
     ]
 
 
+def test_the_five_tasks_of_skylines_study(workbench: Workbench, tmp_path: Path) -> None:
+    """What takes most time, what most memory, weights or activations, where both are equal, and from
+    where more samples gain less (SKYLINE, "Study Design")."""
+    curve = [_prediction(one) for one in (8, 10, 16, 32, 64)]
+    page = _opened(workbench, tmp_path, **{ELEMENT: {**_ANSWER, "curve": curve}})
+    rows, found = page.locator(".breakdown .cost"), []
+    for _ in range(3):
+        found.append(rows.first.inner_text().split()[0])
+        rows.first.press("Enter")
+    assert found == ["net", "block", "aten::conv2d"]
+    page.get_by_label("Breadcrumbs").get_by_role("button", name="step").click()
+    page.get_by_role("button", name="memory").click()
+    assert rows.first.inner_text().startswith("overhead")
+
+    def shown() -> tuple[int, int, list[str]]:
+        rate = page.get_by_role("slider", name="Throughput").get_attribute("aria-valuetext").split()[0]
+        kinds = page.locator(".memory-legend").first.get_by_role("listitem").all_inner_texts()
+        size = page.locator("output.batch-size").inner_text()
+        return int(size), int(rate), [_plain(one).rpartition("s ")[2] for one in kinds]
+
+    answers = [shown()]
+    for _ in range(2):
+        page.get_by_role("slider", name="Peak memory").press("ArrowLeft")
+        answers.append(shown())
+    # Twice the samples from 16 on: 1.22 times as many a second. Of memory, weights and activations.
+    assert answers == [
+        (32, 780, ["100 B", "320 B"]),
+        (16, 640, ["100 B", "160 B"]),
+        (10, 526, ["100 B", "100 B"]),
+    ]
+
+
 def test_without_other_devices_there_is_no_tab(page: Any) -> None:
     assert page.get_by_role("button", name="Other devices").count() == 0
 

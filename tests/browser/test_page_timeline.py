@@ -61,10 +61,21 @@ def test_one_click_leads_down_the_slowest_operations(resnet: Workbench) -> None:
 
 
 def test_arrows_lead_to_the_kernel_and_to_the_forward_operation(resnet: Workbench) -> None:
-    backward = next(one for one in resnet.operations("s5.0") if one["name"] == "backward")
+    forward, backward = (
+        next(one for one in resnet.operations("s5.0") if one["name"] == name)
+        for name in ("forward", "backward")
+    )
     resnet.open(resnet.url, f"#path=s5.0&chosen={backward['path']}")
     resnet.page.locator(".arrow-launch").first.wait_for(state="attached")
-    resnet.page.locator(".arrow-forward").wait_for(state="attached")
+    arrow = resnet.page.locator(".arrow-forward")
+    arrow.wait_for(state="attached")
+    bars = resnet.page.locator('.level[data-level="s5.0"] .level-bars').bounding_box()
+    begin, end = (int(resnet.page.locator(".stack").get_attribute(f"data-{one}")) for one in ("from", "to"))
+    level_ns = resnet.ask("level?path=s5.0")["level"]["start_ns"]
+    box = arrow.bounding_box()
+    for x, one in ((box["x"], forward), (box["x"] + box["width"], backward)):
+        at = begin + (x - bars["x"]) / bars["width"] * (end - begin) - level_ns
+        assert one["start_ns"] < at < one["end_ns"], one["name"]
 
 
 def test_device_work_is_drawn_when_it_ran(resnet: Workbench) -> None:

@@ -24,6 +24,7 @@ class Source implements BatchHost {
   points: Point[] = [];
   problem: string | null = null;
   explored: LineShare[] | null = null;
+  lit: [string | null, number] | null = null;
   private readonly waiting: (() => void)[] = [];
   private changed: () => void = () => undefined;
 
@@ -58,7 +59,9 @@ class Source implements BatchHost {
     this.changed = act;
   }
   reveal(): void {}
-  highlight(): void {}
+  highlight(...line: [string | null, number]): void {
+    this.lit = line;
+  }
   explore(lines: LineShare[] | null): void {
     this.explored = lines;
   }
@@ -130,6 +133,14 @@ describe("the gutter", () => {
     store.ascend(0);
     expect(source.explored).toBe(null);
   });
+});
+
+it("lights up the line of the part that the pointer is on", async () => {
+  const { source, store } = await shown();
+  store.point(CALL as CostNode);
+  expect(source.lit).toEqual(["/p/net.py", 3]);
+  store.point(null);
+  expect(source.lit![0]).toBe(null);
 });
 
 describe("other devices", () => {
