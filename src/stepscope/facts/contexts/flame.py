@@ -85,7 +85,7 @@ def flame(
         by: a measure, as `measure` takes it.
         start: the node of the first box.
         most: maximum number of nodes; the hidden nodes below a node are one box, a rest.
-        before: a tree with the same nodes (`difference`) to compare with.
+        before: a tree with the same nodes (`aligned`) to compare with.
     """
     shown = measure(tree, by)
     earlier = measure(before, by).inclusive if before is not None else None

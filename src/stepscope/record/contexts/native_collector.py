@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from stepscope.base.unfinished_files import unfinished
 from stepscope.record import script_runner
 from stepscope.record.capture_file import CaptureFile, Member
-from stepscope.record.contexts.capability_probe import permission_missing
 from stepscope.record.contexts.compiler_watch import ANNOTATOR, HIDDEN, CompilerWatch
 from stepscope.record.contexts.context_options import NO_MODULES, SOURCES, ContextOptions, FlushPlan
 from stepscope.record.contexts.native_build import loaded_torch
@@ -82,6 +81,8 @@ class NativeCollector:
 
     def _follow_devices(self) -> list[str]:
         """Follow the devices that are present; returns sentences about what is unavailable."""
+        from stepscope.record.contexts.capability_probe import permission_missing  # also run by `python -m`
+
         options = self._options
         unsampled = permission_missing() if options.stalls else ""
         hindered = ""

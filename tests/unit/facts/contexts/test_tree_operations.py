@@ -1,16 +1,22 @@
 """Inverting, hiding, comparing: sums are kept, shapes are as documented."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from oracles.context_tree import checked
 from sample_trees import drawn_tree, grown_tree, lines
 
+import stepscope
 from stepscope.base.arrays import Floats
 from stepscope.errors import TraceError
+from stepscope.facts import contexts
+from stepscope.facts.annotate import annotate
 from stepscope.facts.contexts import aligned, bottom_up, focus, hide, hot_path, hotspots, measure
 from stepscope.facts.contexts.tree import ContextTree
+from stepscope.testing import drawn_trace
 
 TREE = drawn_tree("""
     all
@@ -25,6 +31,27 @@ TREE = drawn_tree("""
             k2 6
 """)
 SEEDS = range(8)
+
+
+def test_the_guide_names_functions_that_exist_and_its_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[4] / "docs/guide/contexts_tree.md").read_text("utf-8")
+    named = re.findall(r"`(\w+)\(tree|`(\w+)\(before", page.partition("## Operations")[2])
+    assert len(named) >= 7
+    assert [name for name in map("".join, named) if not callable(getattr(contexts, name, None))] == []
+    trace = annotate(
+        drawn_trace("""
+        main     | 0 100 | ProfilerStep#1
+        main     | 10 20 | aten::index      | seq=5
+        main     | 12 14 | cudaLaunchKernel | corr=1
+        main     | 30 60 | autograd::engine::evaluate_function: IndexBackward0 | seq=5 fwd=1
+        stream 7 | 15 25 | index_kernel     | corr=1
+    """)
+    )
+    monkeypatch.setattr(stepscope, "open", lambda path: trace)
+    code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
+    found: dict[str, object] = {}
+    exec(compile(code, "contexts_tree.md", "exec"), found)
+    assert len(found["backward"]) == 1  # type: ignore[arg-type]
 
 
 def test_inclusive_values_count_samples_below_a_node() -> None:
