@@ -42,14 +42,16 @@ def tasks(graph: Graph, **conditions: object) -> np.ndarray:
 def gradients(graph: Graph) -> np.ndarray:
     """Layers with parameters of their own, the bytes, and the tasks after which gradients are ready.
 
-    A parameter that two layers share counts for each of them.
+    A parameter that two layers share counts for each. A layer without work is ready with that around it.
     """
     modules = graph.trace["modules"]
     size, parent = np.maximum(modules["parameter_bytes"], 0), modules["parent"]
     inside = np.bincount(parent[parent >= 0], size[parent >= 0], len(size)).astype(int)
     backward = tasks(graph, stage="backward", on_device=True)
     last = dict(zip(graph.tasks["module"][backward].tolist(), backward.tolist(), strict=True))
-    rows = [(layer, own, last[layer]) for layer, own in enumerate(size - inside) if own > 0 and layer in last]
+    for layer, around in enumerate(parent.tolist()):
+        last.setdefault(layer, last.get(around, backward[-1]))
+    rows = [(layer, own, last[layer]) for layer, own in enumerate(size - inside) if own > 0]
     return np.array(sorted(rows, key=lambda row: row[2])).T
 
 

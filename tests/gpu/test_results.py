@@ -26,7 +26,7 @@ from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.annotate.steps.step_table import step_lengths
 from stepscope.facts.contexts import build_contexts
 from stepscope.facts.summary.report_facts import summarize
-from stepscope.graph import build_graph, simulate
+from stepscope.graph import Graph, build_graph, simulate
 from stepscope.models.whatif import CHANGES, load_changes, parse_request, predict
 from stepscope.models.whatif.ranking import notes_of
 
@@ -128,15 +128,19 @@ def test_one_step_alone_gives_the_answer_of_all_or_says_its_doubt(path):
 def test_listings_of_the_paper_give_what_built_in_changes_give(path):
     """Layers run several kernels here, and modules hold others. Of vDNN and Gist one layer's part."""
     known = {**CHANGES, **load_changes(RESULTS.parents[2] / "examples/paper_changes.py", CHANGES)}
-    graph = build_graph(stepscope.open(path), steps=(6, 6))
+    resnet, transformer = (
+        build_graph(stepscope.open(path.with_name(f"{name}.plain.stepscope")), steps=(6, 6))
+        for name in ("resnet50", "transformer")
+    )
 
-    def step_ms(*texts: str) -> float:
-        changed = graph
+    def step_ms(*texts: str, changed: Graph = resnet) -> float:
         for text in texts:
             changed = parse_request(text, known).apply(changed)
         return float(simulate(changed).step_ns.mean()) / 1e6
 
     ddp, network = "ddp:workers=4", "bandwidth_gbps=10,latency_us=0"
+    attention = step_ms("paper_distributed:workers=4", changed=transformer)  # its modules have parameters
+    assert attention == pytest.approx(step_ms(f"{ddp},{network}", changed=transformer), rel=0.01)
     for listing, built_in in (
         (["paper_amp"], ["amp"]),
         (["paper_restructured_batchnorm"], ["reconstruct_batchnorm"]),
