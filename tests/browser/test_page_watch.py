@@ -39,7 +39,7 @@ def add_steps(file: WatchFile, first: int, end: int, at_ns: int = 0) -> int:
         for name, ms in more.items():
             times[name] = times.get(name, 0) + ms
             wall += ms
-        row = (number, 1, at_ns, round(wall * 1e6), *(times.get(name, 0.0) for name in layout.TIMES))
+        row = (number, at_ns, round(wall * 1e6), *(times.get(name, 0.0) for name in layout.TIMES))
         file.add_step(row)
         at_ns += round(wall * 1e6)
     return at_ns

@@ -10,21 +10,23 @@ readable file.
 import struct
 from pathlib import Path
 
-MAGIC = b"stepscope watch 2\n"
+MAGIC = b"stepscope watch 3\n"
 SUFFIX = ".watch"
 COUNTERS, COUNTERS_AT = "<2q", 32  # steps so far, and when that was written, in ns
 TOTALS_AT = 128  # a row with the means over all steps
 TEXT, TEXT_BYTES = "<qII", 65_536  # number, bytes and CRC-32 of JSON
 TEXTS_AT = 4_096, 4_096 + TEXT_BYTES  # bytes: a page after the row of means, and the slot after that
-WHOLE = ("step", "count", "begin_ns", "wall_ns")  # first of `count` steps; wall time of all of them
+WHOLE = ("step", "begin_ns", "wall_ns")  # its number; of the means how many steps, and the time of all
 # In ms: parts of a step on the training thread, then what overlaps them.
 PARTS = ("input", "backward", "optimizer", "evaluation", "checkpoint")
-TIMES = (*PARTS, "collective", "gc", "compile", "cpu", "queued")
+OF_CPU = (*PARTS, "collective", "gc", "compile", "cpu", "queued", "threads")
+OF_DEVICE = ("device_backward", "device_optimizer")  # by events in its queue; 0 where they are not known
+TIMES = OF_CPU + OF_DEVICE
 FIELDS = WHOLE + TIMES
-ROW = f"<4q{len(TIMES)}f"
+ROW = f"<{len(WHOLE)}q{len(TIMES)}f"
 ROW_BYTES = 8 * len(WHOLE) + 4 * len(TIMES)  # of `ROW`: 64-bit integers, 32-bit floats
 STEPS_AT = TEXTS_AT[1] + TEXT_BYTES
-KEPT_STEPS = 262_144  # 15 hours of steps of 200 ms; step n is in row n modulo this
+KEPT_STEPS = 248_000  # 13 hours of steps of 200 ms; step n is in row n modulo this
 SAMPLE = "<qhH"  # ns since the run began, the number of the line, and 1 if the thread slept
 LOADER_WORKER = "loader worker"  # the role of a data loader's processes
 MOST_SAMPLES, MOST_LINES_BYTES = 32_768, 65_536  # `kMostSamples` of loop_sampler.cpp; JSON of the lines

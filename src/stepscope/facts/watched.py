@@ -20,6 +20,7 @@ from stepscope.read.watched_run import SampledLine, WatchedPlace, WatchedRun, Wa
 _HALF = 0.5  # of what steps were longer by: a cause that explains less is not named
 _MOSTLY = 0.8  # of the steps; chosen: of four equal ranks each is the last in a quarter
 _OTHERS = "others had the core of the training thread"
+_THREADS = "other threads of the process had the core of the training thread"
 # Measured parts of steps that are losses, the more specific first; evaluation and checkpoints by line.
 CAUSES = {
     "compile": "compilation",
@@ -28,9 +29,15 @@ CAUSES = {
     "collective": "waiting in collectives",
     "input": "waiting for data",
 }
+_OF_DEVICE = {  # before `cpu`: a thread that waits for its device computes
+    "device_backward": "longer backward passes of the device",
+    "device_optimizer": "longer optimizer steps of the device",
+}
 _EXPLANATIONS = {
     **CAUSES,
+    **_OF_DEVICE,
     "cpu": "more work of the training thread",
+    "threads": "more work of other threads of the process",
     "backward": "longer backward passes",
     "optimizer": "longer optimizer steps",
 }
@@ -103,9 +110,9 @@ class Bill(msgspec.Struct, frozen=True):
     steps: int
     run_s: float  # from the start of the program to the last write of the file
     usual_ms: float  # the median of steps without their evaluation and checkpoints
-    step_ms_over_time: list[float]  # means in tenths of the latest 262,144 steps
+    step_ms_over_time: list[float]  # means in tenths of the latest 248,000 steps
     losses: list[Loss]  # largest first
-    slow: list[UnusualSteps]  # of the latest 262,144 steps, the slowest first
+    slow: list[UnusualSteps]  # of the latest 248,000 steps, the slowest first
     lines: list[Loss]  # of the training thread, by samples: where it was in all steps, the longest first
     roles: list[RoleTime]  # if it has processes other than workers of data loaders; who waits least is first
     limiting_role: str = ""  # which all others wait for
@@ -123,7 +130,7 @@ def bill_of(run: WatchedRun) -> Bill:
     losses = _losses(run, run_s)
     return Bill(
         run.facts,
-        int(run.totals["count"]),
+        int(run.totals["step"]),
         run_s,
         usual_ms,
         [1e-6 * float(part["wall_ns"].mean()) for part in tenths],
@@ -229,7 +236,7 @@ def own_ms(steps: Array) -> Floats:
 
 
 def _losses(run: WatchedRun, run_s: float) -> list[Loss]:
-    facts, totals, count = run.facts, run.totals, int(run.totals["count"])
+    facts, totals, count = run.facts, run.totals, int(run.totals["step"])
     start_s = 1e-9 * (facts.begun_unix_ns + int(totals["begin_ns"]) - facts.created_unix_ns)
     compiled = [place for place in facts.places if place.kind == "compile"]
     most = _at(max(compiled, key=lambda place: place.total_ns)) if compiled else ""
@@ -439,16 +446,21 @@ def _describe(
 ) -> UnusualSteps:
     """Slow steps next to `normal` ones and their `usual` times, which lack `queued` where it is no cause.
 
-    `known` is their cause, if it is; no line of the program is to blame for what others do.
+    `known` is their cause, if it is; no line of the program is to blame for what others or the device do.
     """
     longer = own_ms(rows) - usual_ms - (0 if "queued" in usual else rows["queued"])
+    # What other threads do all the time they do more of in a longer step.
+    times = float(rows["wall_ns"].mean() / normal["wall_ns"].mean())
+    usual = {**usual, "threads": usual["threads"] * times}
     cause, cause_ms = _cause(rows, usual, float(longer.mean()))
     where, where_ms = "", 0.0
     if known == _OTHERS:
-        cause, cause_ms = known, max(float(rows["queued"].mean()) - usual["queued"], 0.0)
+        cause_ms = max(float(rows["queued"].mean()) - usual["queued"], 0.0)
+        of_threads_ms = float(rows["threads"].mean()) - usual["threads"]  # other processes leave them less
+        cause = _THREADS if len(rows) >= SHORTEST and of_threads_ms >= _HALF * cause_ms else known
     elif cause == CAUSES["input"]:
         where, where_ms = _slow_line(run, rows, normal, cause_ms, LOADER_WORKER)
-    if not where and known != _OTHERS:
+    if not where and known != _OTHERS and cause not in _OF_DEVICE.values():
         where, where_ms = _slow_line(run, rows, normal, float(longer.mean()))
     return UnusualSteps(
         first=int(rows["step"][0]),

@@ -1,7 +1,7 @@
 """The page about a watched run: every step that its file keeps, and its bill, also while it goes on.
 
-Steps go to the page as columns of numbers, 28 bytes each: at most 7.3 MB, as a file keeps the latest
-262,144. The page condenses them for each zoom, and asks for those that it lacks while the run goes on.
+Steps go to the page as columns of numbers, 30 bytes each: at most 7.4 MB, as a file keeps the latest
+248,000. The page condenses them for each zoom, and asks for those that it lacks while the run goes on.
 """
 
 import gzip
@@ -16,7 +16,7 @@ import numpy as np
 
 from stepscope.base.arrays import Array
 from stepscope.base.json_text import json_bytes
-from stepscope.base.watch_format import TIMES
+from stepscope.base.watch_format import OF_CPU
 from stepscope.errors import ServeError
 from stepscope.faces.page.bundle import page_in_one
 from stepscope.faces.page.requests import filled
@@ -105,7 +105,7 @@ class WatchedJob:
             name=self.name,
             ranks=sorted(self.files),
             written_s=1e-9 * (time.time_ns() - run.updated_unix_ns),
-            steps=int(run.totals["count"]),
+            steps=int(run.totals["step"]),
             verdict=watched.verdict_of(bill),
             without_first=watched.without_first(bill),
             fields=watched.FIELDS,
@@ -148,7 +148,7 @@ def _columns(steps: Array, at: int, zero_ns: int) -> StepColumns:
     begin_ns, wall_ms = steps["begin_ns"], 1e-6 * steps["wall_ns"][at:]
     ends_ns = np.concatenate([begin_ns[:1], (begin_ns + steps["wall_ns"])[:-1]])
     skipped = np.diff(steps["step"], prepend=steps["step"][:1] - 1) - 1
-    shares = {name: np.clip(steps[name][at:] / np.maximum(wall_ms, 1e-6), 0, 1) for name in TIMES}
+    shares = {name: np.clip(steps[name][at:] / np.maximum(wall_ms, 1e-6), 0, 1) for name in OF_CPU}
     return StepColumns(
         first=int(steps["step"][at : at + 1].sum()),
         count=len(wall_ms),

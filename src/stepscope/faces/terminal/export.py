@@ -76,7 +76,7 @@ def meter_provider(readers: Sequence[MetricReader]) -> MeterProvider:
     def steps(_: CallbackOptions) -> Iterator[Observation]:
         runs[:] = _runs()  # for both counters, which are asked in the order in which they were made
         for about, run in runs:
-            yield Observation(int(run.totals["count"]), about)
+            yield Observation(int(run.totals["step"]), about)
 
     def seconds(_: CallbackOptions) -> Iterator[Observation]:
         for about, run in list(runs):
@@ -104,5 +104,5 @@ def _runs() -> Iterator[tuple[dict[str, int], WatchedRun]]:
 def _seconds(run: WatchedRun) -> dict[str, float]:
     """Of all steps, by part; a part that is not known of a framework takes no time."""
     wall_s = {"step": 1e-9 * float(run.totals["wall_ns"])}
-    parts = {part: 1e-3 * float(run.totals[part]) * int(run.totals["count"]) for part in TIMES}
+    parts = {part: 1e-3 * float(run.totals[part]) * int(run.totals["step"]) for part in TIMES}
     return {part: seconds for part, seconds in {**wall_s, **parts}.items() if seconds}

@@ -1,20 +1,22 @@
-"""Which lines the training thread executes, and the main threads of the processes that it starts.
+"""Which lines the training thread executes, and the main threads of the processes of its job.
 
-Sampled over the whole run in constant memory, from this process: nothing of it runs in a child. The
-role of a child is its name without its number, or, where it was given none, the function it runs.
+Sampled over the whole run in constant memory, from this process: nothing of it runs in others. The
+role of a child is its name without its number, or, where it was given none, the function it runs; of
+a script or module it is its name, and of an actor of Ray its class.
 """
 
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 
 from stepscope.base.watch_format import LOADER_WORKER
 from stepscope.record import fork_warnings
-from stepscope.record.call_sites import is_internal
+from stepscope.record.call_sites import is_internal, is_library
 from stepscope.record.samples.loop_samples import StackSampler, StackSamples, Unavailable, line_of
-from stepscope.record.unreplaced import time
+from stepscope.record.unreplaced import os, time
 
 _EVERY_NS = 20_000_000  # at first; chosen: 15 samples in a stretch of 0.3 s. The sampler thins them out
 _LATER = 1.05  # of the length of the run when they were last read: that takes up to 15 ms
@@ -24,6 +26,10 @@ _LOADS, _BEGINS = "torch/utils/data/_utils/worker.py", "multiprocessing/process.
 _AUTOGRAD = "torch/autograd/"  # where a thread sleeps, another of its process works
 _UNNAMED = re.compile(r"(Fork|Spawn|ForkServer)?Process-[\d:]+")  # CPython, multiprocessing/process.py
 _NUMBER = re.compile(r"[-_ :.]*\d[\d:.]*$")
+# What setproctitle makes of an actor (Ray 2.60); others are idle, or serve Ray itself.
+_ACTOR = re.compile(r"ray::(?!IDLE|DashboardAgent|RuntimeEnvAgent)(\w+)")
+# The first word of a command of Python's that is no option and no option's value.
+_PROGRAM = re.compile(r"[^\0]*(?:\0-[XW]\0[^\0]*|\0-(?![cm]\0)[^\0]*)*\0(-m\0)?([^-\0][^\0]*)")
 _MANAGERS = re.compile(r"(Sync|Base)?Manager-")  # processes that only keep objects for others
 Line = tuple[str, str, int, str]  # function, file and number, and the role of the child, if it is one
 Lines = list[Line]  # the most frequent first
@@ -37,6 +43,7 @@ class LineSamples:
         self._begun_ns, self._begun_unix_ns, self._after_ns = begun_ns, begun_unix_ns, 0
         self._sampler: StackSampler | None = None
         self._names: dict[int, str] = {}  # of children that are followed, by process
+        self._programs: dict[int, str] = {}  # the roles of other processes
         self.processes: dict[str, int] = {}  # how many of them were seen, by role
         self.stop: Callable[[], object] = lambda: None
 
@@ -49,11 +56,21 @@ class LineSamples:
         self._after_ns = self._begun_ns + max(round(_LATER * since_ns), since_ns + _SOONEST_NS)
         if not (sampler := self.begin()):
             return None
+        self._follow_programs(sampler)
         samples = sampler.so_far()
-        lines = _lines(samples, self._names)
+        lines = self._lines(samples)
         roles = {(child, line[3]) for (_, child), line in lines.items() if line and child}
         self.processes = Counter(role for _, role in roles)
         return _described(samples, lines, self._begun_unix_ns)
+
+    def _lines(self, samples: StackSamples) -> dict[tuple[int, int], Line | None]:
+        """The line of each stack of each process."""
+        return {
+            (at, process): _line(samples, samples.stacks[at], self._programs.get(process, ""))
+            if (name := self._names.get(process)) is None
+            else _line_of_child(samples, samples.stacks[at], name)
+            for at, process in set(zip(samples.stack, samples.child, strict=True))
+        }
 
     def follow_children(self) -> None:
         """Sample the processes that `multiprocessing` has started in this one meanwhile."""
@@ -63,6 +80,16 @@ class LineSamples:
                 if (sampler := self.begin()) and not _MANAGERS.match(child.name):
                     sampler.follow(child.pid)
                 self._names[child.pid] = child.name
+
+    def _follow_programs(self, sampler: StackSampler) -> None:
+        """Sample the Python processes that were started in other ways, of an actor those beside it."""
+        with suppress(OSError):  # a system without /proc; a process that has ended
+            own, known = os.getpid(), self._names.keys() | self._programs.keys()
+            is_actor = _ACTOR.match(_command_of(own))
+            for process in set(_below(os.getppid() if is_actor else own)) - known - {own}:
+                if role := _role_by_command(_command_of(process), _command_of(own)):
+                    sampler.follow(process)
+                    self._programs[process] = role
 
     def begin(self) -> StackSampler | None:
         """The sampler, which the first call starts; None where there can be none."""
@@ -74,14 +101,29 @@ class LineSamples:
         return self._sampler
 
 
-def _lines(samples: StackSamples, names: dict[int, str]) -> dict[tuple[int, int], Line | None]:
-    """The line of each stack of each process."""
-    return {
-        (at, child): _line_of_child(samples, samples.stacks[at], names.get(child, ""))
-        if child
-        else _line(samples, samples.stacks[at], "")
-        for at, child in set(zip(samples.stack, samples.child, strict=True))
-    }
+def _below(process: int) -> Iterator[int]:
+    """The processes below one that run the same Python."""
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in map(int, path.read_text().split()):
+            with suppress(OSError):  # it has ended
+                if os.path.samefile(f"/proc/{child}/exe", "/proc/self/exe"):
+                    yield child
+                yield from _below(child)
+
+
+def _command_of(process: int) -> str:
+    return Path(f"/proc/{process}/cmdline").read_bytes().decode("utf-8", "replace")
+
+
+def _role_by_command(command: str, own: str) -> str:
+    """The role of a process; empty for a copy of this one, code of an option, and installed programs."""
+    if actor := _ACTOR.match(command):
+        return actor[1]
+    program = _PROGRAM.match(command)
+    if command == own or not program or is_library(program[2]):
+        return ""
+    name = program[2].split(".")[-1] if program[1] else Path(program[2]).stem
+    return _NUMBER.sub("", name) or name
 
 
 def _described(

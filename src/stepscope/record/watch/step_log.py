@@ -11,12 +11,15 @@ At the end of each step clocks and counters are read, each as a sum since the ru
 import gc
 import sys
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from stepscope.base.watch_format import OF_DEVICE
 from stepscope.record.call_sites import LIBRARIES, user_frames
 from stepscope.record.patch import AfterImport, replace, undo
 from stepscope.record.run_shares.activity_log import Activity, ActivityLog
@@ -25,8 +28,9 @@ from stepscope.record.unreplaced import os, time
 from stepscope.record.watch.watch_file import Vector, moved
 
 # In ns since the run began, of the thread that trains: collectives that Python waits for, garbage
-# collection, compilation, CPU time, and how long it could run but others had the cores.
-Sums = tuple[int, int, int, int, int]
+# collection, compilation, CPU time, how long it could run but others had the cores, and the CPU time
+# of the other threads of its process.
+Sums = tuple[int, int, int, int, int, int]
 _DEEPEST = 200  # callers of a compiler that are looked at, until one is the program's
 _PARTS = INPUT, BACKWARD, OPTIMIZER, EVALUATION, CHECKPOINT = range(5)
 _PART_OF_KIND = {"backward": BACKWARD, "optimizer": OPTIMIZER}
@@ -36,6 +40,10 @@ _MOST_PLACES = 100  # the file has room for them
 _MS = 1e-6  # of a ns
 _EVERY_NS, _EACH = 1_000_000_000, 300  # of `DeviceClock`: 1 s as NVML's own period; 8 hours fit in the file
 Line = tuple[str, str, str, int]  # kind, function, file, line
+# What begins on the device as this is noted, a position in `watch_format.OF_DEVICE`; None for other work.
+_BEGINS = {"begin_backward": 0, "end_backward": None, "begin_step": 1, "end_step": None}
+_MOST_LATE = 64  # steps that the device may be behind; chosen: its queue holds 1,024 launches
+Mark = tuple[int | None, Any]  # what begins, and the event
 
 
 class StepClocks:
@@ -62,7 +70,8 @@ class StepClocks:
 
     def read(self) -> Sums:
         cpu, queued = time.thread_time_ns(), self._queued_ns()
-        return self._collective_ns, self._gc_ns, self._compile_ns, cpu, queued
+        others = time.process_time_ns() - cpu
+        return self._collective_ns, self._gc_ns, self._compile_ns, cpu, queued, others
 
     def _queued_ns(self) -> int:
         """The second field of `schedstat`; Linux, Documentation/scheduler/sched-stats.rst."""
@@ -162,6 +171,47 @@ class DeviceClock:
             return None
 
 
+class DeviceEvents:
+    """Times stages by events in the queue of the device, which are read once it has passed them."""
+
+    def __init__(self) -> None:
+        self._free: list[Any] = []
+        self._marks: list[Mark] = []
+        self._works = True
+
+    def mark(self, begins: int | None) -> None:
+        """The device comes to a stage, or to the end of one."""
+        if not (self._works and works_on_device()):
+            return
+        cuda: Any = sys.modules["torch"].cuda
+        try:
+            if not cuda.is_current_stream_capturing():
+                event = self._free.pop() if self._free else cuda.Event(enable_timing=True)
+                event.record()
+                self._marks.append((begins, event))
+        except Exception:  # the program meets what is wrong with the device itself
+            self._works = False
+
+    def taken(self) -> list[Mark]:
+        """The marks since the last call."""
+        marks, self._marks = self._marks, []
+        return marks
+
+    def stages_ms(self, marks: Sequence[Mark]) -> tuple[float, ...] | None:
+        """Time of each stage; None before the device has passed the marks."""
+        times = [0.0] * len(OF_DEVICE)
+        try:
+            if marks and not marks[-1][1].query():
+                return None
+            for (begins, begun), (_, ended) in pairwise(marks):
+                if begins is not None:
+                    times[begins] += begun.elapsed_time(ended)
+            self._free += [event for _, event in marks]
+        except Exception:  # events of several devices
+            self._works = False
+        return tuple(times)
+
+
 class StepLog(ActivityLog):
     """Counts events into steps and calls `on_step(vector)`, with fields as in `watch_format.FIELDS`."""
 
@@ -173,7 +223,9 @@ class StepLog(ActivityLog):
     ) -> None:
         super().__init__()
         self.clocks, self.device = StepClocks(self._compiled), DeviceClock(self.begun_ns)
-        self.detector = StepDetector()
+        self.detector, self.events = StepDetector(), DeviceEvents()
+        self._marks: list[Mark] = []  # of the step that runs
+        self._late: deque[tuple[Vector, list[Mark]]] = deque()  # steps that the device may not have passed
         self.places: dict[Line, dict[str, Any]] = {}  # with fields as in `read.watched_run.WatchedPlace`
         self.steps = 0
         self.before_backward: Callable[[], None] = lambda: None  # called where no hook of torch is running
@@ -187,8 +239,10 @@ class StepLog(ActivityLog):
         """As the shares' log, with the clocks where a step may end."""
         if method == self.begin_backward:
             self.before_backward()
+        if (name := getattr(method, "__name__", "")) in _BEGINS:
+            self.events.mark(_BEGINS[name])
         if method == self.end_step:
-            argument = argument, self.clocks.read()
+            argument = argument, self.clocks.read(), self.events.taken()
         super().note(method, argument)
 
     def count_noted(self) -> None:
@@ -243,9 +297,10 @@ class StepLog(ActivityLog):
         place["total_ns"] += spent_ns
 
     def end_step(self, ended: Any) -> None:
-        """An optimizer has stepped, and the clocks then."""
-        optimizer, sums = ended
+        """An optimizer has stepped; the clocks then, and the events until then."""
+        optimizer, sums, marks = ended
         super().end_step(optimizer)
+        self._marks += marks
         if self.detector.advance(optimizer):
             self._end_now(sums)
 
@@ -257,11 +312,23 @@ class StepLog(ActivityLog):
         now = self.now()
         began, self._began_ns = self._began_ns, now
         if began is not None:
-            self._on_step(self._vector(began, now, sums))
+            self._late.append((self._vector(began, now, sums), self._marks))
             self.steps += 1
-        self._before, self._spent = sums, [0] * len(_PARTS)
+        self._before, self._spent, self._marks = sums, [0] * len(_PARTS), []
+        self.tell_known(_MOST_LATE)
+
+    def tell_known(self, most_late: int) -> None:
+        """Hand out the steps that the device has passed, and others if they are more."""
+        while self._late:
+            vector, marks = self._late[0]
+            stages = self.events.stages_ms(marks)
+            if stages is None and len(self._late) <= most_late:
+                return
+            self._late.popleft()
+            self._on_step((*vector, *(stages or [0.0] * len(OF_DEVICE))))
 
     def _vector(self, began: int, now: int, sums: Sums) -> Vector:
         times = (after - before for after, before in zip(sums, self._before, strict=True))
         ms = (max(spent, 0) * _MS for spent in (*self._spent, *times))
-        return self.steps, 1, began - self.begun_ns, now - began, *ms
+        # Before its end by its own time: samples of lines are on the clock with the recorder's.
+        return self.steps, began + self.excluded_ns - self.begun_ns, now - began, *ms

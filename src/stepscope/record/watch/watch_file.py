@@ -47,13 +47,13 @@ class WatchFile:
         offset = layout.STEPS_AT + self._steps % layout.KEPT_STEPS * layout.ROW_BYTES
         self._pending.append((offset, _ROW.pack(*step)))
         self._sums = [total + value for total, value in zip(self._sums, step, strict=True)]
-        self._first_ns = self._first_ns if self._steps else step[2]
+        self._first_ns = self._first_ns if self._steps else step[1]
         self._steps += 1
 
     @property
     def sums(self) -> dict[str, float]:
-        """Of all steps, by field."""
-        return dict(zip(layout.FIELDS, self._sums, strict=True))
+        """Of all steps, by field, and their `count`."""
+        return {**dict(zip(layout.FIELDS, self._sums, strict=True)), "count": self._steps}
 
     def put_text(self, facts: Mapping[str, Any]) -> None:
         """Replace what is no number; where it is too long, places are left out."""
@@ -95,9 +95,9 @@ class WatchFile:
         pending, self._pending = self._pending, []
         if self.failure:
             return
-        _, count, _, wall_ns, *sums = self._sums
-        means = (total / max(count, 1) for total in sums)
-        pending.append((layout.TOTALS_AT, _ROW.pack(0, self._steps, self._first_ns, int(wall_ns), *means)))
+        _, _, wall_ns, *sums = self._sums
+        means = (total / max(self._steps, 1) for total in sums)
+        pending.append((layout.TOTALS_AT, _ROW.pack(self._steps, self._first_ns, int(wall_ns), *means)))
         pending.append((layout.COUNTERS_AT, struct.pack(layout.COUNTERS, self._steps, time.time_ns())))
         try:
             if _identity(os.fstat(self._file)) != self._identity:

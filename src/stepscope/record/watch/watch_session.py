@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepscope.base.watch_format import PARTS, SUFFIX, TIMES
+from stepscope.base.watch_format import OF_CPU, PARTS, SUFFIX, TIMES
 from stepscope.errors import CaptureError
 from stepscope.record.manifest import Run
 from stepscope.record.memory.out_of_memory import AllocationFailure, size
@@ -18,7 +18,7 @@ from stepscope.record.session import Ending, Session
 from stepscope.record.unreplaced import os, time
 from stepscope.record.watch.line_samples import LineSamples
 from stepscope.record.watch.requests import Requests
-from stepscope.record.watch.step_log import StepClocks, StepLog, works_on_device
+from stepscope.record.watch.step_log import DeviceEvents, StepClocks, StepLog, works_on_device
 from stepscope.record.watch.watch_file import WatchFile
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ class WatchSession:
         if not count:
             return {}
         # Of JAX's steps the parts are not known, nor what its collectives take.
-        measured = TIMES if self._log.has_trained else TIMES[len(PARTS) + 1 :]
+        known = TIMES if works_on_device() else OF_CPU
+        measured = known if self._log.has_trained else OF_CPU[len(PARTS) + 1 :]
         parts = {f"{field}_ms": since[field] / count for field in measured}
         return {"steps": count, "step_ms": 1e-6 * since["wall_ns"] / count, **parts}
 
@@ -87,7 +88,7 @@ class WatchSession:
             from stepscope.record.torch_internals import hide_methods
 
             log = self._begin()
-            hide_methods(StepLog, StepClocks)
+            hide_methods(StepLog, StepClocks, DeviceEvents)
             log.clocks.follow_torch()
             log.before_backward = lambda: self._record_if_wanted(is_torch=True)
             hooks = ActivityHooks(log)
@@ -122,7 +123,7 @@ class WatchSession:
             self._file = WatchFile(self.path)
             self._log = StepLog(self._file.add_step, self._flush_now_and_then, self._fail)
             self._facts = {
-                "begun_unix_ns": time.time_ns(),
+                "begun_unix_ns": self._log.begun_ns + _unix_clock_ahead_ns(),
                 "created_unix_ns": self.run.created_unix_ns,
                 "rank": self.run.rank.rank,
                 "command": " ".join(self.run.command)[:2000],
@@ -195,6 +196,7 @@ class WatchSession:
                 self._recording.finish(ending)
         if self._log and self._file and not self.failure:
             self._log.count_noted()
+            self._log.tell_known(most_late=0)
             self._facts["outcome"] = ending.outcome
             self._put_samples(is_end=True)
             self._put_text()
@@ -246,6 +248,11 @@ class WatchSession:
             self._recording.attach(only_training=True)
         else:
             self._recording.attach_jax()
+
+
+def _unix_clock_ahead_ns() -> int:
+    """Of the clock of steps; others may have the core between the readings of both."""
+    return max(time.time_ns() - time.perf_counter_ns() for _ in range(3))
 
 
 def held_bytes(device: str, optimizers: list[Any]) -> dict[str, int]:

@@ -31,7 +31,7 @@ def add_steps(file: WatchFile, first: int, end: int, loading_ms: float = 0.0, ev
         wall = 20 + 0.01 * (number % 7) + more
         times = {"backward": 5.0, "input": 1 + more}
         begin_ns = round(number * every_ms * 1e6)
-        row = (number, 1, begin_ns, round(wall * 1e6), *(times.get(name, 0.0) for name in layout.TIMES))
+        row = (number, begin_ns, round(wall * 1e6), *(times.get(name, 0.0) for name in layout.TIMES))
         file.add_step(row)
 
 
@@ -59,7 +59,7 @@ def test_every_step_is_in_the_columns(run: WatchFile) -> None:
     assert numbers(columns, "wall_ms")[118:122] == pytest.approx([20.06, 20.0, 50.01, 50.02])
     assert numbers(columns, "input")[119:121] == pytest.approx([1 / 20, 31 / 50.01], abs=2e-4)
     assert numbers(columns, "gc") == [0] * STEPS
-    assert set(columns.shares) == set(layout.TIMES)
+    assert set(columns.shares) == set(layout.OF_CPU)
 
 
 def test_a_page_asks_for_the_steps_that_it_lacks(run: WatchFile) -> None:

@@ -37,7 +37,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     file = WatchFile(tmp_path / "train.watch")
     ms = {"input": 2.0, "backward": 4.0}
     for step in range(10):
-        file.add_step((step, 1, 20_000_000 * step, 20_000_000, *(ms.get(part, 0.0) for part in TIMES)))
+        file.add_step((step, 20_000_000 * step, 20_000_000, *(ms.get(part, 0.0) for part in TIMES)))
     file.put_text({"begun_unix_ns": 0, "created_unix_ns": 0, "rank": 3, "places": []})
     file.flush()
     requests = Requests(file.path)

@@ -261,7 +261,7 @@ def watched(path: Path, plant: Planted) -> None:
     lines = [[f"{plant().title()}.{plant()}", plant.path(), row] for row in range(200)]
     file.put_samples(lines, [(row, row, 0) for row in range(200)])
     for row in range(20):
-        file.add_step((row, 1, row * 100, 90, *(1.0 for _ in TIMES)))
+        file.add_step((row, row * 100, 90, *(1.0 for _ in TIMES)))
     file.flush()
 
 

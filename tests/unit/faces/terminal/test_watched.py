@@ -42,7 +42,7 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         waits = 30.0 if 60 <= number < 70 else 0.0
         wall_ns = 20_000_000 + (number % 7) * 10_000 + round(waits * 1e6)
         times = {"input": 1 + waits, "backward": 9.0, "cpu": 19.0}
-        file.add_step((number, 1, at_ns, wall_ns, *(times.get(name, 0.0) for name in layout.TIMES)))
+        file.add_step((number, at_ns, wall_ns, *(times.get(name, 0.0) for name in layout.TIMES)))
         at_ns += wall_ns
     monkeypatch.setattr(time, "time_ns", lambda: 5 * S + at_ns)
     about = {

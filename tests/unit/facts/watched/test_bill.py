@@ -44,7 +44,7 @@ def drawn_run(
             wall += ms
             if name in layout.TIMES:
                 times[name] = times.get(name, 0) + ms
-        row = [number, 1, at_ns, round(wall * 1e6), *(times.get(name, 0.0) for name in layout.TIMES)]
+        row = [number, at_ns, round(wall * 1e6), *(times.get(name, 0.0) for name in layout.TIMES)]
         file.add_step(tuple(row))
         at_ns += round(wall * 1e6)
     file.put_text({"created_unix_ns": S, "begun_unix_ns": (1 + START_S) * S, "places": [], **facts})
@@ -66,9 +66,7 @@ def test_the_run_without_its_first_losses(
     """Of 200 steps of 40 ms, the whole step at most; what came before the first step counts in full."""
     file = WatchFile(tmp_path / "run.watch")
     for number in range(200):
-        file.add_step(
-            (number, 1, number * 40_000_000, 40_000_000, *(parts.get(n, 0.0) for n in layout.TIMES))
-        )
+        file.add_step((number, number * 40_000_000, 40_000_000, *(parts.get(n, 0.0) for n in layout.TIMES)))
     saves = [{**PLACES[0], "total_ns": 4 * S}] if "checkpoint" in parts else []
     file.put_text({"created_unix_ns": S, "begun_unix_ns": 2 * S, "places": saves})
     file.flush()
@@ -87,6 +85,9 @@ def test_the_run_without_its_first_losses(
         ("compile", "compilation"),
         ("queued", "others had the core of the training thread"),
         ("collective", "waiting in collectives"),
+        ("threads", "more work of other threads of the process"),
+        ("device_backward", "longer backward passes of the device"),
+        ("device_optimizer", "longer optimizer steps of the device"),
         ("cpu", "more work of the training thread"),
         ("backward", "longer backward passes"),
         ("optimizer", "longer optimizer steps"),
@@ -114,6 +115,34 @@ def test_others_who_have_the_core_hide_no_slow_steps(tmp_path: Path) -> None:
         (400, 429, "garbage collection"),
         (430, 499, "others had the core of the training thread"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("usual_ms", "more", "cause"),
+    [
+        (
+            0,
+            {"queued": 20, "threads": 40},
+            "other threads of the process had the core of the training thread",
+        ),
+        (0, {"queued": 20, "threads": 8}, "others had the core of the training thread"),
+        (20, {"queued": 20, "threads": 0}, "others had the core of the training thread"),
+        (20, {"sleep": 20, "threads": 20}, "the training thread waited, for what is not known"),
+        (20, {"threads": 20, "wait": 20}, "the training thread waited, for what is not known"),
+        (0, {"threads": 20, "wait": 0}, "more work of other threads of the process"),
+    ],
+)
+def test_other_threads_of_the_process(
+    tmp_path: Path, usual_ms: float, more: dict[str, float], cause: str
+) -> None:
+    """Those that work all the time do so longer in a step of 40 ms than in one of 20."""
+    every = {number: {"threads": float(usual_ms), "wall": -float(usual_ms)} for number in range(STEPS)}
+    for number in range(400, 430):
+        every[number] = {name: float(ms) for name, ms in more.items()}
+        every[number]["threads"] += usual_ms
+        every[number]["wall"] = 20.0 - sum(every[number].values())
+    (slow,) = bill_of(drawn_run(tmp_path / "run.watch", every)).slow
+    assert (slow.first, slow.last, slow.cause) == (400, 429, cause)
 
 
 OTHERS, UNKNOWN = (

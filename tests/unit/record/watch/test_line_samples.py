@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
+import sys
 import threading
 from collections import Counter
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 
 from stepscope.record.unreplaced import time
-from stepscope.record.watch.line_samples import LineSamples
+from stepscope.record.watch.line_samples import LineSamples, _role_by_command
 
 
 def decode(until_ns: int) -> None:
@@ -59,6 +62,41 @@ def test_children_have_a_role_by_their_name_or_by_what_they_run(name: str | None
     child.join()
     samples.stop()
     assert samples.processes == {role: 1}
+
+
+def test_a_script_that_was_started_has_a_role_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "rollout_2.py").write_text("def act():\n    input()\nact()\n")
+    samples = LineSamples(time.perf_counter_ns(), time.time_ns())
+    command = ["sh", "-c", f"{sys.executable} -u rollout_2.py; true"]  # not a child, but below one
+    with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE) as shell:
+        found: set[tuple[str, str, int]] = set()
+        while ("act", "rollout", 1) not in found:
+            decode(time.perf_counter_ns() + 50_000_000)
+            lines, seen = samples.read_if_due(is_end=True) or ([], [])
+            found = {(lines[line][0], lines[line][3], slept) for _, line, slept in seen if lines[line][3]}
+        shell.communicate(b"\n")
+    samples.stop()
+    assert samples.processes == {"rollout": 1}
+
+
+@pytest.mark.parametrize(
+    ("command", "role"),
+    [
+        (["python", "-u", "-X", "dev", "/run/judge.py", "-m", "x"], "judge"),
+        (["python3", "-m", "verl.workers.rollout", "--n", "1"], "rollout"),
+        (["python", "worker.3.py"], "worker"),
+        (["ray::Rollout.generate"], "Rollout"),
+        (["ray::Reward"], "Reward"),
+        (["ray::IDLE"], ""),
+        (["ray::DashboardAgent"], ""),
+        (["python", "-c", "from multiprocessing.spawn import spawn_main", "--multiprocessing-fork"], ""),
+        (["python", "-u", "/opt/venv/lib/python3.11/site-packages/ray/_private/log_monitor.py"], ""),
+        (["python", "train.py"], ""),  # a copy of this process
+        (["python"], ""),
+    ],
+)
+def test_a_role_follows_from_the_command(command: list[str], role: str) -> None:
+    assert _role_by_command("\0".join([*command, ""]), "python\0train.py\0") == role
 
 
 def test_they_are_read_about_as_often_in_each_doubling_of_the_run() -> None:

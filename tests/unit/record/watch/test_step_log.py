@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from stepscope.base.watch_format import FIELDS
 from stepscope.record.run_shares.activity_hooks import ActivityHooks
 from stepscope.record.unreplaced import time
-from stepscope.record.watch.step_log import StepLog
+from stepscope.record.watch.step_log import _MOST_LATE, StepLog
 from stepscope.record.watch.watch_file import Vector
 
 
@@ -97,6 +98,19 @@ def test_waiting_for_a_data_loader_is_part_of_its_step(run: Watched) -> None:
     assert run.steps("wall_ns", "input", "backward") == [(10, 2, 5)] * 3
 
 
+def test_a_step_has_no_time_of_the_recorder_and_begins_when_it_does(run: Watched) -> None:
+    """On the clock of the samples of lines, which would shift against the steps of a long run."""
+    train = Training(run)
+    train()
+    for _ in range(2):
+        train()
+        run.log.count_noted()
+        with run.log.excluding():
+            run.ms(30)
+    train()
+    assert run.steps("begin_ns", "wall_ns") == [(8, 8), (46, 8), (84, 8)]
+
+
 def test_evaluation_and_checkpoints_have_their_line(run: Watched, tmp_path: Path) -> None:
     train = Training(run)
     model = nn.Linear(1, 1)
@@ -146,6 +160,64 @@ def test_what_a_closure_runs_is_no_part_of_the_update(run: Watched) -> None:
     for _ in range(2):
         training.optimizer.step(closure)
     assert run.steps("wall_ns", "backward", "optimizer") == [(8, 5, 0)]
+
+
+class Queue:
+    """`torch.cuda`, of a device that begins each pass as it is asked, and takes three times as long."""
+
+    def __init__(self, run: Watched, late_ms: float, on: str = "") -> None:
+        self.run, self.late_ms, self.made, self.on = run, late_ms, 0, on
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def is_current_stream_capturing(self) -> bool:
+        return self.on == "capture"
+
+    def Event(self, enable_timing: bool) -> Event:
+        assert enable_timing
+        self.made += 1
+        return Event(self)
+
+
+class Event:
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+
+    def record(self) -> None:
+        self.ns = self.queue.run.ns
+
+    def query(self) -> bool:
+        return self.queue.run.ns >= self.ns + self.queue.late_ms * 1e6
+
+    def elapsed_time(self, end: Event) -> float:
+        if self.queue.on == "two devices":
+            raise RuntimeError("Both events must be recorded on the same device")
+        assert end.query()
+        return 3e-6 * (end.ns - self.ns)
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "on", "ms"),
+    [(0, "", 15), (20, "", 15), (1e6, "", 0), (0, "capture", 0), (0, "two devices", 0)],
+)
+def test_stages_by_the_device_s_clock_without_waiting_for_it(
+    run: Watched, monkeypatch: pytest.MonkeyPatch, late_ms: float, on: str, ms: float
+) -> None:
+    """It may be a few steps behind, or so many that they are handed out without its times."""
+    queue = Queue(run, late_ms, on)
+    monkeypatch.setattr(torch, "cuda", queue)
+    train, steps = Training(run), 100
+    for number in range(1, steps + 1):
+        train()
+        run.log.count_noted()
+        in_queue = math.ceil(late_ms / 8) if on == "" else 0
+        assert len(run.vectors) == max(number - 1 - min(in_queue, _MOST_LATE), 0)
+    run.log.tell_known(most_late=0)
+    told = run.steps("step", "device_backward", "device_optimizer")
+    known = steps - 1 - (math.ceil(late_ms / 8) if late_ms < 1e6 else 0)
+    assert told == [(number, ms if number < known else 0, 0) for number in range(steps - 1)]
+    assert queue.made <= 4 * (min(in_queue, steps) + 2)  # they are used again
 
 
 def test_garbage_collection_counts_in_its_step(run: Watched) -> None:

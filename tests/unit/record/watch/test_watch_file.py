@@ -21,7 +21,7 @@ FACTS = {"begun_unix_ns": 5, "created_unix_ns": 1, "command": "train.py", "rank"
 
 def step(number: int, wall_ms: float = 10, **ms: float) -> Vector:
     times = (ms.get(name, 0.0) for name in layout.TIMES)
-    return number, 1, number * 10_000_000, round(wall_ms * 1e6), *times
+    return number, number * 10_000_000, round(wall_ms * 1e6), *times
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_steps_their_means_and_facts_are_read_before_the_end(file: WatchFile) ->
     assert run.steps["step"].tolist() == [0, 1]
     assert run.steps["wall_ns"].tolist() == [10_000_000, 30_000_000]
     assert run.steps["input"].tolist() == [2.5, 7.5]
-    assert [run.totals[name].item() for name in ("count", "wall_ns", "input")] == [2, 40_000_000, 5]
+    assert [run.totals[name].item() for name in ("step", "wall_ns", "input")] == [2, 40_000_000, 5]
     assert (run.facts.command, run.facts.rank, run.facts.outcome) == ("train.py", 3, "")
 
 
@@ -60,7 +60,7 @@ def test_the_size_is_constant_and_the_newest_steps_are_kept(
         file.flush()
     run = read_watched_run(file.path)
     assert run.steps["step"].tolist() == [*range(12, 20)]
-    assert run.totals["count"] == 20
+    assert run.totals["step"] == 20
     assert file.path.stat().st_size == layout.FILE_BYTES
 
 
@@ -83,7 +83,7 @@ def test_memory_is_constant_over_100_000_steps_and_the_file_keeps_its_size(file:
     log.count_noted()
     log.clocks.detach()
     assert max(held) - held[0] < 50_000  # bytes: half of one a step
-    assert read_watched_run(file.path).totals["count"] == steps
+    assert read_watched_run(file.path).totals["step"] == steps
     assert file.path.stat().st_blocks * 512 < layout.STEPS_AT + 1.1 * steps * layout.ROW_BYTES
 
 
