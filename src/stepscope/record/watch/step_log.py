@@ -148,6 +148,11 @@ def works_on_device() -> bool:
     return cuda is not None and bool(cuda.is_initialized())
 
 
+def _captures() -> bool:
+    """Whether this thread captures a CUDA graph, which a query of an event would end with an error."""
+    return bool(sys.modules["torch"].cuda.is_current_stream_capturing())
+
+
 class DeviceClock:
     """Asks the device, by PyTorch's functions for NVML, which never wait for it."""
 
@@ -185,7 +190,7 @@ class DeviceEvents:
             return
         cuda: Any = sys.modules["torch"].cuda
         try:
-            if not cuda.is_current_stream_capturing():
+            if not _captures():
                 event = self._free.pop() if self._free else cuda.Event(enable_timing=True)
                 event.record()
                 self._marks.append((begins, event))
@@ -201,7 +206,7 @@ class DeviceEvents:
         """Time of each stage; None before the device has passed the marks."""
         times = [0.0] * len(OF_DEVICE)
         try:
-            if marks and not marks[-1][1].query():
+            if marks and (_captures() or not marks[-1][1].query()):
                 return None
             for (begins, begun), (_, ended) in pairwise(marks):
                 if begins is not None:

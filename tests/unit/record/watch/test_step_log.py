@@ -188,6 +188,7 @@ class Event:
         self.ns = self.queue.run.ns
 
     def query(self) -> bool:
+        assert not self.queue.is_current_stream_capturing(), "an error on a device"
         return self.queue.run.ns >= self.ns + self.queue.late_ms * 1e6
 
     def elapsed_time(self, end: Event) -> float:
@@ -218,6 +219,17 @@ def test_stages_by_the_device_s_clock_without_waiting_for_it(
     known = steps - 1 - (math.ceil(late_ms / 8) if late_ms < 1e6 else 0)
     assert told == [(number, ms if number < known else 0, 0) for number in range(steps - 1)]
     assert queue.made <= 4 * (min(in_queue, steps) + 2)  # they are used again
+
+
+def test_no_event_is_asked_while_a_graph_is_captured(run: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue(run, 0)
+    monkeypatch.setattr(torch, "cuda", queue)
+    train = Training(run)
+    for queue.on in ("", "", "capture", "capture", ""):
+        train()
+        run.log.count_noted()
+    run.log.tell_known(most_late=0)
+    assert run.steps("step", "device_backward") == [(0, 15), (1, 0), (2, 0), (3, 15)]
 
 
 def test_garbage_collection_counts_in_its_step(run: Watched) -> None:
