@@ -1,43 +1,10 @@
-"""What a server on asyncio logs: no shortage of descriptors and no client can fill the log."""
+"""What a server logs: no client, and no shortage of descriptors, can fill the log."""
 
-import asyncio
-import errno
 import logging
 import re
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
-
-from stepscope.errors import has_no_descriptors
-
-_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_CALM_S = 60.0  # without a shortage, until the next is worth a line
-
-
-class AcceptErrors:
-    """An exception handler for event loops: says a shortage of descriptors or memory in one line.
-
-    Another line follows only after a minute without a shortage; other errors go to the loop's own
-    handler.
-    """
-
-    def __init__(self, say: Callable[[str], object]) -> None:
-        self._say = say
-        self._last_s = -_CALM_S
-
-    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        if not (isinstance(error, OSError) and error.errno in _SHORTAGES and "socket" in context):
-            loop.default_exception_handler(context)
-            return
-        now = loop.time()
-        if now - self._last_s >= _CALM_S:
-            advice = "; raise the limit with `ulimit -n`" if has_no_descriptors(error) else ""
-            reason = (error.strerror or str(error)).lower()
-            self._say(f"{reason}: new connections wait until others are closed{advice}")
-        self._last_s = now
-
 
 _MOST_KINDS = 100  # that are counted apart: a client that varies its messages cannot take more memory
 _OTHERS = "", "errors of further kinds", ""

@@ -20,7 +20,7 @@ from typing import Any
 from lsprotocol.types import EXIT
 from pygls.exceptions import JsonRpcException
 
-from stepscope.base.server_log import AcceptErrors, limit_log
+from stepscope.base.server_log import limit_log
 from stepscope.errors import ServeError
 from stepscope.faces.editor.features import language_server
 from stepscope.faces.editor.language_server import StepscopeServer
@@ -105,7 +105,6 @@ async def serve_tcp(make: Callable[[], StepscopeServer], host: str, port: int, t
     Returns:
         The listening server; its sockets have the port.
     """
-    asyncio.get_running_loop().set_exception_handler(AcceptErrors(say_on_stderr))
     return await asyncio.start_server(
         connection_handler(make, token), host, port, backlog=_MOST_WITHOUT_TOKEN
     )

@@ -15,7 +15,7 @@ from threading import Thread
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from stepscope.base.server_log import AcceptErrors, limit_log
+from stepscope.base.server_log import limit_log
 from stepscope.errors import ServeError
 from stepscope.faces.page.app import make_app
 from stepscope.faces.page.guard import Token
@@ -86,7 +86,6 @@ class Server(uvicorn.Server):
         self.unfinished = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().set_exception_handler(AcceptErrors(_say))
         await super().startup(sockets)
         self._ready()
 
