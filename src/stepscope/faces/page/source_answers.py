@@ -10,8 +10,8 @@ import msgspec
 
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.trace_view import TraceView
-from stepscope.facts.contexts import LineTotal, build_contexts, line_totals, whole_ns
-from stepscope.facts.timeline.source_lines import LineCost, SourcePlace
+from stepscope.facts.contexts import build_contexts, line_totals, whole_ns
+from stepscope.facts.timeline.source_lines import LineCost
 
 _MS = 1e-6  # of a nanosecond
 _TIMES = ("cpu", "own_cpu", "device", "own_device", "backward_cpu", "backward_device")
@@ -114,8 +114,7 @@ def _per(view: TraceView, query: Query) -> Per:
 def _costs(view: TraceView, query: Query) -> tuple[list[LineCost], int]:
     """Cost of each line, and over how many steps; a recording counts as one."""
     if _per(view, query) == "recording":
-        totals = view.cached(("lines of contexts",), lambda: line_totals(build_contexts(view.trace)))
-        return [_line_cost(total) for total in totals], 1
+        return view.cached(("lines of contexts",), lambda: line_totals(build_contexts(view.trace))), 1
     if not len(view.trace["steps"]):
         return [], 1
     return view.line_costs(view.rank_of(query), query.number("step"))
@@ -126,11 +125,6 @@ def _whole_ns(view: TraceView, query: Query) -> int:
     if _per(view, query) == "recording":
         return max(whole_ns(build_contexts(view.trace)))
     return view.selected(view.rank_of(query), query.number("step")).length_ns
-
-
-def _line_cost(total: LineTotal) -> LineCost:
-    place = SourcePlace(total.file, total.line, "frame", total.function)
-    return LineCost(place, [], 0, **{f"{name}_ns": getattr(total, f"{name}_ns") for name in _TIMES})
 
 
 def _file(view: TraceView, name: str, lines: list[LineCost], steps: int) -> SourceFile:

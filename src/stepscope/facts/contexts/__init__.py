@@ -1,7 +1,7 @@
 """The calling-context tree: CPU time, device time and memory by call path."""
 
 from stepscope.facts.contexts.build_tree import build_contexts, with_contexts
-from stepscope.facts.contexts.context_line_costs import LineTotal, line_totals, whole_ns
+from stepscope.facts.contexts.context_line_costs import line_totals, whole_ns
 from stepscope.facts.contexts.node_values import (
     MEASURES,
     TreeMeasure,
@@ -17,7 +17,6 @@ from stepscope.facts.contexts.tree import ContextTree
 __all__ = [
     "MEASURES",
     "ContextTree",
-    "LineTotal",
     "TreeMeasure",
     "aligned",
     "bottom_up",

@@ -1,52 +1,39 @@
 """Costs of source lines from a calling-context tree, callees included."""
 
-import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Floats, Ids
 from stepscope.facts.contexts.tree import ContextTree
+from stepscope.facts.timeline.source_lines import LineCost, SourcePlace
 from stepscope.trace.row_order import outermost_of_key
 
 _ENGINE_FILES = ("torch/autograd/graph.py", "torch/autograd/__init__.py")
 
 
-class LineTotal(msgspec.Struct, frozen=True):
-    """The cost of one line of a Python file over the whole tree; times in ns.
+def line_totals(tree: ContextTree) -> list[LineCost]:
+    """The cost of every Python line over the whole tree, in the order of its nodes; times in ns.
 
-    The tree has backward work below the forward call that it differentiates. A line that starts
-    backward (`loss.backward()`, and the lines that call it) runs that work, so its inclusive time
-    contains it too; the forward line lists it separately.
-    """
-
-    file: str  # as recorded
-    line: int  # from 1
-    function: str  # the enclosing function
-    cpu_ns: int  # of everything the line calls, and of the backward that it starts
-    own_cpu_ns: int  # of what it calls directly, not through a deeper line
-    device_ns: int  # of everything the line calls, and of the backward that it starts
-    own_device_ns: int  # of what it calls directly, not through a deeper line
-    backward_cpu_ns: int  # of the backward of its calls, if started elsewhere
-    backward_device_ns: int  # of the backward of its calls, if started elsewhere
-
-
-def line_totals(tree: ContextTree) -> list[LineTotal]:
-    """The totals of every Python line in the tree, in the order of its nodes.
-
-    Inclusive times of lines overlap; a line that calls itself counts once.
+    Inclusive times of lines overlap; a line that calls itself counts once. The tree has backward
+    work below the forward call that it differentiates. A line that starts backward
+    (`loss.backward()`, and the lines that call it) runs that work, so its inclusive time contains
+    it too; the forward line lists it separately.
     """
     nodes = tree.nodes
     rows = np.flatnonzero(nodes.text("kind").mask("python") & (nodes["line"] > 0))
     files, names = nodes.text("file"), nodes.text("name")
-    places = [(files[row] or "", int(nodes["line"][row]), names[row] or "") for row in rows.tolist()]
+    places = [
+        SourcePlace(files[row] or "", int(nodes["line"][row]), "frame", names[row] or "")
+        for row in rows.tolist()
+    ]
     number = {place: line for line, place in enumerate(dict.fromkeys(places))}
     line = np.full(len(tree), -1, np.int64)
     line[rows] = [number[place] for place in places]
     outer = rows[outermost_of_key(rows, tree.end[rows], line[rows])]
     cpu, device = (_times(tree, name, line, outer, len(number)) for name in _metrics(tree))
     return [
-        LineTotal(*place, *cpu[at][:2], *device[at][:2], cpu[at][2], device[at][2])
+        LineCost(place, [], 0, *cpu[at][:2], *device[at][:2], cpu[at][2], device[at][2])
         for place, at in number.items()
-        if place[0]
+        if place.file
     ]
 
 

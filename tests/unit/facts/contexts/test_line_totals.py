@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from stepscope.facts.annotate import annotate
-from stepscope.facts.contexts import ContextTree, LineTotal, build_contexts, line_totals, whole_ns
+from stepscope.facts.contexts import ContextTree, build_contexts, line_totals, whole_ns
 from stepscope.facts.contexts.metrics import METRICS, SampleStats
+from stepscope.facts.timeline.source_lines import LineCost
 from stepscope.testing import drawn_trace
 
 FRAMES = """
@@ -24,14 +25,14 @@ FRAMES = """
 """
 
 
-def totals() -> dict[int, LineTotal]:
+def totals() -> dict[int, LineCost]:
     tree = build_contexts(annotate(drawn_trace(FRAMES)))
-    return {one.line: one for one in line_totals(tree)}
+    return {one.place.line: one for one in line_totals(tree)}
 
 
 def test_a_line_includes_its_callees_and_their_backward() -> None:
     step = totals()[20]
-    assert (step.file, step.function) == ("train.py", "step")
+    assert (step.place.file, step.place.name) == ("train.py", "step")
     assert (step.cpu_ns, step.backward_cpu_ns) == (55_000, 20_000)
     assert (step.device_ns, step.backward_device_ns) == (7_000, 11_000)
 
@@ -55,7 +56,7 @@ def test_samples_show_the_time_of_python_itself() -> None:
     metrics = {**tree.metrics, "sampled_real_ns": samples}
     known = {name: tree.metric(name) for name in tree.metrics}
     known["sampled_real_ns"] = METRICS["sampled_real_ns"]
-    found = {one.line: one for one in line_totals(ContextTree(tree.nodes, metrics, known))}
+    found = {one.place.line: one for one in line_totals(ContextTree(tree.nodes, metrics, known))}
     assert found[20].cpu_ns == found[9].cpu_ns == 75_000
     assert (found[20].device_ns, found[20].backward_device_ns) == (7_000, 11_000)
 
@@ -73,7 +74,7 @@ def test_the_line_that_starts_backward_has_its_time() -> None:
     """)
         )
     )
-    found = {one.line: one for one in line_totals(tree)}
+    found = {one.place.line: one for one in line_totals(tree)}
     assert (found[31].cpu_ns, found[31].backward_cpu_ns) == (55_000 + 40_000, 0)
     assert (found[20].cpu_ns, found[20].backward_cpu_ns) == (25_000, 40_000)
     assert sum(whole_ns(tree)) >= found[31].cpu_ns
