@@ -1,7 +1,7 @@
 """Apply rules to the steps of one rank, and order what they find."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from stepscope.facts.summary.job_findings import JobFindings
 from stepscope.facts.summary.verdict import certain_share
 from stepscope.models.ranks.job import findings_of
 from stepscope.models.whatif.prediction import MOST_TASKS
-from stepscope.trace.recorded_steps import core_share, later_parts, load_warning
+from stepscope.trace.recorded_steps import core_share, later_parts, load_warning, waits_for_a_core
 
 LEAST_GAIN = 0.01  # of the step: smaller gains are dropped
 LEAST_EXPLAINED = 0.5  # of the idle time that bounds the step
@@ -28,6 +28,11 @@ _NO_ADVICE = "The trace is of {framework}; stepscope has advice for PyTorch and 
 _SAME_EVIDENCE = 0.5  # of the events of the smaller finding
 _VARY = 1.1  # medians of CPU times on a busy machine, against those on a quiet one
 _STAGES = {"rest": "other"}  # as the recorder calls them
+# Where one ends and the next begins, the recorder and the trace do not always agree.
+_STAGES_AT_ONCE = (
+    *(("data_loading",), ("forward", "loss"), ("backward",)),
+    *(("zero_grad", "optimizer", "other"), ("evaluation",), ("checkpointing",)),
+)
 
 
 class Heading(msgspec.Struct, frozen=True):
@@ -210,43 +215,53 @@ def _of_framework(context: RuleContext, finding: Finding) -> Finding:
 def _under_load(context: RuleContext, finding: Finding) -> Finding:
     """The finding, with a wider range where the process waited for a core.
 
-    Device work takes no longer then.
+    Device work takes no longer then. Other processes change CPU times little: an upper bound becomes
+    the share that its stages have of those in later steps, and a range goes at least from there to there.
     """
     events = [event for place in finding.evidence for event in place.events]
     if not finding.share or (events and context.search.device_work[events].all()):
         return finding
-    share = core_share(context.trace.metadata.capture)
-    least = certain_share(finding.share, context.measures.summary.verdict, share)
+    cores = core_share(context.trace.metadata.capture)
+    least = certain_share(finding.share, context.measures.summary.verdict, cores)
     if least >= finding.share:
         return finding
-    certain = least / finding.share
-    low, high = finding.gain.stated_ms  # an upper bound may save nothing
-    most = max(min(high * _share_may_grow(context, finding), finding.steady_ms), high)
-    note = f"{finding.gain.note}, as recorded".removeprefix(", ") if most > high else finding.gain.note
-    sure = max(certain, _part_on_a_core(context, finding.share))
-    gain = replace(finding.gain, note=note, range_ms=(sure * low, most))
-    return replace(finding, certain=certain, gain=gain)
+    later, gain, whole = _later_share(context, finding), finding.gain, finding.steady_ms
+    sure = max(least / finding.share, min(later.scale / _VARY, 1.0))
+    low, high = gain.stated_ms  # an upper bound may save nothing
+    most = max(high * _VARY * later.scale, high)
+    within = later.share > 0 and gain.ms <= _VARY * later.evidence_ms  # all of it is in these stages
+    staged = within and all(place.stage for place in finding.evidence)
+    if staged and waits_for_a_core(context.trace.metadata.capture):
+        most = min(max(most, high / later.step_ms * whole), _VARY * later.share * whole)
+    most = min(most, whole)
+    is_bound = within and gain.edit is None and not gain.changes
+    ms = min(gain.ms * later.scale if is_bound else gain.ms, most)
+    note = f"{gain.note}, as recorded".removeprefix(", ") if most > high else gain.note
+    found = replace(finding, gain=replace(gain, ms=ms, note=note, range_ms=(min(sure * low, ms), most)))
+    return replace(found, certain=min(least / found.share, 1.0))
 
 
-def _part_on_a_core(context: RuleContext, share: float) -> float:
-    """How much of a share of the step is no wait for a core, at least: 0 to 1.
+class _LaterShare(NamedTuple):
+    """The stages of a finding in the steps after the recording, by CPU time; 0 where it is unknown."""
 
-    Delays that were found are no part of the step any more: what it takes beyond its CPU time is left.
-    """
-    cpu_ns = (context.trace.metadata.capture.get("recorded_steps") or {}).get("cpu_ns") or 0
-    cpu_ns -= context.trace.metadata.recording_cost.get("removed_ns") or 0
-    waits = 1 - min(cpu_ns / 1e6 / context.measures.steady_ms, 1.0)
-    return max(1 - waits / share, 0.0)
+    share: float  # of the step
+    scale: float  # the same relative to their share of the recorded steps
+    step_ms: float
+    evidence_ms: float  # of the recorded steps
 
 
-def _share_may_grow(context: RuleContext, finding: Finding) -> float:
-    """How many times as large a share of the step it may be on a quiet machine, at least 1.
-
-    Other processes change CPU times little: the share that the stage of its longest evidence has of
-    those in later steps counts.
-    """
-    parts = later_parts(context.trace.metadata.capture)
+def _later_share(context: RuleContext, finding: Finding) -> _LaterShare:
+    parts = later_parts(context.trace.metadata.capture) if finding.of == "step" else {}
     cpu = {_STAGES.get(name, name): part["cpu_ns"] for name, part in parts.items()}
-    stage = finding.evidence[0].stage or "other"  # Python of the loop
-    share = max(context.measures.share_of_stage(stage), LEAST_GAIN)
-    return max(_VARY * cpu.get(stage, 0) / max(sum(cpu.values()), 1) / share, 1.0)
+    whole = sum(cpu.values())
+    shares = [
+        (
+            sum(cpu.get(one, 0) for one in stages) / max(whole, 1),
+            sum(map(context.measures.share_of_stage, stages)),
+            sum(place.ms for place in finding.evidence if (place.stage or "other") in stages),
+        )
+        for stages in _STAGES_AT_ONCE
+    ]
+    spent = sum(ms for *_, ms in shares)
+    later, recorded = (sum(one[at] * one[2] for one in shares) / (spent or 1.0) for at in (0, 1))
+    return _LaterShare(later, later / max(recorded, LEAST_GAIN), whole / 1e6, spent)

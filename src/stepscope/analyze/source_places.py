@@ -167,6 +167,8 @@ _PREFIX = re.compile(
 _ACTIVITY = re.compile(r"^stepscope\.(?:(evaluation|checkpointing)|block): (\S+) \((.*):(\d{1,9})\)$")
 _MOST_EVENTS = 100_000  # of a place
 _FEWEST_SAMPLES = 2  # one may be of what runs next
+_NEAR_NS = 20_000  # as `DISPATCH_NS`: Python right before and after a call is mostly of its statement
+_MOSTLY = 0.5  # of the samples there
 
 
 class MostSampled(NamedTuple):
@@ -266,7 +268,10 @@ class PlaceFinder:
             instants = instants.take(instants.text("category").mask(CATEGORY))
             rows = np.where(self._origin[rows] >= 0, self._origin[rows], rows)
         instants = instants.take(np.isin(instants["track"], events["track"][rows]))
-        return most_sampled(instants, Intervals(*events.spans(rows)), _FEWEST_SAMPLES)
+        start, end = events.spans(rows)
+        near = Intervals(start - _NEAR_NS, end + _NEAR_NS)
+        seen = most_sampled(instants, Intervals(start, end), _FEWEST_SAMPLES)
+        return seen or most_sampled(instants, near, _FEWEST_SAMPLES, _MOSTLY)
 
     @cached_property
     def _samples(self) -> Table:

@@ -60,6 +60,14 @@ def active_share(capture: Mapping[str, Any], steps: str = "recorded_steps") -> f
     return min(share, most)
 
 
+def waits_for_a_core(capture: Mapping[str, Any]) -> bool:
+    """Whether the training thread waits for a core, and in later steps for nothing else.
+
+    CPU times then tell more than elapsed ones.
+    """
+    return (core_share(capture) or 1.0) < QUIET <= active_share(capture, "unrecorded_steps")
+
+
 def later_blocked_share(capture: Mapping[str, Any]) -> float:
     """How much more of a step the training thread is blocked after the recording than in it.
 
@@ -114,12 +122,13 @@ def later_parts(capture: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def later_loading(capture: Mapping[str, Any]) -> LaterLoading | None:
-    """Loading of data in the steps after the recording.
+    """Loading of data in the steps after the recording; in CPU time if they wait for nothing but a core.
 
     None where it was not measured, as in JAX and by earlier versions.
     """
     parts = later_parts(capture)
-    times = {name: part.get("recurring_ns") for name, part in parts.items()}
+    key = "cpu_ns" if waits_for_a_core(capture) else "recurring_ns"
+    times = {name: part.get(key) for name, part in parts.items()}
     if times.get("data_loading") is None or None in times.values():
         return None
     return LaterLoading(times["data_loading"] / 1e6, sum(times.values()) / 1e6)

@@ -91,6 +91,13 @@ def test_one_sample_is_not_enough() -> None:
     assert place("aten::mul") == ("", None, "")
 
 
+def test_the_python_next_to_short_calls_has_their_line() -> None:
+    """Two samples within 20 us of the calls."""
+    text = STEP.replace("100 700 ", "155 156 ") + "main | 390 391 | aten::item"
+    assert place("aten::item", text) == ("/x/train.py", 7, "log")
+    assert place("aten::item", text.replace("390 391", "370 371")) == ("", None, "")
+
+
 def test_in_a_module_it_is_the_line_that_the_module_runs() -> None:
     assert place("aten::sort", MODULE) == ("/x/train.py", 7, "log")
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
 import pytest
 from drawn_findings import found
 
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
+from stepscope.analyze.rules.slow_function import called_ms
 from stepscope.facts.annotate import annotate
+from stepscope.facts.summary.facts import StagePlace
 from stepscope.read.recorded.members_json import CATEGORY, IN_LOOP
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import INSTANTS
@@ -254,3 +259,17 @@ def test_python_between_calls_of_jax_has_the_line_that_samples_saw() -> None:
     assert "runs only Python for 99% of the step" in finding.what
     assert "Mostly in me/data.py:7 in load" in finding.what
     assert {place.name for place in finding.evidence} == {"PjitFunction(train_step)"}
+
+
+def test_a_function_may_save_what_it_calls_too() -> None:
+    """Each has its own samples; what they call in turn, as in a comprehension, is theirs."""
+
+    def sampled(function: str, ms: float, *called: str) -> StagePlace:
+        return StagePlace("other", function, "/x/a.py", 1, ms, 0.1, 0.0, called=called)
+
+    outer = sampled("assign", 2.0, "fit (/x/a.py:9)")
+    inner = sampled("iou", 3.0, "assign.<locals>.<listcomp> (/x/a.py:5)", "fit (/x/a.py:9)")
+    others = [sampled("assignment", 4.0), sampled("log", 5.0, "reassign (/x/a.py:7)")]
+    measures = SimpleNamespace(summary=SimpleNamespace(places=[outer, inner, *others]))
+    context = cast("RuleContext", SimpleNamespace(measures=measures))
+    assert (called_ms(context, outer), called_ms(context, inner)) == (3.0, 0)

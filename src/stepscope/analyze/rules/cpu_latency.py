@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.gains import MOSTLY_SAVED
 from stepscope.analyze.python_stalls import (
     LOOP,
     WAITING,
@@ -198,7 +199,11 @@ def _python(context: RuleContext) -> Iterator[Finding]:
         f"{mostly}{_between(context, found)}",
         advice if has_names(context, name) else f"{advice} {context.by_framework(NAMES, jax=NAMES_OF_JAX)}",
         stalled.rows,
-        context.gains.bound(part * context.measures.steady_ms, "at most the time between operators"),
+        context.gains.bound(
+            part * context.measures.steady_ms,
+            "at most the time between operators",
+            sure=MOSTLY_SAVED if part >= LEAST_PYTHON and not blocked else 0.0,
+        ),
         recurs=False,  # the share is a median over the steps
     )
     yield at_sampled_line(context, stall, stalled)

@@ -166,7 +166,8 @@ class _Loader:
     @classmethod
     def of(cls, context: RuleContext) -> _Loader:
         batches = context.search.find("_SingleProcessDataLoaderIter")
-        spent_ms = context.measures.ms(batches) * context.step_count
+        later = later_loading(context.trace.metadata.capture)
+        spent_ms = min(context.measures.ms(batches), later.ms if later else np.inf) * context.step_count
         capture = context.trace.metadata.capture
         cores = int(capture.get("cpus_usable") or capture.get("cpu_count") or 0)
         most: dict[str, Any] = max(

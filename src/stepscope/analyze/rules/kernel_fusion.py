@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.gains import MOSTLY_SAVED
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Ids, Mask, Rows
 from stepscope.facts.annotate.device.kernel_kinds import is_of_library
@@ -103,7 +104,7 @@ def _gain(context: RuleContext, rows: Rows, chain: Ids) -> Gain:
     longest = np.zeros(int(chain.max()) + 1)
     np.maximum.at(longest, chain, cost)
     ms = (cost.sum() - longest.sum()) / 1e6 / context.step_count
-    bound = context.gains.bound(ms, "if each chain took as long as its longest operator")
+    bound = context.gains.bound(ms, "if each chain took as long as its longest operator", sure=MOSTLY_SAVED)
     return context.gains.unsure(bound, context.search.within(rows))
 
 

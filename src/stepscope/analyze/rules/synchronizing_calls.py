@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.gains import MOSTLY_SAVED
 from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import rounded
@@ -131,7 +132,7 @@ def _gain(context: RuleContext, rows: Rows) -> Gain:
     if context.context_trace:
         return context.gains.bound(context.measures.ms(rows), "at most the time of these calls")
     ms, calls = _loops(context, rows)
-    bound = context.gains.bound(ms, "at most the time of the loops around them")
+    bound = context.gains.bound(ms, "at most the time of the loops around them", sure=MOSTLY_SAVED)
     return context.gains.unsure(bound, context.search.within(calls))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepscope.analyze.finding import Finding
+from stepscope.analyze.gains import MOSTLY_SAVED
 from stepscope.analyze.python_stalls import sampled_line
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Mask, Rows
@@ -38,7 +39,7 @@ def work_between_stages(context: RuleContext) -> Iterator[Finding]:
     line = sampled_line(context, spent)
     where = f" Most is in {line}." if line else context.main_place(rows)
     gone = max(context.eager.ms(context.eager.around(rows)), spent)
-    bound = context.gains.bound(gone, "at most their time, with the Python between")
+    bound = context.gains.bound(gone, "at most their time, with the Python between", sure=MOSTLY_SAVED)
     yield context.finding(
         f"Operators outside forward, backward and optimizer take {rounded(spent)} ms per step ({share:.0%})."
         f"{where} Longest: {longest_operators(context, rows)}.",

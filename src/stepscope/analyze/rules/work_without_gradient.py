@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepscope.analyze.finding import Finding
+from stepscope.analyze.gains import MOSTLY_SAVED
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.rules.slow_function import DRAWING, DRAWS
 from stepscope.analyze.rules.work_between_stages import longest_operators
@@ -49,7 +50,9 @@ def work_without_gradient(context: RuleContext) -> Iterator[Finding]:
         f"Longest: {longest_operators(context, rows)}.",
         DRAWING if DRAWS.search(context.main_place(rows)) else ADVICE,
         rows,
-        context.gains.unsure(context.gains.bound(spent, WHY, BESIDES), context.search.within(rows)),
+        context.gains.unsure(
+            context.gains.bound(spent, WHY, BESIDES, MOSTLY_SAVED), context.search.within(rows)
+        ),
     )
 
 
