@@ -24,14 +24,5 @@ from stepscope.graph.simulate import Simulation, simulate, simulate_plainly
 __all__ = ["Graph", "Schedule", "Simulation", "add_links", "add_thread", "append", "breakdown"]
 __all__ += ["build_graph", "build_ranks", "critical_ms", "critical_path", "data_basis", "inherited"]
 __all__ += ["insert", "insert_device_work", "numbers_after", "parse_selection", "redirect", "remove"]
-__all__ += [
-    "removed_by",
-    "scale",
-    "select",
-    "sending_pairs",
-    "simulate",
-    "simulate_plainly",
-    "typical_launch",
-    "without",
-]
-__all__ += ["with_execution_trace", "without_unexplained_delays"]
+__all__ += ["removed_by", "scale", "select", "sending_pairs", "simulate", "simulate_plainly"]
+__all__ += ["typical_launch", "with_execution_trace", "without", "without_unexplained_delays"]
