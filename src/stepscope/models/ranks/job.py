@@ -77,8 +77,7 @@ class JobReport(msgspec.Struct, frozen=True):
     slowdown: Slowdown | None = None  # what imbalance costs, by what is out of balance; None for one rank
     replayed_ms: float = 0.0  # the step as replayed from the sketches, the mean of the ranks
     together_ms: float = 0.0  # what the job would gain per step without all stragglers at once
-    # of more than 16 ranks the step after `no_straggler`, and with twice the bandwidth
-    whatifs: dict[str, float] = {}
+    whatifs: dict[str, float] = {}  # of more than 16 ranks the step, ms, after each of two changes
     pipeline: Pipeline | None = None  # how the job is pipelined, None if it is not
 
     def to_json(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,9 @@ def told_alike(folder: Path) -> None:
     tools = Answers(Recordings([folder.parent]), document_of)
     gains = {one["changes"][0].partition(":")[0]: one for one in tools.whatif(folder.name, [])["gains"]}
     text = call("explain", folder, "--tokens", "4000")
+    worst = json.loads(call("analyze", folder, "--json"))["findings"][0]
+    assert re.search(f"saves (about|up to) {re.escape(ms(worst['gain_ms']))} ms", text)
+    assert tools.open(folder.name)["job"].step_ms == json.loads(call("ranks", folder, "--json"))["step_ms"]
     for change in CHANGES:
         step_ms = json.loads(call("whatif", folder, change, "--json"))["predicted_step_ms"]
         assert tools.whatif(folder.name, [change]).predicted_step_ms == pytest.approx(step_ms, abs=1e-3)

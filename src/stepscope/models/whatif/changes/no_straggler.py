@@ -40,11 +40,7 @@ def no_straggler(graph: Graph) -> Graph:
 
 
 def _peers(graph: Graph, ranks: Ids, place: Ids, counts: Mask) -> Ids:
-    """The group of each rank: its pipeline stage, or ranks that run the same kernels equally often, else
-    all ranks.
-
-    Where ranks send to each other, one without a peer is its own.
-    """
+    """The group of each rank: its pipeline stage, else the same kernels, else all unless ranks send."""
     row = {rank: row for row, rank in enumerate(ranks.tolist())}
     pairs = [(row[one], row[other]) for one, other in sending_pairs(graph) if {one, other} <= row.keys()]
     if places := places_of_pairs(pairs, len(row)):
