@@ -51,6 +51,29 @@ def test_a_row_opens_its_event_and_a_name_is_completed(workbench: Workbench, bar
     workbench.until("document.querySelector('.details h2')?.innerText === 'aten::mm'")
 
 
+def test_rows_are_a_track_whose_bars_open_their_events(workbench: Workbench, bare_url: str) -> None:
+    """The operator runs from 10 to 60 of the step's 90 us."""
+    workbench.open(bare_url)
+    workbench.pane("sql")
+    run(workbench, "select id, name, start_ns, duration_ns from events where name = 'aten::mm'")
+    workbench.click('[data-action="track"]')
+    track = workbench.page.locator(".query-lane canvas")
+    track.wait_for()
+    assert track.get_attribute("aria-label") == "1 row of the query"
+    box = track.bounding_box()
+    assert box
+    track.click(position={"x": box["width"] * 75 / 90, "y": box["height"] / 2})
+    workbench.settle()
+    assert workbench.page.locator(".details h2").count() == 0
+    for share in (12 / 90, 58 / 90):
+        track.hover(position={"x": box["width"] * share, "y": box["height"] / 2})
+        workbench.until("document.querySelector('.query-lane canvas').title.startsWith('aten::mm 50')")
+    track.click()
+    workbench.until("document.querySelector('.details h2')?.innerText === 'aten::mm'")
+    run(workbench, "select name from events")
+    workbench.until("!document.querySelector('[data-action=track]')")
+
+
 def test_a_mistake_is_one_line_and_the_pane_fits_a_phone(workbench: Workbench, bare_url: str) -> None:
     workbench.resize(390, 844)
     workbench.open(bare_url, "#pane=sql")

@@ -4,7 +4,7 @@ from stepscope.graph.build_graph import build_graph, insert_device_work, typical
 from stepscope.graph.critical_path import breakdown, critical_ms, critical_path
 from stepscope.graph.data_flow import data_basis, with_execution_trace
 from stepscope.graph.graph import Graph, Schedule, inherited, without_unexplained_delays
-from stepscope.graph.joint_ranks import build_ranks
+from stepscope.graph.joint_ranks import build_ranks, sending_pairs
 from stepscope.graph.primitives import (
     add_links,
     add_thread,
@@ -24,5 +24,5 @@ from stepscope.graph.simulate import Simulation, simulate, simulate_plainly
 __all__ = ["Graph", "Schedule", "Simulation", "add_links", "add_thread", "append", "breakdown"]
 __all__ += ["build_graph", "build_ranks", "critical_ms", "critical_path", "data_basis", "inherited"]
 __all__ += ["insert", "insert_device_work", "numbers_after", "parse_selection", "redirect", "remove"]
-__all__ += ["removed_by", "scale", "select", "simulate", "simulate_plainly", "typical_launch", "without"]
-__all__ += ["with_execution_trace", "without_unexplained_delays"]
+__all__ += ["removed_by", "scale", "select", "sending_pairs", "simulate", "simulate_plainly"]
+__all__ += ["typical_launch", "with_execution_trace", "without", "without_unexplained_delays"]

@@ -149,6 +149,11 @@ def _meetings(graph: Graph) -> Iterator[_Meeting]:
             yield _Meeting(members, np.array([True, blocks]), np.array([blocks, True]))
 
 
+def sending_pairs(graph: Graph) -> set[tuple[int, int]]:
+    """The ranks that send to each other, as recorded: from, to."""
+    return {(sender, receiver) for *_, sender, receiver in _by_key(graph)[1]}
+
+
 Groups = dict[tuple[Any, ...], dict[Any, list[int]]]
 
 

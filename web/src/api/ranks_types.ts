@@ -135,7 +135,7 @@ export interface JobAnswer {
   slowdown: Slowdown | null;
   /** The step as replayed from the sketches. */
   replayed_ms: number;
-  /** The step after some changes to the whole job. */
+  /** Of more than 16 ranks the step after some changes to the whole job. */
   whatifs: Record<string, number>;
   errors: JobError[];
 }

@@ -32,6 +32,7 @@ from stepscope.models.memory.memory_findings import find_problems
 from stepscope.models.ranks.files import paths_at
 from stepscope.models.ranks.hangs import dumps_among, hang_in
 from stepscope.models.ranks.job import files_of_many, sketched
+from stepscope.models.whatif import CHANGES
 from stepscope.models.whatif.whatif_pane import Pane
 from stepscope.read import is_trace
 from stepscope.read.rank_folder import trace_files
@@ -139,9 +140,9 @@ class Answers:
         if not file:
             return {"recordings": [*islice(self.recordings.names(), _MOST_LISTED)]}
         overview: Any = self._page(file, "overview")
-        keys = ("start", "rank", "ranks", "has", "why", "warnings", "steps")
+        keys = ("start", "job", "rank", "ranks", "has", "why", "warnings", "steps")
         facts = overview.facts
-        about: dict[str, Any] = {"next": "overview or findings"}
+        about: dict[str, Any] = {"next": "ranks" if overview.job else "overview or findings"}
         if facts is not None:
             about |= {"framework": facts.framework, "verdict": facts.verdict, "step": facts.steps}
         elif overview.has.memory:
@@ -288,7 +289,9 @@ class Answers:
 
 def _gain(gain: Any) -> dict[str, Any]:
     keys = ("changes", "replayed_step_ms", "predicted_step_ms", "speedup", "range", "is_certain", "basis")
-    return {key: getattr(gain, key) for key in keys}
+    parameters = CHANGES[gain.changes[0].partition(":")[0]].parameters.values()
+    amounts = {one.name: one.default for one in parameters if isinstance(one.default, float)}
+    return {key: getattr(gain, key) for key in keys} | ({"with": amounts} if amounts else {})
 
 
 def _call_path(tree: ContextTree, node: int) -> str:

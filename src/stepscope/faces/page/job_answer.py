@@ -72,7 +72,7 @@ class JobAnswer(msgspec.Struct):
     lateness: list[JobLateness]  # who arrives late at them, where ranks wait longest first
     slowdown: Slowdown | None  # what imbalance costs; null for one rank
     replayed_ms: float  # the step as replayed from the sketches
-    whatifs: dict[str, float]  # the step after some changes to the whole job
+    whatifs: dict[str, float]  # of more than 16 ranks the step after some changes to the whole job
     errors: list[JobError]
 
 

@@ -55,13 +55,12 @@ def _knowledge(file: InputFile, rank: int | None) -> Knowledge:
     except OnlyMemory as only:
         return Knowledge(file.path, memory=memory_facts(only.trace))
     job = many.findings if many else job
-    main = job.slowest_rank if job and rank is None and not many else rank
     why: list[str] = []
     return Knowledge(
         file.path,
         summaries,
         job,
-        _or_why("findings", why, lambda: analysis_of_file(once, main, many.report if many else None)),
+        _or_why("findings", why, lambda: analysis_of_file(once, rank, many.report if many else None)),
         _or_why("what-ifs", why, lambda: ranking_of_file(once, None, rank)),
         _or_why("memory", why, lambda: _recorded_memory(once)) or (),
         why,

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from stepscope.base.arrays import Floats, Ids, Mask, Rows, Times
@@ -19,6 +20,7 @@ from stepscope.facts.contexts.tree import ContextTree, Note
 from stepscope.trace.nesting import depths
 from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.schema import CONTEXT_KINDS, CONTEXT_METRICS, CONTEXTS, STAGES, VIAS
+from stepscope.trace.sets import Interner
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -256,23 +258,28 @@ def launch_metrics(trace: Trace, kernels: Ids) -> Iterator[tuple[str, Ids, Float
     """
     source = trace.events["source"][kernels]
     order = np.argsort(source, kind="stable")
-    table = np.array([_values(text) for text in trace.arguments.texts(source[order])], np.float64)
-    for name, values in zip(LAUNCH_METRICS, table.reshape(-1, len(LAUNCH_METRICS)).T, strict=True):
+    launches: Interner[tuple[Any, ...]] = Interner()  # few differ
+    codes = launches.codes(map(_launch, trace.arguments.texts(source[order])))
+    table = np.array([_values(*launch) for launch in launches], np.float64).reshape(-1, len(LAUNCH_METRICS))
+    for name, values in zip(LAUNCH_METRICS, table[codes].T, strict=True):
         known = np.isfinite(values)
         if known.any():
             yield name, kernels[order[known]], values[known]
 
 
-def _values(text: bytes) -> tuple[float | None, ...]:
-    """The values in the order of `LAUNCH_METRICS`."""
+def _launch(text: bytes) -> tuple[Any, ...]:
     try:
-        launch = _DECODER.decode(text)
+        return astuple(_DECODER.decode(text))
     except msgspec.DecodeError:  # another recorder's arguments, of the same names
-        launch = _Launch()
-    blocks = None if launch.grid is None else prod(launch.grid)
-    threads = None if blocks is None or launch.block is None else blocks * prod(launch.block)
-    occupancy = None if launch.occupancy is None else launch.occupancy / 100
-    return blocks, threads, launch.registers, launch.shared_bytes, occupancy
+        return astuple(_Launch())
+
+
+def _values(grid: _Size | None, block: _Size | None, *others: float | None) -> tuple[float | None, ...]:
+    """The values in the order of `LAUNCH_METRICS`."""
+    blocks = None if grid is None else prod(grid)
+    threads = None if blocks is None or block is None else blocks * prod(block)
+    registers, shared_bytes, percent = others
+    return blocks, threads, registers, shared_bytes, None if percent is None else percent / 100
 
 
 # -- the tree in a capture, which the recorder aggregated while the program ran

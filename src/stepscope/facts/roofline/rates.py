@@ -21,9 +21,11 @@ from stepscope.trace.trace import Trace
 PRECISIONS = ("half", "tf32", "fp32")
 _CODES = (*PRECISIONS, "")
 
-# cuBLAS of CUDA 12 and later names input, accumulator and output: nvjet_hsh_…, nvjet_tst_….
+# cuBLAS of CUDA 12 and later names input, accumulator and output: nvjet_hsh_…, nvjet_tst_…; the
+# libraries of ROCm name the input after the indices: Cijk_Alik_Bljk_BBS_BH_….
 _HALF = re.compile(
-    r"bf16|f16|half|bfloat|hgemm|[hs]884|[hs]16816|h1688|nvjet_(sm\d+_)?[ht]s[a-z]_", re.IGNORECASE
+    r"bf16|f16|half|bfloat|hgemm|[hs]884|[hs]16816|h1688|nvjet_(sm\d+_)?[ht]s[a-z]_|^cijk_a[a-z]+_b[a-z]+_[hb]",
+    re.IGNORECASE,
 )
 _TENSOR = re.compile(r"tf32|s1688|nvjet_(sm\d+_)?s[a-z]{2}_", re.IGNORECASE)
 

@@ -77,7 +77,7 @@ class JobReport(msgspec.Struct, frozen=True):
     slowdown: Slowdown | None = None  # what imbalance costs, by what is out of balance; None for one rank
     replayed_ms: float = 0.0  # the step as replayed from the sketches, the mean of the ranks
     together_ms: float = 0.0  # what the job would gain per step without all stragglers at once
-    whatifs: dict[str, float] = {}  # the step after `no_straggler`, and with twice the bandwidth
+    whatifs: dict[str, float] = {}  # of more than 16 ranks the step, ms, after each of two changes
     pipeline: Pipeline | None = None  # how the job is pipelined, None if it is not
 
     def to_json(self) -> dict[str, Any]:
@@ -152,7 +152,8 @@ def report_of(job: Job) -> JobReport:
         slowdown=slowdown(table, replay) if len(table.sketches) > 1 and not is_chain else None,
         replayed_ms=replay.step_ms,
         together_ms=together_ms(slow, links, table, replay),
-        whatifs=whatifs(table, replay),
+        # Fewer are joined, and `stepscope whatif` predicts from their traces.
+        whatifs=whatifs(table, replay) if len(table.sketches) > MOST_JOINED else {},
         pipeline=pipeline,
     )
 

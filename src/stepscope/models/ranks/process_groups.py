@@ -1,6 +1,6 @@
 """The process groups of a job: bandwidth and skew, who arrives last, slow links, and pipelines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -299,6 +299,11 @@ def pipeline_places(matched: Matched, ranks: int) -> dict[str, Ids]:
         `pipeline stage` and `data-parallel rank`, each of shape (ranks,), or nothing.
     """
     pairs = [members for key, members in matched.members.items() if matched.keys[key].pair != (-1, -1)]
+    return places_of_pairs(pairs, ranks)
+
+
+def places_of_pairs(pairs: Iterable[Sequence[int]], ranks: int) -> dict[str, Ids]:
+    """The same of the pairs of ranks that send to each other."""
     next_to: dict[int, set[int]] = {}
     for one, other in pairs:
         next_to.setdefault(one, set()).add(other)

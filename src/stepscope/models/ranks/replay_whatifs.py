@@ -323,8 +323,7 @@ def _even_transfers(replay: Replay) -> Floats:
 def whatifs(table: JobTable, replay: Replay) -> dict[str, float]:
     """The step, ms, after each change; changes that do not apply are left out."""
     asked = {"no_straggler": "no_straggler", "bandwidth:factor=2": "bandwidth"}
-    changed = {text: job_with(table, replay, name, 2.0) for text, name in asked.items()}
-    return {text: job.step_ms for text, job in changed.items() if job is not None}
+    return {text: job.step_ms for text, name in asked.items() if (job := job_with(table, replay, name, 2.0))}
 
 
 def job_with(table: JobTable, replay: Replay, name: str, factor: float) -> Replay | None:

@@ -60,6 +60,10 @@ def test_a_device_matches_by_whole_words(name: str, found: str | None) -> None:
         ("cutlass_80_tensorop_s1688gemm", 0, "tf32"),
         ("nvjet_hsh_128x256_64x4_2x1_v_bz_TNN", 0, "half"),
         ("volta_sgemm", 0, "fp32"),
+        ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT32x32x256", 0, "half"),
+        ("Cijk_Ailk_Bljk_B_BS_MT64x64", 0, "half"),
+        ("Cijk_Ailk_Bjlk_HB_MT64x64", 0, "half"),
+        ("Cijk_Alik_Bljk_SB_Bias_HA_S_SAV_MT64x64", 0, "fp32"),
     ],
 )
 def test_the_precision_of_a_product(kernel: str, width: int, precision: str) -> None:

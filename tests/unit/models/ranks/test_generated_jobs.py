@@ -68,7 +68,7 @@ def test_what_comes_and_goes_costs_the_same_where_few_steps_are_replayed(
     from generated_jobs.job import Job
     from generated_jobs.sketches import sketches
 
-    made = sketches(Job("dlrm", step(), 16, 48, faults(kind, 1, 16), 0.003))
+    made = sketches(Job("dlrm", step(), 32, 48, faults(kind, 1, 32), 0.003))
     whole = job_report(made)
     calls = len(made[0].calls.columns().step) / 48
     monkeypatch.setattr("stepscope.models.ranks.replay._MOST_CALLS", int(4 * calls * len(made)))
@@ -76,6 +76,7 @@ def test_what_comes_and_goes_costs_the_same_where_few_steps_are_replayed(
     for name in ("together_ms", "replayed_ms"):
         assert getattr(few, name) == pytest.approx(getattr(whole, name), rel=0.03), name
     assert few.whatifs == pytest.approx(whole.whatifs, rel=0.03)
+    assert few.whatifs.keys() == {"no_straggler", "bandwidth:factor=2"}
 
 
 def test_sketches_of_files_are_those_of_the_generator(tmp_path: Path, traces: Path) -> None:

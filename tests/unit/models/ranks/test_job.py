@@ -268,8 +268,8 @@ def test_a_rank_is_slow_where_no_stage_alone_shows_it(seed: int, count: int) -> 
 
 
 def test_late_batches_count_for_no_straggler_where_no_device_computes() -> None:
-    late = job(1, fault=slower([3], "data_loading", 30.0))
+    late = job(1, count=32, fault=slower([3], "data_loading", 30.0))
     on_cpus = [msgspec.structs.replace(one, device="", has_device=False) for one in late]
-    healthy = job_report(job(1)).whatifs["no_straggler"]
+    healthy = job_report(job(1, count=32)).whatifs["no_straggler"]
     assert job_report(on_cpus).whatifs["no_straggler"] == pytest.approx(healthy, rel=0.02)
     assert job_report(late).whatifs["no_straggler"] > healthy + 20

@@ -9,6 +9,8 @@ import pytest
 from pipelined_job import Job
 
 from stepscope.models.ranks import JobReport, Sketch, job_report, sketch_files
+from stepscope.models.ranks.job import Job as Ranks
+from stepscope.models.ranks.replay_whatifs import whatifs
 
 
 def sketches_of(job: Job, folder: Path) -> list[Sketch]:
@@ -45,7 +47,8 @@ def test_with_one_micro_batch_no_stage_is_slow_and_more_micro_batches_help(tmp_p
     assert "stage 1 works 1.5 times the mean" in pipeline.sentence
     assert pipeline.advice.startswith("Split the batch into more micro-batches: n_microbatches=4")
     assert "Move layers" not in pipeline.advice  # stages one after the other take as long in sum
-    assert report.whatifs["no_straggler"] == pytest.approx(report.replayed_ms)
+    ranks = Ranks.of(sketches_of(job, tmp_path))
+    assert whatifs(ranks.table, ranks.replay)["no_straggler"] == pytest.approx(report.replayed_ms)
     assert report.slowdown is None  # nor does any imbalance cost something
 
 

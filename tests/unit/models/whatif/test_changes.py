@@ -66,6 +66,8 @@ def test_amp_says_why_it_does_not_apply() -> None:
     assert refusal(graph_of(FORWARD, devices=amd), "amp") == (
         "amp: no speedups are known for AMD Instinct MI300X"
     )
+    unnamed = ({"id": 0, "name": "", "computeMajor": 9, "warpSize": 64},)  # as ROCm's profiler may
+    assert refusal(graph_of(FORWARD, devices=unnamed), "amp") == "amp: no speedups are known for AMD"
     assert "the trace does not name its device" in refusal(graph_of(FORWARD), "amp")
     half = FORWARD.replace("volta_sgemm_128x64", "volta_fp16_s884gemm")
     assert refusal(graph_of(half, devices=V100), "amp") == (

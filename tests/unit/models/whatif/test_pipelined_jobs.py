@@ -90,9 +90,12 @@ def test_without_recorded_waits_between_streams_it_is_balanced_likewise(tmp_path
     assert answer.predicted_step_ms == pytest.approx(Job().step_us / 1000, rel=0.01)
 
 
-def test_a_stage_with_more_work_is_no_straggler(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kernels", [2, 3])
+def test_a_stage_with_more_work_is_no_straggler(kernels: int, tmp_path: Path) -> None:
+    """Nor if its ranks run the same kernels as others."""
+
     def count(stage: int) -> int:
-        return 3 if stage == 2 else 2
+        return kernels if stage == 2 else 2
 
     graph = graph_of(Job(compute_us=heavy_stage, kernels=count), tmp_path)
     with pytest.raises(ChangeError, match="all ranks work about as long as their peers"):

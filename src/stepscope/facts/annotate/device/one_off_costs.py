@@ -6,6 +6,7 @@ it takes far longer than such a call usually does; and never if later steps pay 
 
 import re
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -57,8 +58,16 @@ class OneOffCosts(NamedTuple):
     work: Rows  # work of the device that only compares algorithms
 
 
+_kept: WeakKeyDictionary[Trace, dict[int, OneOffCosts]] = WeakKeyDictionary()  # each step's report asks
+
+
 def one_off_costs(trace: Trace, rank: int) -> OneOffCosts:
     """What a rank pays once in a recording."""
+    kept = _kept.setdefault(trace, {})
+    return kept.get(rank) or kept.setdefault(rank, _found(trace, rank))
+
+
+def _found(trace: Trace, rank: int) -> OneOffCosts:
     here = (trace["tracks"]["rank"] == rank)[trace.events["track"]]
     host, work = here & on_host(trace), np.flatnonzero(here & device_work(trace))
     benchmarks = _benchmarks(trace, rank, host)

@@ -24,6 +24,7 @@ from stepscope.trace.schema import FORWARD_STAGES
 _STAGES = (*FORWARD_STAGES, "backward")
 _MEMORY = ("normalization", "elementwise", "reduction", "embedding", "other")
 _AMD = re.compile(r"AMD|Instinct|Radeon")
+_WAVE = 64  # threads of a warp on AMD's GPUs for computing; NVIDIA's have 32
 
 
 def amp(graph: Graph, dtype: str = "bfloat16", estimate: str = "typical") -> Graph:
@@ -76,8 +77,9 @@ def _factors(graph: Graph) -> dict[str, Any]:
         raise ChangeError("amp: the trace does not name its device; name it with --device")
     rows = (row for row in data_table("amp.json")["generations"] if row["major"] == major)
     factors: dict[str, Any] | None = next(rows, None)
-    if _AMD.search(name) or factors is None:
-        raise ChangeError(f"amp: no speedups are known for {name or major}")
+    is_amd = _AMD.search(name) or device.get("warpSize") == _WAVE
+    if is_amd or factors is None:
+        raise ChangeError(f"amp: no speedups are known for {name or ('AMD' if is_amd else major)}")
     return factors
 
 
