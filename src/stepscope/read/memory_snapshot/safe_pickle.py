@@ -59,8 +59,8 @@ _KEYS = (str, int, float, bytes, type(None))  # hashing a deep tuple would overf
 _LARGEST_KEY = 1 << 31  # larger numbers can be made to have one hash
 _EXACT = (  # the opcodes that the standard library's unpickler runs
     "PROTO", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT",
-    "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "MARK", "POP", "POP_MARK", "DUP",
-    "TUPLE1", "TUPLE2", "TUPLE3", "BINGET", "LONG_BINGET",
+    "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "MARK", "POP", "POP_MARK",
+    "DUP", "TUPLE1", "TUPLE2", "TUPLE3", "BINGET", "LONG_BINGET",
 )  # fmt: skip
 _TEXTS = ("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8")
 _COUNTED = ("EMPTY_TUPLE", "TUPLE", "EMPTY_LIST", "BINPUT", "LONG_BINPUT", "MEMOIZE")
