@@ -7,6 +7,7 @@ import click
 from stepscope.faces.terminal.output import show_answer
 from stepscope.faces.terminal.source import takes_trace
 from stepscope.facts.annotate.links.launches import device_work
+from stepscope.facts.annotate.steps.step_table import require_steps
 from stepscope.models.calibration.calibration import calibrate as measure
 from stepscope.models.calibration.calibration import calibration_path
 from stepscope.models.calibration.device_calibration import calibrate_device, calibrated_share
@@ -29,7 +30,7 @@ def calibrate(trace: Trace, afresh: bool, as_json: bool) -> None:
     disturbed is repeated, and measured again the next time. `stepscope whatif` and `stepscope
     verify` use the result.
     """
-
+    require_steps(trace)
     (_of_device if device_work(trace).any() else _of_cpu)(trace, afresh, as_json)
 
 
