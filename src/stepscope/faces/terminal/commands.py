@@ -150,7 +150,10 @@ class Commands(click.Group):
             raise Refusal(StepscopeError(_reason(error))) from error
         except KeyboardInterrupt:
             ctx.exit(_INTERRUPTED)
-        except (click.exceptions.Exit, click.Abort, click.ClickException):
+        except click.ClickException as error:
+            error.message = printable(error.message)
+            raise
+        except (click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
             if ctx.invoked_subcommand in ("run", "watch"):
