@@ -151,7 +151,7 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             ctx.exit(_INTERRUPTED)
         except click.ClickException as error:
-            error.message = printable(error.message)
+            error.message = printable(error.message)  # type: ignore[misc]
             raise
         except (click.exceptions.Exit, click.Abort):
             raise

@@ -156,10 +156,10 @@ def updates_of(selected: SelectedSteps) -> list[Update]:
     runs = runs.take(np.argsort(runs["start_ns"], kind="stable"))
     names = runs.text("optimizer")
     known, first, sizes = np.unique(names.codes, return_index=True, return_counts=True)
-    rows = dict(zip(known.tolist(), np.split(np.argsort(names.codes), np.cumsum(sizes)[:-1]), strict=True))
     order = [int(code) for _, code in sorted(zip(first, known, strict=True)) if code >= 0]
     if len(order) < 2:
         return []
+    rows = dict(zip(known.tolist(), np.split(np.argsort(names.codes), np.cumsum(sizes)[:-1]), strict=True))
     run_of = _run_of_events(selected, runs)
     models, counts, longest = _models(selected), _counts(selected, runs), _longest(runs)
     return [
