@@ -2,6 +2,7 @@
 
 import difflib
 import errno
+import math
 import os
 import shlex
 import sys
@@ -268,7 +269,7 @@ def _checked(options: dict[str, Any], command: click.Command, path: Path) -> dic
     for word, value in options.items():
         if word not in names:
             raise StepscopeError(f"{path}: stepscope {command.name} has no option --{word}")
-        if not isinstance(value, _VALUES):
+        if not isinstance(value, _VALUES) or abs(value) == math.inf:
             raise StepscopeError(
                 f"{path}: --{word} can be set on the command line only; here, switches and numbers"
             )
