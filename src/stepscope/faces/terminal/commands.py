@@ -220,6 +220,8 @@ _PROJECT_FILES = ("stepscope.toml", "pyproject.toml")  # the first one counts
 # Who clones a project has not read it: such a file starts nothing, names no file and changes none.
 _WITH_DEFAULTS = ("run", "report", "analyze", "contexts", "diff", "ranks", "memory")
 _VALUES = (bool, int, float)
+# Chosen: ten times the usual file; tomllib takes the square of a dotted key's length, 1 to 3 s for this.
+_MOST_LETTERS = 1 << 15
 
 
 def project_options(command: click.Command, folder: Path) -> dict[str, Any]:
@@ -239,9 +241,14 @@ def project_options(command: click.Command, folder: Path) -> dict[str, Any]:
 
 def _section(path: Path, command: str) -> dict[str, Any] | None:
     """The options of a command; None if the file says nothing of stepscope."""
-    text = path.read_text("utf-8", errors="replace")
+    with path.open(encoding="utf-8", errors="replace") as file:
+        text = file.read(_MOST_LETTERS + 1)
     if path.name == "pyproject.toml" and "tool.stepscope" not in text:
         return None
+    if len(text) > _MOST_LETTERS:
+        raise StepscopeError(
+            f"{path} has over {_MOST_LETTERS:,} letters; give the options in a stepscope.toml"
+        )
     try:
         import tomllib
 
