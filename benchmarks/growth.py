@@ -93,6 +93,14 @@ def kernel_names(n: int) -> Iterator[Event]:
     return _in_steps(lambda i: _launched(i, i * 10, f"void kernel_{i}<float>(float*)"), n)
 
 
+def optimizer_names(n: int) -> Iterator[Event]:
+    def update(i: int) -> list[Event]:
+        step = _slice(f"Optimizer.step#Class{i}.step", i * 10, 8, cat="user_annotation")
+        return [step, _slice("aten::add_", i * 10 + 1, 5)]
+
+    return _in_steps(update, n)
+
+
 def nesting(n: int) -> Iterator[Event]:
     """Python frames nested n deep, in each of three steps."""
     length = 10 * n
@@ -260,6 +268,7 @@ DIMENSIONS: dict[str, tuple[Callable[[int], Any], int]] = {
     "streams": (streams, 300),
     "operator names": (operator_names, 2000),
     "kernel names": (kernel_names, 2000),
+    "optimizer names": (optimizer_names, 2000),
     "nesting": (nesting, 200),
     "begin and end events": (begin_end, 3000),
     "simultaneous events": (simultaneous, 1000),

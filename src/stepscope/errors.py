@@ -24,31 +24,33 @@ from typing import Any
 
 
 class StepscopeError(Exception):
-    """The base class of all errors about input or usage."""
+    """The base class of all errors about input or usage.
+
+    May quote what a file holds: line ends and control characters are shown as escapes.
+    """
 
     exit_code = 2
-
-
-class _OfFile(StepscopeError):
-    """May quote what a file holds: line ends and control characters are shown as escapes."""
 
     def __init__(self, message: str) -> None:
         super().__init__("".join(map(_visible, message)))
 
 
-class IngestError(_OfFile):
+class IngestError(StepscopeError):
     """A file cannot be read as a trace."""
 
 
-class TraceError(_OfFile):
+class TraceError(StepscopeError):
     """A trace lacks a requested table, column or step."""
 
 
 class QueryError(StepscopeError):
-    """The SQL of `stepscope query` is wrong."""
+    """The SQL of `stepscope query` is wrong; lines of the message show where."""
+
+    def __init__(self, message: str) -> None:
+        Exception.__init__(self, message)
 
 
-class GraphError(_OfFile):
+class GraphError(StepscopeError):
     """A dependency graph, or a change of it, is inconsistent."""
 
 

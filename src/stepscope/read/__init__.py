@@ -101,9 +101,9 @@ def _readers_of_others() -> tuple[Reader, ...]:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """An open file; opening a pipe would wait for who writes to it."""
-    if path.is_fifo():
-        raise IngestError("a pipe cannot be read as a trace; save its output to a file first")
+    """An open file; a pipe or a device would wait for who writes to it."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise IngestError("a pipe or device cannot be read as a trace; save its output to a file first")
     return path.open("rb")
 
 

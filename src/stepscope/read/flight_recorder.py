@@ -165,6 +165,8 @@ class _Dump(msgspec.Struct):
 def is_dump(path: Path) -> bool:
     """Whether a file's first bytes are those of a dump; False if it cannot be read."""
     try:
+        if not path.is_file():  # opening a pipe would wait for who writes to it
+            return False
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
     except OSError:

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _ROW = np.dtype([(name, "<i8") for name in layout.WHOLE] + [(name, "<f4") for name in layout.TIMES])
 _DEVICE = np.dtype([(name, "<f8") for name in layout.DEVICE])
+_Whole = Annotated[int, msgspec.Meta(ge=-(2**62), lt=2**62)]
 _SAMPLE = np.dtype([("ns", "<i8"), ("line", "<i2"), ("slept", "<u2")])
 
 
@@ -31,23 +32,23 @@ class WatchedPlace(msgspec.Struct, frozen=True):
     kind: str  # `evaluation`, `checkpoint` or `compile`
     function: str
     file: str
-    line: int
-    count: int
-    total_ns: int
+    line: _Whole
+    count: _Whole
+    total_ns: _Whole
 
 
 class WatchedRunFacts(msgspec.Struct, frozen=True):
     """Who was watched, how it ended, and at which lines it was."""
 
-    begun_unix_ns: int  # zero of the times of steps
-    created_unix_ns: int  # the start of the program
+    begun_unix_ns: _Whole  # zero of the times of steps
+    created_unix_ns: _Whole  # the start of the program
     command: str = ""
-    rank: int = 0
+    rank: _Whole = 0
     outcome: str = ""  # empty while the run goes on, or if it was killed
     on_device: bool = False  # whether a device does the work
     out_of_memory: str = ""  # the failed allocation and what held the memory
-    processes: dict[str, int] = {}  # how many were followed, by role
-    worker_starts: dict[str, int] = {}  # of data loaders: `starts`, `starting_ns`, `first_ns` and more
+    processes: dict[str, _Whole] = {}  # how many were followed, by role
+    worker_starts: dict[str, _Whole] = {}  # of data loaders: `starts`, `starting_ns`, `first_ns` and more
     places: list[WatchedPlace] = []
 
 
@@ -56,7 +57,7 @@ class SampledLine(NamedTuple):
 
     function: str
     file: str
-    line: int
+    line: _Whole
     role: str = ""  # of the child
 
 
@@ -93,7 +94,7 @@ def read_watched_run(path: str | Path) -> WatchedRun:
     count, updated = struct.unpack_from(layout.COUNTERS, data, layout.COUNTERS_AT)
     try:
         facts = decode(max(_slots(data, layout.TEXTS_AT, layout.TEXT_BYTES))[1], WatchedRunFacts)
-    except (msgspec.DecodeError, ValueError) as error:
+    except ValueError as error:  # msgspec's are, too
         raise IngestError(f"{path} is damaged: {error}") from None
     numbers = np.arange(max(count - layout.KEPT_STEPS, 0), max(count, 0))
     rows = np.frombuffer(data, _ROW, layout.KEPT_STEPS, layout.STEPS_AT)[numbers % layout.KEPT_STEPS]
@@ -105,7 +106,8 @@ def read_watched_run(path: str | Path) -> WatchedRun:
 def redacted_run(path: str | Path, words: Words) -> bytes:
     """The file of a watched run with its texts replaced; IngestError also if these have no room."""
     run = read_watched_run(path)
-    data = Path(path).read_bytes()[: layout.FILE_BYTES].ljust(layout.FILE_BYTES, b"\0")
+    with Path(path).open("rb") as file:
+        data = file.read(layout.FILE_BYTES).ljust(layout.FILE_BYTES, b"\0")
     facts = msgspec.json.encode(words.value(run.facts))
     lines = msgspec.json.encode(words.value(run.lines))
     samples = struct.pack("<I", len(lines)) + lines + run.samples.tobytes()
@@ -142,11 +144,11 @@ def _samples(data: bytes, path: str | Path) -> tuple[Array, list[SampledLine]]:
     text = max(_slots(data, layout.SAMPLES_AT, layout.SAMPLES_BYTES))[1]
     if not text:
         return np.empty(0, _SAMPLE), []
-    (size,) = struct.unpack_from("<I", text)
     try:
+        (size,) = struct.unpack_from("<I", text)
         lines = decode(text[4 : 4 + size], list[SampledLine])
         samples = np.frombuffer(text, _SAMPLE, offset=4 + size)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (struct.error, ValueError) as error:  # msgspec's are, too
         raise IngestError(f"{path} is damaged: {error}") from None
     return samples[(samples["line"] >= 0) & (samples["line"] < len(lines))], lines
 

@@ -26,6 +26,7 @@ from stepscope.facts.annotate import annotate
 from stepscope.read import read
 from stepscope.read.chrome import compiled_decoder
 from stepscope.read.chrome.compiled_decoder import decode_chunk
+from stepscope.read.flight_recorder import is_dump
 from stepscope.read.memory_snapshot.safe_pickle import load
 
 ROUNDS = 20  # of each family; the full tier runs ten times as many
@@ -111,8 +112,23 @@ def test_a_profile_of_thousands_of_planes_is_refused(tmp_path: Path) -> None:
 def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path: Path) -> None:
     path = tmp_path / "a.watch"
     os.mkfifo(path)
-    assert "a pipe cannot be read" in outcome(path)
+    assert "a pipe or device cannot be read" in outcome(path)
     assert not is_watched_run(path)
+    assert not is_dump(path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names a device of Linux")
+def test_a_device_is_refused_without_waiting_for_what_it_gives(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.symlink_to("/dev/tty")
+    assert "a pipe or device cannot be read" in outcome(path)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.nsys-rep"])
+def test_a_link_to_itself_is_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.symlink_to(path)
+    assert "Too many levels of symbolic links" in outcome(path)
 
 
 @pytest.mark.parametrize("megabytes", [20, pytest.param(60, marks=pytest.mark.full)])

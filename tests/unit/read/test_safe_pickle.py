@@ -42,6 +42,13 @@ def test_bytes(value: Any, protocol: int) -> None:
     assert load(pickle.dumps(value, protocol)) == value
 
 
+@pytest.mark.parametrize("protocol", range(2, 6))
+@pytest.mark.parametrize("size", [0, 300, 70_000])
+def test_half_of_a_surrogate_pair_is_a_question_mark(size: int, protocol: int) -> None:
+    given, found = "é\ud800" + "a" * size, "é?" + "a" * size
+    assert load(pickle.dumps([{given: given}, given], protocol)) == [{found: found}, found]
+
+
 def test_an_object_that_occurs_twice_is_one() -> None:
     shared = ["frame"]
     first, second = load(pickle.dumps([shared, shared]))

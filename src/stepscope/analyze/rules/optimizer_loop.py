@@ -13,6 +13,8 @@ from stepscope.trace.schema import PRODUCT_KINDS
 
 CAUSE = "optimizer"
 EXPLAINS = ("host", "launch")
+# Chosen: more than any training has; each takes time in proportion to all events.
+_MOST_CLASSES = 16
 MANY = 30  # operators per step, or kernels: a fused update has a few
 _FUSED = r"_fused_|[Ff]used_?(Adam|SGD|LAMB|Adagrad|adam|sgd)|FusedOptimizer"
 _FOREACH = r"^aten::_foreach_"
@@ -52,12 +54,12 @@ def optimizer_loop(context: RuleContext) -> Iterator[Finding]:
 
 
 def _by_form(context: RuleContext, updates: Rows) -> list[tuple[tuple[str, ...], Rows]]:
-    """Classes with their updates: each by itself, and those that torch.optim fuses as one."""
+    """The longest classes with their updates: each by itself, and those that torch.optim fuses as one."""
     of_class: dict[str, list[int]] = {}
     for row in updates.tolist():
         of_class.setdefault(optimizer_class(context.search.name(row)), []).append(row)
     time = context.events["duration_ns"]
-    ordered = sorted(of_class, key=lambda name: -int(time[of_class[name]].sum()))
+    ordered = sorted(of_class, key=lambda name: -int(time[of_class[name]].sum()))[:_MOST_CLASSES]
     fusible = tuple(name for name in ordered if name in FUSIBLE)
     groups = [(name,) for name in ordered if name not in FUSIBLE] + [fusible] * bool(fusible)
     return [(names, np.sort(np.concatenate([of_class[one] for one in names]))) for names in groups]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stepscope.faces.terminal.options import takes_rules
-from stepscope.faces.terminal.output import echo_json, terminal
+from stepscope.faces.terminal.output import echo_json, say, terminal
 from stepscope.faces.terminal.source import InputFile, takes_file
 
 if TYPE_CHECKING:
@@ -98,6 +98,6 @@ def _with_device(trace: Trace, name: str) -> Trace:
 
     named = [device["name"] for device in trace.metadata.devices if device.get("name")]
     if named:
-        click.echo(f"! --device {name} is ignored: the file names {named[0]}", err=True)
+        say(f"! --device {name} is ignored: the file names {named[0]}")
         return trace
     return with_device(trace, name)

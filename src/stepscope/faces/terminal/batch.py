@@ -22,7 +22,7 @@ from stepscope.faces.terminal.options import (
     at_least_one,
     mentions,
 )
-from stepscope.faces.terminal.output import echo_json, show_answer, step_progress, write_text
+from stepscope.faces.terminal.output import echo_json, say, show_answer, step_progress, write_text
 from stepscope.facts.roofline.rates import find_capacity
 from stepscope.facts.summary.numbers import size
 from stepscope.models.batch_size import QUICK, Plan, Result, Session, open_entry
@@ -148,7 +148,7 @@ def _elsewhere(devices: str | None, prices: str | None, wanted: Wanted) -> Elsew
         try:
             return project(result, targets, wanted) if targets else None
         except BatchError as error:  # what was measured is worth showing
-            click.echo(f"warning: {error}", err=True)
+            say(f"warning: {error}")
             return None
 
     return predicted
@@ -157,9 +157,9 @@ def _elsewhere(devices: str | None, prices: str | None, wanted: Wanted) -> Elsew
 def _with_scratch(opened: Entry, in_place: bool) -> Entry:
     """Say which number is changed and what is run where, before anything is run."""
     scratch = plan_scratch(opened.path, opened.folder, in_place=in_place)
-    click.echo(f"found {opened.site.sentence}", err=True)
+    say(f"found {opened.site.sentence}")
     name = Path(opened.path).name
-    click.echo(f"running {name} several times, a few steps each, {scratch.sentence}", err=True)
+    say(f"running {name} several times, a few steps each, {scratch.sentence}")
     ask_before_running(scratch)
     return replace(opened, scratch=scratch)
 

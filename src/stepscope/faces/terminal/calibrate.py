@@ -4,9 +4,10 @@ from dataclasses import asdict
 
 import click
 
-from stepscope.faces.terminal.output import show_answer
+from stepscope.faces.terminal.output import say, show_answer
 from stepscope.faces.terminal.source import takes_trace
 from stepscope.facts.annotate.links.launches import device_work
+from stepscope.facts.annotate.steps.step_table import require_steps
 from stepscope.models.calibration.calibration import calibrate as measure
 from stepscope.models.calibration.calibration import calibration_path
 from stepscope.models.calibration.device_calibration import calibrate_device, calibrated_share
@@ -29,7 +30,7 @@ def calibrate(trace: Trace, afresh: bool, as_json: bool) -> None:
     disturbed is repeated, and measured again the next time. `stepscope whatif` and `stepscope
     verify` use the result.
     """
-
+    require_steps(trace)
     (_of_device if device_work(trace).any() else _of_cpu)(trace, afresh, as_json)
 
 
@@ -37,7 +38,7 @@ def _of_device(trace: Trace, afresh: bool, as_json: bool) -> None:
 
     calibration = calibrate_device(trace, afresh=afresh)
     if calibration.path is None:
-        click.echo(_NOT_SAVED, err=True)
+        say(_NOT_SAVED)
     share = calibrated_share(trace, calibration)
     line = (
         f"{calibration}: {len(calibration.operators)} operators timed, with {share:.0%} of the device "
@@ -49,12 +50,9 @@ def _of_device(trace: Trace, afresh: bool, as_json: bool) -> None:
 def _of_cpu(trace: Trace, afresh: bool, as_json: bool) -> None:
     calibration = measure(trace, afresh=afresh)
     if calibration_path(calibration.machine) is None:
-        click.echo(_NOT_SAVED, err=True)
+        say(_NOT_SAVED)
     if calibration.is_disturbed:
-        click.echo(
-            f"! {calibration.load}, so times may be too long; run this again when other programs have ended",
-            err=True,
-        )
+        say(f"! {calibration.load}, so times may be too long; run this again when other programs have ended")
     known = sum(half is not None for _, half in calibration.operators.values())
     line = f"{calibration}: {len(calibration.operators)} operators timed, {known} of them in 16 bits"
     show_answer(calibration.to_json(), [line], as_json)

@@ -2,6 +2,7 @@
 
 import difflib
 import errno
+import math
 import os
 import shlex
 import sys
@@ -150,7 +151,10 @@ class Commands(click.Group):
             raise Refusal(StepscopeError(_reason(error))) from error
         except KeyboardInterrupt:
             ctx.exit(_INTERRUPTED)
-        except (click.exceptions.Exit, click.Abort, click.ClickException):
+        except click.ClickException as error:
+            error.message = printable(error.message)  # type: ignore[misc]
+            raise
+        except (click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
             if ctx.invoked_subcommand in ("run", "watch"):
@@ -216,6 +220,8 @@ _PROJECT_FILES = ("stepscope.toml", "pyproject.toml")  # the first one counts
 # Who clones a project has not read it: such a file starts nothing, names no file and changes none.
 _WITH_DEFAULTS = ("run", "report", "analyze", "contexts", "diff", "ranks", "memory")
 _VALUES = (bool, int, float)
+# Chosen: ten times the usual file; tomllib takes the square of a dotted key's length, 1 to 3 s for this.
+_MOST_LETTERS = 1 << 15
 
 
 def project_options(command: click.Command, folder: Path) -> dict[str, Any]:
@@ -235,9 +241,14 @@ def project_options(command: click.Command, folder: Path) -> dict[str, Any]:
 
 def _section(path: Path, command: str) -> dict[str, Any] | None:
     """The options of a command; None if the file says nothing of stepscope."""
-    text = path.read_text("utf-8", errors="replace")
+    with path.open(encoding="utf-8", errors="replace") as file:
+        text = file.read(_MOST_LETTERS + 1)
     if path.name == "pyproject.toml" and "tool.stepscope" not in text:
         return None
+    if len(text) > _MOST_LETTERS:
+        raise StepscopeError(
+            f"{path} has over {_MOST_LETTERS:,} letters; give the options in a stepscope.toml"
+        )
     try:
         import tomllib
 
@@ -265,7 +276,7 @@ def _checked(options: dict[str, Any], command: click.Command, path: Path) -> dic
     for word, value in options.items():
         if word not in names:
             raise StepscopeError(f"{path}: stepscope {command.name} has no option --{word}")
-        if not isinstance(value, _VALUES):
+        if not isinstance(value, _VALUES) or abs(value) == math.inf:
             raise StepscopeError(
                 f"{path}: --{word} can be set on the command line only; here, switches and numbers"
             )

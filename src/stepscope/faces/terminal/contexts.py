@@ -10,7 +10,7 @@ from stepscope.base.arrays import Mask
 from stepscope.errors import TraceError
 from stepscope.faces.terminal.contexts_text import print_contexts
 from stepscope.faces.terminal.options import FiniteRange, OutputFile
-from stepscope.faces.terminal.output import write_text
+from stepscope.faces.terminal.output import say, write_text
 from stepscope.faces.terminal.source import takes_trace
 from stepscope.facts import contexts as trees
 from stepscope.facts.contexts import ContextTree, build_contexts, default_measure, measures
@@ -98,7 +98,7 @@ def contexts(
             click.echo(line)
     else:
         write_text(Path(output), "\n".join([*lines, ""]))
-        click.echo(f"wrote {output}", err=True)
+        say(f"wrote {output}")
 
 
 def _chosen(tree: ContextTree, by: str, focus: str | None, hide: str | None, bottom_up: bool) -> ContextTree:

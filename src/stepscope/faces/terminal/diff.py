@@ -9,7 +9,7 @@ import click
 from stepscope.errors import TraceError
 from stepscope.faces.terminal.diff_text import print_comparison
 from stepscope.faces.terminal.options import FiniteRange, NamedPath, opens_traces
-from stepscope.faces.terminal.output import echo_json, terminal
+from stepscope.faces.terminal.output import echo_json, say, terminal
 from stepscope.faces.terminal.source import MEMORY_FORMATS, input_file
 from stepscope.models.diff import RunComparison, compare, explain
 from stepscope.models.memory.device_facts import holds_memory
@@ -93,7 +93,7 @@ def _compared_memory(sides: list[Trace]) -> list[MemoryComparison] | None:
     try:
         return compare_memory(*sides)
     except TraceError as error:
-        click.echo(f"! memory is not compared: {error}", err=True)
+        say(f"! memory is not compared: {error}")
         return None
 
 
@@ -108,10 +108,10 @@ def _apply_limit(found: RunComparison, limit: float) -> None:
         text += f", by at least {low:+.1f}% and at most {high:+.1f}%, each at 95% confidence"
     loaded = found.step.verdict == "unclear" and (found.before.load or found.after.load)
     if high <= limit:
-        click.echo(f"passed: {text}", err=True)
+        say(f"passed: {text}")
     elif low > limit and not loaded:
-        click.echo(f"failed: {text}", err=True)
+        say(f"failed: {text}")
         sys.exit(1)
     else:
         why = "other processes may have caused it" if loaded else "within step-to-step noise"
-        click.echo(f"cannot tell: {text}: {why}; record more steps to be sure", err=True)
+        say(f"cannot tell: {text}: {why}; record more steps to be sure")

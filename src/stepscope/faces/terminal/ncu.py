@@ -15,6 +15,7 @@ import click
 
 from stepscope.base.kernel_names import readable, without_parameters
 from stepscope.errors import StepscopeError
+from stepscope.faces.terminal.output import say
 
 if TYPE_CHECKING:
     from stepscope.facts.summary.facts import Kernel, Summary
@@ -36,9 +37,9 @@ def profile_hottest(summary: Summary) -> None:
     away = folder not in (Path(), Path.cwd())
     click.echo(f"cd {shlex.quote(str(folder))} && {shlex.join(command)}" if away else shlex.join(command))
     if _SCRIPT in command:
-        click.echo(f"! the trace does not name the script: replace {_SCRIPT}", err=True)
+        say(f"! the trace does not name the script: replace {_SCRIPT}")
     elif summary.world_size > 1:
-        click.echo(f"! of a job of {summary.world_size} ranks: let its launcher start this command", err=True)
+        say(f"! of a job of {summary.world_size} ranks: let its launcher start this command")
     elif shutil.which("ncu") and folder.is_dir() and sys.stdin.isatty():
         click.confirm("run it now?", abort=True, err=True)
         sys.exit(subprocess.call(command, cwd=folder))

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from stepscope.base.scratch import Scratch
+    from stepscope.faces.terminal.output import say
+from stepscope.base.scratch import Scratch
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _RECORDING = re.compile(r"\.(stepscope|json|pb|sqlite|nsys-rep|pickle)(\.gz|\.zst)?$")
@@ -195,10 +196,9 @@ class MeasuringCommand(ScriptCommand):
     def check_arguments(self, script: str, arguments: Sequence[str]) -> None:
         """Say on stderr which of stepscope's options follow a script that does not mention them."""
         for name in self.misplaced(script, arguments):
-            click.echo(
+            say(
                 f"! {name} comes after {script}, so the script gets it; "
-                "put stepscope's options before the script",
-                err=True,
+                "put stepscope's options before the script"
             )
 
 

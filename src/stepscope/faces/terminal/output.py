@@ -62,6 +62,11 @@ def printable(text: str) -> str:
     return _CONTROLS.sub("", text)
 
 
+def say(text: str) -> None:
+    """Print a note on stderr: one line, whatever the names in it hold."""
+    click.echo(printable(text).replace("\n", " "), err=True)
+
+
 def _similar(error: UnicodeError) -> tuple[str, int]:
     """What an encoding lacks: symbols of tables as similar ones, other characters as `?`."""
     assert isinstance(error, UnicodeEncodeError)

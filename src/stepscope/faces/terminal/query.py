@@ -44,7 +44,8 @@ def query(file: InputFile, sql: str, form: str) -> None:
     \b
     stepscope query run.stepscope "select * from steps"
     """
-    sys.stdout.writelines(f"{line}\n" for line in FORMATS[form](_result(file, sql)))
+    shown = printable if sys.stdout.isatty() else str  # a file of CSV has what the table has
+    sys.stdout.writelines(f"{shown(line)}\n" for line in FORMATS[form](_result(file, sql)))
 
 
 def _result(file: InputFile, sql: str) -> pa.Table:

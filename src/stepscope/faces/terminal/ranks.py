@@ -12,7 +12,7 @@ from stepscope.faces.page import bundle
 from stepscope.faces.page.job_answer import job_answer, job_page
 from stepscope.faces.page.open_files import Workbench
 from stepscope.faces.terminal.options import NamedPath, OutputFile
-from stepscope.faces.terminal.output import echo_json, terminal, write_text
+from stepscope.faces.terminal.output import echo_json, say, terminal, write_text
 from stepscope.faces.terminal.source import with_rank_progress
 from stepscope.faces.terminal.status import show_watched, watched_files
 from stepscope.facts.load import open as open_trace
@@ -121,9 +121,7 @@ def _sketched(sources: Sequence[str], dataset: Path | None, scheduler: str | Non
 def _warn_of_numbers(renumbered: Sequence[RankResult]) -> None:
     if renumbered:
         files = [f"{one.file} as {one.sketch.rank}" for one in renumbered if one.sketch]
-        click.echo(
-            f"! {len(files)} without a rank of their own, shown with a free one: {shown(files)}", err=True
-        )
+        say(f"! {len(files)} without a rank of their own, shown with a free one: {shown(files)}")
 
 
 def job_workbench(name: str, many: ManyRanks, **how: Any) -> Workbench:
@@ -158,7 +156,7 @@ def _show_hang(files: Sequence[Path], as_json: bool) -> None:
     """Print what the dumps say; raises IngestError if none can be read."""
     report, errors = hang_in(files)
     for error in errors:
-        click.echo(f"! {error}", err=True)
+        say(f"! {error}")
     echo_json(report) if as_json else _print_hang(report)
 
 

@@ -12,6 +12,7 @@ import click
 from stepscope.base.unfinished_files import unfinished_file
 from stepscope.base.watch_format import SUFFIX, is_watched_run
 from stepscope.faces.terminal.options import NamedPath
+from stepscope.faces.terminal.output import printable
 from stepscope.faces.terminal.source import InputFile, takes_file
 from stepscope.read.flight_recorder import is_dump, read_dump, redacted_dump
 from stepscope.read.rank_folder import rank_of, trace_files
@@ -104,6 +105,6 @@ def _written(out: Path, content: bytes) -> Path:
 
 def _say(written: list[Path]) -> None:
     names = ", ".join(map(str, written[:3])) + (", …" if written[3:] else "")
-    click.echo(f"wrote {names}; what it still reveals:")
+    click.echo(f"wrote {printable(names)}; what it still reveals:")
     for line in REVEALED:
         click.echo(f"  {line}")

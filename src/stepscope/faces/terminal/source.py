@@ -17,7 +17,7 @@ import click
 
 from stepscope.errors import TraceError
 from stepscope.faces.terminal.options import Command, NamedPath, opens_traces, refuse_two_answers
-from stepscope.faces.terminal.output import progress_bar
+from stepscope.faces.terminal.output import progress_bar, say
 
 if TYPE_CHECKING:
     from stepscope.models.ranks.job import ManyRanks
@@ -82,10 +82,9 @@ class InputFile:
     def slowest(self, many: ManyRanks) -> InputFile:
         """The file of the rank that works longest, as stderr says."""
         slowest = many.findings.slowest_rank
-        click.echo(
+        say(
             f"! {many.report.ranks} ranks are compared by their sketches; only rank {slowest}, the "
-            "slowest, is read in full (choose another with --rank)",
-            err=True,
+            "slowest, is read in full (choose another with --rank)"
         )
         return replace(self, path=str(many.file(slowest)))
 
@@ -113,10 +112,9 @@ class InputFile:
         trace = replace(self, path=str(self._file_of_rank(files)))._read()
         if self.rank is not None:
             return one_rank(trace, self.rank)
-        click.echo(
+        say(
             f"! {self.path} holds {len(files)} ranks, which are not joined: only rank "
-            f"{trace.metadata.ranks[0]} is read; stepscope ranks compares all",
-            err=True,
+            f"{trace.metadata.ranks[0]} is read; stepscope ranks compares all"
         )
         return trace
 
@@ -179,7 +177,7 @@ def warn_of_ranks(source: str, ranks: Iterable[int]) -> None:
         return  # a kept answer loads no reader
     from stepscope.read.rank_folder import shown
 
-    click.echo(f"! no recorded step in {source}: rank {shown(numbers)}", err=True)
+    say(f"! no recorded step in {source}: rank {shown(numbers)}")
 
 
 def many_ranks(path: Path, cache: bool) -> ManyRanks | None:
@@ -196,9 +194,9 @@ def many_ranks(path: Path, cache: bool) -> ManyRanks | None:
     )
     failed = [result for result in many.results if result.sketch is None]
     for result in failed[:_MOST_FAILURES]:
-        click.echo(f"! {result.error}", err=True)
+        say(f"! {result.error}")
     if len(failed) > _MOST_FAILURES:
-        click.echo(f"! and {len(failed) - _MOST_FAILURES} more files that cannot be read", err=True)
+        say(f"! and {len(failed) - _MOST_FAILURES} more files that cannot be read")
     return many
 
 

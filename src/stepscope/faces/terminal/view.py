@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepscope.faces.terminal.options import NamedPath, opens_traces, takes_rules
+from stepscope.faces.terminal.output import say
 from stepscope.faces.terminal.status import watched_files
 
 if TYPE_CHECKING:
@@ -84,9 +85,6 @@ def _many(files: tuple[Path, ...], cache: bool) -> ManyRanks | None:
             )
         if count:
             bundle.page("ranks.html")  # before minutes of reading
-            click.echo(
-                f"! {count} ranks are compared by their sketches; traces are read when you open them",
-                err=True,
-            )
+            say(f"! {count} ranks are compared by their sketches; traces are read when you open them")
             return many_ranks(path, cache)
     return None

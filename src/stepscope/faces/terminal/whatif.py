@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepscope.faces.terminal.options import NamedPath
-from stepscope.faces.terminal.output import show_answer
+from stepscope.faces.terminal.output import say, show_answer
 from stepscope.faces.terminal.source import InputFile, many_ranks, takes_file
 from stepscope.facts.summary.numbers import size
 
@@ -146,7 +146,7 @@ def _graph(
 
     trace = file.load()
     for note in notes_of(trace, rank, step):
-        click.echo(f"! {note}", err=True)
+        say(f"! {note}")
     trace = trace if execution_trace is None else with_execution_trace(trace, Path(execution_trace))
     return graph_of(trace if device is None else with_device(trace, device), step, rank)
 

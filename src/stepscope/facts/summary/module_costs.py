@@ -155,14 +155,15 @@ def updates_of(selected: SelectedSteps) -> list[Update]:
     runs = selected.rows_of(selected.trace["stages"])
     runs = runs.take(np.argsort(runs["start_ns"], kind="stable"))
     names = runs.text("optimizer")
-    known, first = np.unique(names.codes, return_index=True)
+    known, first, sizes = np.unique(names.codes, return_index=True, return_counts=True)
     order = [int(code) for _, code in sorted(zip(first, known, strict=True)) if code >= 0]
     if len(order) < 2:
         return []
+    rows = dict(zip(known.tolist(), np.split(np.argsort(names.codes), np.cumsum(sizes)[:-1]), strict=True))
     run_of = _run_of_events(selected, runs)
     models, counts, longest = _models(selected), _counts(selected, runs), _longest(runs)
     return [
-        _update(selected, runs, run_of, models if code in longest else models[:0], code, counts)
+        _update(selected, runs, rows[code], run_of, models if code in longest else models[:0], counts)
         for code in order
     ]
 
@@ -175,26 +176,25 @@ def _longest(runs: Table) -> set[int]:
 
 
 def _update(
-    selected: SelectedSteps, runs: Table, run_of: Rows, models: Ids32, code: int, counts: Counter[str]
+    selected: SelectedSteps, runs: Table, rows: Rows, run_of: Rows, models: Ids32, counts: Counter[str]
 ) -> Update:
-    optimizer = runs.text("optimizer")
-    here: Mask = optimizer.codes == code
+    """The optimizer whose runs are `rows`."""
+    of_stage, optimizer = runs["stage"][rows], runs.text("optimizer")[rows[0]] or ""
     spent = [
         UpdateStage(
             STAGES[stage],
-            float(runs["cpu_ns"][here & (runs["stage"] == stage)].sum()) * MS / selected.count,
-            float(runs["device_ns"][here & (runs["stage"] == stage)].sum()) * MS / selected.count,
+            float(runs["cpu_ns"][rows[of_stage == stage]].sum()) * MS / selected.count,
+            float(runs["device_ns"][rows[of_stage == stage]].sum()) * MS / selected.count,
         )
-        for stage in np.unique(runs["stage"][here]).tolist()
+        for stage in np.unique(of_stage).tolist()
     ]
-    inside = np.append(here, False)[run_of]
     return Update(
-        optimizer=optimizer.values[code],
-        count=counts[optimizer.values[code]] / selected.count,
+        optimizer=optimizer,
+        count=counts[optimizer] / selected.count,
         cpu_ms=sum(stage.cpu_ms for stage in spent),
         device_ms=sum(stage.device_ms for stage in spent),
         stages=spent,
-        models=_models_of(selected, inside, models),
+        models=_models_of(selected, run_of, rows, models),
     )
 
 
@@ -225,11 +225,11 @@ def _models(selected: SelectedSteps) -> Ids32:
     return roots.astype(np.int32)
 
 
-def _models_of(selected: SelectedSteps, inside: Mask, models: Ids32) -> list[UpdatedModel]:
+def _models_of(selected: SelectedSteps, run_of: Rows, rows: Rows, models: Ids32) -> list[UpdatedModel]:
     if not len(models):
         return []
     modules = selected.trace["modules"]
-    costs = module_costs(selected.trace, modules["parent"], inside)
+    costs = module_costs(selected.trace, modules["parent"], np.isin(run_of, rows))
     times = {name.replace("_ns", "_ms"): ns * MS / selected.count for name, ns in costs.items()}
     total: Ids = sum(costs.values(), np.zeros(len(modules), np.int64))
     ranked = sorted(models.tolist(), key=lambda model: -total[model])[:_MOST_MODELS]

@@ -20,11 +20,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from stepscope.base.arrays import Ids, Mask
+from stepscope.base.typed_data import decode
 from stepscope.base.unfinished_files import unfinished_file
 from stepscope.errors import ChangeError
 from stepscope.trace.cache_folder import cache_folder
@@ -32,6 +33,7 @@ from stepscope.trace.nesting import inherit
 from stepscope.trace.recorded_steps import QUIET
 from stepscope.trace.trace import Metadata, Trace
 
+Kind = TypeVar("Kind")
 _ATEN = "aten::"
 _KEYS = ("Input Dims", "Input Strides", "Input type", "Concrete Inputs")
 
@@ -205,12 +207,6 @@ class Calibration:
         """A dict that `json` can write."""
         return {"version": VERSION, **asdict(self)}
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Calibration:
-        """The inverse of `to_json`; raises TypeError or KeyError for other data."""
-        rest = {name: value for name, value in data.items() if name != "version"}
-        return cls(**{**rest, "machine": Machine(**rest["machine"])})
-
 
 def between(rows: Sequence[Sequence[float]], at: float, column: int) -> float:
     """A column interpolated at `at` (column 0), on logarithmic scales.
@@ -236,11 +232,13 @@ def path_of_key(key: str) -> Path | None:
 
 def find_calibration(metadata: Metadata) -> Calibration | None:
     """This machine's calibration for traces like this one, or None."""
-    path = calibration_path(Machine.of(metadata))
-    if path is None:
-        return None
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        return Calibration.from_json(json.loads(path.read_text("utf-8")))
+    return read_calibration(calibration_path(Machine.of(metadata)), Calibration)
+
+
+def read_calibration(path: Path | None, kind: type[Kind]) -> Kind | None:
+    """The calibration in a file; None without a file, and if it is damaged."""
+    with suppress(OSError, ValueError, RecursionError):
+        return decode(path.read_bytes(), kind) if path else None
     return None
 
 

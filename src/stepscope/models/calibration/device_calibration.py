@@ -8,7 +8,6 @@ import datetime
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from stepscope.models.calibration.calibration import (
     find_operators,
     in_child,
     path_of_key,
+    read_calibration,
     require_torch,
     write_calibration,
 )
@@ -66,12 +66,7 @@ def _path(device: str, torch: str) -> Path | None:
 
 def find_device_calibration(metadata: Metadata) -> DeviceCalibration | None:
     """The calibration for traces of this device and software, or None."""
-    path = _path(_device_name(metadata), metadata.framework_version)
-    if path is None:
-        return None
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        return DeviceCalibration(**json.loads(path.read_text("utf-8")))
-    return None
+    return read_calibration(_path(_device_name(metadata), metadata.framework_version), DeviceCalibration)
 
 
 def _device_name(metadata: Metadata) -> str:

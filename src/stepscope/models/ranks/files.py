@@ -95,7 +95,12 @@ def files_at(*sources: str | Path) -> list[RankFile]:
 def paths_at(source: str) -> list[Path]:
     """The files of a folder with all below, of what a pattern matches, or the file; no hidden ones."""
     found = [source] if Path(source).exists() else glob(source, recursive=True)  # noqa: PTH207 (may be absolute)
-    below = {path for root in map(Path, found) for path in (root.rglob("*") if root.is_dir() else [root])}
+    try:
+        below = {path for root in map(Path, found) for path in (root.rglob("*") if root.is_dir() else [root])}
+    except RecursionError:
+        raise IngestError(
+            f"{source}: has too many folders in folders; give the one with the traces"
+        ) from None
     return sorted(path for path in below if path.is_file() and path.name[:1] != ".")
 
 

@@ -59,10 +59,10 @@ _KEYS = (str, int, float, bytes, type(None))  # hashing a deep tuple would overf
 _LARGEST_KEY = 1 << 31  # larger numbers can be made to have one hash
 _EXACT = (  # the opcodes that the standard library's unpickler runs
     "PROTO", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT",
-    "BINSTRING", "SHORT_BINSTRING", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8",
-    "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "MARK", "POP", "POP_MARK", "DUP",
-    "TUPLE1", "TUPLE2", "TUPLE3", "BINGET", "LONG_BINGET",
+    "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "MARK", "POP", "POP_MARK",
+    "DUP", "TUPLE1", "TUPLE2", "TUPLE3", "BINGET", "LONG_BINGET",
 )  # fmt: skip
+_TEXTS = ("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8")
 _COUNTED = ("EMPTY_TUPLE", "TUPLE", "EMPTY_LIST", "BINPUT", "LONG_BINPUT", "MEMOIZE")
 
 
@@ -192,6 +192,16 @@ def _counted(run: Callable[[Any], None]) -> Callable[[Any], None]:
     return counted
 
 
+def _whole(run: Callable[[Any], None]) -> Callable[[Any], None]:
+    def whole(self: _PlainUnpickler) -> None:
+        """A text in which half of a surrogate pair, which no file can hold, is `?`."""
+        run(self)
+        if not (text := self.stack[-1]).isascii():
+            self.stack[-1] = text.encode("utf-8", "replace").decode()
+
+    return whole
+
+
 def _code(name: str) -> int:
     opcode: bytes = getattr(pickle, name)
     return opcode[0]
@@ -199,6 +209,7 @@ def _code(name: str) -> int:
 
 _PlainUnpickler.dispatch = {
     **{_code(name): _Unpickler.dispatch[_code(name)] for name in _EXACT},
+    **{_code(name): _whole(_Unpickler.dispatch[_code(name)]) for name in _TEXTS},
     **{_code(name): _counted(_Unpickler.dispatch[_code(name)]) for name in _COUNTED},
     _code("FRAME"): _PlainUnpickler.load_frame,
     _code("EMPTY_DICT"): _PlainUnpickler.load_dict,

@@ -6,6 +6,7 @@ threads. What a version does not export is missing in the trace.
 Source: https://docs.nvidia.com/nsight-systems/UserGuide/ (SQLite schema reference).
 """
 
+import os
 import shutil
 import subprocess
 from collections.abc import Collection, Iterator
@@ -145,14 +146,14 @@ def is_report(path: Path) -> bool:
 @contextmanager
 def exported(path: Path) -> Iterator[Path]:
     """The report as an SQLite database, in a folder that goes with it; IngestError without an `nsys`."""
-    report, nsys = path.resolve(strict=True), shutil.which("nsys")
+    report, nsys = os.path.realpath(path, strict=True), shutil.which("nsys")
     if nsys is None:
         raise IngestError(
             f"only nsys can read its reports: where it is installed, run {_COMMAND}, and open that"
         )
     with TemporaryDirectory(prefix="stepscope-nsys-") as folder:
         database = Path(folder) / "report.sqlite"
-        command = [nsys, "export", "--type", "sqlite", "--output", str(database), str(report)]
+        command = [nsys, "export", "--type", "sqlite", "--output", str(database), report]
         try:
             subprocess.run(command, cwd=folder, timeout=_TIMEOUT_S, capture_output=True, check=True)
         except (subprocess.SubprocessError, OSError) as error:

@@ -125,6 +125,13 @@ def test_long_text_is_cut_in_a_table_alone(file: str) -> None:
     assert call("query", file, sql, "--format", "csv")[1].splitlines()[1] == "x" * 500
 
 
+def test_calibrate_refuses_a_file_without_steps(tmp_path: Path) -> None:
+    (tmp_path / "none.json").write_text('[{"ph": "i", "name": "mark", "ts": 1, "pid": 1, "tid": 1}]')
+    code, out, err = call("calibrate", str(tmp_path / "none.json"))
+    assert (code, out) == (2, "")
+    assert "none.json: expected at least one recorded step, found none" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

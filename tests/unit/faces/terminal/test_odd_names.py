@@ -47,6 +47,24 @@ def test_names_do_not_steer_the_terminal(words: str, tmp_path: Path) -> None:
     assert not {*result.output} & {*steering} - {*"0;]own2J"}
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "memory FILE", "report FILE --range NAME", "report NAME", "whatif FILE NAME", "diff FILE FILE",
+        "whatif FILE scale:select=name=NAME,factor=0", "analyze FILE --device NAME", "report FILE --step 99",
+        "report FILE --NAME", "contexts FILE --model NAME", "run FILE",
+    ],
+)  # fmt: skip
+def test_names_in_notes_and_errors_do_neither(words: str, tmp_path: Path) -> None:
+    steering = "\x1b]0;own\x07\x9b2J\u202e\n"
+    path = tmp_path / f"train{steering}.json"
+    path.write_text(json.dumps({"deviceProperties": [{"id": 0, "name": steering}], "traceEvents": EVENTS}))
+    given = [word.replace("FILE", str(path)).replace("NAME", steering) for word in words.split()]
+    result = CliRunner().invoke(stepscope, given)
+    assert not {*result.output} & {*steering} - {*"0;]own2J\n"}
+    assert result.exit_code == 0 or "Usage:" in result.stderr or result.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("option", ["--html", "--svg"])
 def test_a_page_of_it_is_written(option: str, trace: Path, tmp_path: Path) -> None:
     page = tmp_path / "page"

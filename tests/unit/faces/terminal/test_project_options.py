@@ -46,9 +46,11 @@ def test_options(tmp_path: Path, file: str, text: str, options: dict[str, object
     ("text", "message"),
     [
         ("[run", "is not TOML: "),
-        ("[run]\nsteps = " + "[" * 100_000, "is not TOML: "),
+        ("[run]\nsteps = " + "[" * 30_000, "is not TOML: "),
+        ("a" + ".a" * 50_000 + " = 1", "has over 32,768 letters; give"),
         ("[run]\nsteps = " + "9" * 5000, "is not TOML: "),
         ("[run]\nstepz = 5", "stepscope run has no option --stepz"),
+        ("[run]\nsteps = -inf", "--steps can be set on the command line only"),
         ("[run]\noutput = 'a'", "--output can be set on the command line only"),
     ],
 )

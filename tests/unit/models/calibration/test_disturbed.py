@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -14,6 +15,7 @@ from stepscope.models.calibration.calibration import (
     Calibration,
     Machine,
     calibrate,
+    calibration_path,
     find_calibration,
     keep_calibration,
 )
@@ -137,6 +139,19 @@ def test_a_disturbed_calibration_is_measured_again_the_next_time(child: Child) -
     assert calibrate(TRACE).core_share == 0.99  # and then trusted
     assert [request["machine"] for request in child.requests] == [True, True]
     assert "busy" not in str(kept())
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[" * 100_000, "[]", "{}", '{"machine": {}}', "casts", "date", "machine"]
+)
+@pytest.mark.parametrize("child", [[1.0, 1.0]], indirect=True)
+def test_a_damaged_file_is_as_none(child: Child, text: str) -> None:
+    whole = calibrate(TRACE).to_json()
+    path = calibration_path(MACHINE)
+    assert path is not None
+    path.write_text(json.dumps(whole | {text: [[None]]}) if text in whole else text)
+    assert find_calibration(TRACE.metadata) is None
+    assert calibrate(TRACE).to_json() == whole
 
 
 @pytest.mark.parametrize("child", [[0.6, 0.4]], indirect=True)

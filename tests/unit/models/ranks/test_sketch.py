@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from stepscope.errors import IngestError
 from stepscope.faces.terminal.commands import stepscope as command
 from stepscope.facts.annotate import annotate
 from stepscope.models.ranks import job_report, sketch_files, sketch_of
@@ -186,6 +188,20 @@ def test_a_job_is_named_by_its_folders_by_a_pattern_or_by_its_files(
         (3, "node-1"),
     ]
     assert (found["stragglers"][0]["ranks"], found["errors"]) == ([3], [])
+
+
+def test_too_many_folders_in_folders_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(1200):  # more than Python's limit of recursion
+        Path("d").mkdir()
+        os.chdir("d")
+    try:
+        with pytest.raises(IngestError, match="has too many folders in folders"):
+            files_at(tmp_path)
+    finally:
+        for _ in range(1200):  # pytest cannot remove them either
+            os.chdir("..")
+            Path("d").rmdir()
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
+import struct
 import tracemalloc
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +127,25 @@ def test_a_copy_that_ends_before_the_facts_is_refused(file: WatchFile, size: int
     short.write_bytes(file.path.read_bytes()[:size])
     with pytest.raises(IngestError, match=r"short\.watch is (damaged|not the file of a watched run)"):
         read_watched_run(short)
+
+
+@pytest.mark.parametrize(
+    ("places", "text"),
+    [
+        (layout.TEXTS_AT, json.dumps(FACTS | {"begun_unix_ns": 10**400}).encode()),
+        (layout.TEXTS_AT, json.dumps(FACTS | {"processes": {"worker": 2**63}}).encode()),
+        (layout.SAMPLES_AT, b"ab"),
+        (layout.SAMPLES_AT, b"\xff\xff\xff\xff[]"),
+        (layout.SAMPLES_AT, b"\2\0\0\0[]odd"),
+    ],
+)
+def test_texts_that_no_run_writes_are_refused(file: WatchFile, places: tuple[int, int], text: bytes) -> None:
+    with file.path.open("r+b") as damaged:
+        for place in places:
+            damaged.seek(place)
+            damaged.write(struct.pack(layout.TEXT, 9, len(text), zlib.crc32(text)) + text)
+    with pytest.raises(IngestError, match=r"train\.watch is damaged"):
+        read_watched_run(file.path)
 
 
 def test_a_copy_that_ends_within_the_steps_has_those_before(file: WatchFile) -> None:

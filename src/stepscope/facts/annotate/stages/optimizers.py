@@ -53,10 +53,10 @@ def optimizer_calls(trace: Trace, among: Mask) -> OptimizerCalls:
     ends = events.spans(rows)[1]
     outer = np.maximum.accumulate(np.append(_NONE, ends))[:-1] < ends  # one may wrap another
     rows, ends = rows[outer], ends[outer]
-    names = sorted({match[1] for match in found if match})
-    code = np.array([names.index(match[1]) if match else _NONE for match in found] + [_NONE])
+    names = {name: code for code, name in enumerate(sorted({match[1] for match in found if match}))}
+    code = np.array([names[match[1]] if match else _NONE for match in found] + [_NONE])
     name = code[texts.codes[rows]]
-    return OptimizerCalls(events["start_ns"][rows], ends, events["step"][rows], name, names)
+    return OptimizerCalls(events["start_ns"][rows], ends, events["step"][rows], name, list(names))
 
 
 def split_by_optimizer(
@@ -118,10 +118,9 @@ def _groups(count: int, led_to: Rows) -> Ids:
 
 
 def _joint_names(calls: OptimizerCalls, group: Ids) -> list[str]:
-    members: list[list[str]] = [[] for _ in range(int(group[-1]) + 1)]
+    members: list[dict[str, None]] = [{} for _ in range(int(group[-1]) + 1)]
     for place, name in zip(group.tolist(), calls.name.tolist(), strict=True):
-        if calls.names[name] not in members[place]:
-            members[place].append(calls.names[name])
+        members[place][calls.names[name]] = None
     return [", ".join(names) for names in members]
 
 
