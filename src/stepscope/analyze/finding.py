@@ -120,6 +120,7 @@ def _end(text: str, node: ast.expr) -> int:
 
 
 LEVELS = ("info", "warning", "critical")
+JOB = "job's step"  # `Finding.of` where the gain is simulated for all ranks, not for the analyzed one
 WHOLE_RUN = "whole run"  # `Finding.of` where the gain and the lengths are of the run, not per step
 WARNING, CRITICAL = 0.05, 0.20  # least gain, as a share of the step
 _JSON_EVENTS = 1000  # of a place; the table `evidence` has all
@@ -240,7 +241,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     steady_ms: float = 0.0  # the same without first-use costs and one-off delays; shares are of it
     patch: Patch | None = None  # the lines to change, where the object to change is created in one known call
     certain: float = 1.0  # the part of the gain that other processes on the machine cannot explain, 0 to 1
-    # what the gain is a share of: `step`, `run`, whose time per step the two lengths are then, or WHOLE_RUN
+    # what the gain is a share of: `step`, `run`, whose time per step the two lengths are then, JOB, WHOLE_RUN
     of: str = "step"
 
     @property

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stepscope.analyze.analysis import MOST_GROUPS, Analysis, FindingGroup, Heading, group_findings
-from stepscope.analyze.finding import WHOLE_RUN, Finding, Gain, Patch, Place, callers
+from stepscope.analyze.finding import JOB, WHOLE_RUN, Finding, Gain, Patch, Place, callers
 from stepscope.analyze.source_places import plain_name
 from stepscope.base.kernel_names import short_kernel
 from stepscope.facts.summary.facts import StepTimes
@@ -101,10 +101,12 @@ def _tail(
     if combined is None:
         yield Text("\nEach gain is for that fix alone; gains do not add up.", "dim")
         return
-    share = percent(combined.ms / (heading.steady_ms or heading.step_ms))
-    whole = " without delays" if _is_shorter(heading.steady_ms, heading.step_ms) else ""
+    of_job = next((one.main.step_ms for one in groups if one.main.of == JOB), 0.0)
+    unit = JOB if of_job else "step"
+    share = percent(combined.ms / (of_job or heading.steady_ms or heading.step_ms))
+    whole = " without delays" if not of_job and _is_shorter(heading.steady_ms, heading.step_ms) else ""
     text = Text("\nTogether, the simulated fixes above that do not exclude each other save ", "dim")
-    yield text.append(f"{ms(combined.ms)} ms", "green").append(f", {share} of the step{whole}.", "dim")
+    yield text.append(f"{ms(combined.ms)} ms", "green").append(f", {share} of the {unit}{whole}.", "dim")
 
 
 def _hint(findings: Sequence[Finding]) -> Iterator[Text]:

@@ -195,6 +195,11 @@ class Gains:
         return in_background(lambda: build(search.recorded), len(search.recorded.events))
 
     @property
+    def job_step_ms(self) -> float | None:
+        """The step of a job, of which simulated gains are a part; None if they are of one rank's."""
+        return None if self._one_rank else mean_ms(self._baseline.simulation)
+
+    @property
     def _one_rank(self) -> bool:
         """Whether the graph is of one rank, the only one or the one that the caller chose."""
         search = self._search

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from stepscope.analyze.event_search import EagerCalls, EventSearch
-from stepscope.analyze.finding import LEVELS, Finding, Gain, Patch, Place, callers, only_call, patch_of
+from stepscope.analyze.finding import JOB, LEVELS, Finding, Gain, Patch, Place, callers, only_call, patch_of
 from stepscope.analyze.gains import Gains, glob
 from stepscope.analyze.measures import Measures
 from stepscope.analyze.source_places import PlaceFinder
@@ -206,9 +206,11 @@ class RuleContext:
         found = self.finding_at(what, advice, places, gain, patch)
         return replace(found, of="run", step_ms=run_ms, steady_ms=run_ms)
 
-    def _made(self, what: str, advice: str, **facts: Any) -> Finding:
+    def _made(self, what: str, advice: str, gain: Gain, **facts: Any) -> Finding:
         facts |= {"step_ms": self.measures.step_ms, "steady_ms": self.measures.steady_ms}
-        return Finding(what=what, advice=advice, rank=self.rank, **facts)
+        if gain.edit is not None and (whole := self.gains.job_step_ms):
+            facts |= {"step_ms": whole, "steady_ms": whole, "of": JOB}
+        return Finding(what=what, advice=advice, gain=gain, rank=self.rank, **facts)
 
     @property
     def has_training_steps(self) -> bool:
