@@ -336,6 +336,26 @@ def test_steps_are_those_of_the_training_loops_thread() -> None:
     assert steps(trace) == [(1, 0, 100, "profiler_step")]
 
 
+def test_a_thread_that_only_counts_the_steps_of_another_does_not_train() -> None:
+    trace = annotate(
+        drawn_trace("""
+        counts   |   0 100 | ProfilerStep#4
+        counts   | 100 200 | ProfilerStep#5
+        main     |   5  20 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+        main     |  20  30 | aten::mm       | seq=1
+        autograd |  30  60 | MmBackward0    | seq=1 fwd=1
+        main     |  60  90 | Optimizer.step#SGD.step
+        main     | 105 120 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+        main     | 120 130 | aten::mm       | seq=2
+        autograd | 130 160 | MmBackward0    | seq=2 fwd=1
+        main     | 160 190 | Optimizer.step#SGD.step
+        """)
+    )
+    assert steps(trace) == [(4, 0, 100, "profiler_step"), (5, 100, 200, "profiler_step")]
+    stages = {stage for stage in trace["stages"].text("stage")}
+    assert stages == {"other", "data_loading", "forward", "backward", "optimizer"}
+
+
 def test_the_loop_is_on_the_thread_that_updates_also_if_autograds_does_more() -> None:
     trace = stepped("""
         main     |   0  10 | aten::mm

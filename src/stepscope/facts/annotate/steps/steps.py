@@ -182,8 +182,8 @@ def _with_steps(
 
 
 def main_track(trace: Trace, rank: int | None = None) -> int:
-    """The CPU track of the training loop, of one rank if given: the one with marks of steps, else the
-    busiest."""
+    """The CPU track of the training loop, of one rank if given: the one with marks of steps, if it
+    works, else the busiest."""
     events = trace.events
     here = trace["tracks"]["rank"] == rank if rank is not None else np.ones(len(trace["tracks"]), np.bool_)
     of_rank = here[events["track"]]
@@ -194,6 +194,9 @@ def main_track(trace: Trace, rank: int | None = None) -> int:
     named = on_cpu & marks
     if not named.any() and marks.any():
         return int(events["track"][marks][0])
+    works = on_cpu & events.text("category").mask("cpu_op", "runtime")
+    if works.any() and not np.isin(events["track"][works], events["track"][named]).any():
+        named &= False  # a thread that only counts the steps of another
     loops = trace["iterations"]["track"]
     if not named.any() and here[loops].any():
         return int(np.bincount(loops[here[loops]]).argmax())
@@ -205,7 +208,6 @@ def main_track(trace: Trace, rank: int | None = None) -> int:
         return int(events["track"][rows[of_rank[rows]][0]])
     if not named.any():
         named = on_cpu & events.text("category").mask("cpu_op", "python", "runtime")
-        works = on_cpu & events.text("category").mask("cpu_op", "runtime")
         if works.any():  # a waiting thread spends all its time in Python frames
             named &= np.isin(events["track"], np.unique(events["track"][works]))
         outside = named & ~_in_autograd(trace)
@@ -400,10 +402,11 @@ def _whole(trace: Trace, any_track: bool = False) -> Found:
 
 
 def _named(trace: Trace, test: Callable[[str], bool]) -> Ids:
-    events = trace.events
-    wanted = events.text("name").where(test)
-    wanted &= events["track"] == main_track(trace)
-    return np.flatnonzero(wanted)
+    """Events of such names on the training loop's thread, else on the first thread that has some."""
+    rows = np.flatnonzero(trace.events.text("name").where(test))
+    track = trace.events["track"][rows]
+    here = track == main_track(trace)
+    return rows[here if here.any() else track == track[:1]]
 
 
 def _step_of_events(trace: Trace, called: Ids32, starts: Times, ends: Times) -> Rows:
