@@ -188,7 +188,7 @@ DRAWN = {
     "hotspot": (SOFTMAX, BUSY),
     "kernel_fusion": (
         lines("main | 0 1000 | ProfilerStep#0", launches(60, "vectorized_elementwise_kernel", 10, 4, 6.5)),
-        lines("main | 0 1000 | ProfilerStep#0", launches(4, "vectorized_elementwise_kernel", 10, 200, 220)),
+        lines("main | 0 1000 | ProfilerStep#0", launches(60, "triton_poi_fused_add_7", 10, 4, 6.5)),
     ),
     "cpu_latency": (lines("main | 0 1000 | ProfilerStep#0", launches(10, "volta_gemm", 10, 5, 90)), BUSY),
     "input_bound": (WAITING_FOR_DATA.format(end=900, begin=910), WAITING_FOR_DATA.format(end=214, begin=220)),
