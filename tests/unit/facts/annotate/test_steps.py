@@ -141,6 +141,26 @@ def test_otherwise_a_step_ends_with_the_optimizer() -> None:
     assert steps(trace) == [(0, 0, 20, "optimizer"), (1, 20, 45, "optimizer")]
 
 
+@pytest.mark.parametrize(
+    ("operators", "kept"),
+    [
+        ((3, 10, 10), [1, 2]),  # the recording began within the first step
+        ((3, 10), [1]),
+        ((10, 10, 10), [0, 1, 2]),
+        ((9, 10, 10), [0, 1, 2]),  # such as no gradients to zero
+        ((14, 10, 10), [0, 1, 2]),  # the first step may do more
+        ((6, 12, 7, 9), [0, 1, 2, 3]),  # sequences of different lengths
+    ],
+)
+def test_a_step_whose_begin_was_not_recorded_is_left_out(operators: tuple[int, ...], kept: list[int]) -> None:
+    lines, at = [], 0
+    for count in operators:
+        lines += [f"main | {at + 10 * n} {at + 10 * n + 8} | aten::mm" for n in range(count)]
+        at += 10 * count + 10
+        lines.append(f"main | {at - 10} {at} | Optimizer.step#SGD.step")
+    assert [step[0] for step in steps(stepped("\n".join(lines)))] == kept
+
+
 def test_optimizers_that_hooks_call_within_backward_end_no_step() -> None:
     """`apply_optimizer_in_backward`: one update per parameter, on autograd's thread."""
     lines = []
@@ -352,7 +372,7 @@ def test_a_thread_that_only_counts_the_steps_of_another_does_not_train() -> None
         """)
     )
     assert steps(trace) == [(4, 0, 100, "profiler_step"), (5, 100, 200, "profiler_step")]
-    stages = {stage for stage in trace["stages"].text("stage")}
+    stages = set(trace["stages"].text("stage"))
     assert stages == {"other", "data_loading", "forward", "backward", "optimizer"}
 
 
