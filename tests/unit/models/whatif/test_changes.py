@@ -67,10 +67,12 @@ def test_amp_says_why_it_does_not_apply() -> None:
         "amp: no speedups are known for AMD Instinct MI300X"
     )
     assert "the trace does not name its device" in refusal(graph_of(FORWARD), "amp")
-    half = FORWARD.replace("volta_sgemm_128x64", "volta_fp16_s884gemm")
-    assert refusal(graph_of(half, devices=V100), "amp") == (
-        "amp: no matrix product or convolution runs in 32 bits"
-    )
+    for name, why in (
+        ("volta_fp16_s884gemm", "no matrix product or convolution runs in 32 bits"),
+        ("gemm_kernel_7f3a", "nothing shows that products run in 32 bits; record their shapes"),
+    ):
+        other = FORWARD.replace("volta_sgemm_128x64", name)
+        assert refusal(graph_of(other, devices=V100), "amp") == f"amp: {why}"
 
 
 def test_kernel_fusion_joins_neighbors(forward: Graph) -> None:

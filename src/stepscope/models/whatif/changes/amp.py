@@ -16,6 +16,7 @@ from stepscope.models.whatif.parts.kernel_times import (
     compute_bound,
     device_of,
     in_half,
+    in_single,
     in_tf32,
 )
 from stepscope.models.whatif.parts.memory_flow import autocasted
@@ -64,6 +65,8 @@ def _kernels(graph: Graph) -> tuple[Mask, Mask, Mask]:
     products = eligible & compute_bound(graph)
     if not products.any():
         raise ChangeError("amp: no matrix product or convolution runs in 32 bits")
+    if not (products := products & in_single(graph)).any():
+        raise ChangeError("amp: nothing shows that products run in 32 bits; record their shapes")
     moves, tf32 = bound_by_memory(graph), in_tf32(graph)
     others = eligible & graph.tasks.text("kind").mask(*_MEMORY)
     return products & ~moves & ~tf32, products & ~moves & tf32, (products | others) & moves
