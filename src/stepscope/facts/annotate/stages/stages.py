@@ -203,10 +203,10 @@ def _is_lazy(trace: Trace, stage: Codes8) -> bool:
     Calls in these whose work is not in the file were recorded without it.
     """
     events, callers = trace.events, trace["launches"]["cpu_event"]
-    backward = stage == CODE["backward"]
-    if not len(callers) or not (backward & events.text("category").mask("cpu_op")).any():
+    backward, asked = stage == CODE["backward"], events["sequence"] >= 0
+    if not len(callers) or not (asked & backward).any() or not (asked & ~backward).any():
         return False
-    passes = backward | (inherit(events["parent"], np.where(events["sequence"] >= 0, 1, -1)) > 0)
+    passes = backward | (inherit(events["parent"], np.where(asked, 1, -1)) > 0)
     return not (passes[callers].any() or (passes & events.text("category").mask("runtime")).any())
 
 
