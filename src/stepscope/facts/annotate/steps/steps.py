@@ -173,7 +173,8 @@ def _with_steps(
     last = np.full(len(numbers), -1, np.int64)  # when the last work of each step ends
     np.maximum.at(last, step[work], trace.events.spans(work)[1])
     queued = launched_before_recording(trace) & (evidence != "whole_trace")  # part of the whole
-    before = end_of_earlier_work(trace, called, starts, queued)
+    # Marks on a device begin where its own work does, however early that was called for.
+    before = -1 if marked_on_devices(trace) else end_of_earlier_work(trace, called, starts, queued)
     columns: dict[str, Any] = {
         "step": numbers,
         "rank": np.full(len(numbers), trace.metadata.ranks[0]),
