@@ -63,12 +63,7 @@ def is_tf32(name: str) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def is_single(name: str) -> bool:
-    """Whether a kernel's name indicates 32 bits, TF32 included.
-
-    Example:
-        >>> [is_single(name) for name in ("ampere_sgemm_128x64_tn", "ampere_fp16_s16816gemm", "a91c3f")]
-        [True, False, False]
-    """
+    """Whether a kernel's name indicates 32 bits, TF32 included."""
     return is_tf32(name) or (bool(_SINGLE.search(name)) and not is_half(name))
 
 

@@ -191,12 +191,9 @@ def _gap_causes(
 def _infeed_times(trace: Trace, work: Rows) -> Intervals:
     """When the device of some work waits in a program for its next batch, as TPUs do."""
     events, device = trace.events, trace["tracks"]["device"][trace.events["track"]]
-    waits = events.text("category").mask("sync") & events.text("name").where(_is_infeed)
-    return Intervals(*events.spans(waits & (device == device[work[0]])))
-
-
-def _is_infeed(name: str) -> bool:
-    return name.startswith("infeed")
+    waits = events.text("name").where(lambda name: name.startswith("infeed"))
+    waits &= events.text("category").mask("sync") & (device == device[work[0]])
+    return Intervals(*events.spans(waits))
 
 
 def _pending_times(trace: Trace, work: Rows, once: Rows) -> Intervals:

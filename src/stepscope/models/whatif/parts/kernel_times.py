@@ -13,7 +13,7 @@ from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.roofline.operator_work import PRODUCTS, Operators, share_of_operator
-from stepscope.facts.roofline.rates import PRECISIONS, is_half, is_single, is_tf32, precisions, rates_of
+from stepscope.facts.roofline.rates import PRECISIONS, is_half, is_tf32, precisions, rates_of
 from stepscope.graph import Graph, select
 from stepscope.trace.schema import PRODUCT_KINDS
 from stepscope.trace.table import Text
@@ -34,11 +34,6 @@ def compute_bound(graph: Graph) -> Mask:
 def in_half(graph: Graph) -> Mask:
     """Tasks whose name indicates 16 bits."""
     return graph.tasks.text("name").where(is_half)
-
-
-def in_single(graph: Graph) -> Mask:
-    """Tasks whose name indicates 32 bits, or TF32."""
-    return graph.tasks.text("name").where(is_single)
 
 
 def in_tf32(graph: Graph) -> Mask:
