@@ -12,7 +12,7 @@ from stepscope.errors import TraceError
 from stepscope.facts.annotate import annotate
 from stepscope.facts.annotate.links.launches import link_launches
 from stepscope.facts.annotate.steps.step_table import coverage_note, require_steps
-from stepscope.facts.annotate.steps.steps import _begun_in, find_steps
+from stepscope.facts.annotate.steps.steps import _begun_in, find_steps, main_track
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import CONTEXTS
 from stepscope.trace.table import Table
@@ -374,6 +374,15 @@ def test_a_thread_that_only_counts_the_steps_of_another_does_not_train() -> None
     assert steps(trace) == [(4, 0, 100, "profiler_step"), (5, 100, 200, "profiler_step")]
     stages = set(trace["stages"].text("stage"))
     assert stages == {"other", "data_loading", "forward", "backward", "optimizer"}
+
+
+def test_a_thread_of_autograd_alone_is_not_that_of_the_loop() -> None:
+    trace = stepped("""
+        main     | 0 100 | ProfilerStep#4
+        autograd | 5  60 | autograd::engine::evaluate_function: MmBackward0
+        autograd | 9  50 | aten::mm
+    """)
+    assert trace["tracks"].text("name")[main_track(trace)] == "main"
 
 
 def test_the_loop_is_on_the_thread_that_updates_also_if_autograds_does_more() -> None:
