@@ -188,7 +188,7 @@ DRAWN = {
     "hotspot": (SOFTMAX, BUSY),
     "kernel_fusion": (
         lines("main | 0 1000 | ProfilerStep#0", launches(60, "vectorized_elementwise_kernel", 10, 4, 6.5)),
-        lines("main | 0 1000 | ProfilerStep#0", launches(4, "vectorized_elementwise_kernel", 10, 200, 220)),
+        lines("main | 0 1000 | ProfilerStep#0", launches(60, "triton_poi_fused_add_7", 10, 4, 6.5)),
     ),
     "cpu_latency": (lines("main | 0 1000 | ProfilerStep#0", launches(10, "volta_gemm", 10, 5, 90)), BUSY),
     "input_bound": (WAITING_FOR_DATA.format(end=900, begin=910), WAITING_FOR_DATA.format(end=214, begin=220)),
@@ -242,6 +242,32 @@ def test_a_synchronizing_call_tells_its_line_and_what_waiting_costs() -> None:
     # The second launch would come 400 us earlier; its work would follow what is copied, at 422.
     assert finding.gain.changes == ("no_sync:operator=aten::item",)
     assert finding.gain.ms == pytest.approx(0.098)
+
+
+@pytest.mark.parametrize(
+    ("copy", "says"),
+    [
+        ("Memcpy DtoH (Device -> Pinned)", "copies from the device"),  # which the CPU reads next
+        ("Memcpy HtoD (Pinned -> Device)", "explicit synchronization"),
+    ],
+)
+def test_a_wait_for_a_copy_to_the_host_is_not_to_be_removed(copy: str, says: str) -> None:
+    finding = found(
+        "synchronizing_calls",
+        f"""
+        main     |    0 1000 | ProfilerStep#0
+        main     |   10   12 | cudaLaunchKernel      | corr=1
+        stream 7 |   20  420 | volta_fp16_s884gemm   | corr=1
+        main     |   30   34 | cudaMemcpyAsync       | corr=2
+        stream 7 |  421  422 | {copy}                | corr=2
+        main     |   40  430 | cudaStreamSynchronize | corr=3
+        main     |  700  704 | cudaLaunchKernel      | corr=4
+        stream 7 |  710  990 | volta_fp16_s884gemm   | corr=4
+        """,
+    )
+    assert finding is not None
+    assert says in finding.what
+    assert ("Remove" in finding.advice) == (says == "explicit synchronization")
 
 
 def test_a_range_of_lines_tells_the_line_of_a_call() -> None:

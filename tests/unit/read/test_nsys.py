@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import stepscope
+from stepscope.analyze import RULES, RuleContext, apply_rules
 from stepscope.errors import IngestError
 from stepscope.facts.summary.report_facts import summarize
 from stepscope.read.nsys.activities import parse
@@ -184,6 +185,26 @@ def test_every_table_becomes_events_on_threads_and_streams(tmp_path: Path) -> No
     assert trace.metadata.format == "Nsight Systems export"
     assert trace.metadata.framework == "pytorch"
     assert trace.metadata.devices == ({"id": 0, "name": "NVIDIA H100 80GB HBM3", "numSms": 132},)
+
+
+def test_calls_of_the_system_are_those_of_threads_that_launch(tmp_path: Path) -> None:
+    """What explains a gap is named; what CUDA does inside its own calls, and other threads, is not."""
+    loop, names = thread(7, 9), {**_NAMES, 90: "pread", 91: "ioctl", 92: "poll", 93: "cudaLaunchKernel_v7000"}
+    launches = [(at * MS, at * MS + MS // 10, loop, at, 93) for at in (0, 20, 40)]
+    kernels = [
+        (*(at * MS + MS // 5, at * MS + MS), 0, 7, at, process(7), 2, 1, *[1] * 9) for at in (0, 20, 40)
+    ]
+    called = [(2 * MS, 18 * MS, loop, 90), (22 * MS, 38 * MS, loop, 90), (MS // 50, MS // 20, loop, 91)]
+    tables = {
+        "StringIds": (("id", "value"), names.items()),
+        "CUPTI_ACTIVITY_KIND_RUNTIME": (_CALL, launches),
+        "CUPTI_ACTIVITY_KIND_KERNEL": (_KERNEL, kernels),
+        "OSRT_API": (("start", "end", "globalTid", "nameId"), [*called, (0, 40 * MS, thread(7, 5), 92)]),
+    }
+    trace = opened(export(tmp_path / "os.sqlite", tables))
+    assert {row[:2] for row in rows(trace) if row[1] == "other"} == {("pread", "other")}
+    (finding,) = (one for one in apply_rules(RuleContext(trace), RULES) if one.rule == "idle_device")
+    assert "mostly in pread" in finding.what
 
 
 def test_work_belongs_to_the_range_that_launched_it(tmp_path: Path) -> None:

@@ -174,3 +174,27 @@ def test_a_copy_of_any_name_is_known_by_its_category() -> None:
     trace = annotate(read_space({"/device:TPU:0": lines, "/host:CPU": {"main": CALLS}}))
     found = kinds(trace, "/device:TPU:0")
     assert (found["move"], found["move.wait"], found["fusion"]) == ("memcpy", "memcpy", "kernel")
+
+
+def test_a_program_waits_for_its_batch_in_an_infeed_also_in_the_first_marked_step() -> None:
+    """Each step is called for before the device begins it, and waits 60 us of 90 for data."""
+    begins = range(1000, 1500, 100)
+    trace = annotate(
+        read_space(
+            {
+                "/device:TPU:0": {
+                    "Steps": [Slice(str(n), at, 90) for n, at in enumerate(begins)],
+                    "XLA Modules": [Slice("jit_step(1)", at, 90, run_id=at) for at in begins],
+                    "XLA Ops": [Slice("infeed.1", at, 60) for at in begins]
+                    + [Slice("fusion.1", at + 60, 30) for at in begins],
+                },
+                "/host:CPU": {"main": [Slice("TpuExecutable", at - 80, 5, run_id=at) for at in begins]},
+            }
+        )
+    )
+    steps, idle = trace["steps"], trace["idle"]
+    window = steps["window_end_ns"] - steps["window_start_ns"]
+    assert (window // 1000).tolist() == [100, 100, 100, 100, 90]
+    assert (steps["device_busy_ns"] // 1000).tolist() == [30] * 5
+    data = idle.text("cause").mask("data")
+    assert int((idle["end_ns"] - idle["start_ns"])[data].sum()) == 5 * 60_000

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Gain
@@ -42,6 +43,9 @@ BALANCE = (
     "Make the ranks equally fast in every step; faster collectives would change little. "
     "`stepscope ranks` and the matrix of collectives show who arrives last."
 )
+_SHARDS = r"(?i)reduce_?scatter|all_?gather"  # gradients and parameters of FSDP and ZeRO
+# Bytes: the smallest bucket of DistributedDataParallel's gradients; metrics are single values.
+_LARGE = 1 << 20
 _EXCHANGE = r"(?i)send_?recv|all_?to_?all|(^|:)(send|recv)"  # between stages, tables or experts
 JAX = (
     "Overlap collectives with other work (XLA_FLAGS=--xla_gpu_enable_latency_hiding_"
@@ -91,6 +95,8 @@ def _advice(context: RuleContext, rows: Rows) -> str:
     if context.measures.ms(context.search.find(_EXCHANGE, inside=rows)) > half:
         return context.by_framework(EXCHANGES, jax=jax)
     metrics = rows[context.events.text("stage").mask("loss", "other")[rows]]
+    metrics = np.setdiff1d(metrics, context.search.find(_SHARDS, inside=rows))
+    metrics = metrics[context.events["bytes"][metrics] < _LARGE]
     training = METRICS if context.measures.ms(metrics) > half else ADVICE
     return context.by_framework(training, jax=jax, inference=INFERENCE if context.serves else ANY)
 

@@ -9,7 +9,7 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.gains import MOSTLY_SAVED
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Ids, Mask, Rows
-from stepscope.facts.annotate.device.kernel_kinds import is_of_library
+from stepscope.facts.annotate.device.kernel_kinds import is_fused
 from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.schema import FORWARD_STAGES
@@ -145,10 +145,10 @@ def _across_programs(context: RuleContext, rows: Rows, chain: Ids) -> tuple[Rows
 
 
 def _kernels(context: RuleContext) -> Rows:
-    """Elementwise kernels, except libraries' own and those by which convolutions change layouts."""
+    """Elementwise kernels that may be fused, except those by which convolutions change layouts."""
     rows = context.search.find(category="kernel", kind="elementwise", stage=_STAGES, on_device=True)
     name = context.events.text("name")
-    rows = rows[~name.where(is_of_library)[rows]]
+    rows = rows[~name.where(is_fused)[rows]]
     operator = context.search.operator_of(rows)
     inside = name.where(lambda name: bool(_CONVOLUTION.search(name)))
     return rows[(operator < 0) | ~inside[operator]]

@@ -165,6 +165,8 @@ def _copies(context: RuleContext, reported: Rows) -> Iterator[Finding]:
     operator = context.search.operator_of(copies)
     waits = context.search.find(_EXPLICIT, category="runtime")
     synchronized = np.isin(operator, context.search.operator_of(waits)) & (operator >= 0)
+    wait = _waits_for_copies(context, copies)
+    synchronized |= wait >= 0
     blocking = (calls >= 0) & ((end[calls] >= end[copies]) | synchronized)
     rows = copies[blocking & ~context.search.within(reported)[copies]]
     if len(rows):
@@ -174,20 +176,33 @@ def _copies(context: RuleContext, reported: Rows) -> Iterator[Finding]:
             f"Such copies are {context.by_framework(COPIES, jax=COPIES_OF_JAX)}.{context.main_place(rows)}",
             context.by_framework(ADVICE, jax=JAX),
             rows,
-            context.gains.gain(rows, *(f"no_sync:awaits={name}" for name in names)),
+            context.gains.gain(
+                np.union1d(rows, wait[wait >= 0]), *(f"no_sync:awaits={name}" for name in names)
+            ),
         )
+
+
+def _waits_for_copies(context: RuleContext, copies: Rows) -> Rows:
+    """The explicit synchronization after each copy to the host, which the CPU then reads; -1 for none."""
+    starts, calls = context.events["start_ns"], context.search.caller[copies]
+    waits = context.search.find(_EXPLICIT, category="runtime")
+    place = np.searchsorted(starts[waits], starts[calls])
+    following = np.append(waits, -1)[np.where(calls >= 0, place, len(waits))]
+    outside = (following >= 0) & (context.search.operator_of(following) < 0)
+    return np.where(outside, following, -1)
 
 
 def _explicit(context: RuleContext) -> Iterator[Finding]:
     """Explicit synchronizations such as torch.cuda.synchronize() between launches.
 
-    A profiler synchronizes too, when it starts and stops; these do not count.
+    A profiler synchronizes too, when it starts and stops; these do not count, nor do waits for copies.
     """
     calls = context.search.find(_EXPLICIT, category="runtime")
     starts = context.events["start_ns"]
     launches = starts[context.search.caller[context.search.find(on_device=True)]]
     between = (starts[calls] > launches.min(initial=0)) & (starts[calls] < launches.max(initial=0))
-    rows = calls[(context.search.operator_of(calls) < 0) & between]
+    read = _waits_for_copies(context, context.search.find(_TO_HOST, on_device=True))
+    rows = calls[(context.search.operator_of(calls) < 0) & between & ~np.isin(calls, read)]
     if context.measures.calls(rows) >= 1:
         names = sorted({context.search.name(row) for row in rows.tolist()})
         yield context.finding(

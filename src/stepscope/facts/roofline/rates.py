@@ -27,6 +27,8 @@ _HALF = re.compile(
     r"bf16|f16|half|bfloat|hgemm|[hs]884|[hs]16816|h1688|nvjet_(sm\d+_)?[ht]s[a-z]_|^cijk_a[a-z]+_b[a-z]+_[hb]",
     re.IGNORECASE,
 )
+# An `s` for single precision, or a type; SB and S_MT are AMD's.
+_SINGLE = re.compile(r"sgem[mv]|scudnn|simt_s|_SB_|_S_MT|fp?32|float")
 _TENSOR = re.compile(r"tf32|s1688|nvjet_(sm\d+_)?s[a-z]{2}_", re.IGNORECASE)
 
 
@@ -59,6 +61,12 @@ def is_half(name: str) -> bool:
 def is_tf32(name: str) -> bool:
     """Whether a kernel's name indicates TF32."""
     return bool(_TENSOR.search(name)) and not is_half(name)
+
+
+@lru_cache(maxsize=1 << 16)
+def is_single(name: str) -> bool:
+    """Whether a kernel's name indicates 32 bits, TF32 included."""
+    return is_tf32(name) or (bool(_SINGLE.search(name)) and not is_half(name))
 
 
 def _by_name(name: str) -> str:

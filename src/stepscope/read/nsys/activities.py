@@ -17,6 +17,7 @@ import numpy as np
 from stepscope.base.arrays import Ids, Ids32, Integers, Times
 from stepscope.errors import IngestError, one_line
 from stepscope.read.shared import EventNames, columns_of
+from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.sets import Interner
 
@@ -170,6 +171,20 @@ def _calls(recording: NsysRecording, table: str) -> Activities:
     return _activities(rows, track, names, "runtime", correlation=correlation)
 
 
+def _system_calls(recording: NsysRecording, table: str) -> Activities:
+    """Calls of the operating system by threads that call CUDA, but what CUDA itself calls."""
+    rows = recording.database.integers(table, *_TIMES, "globalTid", "nameId")
+    cuda = recording.database.integers("CUPTI_ACTIVITY_KIND_RUNTIME", *_TIMES, "globalTid")
+    kept = np.zeros(len(rows["start"]), np.bool_)
+    for thread in np.unique(cuda["globalTid"]).tolist():
+        here, calls = rows["globalTid"] == thread, cuda["globalTid"] == thread
+        start = rows["start"][here]
+        kept[here] = Intervals(cuda["start"][calls], cuda["end"][calls]).within(start, start + 1) == 0
+    rows = {name: column[kept] for name, column in rows.items()}
+    names = recording.named(rows["nameId"], "system call")
+    return _activities(rows, recording.tracks.threads(rows["globalTid"]), names, "other")
+
+
 def _ranges(recording: NsysRecording, table: str) -> Activities:
     """NVTX ranges: operators where torch.autograd.profiler.emit_nvtx was on, and the user's."""
     rows = recording.database.integers(table, *_TIMES, "globalTid", "eventType", "textId")
@@ -206,6 +221,7 @@ ACTIVITIES: dict[str, Callable[[NsysRecording, str], Activities]] = {
     "CUPTI_ACTIVITY_KIND_MEMCPY": _copies,
     "CUPTI_ACTIVITY_KIND_MEMSET": _fills,
     "CUPTI_ACTIVITY_KIND_RUNTIME": _calls,
+    "OSRT_API": _system_calls,
     "NVTX_EVENTS": _ranges,
 }
 

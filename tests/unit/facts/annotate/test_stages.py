@@ -625,3 +625,22 @@ def test_a_stage_whose_cpu_waits_for_the_device_is_bound_by_the_device() -> None
     runs = trace["stages"]
     found = dict(zip(runs.text("stage"), runs.text("bound_by"), strict=True))
     assert found["forward"] == "device"
+
+
+def test_a_call_that_runs_what_all_passes_asked_for_is_in_none_of_them() -> None:
+    """Lazy devices (Gaudi, torch_xla): operators only note their work; a mark of the step runs it."""
+    loop = """
+        main     |   0 400 | ProfilerStep#0
+        main     |  10  20 | aten::linear       | seq=1
+        autograd |  30  40 | AddmmBackward0     | seq=1 fwd=1
+        {noted}
+        main     |  60  80 | hpu_lazy::mark_step
+        main     |  62  64 | synLaunch          | corr=2 cat=runtime
+        main     |  80 390 | synStreamSynchronize | cat=runtime
+        stream 7 |  70 380 | fused_kernel_0_1   | corr=2
+    """
+    lazy = of_events(staged(loop.format(noted="")), "stage", "kind")
+    assert lazy["hpu_lazy::mark_step"][0] == lazy["fused_kernel_0_1"][0] == "other"
+    assert lazy["fused_kernel_0_1"][1] == "other"
+    eager = of_events(staged(loop.format(noted="autograd | 32 34 | synLaunch | corr=1 cat=runtime")), "stage")
+    assert eager["fused_kernel_0_1"] == "optimizer"

@@ -12,7 +12,7 @@ from stepscope.errors import TraceError
 from stepscope.facts.annotate import annotate
 from stepscope.facts.annotate.links.launches import link_launches
 from stepscope.facts.annotate.steps.step_table import coverage_note, require_steps
-from stepscope.facts.annotate.steps.steps import _begun_in, find_steps
+from stepscope.facts.annotate.steps.steps import _begun_in, find_steps, main_track
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import CONTEXTS
 from stepscope.trace.table import Table
@@ -139,6 +139,26 @@ def test_otherwise_a_step_ends_with_the_optimizer() -> None:
         main | 35  45 | Optimizer.step#SGD.step
     """)
     assert steps(trace) == [(0, 0, 20, "optimizer"), (1, 20, 45, "optimizer")]
+
+
+@pytest.mark.parametrize(
+    ("operators", "kept"),
+    [
+        ((3, 10, 10), [1, 2]),  # the recording began within the first step
+        ((3, 10), [1]),
+        ((10, 10, 10), [0, 1, 2]),
+        ((9, 10, 10), [0, 1, 2]),  # such as no gradients to zero
+        ((14, 10, 10), [0, 1, 2]),  # the first step may do more
+        ((6, 12, 7, 9), [0, 1, 2, 3]),  # sequences of different lengths
+    ],
+)
+def test_a_step_whose_begin_was_not_recorded_is_left_out(operators: tuple[int, ...], kept: list[int]) -> None:
+    lines, at = [], 0
+    for count in operators:
+        lines += [f"main | {at + 10 * n} {at + 10 * n + 8} | aten::mm" for n in range(count)]
+        at += 10 * count + 10
+        lines.append(f"main | {at - 10} {at} | Optimizer.step#SGD.step")
+    assert [step[0] for step in steps(stepped("\n".join(lines)))] == kept
 
 
 def test_optimizers_that_hooks_call_within_backward_end_no_step() -> None:
@@ -334,6 +354,35 @@ def test_steps_are_those_of_the_training_loops_thread() -> None:
         worker | 0 400 | aten::stack
     """)
     assert steps(trace) == [(1, 0, 100, "profiler_step")]
+
+
+def test_a_thread_that_only_counts_the_steps_of_another_does_not_train() -> None:
+    trace = annotate(
+        drawn_trace("""
+        counts   |   0 100 | ProfilerStep#4
+        counts   | 100 200 | ProfilerStep#5
+        main     |   5  20 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+        main     |  20  30 | aten::mm       | seq=1
+        autograd |  30  60 | MmBackward0    | seq=1 fwd=1
+        main     |  60  90 | Optimizer.step#SGD.step
+        main     | 105 120 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+        main     | 120 130 | aten::mm       | seq=2
+        autograd | 130 160 | MmBackward0    | seq=2 fwd=1
+        main     | 160 190 | Optimizer.step#SGD.step
+        """)
+    )
+    assert steps(trace) == [(4, 0, 100, "profiler_step"), (5, 100, 200, "profiler_step")]
+    stages = set(trace["stages"].text("stage"))
+    assert stages == {"other", "data_loading", "forward", "backward", "optimizer"}
+
+
+def test_a_thread_of_autograd_alone_is_not_that_of_the_loop() -> None:
+    trace = stepped("""
+        main     | 0 100 | ProfilerStep#4
+        autograd | 5  60 | autograd::engine::evaluate_function: MmBackward0
+        autograd | 9  50 | aten::mm
+    """)
+    assert trace["tracks"].text("name")[main_track(trace)] == "main"
 
 
 def test_the_loop_is_on_the_thread_that_updates_also_if_autograds_does_more() -> None:

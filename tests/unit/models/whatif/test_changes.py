@@ -69,10 +69,12 @@ def test_amp_says_why_it_does_not_apply() -> None:
     unnamed = ({"id": 0, "name": "", "computeMajor": 9, "warpSize": 64},)  # as ROCm's profiler may
     assert refusal(graph_of(FORWARD, devices=unnamed), "amp") == "amp: no speedups are known for AMD"
     assert "the trace does not name its device" in refusal(graph_of(FORWARD), "amp")
-    half = FORWARD.replace("volta_sgemm_128x64", "volta_fp16_s884gemm")
-    assert refusal(graph_of(half, devices=V100), "amp") == (
-        "amp: no matrix product or convolution runs in 32 bits"
-    )
+    for name, why in (
+        ("volta_fp16_s884gemm", "no matrix product or convolution runs in 32 bits"),
+        ("gemm_kernel_7f3a", "nothing shows that products run in 32 bits; record their shapes"),
+    ):
+        other = FORWARD.replace("volta_sgemm_128x64", name)
+        assert refusal(graph_of(other, devices=V100), "amp") == f"amp: {why}"
 
 
 def test_kernel_fusion_joins_neighbors(forward: Graph) -> None:
@@ -81,9 +83,10 @@ def test_kernel_fusion_joins_neighbors(forward: Graph) -> None:
     assert step_us(forward, "kernel_fusion") == 162 - 20
     assert step_us(forward, "kernel_fusion:estimate=low") == 162
     assert step_us(forward, "kernel_fusion:estimate=high") == 162 - 25
-    custom = FORWARD.replace("elementwise_relu", "act_and_mul_kernel")
-    assert custom != FORWARD
-    assert "no two elementwise kernels" in refusal(graph_of(custom), "kernel_fusion")
+    for fused_already in ("act_and_mul_kernel", "triton_poi_fused_relu_3"):
+        custom = FORWARD.replace("elementwise_relu", fused_already)
+        assert custom != FORWARD
+        assert "no two elementwise kernels" in refusal(graph_of(custom), "kernel_fusion")
     alone = "\n".join(line for line in FORWARD.splitlines() if "corr=9" not in line)
     assert "no two elementwise kernels" in refusal(graph_of(alone), "kernel_fusion")
     on_a_cpu = "main | 0 100 | ProfilerStep#0\nmain | 10 20 | aten::add\nmain | 20 30 | aten::mul"

@@ -152,6 +152,16 @@ def is_of_library(name: str) -> bool:
     return _OF_LIBRARY.search(without_parameters(name).lower()) is not None
 
 
+def is_fused(name: str) -> bool:
+    """Whether no compiler fuses an elementwise kernel further: one generated it, or it is a library's.
+
+    Example:
+        >>> is_fused("triton_poi_fused_add_0"), is_fused("vectorized_elementwise_kernel<4, AddFunctor>")
+        (True, False)
+    """
+    return bool(_GENERATED.match(name)) or is_of_library(name)
+
+
 def _work_of_cpu(events: Table) -> Mask:
     """Operators and collectives, without the ranges around them that `stepscope run` records."""
     ours = events.text("name").where(has_lines)

@@ -129,9 +129,11 @@ def _fill_main_thread(trace: Trace, stage: Codes8, by_scope: Codes8, wrappers: M
     events = trace.events
     result = stage.copy()
     work = _host_work(trace) & ~wrappers
-    launched = work_launched(trace, bool((stage[work] == CODE["optimizer"]).any()))
+    is_lazy = _is_lazy(trace, stage)  # then nothing shows an update by hand
+    launched = work_launched(trace, is_lazy or bool((stage[work] == CODE["optimizer"]).any()))
     loop = events["track"] == main_track(trace)
     unassigned = work & (stage < 0) & loop
+    unassigned &= ~(launched.computes & is_lazy)
     compiled = events["step"][by_scope == CODE["backward"]]
     unassigned &= ~np.isin(events["step"], compiled) & (not passes_are_unknown(trace, stage))
     busy = np.flatnonzero(work)
@@ -186,11 +188,26 @@ def _through_launches(trace: Trace, stage: Codes8, recompute: Mask, by_scope: Co
     linked = caller >= 0
     stage, recompute = stage.copy(), recompute.copy()
     stage[linked] = stage[caller[linked]]
+    if _is_lazy(trace, stage):
+        stage[linked & trace.events.text("category").mask("kernel")] = CODE["other"]
     stage = np.where(linked | on_host(trace), stage, _by_device_ranges(trace)).astype(np.int8)
     stage = np.where(by_scope >= 0, by_scope, stage).astype(np.int8)
     stage = _by_kernel_names(trace, stage)
     recompute[linked] |= recompute[caller[linked]]
     return trace.with_events(stage=Text(stage, STAGES), recompute=recompute.astype(np.int8))
+
+
+def _is_lazy(trace: Trace, stage: Codes8) -> bool:
+    """Whether a device runs whole steps at one call: neither backward nor its forward launch any work.
+
+    Calls in these whose work is not in the file were recorded without it.
+    """
+    events, callers = trace.events, trace["launches"]["cpu_event"]
+    backward, asked = stage == CODE["backward"], events["sequence"] >= 0
+    if not len(callers) or not (asked & backward).any() or not (asked & ~backward).any():
+        return False
+    passes = backward | (inherit(events["parent"], np.where(asked, 1, -1)) > 0)
+    return not (passes[callers].any() or (passes & events.text("category").mask("runtime")).any())
 
 
 def _by_kernel_names(trace: Trace, stage: Codes8) -> Codes8:

@@ -52,6 +52,7 @@ _REGULAR = 0.9  # of the top-level events recur: a loop also prints, evaluates o
 _LEAST_EVENTS = 8  # top-level events, of which fewer show no pattern
 _MOST_STEPS = 10_000  # each takes 0.2 ms; recordings have a few, and `watch` is for the whole run
 _CUT_OFF = 0.02  # of the median length: shorter ranges are cut off by the end of the recording
+_ALIKE = 0.9  # of the records of another step: the first one may lack a few
 _NOTABLE = 0.1  # of the compiled work: as much outside of all steps is worth a warning
 _LITTLE = 0.25  # steps that hold less of the work do not stand for the trace
 _UNLIKE = 0.5  # a last iteration that differs by more is cut off, or includes work after the loop
@@ -89,7 +90,7 @@ def find_steps(trace: Trace) -> Trace:
     called = calls_of_host_work(trace)
     # The last range of a profiler is often cut off; a capture has complete steps only.
     is_complete = evidence == ITERATION or bool(trace.metadata.capture.get("recorded_steps"))
-    whole = ~_cut_off(trace, starts, ends) | is_complete
+    whole = ~_cut_off(trace, starts, ends, evidence) | is_complete
     cut = (ends > trace.events["start_ns"][trace.events["source"].argmax()]) & (evidence != "whole_trace")
     cut &= trace["warnings"].text("code").mask("truncated_event", "truncated_file").any()
     whole &= ~cut | cut.all()
@@ -110,16 +111,21 @@ def find_steps(trace: Trace) -> Trace:
     return trace if marked else _warn_inferred(trace, evidence)
 
 
-def _cut_off(trace: Trace, starts: Times, ends: Times) -> Mask:
+def _cut_off(trace: Trace, starts: Times, ends: Times, evidence: str) -> Mask:
     """Ranges without any record where most have many, and short ones at the end of a sequence.
 
     The recording ended in these, if they launched nothing. Ranges in which a program was put into a
-    queue are short too.
+    queue are short too. Of steps of which only the end is marked, the first is as long as the
+    recording had begun before: it is cut off if it has fewer records than any other, by more than
+    those vary.
     """
     work = trace.events.text("category").mask("cpu_op", "runtime", *DEVICE_WORK)
     begin = trace.events["start_ns"][work]
     records = np.searchsorted(begin, ends) - np.searchsorted(begin, starts)
     empty = (records == 0) & (np.median(records) >= _LEAST_EVENTS)
+    if evidence == "optimizer" and len(records) > 1:
+        least, most = records[1:].min(), records[1:].max()
+        empty[0] |= records[0] < min(2 * least - most, _ALIKE * least)
     length = ends - starts
     short = length < _CUT_OFF * np.median(length)
     short[:-1] &= starts[1:] > ends[:-1] + length[:-1]
@@ -167,7 +173,8 @@ def _with_steps(
     last = np.full(len(numbers), -1, np.int64)  # when the last work of each step ends
     np.maximum.at(last, step[work], trace.events.spans(work)[1])
     queued = launched_before_recording(trace) & (evidence != "whole_trace")  # part of the whole
-    before = end_of_earlier_work(trace, called, starts, queued)
+    # Marks on a device begin where its own work does, however early that was called for.
+    before = -1 if marked_on_devices(trace) else end_of_earlier_work(trace, called, starts, queued)
     columns: dict[str, Any] = {
         "step": numbers,
         "rank": np.full(len(numbers), trace.metadata.ranks[0]),
@@ -182,8 +189,8 @@ def _with_steps(
 
 
 def main_track(trace: Trace, rank: int | None = None) -> int:
-    """The CPU track of the training loop, of one rank if given: the one with marks of steps, else the
-    busiest."""
+    """The CPU track of the training loop, of one rank if given: the one with marks of steps, if it
+    works, else the busiest."""
     events = trace.events
     here = trace["tracks"]["rank"] == rank if rank is not None else np.ones(len(trace["tracks"]), np.bool_)
     of_rank = here[events["track"]]
@@ -194,6 +201,10 @@ def main_track(trace: Trace, rank: int | None = None) -> int:
     named = on_cpu & marks
     if not named.any() and marks.any():
         return int(events["track"][marks][0])
+    works = on_cpu & events.text("category").mask("cpu_op", "runtime")
+    silent = not np.isin(events["track"][works], events["track"][named]).any()
+    if silent and (works & ~_in_autograd(trace)).any():
+        named &= False  # a thread that only counts the steps of another
     loops = trace["iterations"]["track"]
     if not named.any() and here[loops].any():
         return int(np.bincount(loops[here[loops]]).argmax())
@@ -205,7 +216,6 @@ def main_track(trace: Trace, rank: int | None = None) -> int:
         return int(events["track"][rows[of_rank[rows]][0]])
     if not named.any():
         named = on_cpu & events.text("category").mask("cpu_op", "python", "runtime")
-        works = on_cpu & events.text("category").mask("cpu_op", "runtime")
         if works.any():  # a waiting thread spends all its time in Python frames
             named &= np.isin(events["track"], np.unique(events["track"][works]))
         outside = named & ~_in_autograd(trace)
@@ -400,10 +410,11 @@ def _whole(trace: Trace, any_track: bool = False) -> Found:
 
 
 def _named(trace: Trace, test: Callable[[str], bool]) -> Ids:
-    events = trace.events
-    wanted = events.text("name").where(test)
-    wanted &= events["track"] == main_track(trace)
-    return np.flatnonzero(wanted)
+    """Events of such names on the training loop's thread, else on the first thread that has some."""
+    rows = np.flatnonzero(trace.events.text("name").where(test))
+    track = trace.events["track"][rows]
+    here = track == main_track(trace)
+    return rows[here if here.any() else track == track[:1]]
 
 
 def _step_of_events(trace: Trace, called: Ids32, starts: Times, ends: Times) -> Rows:

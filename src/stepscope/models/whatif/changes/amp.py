@@ -5,6 +5,7 @@ from typing import Any
 
 from stepscope.base.arrays import Mask
 from stepscope.errors import ChangeError
+from stepscope.facts.roofline.rates import is_single
 from stepscope.graph import Graph, scale
 from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.cpu.autocast import amp_on_cpu, autocast_assumptions
@@ -65,6 +66,8 @@ def _kernels(graph: Graph) -> tuple[Mask, Mask, Mask]:
     products = eligible & compute_bound(graph)
     if not products.any():
         raise ChangeError("amp: no matrix product or convolution runs in 32 bits")
+    if not (products := products & graph.tasks.text("name").where(is_single)).any():
+        raise ChangeError("amp: nothing shows that products run in 32 bits; record their shapes")
     moves, tf32 = bound_by_memory(graph), in_tf32(graph)
     others = eligible & graph.tasks.text("kind").mask(*_MEMORY)
     return products & ~moves & ~tf32, products & ~moves & tf32, (products | others) & moves

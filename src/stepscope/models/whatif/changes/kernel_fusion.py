@@ -4,7 +4,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids, Mask
 from stepscope.errors import ChangeError
-from stepscope.facts.annotate.device.kernel_kinds import is_of_library
+from stepscope.facts.annotate.device.kernel_kinds import is_fused
 from stepscope.graph import Graph, removed_by, select, without
 from stepscope.models.whatif.change import Change
 from stepscope.trace.schema import FORWARD_STAGES
@@ -52,7 +52,7 @@ def _chains(graph: Graph) -> tuple[Ids, Ids]:
     fusible = select(graph, kind="elementwise", category="kernel", on_device=True)
     fusible &= graph.tasks.text("stage").mask(*FORWARD_STAGES, "backward")
     fusible &= ~select(graph, operator="*[cC]onv*")  # layout conversions
-    fusible &= ~graph.tasks.text("name").where(is_of_library)
+    fusible &= ~graph.tasks.text("name").where(is_fused)
     rows = np.flatnonzero(fusible)
     if not len(rows):
         return rows, rows
