@@ -35,6 +35,7 @@ from stepscope.trace.trace import Metadata, Trace
 
 Kind = TypeVar("Kind")
 _ATEN = "aten::"
+_EINSUM = "aten::einsum"  # its equation is not recorded; the product inside it has sizes
 _KEYS = ("Input Dims", "Input Strides", "Input type", "Concrete Inputs")
 
 
@@ -74,7 +75,7 @@ class ScriptOperators:
 def find_operators(trace: Trace, rows: Mask) -> ScriptOperators:
     """The outermost operators among the events `rows`, a mask of shape (events,)."""
     events = trace.events
-    inside = events.text("name").where(lambda name: name.startswith(_ATEN))
+    inside = events.text("name").where(lambda name: name.startswith(_ATEN) and name != _EINSUM)
     number = np.arange(len(events), dtype=np.int32)
     outer = np.append(inherit(events["parent"], np.where(inside, number, -1)), -1)
     outermost = inside & (outer[events["parent"]] < 0)

@@ -35,6 +35,7 @@ from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.models.memory.recorded_memory import RecordedMemory, recorded_memory
 from stepscope.models.whatif.anchor import (
     anchored,
+    at_other_pace,
     busiest_ns,
     host_ms,
     mean_ms,
@@ -250,6 +251,8 @@ class Baseline:
     def _time_with(self, requests: Sequence[Request]) -> tuple[Simulation, Range]:
         after = simulate(_changed(self.graph, requests))
         steps = [mean_ms(after), *_bounds_ms(self.graph, requests), *self._free_ms(after)]
+        if any(request.change.group == "Compute" for request in requests):
+            steps += self._at_other_paces_ms(after)
         published = (request.change.error_on(self.graph) for request in requests)
         slowdown = _slowdown(self.graph, requests)
         beside = slowdown.error if slowdown else 0.0
@@ -283,6 +286,19 @@ class Baseline:
         """Whether the CPU waited for room in a device's queue, and its pace without is not known."""
         known = unwatched_ms(self.recorded.trace)[1] is not None
         return not known and waited_for_room(self.recorded)
+
+    @cached_property
+    def _paces(self) -> dict[bool, float]:
+        """The unchanged step on a slower CPU (True) and on a faster one, over that on this one."""
+        before_ms = mean_ms(self.simulation)
+        return {slower: step_ms(at_other_pace(self.graph, slower)) / before_ms for slower in (True, False)}
+
+    def _at_other_paces_ms(self, after: Simulation) -> list[float]:
+        """The step on a slower and on a faster CPU, as far as it then limits another step than before."""
+        if not self.graph.on_device.any() or not mean_ms(after):
+            return []
+        both = (step_ms(at_other_pace(after.graph, slow)) / self._paces[slow] for slow in (True, False))
+        return [most(ms, mean_ms(after)) for most, ms in zip((max, min), both, strict=True)]
 
     def _free_ms(self, after: Simulation) -> list[float]:
         """The step if the CPU is faster without waits for room; nothing where that is no different."""
