@@ -262,6 +262,6 @@ def _later_share(context: RuleContext, finding: Finding) -> _LaterShare:
         )
         for stages in _STAGES_AT_ONCE
     ]
-    spent = sum(ms for *_, ms in shares)
-    later, recorded = (sum(one[at] * one[2] for one in shares) / (spent or 1.0) for at in (0, 1))
+    spent = float(sum(ms for *_, ms in shares))
+    later, recorded = (float(sum(one[at] * one[2] for one in shares)) / (spent or 1.0) for at in (0, 1))
     return _LaterShare(later, later / max(recorded, LEAST_GAIN), whole / 1e6, spent)

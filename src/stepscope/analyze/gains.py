@@ -123,11 +123,11 @@ class Gains:
     def bound(self, ms: float, why: str, besides: float = 0.0, sure: float = 0.0) -> Gain:
         """An upper bound, for fixes that no change simulates; up to `besides` more, and at least `sure`
         where the fix removes all of it, as shares of it."""
-        most = self._measures.steady_ms
-        gain = Gain(float(min(ms, most)), why)
+        most = float(self._measures.steady_ms)
+        gain = Gain(min(float(ms), most), why)
         if not besides and not sure:
             return gain
-        return replace(gain, range_ms=(sure * gain.ms, min((1 + besides) * ms, most)))
+        return replace(gain, range_ms=(sure * gain.ms, min((1 + besides) * float(ms), most)))
 
     def unsure(self, gain: Gain, inside: Mask) -> Gain:
         """The gain of shortening some events, shape (events,), up to what is not known of the cost

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from stepscope.faces.terminal.output import say
+
 if TYPE_CHECKING:
-    from stepscope.faces.terminal.output import say
-from stepscope.base.scratch import Scratch
+    from stepscope.base.scratch import Scratch
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _RECORDING = re.compile(r"\.(stepscope|json|pb|sqlite|nsys-rep|pickle)(\.gz|\.zst)?$")

@@ -327,7 +327,7 @@ def test_pushing_and_pulling_a_slice_takes_one_share_of_the_loops_core() -> None
 def test_a_calibration_survives_the_cache_and_a_damaged_one_is_none(tmp_path: Any) -> None:
     from stepscope.models.calibration.calibration import calibration_path, find_calibration
 
-    kept = calibrate(operators={"a": [1.0, None]}, loading=[[1, 2, 3]])
+    kept = calibrate(operators={"a": [1.0, None]}, loading=[[1.0, 2.0, 3.0]])
     metadata = graph_of(STEP, **ON_CPU).trace.metadata
     found = find_calibration(metadata)
     assert found is not None

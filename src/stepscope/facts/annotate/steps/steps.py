@@ -202,7 +202,8 @@ def main_track(trace: Trace, rank: int | None = None) -> int:
     if not named.any() and marks.any():
         return int(events["track"][marks][0])
     works = on_cpu & events.text("category").mask("cpu_op", "runtime")
-    silent = not np.isin(events["track"][works], events["track"][named]).any()
+    told = works | (on_cpu & ~marks & events.text("category").mask("annotation"))  # ranges of stages
+    silent = not np.isin(events["track"][told], events["track"][named]).any()
     if silent and (works & ~_in_autograd(trace)).any():
         named &= False  # a thread that only counts the steps of another
     loops = trace["iterations"]["track"]
