@@ -66,7 +66,7 @@ FOUND = {
     "edge_cases/backward_thread.json": {"python_stall"},
     "edge_cases/no_distributed_info.json.gz": set(),
     "edge_cases/torch_compile_triton.json.gz": {"low_utilization"},
-    "edge_cases/triton.json.gz": {"python_stall"},
+    "edge_cases/triton.json.gz": {"idle_device"},
     "cuda_graph_vllm/graph_capture.json.gz": {"idle_device"},
     # Its device still does the work of the iteration before, which is not recorded.
     "cuda_graph_vllm/graph_execution.json.gz": set(),
