@@ -26,9 +26,8 @@ _ALTERNATIVE = 0.5  # of what a fix saves
 # That recording a small operator cost more or less than was removed: loops over elements saved
 # 0.17 to 0.2 µs more per event than their corrected times.
 _UNSURE_NS = 250  # ns per event, above the largest of them: benchmarks/advice.py
-# Of the work that a fix replaces, what it saves at least: by rule, fixes saved 0.7 to 1 of it in
-# benchmarks/advice.py, an average of weights in one call 0.6.
-MOSTLY_SAVED = 0.5
+# By rule, fixes saved 0.7 to 1 of the work in benchmarks/advice.py, an average of weights in one call 0.6.
+MOSTLY_SAVED = 0.5  # of the work that a fix replaces, what it saves at least
 _ALIKE = 0.1  # gains that differ by less, as a share, are of the same fix
 
 

@@ -44,8 +44,7 @@ BALANCE = (
     "`stepscope ranks` and the matrix of collectives show who arrives last."
 )
 _SHARDS = r"(?i)reduce_?scatter|all_?gather"  # gradients and parameters of FSDP and ZeRO
-# Bytes: the smallest bucket of DistributedDataParallel's gradients; metrics are single values.
-_LARGE = 1 << 20
+_LARGE = 1 << 20  # bytes: DistributedDataParallel's smallest bucket; metrics are single values
 _EXCHANGE = r"(?i)send_?recv|all_?to_?all|(^|:)(send|recv)"  # between stages, tables or experts
 JAX = (
     "Overlap collectives with other work (XLA_FLAGS=--xla_gpu_enable_latency_hiding_"

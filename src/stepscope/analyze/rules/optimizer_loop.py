@@ -13,8 +13,7 @@ from stepscope.trace.schema import PRODUCT_KINDS
 
 CAUSE = "optimizer"
 EXPLAINS = ("host", "launch")
-# Chosen: more than any training has; each takes time in proportion to all events.
-_MOST_CLASSES = 16
+_MOST_CLASSES = 16  # chosen: more than any training has; each takes time in proportion to all events
 MANY = 30  # operators per step, or kernels: a fused update has a few
 _FUSED = r"_fused_|[Ff]used_?(Adam|SGD|LAMB|Adagrad|adam|sgd)|FusedOptimizer"
 _FOREACH = r"^aten::_foreach_"

@@ -220,8 +220,8 @@ _PROJECT_FILES = ("stepscope.toml", "pyproject.toml")  # the first one counts
 # Who clones a project has not read it: such a file starts nothing, names no file and changes none.
 _WITH_DEFAULTS = ("run", "report", "analyze", "contexts", "diff", "ranks", "memory")
 _VALUES = (bool, int, float)
-# Chosen: ten times the usual file; tomllib takes the square of a dotted key's length, 1 to 3 s for this.
-_MOST_LETTERS = 1 << 15
+# tomllib takes the square of a dotted key's length, 1 to 3 s for this.
+_MOST_LETTERS = 1 << 15  # chosen: ten times the usual file
 
 
 def project_options(command: click.Command, folder: Path) -> dict[str, Any]:

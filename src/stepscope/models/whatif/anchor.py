@@ -22,11 +22,10 @@ from stepscope.trace.trace import Trace
 _LEAST_PACE, _MOST_PACE = 0.2, 4.0  # of the recorded pace; chosen: beyond, the steps are others
 _ROUNDS = 16  # of bisection: the pace to within 0.01 %
 _LIMITS = 0.3  # of a CPU that is slower, the share by which the step is; chosen: it limits the step
+# From run to run the same launches take 1.2 to 1.5 times as long on the hosts of two H200s.
+_OTHER_PACE = 1.3  # of CPU times, or as much shorter; between these
 # Of the recorded pace, without waits: 31.7 of 45.8 ms for GPT-2 on an H200 with an Intel Xeon, 21.9 of
 # 26.1 ms for BERT, 32 of 38 ms for ResNet-50.
-# From run to run a CPU that others share takes so many times as long for the same launches, or as short:
-# 1.2 to 1.5 on the hosts of two H200s, in ten minutes.
-_OTHER_PACE = 1.3
 _FREE_PACE = 0.7  # of recorded CPU times; the smallest of the three measured ratios is 0.69
 
 

@@ -194,9 +194,8 @@ def _is_own(place: SampledPlace) -> bool:
 if TYPE_CHECKING:
     import ctypes
 
-# A sample takes 9 to 22 µs of another core (3 to 30 frames, AMD EPYC); at 1 ms, a tenth of three steps of
-# 7 ms had no line.
-INTERVAL_NS = 500_000
+# A sample takes 9 to 22 µs of another core (3 to 30 frames, AMD EPYC).
+INTERVAL_NS = 500_000  # ns; at 1 ms, a tenth of three steps of 7 ms had no line
 
 
 class Unavailable(Exception):
