@@ -41,7 +41,9 @@ _EXPLANATIONS = {
     "backward": "longer backward passes",
     "optimizer": "longer optimizer steps",
 }
-_UNKNOWN = "the training thread waited, for what is not known"
+_WAITED = "the training thread waited"
+_UNKNOWN = f"{_WAITED}, for what is not known"
+_OF_CORE = (_EXPLANATIONS["cpu"], _EXPLANATIONS["threads"], _UNKNOWN)  # what a slower core does, too
 _STARTS = "data loaders starting their workers"
 # Of NVML's reasons for a low clock (nvml.h, nvmlClocksThrottleReason…).
 _THROTTLING = {0x60: "thermal throttling", 0x04: "its power limit", 0x88: "the hardware slowed it down"}
@@ -56,6 +58,10 @@ _SELDOM, _OFTEN = (
     0.2,
     0.3,
 )  # of its time; chosen: a role that waits so little, and others so much, limits them
+_SLICE_MS = 10.0  # ms; chosen: kernels, interrupts and neighbors made single steps longer by up to 8 ms
+_NEIGHBOR = 1.7  # times; chosen: equal work took up to 1.6 times as long on an idle virtual machine
+_MORE_WORK = 1.2  # times; chosen: equal lines differ by up to 1.07 over half of a run of such a machine
+_LEAST_S = 0.25  # s; the changes of level of such a machine cost up to 0.12 s each where a line grew most
 _UNEVEN = 2.0  # times; chosen: others take more of some threads' cores than of the training thread's
 
 
@@ -322,7 +328,7 @@ def slow_steps(run: WatchedRun) -> tuple[list[UnusualSteps], float]:
     own_spans, spans_of_others = _spans(run, lengths_alone, alone)
     own = _inside(own_spans, len(steps))
     shared = _inside([*parts.stretches, *spans_of_others], len(steps)) & ~own
-    single = (parts.single | alone.single) & ~own & ~shared
+    single = (parts.single | alone.single) & ~own & ~shared & (lengths >= parts.usual + _SLICE_MS)
     normal = steps[~(own | shared | single)]
     if len(normal) in (0, len(steps)):
         return [], parts.usual
@@ -336,8 +342,22 @@ def slow_steps(run: WatchedRun) -> tuple[list[UnusualSteps], float]:
     del usual["queued"]
     own_rows = [steps[first : last + 1] for first, last in own_spans]
     described += [_describe(run, rows, normal, usual, alone.usual) for rows in own_rows]
-    longer = [slow for slow in described if slow.lost_s > 0]
-    return sorted(longer, key=lambda slow: -slow.lost_s), parts.usual
+    of = zip(described, [*(rows for rows, _ in groups), *own_rows], strict=True)
+    told = [slow for slow, rows in of if _is_told(run, slow, rows, normal)]
+    return sorted(told, key=lambda slow: -slow.lost_s), parts.usual
+
+
+def _is_told(run: WatchedRun, slow: UnusualSteps, rows: Array, normal: Array) -> bool:
+    """Whether steps are longer than a machine makes equal work, which takes longer at all lines alike."""
+    if slow.numbers or slow.count == 1 or slow.ratio >= _NEIGHBOR:
+        return slow.lost_s > 0
+    if slow.cause == _WAITED:  # at one line
+        return slow.ratio >= _MORE_WORK
+    if slow.lost_s < _LEAST_S or slow.cause not in _OF_CORE:
+        return slow.lost_s >= _LEAST_S
+    beyond_ms = _line_ms(run, rows) - slow.ratio * _line_ms(run, normal)
+    least_ms = _HALF * 1e3 * slow.lost_s / slow.count
+    return slow.ratio >= _MORE_WORK and bool(len(beyond_ms)) and float(beyond_ms.max()) >= least_ms
 
 
 def _spans(run: WatchedRun, lengths: Floats, parts: SlowParts) -> tuple[list[Span], list[Span]]:
@@ -457,7 +477,8 @@ def _describe(
     if known == _OTHERS:
         cause_ms = max(float(rows["queued"].mean()) - usual["queued"], 0.0)
         of_threads_ms = float(rows["threads"].mean()) - usual["threads"]  # other processes leave them less
-        cause = _THREADS if len(rows) >= SHORTEST and of_threads_ms >= _HALF * cause_ms else known
+        is_threads = of_threads_ms >= _HALF * max(cause_ms, float(longer.mean()))
+        cause = _THREADS if len(rows) >= SHORTEST and is_threads else known
     elif cause == CAUSES["input"]:
         where, where_ms = _slow_line(run, rows, normal, cause_ms, LOADER_WORKER)
     if not where and known != _OTHERS and cause not in _OF_DEVICE.values():
@@ -468,7 +489,7 @@ def _describe(
         count=len(rows),
         ratio=1 + float(longer.mean()) / usual_ms,
         lost_s=1e-3 * float(longer.sum()),
-        cause=cause or ("the training thread waited" if where else _UNKNOWN),
+        cause=cause or (_WAITED if where else _UNKNOWN),
         cause_ms=cause_ms,
         where=where,
         where_ms=where_ms,

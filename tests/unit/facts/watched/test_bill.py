@@ -103,6 +103,23 @@ def test_slow_steps_have_their_cause(tmp_path: Path, part: str, cause: str) -> N
     assert slow.cause_ms == pytest.approx(0 if part == "sleep" else 20, abs=1)
 
 
+@pytest.mark.parametrize(
+    ("part", "more_ms", "steps", "is_told"),
+    [
+        pytest.param("cpu", 12.0, 100, False, id="equal work on a shared core"),
+        pytest.param("cpu", 18.0, 100, True, id="slower than a shared core"),
+        pytest.param("gc", 6.0, 100, True, id="measured, half a second"),
+        pytest.param("gc", 6.0, 30, False, id="measured, less than a quarter"),
+        pytest.param("gc", 60.0, 1, True, id="one step"),
+    ],
+)
+def test_what_a_machine_does_to_equal_work_is_not_told(
+    tmp_path: Path, part: str, more_ms: float, steps: int, is_told: bool
+) -> None:
+    run = drawn_run(tmp_path / "run.watch", {number: {part: more_ms} for number in range(400, 400 + steps)})
+    assert [(slow.first, slow.count) for slow in bill_of(run).slow] == [(400, steps)] * is_told
+
+
 def test_others_who_have_the_core_hide_no_slow_steps(tmp_path: Path) -> None:
     """They have it for 10 to 40 ms of steps 300 to 499, in which steps 400 to 429 collect garbage."""
     queued = np.random.default_rng(1).uniform(10, 40, STEPS)
