@@ -222,6 +222,7 @@ _WITH_DEFAULTS = ("run", "report", "analyze", "contexts", "diff", "ranks", "memo
 _VALUES = (bool, int, float)
 # tomllib takes the square of a dotted key's length, 1 to 3 s for this.
 _MOST_LETTERS = 1 << 15  # chosen: ten times the usual file
+_MOST_SEARCHED = 1 << 20  # letters more; chosen: larger than the pyproject.toml of any project
 
 
 def project_options(command: click.Command, folder: Path) -> dict[str, Any]:
@@ -243,11 +244,11 @@ def _section(path: Path, command: str) -> dict[str, Any] | None:
     """The options of a command; None if the file says nothing of stepscope."""
     with path.open(encoding="utf-8", errors="replace") as file:
         text = file.read(_MOST_LETTERS + 1)
-    if path.name == "pyproject.toml" and "tool.stepscope" not in text:
-        return None
+        if path.name == "pyproject.toml" and "tool.stepscope" not in text + file.read(_MOST_SEARCHED):
+            return None
     if len(text) > _MOST_LETTERS:
         raise StepscopeError(
-            f"{path} has over {_MOST_LETTERS:,} letters; give the options in a stepscope.toml"
+            f"{path} has over {_MOST_LETTERS:,} letters; give the options in a shorter stepscope.toml"
         )
     try:
         import tomllib

@@ -60,6 +60,14 @@ def test_what_cannot_be_followed_is_said(tmp_path: Path, text: str, message: str
         project_options(run, tmp_path)
 
 
+def test_options_far_down_in_a_long_pyproject_are_not_ignored(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        "# others' options\n" * 2_000 + "[tool.stepscope.run]\nsteps = 5"
+    )
+    with pytest.raises(StepscopeError, match="has over 32,768 letters"):
+        project_options(run, tmp_path)
+
+
 def test_the_command_line_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = Path(__file__).parents[3] / "fuzz/corpus/commands/job.json"
     monkeypatch.chdir(tmp_path)
