@@ -29,10 +29,14 @@ _SAME_EVIDENCE = 0.5  # of the events of the smaller finding
 _VARY = 1.1  # medians of CPU times on a busy machine, against those on a quiet one
 _STAGES = {"rest": "other"}  # as the recorder calls them
 # Where one ends and the next begins, the recorder and the trace do not always agree.
-_STAGES_AT_ONCE = (
-    *(("data_loading",), ("forward", "loss"), ("backward",)),
-    *(("zero_grad", "optimizer", "other"), ("evaluation",), ("checkpointing",)),
-)
+_STAGES_AT_ONCE = [
+    ["data_loading"],
+    ["forward", "loss"],
+    ["backward"],
+    ["zero_grad", "optimizer", "other"],
+    ["evaluation"],
+    ["checkpointing"],
+]
 
 
 class Heading(msgspec.Struct, frozen=True):
@@ -253,15 +257,11 @@ class _LaterShare(NamedTuple):
 def _later_share(context: RuleContext, finding: Finding) -> _LaterShare:
     parts = later_parts(context.trace.metadata.capture) if finding.of == "step" else {}
     cpu = {_STAGES.get(name, name): part["cpu_ns"] for name, part in parts.items()}
-    whole = sum(cpu.values())
-    shares = [
-        (
-            sum(cpu.get(one, 0) for one in stages) / max(whole, 1),
-            sum(map(context.measures.share_of_stage, stages)),
-            sum(place.ms for place in finding.evidence if (place.stage or "other") in stages),
-        )
-        for stages in _STAGES_AT_ONCE
-    ]
-    spent = float(sum(ms for *_, ms in shares))
-    later, recorded = (float(sum(one[at] * one[2] for one in shares)) / (spent or 1.0) for at in (0, 1))
+    whole, later, recorded, spent = sum(cpu.values()), 0.0, 0.0, 0.0
+    for stages in _STAGES_AT_ONCE:
+        ms = float(sum(place.ms for place in finding.evidence if (place.stage or "other") in stages))
+        later += ms * sum(cpu.get(one, 0) for one in stages) / max(whole, 1)
+        recorded += ms * float(sum(map(context.measures.share_of_stage, stages)))
+        spent += ms
+    later, recorded = later / (spent or 1.0), recorded / (spent or 1.0)
     return _LaterShare(later, later / max(recorded, LEAST_GAIN), whole / 1e6, spent)

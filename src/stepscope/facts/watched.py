@@ -338,12 +338,11 @@ def slow_steps(run: WatchedRun) -> tuple[list[UnusualSteps], float]:
     causes = np.array([_cause_of_single(run, at, usual, parts.usual) for at in positions], dtype=str)
     groups = [(steps[first:end], _OTHERS) for first, end in runs_of(shared) if end - first >= SHORTEST]
     groups += [(singles[causes == cause], cause) for cause in sorted(set(causes))]
-    described = [_describe(run, rows, normal, usual, parts.usual, cause) for rows, cause in groups]
+    found = [(rows, _describe(run, rows, normal, usual, parts.usual, cause)) for rows, cause in groups]
     del usual["queued"]
     own_rows = [steps[first : last + 1] for first, last in own_spans]
-    described += [_describe(run, rows, normal, usual, alone.usual) for rows in own_rows]
-    of = zip(described, [*(rows for rows, _ in groups), *own_rows], strict=True)
-    told = [slow for slow, rows in of if _is_told(run, slow, rows, normal)]
+    found += [(rows, _describe(run, rows, normal, usual, alone.usual)) for rows in own_rows]
+    told = [slow for rows, slow in found if _is_told(run, slow, rows, normal)]
     return sorted(told, key=lambda slow: -slow.lost_s), parts.usual
 
 

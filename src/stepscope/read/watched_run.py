@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _ROW = np.dtype([(name, "<i8") for name in layout.WHOLE] + [(name, "<f4") for name in layout.TIMES])
 _DEVICE = np.dtype([(name, "<f8") for name in layout.DEVICE])
-_Whole = Annotated[int, msgspec.Meta(ge=-(2**62), lt=2**62)]
+_Whole = Annotated[int, msgspec.Meta(ge=-(2**62), lt=2**62)]  # a sum of two has 64 bits
 _SAMPLE = np.dtype([("ns", "<i8"), ("line", "<i2"), ("slept", "<u2")])
 
 

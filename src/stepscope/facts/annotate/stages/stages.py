@@ -204,7 +204,9 @@ def _is_lazy(trace: Trace, stage: Codes8) -> bool:
     """
     events, callers = trace.events, trace["launches"]["cpu_event"]
     backward, asked = stage == CODE["backward"], events["sequence"] >= 0
-    if not len(callers) or not (asked & backward).any() or not (asked & ~backward).any():
+    if not len(callers) or backward[callers].any():  # as nearly everywhere
+        return False
+    if not (asked & backward).any() or not (asked & ~backward).any():
         return False
     passes = backward | (inherit(events["parent"], np.where(asked, 1, -1)) > 0)
     return not (passes[callers].any() or (passes & events.text("category").mask("runtime")).any())

@@ -202,10 +202,8 @@ def main_track(trace: Trace, rank: int | None = None) -> int:
     if not named.any() and marks.any():
         return int(events["track"][marks][0])
     works = on_cpu & events.text("category").mask("cpu_op", "runtime")
-    told = works | (on_cpu & ~marks & events.text("category").mask("annotation"))  # ranges of stages
-    silent = not np.isin(events["track"][told], events["track"][named]).any()
-    if silent and (works & ~_in_autograd(trace)).any():
-        named &= False  # a thread that only counts the steps of another
+    if named.any() and _only_counts(trace, named, works):
+        named &= False
     loops = trace["iterations"]["track"]
     if not named.any() and here[loops].any():
         return int(np.bincount(loops[here[loops]]).argmax())
@@ -225,6 +223,15 @@ def main_track(trace: Trace, rank: int | None = None) -> int:
         named = on_cpu if on_cpu.any() else of_rank
     weight = np.bincount(events["track"][named], events["self_ns"][named] + 1.0)
     return int(weight.argmax()) if len(weight) else 0
+
+
+def _only_counts(trace: Trace, marks: Mask, works: Mask) -> bool:
+    """Whether the threads that mark steps have nothing else, not even ranges, while others work."""
+    events = trace.events
+    counting = np.zeros(len(trace["tracks"]), np.bool_)
+    counting[events["track"][marks]] = True
+    told = works | (events.text("category").mask("annotation") & ~events.text("name").where(is_step))
+    return not told[counting[events["track"]]].any() and bool((works & ~_in_autograd(trace)).any())
 
 
 Found = tuple[Times, Times, Times, str]
