@@ -148,20 +148,24 @@ class Gains:
         """Simulate several fixes together; None if fewer than two can be simulated.
 
         A fix that shortens mostly what an earlier one shortens is an alternative to it, and left out.
+        All save no more than each states, which may be less than is simulated: a loader's workers
+        share cores, and others may have had the core.
         """
-        edits = [self._edits[gain.edit] for gain in gains if gain.edit is not None]
-        if self._search.context_trace or len(edits) < 2:
+        simulated = [(gain, self._edits[gain.edit]) for gain in gains if gain.edit is not None]
+        if self._search.context_trace or len(simulated) < 2:
             return None
-        graph, count = self.graph, 0
+        graph, count, stated_ms = self.graph, 0, 0.0
         shortened = np.zeros(len(graph.trace.events) + 1, np.bool_)
-        for edit in edits:
+        for gain, edit in simulated:
             saved = self._saved_of_events(edit)
             if saved[shortened].sum() > _ALTERNATIVE * saved.sum():
                 continue
             with contextlib.suppress(StepscopeError):  # an earlier fix may leave nothing to change
-                graph, count = edit(graph), count + 1
+                graph, count, stated_ms = edit(graph), count + 1, stated_ms + gain.ms
                 shortened |= saved > 0
-        return Gain(max(self._saved_ms(graph), 0.0), "simulated together") if count > 1 else None
+        if count < 2:
+            return None
+        return Gain(min(max(self._saved_ms(graph), 0.0), stated_ms), "simulated together")
 
     def _saved_of_events(self, edit: Callable[[Graph], Graph]) -> Times:
         """How much shorter each event gets by a fix, ns, shape (events + 1,); the last is no event's."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from drawn_findings import A100, findings, found
+from msgspec.structs import replace
 
 from stepscope.analyze import RULES, RuleContext, apply_rules
 from stepscope.analyze.analysis import group_findings
@@ -178,10 +179,14 @@ def test_findings_of_one_cause_are_one_group_and_fixes_are_simulated_together() 
     assert len(set(causes)) == len(causes)
     data = next(group for group in groups if group.main.cause == "input")
     assert {data.main.rule, *(one.rule for one in data.related)} == {"input_bound", "too_many_workers"}
-    together = context.gains.combined([group.main.gain for group in groups])
+    gains = [group.main.gain for group in groups]
+    together = context.gains.combined(gains)
     assert together is not None
-    assert together.ms >= max(group.main.gain.ms for group in groups) - 1e-6
+    assert together.ms >= max(gain.ms for gain in gains) - 1e-6
     assert together.ms <= context.measures.step_ms
+    doubted = context.gains.combined([replace(gain, ms=gain.ms / 8) for gain in gains])
+    assert doubted is not None
+    assert 0 < doubted.ms <= sum(gain.ms for gain in gains if gain.edit is not None) / 8 < together.ms
 
 
 @pytest.mark.parametrize(
