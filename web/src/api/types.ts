@@ -988,6 +988,8 @@ export interface Finding {
   gain_ms: number;
   /** Of the step that it could save. */
   share: number;
+  /** What the share is of: "step", "run", "whole run", or "job's step". */
+  share_of: string;
   /** How the gain was estimated. */
   gain_by: string;
   /** Least and most gain, if known. */

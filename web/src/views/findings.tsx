@@ -40,8 +40,9 @@ function differs({ step_ms, steady_ms }: Findings): boolean {
 }
 
 /** `1.63 ms a step (27 %)`, with what it is a share of where that is not the step as it was. */
-export function gainText(found: Findings, { gain_ms, share }: Finding): string {
-  const saved = `${milliseconds(gain_ms)} a step`;
+export function gainText(found: Findings, { gain_ms, share, share_of }: Finding): string {
+  const saved = `${milliseconds(gain_ms)}${share_of === "whole run" ? "" : " a step"}`;
+  if (share_of !== "step") return `${saved} (${percent(share)} of the ${share_of})`;
   if (!differs(found)) return `${saved} (${percent(share)})`;
   return `${saved}, ${percent(share)} of the ${milliseconds(found.steady_ms)} ${WITHOUT_DELAYS}`;
 }

@@ -45,6 +45,7 @@ class Finding(msgspec.Struct):
     advice: str  # one sentence on what to do
     gain_ms: float  # time a step that it could save
     share: float  # of the step that it could save
+    share_of: str  # what the share is of: "step", "run", "whole run", or "job's step"
     gain_by: str  # how the gain was estimated
     range_ms: tuple[float, float] | None  # least and most gain, if known
     changes: list[str]  # what-ifs that show the gain

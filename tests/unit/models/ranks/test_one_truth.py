@@ -51,6 +51,10 @@ def judged(folder: Path) -> dict[str, Any]:
     gains = [(one["rule"], one["gain_ms"], one["changes"]) for one in answers["analyze"]["findings"]]
     on_page = [(one.rule, pytest.approx(one.gain_ms, abs=1e-3), one.changes) for one in found.findings]
     assert gains == on_page
+    for one in found.findings:
+        if one.changes:  # simulated for all ranks
+            assert one.share_of == "job's step"
+            assert one.share == pytest.approx(min(one.gain_ms / replayed_ms(view), 1), abs=1e-3)
     compared = json.loads(call("ranks", folder, "--json"))
     assert compared["step_ms"] == pytest.approx(job["step_ms"])
     first = [(one["sentence"], one["stage"], one["cost_ms"]) for one in compared["stragglers"]]
@@ -59,6 +63,12 @@ def judged(folder: Path) -> dict[str, Any]:
     for change in CHANGES:
         same_prediction(change, folder, view)
     return job
+
+
+def replayed_ms(view: TraceView) -> float:
+    answer = whatif(view, Query({"changes": "bandwidth:factor=2"})).answer
+    assert answer is not None
+    return answer.replayed_step_ms
 
 
 def same_prediction(change: str, folder: Path, view: TraceView) -> None:
