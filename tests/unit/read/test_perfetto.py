@@ -7,6 +7,7 @@ import json
 import random
 import struct
 import zlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -230,6 +231,14 @@ def test_generated_traces_equal_their_json(seed: int) -> None:
     ]
     marks.sort(key=lambda mark: mark[0])
     assert rows(read(b"".join(data for _, data in marks))) == rows(read_text(json.dumps(labels + events)))
+
+
+def test_a_trace_of_the_official_package_equals_its_json() -> None:
+    """Written by `perfetto` 0.59.1 with interned names, which is too large for these tests."""
+    folder = Path(__file__).parent / "perfetto_package"
+    trace = read((folder / "nested.pftrace").read_bytes())
+    assert rows(trace) == rows(read_text((folder / "nested.json").read_text("utf-8")))
+    assert (len(trace.events), len(trace["warnings"])) == (14, 0)
 
 
 DEEP = b""

@@ -21,21 +21,22 @@ import msgspec
 import numpy as np
 
 from stepscope.errors import ChangeError, GraphError, ServeError
+from stepscope.faces.assistant.explanation import all_nodes
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.routes import answer
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.contexts import ContextTree, build_contexts, default_measure, measure, measures
 from stepscope.facts.load import open as open_trace
-from stepscope.facts.summary.facts import ModuleNode
+from stepscope.facts.roofline.rates import with_device
 from stepscope.models.memory import memory_facts
 from stepscope.models.memory.memory_findings import find_problems
-from stepscope.models.ranks.files import paths_at
+from stepscope.models.ranks.files import files_at, paths_at
 from stepscope.models.ranks.hangs import dumps_among, hang_in
-from stepscope.models.ranks.job import files_of_many, sketched
+from stepscope.models.ranks.job import files_of_many, findings_of, report_of_trace, sketched
 from stepscope.models.whatif import CHANGES
 from stepscope.models.whatif.whatif_pane import Pane
 from stepscope.read import is_trace
-from stepscope.read.rank_folder import trace_files
+from stepscope.read.rank_folder import shown
 from stepscope.trace.trace import Trace
 
 _MOST_OPEN = 4  # recordings kept in memory; chosen: two to compare, and two more
@@ -69,14 +70,14 @@ class Recordings:
     def __init__(self, folders: Sequence[Path], cache: bool = True) -> None:
         self.folders = [folder.resolve() for folder in folders]
         self.cache = cache
-        self.range_name = ""
+        self.range_name = self.device = ""
         self.graph_capture: Path | None = None
         self._opened, self._lock = lru_cache(_MOST_OPEN)(self._read), RLock()
 
-    def looking_at(self, range_name: str, graph_capture: str) -> "Recordings":
-        """The same, opened at the ranges of a name, and with the capture of their CUDA graphs."""
+    def looking_at(self, range_name: str, graph_capture: str, device: str = "") -> "Recordings":
+        """The same, opened at the ranges of a name, with the capture of their CUDA graphs, on a device."""
         chosen = copy(self)
-        chosen.range_name = range_name
+        chosen.range_name, chosen.device = range_name, device
         chosen.graph_capture = self.path(graph_capture) if graph_capture else None
         return chosen
 
@@ -110,10 +111,11 @@ class Recordings:
         capture = self.graph_capture
         states = (path.stat().st_mtime_ns, capture.stat().st_mtime_ns if capture else 0)
         with self._lock:  # one at a time: each needs the memory of a whole trace
-            return self._opened(path, self.range_name, capture, states)
+            return self._opened(path, self.range_name, capture, self.device, states)
 
-    def _read(self, path: Path, range_name: str, capture: Path | None, states: object) -> TraceView:
-        return TraceView(open_trace(path, range_name=range_name, graph_capture=capture, cache=self.cache))
+    def _read(self, path: Path, range_name: str, capture: Path | None, device: str, _: object) -> TraceView:
+        trace = open_trace(path, range_name=range_name, graph_capture=capture, cache=self.cache)
+        return TraceView(with_device(trace, device) if device else trace)
 
     def names(self) -> Iterator[str]:
         """The recordings, as `path` takes them."""
@@ -150,18 +152,14 @@ class Answers:
         return about | {key: getattr(overview, key) for key in keys}
 
     def overview(self, file: str, limit_tokens: int = 1300) -> str:
-        """Everything important in one Markdown document: verdict, stages, findings, what-ifs, kernels.
-
-        Of the commands under "Left out", `stepscope analyze` is the tool findings, and `report`
-        kernels and modules.
-        """
+        """Everything important in one Markdown document: verdict, stages, findings, what-ifs, kernels."""
         return self.document(self.recordings, file, max(500, min(limit_tokens, 20_000)))
 
     def findings(self, file: str, rank: int | None = None) -> Any:
         """What slows the step, the worst first: what to do, gain_ms with range_ms, places as evidence.
 
-        A finding is refuted where its change, run by `whatif`, gains nothing beyond its range. There
-        is none where no rule found 1 % of the step to gain.
+        Without range_ms, gain_ms is an upper bound. A finding is refuted where its change, run by
+        `whatif`, gains nothing beyond its range. There is none where no rule found 1 % of the step.
         """
         return self._page(file, "findings", rank=rank)
 
@@ -193,8 +191,10 @@ class Answers:
         from stepscope.models.whatif.ranking import find_fits
 
         limit = find_capacity(capacity)
-        fits = find_fits(self._pane(file, None, None).graph, limit)
-        return {"limit_bytes": limit.limit_bytes, "fits": fits}
+        return {
+            "limit_bytes": limit.limit_bytes,
+            "fits": find_fits(self._pane(file, None, None).graph, limit),
+        }
 
     def diff(self, before: str, after: str, rank: int | None = None) -> Any:
         """Compare the steps of two recordings; `verdict` says what is within step-to-step noise."""
@@ -209,13 +209,17 @@ class Answers:
         Of dumps that PyTorch's flight recorder wrote: where the job hangs, and who is missing.
         """
         path = self.recordings.path(folder)
-        if not path.is_dir():
-            raise ServeError(f"{folder} is a file; ranks needs a folder with one file per rank")
         if dumps := dumps_among(paths_at(str(path))):
             return hang_in(dumps)[0]
-        files, _ = trace_files(path)
-        many = sketched(files[0].parent, files, cache=self.recordings.cache)
-        return {"findings": many.findings.sentences, **many.report.to_json()}
+        files = files_at(path)
+        if len(files) == 1 and (report := report_of_trace(self._trace(files[0].name))):  # of several ranks
+            return {"findings": findings_of(report).sentences, **report.to_json()}
+        many = sketched(path, files, cache=self.recordings.cache)
+        doubts = [one.error for one in many.results if one.error]
+        unsure = [Path(one.file).name for one in many.results if one.renumbered]
+        if unsure and len(files) > 1:
+            doubts.append(f"several jobs? then name the folder of one; without a rank: {shown(unsure)}")
+        return {"doubts": doubts, "findings": many.findings.sentences, **many.report.to_json()}
 
     def memory(self, file: str) -> Any:
         """What fills each device's memory at the peak, by kind, module and line, and what to do."""
@@ -239,7 +243,7 @@ class Answers:
     def modules(self, file: str, rank: int | None = None, step: int | None = None) -> Any:
         """Time, FLOPs and parameters of each module, the costliest first."""
         modules: Any = self._page(file, "modules", rank=rank, step=step)
-        nodes = sorted(_nodes(modules.tree), key=lambda node: -max(node.device_ms, node.cpu_ms))
+        nodes = sorted(all_nodes(modules.tree), key=lambda node: -max(node.device_ms, node.cpu_ms))
         rows = [
             {"path": node.path, "cpu_ms": node.cpu_ms, "device_ms": node.device_ms}
             | {key: getattr(node, key) for key in node.__struct_fields__ if key not in _TREE}
@@ -304,22 +308,19 @@ def _call_path(tree: ContextTree, node: int) -> str:
     return " › ".join(names)
 
 
-def _nodes(tree: Sequence[ModuleNode]) -> Iterator[ModuleNode]:
-    for node in tree:
-        yield node
-        yield from _nodes(node.children)
-
-
 class Programs:
     """Tools that run the user's code, in a process of their own; only with `--allow-run`."""
 
     def __init__(self, recordings: Recordings) -> None:
         self._recordings = recordings
 
-    def run(self, script: str, arguments: list[str], steps: int = 3, timeout_s: int = 600) -> Any:
-        """Record a few steps of a training script, which is run; says where the recording is."""
+    def run(
+        self, script: str, arguments: list[str], steps: int = 3, timeout_s: int = 600, options: str = ""
+    ) -> Any:
+        """Record a few steps of a script, with `options` such as --memory; says where the recording is."""
         path = self._recordings.path(script)
-        return _output(["run", "--steps", str(steps), str(path), *arguments], path.parent, timeout_s)
+        words = ["run", "--steps", str(steps), *options.split(), str(path), *arguments]
+        return _output(words, path.parent, timeout_s)
 
     def verify(self, change: str, script: str, arguments: list[str], timeout_s: int = 600) -> Any:
         """Run a script with and without a change, in a scratch view of its project, and compare."""

@@ -166,7 +166,7 @@ def _work(summary: Summary) -> Iterator[Section]:
     command = "stepscope report FILE --json"
     yield Section(summary.kernels_are, kernels, command, len(summary.kernels))
     on_device = bool(summary.devices)
-    nodes = sorted(_nodes(summary.modules), key=lambda node: -_cost(node, on_device))
+    nodes = sorted(all_nodes(summary.modules), key=lambda node: -_cost(node, on_device))
     least = _LEAST_SHARE * summary.steps.mean_ms
     rows = [_module(node, on_device) for node in nodes if _cost(node, on_device) >= least]
     yield Section("modules", rows, command, len(nodes))
@@ -192,7 +192,7 @@ def _of_peak(kernel: Kernel) -> str:
     )
 
 
-def _nodes(nodes: Sequence[ModuleNode]) -> Iterator[ModuleNode]:
+def all_nodes(nodes: Sequence[ModuleNode]) -> Iterator[ModuleNode]:
     """All nodes below some, without those of a row of equal ones."""
     stack = [*nodes]
     while stack:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from typing import Any
 
 import msgspec
@@ -20,6 +21,33 @@ _DIGITS = 5  # significant ones of a number that is no integer: more are noise
 _LONGEST_ROW = 19  # digits of a row that are read: Python converts no more than 4,300
 _LONGEST = 6  # bytes of a character in JSON, as `\\u0000`
 _MORE = "…"  # key of what a dict leaves out
+_IN_TOOLS = (  # what texts say of the command line, and the tool or argument that an assistant has instead
+    (r"`?stepscope analyze --rank (\d+)`?", r"`findings` with rank=\1"),
+    (r"`?stepscope analyze FILE --all`?", "`findings`"),
+    (r"`?stepscope whatif FILE --all`?", "`whatif` with changes=[]"),
+    (r"`?stepscope whatif FILE (\w+:[^\s)`]+)`?", r"`whatif` with changes=[\1]"),
+    (r"`?stepscope report FILE --json`?", "`kernels` and `modules`"),
+    (r"`?stepscope report FILE`?", "a larger limit_tokens"),
+    (r"`?stepscope memory [^\s`]+`?", "`memory`"),
+    (r"`?\bstepscope (ranks|contexts|memory)\b(?: (?:FILE|FOLDER|[^\s`]*/[^\s`]*))?`?(?! \w+ -)", r"`\1`"),
+    (r"`--metric (\w+)`", r"by=\1"),
+    (r"(?<=with )--graph-capture\b", "the argument graph_capture"),
+    (r"(?:(?<=with )|(?<=use ))--(device|rank|step)\b(?: N\b)?", r"the argument \1"),
+    (r"--(device is for|fits needs)", r"\1"),
+    (r"; its statistics: contexts --json", ""),
+)
+
+
+def in_tools(text: str) -> str:
+    """A text for the command line, with the tools and arguments of the server instead of its options.
+
+    Example:
+        >>> in_tools("name it with --device; see `stepscope ranks`")
+        'name it with the argument device; see `ranks`'
+    """
+    for told, instead in _IN_TOOLS if "--" in text or "stepscope" in text else ():
+        text = re.sub(told, instead, text)
+    return text
 
 
 def fitted_json(head: dict[str, Any], data: Any, part: str, first: int, limit_bytes: int) -> str:

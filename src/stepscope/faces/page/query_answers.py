@@ -20,7 +20,7 @@ from stepscope.trace.schema import SCHEMAS
 LIMITS = QueryLimits(seconds=20, megabytes=1024, rows=10_000, answer_bytes=16_000_000)
 _MAX_SQL = 10_000  # characters; the headers of a request are limited as well
 _MAX_EXACT = 2**53  # larger integers lose digits as numbers of JavaScript
-_PATIENCE_S = 1  # while a query that was cancelled ends
+_PATIENCE_S = 20  # for other queries, each of which may take as long: clients take turns
 _running = Lock()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stepscope.faces.terminal.options import takes_rules
-from stepscope.faces.terminal.output import echo_json, say, terminal
+from stepscope.faces.terminal.output import echo_json, terminal
 from stepscope.faces.terminal.source import InputFile, takes_file
 
 if TYPE_CHECKING:
@@ -86,18 +86,9 @@ def _analyzed(
     """The analysis by custom rules, for a named device, or of one rank of many."""
     from stepscope.analyze import RULES, RuleContext, load_rules
     from stepscope.analyze.analysis import analysis_of
-
-    trace = file.load()
-    trace = _with_device(trace, device) if device else trace
-    custom = [rule for path in rules for rule in load_rules(path)]
-    return analysis_of(RuleContext(trace, rank, job), [*RULES, *custom])
-
-
-def _with_device(trace: Trace, name: str) -> Trace:
     from stepscope.facts.roofline.rates import with_device
 
-    named = [device["name"] for device in trace.metadata.devices if device.get("name")]
-    if named:
-        say(f"! --device {name} is ignored: the file names {named[0]}")
-        return trace
-    return with_device(trace, name)
+    trace = file.load()
+    trace = with_device(trace, device) if device else trace
+    custom = [rule for path in rules for rule in load_rules(path)]
+    return analysis_of(RuleContext(trace, rank, job), [*RULES, *custom])

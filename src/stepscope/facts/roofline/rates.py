@@ -114,12 +114,11 @@ def with_device(trace: Trace, name: str) -> Trace:
         TraceError: if the file names its device, or the name is unknown.
     """
     recorded = [str(device["name"]) for device in trace.metadata.devices if device.get("name")]
-    if recorded:
+    if any(re.search(r"\d", one) for one in recorded):  # `AMD GPU` names none
         raise TraceError(
             f"{trace.metadata.source} names its device, {recorded[0]}; --device is for files that name none"
         )
-    known = rates_of(name)
-    if known is None:
+    if (known := rates_of(name)) is None:
         names = ", ".join(gpu["name"] for gpu in known_gpus())
         raise TraceError(f"unknown device {name!r}; known devices: {names}")
     device = {"name": known["match"], "computeMajor": known.get("major")}

@@ -12,6 +12,7 @@ from stepscope.base.arrays import Floats
 from stepscope.facts.annotate.steps.step_table import ranks_with_steps
 from stepscope.facts.summary.numbers import rounded
 from stepscope.facts.summary.selected_steps import MS
+from stepscope.facts.summary.verdict import NOTABLE
 from stepscope.models.diff.significance import differs, ratio_interval, steps_apart
 from stepscope.models.diff.step_samples import Key, MeasuredRun, Sample, has_device, measure_run
 from stepscope.trace.recorded_steps import QUIET
@@ -307,14 +308,16 @@ def _percent(change: float) -> str:
 
 
 def _bound(comparison: RunComparison, side: str) -> str:
-    """What bounds the step of one side: the device if it computes for half of it."""
+    """What bounds the step of one side: the device if it computes for half of it, and awaits no data."""
     rows = comparison.parts["time use"]
     time = {row.key[0]: value.median_ms for row in rows if (value := getattr(row, side))}
     whole: Side | None = getattr(comparison.step, side)
     exchanged = time.get("busy: exposed communication", 0.0)
-    if whole and time.get("device busy", 0.0) - exchanged >= _MOSTLY * whole.median_ms:
-        return "the device"
     spent: dict[str, float] = defaultdict(float)
     for name, cause in _CAUSES.items():
         spent[cause] += time.get(name, 0.0)
-    return max(spent, key=lambda cause: spent[cause]) if any(spent.values()) else ""
+    longest = max(spent, key=lambda cause: spent[cause])
+    is_of_device = whole and time.get("device busy", 0.0) - exchanged >= _MOSTLY * whole.median_ms
+    if whole and is_of_device and (longest == "the CPU" or spent[longest] < NOTABLE * whole.median_ms):
+        return "the device"
+    return longest if spent[longest] else ""

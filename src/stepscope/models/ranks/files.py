@@ -85,8 +85,9 @@ def files_at(*sources: str | Path) -> list[RankFile]:
         raise IngestError("URLs and folders of this machine cannot be one job")
     found = [one for name in names for one in (_of_url(name) if is_url(name) else _of_path(name))]
     files = list({one.name: one for one in found}.values())
-    # JAX also writes part of each profile as JSON.
-    files = [one for one in files if ".xplane.pb" in one.name] or files
+    # JAX also writes part of each profile as JSON, next to it.
+    of_jax = {one.folder for one in files if ".xplane.pb" in one.name}
+    files = [one for one in files if ".xplane.pb" in one.name or one.folder not in of_jax]
     if not files:
         raise IngestError(f"{', '.join(names)}: holds no trace; expected one file per rank")
     return files

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import stepscope
 from stepscope.errors import ServeError
-from stepscope.faces.assistant.fitting import fitted_json, part_of
+from stepscope.faces.assistant.fitting import fitted_json, in_tools, part_of
 
 ROWS = {"step_ms": 12.3456789, "rows": [{"name": f"kernel {n}", "at": list(range(40))} for n in range(100)]}
 
@@ -72,3 +77,53 @@ JSON = st.recursive(
 @given(JSON, st.integers(500, 4000))
 def test_any_data_keep_any_limit(data: Any, limit: int) -> None:
     fit(data, limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [
+        ("See `stepscope analyze --rank 3`.", "See `findings` with rank=3."),
+        ("- 3 of 4 findings: `stepscope analyze FILE --all`", "- 3 of 4 findings: `findings`"),
+        (
+            "a (stepscope whatif FILE checkpoint:module=a.0), b",
+            "a (`whatif` with changes=[checkpoint:module=a.0]), b",
+        ),
+        ("- 1 of 5 memory of a: `stepscope memory FILE`", "- 1 of 5 memory of a: `memory`"),
+        (
+            "t.pickle is a snapshot; use: stepscope memory /a/t.pickle",
+            "t.pickle is a snapshot; use: `memory`",
+        ),
+        ("run `stepscope run --memory SCRIPT`", "run `stepscope run --memory SCRIPT`"),  # the user's
+        ("python train.py --device cuda --rank 3", "python train.py --device cuda --rank 3"),  # recorded
+    ],
+)
+def test_texts_name_tools_and_their_arguments(text: str, instead: str) -> None:
+    assert in_tools(text) == instead
+
+
+# What an assistant cannot ask of a tool, and may tell the user to run.
+COMMANDS = "run|verify|calibrate|batch|view|redact|watch|export|diff [^ ]|whatif` with --execution-trace"
+OPTION = re.compile(
+    r"(?<![\w-])--(device|rank|step|range|graph-capture|metric|fits)\b(?! to stepscope)|stepscope \w+ FILE"
+)
+
+
+def texts(package: str) -> Iterator[str]:
+    """The texts of a package's sources but docstrings, `3` for what is filled in."""
+    for path in sorted((Path(stepscope.__file__).parent / package).rglob("*.py")):
+        tree = ast.parse(path.read_text("utf-8"))
+        known = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                known |= {id(part) for part in node.values}
+                yield "".join(
+                    str(part.value) if isinstance(part, ast.Constant) else "3" for part in node.values
+                )
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in known:
+                yield node.value
+
+
+@pytest.mark.parametrize("package", ["analyze", "facts", "models", "trace", "read"])
+def test_no_text_of_an_answer_names_an_option_that_a_tool_has(package: str) -> None:
+    said = [text for text in texts(package) if " " in text and OPTION.search(text)]
+    assert [text for text in said if OPTION.search(in_tools(text)) and not re.search(COMMANDS, text)] == []

@@ -48,6 +48,8 @@ FILE_TOOLS: dict[str, dict[str, Any]] = {
     "query": {"sql": "select * from events"},
 }
 
+SLOW = "select count(*) from events a, events b, events c, events d where a.name <> d.name"
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -84,13 +86,6 @@ def data(target: Any, tool: str, **asked: Any) -> Any:
     return json.loads(text)["data"]
 
 
-@pytest.mark.parametrize("tool", FILE_TOOLS)
-def test_an_answer_about_a_large_recording_has_at_most_4_kb(folder: Path, tool: str) -> None:
-    failed, text = call(server_for(folder), tool, file="waits.json", **FILE_TOOLS[tool])
-    assert not failed, text
-    assert 100 < len(text.encode()) <= 4000
-
-
 def test_every_tool_that_reads_is_tried(folder: Path) -> None:
     tools = with_client(server_for(folder), lambda client: client.list_tools()).tools
     names = {tool.name for tool in tools}
@@ -104,7 +99,7 @@ def test_the_reference_names_every_tool_with_its_arguments(folder: Path) -> None
     rows = {
         row[1]: re.findall(r"`(\w+)`", row[2]) for row in re.finditer(r"^\| `(\w+)` \| (`.*?) \|", page, re.M)
     }
-    limits = {"part", "first", "limit_bytes", "range_name", "graph_capture"}
+    limits = {"part", "first", "limit_bytes", "range_name", "graph_capture", "device"}
     assert {
         tool.name: [name for name in tool.input_schema["properties"] if name not in limits] for tool in tools
     } == rows
@@ -142,6 +137,15 @@ def test_a_range_is_looked_at_alone(folder: Path) -> None:
     assert (failed, "shows no capture of a CUDA graph" in text) == (True, True)
     failed, text = call(server, "kernels", file="other.json", graph_capture="../outside.json")
     assert (failed, "within the folders of this server" in text) == (True, True)
+
+
+def test_a_device_that_the_file_does_not_name(folder: Path) -> None:
+    """The refusals without it name the argument, not an option."""
+    server, asked = server_for(folder), {"file": "device.json", "changes": ["faster_gpu:to=H100"]}
+    waiting_steps(folder, name="device", kernels=True)
+    failed, text = call(server, "whatif", **asked)
+    assert (failed, "name it with the argument device" in text) == (True, True)
+    assert data(server, "whatif", **asked, device="A100")["predicted_step_ms"] > 0
 
 
 def test_more_of_an_answer(folder: Path) -> None:
@@ -182,6 +186,25 @@ def test_dumps_of_a_job_that_hangs_are_explained(tmp_path: Path) -> None:
         True,
         "Rank 1 has not called all_reduce #1 of 0 (rank",
     )
+
+
+def test_ranks_are_those_of_the_folder_with_all_below(tmp_path: Path) -> None:
+    """Folders may be machines; what names no rank may be of another job; one file has one rank."""
+    for number, folder in enumerate(("node0", "node1", "other")):
+        (tmp_path / folder).mkdir()
+        waiting_steps(tmp_path / folder, name="trace" if folder == "other" else f"rank{number}")
+    server = server_for(tmp_path)
+    compared = data(server, "ranks", folder=".")
+    assert compared["ranks"] == 3
+    assert compared["doubts"] == ["several jobs? then name the folder of one; without a rank: trace.json"]
+    for alone in ("other", "other/trace.json"):
+        compared = data(server, "ranks", folder=alone)
+        assert (compared["doubts"], compared["findings"][0][:8]) == ([], "One rank")
+
+
+def test_a_file_of_several_ranks_is_compared(traces: Path) -> None:
+    compared = data(server_for(traces / "nsys_sqlite"), "ranks", folder="h100_2gpu_1s.sqlite")
+    assert (compared["ranks"], len(compared["rows"])) == (2, 2)
 
 
 def test_many_ranks_are_compared_and_not_joined(tmp_path: Path) -> None:
@@ -258,14 +281,13 @@ def test_ten_clients_at_once(folder: Path) -> None:
 
 def test_a_cancelled_query_ends(folder: Path) -> None:
     """Its process with it, and at once: another query need not wait until its time is over."""
-    slow = "select count(*) from events a, events b, events c, events d where a.name <> d.name"
     views = Recordings([folder])
     begun, errors = Event(), list[BaseException]()
 
     def work() -> None:
         begun.set()
         try:
-            answer(views.view("waits.json"), "query", Query({"sql": slow}))
+            answer(views.view("waits.json"), "query", Query({"sql": SLOW}))
         except BaseException as error:
             errors.append(error)
             raise
@@ -299,12 +321,46 @@ def test_what_a_command_writes(folder: Path) -> None:
     assert failed
 
 
+async def talk(client: Client) -> None:
+    """Every tool, wrong questions, a large answer, ten questions at once and a cancelled one."""
+
+    async def ask(tool: str, **asked: Any) -> tuple[bool, str]:
+        result = await client.call_tool(tool, asked)
+        return bool(result.is_error), "".join(part.text for part in result.content)
+
+    for tool, asked in FILE_TOOLS.items():
+        failed, text = await ask(tool, file="waits.json", **asked)
+        assert (failed, 100 < len(text.encode()) <= 4000) == (False, True), text
+    assert not (await ask("diff", before="waits.json", after="other.json"))[0]
+    for tool, asked, words in (
+        ("fits", {"file": "other.json", "capacity": "24GB"}, "fits needs the allocations"),
+        ("memory", {"file": "other.json"}, "holds no allocation"),
+        ("ranks", {"folder": "none"}, "no such recording"),
+        ("kernels", {"file": "other.json", "first": "many"}, "should be a valid integer"),
+        ("findings", {"file": "../outside.json"}, "within the folders of this server"),
+    ):
+        failed, text = await ask(tool, **asked)
+        assert (failed, words in text, len(text.splitlines())) == (True, True, 1)
+    pairs = {"file": "waits.json", "sql": "select a.name, b.name from events a, events b"}
+    assert len((await ask("query", **pairs, limit_bytes=10**9))[1].encode()) <= 64_000
+    with anyio.move_on_after(0.5):
+        await ask("query", file="waits.json", sql=SLOW)
+        pytest.fail("the query ended before it was cancelled")
+    count = {"file": "other.json", "sql": "select count(*) n from events"}
+    answers = await asyncio.gather(
+        *(ask("query", **count) for _ in range(2)), *(ask("kernels", file="waits.json") for _ in range(8))
+    )
+    assert [text for failed, text in answers if failed] == []
+    assert len({text for _, text in answers[2:]}) == 1
+    assert {json.loads(text)["data"]["rows"][0][0] for _, text in answers[:2]} == {6}
+
+
 def test_over_standard_input_and_output(folder: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = StdioServerParameters(
         command=sys.executable, args=["-m", "stepscope", "mcp", str(folder)], env=environment
     )
-    assert data(stdio_client(command), "open")["recordings"]
+    with_client(stdio_client(command), talk)
 
 
 def test_over_http(folder: Path) -> None:
@@ -314,16 +370,16 @@ def test_over_http(folder: Path) -> None:
         assert process.stderr is not None
         address = process.stderr.readline().split()[2].rstrip(",")
 
-        async def listed() -> Any:
+        async def talks() -> None:
             headers = {"Authorization": "Bearer secret"}
             async with (
-                httpx2.AsyncClient(headers=headers) as http,
+                httpx2.AsyncClient(headers=headers, timeout=60) as http,
                 Client(streamable_http_client(address, http_client=http)) as client,
             ):
-                return await client.call_tool("open", {})
+                await talk(client)
 
         try:
-            assert "waits.json" in asyncio.run(listed()).content[0].text
+            asyncio.run(talks())
         finally:
             process.terminate()
 

@@ -101,7 +101,8 @@ def test_what_is_refused_is_one_line(trace: TraceView, sql: str, message: str) -
     assert "\n" not in str(error.value)
 
 
-def test_queries_run_one_at_a_time(trace: TraceView) -> None:
+def test_queries_run_one_at_a_time(trace: TraceView, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query_answers, "_PATIENCE_S", 0.01)
     with query_answers._running, pytest.raises(ServeError, match="another query") as error:
         ask(trace, "query", sql="select 1")
     assert error.value.status == 429

@@ -12,13 +12,18 @@ from stepscope.trace.trace import Trace
 STEPS = 5
 
 
-def run(step_us: int, work_us: int, kernel: str = "volta_sgemm", steps: int = STEPS) -> Trace:
-    """Steps of about that length with a kernel of about that length."""
+def run(
+    step_us: int, work_us: int, kernel: str = "volta_sgemm", steps: int = STEPS, loads: bool = False
+) -> Trace:
+    """Steps of about that length with a kernel of about that length, and perhaps a wait for data."""
     text, at = [], 0
     for number in range(steps):
         end = at + step_us + number
+        wait = f"{at + work_us + 20} {end - 10}"
+        loading = f"main | {wait} | enumerate(DataLoader)#_Next.__next__ | cat=annotation"
         text += [
             f"main | {at} {end} | ProfilerStep#{number}",
+            *([loading] if loads else []),
             f"main | {at + 2} {at + 8} | aten::mm",
             f"main | {at + 3} {at + 5} | cudaLaunchKernel | corr={number + 1}",
             f"stream 7 | {at + 10} {at + 10 + work_us + number} | {kernel} | corr={number + 1}",
@@ -85,3 +90,9 @@ def test_without_a_device_the_stage_that_changed_most_explains_it() -> None:
 
     said = explain(compare(on_cpu(500), on_cpu(800)))
     assert said.startswith("B takes 30% more time: forward CPU rose by 0.3 ms")
+
+
+def test_a_device_that_awaits_data_does_not_bound_the_step() -> None:
+    """Although it computes for most of it: the verdict of the report says so, too."""
+    said = explain(compare(run(1000, 600, loads=True), run(650, 600, loads=True)))
+    assert said.endswith("the step is now bound by the device, before by data loading.")

@@ -99,7 +99,7 @@ def test_what_has_channels_last_stays() -> None:
 
 @pytest.mark.parametrize("name", ["channels_last", "pad_to_aligned", "sdpa"])
 def test_needs_a_known_gpu(name: str) -> None:
-    with pytest.raises(ChangeError, match="needs shapes and a known NVIDIA GPU"):
+    with pytest.raises(ChangeError, match="needs a known NVIDIA GPU, and this is AMD Instinct MI300X"):
         step_us(step(CONVOLUTION, names="AMD Instinct MI300X"), name)
 
 

@@ -219,7 +219,7 @@ def without_intermediates(memory: RecordedMemory) -> RecordedMemory:
     raises ChangeError if the capture has no tensors."""
     recording = memory.recording
     if not len(recording.trace["tensor_uses"]):
-        raise ChangeError("compile: memory is predicted from captures made with --memory --shapes")
+        raise ChangeError("compile: memory is predicted from captures of `stepscope run --memory --shapes`")
     module = recording.trace.events["module"]
     names = recording.trace.events.text("name")
     read, stays = np.zeros((2, len(recording)), np.bool_)

@@ -54,13 +54,13 @@ def precise_gpu(graph: Graph) -> Gpu | None:
 
 def required_gpu(graph: Graph, change: str) -> Gpu:
     """The same; raises ChangeError without one."""
-    gpu = precise_gpu(graph)
-    if gpu is None:
-        raise ChangeError(
-            f"{change}: needs shapes and a known NVIDIA GPU; record with `stepscope run`, or name the "
-            "device with --device"
-        )
-    return gpu
+    if gpu := precise_gpu(graph):
+        return gpu
+    device, why = device_of(graph), "needs the shapes of operators; record with `stepscope run`"
+    if find_gpu(device) is None:
+        named = f"this is {device['name']}" if device.get("name") else "the trace names none; use --device"
+        why = f"needs a known NVIDIA GPU, and {named}"
+    raise ChangeError(f"{change}: {why}")
 
 
 def _has_shapes(graph: Graph) -> bool:

@@ -68,7 +68,7 @@ _WORKSPACE = 0.705  # of oneDNN's LSTM, whose contents are partly 16 bits wide; 
 def autocasted(memory: RecordedMemory) -> RecordedMemory:
     """The memory if forward and loss ran under `torch.autocast` to bfloat16."""
     if not len(memory.recording.trace["tensor_uses"]):
-        raise ChangeError("amp: memory is predicted from captures made with --memory --shapes")
+        raise ChangeError("amp: memory is predicted from captures of `stepscope run --memory --shapes`")
     flow = _PrecisionFlow(memory)
     for operation in operations(memory.recording):
         flow.run(operation)
