@@ -40,8 +40,7 @@ from stepscope.read.rank_folder import shown
 from stepscope.trace.trace import Trace
 
 _MOST_OPEN = 4  # recordings kept in memory; chosen: two to compare, and two more
-_MOST_LISTED = 200  # recordings that `open` lists
-_MOST_CONTEXTS = 200  # call paths; chosen: more than an assistant reads
+_MOST_ROWS = 200  # recordings, or call paths; chosen: more than an assistant reads
 _LEVELS = 6  # of a call path that are shown, the innermost
 _TREE = ("children", "copies", "modules")  # of a module; a row each instead
 _TAIL = 3000  # characters of what a program wrote
@@ -140,7 +139,7 @@ class Answers:
     def open(self, file: str = "") -> Any:
         """List the recordings; of one, say what it holds: ranks, steps, devices, doubts. Start here."""
         if not file:
-            return {"recordings": [*islice(self.recordings.names(), _MOST_LISTED)]}
+            return {"recordings": [*islice(self.recordings.names(), _MOST_ROWS)]}
         overview: Any = self._page(file, "overview")
         keys = ("start", "job", "rank", "ranks", "has", "why", "warnings", "steps")
         facts = overview.facts
@@ -191,10 +190,8 @@ class Answers:
         from stepscope.models.whatif.ranking import find_fits
 
         limit = find_capacity(capacity)
-        return {
-            "limit_bytes": limit.limit_bytes,
-            "fits": find_fits(self._pane(file, None, None).graph, limit),
-        }
+        fits = find_fits(self._pane(file, None, None).graph, limit)
+        return {"limit_bytes": limit.limit_bytes, "fits": fits}
 
     def diff(self, before: str, after: str, rank: int | None = None) -> Any:
         """Compare the steps of two recordings; `verdict` says what is within step-to-step noise."""
@@ -216,8 +213,7 @@ class Answers:
             return {"findings": findings_of(report).sentences, **report.to_json()}
         many = sketched(path, files, cache=self.recordings.cache)
         doubts = [one.error for one in many.results if one.error]
-        unsure = [Path(one.file).name for one in many.results if one.renumbered]
-        if unsure and len(files) > 1:
+        if unsure := [Path(one.file).name for one in many.results if one.renumbered and len(files) > 1]:
             doubts.append(f"several jobs? then name the folder of one; without a rank: {shown(unsure)}")
         return {"doubts": doubts, "findings": many.findings.sentences, **many.report.to_json()}
 
@@ -232,7 +228,7 @@ class Answers:
         tree = view.cached(("tree", rank, step), lambda: build_contexts(view.trace, step=step, rank=rank))
         chosen = measure(tree, by or default_measure(tree))
         unit, own, inclusive = chosen.unit or "count", chosen.own, chosen.inclusive
-        hottest = np.argsort(-own, kind="stable")[:_MOST_CONTEXTS].tolist()
+        hottest = np.argsort(-own, kind="stable")[:_MOST_ROWS].tolist()
         rows = [
             {"path": _call_path(tree, node), f"own_{unit}": own[node], f"inclusive_{unit}": inclusive[node]}
             for node in hottest
@@ -262,9 +258,8 @@ class Answers:
             path: of an operation, as this tool lists it.
         """
         level = self.recordings.view(file).timeline.level(path)
-        costs = level.costs
         times = ("start_ns", "cpu_ns", "self_ns", "device_ns", "events")
-        columns = {key: getattr(costs, key).tolist() for key in times}
+        columns = {key: getattr(level.costs, key).tolist() for key in times}
         operations = zip(level.paths, level.operations, strict=True)
         rows = [
             {"path": path, "name": one.name, "kind": one.kind, **{key: columns[key][at] for key in times}}
@@ -337,9 +332,8 @@ class Programs:
 
 def _output(words: list[str], folder: Path, timeout_s: int) -> dict[str, Any]:
     """What a command of stepscope wrote; on a timeout its whole process group is ended."""
-    command = [sys.executable, "-m", "stepscope", *words]
     with subprocess.Popen(
-        command,
+        [sys.executable, "-m", "stepscope", *words],
         cwd=folder,
         stdin=subprocess.DEVNULL,  # ours is the client's
         stdout=subprocess.PIPE,

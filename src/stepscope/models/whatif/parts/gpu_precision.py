@@ -56,11 +56,10 @@ def required_gpu(graph: Graph, change: str) -> Gpu:
     """The same; raises ChangeError without one."""
     if gpu := precise_gpu(graph):
         return gpu
-    device, why = device_of(graph), "needs the shapes of operators; record with `stepscope run`"
-    if find_gpu(device) is None:
-        named = f"this is {device['name']}" if device.get("name") else "the trace names none; use --device"
-        why = f"needs a known NVIDIA GPU, and {named}"
-    raise ChangeError(f"{change}: {why}")
+    if find_gpu(device := device_of(graph)):
+        raise ChangeError(f"{change}: needs the shapes of operators; record with `stepscope run`")
+    named = f"this is {device['name']}" if device.get("name") else "the trace names none; use --device"
+    raise ChangeError(f"{change}: needs a known NVIDIA GPU, and {named}")
 
 
 def _has_shapes(graph: Graph) -> bool:
