@@ -15,7 +15,7 @@ from stepscope.trace.nesting import inherit
 
 _NODE = re.compile(r"^.*[: ]|Backward\d*$")
 # Nodes of a `torch.autograd.Function`, which have no number, as one that `torch.library.custom_op` makes.
-_OWN_NODE = re.compile(r"(?:^|[: ])(?!Checkpoint)(?:GeneratedBackwardFor_(.+)_[^_]+|(\w+))Backward$")
+_OWN_NODE = re.compile(r"(?:^|[: ])(?!Checkpoint)(?:GeneratedBackwardFor_)?(\w+?)(?:_default)?Backward$")
 _EMBEDDING = (
     "The gradient is as large as the table although the batch uses few rows. Use "
     "nn.Embedding(sparse=True) with an optimizer that accepts sparse gradients (SGD, SparseAdam, "
@@ -26,10 +26,7 @@ _VIEW = (
     "Each view gets a gradient as large as the whole tensor. Take all parts at once (split, chunk, unbind)."
 )
 _OTHER = "A factor of two is usual. Look for an equivalent operator with a cheaper gradient."
-_OWN = (
-    "A factor of two is usual, and PyTorch did not write this backward. Keep what it computes again, and "
-    "run it in few kernels (torch.compile, Triton)."
-)
+_OWN = "A factor of two is usual. PyTorch did not write this backward: keep more, or run fewer kernels."
 _TABLE = "aten::embedding"
 _SPARSE = "aten::embedding_sparse_backward"  # a gradient of the rows in use alone
 _SPECIAL = (*_VIEWS, _TABLE)  # no ratio: the forward pass does next to nothing
@@ -73,7 +70,7 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
         nodes = sorted(set(context.events.text("name").take(backward[of]).compact().values))
         ratio = float(np.median(behind[of] / np.maximum(ahead[of], 1.0)))
         spent = float(behind[of].sum()) / 1e6 / context.step_count
-        is_own = name.replace("::", "_") in _own_functions(nodes)
+        is_own = name.replace("::", "_") in {part for node in nodes for part in _OWN_NODE.findall(node)}
         if not is_own and not _meant(nodes, name):
             continue
         chosen = backward[of]
@@ -144,11 +141,6 @@ def _meant(nodes: list[str], operator: str) -> bool:
     """
     name = operator.rpartition("::")[2].replace("_", "").lower()
     return name != "index" and any(_NODE.sub("", node).lower() == name for node in nodes)
-
-
-def _own_functions(nodes: list[str]) -> set[str]:
-    """The functions and operators that others than PyTorch wrote, to which gradient nodes belong."""
-    return {found[1] or found[2] for node in nodes if (found := _OWN_NODE.search(node))}
 
 
 def _pairs(context: RuleContext) -> tuple[Rows, Rows]:

@@ -143,8 +143,8 @@ def _of_modules(graph: Graph, change: str) -> Gradients:
         before = np.searchsorted(graph.tasks["module"][ends], with_parameters, side="right") - 1
         by_step.append(ends[np.maximum(before, 0)])
     sizes = shared_once(graph.trace["modules"]["parent"], own, with_parameters, end[by_step[0]])
-    module, ready = np.tile(with_parameters, len(by_step)), np.concatenate(by_step)
-    module, ready = module[sizes[module] > 0], ready[sizes[module] > 0]
+    kept = sizes[with_parameters] > 0
+    module, ready = np.tile(with_parameters[kept], len(by_step)), np.concatenate([x[kept] for x in by_step])
     step = graph.tasks["step"][ready].astype(np.int64)
     used, begun = _uses(
         graph, _in_step(graph, graph.tasks["module"], graph.tasks["step"]), _in_step(graph, module, step)
@@ -162,9 +162,9 @@ def shared_once(parent: Ids32, own: Ids, modules: Ids, ready_ns: Times) -> Ids:
     for around in np.flatnonzero(own < 0)[::-1].tolist():
         part = inherit(parent, np.where(parent == around, np.arange(len(own)), -1).astype(np.int32))
         inside = np.flatnonzero((part >= 0) & (own > 0))
-        inside = inside[np.argsort(own[inside], kind="stable")]
         for size in [*np.unique(own[inside])[::-1].tolist(), int(-own[around])]:
-            holders = inside[own[inside] >= size]
+            holders = inside[np.argsort(own[inside], kind="stable")]
+            holders = holders[own[holders] >= size]
             holders = holders[np.sort(np.unique(part[holders], return_index=True)[1])]
             sharing = holders[: 1 - own[around] // size]
             if own[around] == size * (1 - len(sharing)):
