@@ -42,7 +42,8 @@ def tasks(graph: Graph, **conditions: object) -> np.ndarray:
 def gradients(graph: Graph) -> np.ndarray:
     """Layers with parameters of their own, the bytes, and the tasks after which gradients are ready.
 
-    A parameter that two layers share counts for each. A layer without work is ready with that around it.
+    A weight that is all that two layers have, as of an embedding and a head, counts for that which is
+    ready last. A layer without work is ready with that around it.
     """
     modules = graph.trace["modules"]
     size, parent = np.maximum(modules["parameter_bytes"], 0), modules["parent"]
@@ -52,7 +53,9 @@ def gradients(graph: Graph) -> np.ndarray:
     for layer, around in enumerate(parent.tolist()):
         last.setdefault(layer, last.get(around, backward[-1]))
     rows = [(layer, own, last[layer]) for layer, own in enumerate(size - inside) if own > 0]
-    return np.array(sorted(rows, key=lambda row: row[2])).T
+    rows.sort(key=lambda row: row[2])
+    twice = [next((row for row in rows if row[1] == more), None) for more in (inside - size)[inside > size]]
+    return np.array([row for row in rows if row not in twice]).T
 
 
 def their_work(graph: Graph, layer: str) -> list[int]:

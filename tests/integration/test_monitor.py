@@ -3,6 +3,7 @@
 import ctypes
 import shutil
 import subprocess
+from collections import Counter
 
 import pytest
 import torch
@@ -135,11 +136,15 @@ def test_every_operator_of_a_training_step_is_told_with_its_tensors():
     with monitoring() as monitor:
         for domain in (Domain.OPERATOR, Domain.TENSORS):
             told = names.setdefault(domain, [])
-            monitor.watch(domain, lambda event, told=told: told.append((event.phase, event.name)))
+            monitor.watch(
+                domain, lambda event, told=told: told.append((event.phase, event.name, event.tensors))
+            )
         model(torch.randn(2, 3, 8, 8)).sum().backward()
-    operators = {told for told in names[Domain.OPERATOR] if told[1].startswith("aten::")}
-    assert {"aten::convolution_backward", "aten::mm"} <= {name for _, name in operators}
-    assert operators <= set(names[Domain.TENSORS])
+    operators, tensors = ([one[:2] for one in told] for told in names.values())
+    assert {"aten::convolution_backward", "aten::mm", "AddmmBackward0"} <= {name for _, name in operators}
+    assert Counter(operators) == Counter(tensors)
+    gradient = (("Float", (2, 2), "cpu", 16),)
+    assert (Phase.BEGIN, "AddmmBackward0", gradient) in names[Domain.TENSORS]
 
 
 def test_compilations_are_reported():

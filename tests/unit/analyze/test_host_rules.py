@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from drawn_findings import found
 
-from stepscope.analyze import RULES, RuleContext, apply_rules
+from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
 from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 
@@ -152,6 +152,33 @@ def test_a_view_has_no_form_with_a_cheaper_gradient() -> None:
     assert "Take all parts at once" in view.advice
     assert "Look for an equivalent operator" in other.advice
     assert "if it took no time" in view.gain.words
+
+
+@pytest.mark.parametrize(
+    ("operator", "node"),
+    [
+        ("_Scan", "_ScanBackward"),  # a torch.autograd.Function
+        ("lib::scan", "GeneratedBackwardFor_lib_scan_defaultBackward"),  # torch.library.custom_op
+    ],
+)
+def test_a_backward_that_the_user_wrote_counts_from_four_times_its_forward(operator: str, node: str) -> None:
+    """PyTorch's own from eight: nobody can change the gradient of a power."""
+
+    def finding(times: int, operator: str = operator, node: str = node) -> Finding | None:
+        text = VIEWS.replace("aten::{name}", operator).replace("{node}Backward0", node)
+        if "::scan" in operator:
+            text += "main | 20 25 | GeneratedBackwardFor_lib_scan_default | seq=1"  # its node links to this
+        return found("forward_backward", text.format(forward_end=10 + 800 // times))
+
+    assert finding(3) is None
+    own = finding(5)
+    assert own is not None
+    assert f"Backward of {operator} takes 5 times its forward" in own.what
+    assert "PyTorch did not write this backward" in own.advice
+    assert finding(5, "aten::pow", "PowBackward0") is None
+    assert finding(9, "aten::pow", "PowBackward0") is not None
+    again = finding(5, "CheckpointFunction", "CheckpointFunctionBackward")  # forward once more, as asked for
+    assert again is None
 
 
 def test_a_gradient_that_calls_a_collective_is_communication() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ class _Whatif(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--list" in args:
-            _list("--json" in args)
+            _list([path for before, path in pairwise(args) if before == "--changes"], "--json" in args)
             ctx.exit()
         rest = super().parse_args(ctx, args)
         if ctx.params.get("try_all") and ctx.params.get("changes"):
@@ -169,13 +169,21 @@ def ranking_of_file(file: InputFile, step: int | None, rank: int | None, *given:
     )
 
 
-def _list(as_json: bool) -> None:
-    from stepscope.models.whatif import CHANGES
-
+def _list(files: Sequence[str], as_json: bool) -> None:
+    changes = _known(files).values()
     keys = ("name", "parameters", "summary", "group")
-    rows = [(one.name, [*one.parameters], one.summary, one.group) for one in CHANGES.values()]
-    facts = [dict(zip(keys, row, strict=True)) for row in rows]
-    show_answer(facts, _change_lines(CHANGES.values()), as_json)
+    rows = [(one.name, [*one.parameters], one.summary, one.group) for one in changes]
+    show_answer([dict(zip(keys, row, strict=True)) for row in rows], _change_lines(changes), as_json)
+
+
+def _known(files: Sequence[str]) -> dict[str, Change]:
+    """The built-in changes, and those of files of the user's."""
+    from stepscope.models.whatif import CHANGES, load_changes
+
+    known = dict(CHANGES)
+    for path in files:
+        known |= load_changes(path, known)
+    return known
 
 
 def _show_fits(graph: Graph, capacity: str, as_json: bool) -> None:
@@ -201,11 +209,9 @@ def _show_prediction(
 ) -> None:
     from msgspec import to_builtins
 
-    from stepscope.models.whatif import CHANGES, load_changes, parse_request, predict
+    from stepscope.models.whatif import parse_request, predict
 
-    known = dict(CHANGES)
-    for path in files:
-        known |= load_changes(path, known)
+    known = _known(files)
     prediction = predict(graph, [parse_request(text, known) for text in changes])
     show_answer(
         prediction if job is None else to_builtins(prediction) | {"job": job},

@@ -67,7 +67,7 @@ def _print_slowdown(console: Console, report: JobReport) -> None:
         for one in lost.shares[:_MOST_SHARES]
     )
     console.print(
-        f"\nImbalance makes the step {lost.ratio:.2f} times as long (simulated: "
+        f"\nImbalance makes the step {lost.ratio:.2f} times as long (simulated from a common start: "
         f"{ms(lost.replayed_ms)} ms, in balance {ms(lost.balanced_ms)} ms), which costs "
         f"{percent(lost.lost_ms / lost.replayed_ms)} of it. Each part alone explains: {parts}",
         soft_wrap=True,

@@ -23,10 +23,10 @@ _LEAST_PACE, _MOST_PACE = 0.2, 4.0  # of the recorded pace; chosen: beyond, the 
 _ROUNDS = 16  # of bisection: the pace to within 0.01 %
 _LIMITS = 0.3  # of a CPU that is slower, the share by which the step is; chosen: it limits the step
 # From run to run the same launches take 1.2 to 1.5 times as long on the hosts of two H200s.
-_OTHER_PACE = 1.3  # of CPU times, or as much shorter; between these
+OTHER_PACE = 1.3  # of CPU times, or as much shorter; between these
 # Of the recorded pace, without waits: 31.7 of 45.8 ms for GPT-2 on an H200 with an Intel Xeon, 21.9 of
 # 26.1 ms for BERT, 32 of 38 ms for ResNet-50.
-_FREE_PACE = 0.7  # of recorded CPU times; the smallest of the three measured ratios is 0.69
+FREE_PACE = 0.7  # of recorded CPU times; the smallest of the three measured ratios is 0.69
 
 
 def host_ms(graph: Graph) -> float:
@@ -48,22 +48,25 @@ def mean_ms(simulation: Simulation) -> float:
 
 def overlapping_ms(simulation: Simulation) -> float:
     """The step if the next one does not wait for its device work: what the busiest side takes, ms."""
-    graph, tasks = simulation.graph, simulation.graph.tasks
-    mine = tasks["step"] == graph.window.steps[-1]
-    busy = np.bincount(tasks["thread"][mine], (tasks["duration_ns"] + tasks["gap_ns"])[mine])
-    marks = np.sort(simulation.start_ns[tasks["mark"] > 0])
-    on_cpu = marks[-1] - marks[0] if len(marks) else 0
-    return min(max(float(busy.max(initial=0)), float(on_cpu)) / 1e6, mean_ms(simulation))
+    marks = np.sort(simulation.start_ns[simulation.graph.tasks["mark"] > 0])
+    on_cpu = float(marks[-1] - marks[0]) if len(marks) else 0.0
+    return min(max(busiest_ns(simulation)[-1], on_cpu) / 1e6, mean_ms(simulation))
 
 
 def busiest_ns(simulation: Simulation) -> Floats:
-    """What the busiest side takes for each step, ns, shape (steps,)."""
-    tasks, steps = simulation.graph.tasks, simulation.graph.window.steps
-    busy = np.zeros((len(steps), len(simulation.graph.threads)))
+    """What the busiest side takes for each step, ns, shape (steps,).
+
+    A thread for which no other waits, as one that watches collectives, sleeps in its gaps.
+    """
+    graph, tasks, steps = simulation.graph, simulation.graph.tasks, simulation.graph.window.steps
+    thread = tasks["thread"]
+    source, target = (thread[graph.links[end]] for end in ("source", "target"))
+    counts = graph.on_device | np.isin(thread, source[source != target])
+    busy = np.zeros((len(steps), len(graph.threads)))
     mine = np.isin(tasks["step"], steps)
-    place = np.searchsorted(steps, tasks["step"][mine]), tasks["thread"][mine]
-    np.add.at(busy, place, (tasks["duration_ns"] + tasks["gap_ns"])[mine])
-    return np.asarray(busy.max(axis=1), np.float64)
+    place = np.searchsorted(steps, tasks["step"][mine]), thread[mine]
+    np.add.at(busy, place, (tasks["duration_ns"] + np.where(counts, tasks["gap_ns"], 0))[mine])
+    return np.asarray(busy.max(axis=1, initial=0.0), np.float64)
 
 
 def unwatched_ms(trace: Trace) -> tuple[float | None, float | None]:
@@ -83,30 +86,31 @@ def anchored(graph: Graph, step: float | None = None, host: float | None = None)
     if not graph.on_device.any():
         return graph
     if host is not None:
-        return _at_pace(graph, host_ms, host)
+        return _slowed_to(graph, host_ms, host)
     if step is not None and _cpu_limits(graph):
-        return _at_pace(graph, step_ms, step)
+        return _slowed_to(graph, step_ms, step)
     return graph
 
 
 def _cpu_limits(graph: Graph) -> bool:
-    slower, faster = (step_ms(_paced(graph, pace)) for pace in (1.1, 0.9))
+    slower, faster = (step_ms(at_pace(graph, pace)) for pace in (1.1, 0.9))
     return (slower - faster) / (0.2 * step_ms(graph)) >= _LIMITS
 
 
-def _paced(graph: Graph, pace: float) -> Graph:
+def at_pace(graph: Graph, pace: float) -> Graph:
+    """The graph whose CPU takes so many times its time, as without waits for room, or in another run."""
     return scale(graph, ~graph.on_device, pace, gaps=True)
 
 
-def _at_pace(graph: Graph, measure: Callable[[Graph], float], target: float) -> Graph:
+def _slowed_to(graph: Graph, measure: Callable[[Graph], float], target: float) -> Graph:
     low, high = _LEAST_PACE, _MOST_PACE
     for _ in range(_ROUNDS):
         middle = (low * high) ** 0.5
-        if measure(_paced(graph, middle)) < target:
+        if measure(at_pace(graph, middle)) < target:
             low = middle
         else:
             high = middle
-    return _paced(graph, (low * high) ** 0.5)
+    return at_pace(graph, (low * high) ** 0.5)
 
 
 def waited_for_room(graph: Graph) -> bool:
@@ -121,13 +125,3 @@ def waited_for_room(graph: Graph) -> bool:
     own = launched[event[links["source"][waits]]] == waiting  # a copy that its call waits for
     unrecorded = event[~on_device & (graph.tasks["earliest_ns"] > 0)]
     return bool((np.isin(waiting, callers) & ~own).any() or np.isin(unrecorded, callers).any())
-
-
-def with_free_cpu(graph: Graph) -> Graph:
-    """The graph with a CPU as fast as without waits for room, at most."""
-    return _paced(graph, _FREE_PACE)
-
-
-def at_other_pace(graph: Graph, slower: bool) -> Graph:
-    """The graph with a CPU that is slower, else faster, as it may be in another run."""
-    return _paced(graph, _OTHER_PACE if slower else 1 / _OTHER_PACE)

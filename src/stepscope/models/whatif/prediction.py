@@ -34,8 +34,10 @@ from stepscope.models.memory.caching_allocator import repeated, replay
 from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.models.memory.recorded_memory import RecordedMemory, recorded_memory
 from stepscope.models.whatif.anchor import (
+    FREE_PACE,
+    OTHER_PACE,
     anchored,
-    at_other_pace,
+    at_pace,
     busiest_ns,
     host_ms,
     mean_ms,
@@ -43,7 +45,6 @@ from stepscope.models.whatif.anchor import (
     step_ms,
     unwatched_ms,
     waited_for_room,
-    with_free_cpu,
 )
 from stepscope.models.whatif.change import Request
 from stepscope.models.whatif.parts.beside_collectives import CollectiveSlowdown, beside_collectives
@@ -288,23 +289,23 @@ class Baseline:
         return not known and waited_for_room(self.recorded)
 
     @cached_property
-    def _paces(self) -> dict[bool, float]:
-        """The unchanged step on a slower CPU (True) and on a faster one, over that on this one."""
+    def _paces(self) -> dict[float, float]:
+        """The unchanged step on a slower CPU and on a faster one, over that on this one, by their paces."""
         before_ms = mean_ms(self.simulation)
-        return {slower: step_ms(at_other_pace(self.graph, slower)) / before_ms for slower in (True, False)}
+        return {pace: step_ms(at_pace(self.graph, pace)) / before_ms for pace in (OTHER_PACE, 1 / OTHER_PACE)}
 
     def _at_other_paces_ms(self, after: Simulation) -> list[float]:
         """The step on a slower and on a faster CPU, as far as it then limits another step than before."""
         if not self.graph.on_device.any() or not mean_ms(after):
             return []
-        both = (step_ms(at_other_pace(after.graph, slow)) / self._paces[slow] for slow in (True, False))
+        both = (step_ms(at_pace(after.graph, pace)) / usual for pace, usual in self._paces.items())
         return [most(ms, mean_ms(after)) for most, ms in zip((max, min), both, strict=True)]
 
     def _free_ms(self, after: Simulation) -> list[float]:
         """The step if the CPU is faster without waits for room; nothing where that is no different."""
         if not self._waits_for_room:
             return []
-        free_ms = step_ms(with_free_cpu(after.graph))
+        free_ms = step_ms(at_pace(after.graph, FREE_PACE))
         return [free_ms] if free_ms < mean_ms(after) * (1 - _LEAST_FREE) else []
 
 

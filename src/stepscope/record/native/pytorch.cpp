@@ -159,10 +159,11 @@ void detach_pytorch() {
 
 void attach_tensors() {
   if (handle_of_tensors != at::INVALID_CALLBACK_HANDLE) return;
-  handle_of_tensors = at::addGlobalCallback(at::RecordFunctionCallback(&inputs_of, &outputs_of)
-                                                .needsInputs(true)
-                                                .needsOutputs(true)
-                                                .scopes({at::RecordScope::FUNCTION}));
+  handle_of_tensors = at::addGlobalCallback(
+      at::RecordFunctionCallback(&inputs_of, &outputs_of)
+          .needsInputs(true)
+          .needsOutputs(true)
+          .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
 }
 
 void detach_tensors() {

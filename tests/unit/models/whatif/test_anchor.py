@@ -8,7 +8,8 @@ from drawn_steps import graph_of, step_us
 from stepscope.facts.annotate import annotate
 from stepscope.facts.summary.report_facts import summarize
 from stepscope.facts.summary.report_text import host_and_device
-from stepscope.models.whatif.anchor import anchored, host_ms, step_ms
+from stepscope.graph import simulate
+from stepscope.models.whatif.anchor import anchored, busiest_ns, host_ms, step_ms
 from stepscope.testing import drawn_trace
 
 LAUNCHES = """
@@ -48,6 +49,19 @@ def test_a_measured_host_is_the_floor_of_what_a_change_may_gain() -> None:
 def test_steps_without_a_device_stay() -> None:
     graph = graph_of("main | 0 10 | ProfilerStep#0\nmain | 1 9 | aten::mul |")
     assert anchored(graph, step=0.002) is graph
+
+
+def test_a_thread_that_polls_sleeps_between() -> None:
+    """As one that watches collectives: it calls once in three steps."""
+    steps = "\n".join(
+        f"main | {at} {at + 100} | ProfilerStep#{number}\n"
+        f"main | {at + 20} {at + 90} | cudaLaunchKernel | corr={number + 1}\n"
+        f"stream 7 | {at + 30} {at + 90} | kernel | corr={number + 1}"
+        for number, at in enumerate((0, 100, 200))
+    )
+    polls = "watcher | 15 17 | cudaEventQuery\nwatcher | 280 282 | cudaEventQuery"
+    alone, watched = (busiest_ns(simulate(graph_of(text))).tolist() for text in (steps, f"{steps}\n{polls}"))
+    assert alone == watched
 
 
 def test_the_report_says_which_side_limits_steps_that_nothing_records() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from drawn_steps import graph_of
 
 from stepscope.errors import ChangeError
+from stepscope.faces.terminal.commands import stepscope
 from stepscope.models.whatif import CHANGES, load_changes, parse_request, predict
 
 STEP = """
@@ -44,6 +47,8 @@ def test_functions_of_a_file_are_changes_with_parameters(file: Path) -> None:
     for text, expected in (("faster", 0.090), ("faster:factor=0.5", 0.220)):
         assert predict(graph_of(STEP), [parse_request(text, changes)]).predicted_step_ms == expected
     assert changes["faster"].summary == "Products take less time."
+    listed = CliRunner().invoke(stepscope, ["whatif", "--list", "--json", "--changes", str(file)])
+    assert [one["name"] for one in json.loads(listed.stdout)] == list(changes)
 
 
 @pytest.mark.parametrize(

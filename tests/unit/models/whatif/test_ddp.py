@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from test_changes import COLLECTIVE
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, select
 from stepscope.models.whatif import CHANGES
-from stepscope.models.whatif.parts.gradients import Gradients, buckets_of, find_gradients
+from stepscope.models.whatif.parts.gradients import Gradients, buckets_of, find_gradients, shared_once
 from stepscope.models.whatif.parts.network import Network
 from stepscope.trace.schema import MODULES
 from stepscope.trace.table import Table
@@ -62,6 +63,41 @@ def test_small_modules_share_a_bucket(graph: Graph) -> None:
     changed = ddp(with_modules(graph_of(STEP), MIB // 4, MIB // 4), bandwidth_gbps=8, latency_us=1)
     assert select(changed, category="communication").sum() == 1
     assert step_us(changed) == pytest.approx(60 + 1048.576 / 2 + 2 + 10, abs=2)
+
+
+def test_a_parameter_that_modules_share_has_one_gradient(graph: Graph) -> None:
+    """As GPT-2's embedding and head: the root has the bytes of one. It is ready last with the first."""
+    columns = {"parent": [-1, 0, 0], "path": ["", "first", "last"], "parameter_bytes": [MIB] * 3}
+    tied = replace(graph, trace=graph.trace.with_table(Table(MODULES, columns)))
+    found = find_gradients(tied, "ddp")
+    assert (found.module.tolist(), found.bytes.tolist()) == ([1], [MIB])
+    changed = ddp(tied, bandwidth_gbps=8, latency_us=1)
+    assert step_us(changed) == pytest.approx(60 + 1048.576 + 2 + 10, abs=2)
+
+
+@pytest.mark.parametrize("number", range(30))
+def test_of_modules_that_share_parameters_the_last_that_is_ready_has_them(number: int) -> None:
+    """Trees of modules with bytes of their own; two or three share a parameter, at times beside a bias."""
+    dice = random.Random(number)
+    parent = [-1] + [dice.randrange(place) for place in range(1, 12)]
+    leaves = [place for place in range(12) if place not in parent]
+    shares = dice.sample(leaves, min(dice.choice([2, 3]), len(leaves)))
+    own = [1000 + place if place in leaves else 0 for place in range(12)]
+    ready = dice.sample(range(100), 12)
+    bias = {place: dice.choice([0, 7]) for place in shares[1:]}
+    expected = [bias.get(place, 0) if place in shares else size for place, size in enumerate(own)]
+    expected[max(shares, key=ready.__getitem__)] += 500
+
+    def below(place: int) -> tuple[int, bool]:
+        """The bytes of a module as recorded, without the shared parameter, and whether that is in it."""
+        inside = [below(child) for child in range(12) if parent[child] == place]
+        mine = bias.get(place, 0) if place in shares else own[place]
+        return mine + sum(size for size, _ in inside), place in shares or any(has for _, has in inside)
+
+    whole = [size + 500 * has for size, has in map(below, range(12))]
+    recorded = [whole[place] - sum(whole[n] for n in range(12) if parent[n] == place) for place in range(12)]
+    found = shared_once(np.array(parent, np.int32), np.array(recorded), np.arange(12), np.array(ready))
+    assert np.maximum(found, 0).tolist() == expected
 
 
 def test_more_workers_send_more(graph: Graph) -> None:

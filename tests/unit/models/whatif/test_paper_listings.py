@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,8 +66,11 @@ def recording(text: str) -> Graph:
     return with_modules(graph) if text in (LAYERS, IN_PARTS) else graph
 
 
-def gradients(first: int = 2) -> Graph:
-    return with_gradients(graph_of(step(0, 0), devices=V100), first * MIB, MIB)
+def gradients(first: int = 2, shared: bool = False) -> Graph:
+    graph = with_gradients(graph_of(step(0, 0), devices=V100), first * MIB, MIB)
+    modules = graph.trace["modules"]
+    size = modules["parameter_bytes"] - [shared * MIB, 0, 0]  # the root counts once what its modules share
+    return replace(graph, trace=graph.trace.with_table(modules.with_columns(parameter_bytes=size)))
 
 
 @pytest.mark.parametrize(
@@ -77,6 +81,11 @@ def gradients(first: int = 2) -> Graph:
         (recording(NORMALIZED), ["paper_restructured_batchnorm"], ["reconstruct_batchnorm"]),
         (
             gradients(),
+            ["paper_distributed:workers=4,gbps=8,bucket_mb=1"],
+            ["ddp:workers=4,bandwidth_gbps=8,latency_us=0"],
+        ),
+        (
+            gradients(1, shared=True),
             ["paper_distributed:workers=4,gbps=8,bucket_mb=1"],
             ["ddp:workers=4,bandwidth_gbps=8,latency_us=0"],
         ),

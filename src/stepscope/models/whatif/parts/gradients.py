@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from stepscope.base.arrays import Floats, Ids
+from stepscope.base.arrays import Floats, Ids, Ids32, Times
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, inherited, insert, numbers_after, redirect, select, simulate
 from stepscope.models.whatif.cpu.calibrated import copy_rate, on_cpu
@@ -21,6 +21,7 @@ from stepscope.models.whatif.parts.layers import (
     working,
 )
 from stepscope.models.whatif.parts.network import Network, append_collectives
+from stepscope.trace.nesting import inherit
 from stepscope.trace.row_order import ends_run
 
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
@@ -124,16 +125,16 @@ def _uses(graph: Graph, keys: Ids, wanted: Ids) -> tuple[Ids, Ids]:
 
 
 def _of_modules(graph: Graph, change: str) -> Gradients:
-    sizes = _own_bytes(graph, change)
+    own = _own_bytes(graph, change)
     backward = select(graph, stage="backward", on_device=bool(graph.on_device.any()))
-    rows = np.flatnonzero(backward & (np.append(sizes, 0)[graph.tasks["module"]] > 0))
+    rows = np.flatnonzero(backward & (np.append(own, 0)[graph.tasks["module"]] > 0))
     if not len(rows):
         raise ChangeError(f"{change}: no backward work belongs to a module with parameters")
     end = simulate(graph).end_ns
     step, module = graph.tasks["step"][rows], graph.tasks["module"][rows]
     order = np.lexsort((end[rows], module, step))
     rows = rows[order][ends_run(module[order]) | ends_run(step[order])]
-    with_parameters = np.flatnonzero(sizes > 0)
+    with_parameters = np.flatnonzero(own > 0)
     by_step = []
     for number in np.unique(step).tolist():
         ends = rows[graph.tasks["step"][rows] == number]
@@ -141,12 +142,35 @@ def _of_modules(graph: Graph, change: str) -> Gradients:
         # backward comes later.
         before = np.searchsorted(graph.tasks["module"][ends], with_parameters, side="right") - 1
         by_step.append(ends[np.maximum(before, 0)])
-    module, ready = np.tile(with_parameters, len(by_step)), np.concatenate(by_step)
+    sizes = shared_once(graph.trace["modules"]["parent"], own, with_parameters, end[by_step[0]])
+    kept = sizes[with_parameters] > 0
+    module, ready = np.tile(with_parameters[kept], len(by_step)), np.concatenate([x[kept] for x in by_step])
     step = graph.tasks["step"][ready].astype(np.int64)
     used, begun = _uses(
         graph, _in_step(graph, graph.tasks["module"], graph.tasks["step"]), _in_step(graph, module, step)
     )
     return Gradients(step, sizes[module], ready, module, used, begun)
+
+
+def shared_once(parent: Ids32, own: Ids, modules: Ids, ready_ns: Times) -> Ids:
+    """The bytes of the modules' own parameters, with one that several share at that which is ready last.
+
+    A module around them counts it once, so that it has fewer bytes than its parts.
+    """
+    own, ready = own.copy(), np.zeros(len(own), np.int64)
+    ready[modules] = ready_ns
+    for around in np.flatnonzero(own < 0)[::-1].tolist():
+        part = inherit(parent, np.where(parent == around, np.arange(len(own)), -1).astype(np.int32))
+        inside = np.flatnonzero((part >= 0) & (own > 0))
+        for size in [*np.unique(own[inside])[::-1].tolist(), int(-own[around])]:
+            holders = inside[np.argsort(own[inside], kind="stable")]
+            holders = holders[own[holders] >= size]
+            holders = holders[np.sort(np.unique(part[holders], return_index=True)[1])]
+            sharing = holders[: 1 - own[around] // size]
+            if own[around] == size * (1 - len(sharing)):
+                own[np.delete(sharing, ready[sharing].argmax())] -= size
+                break
+    return own
 
 
 def _in_step(graph: Graph, module: ArrayLike, step: ArrayLike) -> Ids:
