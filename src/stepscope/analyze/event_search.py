@@ -151,8 +151,7 @@ class EventSearch:
         """The outermost nodes of the backward pass of what runs in `rows`."""
         origin = self.events["forward_event"]
         inside = self.within(rows)
-        found = np.flatnonzero((origin >= 0) & inside[np.maximum(origin, 0)])
-        return self.outermost(found)
+        return self.outermost(np.flatnonzero((origin >= 0) & inside[np.maximum(origin, 0)]))
 
     def trained(self) -> Mask:
         """Mask of events with work in them that has a backward pass, or is one."""

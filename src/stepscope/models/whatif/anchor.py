@@ -48,22 +48,19 @@ def mean_ms(simulation: Simulation) -> float:
 
 def overlapping_ms(simulation: Simulation) -> float:
     """The step if the next one does not wait for its device work: what the busiest side takes, ms."""
-    graph, tasks = simulation.graph, simulation.graph.tasks
-    mine = tasks["step"] == graph.window.steps[-1]
-    busy = np.bincount(tasks["thread"][mine], (tasks["duration_ns"] + tasks["gap_ns"])[mine])
-    marks = np.sort(simulation.start_ns[tasks["mark"] > 0])
+    marks = np.sort(simulation.start_ns[simulation.graph.tasks["mark"] > 0])
     on_cpu = marks[-1] - marks[0] if len(marks) else 0
-    return min(max(float(busy.max(initial=0)), float(on_cpu)) / 1e6, mean_ms(simulation))
+    return min(max(float(busiest_ns(simulation)[-1]), float(on_cpu)) / 1e6, mean_ms(simulation))
 
 
 def busiest_ns(simulation: Simulation) -> Floats:
     """What the busiest side takes for each step, ns, shape (steps,)."""
     tasks, steps = simulation.graph.tasks, simulation.graph.window.steps
-    busy = np.zeros((len(steps), len(simulation.graph.threads)))
-    mine = np.isin(tasks["step"], steps)
-    place = np.searchsorted(steps, tasks["step"][mine]), tasks["thread"][mine]
-    np.add.at(busy, place, (tasks["duration_ns"] + tasks["gap_ns"])[mine])
-    return np.asarray(busy.max(axis=1), np.float64)
+    threads, mine = len(simulation.graph.threads), np.isin(tasks["step"], steps)
+    place = np.searchsorted(steps, tasks["step"][mine]) * threads + tasks["thread"][mine]
+    spent = (tasks["duration_ns"] + tasks["gap_ns"])[mine]
+    busy: Floats = np.bincount(place, spent, len(steps) * threads)
+    return busy.reshape(-1, threads).max(axis=1)
 
 
 def unwatched_ms(trace: Trace) -> tuple[float | None, float | None]:
