@@ -59,8 +59,8 @@ def busiest_ns(simulation: Simulation) -> Floats:
     threads, mine = len(simulation.graph.threads), np.isin(tasks["step"], steps)
     place = np.searchsorted(steps, tasks["step"][mine]) * threads + tasks["thread"][mine]
     spent = (tasks["duration_ns"] + tasks["gap_ns"])[mine]
-    busy: Floats = np.bincount(place, spent, len(steps) * threads)
-    return busy.reshape(-1, threads).max(axis=1)
+    busy = np.bincount(place, spent, len(steps) * threads).reshape(-1, threads)
+    return busy.max(axis=1).astype(np.float64)
 
 
 def unwatched_ms(trace: Trace) -> tuple[float | None, float | None]:
