@@ -1,6 +1,7 @@
 """Pictures of every pane of several traces at every width, in both themes, to be looked at.
 
     python tests/browser/take_pictures.py [TRACE...] [--only NAME...] [--panes ID...] [--out FOLDER]
+    python tests/browser/take_pictures.py --docs    # those of docs/images that show the timeline
 
 Without TRACE it takes the shared traces below, records two captures of its own, and generates a
 million slices and a trace of kernels alone. Each picture is `NAME/PANE-WIDTH-THEME.png`; `zoomed`
@@ -40,6 +41,19 @@ _SHARED: dict[str, list[str]] = {
     "memory": ["memory_snapshots/transformer_cuda.pickle"],
     "mtia": ["mtia_training/rank0.json.gz"],
     "pair": ["pair_h100_mi300x/bert_small_h100.json.gz", "pair_h100_mi300x/bert_small_mi300.json.gz"],
+}
+# Of each picture in docs/images: what `stepscope view` is given, and what is clicked.
+_DOCS: dict[str, tuple[list[str], str]] = {
+    "view": (_SHARED["resnet"], '[data-stage="backward"]'),
+    "pair_workers": (
+        [f"kineto_resnet50_v100/num_workers_{count}.json.gz" for count in (0, 4)],
+        'button:text-is("Other run")',
+    ),
+    "pair_a100_v100": (
+        ["diff_a100_v100/v100_rank1of2.json.gz", "diff_a100_v100/a100_rank3of8.json.gz"],
+        'button:text-is("Other run")',
+    ),
+    "pair_h100_mi300x": (_SHARED["pair"], 'button:text-is("Other run")'),
 }
 _RECORDED = {"capture": ["--warmup", "1", "--steps", "2"], "contexts": ["--contexts"]}
 
@@ -95,8 +109,13 @@ def arguments_of(name: str, folder: Path) -> list[str]:
         return [str(record(name, folder))]
     if name in _GENERATED:
         return [str(_GENERATED[name](folder))]
-    paths = [_TRACES / part for part in _SHARED[name]]
-    return [str(path) if path.exists() else part for path, part in zip(paths, _SHARED[name], strict=True)]
+    return shared(_SHARED[name])
+
+
+def shared(parts: list[str]) -> list[str]:
+    """The arguments, with the paths of shared traces."""
+    paths = [_TRACES / part for part in parts]
+    return [str(path) if path.exists() else part for path, part in zip(paths, parts, strict=True)]
 
 
 def settle(page: Any) -> None:
@@ -173,6 +192,23 @@ def all_pictures(name: str, arguments: list[str], out: Path, sizes: list[str], p
         browser.close()
 
 
+def docs_pictures(home: Path) -> None:
+    """The pictures of the documentation, in a window of 1440 px in the light theme."""
+    from playwright.sync_api import sync_playwright
+
+    program = os.environ.get("STEPSCOPE_CHROMIUM", "/usr/bin/chromium")
+    for name, (parts, clicked) in _DOCS.items():
+        with serving(home, *shared(parts)) as url, sync_playwright() as playwright:
+            browser = playwright.chromium.launch(
+                executable_path=program, args=["--no-sandbox", "--disable-gpu"]
+            )
+            page = browser.new_page(viewport={"width": 1440, "height": 900})
+            page.goto(url)
+            page.locator(clicked).first.click(timeout=120_000)
+            take(page, ROOT / "docs" / "images", name)
+            browser.close()
+
+
 def main() -> None:
     """Take the pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -180,9 +216,13 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[*_SHARED, *_RECORDED, *_GENERATED])
     parser.add_argument("--sizes", nargs="*", default=[*_SIZES], choices=[*_SIZES])
     parser.add_argument("--panes", nargs="*", default=[])
+    parser.add_argument("--docs", action="store_true", help="take those of the documentation")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "screenshots")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
+    if asked.docs:
+        docs_pictures(asked.out)
+        return
     if asked.traces:
         all_pictures("given", asked.traces, asked.out, asked.sizes, asked.panes)
         return

@@ -12,7 +12,7 @@ import numpy as np
 from stepscope.analyze.delays import without_delays
 from stepscope.analyze.source_places import what_is_called
 from stepscope.analyze.trace_from_contexts import ContextTrace, trace_from_contexts
-from stepscope.base.arrays import Ids, Ids32, Mask, Rows, Times
+from stepscope.base.arrays import Ids, Ids32, IntArray, Mask, Rows, Times
 from stepscope.errors import TraceError
 from stepscope.facts.annotate.device.one_off_costs import OneOffCosts, one_off_costs
 from stepscope.facts.annotate.links.launches import device_work as mask_of_device_work
@@ -141,7 +141,7 @@ class EventSearch:
         outer = np.where(parent >= 0, self._around(rows)[parent], -1)
         return rows[outer < 0]
 
-    def holding(self, rows: Rows) -> Mask:
+    def holding(self, rows: IntArray) -> Mask:
         """Mask of events that are, or contain, one of `rows`."""
         own = np.zeros(len(self.events), np.int64)
         own[rows] = 1
@@ -151,8 +151,7 @@ class EventSearch:
         """The outermost nodes of the backward pass of what runs in `rows`."""
         origin = self.events["forward_event"]
         inside = self.within(rows)
-        found = np.flatnonzero((origin >= 0) & inside[np.maximum(origin, 0)])
-        return self.outermost(found)
+        return self.outermost(np.flatnonzero((origin >= 0) & inside[np.maximum(origin, 0)]))
 
     def trained(self) -> Mask:
         """Mask of events with work in them that has a backward pass, or is one."""

@@ -162,9 +162,11 @@ def _with_backward(context: RuleContext, rows: Rows) -> Rows:
 
 def _softmax_and_products(context: RuleContext) -> tuple[Rows, Rows]:
     """What is between the two batched products of attention, softmax included; and these products."""
+    every, batched = (context.search.find(name, category="cpu_op") for name in (_SOFTMAX, _PRODUCT))
+    if not len(every) or not len(batched):  # spares a large trace the search for innermost operators
+        return every[:0], batched[:0]
     operators = _products_and_leaves(context)
-    softmax = np.isin(operators, context.search.find(_SOFTMAX, category="cpu_op"))
-    product = np.isin(operators, context.search.find(_PRODUCT, category="cpu_op"))
+    softmax, product = np.isin(operators, every), np.isin(operators, batched)
     around, ends = np.zeros((2, len(operators)), np.bool_)
     products = np.flatnonzero(product)
     for at in np.flatnonzero(softmax).tolist():

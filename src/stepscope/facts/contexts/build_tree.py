@@ -237,7 +237,7 @@ def _ended_before(group: Times, end: Times) -> Times:
 _Size = tuple[float, float, float]
 
 
-class _Launch(msgspec.Struct):
+class _Launch(msgspec.Struct, frozen=True):
     """The launch configuration in a kernel's arguments, as Kineto names it."""
 
     grid: _Size | None = None
@@ -258,20 +258,20 @@ def launch_metrics(trace: Trace, kernels: Ids) -> Iterator[tuple[str, Ids, Float
     """
     source = trace.events["source"][kernels]
     order = np.argsort(source, kind="stable")
-    launches: Interner[tuple[Any, ...]] = Interner()  # few differ
+    launches: Interner[_Launch] = Interner()  # few differ
     codes = launches.codes(map(_launch, trace.arguments.texts(source[order])))
-    table = np.array([_values(*launch) for launch in launches], np.float64).reshape(-1, len(LAUNCH_METRICS))
-    for name, values in zip(LAUNCH_METRICS, table[codes].T, strict=True):
-        known = np.isfinite(values)
+    table = np.array([_values(*astuple(one)) for one in launches], np.float64)
+    for name, values in zip(LAUNCH_METRICS, table.reshape(-1, len(LAUNCH_METRICS)).T, strict=True):
+        known = np.isfinite(values)[codes]
         if known.any():
-            yield name, kernels[order[known]], values[known]
+            yield name, kernels[order[known]], values[codes[known]]
 
 
-def _launch(text: bytes) -> tuple[Any, ...]:
+def _launch(text: bytes) -> _Launch:
     try:
-        return astuple(_DECODER.decode(text))
+        return _DECODER.decode(text)
     except msgspec.DecodeError:  # another recorder's arguments, of the same names
-        return astuple(_Launch())
+        return _Launch()
 
 
 def _values(grid: _Size | None, block: _Size | None, *others: float | None) -> tuple[float | None, ...]:

@@ -80,7 +80,7 @@ def summary_names(texts: Sequence[str], text: Ids, group: Ids, runtime_ns: Times
 def _summary(leader: str, distinct: int, count: int, share: float) -> str:
     if distinct == 1:
         return f"{leader} ×{count}"
-    return f"{leader} ({share:.0f} %) and {distinct - 1} other{'s' * (distinct > 2)}"
+    return f"{leader} ({share:.0f}%) and {distinct - 1} other{'s' * (distinct > 2)}"
 
 
 def range_name(first: str, last: str) -> str:

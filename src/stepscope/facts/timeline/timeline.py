@@ -152,25 +152,26 @@ class Timeline:
         openable = sorted(_openable(self.level(path, every)), key=lambda one: -one.runtime_ns)
         return openable[:_OPENED_AHEAD]
 
-    def below(self, path: str, most: int = _EVERY) -> Iterator[list[Opening]]:
+    def below(self, path: str, most: int = _EVERY, known: Sequence[Opening] = ()) -> Iterator[list[Opening]]:
         """The levels below an operation in lists, each level before those inside it.
 
         Threads and streams that are not shown are included. Levels that are not among the `most`
-        costliest may be left out, with those inside them.
+        costliest may be left out, with those inside them. Those `known` are not opened again.
 
         Raises:
             TraceError: if no operation has this path.
         """
         shown, every = (self.level(path, threads) for threads in (False, True))
         opened = [Opening(shown, every if shown.hides else shown, inf)]
-        costs = [inf]
+        costs, ready = [inf], {one.shown.path: one for one in known}
         while opened:
             yield opened
             inside = [(one, level.cost_ns) for level in opened for one in _openable(level.every)]
             before = len(costs)
             costs += [min(one.runtime_ns, around_ns) for one, around_ns in inside]
-            rows = [row for row in _costliest(costs, most) if row >= before]
-            opened = self._open_all([inside[row - before][0] for row in rows], [costs[row] for row in rows])
+            chosen = [(inside[at - before][0], costs[at]) for at in _costliest(costs, most) if at >= before]
+            fresh = iter(self._open_all([one for one in chosen if one[0].path not in ready]))
+            opened = [ready.get(one.path) or next(fresh) for one, _ in chosen]
 
     def open_all(self, path: str, most: int = _EVERY) -> list[Opening]:
         """The `most` costliest levels below an operation, each before those inside it; all by default.
@@ -184,8 +185,8 @@ class Timeline:
         with self._opening:  # several threads that ask for the same one open it once
             whole = self._wholes.get(key)
             if whole is None or whole.most < most:
-                events, depths = self.raw_events(path), list(self.below(path, most))
-                places = place_events(self.index, path, events, depths)
+                depths = list(self.below(path, most, whole.openings if whole else ()))
+                places = place_events(self.index, path, self.raw_events(path), depths)
                 openings = [one for depth in depths for one in depth]
                 whole = _Whole.of(openings, most if len(openings) >= most else _EVERY, places)
                 self._wholes.set(key, whole)
@@ -285,13 +286,14 @@ class Timeline:
             return [open_step(self.contents, one, every, self.tiny) for one in inside]
         return open_operations(self.contents, inside, every, self.tiny)
 
-    def _open_all(self, inside: list[Opened], costs: list[float]) -> list[Opening]:
+    def _open_all(self, chosen: list[tuple[Opened, float]]) -> list[Opening]:
+        inside = [one for one, _ in chosen]
         shown = self._open(inside, False) if inside else []
         hiding = [one for one, level in zip(inside, shown, strict=True) if level.hides]
         whole = iter(self._open(hiding, True) if hiding else [])
         return [
             Opening(level, next(whole) if level.hides else level, cost)
-            for level, cost in zip(shown, costs, strict=True)
+            for level, (_, cost) in zip(shown, chosen, strict=True)
         ]
 
     def _find(self, path: Path) -> tuple[Level, int]:

@@ -50,7 +50,7 @@ def overlapping_ms(simulation: Simulation) -> float:
     """The step if the next one does not wait for its device work: what the busiest side takes, ms."""
     marks = np.sort(simulation.start_ns[simulation.graph.tasks["mark"] > 0])
     on_cpu = float(marks[-1] - marks[0]) if len(marks) else 0.0
-    return min(max(busiest_ns(simulation)[-1], on_cpu) / 1e6, mean_ms(simulation))
+    return min(max(float(busiest_ns(simulation)[-1]), on_cpu) / 1e6, mean_ms(simulation))
 
 
 def busiest_ns(simulation: Simulation) -> Floats:
@@ -59,13 +59,12 @@ def busiest_ns(simulation: Simulation) -> Floats:
     A thread for which no other waits, as one that watches collectives, sleeps in its gaps.
     """
     graph, tasks, steps = simulation.graph, simulation.graph.tasks, simulation.graph.window.steps
-    thread = tasks["thread"]
-    source, target = (thread[graph.links[end]] for end in ("source", "target"))
-    counts = graph.on_device | np.isin(thread, source[source != target])
-    busy = np.zeros((len(steps), len(graph.threads)))
-    mine = np.isin(tasks["step"], steps)
-    place = np.searchsorted(steps, tasks["step"][mine]), thread[mine]
-    np.add.at(busy, place, (tasks["duration_ns"] + np.where(counts, tasks["gap_ns"], 0))[mine])
+    source, target = (tasks["thread"][graph.links[end]] for end in ("source", "target"))
+    works = graph.on_device | np.isin(tasks["thread"], source[source != target])
+    threads, mine = len(graph.threads), np.isin(tasks["step"], steps)
+    place = np.searchsorted(steps, tasks["step"][mine]) * threads + tasks["thread"][mine]
+    spent = (tasks["duration_ns"] + np.where(works, tasks["gap_ns"], 0))[mine]
+    busy = np.bincount(place, spent, len(steps) * threads).reshape(len(steps), threads)
     return np.asarray(busy.max(axis=1, initial=0.0), np.float64)
 
 

@@ -20,7 +20,7 @@ _FEW = 4  # of the sampled events: with fewer twins among them nothing is search
 _LARGE = 0.25  # of the events of a file: they are copies
 _NEARLY_ALL, _LEAST = 0.8, 16  # of the events of a category
 _NOTED = 0.05  # of the events of a file: fewer are no warning
-_PART = 1 << 16  # events at a time, which fit into a core's cache
+_TABLE = 65_521  # ns: a prime, as times may all be multiples of 1,000 ns; fits into a core's cache
 _NO_DURATION = -1.0
 
 
@@ -74,9 +74,9 @@ def _sampled_twins(recorded: RecordedEvents) -> int:
     arrow = _of_phases(recorded, ARROWS)
     sample = sample[recorded.usable[sample] & ~arrow[recorded.phase[sample]]]
     sample = sample[_durations(recorded, sample) != 0]
-    starts = range(0, len(time), _PART)
-    near = [start + np.flatnonzero(np.isin(time[start : start + _PART], time[sample])) for start in starts]
-    rows = np.concatenate([np.zeros(0, np.intp), *near])
+    near = np.zeros(_TABLE, np.bool_)
+    near[time[sample] % _TABLE] = True
+    rows = np.flatnonzero(near[time % _TABLE])  # and a few more, whose times differ by its size
     groups = _groups(recorded, rows[recorded.usable[rows]])
     return int(np.isin(groups.rows[groups.size > 1], sample).sum())
 

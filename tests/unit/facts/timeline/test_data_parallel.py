@@ -41,7 +41,7 @@ def test_its_parts_come_out_as_sections() -> None:
     assert rows(level) == [
         ("event", "Scatter", 60, 0),
         ("series", "Broadcast ×10", 400, 0),
-        ("repeat", "aten::view (67 %) and 1 other ×80", 240, 0),
+        ("repeat", "aten::view (67%) and 1 other ×80", 240, 0),
         ("event", "aten::conv2d", 110, 190),
         ("event", "aten::linear", 100, 0),
         ("event", "Gather", 70, 0),
@@ -64,8 +64,8 @@ def test_only_the_straggler_of_the_replicas_is_shown() -> None:
 
 def test_what_is_done_for_each_parameter_opens_to_pieces_and_these_to_events() -> None:
     timeline = drawn(forward())
-    rebuilt = opened(timeline, "step 1", "forward", "aten::view (67 %) and 1 other ×80")
-    assert set(names(rebuilt)) == {"aten::view (67 %) and 1 other ×4"}
+    rebuilt = opened(timeline, "step 1", "forward", "aten::view (67%) and 1 other ×80")
+    assert set(names(rebuilt)) == {"aten::view (67%) and 1 other ×4"}
     assert len(rebuilt) == 20
     piece = timeline.level("/".join((*rebuilt.path, rebuilt.operations[0].id)))
     assert names(piece) == ["aten::view", "aten::detach"] * 4

@@ -45,11 +45,11 @@ def test_short_names(recorded: str, short: str) -> None:
 @pytest.mark.parametrize(
     ("names", "times", "name"),
     [
-        (["a", "b"], [60, 40], "a (60 %) and 1 other"),
-        (["b", "a", "c", "a"], [30, 20, 10, 40], "a (60 %) and 2 others"),
+        (["a", "b"], [60, 40], "a (60%) and 1 other"),
+        (["b", "a", "c", "a"], [30, 20, 10, 40], "a (60%) and 2 others"),
         (["a", "a", "a"], [1, 2, 3], "a ×3"),
-        (["b", "a"], [0, 0], "b (0 %) and 1 other"),
-        (["b", "a"], [5, 5], "b (50 %) and 1 other"),
+        (["b", "a"], [0, 0], "b (0%) and 1 other"),
+        (["b", "a"], [5, 5], "b (50%) and 1 other"),
     ],
 )
 def test_a_group_is_named_by_what_dominates_it(names: list[str], times: list[int], name: str) -> None:

@@ -131,7 +131,7 @@ function Slow({ store, slow }: { store: WatchStore; slow: UnusualSteps }): JSX.E
     >
       <span class="watch-cause">{slow.cause}</span>
       <span class="number">{spoken(slow.lost_s)}</span>
-      <span class="number">{significant(slow.ratio)}x</span>
+      <span class="number">{significant(slow.ratio)}×</span>
       <span class="dim watch-where">
         {steps}
         {some}

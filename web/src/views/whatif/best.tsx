@@ -45,7 +45,7 @@ export function BestFound({ store }: { store: Store }): JSX.Element {
           placeholder="goal, ms"
           aria-label="Goal in milliseconds"
         />
-        <input name="fits" placeholder="memory or device" aria-label="Memory to fit into" />
+        <input name="fits" placeholder="GB or device" aria-label="Memory to fit into" />
         <button type="submit">Find best changes</button>
       </form>
       <WithAnswer answer={best} waiting={budgetOf(store).value ? "Predicting combinations…" : ""}>

@@ -14,7 +14,7 @@ _WORKERS = "_MultiProcessingDataLoaderIter"
 
 
 def dataloader(graph: Graph, workers: int = 0, computing: float = 1.0) -> Graph:
-    """WORKERS processes load the data; by default batches are always ready.
+    """WORKERS processes load the data; with 0 of them batches are always ready.
 
     With a number of workers, a step lasts as long as the longest of three: the training loop with
     fetching instead of loading; the loading of a batch divided by the workers; all computation
