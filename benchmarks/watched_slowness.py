@@ -222,6 +222,7 @@ def watched(kind: Kind, folder: Path, steps: int = STEPS, *, is_slow: bool = Tru
             [sys.executable, "-m", "stepscope", "watch", "train.py"],
             cwd=folder,
             env={**environment, **({**own, "RANK": str(rank)} if kind.ranks > 1 else {})},
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
         for rank in range(kind.ranks)

@@ -39,7 +39,8 @@ _Batches: Any = dataloader._BaseDataLoaderIter
 _DECORATOR = _contextlib.__file__
 _MOST_PLACES = 500  # a program may generate code
 _SAVING, _EVALUATING = "saving", "eval_mode"  # kinds of activities
-_LIGHTNING = "_update_best_and_save", "_save_none_monitor_checkpoint", "_save_last_checkpoint"
+_OF_CHECKPOINTS = "_update_best_and_save", "_save_none_monitor_checkpoint"  # of Lightning
+_LIGHTNING = *_OF_CHECKPOINTS, "_save_checkpoint", "_remove_checkpoint"
 # Functions that only save or evaluate, the outer ones first, as a library also spends time around the
 # inner ones: by the module that defines them. Packages re-export them under other names.
 _OF_LIBRARIES = [
