@@ -22,10 +22,15 @@ from stepscope.read.watched_run import WatchedRun
 STEPS, ENOUGH = 400, 0.05  # of the loss
 LOST = """
 import atexit
+from stepscope.record.run_shares.activity_log import ActivityLog
+logs = []  # of the watch, whose own time is no loss
+def now_s():
+    logs.extend([] if logs else [found for found in gc.get_objects() if isinstance(found, ActivityLog)][:1])
+    return time.perf_counter() - sum(1e-9 * log.excluded_ns for log in logs)
 class Lost:
     seconds = 0.0
-    def __enter__(self): self.began = time.perf_counter()
-    def __exit__(self, *error): self.seconds += time.perf_counter() - self.began
+    def __enter__(self): self.began = now_s()
+    def __exit__(self, *error): self.seconds += now_s() - self.began
 lost = Lost()
 def since_start():
     ticks = int(open("/proc/self/stat").read().rpartition(")")[2].split()[19])
@@ -40,12 +45,66 @@ def validate():
         model.train()
 """
 COMPILED = """
-compiled, seen = step, set()
+compiled, seen = step, {8}  # the first shape is compiled in the first step, which is part of the start
 def step(weights, batch):
     if len(batch) in seen: return compiled(weights, batch)
     seen.add(len(batch))
     with lost: return compiled(weights, batch)
 """
+
+TRAINER = """
+import gc, os, time, torch
+from transformers import Trainer, TrainingArguments
+torch.set_num_threads(1)
+{setup}
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(20)))
+    def forward(self, x, labels=None): return {{"loss": self.layers(x).square().mean()}}
+data = [{{"x": torch.randn(256), "labels": torch.zeros(1)}}] * {steps}
+options = dict(save_strategy="steps", save_steps=20, save_total_limit=2, eval_strategy="steps", eval_steps=40)
+arguments = TrainingArguments("out", per_device_train_batch_size=1, num_train_epochs=1, report_to=[],
+                              use_cpu=True, disable_tqdm=True, **options)
+Trainer(Model(), arguments, train_dataset=data, eval_dataset=data[:200]).train()
+"""
+LIGHTNING = """
+import gc, lightning, os, time, torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+torch.set_num_threads(1)
+{setup}
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(20)))
+    def training_step(self, batch, index): return self.layers(batch).square().mean()
+    def configure_optimizers(self): return torch.optim.Adam(self.parameters())
+shown = dict(enable_progress_bar=False, enable_model_summary=False, logger=False, accelerator="cpu")
+saves = ModelCheckpoint("saved", every_n_train_steps=20)
+trainer = lightning.Trainer(max_epochs=1, callbacks=[saves], **shown)
+trainer.fit(Model(), torch.utils.data.DataLoader(torch.randn({steps}, 256)))
+"""
+ACCELERATE = """
+import gc, os, time, torch
+from accelerate import Accelerator
+torch.set_num_threads(1)
+{setup}
+accelerator = Accelerator(cpu=True)
+model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(20)))
+model, optimizer = accelerator.prepare(model, torch.optim.Adam(model.parameters()))
+for now in range({steps}):
+    loss = model(torch.randn(1, 256)).square().mean()
+    optimizer.zero_grad()
+    accelerator.backward(loss)
+    optimizer.step()
+    if now % 20 == 19: accelerator.save_state("saved")
+"""
+
+
+def all_of(holder: str, name: str) -> str:
+    """Times each call of a method of a library, its own work around what it calls included."""
+    around = "lambda call: lambda *args, **more: (lost.__enter__(), call(*args, **more), lost.__exit__())[1]"
+    return f"{holder}.{name} = ({around})({holder}.{name})"
 
 
 def every(steps: int, statement: str) -> str:
@@ -77,6 +136,14 @@ LOSSES = {
     ),
     "JAX: evaluation": Kind(
         "", "sum(", JAX, setup="def validate(): sum(range(4_000_000))", loop=every(20, "validate()")
+    ),
+    "Trainer: checkpoints": Kind("checkpoints", "", TRAINER, setup=all_of("Trainer", "_save_checkpoint")),
+    "Trainer: evaluation": Kind("evaluation", "", TRAINER, setup=all_of("Trainer", "evaluate")),
+    "Lightning: checkpoints": Kind(
+        "checkpoints", "", LIGHTNING, setup=all_of("ModelCheckpoint", "_save_topk_checkpoint")
+    ),
+    "Accelerate: checkpoints": Kind(
+        "checkpoints", "", ACCELERATE, setup=all_of("Accelerator", "save_state")
     ),
     "2 ranks: a slow peer": Kind(
         "rank 1", rank=1, ranks=2, setup=GLOO, loop="with lost: time.sleep(0.01 * rank)"

@@ -222,6 +222,7 @@ def watched(kind: Kind, folder: Path, steps: int = STEPS, *, is_slow: bool = Tru
             [sys.executable, "-m", "stepscope", "watch", "train.py"],
             cwd=folder,
             env={**environment, **({**own, "RANK": str(rank)} if kind.ranks > 1 else {})},
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
         for rank in range(kind.ranks)
@@ -247,8 +248,8 @@ def is_named(kind: Kind, runs: list[WatchedRun], text: str) -> tuple[bool, str]:
 
 def has_line(expected: str, where: str, text: str) -> bool:
     """Whether a place is at a line of the script with this text."""
-    number = re.search(r":(\d+)", where)
-    return not expected or bool(number and expected in text.splitlines()[int(number[1]) - 1])
+    lines = [text.splitlines()[int(number) - 1] for number in re.findall(r":(\d+)", where)]
+    return not expected or any(expected in line for line in lines)
 
 
 def slow_of(bill: Bill) -> str:

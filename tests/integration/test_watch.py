@@ -208,3 +208,12 @@ def test_a_variable_watches_each_rank(
     assert (done.returncode, done.stderr) == (0, "")
     written = {str(path.relative_to(folder)): path for path in folder.rglob("*.watch")}
     assert {name: len(read_watched_run(path).steps) for name, path in written.items()} == files
+
+
+def test_a_worker_of_ray_has_its_own_file_whoever_started_ray(script: Callable[[str], Path]) -> None:
+    titled = "import stepscope.record.api as api\napi._is_worker_of_ray = lambda: True\n"
+    folder = script(f"{titled}{AUTOLOADED}train(9)\nprint(os.getpid())")
+    started = {**os.environ, "STEPSCOPE_WATCH": "job.watch", "STEPSCOPE_WATCH_OWNER_": "1"}
+    done = run_warm([sys.executable, "train.py"], folder, env=started)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(read_watched_run(folder / f"job-{done.stdout.strip()}.watch").steps) == 8

@@ -93,3 +93,21 @@ def test_the_loggers_of_a_framework_get_the_times(framework: str, tmp_path: Path
         assert 0 <= float(row.get("stepscope/backward_ms", 0)) < float(row["stepscope/step_ms"])
     assert ("stepscope/backward_ms" in logged[0]) == (framework != "keras")
     assert (tmp_path / "run.watch").exists()
+
+
+CHECK = """
+from importlib import import_module
+from importlib.util import find_spec
+from stepscope.record.run_shares.activity_hooks import _OF_LIBRARIES
+for module, _, holder, names in _OF_LIBRARIES:
+    if find_spec(module.partition(".")[0]):
+        found = import_module(module)
+        found = getattr(found, holder) if holder else found
+        print(*(f"{module}: no {name}" for name in names if not hasattr(found, name)), sep="\\n", end="")
+"""
+
+
+@pytest.mark.full
+def test_the_functions_by_which_libraries_save_and_evaluate_have_these_names() -> None:
+    done = subprocess.run([sys.executable, "-c", CHECK], check=True, capture_output=True, text=True)
+    assert done.stdout == ""

@@ -21,7 +21,7 @@ _HALF = 0.5  # of what steps were longer by: a cause that explains less is not n
 _MOSTLY = 0.8  # of the steps; chosen: of four equal ranks each is the last in a quarter
 _OTHERS = "others had the core of the training thread"
 _THREADS = "other threads of the process had the core of the training thread"
-# Measured parts of steps that are losses, the more specific first; evaluation and checkpoints by line.
+# Measured parts of steps that are losses, the more specific first.
 CAUSES = {
     "compile": "compilation",
     "gc": "garbage collection",
@@ -47,9 +47,12 @@ _OF_CORE = (_EXPLANATIONS["cpu"], _EXPLANATIONS["threads"], _UNKNOWN)  # what a 
 _STARTS = "data loaders starting their workers"
 # Of NVML's reasons for a low clock (nvml.h, nvmlClocksThrottleReason…).
 _THROTTLING = {0x60: "thermal throttling", 0x04: "its power limit", 0x88: "the hardware slowed it down"}
-_BY_LINE = {"evaluation": "evaluation", "checkpoint": "checkpoints"}
+# Losses by line, by the kind of a place.
+_BY_LINE = {"evaluation": "evaluation", "checkpoint": "checkpoints", "compile": CAUSES["compile"]}
 FIELDS = {cause: field for field, cause in (CAUSES | _BY_LINE).items()}
 _MOST_LINES = 20  # in a bill
+_ROUNDED = 1e-3  # of a sum; chosen: means are written with 24 bits, and what lines lack is more
+_COMPILING = 2  # lines in slow steps; chosen: what makes a batch of another shape compiles as the step does
 _MOST_NUMBERS = 1_000  # of steps of one cause; chosen: as many marks as there are pixels
 _NAMED, _NOTABLE = 3, 0.02  # causes in a verdict, and what they cost of the run at least; chosen
 _FEWEST_SAMPLES = 8  # chosen: of a line with half of them, the share is known to a third
@@ -244,17 +247,17 @@ def own_ms(steps: Array) -> Floats:
 def _losses(run: WatchedRun, run_s: float) -> list[Loss]:
     facts, totals, count = run.facts, run.totals, int(run.totals["step"])
     start_s = 1e-9 * (facts.begun_unix_ns + int(totals["begin_ns"]) - facts.created_unix_ns)
-    compiled = [place for place in facts.places if place.kind == "compile"]
-    most = _at(max(compiled, key=lambda place: place.total_ns)) if compiled else ""
     found = [("start, with the first step", start_s if count else 0.0, _line_of_start(run, start_s))]
     if starts := facts.worker_starts:
         start_ns = starts.get("starting_ns", 0) + starts.get("first_ns", 0)
         found.append((_STARTS, 1e-9 * start_ns, _times(starts.get("starts", 0))))
     for field, cause in CAUSES.items():
-        found.append((cause, 1e-3 * float(totals[field]) * count, most if field == "compile" else ""))
+        total_s = 1e-3 * float(totals[field]) * count
+        left_s = total_s - sum(1e-9 * place.total_ns for place in facts.places if place.kind == field)
+        found.append((cause, left_s if left_s > _ROUNDED * total_s else 0.0, ""))
     for place in facts.places:
         if place.kind in _BY_LINE:
-            where = f"{_at(place)}, {_times(place.count)}"
+            where = f"{_at(place)}, {_times(place.count)}" if place.line else ""
             found.append((_BY_LINE[place.kind], 1e-9 * place.total_ns, where))
     losses = [Loss(cause, lost, lost / run_s, where) for cause, lost, where in found if lost > 0]
     return sorted(losses, key=lambda loss: -loss.lost_s)
@@ -448,16 +451,17 @@ def _of_device(run: WatchedRun, slow: Array, normal: Array) -> str:
 
 
 def _slow_line(
-    run: WatchedRun, slow: Array, normal: Array, excess_ms: float, role: str = ""
+    run: WatchedRun, slow: Array, normal: Array, excess_ms: float, role: str = "", most_lines: int = 1
 ) -> tuple[str, float]:
-    """The line that explains most of what steps took longer, if that is half of it."""
+    """The line that explains most of what steps took longer, if that is half of it; at most so many."""
     more_ms = _line_ms(run, slow, role) - _line_ms(run, normal, role)
     if role:  # several work at once, and before the step that waits: their lines share the wait
         more_ms *= excess_ms / max(more_ms.clip(0).sum(), 1e-9)  # ms; where none took longer
-    if not len(more_ms) or more_ms.max() < _HALF * excess_ms:
-        return "", 0.0
-    most = int(more_ms.argmax())
-    return _at(run.lines[most]) + " (worker)" * bool(role), float(more_ms[most])
+    for count in range(1, min(most_lines, len(more_ms)) + 1):
+        most = np.argsort(-more_ms)[:count]
+        if (explained_ms := float(more_ms[most].sum())) >= _HALF * excess_ms:
+            return ", ".join(_at(run.lines[at]) + " (worker)" * bool(role) for at in most), explained_ms
+    return "", 0.0
 
 
 def _describe(
@@ -481,7 +485,8 @@ def _describe(
     elif cause == CAUSES["input"]:
         where, where_ms = _slow_line(run, rows, normal, cause_ms, LOADER_WORKER)
     if not where and known != _OTHERS and cause not in _OF_DEVICE.values():
-        where, where_ms = _slow_line(run, rows, normal, float(longer.mean()))
+        most_lines = _COMPILING if cause == CAUSES["compile"] else 1
+        where, where_ms = _slow_line(run, rows, normal, float(longer.mean()), most_lines=most_lines)
     return UnusualSteps(
         first=int(rows["step"][0]),
         last=int(rows["step"][-1]),

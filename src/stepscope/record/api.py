@@ -149,8 +149,14 @@ def watch_from_environment(output: str) -> None:
 
     PyTorch calls `stepscope.autoload` when it is imported; whatever fails here, that import goes on.
     """
-    # The children of each rank, and of a launcher, leave its file alone.
+    # The children of each rank, and of a launcher, leave its file alone. Workers of Ray are no children of
+    # the program, though their environment may be its own: each has a file.
     owner = f"STEPSCOPE_WATCH_OWNER_{os.environ.get('RANK', '')}"
+    if _is_worker_of_ray():
+        os.environ[owner] = str(os.getpid())
+        if Rank.from_environment().world_size == 1:
+            path = Path(output)
+            output = str(path.with_name(f"{path.stem}-{os.getpid()}{path.suffix}"))
     if belongs_to_parent(owner) or "stepscope.record.run" in sys.modules:
         return
     try:
@@ -159,6 +165,13 @@ def watch_from_environment(output: str) -> None:
         atexit.register(_end_watch, watched)
     except Exception as error:
         _say(f"nothing is watched: {error}")
+
+
+def _is_worker_of_ray() -> bool:
+    try:
+        return Path("/proc/self/cmdline").read_bytes().startswith(b"ray::")  # its title
+    except OSError:  # a system without /proc
+        return False
 
 
 def _end_watch(watched: watch) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import io
 import pickle
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, dataloader
 
-from stepscope.record.run_shares.activity_hooks import ActivityHooks
+from stepscope.record.run_shares.activity_hooks import _OF_LIBRARIES, ActivityHooks
 from stepscope.record.run_shares.activity_log import ActivityLog
 from stepscope.record.run_shares.run_shares import describe
 from stepscope.record.unreplaced import time
@@ -133,6 +135,30 @@ def test_validation_and_saving(run: Run, model: Any, optimizer: Any, tmp_path: P
     assert [place["function"] for place in places] == ["validate", "test_validation_and_saving"]
     assert {place["file"] for place in places} == {__file__}
     assert [place["count"] for place in places] == [3, 3]
+
+
+@pytest.mark.parametrize("row", _OF_LIBRARIES, ids=lambda row: f"{row[0]} {row[1]}")
+def test_what_libraries_spend_around_saving_and_evaluating_is_counted(
+    run: Run, model: Any, optimizer: Any, monkeypatch: pytest.MonkeyPatch, row: Any
+) -> None:
+    module, kind, holder, names = row
+
+    def work(*_: Any) -> None:
+        run.ms(3)
+        torch.save({}, io.BytesIO()) if kind == "saving" else validate(model, 1)
+        run.ms(4)
+
+    functions = dict.fromkeys(names, work)
+    found: Any = ModuleType(module)
+    vars(found).update({holder: type(holder, (), functions)} if holder else functions)
+    monkeypatch.setitem(sys.modules, module, found)
+    run.hooks._watch_library(*row)
+    for name in names:
+        train(model, optimizer, 10)
+        getattr(getattr(found, holder)() if holder else found, name)()
+    stage, each_ms = ("checkpointing", 7) if kind == "saving" else ("evaluation", 10)
+    count = len(names)
+    assert run.shares() == {"training_steps": 100 * count, stage: each_ms * count}
 
 
 @pytest.mark.parametrize("block", [torch.no_grad, torch.inference_mode])

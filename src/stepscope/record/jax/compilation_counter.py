@@ -17,7 +17,7 @@ from jax._src import monitoring as private_monitoring
 
 from stepscope.record.unreplaced import time
 
-_COMPILED = "/jax/core/compile/backend_compile_duration"
+_COMPILES, _COMPILED = "/jax/core/compile/", "/jax/core/compile/backend_compile_duration"  # tracing, lowering
 _CALL, _CALLED = "cache_miss", "fun"
 OF_JAX = ("jax", "jaxlib")
 LEAST_TIMES = 5  # a few variants of a function, of the first batch and the last, are usual
@@ -35,10 +35,11 @@ class CompilationCounter:
     def __init__(
         self,
         clock: Callable[[], float] = time.perf_counter,
-        on_compiled: Callable[[float], None] = lambda seconds: None,  # called after each compilation
+        # Called after each part, with its seconds, and whether it was the last: a part may be in another one.
+        on_part: Callable[[float, bool], None] = lambda seconds, is_last: None,
     ) -> None:
         self.count = 0
-        self._on_compiled = on_compiled
+        self._on_part = on_part
         self._clock, self._begun = clock, clock()
         self._functions: dict[str, _Compiled] = {}
         self._is_closed = False
@@ -67,10 +68,12 @@ class CompilationCounter:
         )
 
     def _on_event(self, event: str, duration: float = 0.0, **about: Any) -> None:
-        if event != _COMPILED or self._is_closed:
+        if self._is_closed or not event.startswith(_COMPILES):
+            return
+        self._on_part(duration, event == _COMPILED)
+        if event != _COMPILED:
             return
         self.count += 1
-        self._on_compiled(duration)
         if name := _compiling(sys._getframe(1)):
             compiled = self._functions.get(name, _Compiled())
             self._functions[name] = _Compiled(compiled.times + 1, compiled.seconds + duration)

@@ -38,11 +38,28 @@ from stepscope.record.torch_internals import (
 _Batches: Any = dataloader._BaseDataLoaderIter
 _DECORATOR = _contextlib.__file__
 _MOST_PLACES = 500  # a program may generate code
-# Functions that save, by the module that defines them. Packages re-export them under other names.
-_SAVING = {
-    "safetensors.torch": ("save_file", "save_model"),
-    "torch.distributed.checkpoint.state_dict_saver": ("save", "async_save", "save_state_dict"),
-}
+_SAVING, _EVALUATING = "saving", "eval_mode"  # kinds of activities
+_OF_CHECKPOINTS = "_update_best_and_save", "_save_none_monitor_checkpoint"  # of Lightning
+_LIGHTNING = *_OF_CHECKPOINTS, "_save_checkpoint", "_remove_checkpoint"
+# Functions that only save or evaluate, the outer ones first, as a library also spends time around the
+# inner ones: by the module that defines them. Packages re-export them under other names.
+_OF_LIBRARIES = [
+    ("transformers.trainer", _SAVING, "Trainer", ("_save_checkpoint", "save_model")),
+    ("transformers.trainer", _EVALUATING, "Trainer", ("evaluate", "predict")),
+    ("transformers.modeling_utils", _SAVING, "PreTrainedModel", ("save_pretrained",)),
+    ("accelerate.accelerator", _SAVING, "Accelerator", ("save_state", "save_model")),
+    *(
+        row
+        for package in ("lightning.pytorch", "pytorch_lightning")
+        for row in (
+            (f"{package}.callbacks.model_checkpoint", _SAVING, "ModelCheckpoint", _LIGHTNING),
+            (f"{package}.trainer.trainer", _SAVING, "Trainer", ("save_checkpoint",)),
+            (f"{package}.loops.evaluation_loop", _EVALUATING, "_EvaluationLoop", ("run",)),
+        )
+    ),
+    ("safetensors.torch", _SAVING, "", ("save_file", "save_model")),
+    ("torch.distributed.checkpoint.state_dict_saver", _SAVING, "", ("save", "async_save", "save_state_dict")),
+]
 _RANGES = {"evaluation": "evaluation", "checkpointing": "checkpointing"}
 # What the names of calling functions say; the nearest that says anything decides.
 _EVALUATION = re.compile(r"(?i)eval|valid|predict|(^|_)(val|test|infer)(_|$)")
@@ -77,12 +94,12 @@ class ActivityHooks:
         self._wrap(DataLoader, "__iter__", self._iterate)
         self._wrap(_Batches, "__next__", self._batch)
         self._wrap(torch.nn.Module, "train", self._mode)
-        self._wrap(torch.serialization, "save", self._save, torch)
+        self._wrap(torch.serialization, "save", self._whole(_SAVING), torch)
         for block in (torch.no_grad, torch.inference_mode):
             self._wrap(block, "__enter__", self._enter)
             self._wrap(block, "__exit__", self._exit)
-        for module, names in _SAVING.items():
-            watch = AfterImport(module, functools.partial(self._watch_saving, module, names))
+        for row in _OF_LIBRARIES:
+            watch = AfterImport(row[0], functools.partial(self._watch_library, *row))
             self._restore.append(watch.remove)
             watch.install()
         call_in_forked_children(self.detach)
@@ -90,10 +107,12 @@ class ActivityHooks:
     def detach(self) -> None:
         undo(self._restore)
 
-    def _watch_saving(self, module: str, names: tuple[str, ...]) -> None:
+    def _watch_library(self, module: str, kind: str, holder: str, names: tuple[str, ...]) -> None:
+        found: Any = sys.modules[module]
+        found = getattr(found, holder, None) if holder else found
         for name in names:
-            if hasattr(sys.modules[module], name):
-                self._wrap(sys.modules[module], name, self._save)
+            if hasattr(found, name):
+                self._wrap(found, name, self._whole(kind))
 
     def _wrap(self, holder: Any, name: str, ours: Function, *others: Any) -> None:
         """Call `ours` with the original and its arguments, on this thread."""
@@ -172,7 +191,7 @@ class ActivityHooks:
             return original(module, *args, **kwargs)
         finally:
             self._switching = False
-            self._counted.mode_changed(None if module.training else self._place("eval_mode"))
+            self._counted.mode_changed(None if module.training else self._place(_EVALUATING))
 
     def _enter(self, original: Function, block: Any) -> Any:
         result = original(block)
@@ -195,10 +214,13 @@ class ActivityHooks:
         if activity:
             self._log.note(self._log.end, activity)
 
-    # -- saving
+    # -- functions that only save or evaluate
 
-    def _save(self, original: Function, *args: Any, **kwargs: Any) -> Any:
-        activity = self._place("saving")
+    def _whole(self, kind: str) -> Function:
+        return functools.partial(self._call, kind)
+
+    def _call(self, kind: str, original: Function, *args: Any, **kwargs: Any) -> Any:
+        activity = self._place(kind)
         if activity:
             self._counted.begin(activity)
         marked = self._range(activity)
@@ -253,13 +275,13 @@ class ActivityHooks:
 def activity_at(kind: str, frame: FrameType, decorated: str = "") -> Activity:
     """An activity that begins in `frame`.
 
-    Its place is the nearest line outside of libraries; the nearest calling function whose name
-    says so gives the purpose.
+    Its place is the nearest line outside of libraries; of a block without gradients the nearest
+    calling function whose name says so gives the purpose.
     """
     callers = list(user_frames(frame, _DEEPEST))
     names = [decorated, *(caller.f_code.co_name for caller in callers)]
     place = next((c for c in callers if not c.f_code.co_filename.startswith(LIBRARIES)), frame)
-    purpose, function = _purpose(names)
+    purpose, function = _purpose(names) if kind == "no_grad" else (None, "")
     return Activity(
         kind, function or decorated or place.f_code.co_name, place.f_code.co_filename, place.f_lineno, purpose
     )

@@ -32,6 +32,7 @@ from stepscope.record.watch.watch_file import Vector, moved
 # of the other threads of its process.
 Sums = tuple[int, int, int, int, int, int]
 _DEEPEST = 200  # callers of a compiler that are looked at, until one is the program's
+_MOST_PARTS = 100  # of compilations; chosen: a version of JAX that times tracing inside tracing has few
 _PARTS = INPUT, BACKWARD, OPTIMIZER, EVALUATION, CHECKPOINT = range(5)
 _PART_OF_KIND = {"backward": BACKWARD, "optimizer": OPTIMIZER}
 _PART_OF_STAGE = {"evaluation": EVALUATION, "rollout": EVALUATION, "checkpointing": CHECKPOINT}
@@ -47,10 +48,11 @@ Mark = tuple[int | None, Any]  # what begins, and the event
 
 
 class StepClocks:
-    """Reads `Sums` on the thread that makes it; `compiled` gets the line and ns of each compilation."""
+    """Reads `Sums` on the thread that makes it; `compiled` gets line, ns and number of compilations."""
 
-    def __init__(self, compiled: Callable[[FrameType | None, int], None]) -> None:
+    def __init__(self, compiled: Callable[[FrameType | None, int, int], None]) -> None:
         self._compiled = compiled
+        self._parts: deque[tuple[int, int]] = deque(maxlen=_MOST_PARTS)  # when they ended, and their ns
         self._gc_ns = self._compile_ns = self._collective_ns = self._gc_since_ns = 0
         self._compiling_ns: int | None = None
         self._thread = threading.get_ident()
@@ -124,11 +126,18 @@ class StepClocks:
         if begun is not None:
             self.add_compilation(sys._getframe(1), time.perf_counter_ns() - begun)
 
-    def add_compilation(self, frame: FrameType | None, spent_ns: int) -> None:
-        self._compile_ns += spent_ns
+    def add_compilation(self, frame: FrameType | None, spent_ns: int, count: int = 1) -> None:
+        """A part of a compilation has ended; those inside it, which ended before, were added."""
+        if self._is_elsewhere():
+            return
+        now, own_ns = time.perf_counter_ns(), spent_ns
+        while self._parts and self._parts[-1][0] > now - spent_ns:
+            own_ns -= self._parts.pop()[1]
+        self._parts.append((now, spent_ns))
+        self._compile_ns += own_ns
         callers = user_frames(frame, _DEEPEST)
         own = (caller for caller in callers if not caller.f_code.co_filename.startswith(LIBRARIES))
-        self._compiled(next(own, None), spent_ns)
+        self._compiled(next(own, None), own_ns, count)
 
     def _waited(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def wait(*args: Any, **kwargs: Any) -> Any:
@@ -287,9 +296,9 @@ class StepLog(ActivityLog):
             if kind := _KINDS.get(part):
                 self._add_at(((kind, activity.function, activity.file, activity.line), spent_ns, count))
 
-    def _compiled(self, frame: FrameType | None, spent_ns: int) -> None:
+    def _compiled(self, frame: FrameType | None, spent_ns: int, count: int) -> None:
         name, file = (frame.f_code.co_name, frame.f_code.co_filename) if frame else ("", "")
-        super().note(self._add_at, (("compile", name, file, frame.f_lineno if frame else 0), spent_ns, 1))
+        super().note(self._add_at, (("compile", name, file, frame.f_lineno if frame else 0), spent_ns, count))
 
     def _add_at(self, spent: tuple[Line, int, int]) -> None:
         line, spent_ns, count = spent

@@ -112,10 +112,10 @@ class WatchSession:
                         log.end_jax_step()
                         self._record_if_wanted(is_torch=False)
 
-            def compiled(seconds: float) -> None:
-                log.clocks.add_compilation(sys._getframe(2), round(1e9 * seconds))
+            def compiled(seconds: float, is_last: bool) -> None:
+                log.clocks.add_compilation(sys._getframe(2), round(1e9 * seconds), int(is_last))
 
-            self._detach += [JitCallWatch(returned).close, CompilationCounter(on_compiled=compiled).close]
+            self._detach += [JitCallWatch(returned).close, CompilationCounter(on_part=compiled).close]
 
     def _begin(self) -> StepLog:
         """The log of both frameworks."""

@@ -347,7 +347,7 @@ def test_the_bill_names_each_loss_by_its_line(tmp_path: Path) -> None:
         "start, with the first step": (4.0, ""),
         "checkpoints": (3.0, "save at train.py:30, 2 times"),
         "waiting for data": (1.5, ""),
-        "compilation": (1.0, "main at train.py:7"),
+        "compilation": (1.0, "main at train.py:7, once"),
     }
 
 
