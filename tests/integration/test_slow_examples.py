@@ -39,6 +39,7 @@ SHOWN = {
     "work_between_stages": "aten::histc",
     "work_without_gradient": "aten::exp",
     "recurrent_loop": "aten::lstm_cell",
+    "repeated_backward": "AddmmBackward0",
     "missing_kv_cache": "aten::linear",
 }
 ON_A_GPU = {"pageable_copies", "fp32_matmul", "odd_shapes"}
@@ -62,7 +63,6 @@ DRAWN = {  # tests/unit/analyze: what they need no short script has, or no CPU
     "one_hot_product",
     "pipeline_bubble",
     "recomputation",
-    "repeated_backward",
     "repeated_module",
     "restarted_workers",
     "rollouts",

@@ -65,6 +65,7 @@ _SLICE_MS = 10.0  # ms; chosen: kernels, interrupts and neighbors made single st
 _NEIGHBOR = 1.7  # times; chosen: equal work took up to 1.6 times as long on an idle virtual machine
 _MORE_WORK = 1.2  # times; chosen: equal lines differ by up to 1.07 over half of a run of such a machine
 _LEAST_S = 0.25  # s; the changes of level of such a machine cost up to 0.12 s each where a line grew most
+_FIFTHS, _GROWN = 5, 1.2  # parts, and times the first: of equal ones noise makes this order in 1 of 120
 _UNEVEN = 2.0  # times; chosen: others take more of some threads' cores than of the training thread's
 
 
@@ -91,6 +92,7 @@ class UnusualSteps(msgspec.Struct, frozen=True):
     where_ms: float = 0.0  # a step, more than in other steps
     device: str = ""  # what the device reported in these steps and not in others
     numbers: list[int] = []  # of the first 1,000, where other steps lie between them
+    grows_to: float = 0.0  # of the usual step, its last fifth, where each fifth is longer than the one before
 
 
 class RoleTime(msgspec.Struct, frozen=True):
@@ -164,7 +166,8 @@ def sentence_of(slow: UnusualSteps) -> str:
 def _took(slow: UnusualSteps) -> str:
     steps = f"steps {slow.first:,} to {slow.last:,}" if slow.count > 1 else f"step {slow.first:,}"
     some = f" ({slow.count:,} of them)" if slow.count < slow.last - slow.first + 1 else ""
-    return f"{steps}{some} took {rounded(slow.ratio)} times the usual"
+    growing = f", growing to {rounded(slow.grows_to)} times" if slow.grows_to else ""
+    return f"{steps}{some} took {rounded(slow.ratio)} times the usual{growing}"
 
 
 def verdict_of(bill: Bill) -> str:
@@ -499,7 +502,16 @@ def _describe(
         where_ms=where_ms,
         device=_of_device(run, rows, normal),
         numbers=rows["step"][:_MOST_NUMBERS].tolist() if len(rows) <= np.ptp(rows["step"]) else [],
+        grows_to=_grows_to(longer) / usual_ms + 1 if _grows_to(longer) else 0.0,
     )
+
+
+def _grows_to(longer: Floats) -> float:
+    """How much longer the last fifth of many steps takes, ms, if each does than the one before; else 0."""
+    if len(longer) < _FIFTHS * SHORTEST:
+        return 0.0
+    each = np.array([np.median(part) for part in np.array_split(longer, _FIFTHS)])
+    return float(each[-1]) if (np.diff(each) > 0).all() and each[-1] >= _GROWN * each[0] else 0.0
 
 
 def _at(place: WatchedPlace | SampledLine) -> str:

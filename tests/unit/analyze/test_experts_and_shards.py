@@ -74,6 +74,7 @@ def test_on_a_cpu_a_loop_over_tokens_saves_all_that_it_calls() -> None:
     model = {"name": "moe", "class": "MoE", "children": children}
     finding = found("expert_loop", tokens(64), model=model)
     assert finding is not None
+    assert "matrix products per step. Each has 1 row." in finding.what
     low, high = finding.gain.stated_ms
     assert high == pytest.approx(63 / 64 * 64 * 0.05, rel=0.02)
     assert low == pytest.approx(0.8 * 56 / 64 * 64 * 0.05, rel=0.02)

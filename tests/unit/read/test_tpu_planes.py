@@ -176,8 +176,9 @@ def test_a_copy_of_any_name_is_known_by_its_category() -> None:
     assert (found["move"], found["move.wait"], found["fusion"]) == ("memcpy", "memcpy", "kernel")
 
 
-def test_a_program_waits_for_its_batch_in_an_infeed_also_in_the_first_marked_step() -> None:
-    """Each step is called for before the device begins it, and waits 60 us of 90 for data."""
+@pytest.mark.parametrize(("feed", "cause"), [("infeed.1", "data"), ("outfeed.3", "host")])
+def test_a_program_waits_for_the_host_in_a_feed_also_in_the_first_marked_step(feed: str, cause: str) -> None:
+    """Each step is called for before the device begins it, and waits 60 us of 90."""
     begins = range(1000, 1500, 100)
     trace = annotate(
         read_space(
@@ -185,7 +186,7 @@ def test_a_program_waits_for_its_batch_in_an_infeed_also_in_the_first_marked_ste
                 "/device:TPU:0": {
                     "Steps": [Slice(str(n), at, 90) for n, at in enumerate(begins)],
                     "XLA Modules": [Slice("jit_step(1)", at, 90, run_id=at) for at in begins],
-                    "XLA Ops": [Slice("infeed.1", at, 60) for at in begins]
+                    "XLA Ops": [Slice(feed, at, 60) for at in begins]
                     + [Slice("fusion.1", at + 60, 30) for at in begins],
                 },
                 "/host:CPU": {"main": [Slice("TpuExecutable", at - 80, 5, run_id=at) for at in begins]},
@@ -196,5 +197,5 @@ def test_a_program_waits_for_its_batch_in_an_infeed_also_in_the_first_marked_ste
     window = steps["window_end_ns"] - steps["window_start_ns"]
     assert (window // 1000).tolist() == [100, 100, 100, 100, 90]
     assert (steps["device_busy_ns"] // 1000).tolist() == [30] * 5
-    data = idle.text("cause").mask("data")
-    assert int((idle["end_ns"] - idle["start_ns"])[data].sum()) == 5 * 60_000
+    waits = idle.text("cause").mask(cause)
+    assert int((idle["end_ns"] - idle["start_ns"])[waits].sum()) == 5 * 60_000

@@ -384,6 +384,15 @@ def test_a_function_that_takes_nearly_all_time_is_not_the_loop() -> None:
     assert describe(samples, [("preprocess", "/x/train.py")], [])["loop"] == [0]
 
 
+def test_the_script_of_our_command_calls_nothing_of_the_program() -> None:
+    """A comprehension in the loop is at the line of the loop, around which our command runs."""
+    inside, loop = Place("<genexpr>", "/x/train.py", 36), Place("<module>", "/x/train.py", 36)
+    command = Place("<module>", "/x/bin/stepscope", 6)
+    samples = StackSamples(list(range(20)), [0] * 20, [[0, 1, 2]], [inside, loop, command])
+    [place] = describe(samples, [loop[:2], command[:2]], [])["places"]
+    assert "called" not in place
+
+
 def test_how_long_an_event_loop_waits_while_it_is_sampled() -> None:
     place = Place("fetch", "/x/train.py", 3)
     samples = StackSamples([100, 150, 200], [0] * 3, [[0]], [place])

@@ -128,6 +128,8 @@ export interface Efficiency {
   busy_utilization: number | null;
   /** `xla` if XLA recorded the FLOPs of any of it, `shapes` if they come from the shapes in XLA's programs, else empty: from the recorded arguments of operators. */
   counted_by: string;
+  /** FLOPs of the smallest and the largest step, where the same operators have inputs of other sizes and steps take the longer the more these need, as with batches padded to their longest sample. */
+  unequal_steps: [number, number] | null;
 }
 
 /** Where a stage of the run begins, how often, and its share of the run. */

@@ -73,6 +73,8 @@ export interface UnusualSteps {
   device: string;
   /** Of the first 1,000, where other steps lie between them. */
   numbers: number[];
+  /** Of the usual step, its last fifth, where each fifth is longer than the one before. */
+  grows_to: number;
 }
 
 /** Steps in order; each column is the base64 of little-endian numbers. */

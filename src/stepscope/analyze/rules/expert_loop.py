@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Floats, Rows
-from stepscope.facts.summary.numbers import rounded
+from stepscope.facts.summary.numbers import plural, rounded
 from stepscope.trace.schema import MODEL_STAGES
 
 CAUSE = "experts"
@@ -69,7 +69,8 @@ def expert_loop(context: RuleContext) -> Iterator[Finding]:
 def _rows_in_words(tokens: Floats, uneven: float) -> str:
     if not len(tokens):
         return ""
-    spread = f" They have {tokens.min():.0f} to {tokens.max():.0f} rows"
+    least, most = int(tokens.min()), int(tokens.max())
+    spread = f" They have {least} to {most} rows" if least < most else f" Each has {plural(most, 'row')}"
     return spread + (f" (the busiest {uneven:.2g} times the mean)." if uneven >= UNEVEN else ".")
 
 

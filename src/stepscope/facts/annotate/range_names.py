@@ -68,12 +68,18 @@ _RULES = tuple(
         ("annotation", r"(?i)copy_batch_to|to_device|\bh2d\b|host.?to.?device", "transfer"),
         (
             "annotation",
-            r"(?i)data_?load|load_batch|wait_for_batch|next_batch|fetch_batch|get_batch",
+            r"(?i)data[ _-]?load|((?<!down)(?<!up)load|wait(ing)?[ _]for|next|fetch|get|read)[ _-]?"
+            r"((next|the|mini)[ _-]?)*(batch|data)(es)?(?![a-z]|[ _-]?(size|norm))"
+            r"|batch[ _-]generator|^\W*data\W*$",
             "data_loading",
         ),
         ("annotation", r"(?i)\bzero_?grad", "zero_grad"),
         ("annotation", _NOT_BOTH + r"(?<![a-z])(backward|bwd)(?![a-z])", "backward"),
-        ("annotation", r"(?i)^(##)?\W*optim(izer|ization)?\b|\boptimizer_?step", "optimizer"),
+        (
+            "annotation",
+            r"(?i)^(##)?\W*optim(izer|ization)?\b|(?<![a-z])opt(im(izer)?)?[ _.]?step",
+            "optimizer",
+        ),
         # DeepSpeed's engine and its optimizers, and its timer.
         ("annotation", r"^DeepSpeed(Engine|\w*Optimizer\w*)\.step$|^step_microstep$", "optimizer"),
         # The value of a loss is in the names of steps.

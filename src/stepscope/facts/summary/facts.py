@@ -108,6 +108,9 @@ class Efficiency(msgspec.Struct, frozen=True):
     # `xla` if XLA recorded the FLOPs of any of it, `shapes` if they come from the shapes in XLA's
     # programs, else empty: from the recorded arguments of operators
     counted_by: str
+    # FLOPs of the smallest and the largest step, where the same operators have inputs of other sizes and
+    # steps take the longer the more these need, as with batches padded to their longest sample
+    unequal_steps: tuple[float, float] | None = None
 
 
 class Kernel(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 from stepscope.base.arrays import Floats, Ids, IntArray, Mask, Times
 from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.annotate.modules.costs import subtree_totals
+from stepscope.facts.annotate.steps.step_table import step_lengths, step_places
 from stepscope.facts.roofline.operator_work import SHAPES, XLA, WorkPieces, work_of_pieces
 from stepscope.facts.roofline.rates import PRECISIONS, precisions, rates_of
 from stepscope.facts.summary.facts import Device, Efficiency, HardwareCounter, Kernel, KernelStatistics
@@ -19,6 +20,8 @@ from stepscope.trace.table import Text
 
 _MAX_WITHOUT_PEAK = 0.01  # report a utilization if at most this share of FLOPs has no known peak
 _MIN_KNOWN = 0.5  # and if the FLOPs of at least this share of the time are known
+_FEWEST_STEPS, _UNEQUAL = 3, 1.2  # steps, and times the FLOPs of the smallest: what a reader sees as a spread
+_FOLLOWS = 0.9  # correlation of a step's length with its FLOPs
 
 
 class WorkBounds:
@@ -79,7 +82,19 @@ def efficiency_of(selected: SelectedSteps, bounds: WorkBounds, devices: list[Dev
         hfu=hardware / max(sum(windows), 1.0) if reportable else None,
         busy_utilization=hardware / max(busy, 1.0) if has_peak else None,
         counted_by="xla" if (origin == XLA).any() else "shapes" if (origin == SHAPES).any() else "",
+        unequal_steps=_unequal_steps(selected, known, flops) if share >= _MIN_KNOWN else None,
     )
+
+
+def _unequal_steps(selected: SelectedSteps, known: Mask, flops: Floats) -> tuple[float, float] | None:
+    """The FLOPs of the smallest and the largest of several steps, if these differ by their inputs."""
+    place = step_places(selected.steps["step"], selected.trace.events["step"][selected.work])[known]
+    each, calls = (np.bincount(place, weights, selected.count) for weights in (flops[known], None))
+    length = step_lengths(selected.steps)
+    if selected.count < _FEWEST_STEPS or np.ptp(calls) or each.max() < _UNEQUAL * each.min():
+        return None
+    longer = np.ptp(length) > 0 and np.corrcoef(each, length)[0, 1] >= _FOLLOWS
+    return (float(each.min()), float(each.max())) if longer else None
 
 
 class ModuleWork(NamedTuple):

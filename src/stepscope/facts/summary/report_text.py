@@ -18,7 +18,7 @@ from stepscope.facts.summary.facts import (
     UpdatedModel,
     Warning,
 )
-from stepscope.facts.summary.numbers import count, ms, percent, plural, rounded, size
+from stepscope.facts.summary.numbers import count, ms, operations, percent, plural, rounded, size
 from stepscope.facts.summary.run_shares import run_lines
 from stepscope.facts.summary.text_tables import STAGE_STYLE, TIME_WORDS, bar_for, plain_table, stage_words
 from stepscope.facts.summary.work_text import efficiency_parts, kernels_parts, modules_table
@@ -247,6 +247,9 @@ class ReportText:
             text.append(f"\na step is {step_is}", "dim")
         if inner := _inner_steps(steps):
             text.append(f"\n{inner}", "dim")
+        if self.main.efficiency and (sizes := self.main.efficiency.unequal_steps):
+            least_most = " to ".join(map(operations, sizes))
+            text.append(f"\nbatches differ in size: {least_most} per step; the larger take longer", "dim")
         style = _TIME_STYLE.get(self.main.verdict.bound_by, "green")
         return text.append("\n▶ ", style).append(self.main.verdict.sentence, "bold")
 

@@ -178,7 +178,7 @@ _CONTROL = re.compile(r"^(while|conditional|call)(\.\d+)*$")
 _NEXT_BATCH = "IteratorGetNextOp::DoCompute"  # TensorFlow's operation that waits for tf.data
 # A TPU's copies are named by the compiler; of an asynchronous slice the device moves data too.
 _COPY = re.compile(r"^Memcpy|^async-copy\b|^(copy|(dynamic-)?(update-)?slice)-(start|done)(\.\d+)*$")
-_INFEED = re.compile(r"^infeed\b")  # the device waits until the host has fed it a batch
+_FEED = re.compile(r"^(in|out)feed\b")  # the device waits until the host gives a batch, or takes results
 _COPY_CATEGORIES = ("copy-start", "copy-done")  # of an operation in XLA's program
 
 
@@ -247,6 +247,6 @@ def _category(name: str, role: int, claim: int) -> str:
         return "annotation"
     if claim == _COPIES or _COPY.match(name):
         return "memcpy"
-    if _INFEED.match(name):
+    if _FEED.match(name):
         return "sync"
     return "memset" if name.startswith("Memset") else "kernel"

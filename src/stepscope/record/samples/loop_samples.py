@@ -110,9 +110,8 @@ def _with_callers(samples: StackSamples, stack: list[int], line: SampledPlace, l
     if line[:2] in loop or line not in frames:
         return (line,)
     around = list(dict.fromkeys(filter(_is_own, frames[frames.index(line) + 1 :])))
-    around = [frame for frame in around if frame[1:] != line[1:]]  # of a comprehension
     last = next((at for at, frame in enumerate(around) if frame[:2] in loop), -1)
-    return (line, *around[: last + 1])
+    return (line, *(frame for frame in around[: last + 1] if frame[1:] != line[1:]))  # of a comprehension
 
 
 def _number(places: dict[Calls, int], calls: Calls) -> int:

@@ -43,7 +43,7 @@ def in_us(line: str) -> str:
     [
         *("cuModuleLoadData", "cuModuleUnload", "cuLibraryLoadData", "cudaStreamCreateWithFlags"),
         *("cublasCreate_v2", "cudnnDestroy", "ncclCommInitRank", "cuCtxCreate_v2", "cudaGraphInstantiate"),
-        *("hipModuleLoad", "cuLinkCreate_v2", "nvrtcCompileProgram"),
+        *("hipModuleLoad", "rocblas_create_handle", "cuLinkCreate_v2", "nvrtcCompileProgram"),
     ],
 )
 def test_setup_and_teardown_count_by_their_name(name: str) -> None:

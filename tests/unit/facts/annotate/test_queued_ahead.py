@@ -117,6 +117,15 @@ def test_runs_of_a_program_without_ids_belong_to_its_calls_in_their_order() -> N
     assert warning_codes(trace)["linked_by_order"] == 18
 
 
+def test_calls_that_only_fill_a_queue_are_steps_where_a_file_has_no_other_record_of_the_cpu() -> None:
+    """As JAX's profile as JSON, whose calls are ranges."""
+    text, expected = jax_loop(called_ahead(4, 12, 10_000), [10_000] * 14, front=2, linked=False, parts=12)
+    calls = [line for line in text.splitlines() if "Execute" not in line]
+    trace = annotate(drawn_trace("\n".join(calls).replace("cat=runtime", "cat=annotation")))
+    assert windows(trace) == expected
+    assert "cut_off_step" not in warning_codes(trace)
+
+
 def test_a_device_with_steps_of_its_own_is_named() -> None:
     """TensorFlow on two devices: the marks of one are taken."""
     trace = drawn_trace("""

@@ -6,6 +6,7 @@ import pytest
 from facts import of_events, us
 
 from stepscope.facts.annotate import annotate
+from stepscope.facts.annotate.range_names import stage_of_range
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 
@@ -644,3 +645,17 @@ def test_a_call_that_runs_what_all_passes_asked_for_is_in_none_of_them() -> None
     assert lazy["fused_kernel_0_1"][1] == "other"
     eager = of_events(staged(loop.format(noted="autograd | 32 34 | synLaunch | corr=1 cat=runtime")), "stage")
     assert eager["fused_kernel_0_1"] == "optimizer"
+
+
+@pytest.mark.parametrize(
+    ("stage", "names"),
+    [
+        ("data_loading", "data|data loading|DataLoader|dataload|load_data|load batch 7|get_batch|next batch"),
+        ("data_loading", "get next batch|fetch mini-batch|wait for batch|batch-generator|read data"),
+        (None, "dataset|data parallel|download_data|get_batch_size|next_batch_norm|load database|batch 3"),
+        ("optimizer", "optimizer|optim step|opt.step()|opt_step|clip and optimizer step|Optimizer.step#SGD"),
+        (None, "opt-125m|adopt step|option"),
+    ],
+)
+def test_how_people_name_the_ranges_of_a_stage(stage: str | None, names: str) -> None:
+    assert {name: stage_of_range(name) for name in names.split("|")} == dict.fromkeys(names.split("|"), stage)

@@ -193,3 +193,30 @@ def test_numbers_of_operations() -> None:
         "777.6 GFLOP",
         "2500.0 TFLOP",
     ]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "lengths_us", "calls", "differ"),
+    [
+        ([100, 200, 400, 300], [110, 210, 420, 300], [1, 1, 1, 1], True),
+        ([400, 400, 410, 400], [400, 800, 410, 400], [1, 1, 1, 1], False),  # of one size
+        ([100, 200, 400, 300], [300, 290, 300, 310], [1, 1, 1, 1], False),  # something else takes the time
+        ([100, 100, 400, 100], [100, 110, 420, 100], [1, 1, 3, 1], False),  # an evaluation, as its calls show
+        ([100, 400], [100, 400], [1, 1], False),  # too few to tell
+    ],
+)
+def test_steps_of_batches_that_differ_in_size(
+    tokens: list[int], lengths_us: list[int], calls: list[int], differ: bool
+) -> None:
+    lines, now = [], 0
+    for step, (size, length, times) in enumerate(zip(tokens, lengths_us, calls, strict=True)):
+        lines.append(f"main | {now} {now + length} | ProfilerStep#{step}")
+        for call in range(times):
+            shape = f"Input_Dims=[[{size},512],[512,512]] {FLOAT}"
+            lines.append(f"main | {now + 20 * call} {now + 20 * call + 18} | aten::mm | {shape}")
+        now += length
+    found = summary("\n".join(lines), devices=())
+    assert found.efficiency is not None
+    each = 2 * 512**2
+    assert found.efficiency.unequal_steps == ((each * min(tokens), each * max(tokens)) if differ else None)
+    assert ("batches differ in size: 52.4 MFLOP to 209.7 MFLOP per step" in printed(found)) is differ

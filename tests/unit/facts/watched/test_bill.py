@@ -120,6 +120,17 @@ def test_what_a_machine_does_to_equal_work_is_not_told(
     assert [(slow.first, slow.count) for slow in bill_of(run).slow] == [(400, steps)] * is_told
 
 
+@pytest.mark.parametrize("grows", [True, False])
+def test_work_that_grows_over_the_run_is_said_to_grow(tmp_path: Path, grows: bool) -> None:
+    """By 40 us in each step, as of a list that is searched; or by 20 ms at once."""
+    more = {number: {"gc": 0.04 * number if grows else 20.0 * (number >= 500)} for number in range(STEPS)}
+    run = drawn_run(tmp_path / "run.watch", more)
+    (slow,) = bill_of(run).slow
+    assert slow.last == STEPS - 1
+    assert slow.grows_to == pytest.approx(2.4 if grows else 0.0, abs=0.2)
+    assert ("growing to 2." in verdict_of(bill_of(run))) is grows
+
+
 def test_others_who_have_the_core_hide_no_slow_steps(tmp_path: Path) -> None:
     """They have it for 10 to 40 ms of steps 300 to 499, in which steps 400 to 429 collect garbage."""
     queued = np.random.default_rng(1).uniform(10, 40, STEPS)

@@ -40,12 +40,13 @@ _WAITS = re.compile(
 def find_idle(trace: Trace) -> Trace:
     """Fill the table `idle`: the gaps in each device's computing within each step, by cause.
 
-    A gap has as many causes as moments. At each moment the first of these counts: `communication` if
-    the device only communicates; `data` while its program waits for a batch; `launch` if work has been
-    launched and has not begun (launch latency, or a wait for another stream); `one_off` in a cost that
-    later steps do not pay; `data` while the training loop loads data; `synchronization` while the CPU
-    is blocked on the device; and `host` otherwise. So idle time changes by no more than what a time in
-    the trace does. What the trace does not show is `unknown`.
+    A gap has as many causes as moments. At each moment the first of these counts: `communication` if the
+    device only communicates; `data` while its program waits for a batch, `host` while it waits until its
+    results are taken; `launch` if work has been launched and has not begun (launch latency, or a wait
+    for another stream); `one_off` in a cost that later steps do not pay; `data` while the training loop
+    loads data; `synchronization` while the CPU is blocked on the device; and `host` otherwise. So idle
+    time changes by no more than what a time in the trace does. What the trace does not show is
+    `unknown`.
     """
     work = np.flatnonzero(device_work(trace))
     of_device = trace["tracks"]["device"][trace.events["track"][work]]
@@ -174,8 +175,9 @@ def _gap_causes(
     if not len(windows[0]):
         return {}
     rest = busy.gaps(int(windows[0].min()), int(windows[1].max()))
-    fed = _infeed_times(trace, work)
-    causes, rest = {"data": rest.intersect(fed)}, rest.minus(fed)
+    fed, taken = (_feed_times(trace, work, name) for name in ("infeed", "outfeed"))
+    causes = {"data": rest.intersect(fed), "host": rest.minus(fed).intersect(taken)}
+    rest = rest.minus(fed).minus(taken)
     times = {
         "launch": _pending_times(trace, work, once),
         "one_off": Intervals(*trace.events.spans(once[_paces_device(trace)[once]])),
@@ -185,13 +187,16 @@ def _gap_causes(
     for cause, time in times.items():
         causes[cause] = rest.intersect(time).union(causes.get(cause, Intervals([], [])))
         rest = rest.minus(time)
-    return {**causes, "host": rest}
+    return {**causes, "host": causes["host"].union(rest)}
 
 
-def _infeed_times(trace: Trace, work: Rows) -> Intervals:
-    """When the device of some work waits in a program for its next batch, as TPUs do."""
+def _feed_times(trace: Trace, work: Rows, operation: str) -> Intervals:
+    """When the device of some work waits in a program for the host, as TPUs do.
+
+    In `infeed` it waits for its next batch, in `outfeed` until its results are taken.
+    """
     events, device = trace.events, trace["tracks"]["device"][trace.events["track"]]
-    waits = events.text("name").where(lambda name: name.startswith("infeed"))
+    waits = events.text("name").where(lambda name: name.startswith(operation))
     waits &= events.text("category").mask("sync") & (device == device[work[0]])
     return Intervals(*events.spans(waits))
 

@@ -39,7 +39,7 @@ _ONCE = re.compile(
     r"|FuncGetAttributes|FuncSetAttribute|KernelGetFunction|MemPool(Create|Destroy)"
     r"|Graph(Instantiate|ExecDestroy))|^(nvrtc|hiprtc|nvJitLink)[A-Z]|^ncclComm(Init|Destroy|Finalize)"
     r"|^(cublas|cublasLt|cudnn|cusolver\w*|cusparse|cufft|curand|rocblas|hipblas(Lt)?|miopen)"
-    r"(Create|Destroy)(Handle)?(_v2)?$"
+    r"(Create|Destroy|_create|_destroy)(_?[Hh]andle)?(_v2)?$"
 )
 _SETS_UP = re.compile(_DRIVER)
 # Long calls of these wait for work, or start it.

@@ -115,24 +115,24 @@ def _cut_off(trace: Trace, starts: Times, ends: Times, evidence: str) -> Mask:
     """Ranges without any record where most have many, and short ones at the end of a sequence.
 
     The recording ended in these, if they launched nothing. Ranges in which a program was put into a
-    queue are short too. Of steps of which only the end is marked, the first is as long as the
-    recording had begun before: it is cut off if it has fewer records than any other, by more than
-    those vary.
+    queue are short too, and have no record where a file has only those of the device. Of steps of
+    which only the end is marked, the first is as long as the recording had begun before: it is cut
+    off if it has fewer records than any other, by more than those vary.
     """
     work = trace.events.text("category").mask("cpu_op", "runtime", *DEVICE_WORK)
     begin = trace.events["start_ns"][work]
     records = np.searchsorted(begin, ends) - np.searchsorted(begin, starts)
-    empty = (records == 0) & (np.median(records) >= _LEAST_EVENTS)
-    if evidence == "optimizer" and len(records) > 1:
-        least, most = records[1:].min(), records[1:].max()
-        empty[0] |= records[0] < min(2 * least - most, _ALIKE * least)
     length = ends - starts
     short = length < _CUT_OFF * np.median(length)
     short[:-1] &= starts[1:] > ends[:-1] + length[:-1]
-    if short.any():
+    cut = short | ((records == 0) & (np.median(records) >= _LEAST_EVENTS))
+    if cut.any():
         begin = np.sort(call_times(trace))
-        short &= np.searchsorted(begin, starts) == np.searchsorted(begin, ends)
-    return short | empty
+        cut &= np.searchsorted(begin, starts) == np.searchsorted(begin, ends)
+    if evidence == "optimizer" and len(records) > 1:
+        least, most = records[1:].min(), records[1:].max()
+        cut[0] |= records[0] < min(2 * least - most, _ALIKE * least)
+    return cut
 
 
 def _ascending(numbers: Times) -> Times:
