@@ -116,6 +116,29 @@ def test_noise_never_decides_wrongly(monkeypatch, more: float, never: str | None
     assert more < 0.1 or verdicts == {"slower"}
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"budget": float("nan")}, {"budget": -1}, {"budget": 0}, {"budget": "x"}, {"budget": float("inf")},
+        {"limit": float("nan")}, {"limit": "2"}, {"pairs": 0}, {"pairs": -3}, {"pairs": None}, {"budgt": 1},
+    ],
+)  # fmt: skip
+def test_a_marker_that_sets_no_number_fails_in_one_line(given: dict[str, object]) -> None:
+    ((name, value),) = given.items()
+    with pytest.raises(pytest.fail.Exception) as failure:
+        pytest_plugin._given(pytest.mark.step_time(**given).mark)
+    known = "budget from 1e-09, limit from 0, pairs from 1"
+    assert str(failure.value) == f"step_time takes numbers: {known}; found {name}={value!r}"
+
+
+def test_a_marker_sets_its_numbers_by_place_or_name() -> None:
+    assert pytest_plugin._given(pytest.mark.step_time(0.2, 3, pairs=4).mark) == {
+        "budget": 0.2,
+        "limit": 3,
+        "pairs": 4,
+    }
+
+
 def test_a_line_names_its_interval() -> None:
     line = pytest_plugin._line(Decision("slower", 14.7, 12.0, 17.4), 0.172, 8, 0.15)
     assert line == "the step takes 172.0 ms, +14.7 % against the budget 150.0 ms (+12.0 to +17.4 %, 8 pairs)"
