@@ -63,10 +63,13 @@ def time_steps(request: pytest.FixtureRequest, record_steps: Callable[..., Trace
             time_steps(lambda: train_step(new_loss), base=lambda: train_step(old_loss))
     """
     marker = request.node.get_closest_marker("step_time")
-    allowed: dict[str, Any] = {"budget": None, "limit": 2.0, "pairs": 30}
+    given = {**dict(zip(_LEAST, marker.args, strict=False)), **marker.kwargs} if marker else {}
+    allowed: dict[str, Any] = {"budget": None, "limit": 2.0, "pairs": 30, **given}
 
     def check(step: Step, base: Step | None = None) -> None:
-        allowed.update(_given(marker) if marker else {})
+        for key, value in given.items():
+            if not isinstance(value, (int, float)) or not _LEAST.get(key, inf) <= value < inf:
+                pytest.fail(f"step_time takes numbers, at least {_LEAST}; found {key}={value!r}", False)
         if (base is None) == (allowed["budget"] is None):
             pytest.fail("time_steps needs a budget in its marker, or a base step to compare with", False)
         decision, seconds, pairs = _measure(step, base, **allowed)
@@ -80,16 +83,6 @@ def time_steps(request: pytest.FixtureRequest, record_steps: Callable[..., Trace
             pytest.skip(f"cannot tell: {line}")
 
     return check
-
-
-def _given(marker: pytest.Mark) -> dict[str, Any]:
-    """What a marker sets, all of it numbers; fails the test that has another."""
-    given = {**dict(zip(_LEAST, marker.args, strict=False)), **marker.kwargs}
-    for key, value in given.items():
-        if not isinstance(value, (int, float)) or not _LEAST.get(key, inf) <= value < inf:
-            known = ", ".join(f"{name} from {least:g}" for name, least in _LEAST.items())
-            pytest.fail(f"step_time takes numbers: {known}; found {key}={value!r}", False)
-    return given
 
 
 def _measure(

@@ -133,9 +133,6 @@ WAYS_IN: dict[str, Callable[[Path], object]] = {
 }
 
 
-WAITS = r"it is (a pipe or a device|no source file)"
-
-
 @pytest.mark.parametrize("way", WAYS_IN)
 def test_a_pipe_and_a_device_are_refused_without_waiting(way: str, tmp_path: Path) -> None:
     pipe, device, listener = (tmp_path / f"{name}_0" for name in ("pipe", "device", "socket"))
@@ -144,9 +141,7 @@ def test_a_pipe_and_a_device_are_refused_without_waiting(way: str, tmp_path: Pat
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(listener))
         for path in (pipe, device, listener):
-            with pytest.raises(
-                (StepscopeError, OSError), match="it is (a pipe or a device|no source file)"
-            ) as refused:
+            with pytest.raises((StepscopeError, OSError), match="it is a pipe or a device") as refused:
                 WAYS_IN[way](path)
             assert "\n" not in str(refused.value)
             assert not any(looks(path) for looks in (is_watched_run, is_dump, is_trace))

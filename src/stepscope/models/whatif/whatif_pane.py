@@ -19,8 +19,7 @@ from stepscope.trace.sets import Interner
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Trace
 
-# Chosen: more than there are changes to name. A message could name a million, for hours of work.
-_MOST_CHANGES = 200
+_MOST_CHANGES = 200  # chosen: more than have names; a message could ask for hours of work
 
 
 class ListedChange(msgspec.Struct, frozen=True):
