@@ -126,6 +126,18 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
+def failure(error: BaseException) -> str:
+    """What code of others raised, in one line; raises Ctrl-C and the errors of stepscope again.
+
+    Example:
+        >>> failure(SystemExit("no"))
+        'SystemExit: no'
+    """
+    if isinstance(error, StepscopeError) or type(error) is KeyboardInterrupt:
+        raise error
+    return f"{type(error).__name__}: {one_line(error)}"
+
+
 def has_no_descriptors(error: object) -> bool:
     """Whether an operation failed since the process, or the system, has no descriptors left.
 

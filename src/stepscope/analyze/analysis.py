@@ -11,7 +11,7 @@ from stepscope.analyze.rule import Rule
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.trace_from_contexts import samples_instructions
 from stepscope.base.parallel import in_threads
-from stepscope.errors import RuleError, StepscopeError
+from stepscope.errors import RuleError, failure
 from stepscope.facts.annotate.steps.missing_work import notes_on_missing, work_is_missing
 from stepscope.facts.annotate.steps.step_table import capture_notes, coverage_note
 from stepscope.facts.summary.facts import StepTimes
@@ -188,11 +188,9 @@ def _apply(rule: Rule, context: RuleContext) -> list[Finding]:
             replace(finding, rule=rule.name, cause=rule.cause or rule.name)
             for finding in rule.function(context)
         ]
-    except StepscopeError:
-        raise
-    except Exception as error:
+    except BaseException as error:
         raise RuleError(
-            f"rule {rule.name} failed on {context.trace.metadata.source}: {type(error).__name__}: {error}"
+            f"rule {rule.name} failed on {context.trace.metadata.source}: {failure(error)}"
         ) from error
     found = [_of_framework(context, _under_load(context, one)) for one in named]
     found = [one for one in found if one.share >= LEAST_GAIN or rule.notice]

@@ -13,7 +13,8 @@ from stepscope.analyze import rules
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.plugins import plugins
-from stepscope.errors import RuleError, one_line
+from stepscope.errors import RuleError, failure
+from stepscope.read.byte_stream import content_of
 
 
 @dataclass(frozen=True)
@@ -84,10 +85,9 @@ def load_rules(path: str | Path) -> list[Rule]:
     """The list `RULES` of a Python file. This runs the file; raises RuleError if that fails, or it
     has no such list."""
     try:
-        found = runpy.run_path(str(path)).get("RULES")
-    except (Exception, SystemExit) as error:
-        reason = one_line(error)
-        raise RuleError(f"{path}: cannot load rules: {type(error).__name__}: {reason}") from error
+        found = runpy.run_path(str(path)).get("RULES") if content_of(path) else None
+    except BaseException as error:
+        raise RuleError(f"{path}: cannot load rules: {failure(error)}") from error
     if not isinstance(found, list) or not all(isinstance(rule, Rule) for rule in found):
         raise RuleError(
             f"{path}: expected a list RULES of stepscope.analyze.Rule, found {type(found).__name__}"

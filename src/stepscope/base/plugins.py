@@ -24,7 +24,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from stepscope.errors import one_line
+from stepscope.errors import failure
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -58,8 +58,8 @@ def _entry_points(group: str) -> list[EntryPoint]:
 def _declared_by(entry: EntryPoint, kind: type[Declared]) -> list[Declared]:
     try:
         loaded = entry.load()
-    except Exception as error:  # of any kind, in foreign code
-        return _skipped(entry, f"{type(error).__name__}: {one_line(error)}")
+    except BaseException as error:  # of any kind, in foreign code
+        return _skipped(entry, failure(error))
     declared = list(loaded) if isinstance(loaded, (list, tuple)) else [loaded]
     if not all(isinstance(each, kind) for each in declared):
         return _skipped(entry, f"it is no {kind.__name__} and no list of them")

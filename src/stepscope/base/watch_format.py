@@ -43,7 +43,7 @@ FILE_BYTES = DEVICE_AT + MOST_DEVICE_ROWS * len(DEVICE) * 8
 def is_watched_run(path: str | Path) -> bool:
     """Whether a file is one of a watched run."""
     try:
-        if not Path(path).is_file():  # opening a pipe would wait for who writes to it
+        if not (Path(path).is_file() and Path(path).stat().st_size):  # reading a pipe would wait
             return False
         with Path(path).open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC

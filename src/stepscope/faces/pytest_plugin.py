@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +25,8 @@ _WARMUP = 3  # calls that nothing counts: first launches, autotuning, compilatio
 _PAIR_S = 0.1  # that each side of a pair takes at least, in as many calls as that needs
 _LONGEST_S = 60.0  # of all pairs: what they do not decide by then is not told
 _BUSY = 1.25  # runnable threads per CPU, above which an absolute time says little
+
+_LEAST = {"budget": 1e-9, "limit": 0.0, "pairs": 1}  # s, percent, count; in the order of the marker
 
 _clock, _load = time.perf_counter, getattr(os, "getloadavg", lambda: (0.0,))
 
@@ -61,9 +63,13 @@ def time_steps(request: pytest.FixtureRequest, record_steps: Callable[..., Trace
             time_steps(lambda: train_step(new_loss), base=lambda: train_step(old_loss))
     """
     marker = request.node.get_closest_marker("step_time")
-    allowed = {"budget": None, "limit": 2.0, "pairs": 30, **(marker.kwargs if marker else {})}
+    given = {**dict(zip(_LEAST, marker.args, strict=False)), **marker.kwargs} if marker else {}
+    allowed: dict[str, Any] = {"budget": None, "limit": 2.0, "pairs": 30, **given}
 
     def check(step: Step, base: Step | None = None) -> None:
+        for key, value in given.items():
+            if not isinstance(value, (int, float)) or not _LEAST.get(key, inf) <= value < inf:
+                pytest.fail(f"step_time takes numbers, at least {_LEAST}; found {key}={value!r}", False)
         if (base is None) == (allowed["budget"] is None):
             pytest.fail("time_steps needs a budget in its marker, or a base step to compare with", False)
         decision, seconds, pairs = _measure(step, base, **allowed)

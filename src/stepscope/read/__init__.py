@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from stepscope.base.plugins import plugins
 from stepscope.errors import IngestError
-from stepscope.read.byte_stream import Progress, check_holes, decompressed_head, utf16_of
+from stepscope.read.byte_stream import Progress, check_holes, decompressed_head, open_file, utf16_of
 from stepscope.read.chrome.trace_events import read_trace_events
 from stepscope.read.memory_snapshot.memory_snapshot import is_snapshot, read_snapshot
 from stepscope.read.memory_timeline import is_memory_timeline, read_memory_timeline
@@ -72,7 +72,7 @@ def read(path: Path, progress: Progress = lambda size: None) -> Trace:
 
 
 def _read_file(path: Path, progress: Progress) -> Trace:
-    with _opened(path) as file:
+    with open_file(path) as file:
         reader, compressed = _reader(file)
         check_holes(file)
         trace = reader.read(file, compressed, progress)
@@ -84,7 +84,7 @@ def _read_file(path: Path, progress: Progress) -> Trace:
 def is_trace(path: Path) -> bool:
     """Whether a file's first bytes look like a supported format."""
     try:
-        with _opened(path) as file:
+        with open_file(path) as file:
             return bool(_reader(file))
     except (IngestError, OSError):
         return False
@@ -98,13 +98,6 @@ def _first_match(readers: tuple[Reader, ...], content: bytes) -> Reader | None:
 def _readers_of_others() -> tuple[Reader, ...]:
     """Looked for once: a folder may hold thousands of files that no reader knows."""
     return tuple(plugins("readers", Reader))
-
-
-def _opened(path: Path) -> BinaryIO:
-    """An open file; a pipe or a device would wait for who writes to it."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise IngestError("a pipe or device cannot be read as a trace; save its output to a file first")
-    return path.open("rb")
 
 
 def _reader(file: BinaryIO) -> tuple[Reader, bool]:

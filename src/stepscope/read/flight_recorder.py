@@ -23,6 +23,7 @@ import numpy as np
 from stepscope.base.arrays import Integers
 from stepscope.base.typed_data import convert
 from stepscope.errors import IngestError
+from stepscope.read.byte_stream import content_of, open_file
 from stepscope.read.memory_snapshot.safe_pickle import load
 from stepscope.read.rank_folder import named_rank
 from stepscope.read.shared import MOST_RANKS
@@ -165,9 +166,7 @@ class _Dump(msgspec.Struct):
 def is_dump(path: Path) -> bool:
     """Whether a file's first bytes are those of a dump; False if it cannot be read."""
     try:
-        if not path.is_file():  # opening a pipe would wait for who writes to it
-            return False
-        with path.open("rb") as file:
+        with open_file(path) as file:
             head = file.read(_HEAD_BYTES)
     except OSError:
         return False
@@ -185,7 +184,7 @@ def read_dump(path: Path) -> RankDump:
 
 def _dump(path: Path) -> _Dump:
     try:
-        text = path.read_bytes()
+        text = content_of(path)
         data = load(text) if text.startswith(PICKLE) else json.loads(text)
         return convert({"version": "", "entries": data} if isinstance(data, list) else data, _Dump)
     except OSError as error:

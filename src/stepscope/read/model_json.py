@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import mmap
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +15,7 @@ from msgspec import Meta, Struct, field
 
 from stepscope.base.typed_data import convert
 from stepscope.errors import IngestError
+from stepscope.read.byte_stream import content_of
 from stepscope.read.shared import parse_json
 from stepscope.read.xplane.protobuf import BYTES, Damage, Span, fields
 
@@ -48,7 +51,7 @@ def read_model(path: Path) -> dict[str, Any]:
     try:
         if path.suffix == ".onnx":
             return read_onnx(path)
-        return parse_model(path.read_bytes())
+        return parse_model(content_of(path))
     except OSError as error:
         raise IngestError(f"{path}: cannot read the model tree (--model): {error.strerror}") from error
     except IngestError as error:
@@ -81,6 +84,7 @@ _GRAPH, _NODE, _NAME, _OPERATOR, _PROPERTIES = 7, 1, 3, 4, 9  # numbers of field
 _KEY, _VALUE = 1, 2
 _PATHS, _CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"
 _QUOTED = re.compile(r"'([^']*)'")
+_MOST_FIELDS = 2_000_000  # of a file: 2 µs each, measured; a model of 50,000 nodes has a million
 _DEEPEST = 100  # modules inside each other; readers of the tree recurse
 # The class of a module, where only the operator that it runs is written.
 _LAYERS = {
@@ -116,13 +120,13 @@ def model_tree(data: bytes | mmap.mmap) -> dict[str, Any]:
     """The tree of the modules that a model's nodes name, in the order of their first node."""
     modules = {"": _module("model", "")}
     layers: dict[str, str] = {}  # class by the first operator that tells it
-    for graph in _inner(data, Span(0, len(data)), _GRAPH):
-        for node in _inner(data, graph, _NODE):
-            scopes = [*_written(data, node)] or [*_named(_text(data, node, _NAME))]
+    inner = partial(_inner, data, count(1))
+    for _, graph in inner(Span(0, len(data)), _GRAPH):
+        for _, node in inner(graph, _NODE):
+            scopes, operator = _read_node(data, inner, node)
             for path, kind in scopes:
                 _add(modules, path)["class"] = kind
-            layer = _LAYERS.get(_text(data, node, _OPERATOR))
-            if scopes and layer:
+            if scopes and (layer := _LAYERS.get(operator)):
                 layers.setdefault(scopes[-1][0], layer)
     for path, layer in layers.items():
         if not modules[path]["class"] and not modules[path]["children"]:
@@ -147,29 +151,40 @@ def _module(name: str, kind: str) -> dict[str, Any]:
     return {"name": name, "class": kind, "children": []}
 
 
-def _written(data: bytes | mmap.mmap, node: Span) -> Iterator[_Scope]:
-    """The modules around a node, outermost first, by what PyTorch's exporter writes; the last is itself."""
-    pairs = _inner(data, node, _PROPERTIES)
-    written = {_text(data, pair, _KEY): _text(data, pair, _VALUE) for pair in pairs}
-    paths, classes = (_QUOTED.findall(written.get(key, "")) for key in (_PATHS, _CLASSES))
-    yield from zip(paths[:-1], classes[:-1], strict=False)
+def _read_node(data: bytes | mmap.mmap, inner: Callable[..., Any], node: Span) -> tuple[list[_Scope], str]:
+    """The modules around a node, outermost first, by what PyTorch's exporters write, and its operator."""
+    texts, written = {_NAME: "", _OPERATOR: ""}, {_PATHS: "", _CLASSES: ""}
+    for number, part in inner(node, _NAME, _OPERATOR, _PROPERTIES):
+        if number != _PROPERTIES:
+            texts[number] = _text(data, part)
+            continue
+        pair = dict(inner(part, _KEY, _VALUE))
+        if _VALUE in pair and (key := _text(data, pair.get(_KEY, part))) in written:
+            written[key] = _text(data, pair[_VALUE])
+    paths, classes = map(_QUOTED.findall, written.values())
+    scopes = [*zip(paths[:-1], classes[:-1], strict=False)]  # the last is the node itself
+    return scopes or [*_named(texts[_NAME])], texts[_OPERATOR]
 
 
 def _named(name: str) -> Iterator[_Scope]:
     """The modules around a node by its name; those of a Sequential repeat what is above them."""
     above, path, before = "", "", ""
-    for part in name.split("/")[1:-1]:
+    for part in name.split("/", 2 * _DEEPEST)[1:-1]:
         if not (before and part.startswith(f"{before}.")):
             above = path
         path, before = f"{above}.{part}".lstrip("."), part
         yield path, ""
 
 
-def _inner(data: bytes | mmap.mmap, span: Span, number: int) -> Iterator[Span]:
+def _inner(
+    data: bytes | mmap.mmap, read: Iterator[int], span: Span, *numbers: int
+) -> Iterator[tuple[int, Span]]:
     for item in fields(data, span, Damage()):
-        if item.number == number and item.kind == BYTES:
-            yield Span(item.value, item.end)
+        if next(read) > _MOST_FIELDS:
+            raise IngestError(f"the ONNX file has over {_MOST_FIELDS:,} fields; export a smaller model")
+        if item.number in numbers and item.kind == BYTES:
+            yield item.number, Span(item.value, item.end)
 
 
-def _text(data: bytes | mmap.mmap, span: Span, number: int) -> str:
-    return next((data[at:end].decode("utf-8", "replace") for at, end in _inner(data, span, number)), "")
+def _text(data: bytes | mmap.mmap, span: Span) -> str:
+    return data[span.start : span.end].decode("utf-8", "replace")

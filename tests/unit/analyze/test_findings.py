@@ -236,7 +236,12 @@ def test_rules_of_the_users_own(tmp_path: Path) -> None:
         ("def f(:", "cannot load rules: SyntaxError"),
         ("RULES = 3", "expected a list RULES of stepscope.analyze.Rule, found int"),
         ("", "found NoneType"),
-        ("raise SystemExit('no')", "cannot load rules: SystemExit"),
+        ("raise SystemExit('no')", "cannot load rules: SystemExit: no"),
+        ("raise GeneratorExit", "cannot load rules: GeneratorExit"),
+        (
+            "class Stop(KeyboardInterrupt): ...\nraise Stop('two\\nlines')",
+            "cannot load rules: Stop: two lines",
+        ),
     ],
 )
 def test_a_file_without_rules_fails_in_one_line(tmp_path: Path, text: str, message: str) -> None:
@@ -247,12 +252,21 @@ def test_a_file_without_rules_fails_in_one_line(tmp_path: Path, text: str, messa
     assert "\n" not in str(error.value)
 
 
-def test_a_rule_that_fails_is_named() -> None:
+@pytest.mark.parametrize("error", [KeyError("x"), SystemExit("x"), GeneratorExit("x"), BaseException("x")])
+def test_a_rule_that_fails_is_named(error: BaseException) -> None:
     def broken(context: RuleContext) -> list[Finding]:
-        raise KeyError("x")
+        raise error
 
-    with pytest.raises(RuleError, match=r"rule broken failed on .*KeyError: 'x'"):
+    with pytest.raises(RuleError, match=rf"rule broken failed on .*{type(error).__name__}: '?x"):
         apply_rules(RuleContext(annotate(drawn_trace(LOADING))), [Rule(broken)])
+
+
+def test_control_c_ends_a_rule() -> None:
+    def interrupted(context: RuleContext) -> list[Finding]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        apply_rules(RuleContext(annotate(drawn_trace(LOADING))), [Rule(interrupted)])
 
 
 @pytest.mark.parametrize(

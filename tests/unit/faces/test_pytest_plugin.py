@@ -65,6 +65,17 @@ def test_of_too_few_pairs(time_steps):
 
 def test_without_either(time_steps):
     time_steps(step_of(0.1))
+
+@pytest.mark.step_time(0.2)
+def test_by_place(time_steps):
+    time_steps(step_of(0.15))
+
+NONE = [{"budget": float("nan")}, {"budget": 0}, {"budget": "x"}, {"budget": float("inf")}, {"budgt": 1}]
+NONE += [{"limit": float("nan")}, {"limit": "2"}, {"pairs": 0}, {"pairs": -3}, {"pairs": None}]
+
+@pytest.mark.parametrize("given", [pytest.param(each, marks=pytest.mark.step_time(**each)) for each in NONE])
+def test_of_no_number(time_steps, given):
+    time_steps(step_of(0.1), base=step_of(0.1))
 """
 JOB = Path(__file__).parents[2] / "fuzz/corpus/commands/job.json"
 OUTCOMES = """
@@ -75,6 +86,7 @@ test_as_the_base PASSED
 test_slower_than_the_base FAILED
 test_of_too_few_pairs SKIPPED
 test_without_either FAILED
+test_by_place PASSED
 """
 
 
@@ -88,10 +100,14 @@ def run_tests(folder: Path, text: str) -> str:
 
 def test_a_budget_or_a_base_decides(tmp_path: Path) -> None:
     said = run_tests(tmp_path, TESTS)
-    assert re.findall(r"::(\w+ [A-Z]+)", said)[:7] == OUTCOMES.split("\n")[1:-1]
+    assert re.findall(r"::(\w+ [A-Z]+)", said)[:8] == OUTCOMES.split("\n")[1:-1]
     assert "the step takes 150.6 ms, +50.8 % against the budget 100.0 ms (+48.9 to +52.8 %, 5 pairs)" in said
     assert "recorded: forward 71% of the step" in said
     assert "but 64.0 threads run on 2 CPUs; compare with a base step" in said
+    assert (
+        said.count("\nstep_time takes numbers, at least {'budget': 1e-09, 'limit': 0.0, 'pairs': 1}; found ")
+        == 10
+    )
     assert "time_steps needs a budget in its marker, or a base step to compare with" in said
 
 

@@ -132,6 +132,7 @@ def test_a_file_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def refuse(self: Path, mode: str) -> io.BytesIO:
         raise PermissionError(13, os.strerror(13))  # root, who runs CI, may read anything
 
+    (tmp_path / "trace.json").write_text("[]")
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(IngestError, match="permission denied"):
         read(tmp_path / "trace.json")

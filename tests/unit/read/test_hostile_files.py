@@ -10,6 +10,7 @@ import pickle
 import random
 import re
 import resource
+import socket
 import sqlite3
 import struct
 import sys
@@ -20,14 +21,22 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.analyze import load_rules
 from stepscope.base.watch_format import is_watched_run
-from stepscope.errors import IngestError
+from stepscope.errors import IngestError, StepscopeError
 from stepscope.facts.annotate import annotate
-from stepscope.read import read
+from stepscope.models.batch_size.source_files import read_source
+from stepscope.models.devices.device_answer import read_prices
+from stepscope.models.whatif import load_changes
+from stepscope.read import is_trace, read
+from stepscope.read.byte_stream import content_of
 from stepscope.read.chrome import compiled_decoder
 from stepscope.read.chrome.compiled_decoder import decode_chunk
-from stepscope.read.flight_recorder import is_dump
+from stepscope.read.execution_trace import read_execution_trace
+from stepscope.read.flight_recorder import is_dump, read_dump
 from stepscope.read.memory_snapshot.safe_pickle import load
+from stepscope.read.model_json import read_model
+from stepscope.read.watched_run import read_watched_run
 
 ROUNDS = 20  # of each family; the full tier runs ten times as many
 HEAD = b"\x80\x04}\x94(\x8c\x08segments\x94"
@@ -109,19 +118,42 @@ def test_a_profile_of_thousands_of_planes_is_refused(tmp_path: Path) -> None:
     assert "planes" in outcome(path)
 
 
-def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path: Path) -> None:
-    path = tmp_path / "a.watch"
-    os.mkfifo(path)
-    assert "a pipe or device cannot be read" in outcome(path)
-    assert not is_watched_run(path)
-    assert not is_dump(path)
+# Each way in which a file comes to stepscope: a pipe would wait for its writer, a device may never end.
+WAYS_IN: dict[str, Callable[[Path], object]] = {
+    "FILE": read,
+    "--model": read_model,
+    "--execution-trace": read_execution_trace,
+    "--rules": load_rules,
+    "--changes": load_changes,
+    "--prices": read_prices,
+    "a watched run": read_watched_run,
+    "a dump": read_dump,
+    "--key": content_of,
+    "a script": lambda path: read_source(path).text,
+}
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="names a device of Linux")
-def test_a_device_is_refused_without_waiting_for_what_it_gives(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.symlink_to("/dev/tty")
-    assert "a pipe or device cannot be read" in outcome(path)
+@pytest.mark.parametrize("way", WAYS_IN)
+def test_a_pipe_and_a_device_are_refused_without_waiting(way: str, tmp_path: Path) -> None:
+    pipe, device, listener = (tmp_path / f"{name}_0" for name in ("pipe", "device", "socket"))
+    os.mkfifo(pipe)
+    device.symlink_to("/dev/tty")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(listener))
+        for path in (pipe, device, listener):
+            with pytest.raises((StepscopeError, OSError), match="it is a pipe or a device") as refused:
+                WAYS_IN[way](path)
+            assert "\n" not in str(refused.value)
+            assert not any(looks(path) for looks in (is_watched_run, is_dump, is_trace))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a file of Linux")
+@pytest.mark.parametrize("way", WAYS_IN)
+def test_a_file_of_the_kernel_that_waits_for_messages_is_an_empty_one(way: str) -> None:
+    path = Path("/proc/kmsg")
+    with suppress(StepscopeError, PermissionError):
+        assert not WAYS_IN[way](path)
+    assert not any(looks(path) for looks in (is_watched_run, is_dump, is_trace))
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.nsys-rep"])

@@ -10,6 +10,7 @@ import pytest
 from xspaces import message
 
 from stepscope.errors import IngestError
+from stepscope.read import model_json
 from stepscope.read.model_json import model_tree, read_model
 
 _PREFIX = "pkg.torch.onnx."
@@ -72,6 +73,14 @@ def test_a_file_is_read_by_its_name_and_errors_name_it(tmp_path: Path) -> None:
             read_model(file)
 
 
-def test_modules_far_inside_each_other_are_refused() -> None:
+@pytest.mark.parametrize("name", [f"/{'a.' * 5000}b/Add", f"{'/a' * 100_000}/Add"])
+def test_modules_far_inside_each_other_are_refused(name: str) -> None:
     with pytest.raises(IngestError, match="more than 100 levels deep"):
-        model_tree(_model(_node(f"/{'a.' * 5000}b/Add", "Add")))
+        model_tree(_model(_node(name, "Add")))
+
+
+@pytest.mark.parametrize("part", [b"\x0a\x00", message((1, b"\x0a\x00" * 9)), message((1, b"\x4a\x00" * 9))])
+def test_a_file_of_countless_parts_is_refused(part: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_json, "_MOST_FIELDS", 2_000)  # of 2,000,000, which take seconds
+    with pytest.raises(IngestError, match="over 2,000 fields"):
+        model_tree(message((7, part * 2_000)))

@@ -14,6 +14,7 @@ from stepscope.base.watch_format import SUFFIX, is_watched_run
 from stepscope.faces.terminal.options import NamedPath
 from stepscope.faces.terminal.output import printable
 from stepscope.faces.terminal.source import InputFile, takes_file
+from stepscope.read.byte_stream import content_of
 from stepscope.read.flight_recorder import is_dump, read_dump, redacted_dump
 from stepscope.read.rank_folder import rank_of, trace_files
 from stepscope.read.recorded.capture_file import TABLES
@@ -46,7 +47,10 @@ def redact(file: InputFile, out: str, key: str | None) -> None:
     """
 
     path, target = Path(file.path), Path(out)
-    words = Words(Path(key).read_bytes()) if key else own_words()
+    secret = content_of(key) if key else None
+    if secret == b"":
+        raise click.UsageError(f"{key} is empty, so that anyone could look names up; write a secret into it")
+    words = own_words() if secret is None else Words(secret)
     if target.exists() and path.exists() and target.samefile(path):
         raise click.UsageError(f"{out} is the file to redact; give another name")
     if path.is_dir():

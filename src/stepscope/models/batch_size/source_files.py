@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from stat import S_ISREG
 
 from stepscope.errors import BatchError
 from stepscope.models.batch_size.resolve_number import is_batch_size, is_evaluation
 from stepscope.models.batch_size.site import Site
+from stepscope.read.byte_stream import content_of
 
 ReadText = Callable[[str], str]
 """Returns the text of a file by its path; raises `BatchError`."""
@@ -56,10 +56,9 @@ def read_source(path: str | Path) -> EditableText:
     """A Python, YAML, JSON or TOML file; raises BatchError if there is no such file, or it is no
     text in the encoding that it declares."""
     try:
-        about = Path(path).stat()  # the path may be a recording's, of a pipe or a device
-        if not S_ISREG(about.st_mode) or about.st_size > _MOST_BYTES:
+        if Path(path).stat().st_size > _MOST_BYTES:
             raise BatchError(f"cannot read {path}: it is no source file of at most {_MOST_BYTES >> 20} MB")
-        content = Path(path).read_bytes()
+        content = content_of(path)
         mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
         encoding = declared_encoding(str(path), content)
         return EditableText(str(path), content[len(mark) :].decode(encoding), encoding, mark)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -17,6 +16,7 @@ from stepscope.base.typed_data import decode
 from stepscope.errors import BatchError
 from stepscope.facts.roofline.rates import Capacity, known_gpus, rates_of
 from stepscope.models.whatif.parts.kernel_times import Rates
+from stepscope.read.byte_stream import content_of
 
 
 class CloudInstance(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ def read_prices(path: str | None = None) -> PriceTable:
     cannot be read, has the wrong shape, or names an unknown device."""
     try:
         packaged = files("stepscope.models.devices").joinpath("data/prices.json")
-        table = decode((Path(path) if path else packaged).read_bytes(), PriceTable)
+        table = decode(content_of(path) if path else packaged.read_bytes(), PriceTable)
     except (OSError, msgspec.MsgspecError) as error:
         raise BatchError(f"cannot read prices from {path}: {error}") from error
     for rented in table.instances:

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Array, Ids
-from stepscope.errors import StepscopeError
+from stepscope.errors import ChangeError, StepscopeError
 from stepscope.facts.timeline.pairs import PairThread, Pieces, Rectangles, align, paired
 from stepscope.graph import Graph, Simulation
 from stepscope.models.whatif import CHANGES, Change, Prediction, Request, parse_request
@@ -18,6 +18,8 @@ from stepscope.trace.intervals import Intervals
 from stepscope.trace.sets import Interner
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Trace
+
+_MOST_CHANGES = 200  # chosen: more than have names; a message could ask for hours of work
 
 
 class ListedChange(msgspec.Struct, frozen=True):
@@ -98,6 +100,8 @@ class Pane:
 
 
 def _parsed(changes: Sequence[str]) -> list[Request]:
+    if len(changes) > _MOST_CHANGES:
+        raise ChangeError(f"expected at most {_MOST_CHANGES} changes at a time, found {len(changes)}")
     return [parse_request(text, CHANGES) for text in changes]
 
 

@@ -315,3 +315,12 @@ def test_dumps_of_a_job_say_the_same(tmp_path: Path) -> None:
     assert run("redact", folder, out).exit_code == 0
     assert sorted(path.name for path in out.iterdir()) == ["rank0.json", "rank1.json"]
     assert answer("ranks", folder) == answer("ranks", out)
+
+
+def test_an_empty_key_is_refused_since_names_could_be_looked_up(tmp_path: Path) -> None:
+    (tmp_path / "empty.key").touch()
+    outcome = CliRunner().invoke(
+        stepscope, ["redact", str(JOB), str(tmp_path / "a.stepscope"), "--key", str(tmp_path / "empty.key")]
+    )
+    assert (outcome.exit_code, "is empty, so that anyone could look names up" in outcome.output) == (2, True)
+    assert not (tmp_path / "a.stepscope").exists()

@@ -31,7 +31,10 @@ def broken(graph):
 def forgetful(graph):
     scale(graph, select(graph, name="sgemm"), 2)
 
-CHANGES = [faster, broken, forgetful]
+def leaving(graph):
+    raise SystemExit("no")
+
+CHANGES = [faster, broken, forgetful, leaving]
 '''
 
 
@@ -56,6 +59,7 @@ def test_functions_of_a_file_are_changes_with_parameters(file: Path) -> None:
     [
         ("broken", "broken, line 9: KeyError: 'no such column'"),
         ("forgetful", "forgetful: expected it to return a Graph, found NoneType"),
+        ("leaving", "leaving, line 15: SystemExit: no"),
     ],
 )
 def test_a_function_that_fails_is_named_with_its_line(file: Path, name: str, error: str) -> None:
@@ -68,6 +72,7 @@ def test_a_function_that_fails_is_named_with_its_line(file: Path, name: str, err
     ("text", "error"),
     [
         ("import nothing_of_this_name", "cannot load changes: ModuleNotFoundError"),
+        ("raise GeneratorExit", "cannot load changes: GeneratorExit"),
         ("CHANGES = 3", "expected a list CHANGES of functions from graph to graph, found int"),
         ("", "expected a list CHANGES of functions from graph to graph, found NoneType"),
         ("def amp(graph): ...\nCHANGES = [amp]", "amp is the name of another change"),

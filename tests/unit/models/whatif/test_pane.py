@@ -80,3 +80,8 @@ def test_a_change_that_does_not_apply_is_refused(pane: Pane) -> None:
         pane.answer(["bandwidth"])
     with pytest.raises(ChangeError, match="there is no change 'faster'"):
         pane.answer(["faster"])
+
+
+def test_a_message_with_countless_changes_is_refused(pane: Pane) -> None:
+    with pytest.raises(ChangeError, match="at most 200 changes at a time, found 201"):
+        pane.answer([SLOWER] * 201)

@@ -15,10 +15,11 @@ from pkgutil import iter_modules
 from traceback import walk_tb
 
 from stepscope.base.plugins import plugins
-from stepscope.errors import ChangeError, StepscopeError, one_line
+from stepscope.errors import ChangeError, failure
 from stepscope.graph import Graph
 from stepscope.models.whatif import papers
 from stepscope.models.whatif.change import GROUPS, Change
+from stepscope.read.byte_stream import content_of
 
 
 class NamedChanges(Mapping[str, Change]):
@@ -64,10 +65,9 @@ def load_changes(path: str | Path, taken: Container[str] = ()) -> dict[str, Chan
     them. This runs the file; raises ChangeError if that fails, it has no such list, or a name is
     taken."""
     try:
-        listed = runpy.run_path(str(path)).get("CHANGES")
-    except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {one_line(error)}"
-        raise ChangeError(f"{path}: cannot load changes: {reason}") from error
+        listed = runpy.run_path(str(path)).get("CHANGES") if content_of(path) else None
+    except BaseException as error:
+        raise ChangeError(f"{path}: cannot load changes: {failure(error)}") from error
     if not isinstance(listed, list) or not all(map(callable, map(_function, listed))):
         raise ChangeError(
             f"{path}: expected a list CHANGES of functions from graph to graph, found {type(listed).__name__}"
@@ -94,13 +94,8 @@ def _reporting(function: Callable[..., Graph]) -> Callable[..., Graph]:
     def changed(graph: Graph, **values: object) -> Graph:
         try:
             result = function(graph, **values)
-        except StepscopeError:
-            raise
-        except Exception as error:
-            line = _line(error, function)
-            raise ChangeError(
-                f"{function.__name__}{line}: {type(error).__name__}: {one_line(error)}"
-            ) from error
+        except BaseException as error:
+            raise ChangeError(f"{function.__name__}{_line(error, function)}: {failure(error)}") from error
         if not isinstance(result, Graph):
             raise ChangeError(
                 f"{function.__name__}: expected it to return a Graph, found {type(result).__name__}"
@@ -110,7 +105,7 @@ def _reporting(function: Callable[..., Graph]) -> Callable[..., Graph]:
     return changed
 
 
-def _line(error: Exception, function: Callable[..., Graph]) -> str:
+def _line(error: BaseException, function: Callable[..., Graph]) -> str:
     """Where the function's own file was left last, as `, line 12`; empty if it was not."""
     frames = walk_tb(error.__traceback__)
     own = [line for frame, line in frames if frame.f_code.co_filename == function.__code__.co_filename]
