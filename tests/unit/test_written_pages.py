@@ -46,23 +46,23 @@ def test_no_page_has_marks_of_an_unfinished_merge(page: Path) -> None:
     assert not re.search(r"^(<{7}|>{7}) ", page.read_text(), re.MULTILINE)
 
 
-def given(page: str) -> Iterator[tuple[str, str]]:
-    """Each command of a page with each option that stands before the script to run."""
+def given(page: str) -> Iterator[tuple[str, str, bool]]:
+    """Each command of a page with each option, and whether it stands after the script, which gets it."""
     for block in CODE.finditer(page):
         for line in (block[1] or block[2]).splitlines():
-            for name, words in COMMAND.findall(line):
-                own = takewhile(lambda word: not word.endswith(".py") and word != "-m", words.split())
-                yield from (
-                    (name, option) for option in re.findall(r"(?<![\w-])--?[a-z][\w-]*", " ".join(own))
-                )
+            for name, text in COMMAND.findall(line):
+                words = text.split()
+                own = len([*takewhile(lambda word: not word.endswith(".py") and word != "-m", words)])
+                for place, word in enumerate(words):
+                    if option := re.search(r"(?<![\w-])--?[a-z][\w-]*", word):
+                        yield name, option[0], own < place
 
 
 @EACH_PAGE
 def test_commands_have_the_options_that_are_written(page: Path) -> None:
     context = click.Context(stepscope)
-    options = {"--help"}
-    for name, option in given(page.read_text()):
+    for name, option, is_of_the_script in given(page.read_text()):
         command = stepscope.get_command(context, name)
         assert command is not None
-        known = [*options, *(word for part in command.params for word in (*part.opts, *part.secondary_opts))]
-        assert option in known, f"stepscope {name} {option}"
+        known = {word for part in command.params for word in (*part.opts, *part.secondary_opts)}
+        assert (option in {"--help", *known}) != is_of_the_script, f"stepscope {name} {option}"
