@@ -1,4 +1,4 @@
-"""The callbacks of `stepscope.callbacks` in the real frameworks: their loggers get the times."""
+"""The callbacks and metrics of the real frameworks: their loggers get the times."""
 
 from __future__ import annotations
 
@@ -63,6 +63,32 @@ watch = callbacks.lightning_callback("run.watch")
 options = {"callbacks": [watch], "logger": Logger(), "accelerator": "cpu", **shown}
 trainer = lightning.Trainer(max_epochs=1, log_every_n_steps=10, **options)
 trainer.fit(Model(), data)
+json.dump(logged, open("logged.json", "w"))
+""",
+    "accelerate": """
+import json, stepscope, torch
+from accelerate import Accelerator
+from accelerate.tracking import GeneralTracker
+
+logged = []
+class Tracker(GeneralTracker):
+    name, requires_logging_directory, tracker = "kept", False, None
+    def store_init_configuration(self, values): ...
+    def log(self, values, step=None, **kwargs):
+        logged.append(values)
+
+accelerator = Accelerator(cpu=True, log_with=Tracker())
+accelerator.init_trackers("run")
+model = torch.nn.Linear(8, 8)
+data = torch.utils.data.DataLoader(torch.ones(240, 8), batch_size=8)
+model, optimizer, data = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1), data)
+with stepscope.watch("run.watch") as watched:
+    for step, batch in enumerate(data, 1):
+        accelerator.backward(model(batch).square().mean())
+        optimizer.step()
+        optimizer.zero_grad()
+        if step % 10 == 0:
+            accelerator.log(watched.metrics(), step)
 json.dump(logged, open("logged.json", "w"))
 """,
     "keras": """

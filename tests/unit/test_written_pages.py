@@ -1,14 +1,22 @@
-"""The pages outside the documentation site, whose links its strict build does not check."""
+"""What the pages say: links that the site's strict build does not check, commands, names of files."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
+import click
 import pytest
+
+from stepscope.faces.terminal.commands import COMMANDS, stepscope
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+CODE = re.compile(r"^```[^\n]*\n(.*?)^```|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"(?:^|(?<=[\s;(/]))stepscope (" + "|".join(COMMANDS) + r")\b([^;&|#]*)")
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "SUPPORT.md"])
@@ -33,6 +41,28 @@ def test_what_assistants_are_pointed_to_is_there() -> None:
     assert [link for link in links if not (docs / f"{link}.md").is_file()] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@EACH_PAGE
 def test_no_page_has_marks_of_an_unfinished_merge(page: Path) -> None:
     assert not re.search(r"^(<{7}|>{7}) ", page.read_text(), re.MULTILINE)
+
+
+def given(page: str) -> Iterator[tuple[str, str, bool]]:
+    """Each command of a page with each option, and whether it stands after the script, which gets it."""
+    for block in CODE.finditer(page):
+        for line in (block[1] or block[2]).splitlines():
+            for name, text in COMMAND.findall(line):
+                words = text.split()
+                own = len([*takewhile(lambda word: not word.endswith(".py") and word != "-m", words)])
+                for place, word in enumerate(words):
+                    if option := re.search(r"(?<![\w-])--?[a-z][\w-]*", word):
+                        yield name, option[0], own < place
+
+
+@EACH_PAGE
+def test_commands_have_the_options_that_are_written(page: Path) -> None:
+    context = click.Context(stepscope)
+    for name, option, is_of_the_script in given(page.read_text()):
+        command = stepscope.get_command(context, name)
+        assert command is not None
+        known = {word for part in command.params for word in (*part.opts, *part.secondary_opts)}
+        assert (option in {"--help", *known}) != is_of_the_script, f"stepscope {name} {option}"

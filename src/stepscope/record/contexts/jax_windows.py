@@ -19,6 +19,7 @@ from jax import tree_util
 from jax._src import profiler as jax_profiler
 from jax._src.lib import _profiler
 
+from stepscope.record.jax.program_ranges import profiler_sessions
 from stepscope.record.patch import replace, undo
 from stepscope.record.unreplaced import time
 
@@ -113,7 +114,8 @@ class ProfilerWindows:
             self._window.call_ended(result, compiled)
 
     def _open(self) -> None:
-        if _has_profiler():
+        # The server lets others start the program's profiler from outside at any time.
+        if any(profiler_sessions()) or getattr(jax_profiler, "_profiler_server", None):
             self._why = "the script ran a profiler of its own"
             self._extension.next_window(_RETRY_S)
             return
@@ -209,13 +211,6 @@ class ProfilerWindows:
             return getattr(_profiler, name)(*options)
 
         return start
-
-
-def _has_profiler() -> bool:
-    """Whether the program's own profiler runs, or may be started from outside at any time."""
-    state = getattr(jax_profiler, "_profile_state", None)
-    has_session = getattr(state, "profile_session", None) is not None
-    return has_session or getattr(jax_profiler, "_profiler_server", None) is not None
 
 
 class _OpenWindow:

@@ -10,6 +10,6 @@ OTHER_PROFILER = (
 def cannot_record(version: str, why: str) -> str:
     """The message for a version of JAX that cannot be recorded at all."""
     return (
-        f"cannot record JAX {version}: {why}; upgrade it, or record with "
+        f"cannot record JAX {version}: {why}; upgrade it or stepscope, or record with "
         "jax.profiler.trace(FOLDER) and open that (stepscope report FOLDER)"
     )

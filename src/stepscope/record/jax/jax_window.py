@@ -5,13 +5,12 @@ from typing import Any, NamedTuple
 
 import jax
 from jax._src import array as jax_array
-from jax._src import profiler as jax_profiler
 from jax._src.lib import _profiler
 
 from stepscope.errors import CaptureError
 from stepscope.record.jax import OTHER_PROFILER
 from stepscope.record.jax.jax_step_detector import arrays_in
-from stepscope.record.jax.program_ranges import LibraryRanges, watch_waits
+from stepscope.record.jax.program_ranges import LibraryRanges, profiler_sessions, watch_waits
 from stepscope.record.options import RecordOptions
 from stepscope.record.patch import undo
 from stepscope.record.unreplaced import time
@@ -46,7 +45,7 @@ class JaxWindow:
         self._first, self._next = first, first - run_in
         self._is_whole = run_in == 0
         self._space = b""
-        if jax_profiler._profile_state.profile_session is not None:
+        if any(profiler_sessions()):
             raise CaptureError(OTHER_PROFILER)
         self._ahead = RunAhead()
         self._ranges = (LibraryRanges(), WaitRanges())
@@ -122,9 +121,8 @@ class WaitRanges:
 
 def require_session() -> None:
     """Raise an error if this version of JAX has no session of its profiler as it is used here."""
-    state = getattr(jax_profiler, "_profile_state", None)
-    if not (hasattr(state, "profile_session") and hasattr(_profiler, "ProfilerSession")):
-        raise CaptureError(f"JAX {jax.__version__} has no known session of its profiler")
+    if not (profiler_sessions() and hasattr(_profiler, "ProfilerSession")):
+        raise CaptureError("it has no known session of its profiler")
 
 
 def _options(options: RecordOptions) -> Any:

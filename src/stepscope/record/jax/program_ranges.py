@@ -20,6 +20,7 @@ _LOADERS = (
 )
 # Asks for each batch by the built-in `next`, whatever loads it: arrays, datasets, generators.
 _KERAS = "keras.src.backend.jax.trainer"
+_SESSIONS = ("profile_session", "session")  # what JAX calls that of its profiler; 0.12 the second
 # Module, class or nothing, and functions that write to a disk.
 _SAVERS = (
     ("pickle", "", ("dump",)),
@@ -191,3 +192,9 @@ def _watched_value(ranges: Ranges, original: property) -> property:
             end(token)
 
     return property(watched, doc=original.__doc__)
+
+
+def profiler_sessions() -> list[Any]:
+    """The session of the profiler that the program runs, or None; nothing where JAX keeps none."""
+    state = getattr(sys.modules.get("jax._src.profiler"), "_profile_state", None)
+    return [getattr(state, name) for name in _SESSIONS if hasattr(state, name)]

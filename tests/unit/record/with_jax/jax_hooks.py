@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from jax._src.lib import _profiler
 from stepscope.record.jax import compilation_counter, jit_calls
 from stepscope.record.jax.compilation_counter import CompilationCounter
 from stepscope.record.jax.jax_recorder import JaxRecorder
+from stepscope.record.jax.program_ranges import profiler_sessions
 from stepscope.record.manifest import Run
 from stepscope.record.options import RecordOptions
 from stepscope.record.session import Session
@@ -39,6 +41,18 @@ def test_with_all_of_it_steps_are_recorded(tmp_path: Path) -> None:
     recorder = Session(Run([], RecordOptions()), tmp_path / "train.stepscope").attach_jax()
     assert isinstance(recorder, JaxRecorder)
     recorder.detach()
+
+
+@pytest.mark.parametrize(
+    ("state", "sessions"),
+    [({"profile_session": None}, [None]), ({"session": "of the program"}, ["of the program"]), ({}, [])],
+    ids=["until 0.11", "since 0.12", "unknown"],
+)
+def test_the_profiler_of_the_program_is_found_in_each_version(
+    state: dict[str, Any], sessions: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jax_profiler, "_profile_state", SimpleNamespace(**state))
+    assert profiler_sessions() == sessions
 
 
 def test_programs_with_effects_are_not_seen_without_their_class(monkeypatch: pytest.MonkeyPatch) -> None:
