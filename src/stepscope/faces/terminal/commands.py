@@ -294,8 +294,8 @@ def stepscope() -> None:
     stepscope train.stepscope       show where their time goes (short for report)
 
     FILE is a capture of `stepscope run`, a PyTorch trace (.json, .json.gz), a profile of JAX or
-    TensorFlow (.xplane.pb), an Nsight Systems recording (exported as .sqlite), any other Chrome
-    trace, or a folder with one file per rank.
+    TensorFlow (.xplane.pb), an Nsight Systems recording (exported as .sqlite), a Perfetto trace
+    (.pftrace), any other Chrome trace, or a folder with one file per rank.
     """
 
 
