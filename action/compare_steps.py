@@ -14,11 +14,14 @@ import os
 import statistics
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
+from stepscope.facts.watched import own_ms
 from stepscope.models.diff.significance import CONFIDENCE, LEAST_PAIRS, Decision, decide
+from stepscope.read.watched_run import read_watched_run
 
+_WARMUP = 5  # steps that compile, tune and fill caches; as many as `stepscope run` leaves out
+_NAMES = ("base", "head")
 _SENTENCES = {
     "slower": "The step is slower",
     "not slower": "The step is not slower",
@@ -26,35 +29,36 @@ _SENTENCES = {
 }
 
 
-def step_ms(capture: Path) -> float:
-    """The median step of a run, of those that were not recorded if there are as many."""
-    with zipfile.ZipFile(capture) as archive:
-        manifest = json.loads(archive.read("manifest.json"))
-    timed = [manifest.get(name) or {"count": 0} for name in ("unrecorded_steps", "recorded_steps")]
-    best = max(timed, key=lambda steps: steps["count"])
-    if not best["count"]:
-        sys.exit(f"{capture} has no timed step: {manifest.get('message')}")
-    return float(best["median_ns"]) / 1e6
+def step_ms(watched: Path) -> float:
+    """The median of all steps of a run but the first, without evaluation and checkpoints."""
+    steps = own_ms(read_watched_run(watched).steps)[_WARMUP:].tolist()
+    if not steps:
+        sys.exit(f"{watched} has no step after {_WARMUP} that warm up; let the script train for longer")
+    return statistics.median(steps)
 
 
-def run_once(folder: Path, capture: Path, script: list[str]) -> float:
-    """Record the script in one version, and return its step time, ms."""
-    command = [sys.executable, "-m", "stepscope", "run", "--overwrite", "-o", str(capture.resolve()), *script]
-    subprocess.run(command, cwd=folder, check=True)
-    return step_ms(capture)
+def stepscope(folder: Path, command: str, out: Path, script: list[str]) -> None:
+    """Run the script in one version, as `stepscope run` or `stepscope watch` does."""
+    out.unlink(missing_ok=True)  # that of an earlier run
+    words = [sys.executable, "-m", "stepscope", command, "-o", str(out.resolve()), *script]
+    subprocess.run(words, cwd=folder, check=True)
 
 
 def compare(folders: tuple[Path, Path], out: Path, script: list[str], limit: float, most: int) -> int:
-    """Run pairs until they decide; the order within a pair alternates, as machines warm up."""
+    """Watch pairs until they decide, and record both; the order alternates, as machines warm up."""
     pairs: list[tuple[float, float]] = []
     decision = Decision()
     while len(pairs) < most and decision.verdict == "cannot tell":
         times = {}
         for side in (0, 1) if len(pairs) % 2 == 0 else (1, 0):
-            times[side] = run_once(folders[side], out / f"{('base', 'head')[side]}.stepscope", script)
+            watched = out / f"{_NAMES[side]}.watch"
+            stepscope(folders[side], "watch", watched, script)
+            times[side] = step_ms(watched)
         pairs.append((times[0], times[1]))
         decision = decide(pairs, limit)
     _write(out, decision, pairs, limit)
+    for folder, name in zip(folders, _NAMES, strict=True):
+        stepscope(folder, "run", out / f"{name}.stepscope", script)
     return int(decision.verdict == "slower")
 
 
@@ -72,7 +76,7 @@ def comment(decision: Decision, pairs: list[tuple[float, float]], limit: float) 
     """The verdict in Markdown, with a row for each version."""
     rows = [
         f"| {name} | {statistics.median(times):.2f} | {min(times):.2f} | {max(times):.2f} |"
-        for name, times in zip(("base", "head"), zip(*pairs, strict=True), strict=True)
+        for name, times in zip(_NAMES, zip(*pairs, strict=True), strict=True)
     ]
     interval = f"{decision.least:+.1f} to {decision.most:+.1f} %, {CONFIDENCE * 100:.1f} % interval"
     known = f"{decision.change:+.1f} % ({interval})" if len(pairs) >= LEAST_PAIRS else "too few pairs"

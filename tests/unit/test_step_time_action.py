@@ -62,19 +62,27 @@ def test_too_few_pairs_decide_nothing() -> None:
 PACKAGE = f"__path__.append({str(Path(stepscope.__file__).parent)!r})"
 COMMANDS = '''
 """Stands for stepscope: the time of a step is what the script says, as no clock is steady."""
-import json, sys, zipfile
+import sys
 from pathlib import Path
+from stepscope.base import watch_format
+from stepscope.record.watch.watch_file import WatchFile
 
-if sys.argv[1] == "run":
-    out, script = sys.argv[sys.argv.index("-o") + 1 :][:2]
-    count = Path(out).with_suffix(".count")
-    number = int(count.read_text()) + 1 if count.exists() else 0
-    count.write_text(str(number))
-    ns = int(1e6 * float(Path(script).read_text()) * (1 + 0.002 * (number % 3)))
-    with zipfile.ZipFile(out, "w") as archive:
-        archive.writestr("manifest.json", json.dumps({"recorded_steps": {"count": 3, "median_ns": ns}}))
-else:
+if sys.argv[1] == "report":
     Path("page.html").write_text(" ".join(sys.argv[1:]))
+    sys.exit()
+out, script = sys.argv[sys.argv.index("-o") + 1 :][:2]
+if sys.argv[1] == "run":
+    Path(out).write_text("a capture")
+    sys.exit()
+count = Path(out).with_suffix(".count")
+number = int(count.read_text()) + 1 if count.exists() else 0
+count.write_text(str(number))
+ns = int(1e6 * float(Path(script).read_text()) * (1 + 0.002 * ((number + ("head" in out)) % 3)))
+file = WatchFile(Path(out))
+for step in range(20):  # the first five compile
+    file.add_step((step, 0, ns * (9 if step < 5 else 1), *(0.0 for _ in watch_format.TIMES)))
+file.put_text({"created_unix_ns": 1, "begun_unix_ns": 1, "places": []})
+file.flush()
 '''
 
 
@@ -132,6 +140,7 @@ def test_the_steps_of_the_action(head_ms: float, verdict: str, codes: list[int],
     summary = json.loads((temporary / "stepscope-steps/steps.json").read_text())
     assert len(summary["head_ms"]) == (8 if verdict == "cannot tell" else 5)
     assert "| head |" in (temporary / "summary").read_text()
+    assert all((temporary / f"stepscope-steps/{name}.stepscope").exists() for name in ("base", "head"))
     assert (temporary / "stepscope-steps/page.html").read_text() == (
         "report head.stepscope --html page.html --compare base.stepscope"
     )

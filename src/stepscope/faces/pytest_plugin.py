@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 Step = Callable[[], Any]
 
 _WARMUP = 3  # calls that nothing counts: first launches, autotuning, compilation
-_PAIR_S = 0.1  # that each side of a pair takes at least, in as many calls as that needs
+_PAIR_S = 0.1  # that each side of a pair takes at least, in as many turns as that needs
+_TURN_S = 0.005  # of calls of one side; a core's speed varies within seconds: pairs differed by 10 %, so by 2
 _LONGEST_S = 60.0  # of all pairs: what they do not decide by then is not told
 _BUSY = 1.25  # runnable threads per CPU, above which an absolute time says little
 
@@ -91,33 +92,33 @@ def _measure(
     """The decision, the median step in seconds, and how many pairs there are."""
     from stepscope.models.diff.significance import Decision, decide
 
-    calls = [_calls(side) for side in (step, base) if side]
+    sides = [(side, _calls(side)) for side in (base, step) if side]
     times: list[tuple[float, float]] = []
     decision, end = Decision(), _clock() + _LONGEST_S
     while decision.verdict == "cannot tell" and len(times) < pairs and _clock() < end:
-        times.append(_pair(step, base, calls, budget, base_first=len(times) % 2 == 0))
+        times.append(_pair(sides, budget, base_first=len(times) % 2 == 0))
         decision = decide(times, limit if base else 0.0)
     return decision, sorted(after for _, after in times)[len(times) // 2], len(times)
 
 
-def _pair(
-    step: Step, base: Step | None, calls: list[int], budget: float | None, base_first: bool
-) -> tuple[float, float]:
-    """Times of the base and of the step, s; the order alternates, as machines warm up."""
-    if base is None:
-        return float(budget or 0.0), _time(step, calls[0])
-    if base_first:
-        before = _time(base, calls[1])
-        return before, _time(step, calls[0])
-    after = _time(step, calls[0])
-    return _time(base, calls[1]), after
+def _pair(sides: list[tuple[Step, int]], budget: float | None, base_first: bool) -> tuple[float, float]:
+    """Times of the base, or the budget, and of the step, s; in turns whose order alternates."""
+    order = range(len(sides))
+    spent: list[list[float]] = [[] for _ in sides]
+    while sum(map(sum, spent)) < _PAIR_S * len(sides):
+        for place in order if base_first else reversed(order):
+            step, calls = sides[place]
+            spent[place].append(_time(step, calls) * calls)
+        base_first = not base_first
+    means = [sum(turns) / len(turns) / calls for turns, (_, calls) in zip(spent, sides, strict=True)]
+    return (means[0] if len(sides) > 1 else float(budget or 0.0)), means[-1]
 
 
 def _calls(step: Step) -> int:
-    """How many calls one measurement takes."""
+    """How many calls a turn takes."""
     for _ in range(_WARMUP):
         seconds = _time(step, 1)
-    return max(round(_PAIR_S / max(seconds, 1e-6)), 1)
+    return max(round(_TURN_S / max(seconds, 1e-6)), 1)
 
 
 def _time(step: Step, calls: int) -> float:
