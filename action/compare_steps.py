@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from stepscope.facts.watched import own_ms
+from stepscope.facts.slow_steps import own_ms
 from stepscope.models.diff.significance import CONFIDENCE, LEAST_PAIRS, Decision, decide
 from stepscope.read.watched_run import read_watched_run
 

@@ -437,7 +437,7 @@ TARGETS: dict[str, Target] = {
         check_watched,
         (mutate_json,),
         "watched",
-        ("read/watched_run.py", "facts/watched.py", "facts/slow_parts.py"),
+        ("read/watched_run.py", "facts/watched.py", "facts/slow_steps.py", "facts/slow_parts.py"),
     ),
     "ONNX model": Target(check_onnx, (mutate_protobuf,), "onnx", ("read/model_json.py",)),
     "memory timeline": Target(check_file, (mutate_json,), "timeline", ("read/memory_timeline.py",)),

@@ -21,6 +21,7 @@ from stepscope.errors import ServeError
 from stepscope.faces.page.bundle import page_in_one
 from stepscope.faces.page.requests import filled
 from stepscope.facts import watched
+from stepscope.facts.slow_steps import UnusualSteps, sentence_of
 from stepscope.read.watched_run import WatchedRun, WatchedRunFacts, read_watched_run
 
 ELEMENT = "stepscope-watch"
@@ -60,7 +61,7 @@ class WatchAnswer(msgspec.Struct):
     lines: list[watched.Loss]  # where the training thread was, by samples
     roles: list[watched.RoleTime]  # what processes wait for, who waits least first
     limiting_role: str  # which all others wait for
-    slow: list[watched.UnusualSteps]  # the most expensive first
+    slow: list[UnusualSteps]  # the most expensive first
     sentences: list[str]  # what is known of each of these
     # the step where each begins, about, its file, and its id on this server, null in a single file
     recordings: list[tuple[int, str, str | None]]
@@ -109,7 +110,7 @@ class WatchedJob:
             verdict=watched.verdict_of(bill),
             without_first=watched.without_first(bill),
             fields=watched.FIELDS,
-            sentences=[watched.sentence_of(slow) for slow in bill.slow],
+            sentences=[sentence_of(slow) for slow in bill.slow],
             recordings=_recordings(self.files[rank], id_of),
             device=device.tolist(),
             columns=_columns(run.steps, at, zero_ns),

@@ -99,7 +99,8 @@ def show_watched(files: Sequence[Path], as_json: bool) -> None:
 
 
 def _bill_lines(bill: Bill) -> Iterator[str]:
-    from stepscope.facts.watched import sentence_of, without_first
+    from stepscope.facts.slow_steps import sentence_of
+    from stepscope.facts.watched import without_first
 
     outcome = bill.facts.outcome or "goes on, or was killed"
     yield f"{bill.facts.command}: {bill.steps:,} steps in {duration(bill.run_s)}; {outcome}"
