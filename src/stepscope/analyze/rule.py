@@ -12,9 +12,9 @@ from types import ModuleType
 from stepscope.analyze import rules
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.base.input_files import content_of
 from stepscope.base.plugins import plugins
 from stepscope.errors import RuleError, failure
-from stepscope.read.byte_stream import content_of
 
 
 @dataclass(frozen=True)

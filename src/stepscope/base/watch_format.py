@@ -10,6 +10,8 @@ readable file.
 import struct
 from pathlib import Path
 
+from stepscope.base.input_files import open_input
+
 MAGIC = b"stepscope watch 3\n"
 SUFFIX = ".watch"
 COUNTERS, COUNTERS_AT = "<2q", 32  # steps so far, and when that was written, in ns
@@ -43,9 +45,7 @@ FILE_BYTES = DEVICE_AT + MOST_DEVICE_ROWS * len(DEVICE) * 8
 def is_watched_run(path: str | Path) -> bool:
     """Whether a file is one of a watched run."""
     try:
-        if not (Path(path).is_file() and Path(path).stat().st_size):  # reading a pipe would wait
-            return False
-        with Path(path).open("rb") as file:
+        with open_input(path) as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:
         return False

@@ -6,9 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
+from stepscope.base.input_files import open_input
 from stepscope.base.plugins import plugins
 from stepscope.errors import IngestError
-from stepscope.read.byte_stream import Progress, check_holes, decompressed_head, open_file, utf16_of
+from stepscope.read.byte_stream import Progress, check_holes, decompressed_head, utf16_of
 from stepscope.read.chrome.trace_events import read_trace_events
 from stepscope.read.memory_snapshot.memory_snapshot import is_snapshot, read_snapshot
 from stepscope.read.memory_timeline import is_memory_timeline, read_memory_timeline
@@ -72,7 +73,7 @@ def read(path: Path, progress: Progress = lambda size: None) -> Trace:
 
 
 def _read_file(path: Path, progress: Progress) -> Trace:
-    with open_file(path) as file:
+    with open_input(path) as file:
         reader, compressed = _reader(file)
         check_holes(file)
         trace = reader.read(file, compressed, progress)
@@ -84,7 +85,7 @@ def _read_file(path: Path, progress: Progress) -> Trace:
 def is_trace(path: Path) -> bool:
     """Whether a file's first bytes look like a supported format."""
     try:
-        with open_file(path) as file:
+        with open_input(path) as file:
             return bool(_reader(file))
     except (IngestError, OSError):
         return False

@@ -9,11 +9,9 @@ import zlib
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from errno import EINVAL
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, BinaryIO
 
 from stepscope.errors import IngestError
@@ -30,23 +28,6 @@ _SMALL_BYTES, MOST_EXPANSION = 128 << 20, 200  # recordings shrink to a fifth or
 _BLOCK_BYTES = 512  # of `st_blocks`, in POSIX
 Warn = Callable[[str, str], None]
 Progress = Callable[[int], None]
-
-
-def open_file(path: str | Path) -> BinaryIO:
-    """A file to read from its start; raises OSError for a pipe or a device, which may never end.
-
-    One that states no size is empty, or of the kernel: /proc/kmsg would wait for its next message.
-    """
-    state = Path(path).stat()
-    if not (S_ISREG(state.st_mode) or S_ISDIR(state.st_mode)):
-        raise OSError(EINVAL, "it is a pipe or a device; save its output to a file first", str(path))
-    return Path(path if state.st_size else os.devnull).open("rb")
-
-
-def content_of(path: str | Path) -> bytes:
-    """All of such a file."""
-    with open_file(path) as file:
-        return file.read()
 
 
 def chunks(file: BinaryIO, compressed: bool, warn: Warn, progress: Progress) -> Generator[bytes, None, None]:

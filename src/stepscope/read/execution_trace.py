@@ -13,9 +13,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from stepscope.base.input_files import open_input
 from stepscope.base.typed_data import decode
 from stepscope.errors import IngestError
-from stepscope.read.byte_stream import GZIP, chunks, open_file
+from stepscope.read.byte_stream import GZIP, chunks
 
 Part = tuple[int, int, int]  # of memory: storage, first byte, byte after the last
 Call = tuple[str, list[Part], list[Part]]  # its name, what it reads, what it writes
@@ -30,7 +31,7 @@ class _File(Struct):
 def read_execution_trace(path: Path) -> tuple[int, dict[int, Call]]:
     """The process that an execution trace is of, and its calls by `rf_id`; IngestError if it is none."""
     try:
-        with open_file(path) as file:
+        with open_input(path) as file:
             packed = file.read(len(GZIP)) == GZIP
             file.seek(0)
             text = b"".join(chunks(file, packed, lambda code, message: None, lambda size: None))

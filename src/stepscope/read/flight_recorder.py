@@ -21,9 +21,9 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Integers
+from stepscope.base.input_files import content_of, open_input
 from stepscope.base.typed_data import convert
 from stepscope.errors import IngestError
-from stepscope.read.byte_stream import content_of, open_file
 from stepscope.read.memory_snapshot.safe_pickle import load
 from stepscope.read.rank_folder import named_rank
 from stepscope.read.shared import MOST_RANKS
@@ -166,7 +166,7 @@ class _Dump(msgspec.Struct):
 def is_dump(path: Path) -> bool:
     """Whether a file's first bytes are those of a dump; False if it cannot be read."""
     try:
-        with open_file(path) as file:
+        with open_input(path) as file:
             head = file.read(_HEAD_BYTES)
     except OSError:
         return False

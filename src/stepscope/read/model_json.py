@@ -13,9 +13,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
+from stepscope.base.input_files import content_of
 from stepscope.base.typed_data import convert
 from stepscope.errors import IngestError
-from stepscope.read.byte_stream import content_of
 from stepscope.read.shared import parse_json
 from stepscope.read.xplane.protobuf import BYTES, Damage, Span, fields
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from stepscope.base import watch_format as layout
 from stepscope.base.arrays import Array
+from stepscope.base.input_files import open_input
 from stepscope.base.typed_data import decode
 from stepscope.errors import IngestError
-from stepscope.read.byte_stream import open_file
 
 if TYPE_CHECKING:
     from stepscope.trace.redact import Words
@@ -85,7 +85,7 @@ def read_watched_run(path: str | Path) -> WatchedRun:
         stepscope.errors.IngestError: cannot read missing.watch: No such file or directory
     """
     try:
-        with open_file(path) as file:
+        with open_input(path) as file:
             data = file.read(layout.FILE_BYTES)  # a file made to do harm may be longer
     except OSError as error:
         raise IngestError(f"cannot read {path}: {error.strerror}") from None

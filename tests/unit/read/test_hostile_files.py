@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.analyze import load_rules
+from stepscope.base.input_files import content_of
 from stepscope.base.watch_format import is_watched_run
 from stepscope.errors import IngestError, StepscopeError
 from stepscope.facts.annotate import annotate
@@ -29,7 +30,6 @@ from stepscope.models.batch_size.source_files import read_source
 from stepscope.models.devices.device_answer import read_prices
 from stepscope.models.whatif import load_changes
 from stepscope.read import is_trace, read
-from stepscope.read.byte_stream import content_of
 from stepscope.read.chrome import compiled_decoder
 from stepscope.read.chrome.compiled_decoder import decode_chunk
 from stepscope.read.execution_trace import read_execution_trace

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import click
 
+from stepscope.base.input_files import content_of
 from stepscope.base.unfinished_files import unfinished_file
 from stepscope.base.watch_format import SUFFIX, is_watched_run
 from stepscope.faces.terminal.options import NamedPath
 from stepscope.faces.terminal.output import printable
 from stepscope.faces.terminal.source import InputFile, takes_file
-from stepscope.read.byte_stream import content_of
 from stepscope.read.flight_recorder import is_dump, read_dump, redacted_dump
 from stepscope.read.rank_folder import rank_of, trace_files
 from stepscope.read.recorded.capture_file import TABLES

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from stepscope.base.input_files import content_of
 from stepscope.errors import BatchError
 from stepscope.models.batch_size.resolve_number import is_batch_size, is_evaluation
 from stepscope.models.batch_size.site import Site
-from stepscope.read.byte_stream import content_of
 
 ReadText = Callable[[str], str]
 """Returns the text of a file by its path; raises `BatchError`."""

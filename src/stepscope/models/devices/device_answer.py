@@ -12,11 +12,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from stepscope.base.input_files import content_of
 from stepscope.base.typed_data import decode
 from stepscope.errors import BatchError
 from stepscope.facts.roofline.rates import Capacity, known_gpus, rates_of
 from stepscope.models.whatif.parts.kernel_times import Rates
-from stepscope.read.byte_stream import content_of
 
 
 class CloudInstance(msgspec.Struct, frozen=True):

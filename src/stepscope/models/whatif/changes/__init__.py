@@ -14,12 +14,12 @@ from pathlib import Path
 from pkgutil import iter_modules
 from traceback import walk_tb
 
+from stepscope.base.input_files import content_of
 from stepscope.base.plugins import plugins
 from stepscope.errors import ChangeError, failure
 from stepscope.graph import Graph
 from stepscope.models.whatif import papers
 from stepscope.models.whatif.change import GROUPS, Change
-from stepscope.read.byte_stream import content_of
 
 
 class NamedChanges(Mapping[str, Change]):
