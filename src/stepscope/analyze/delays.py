@@ -8,8 +8,8 @@ import numpy as np
 from stepscope.base.arrays import Floats, Ids, Mask, Rows, Times
 from stepscope.facts.annotate.device.one_off_costs import COMPILING
 from stepscope.facts.annotate.links.launches import device_work
+from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.annotate.steps.step_table import steady_steps
-from stepscope.facts.annotate.steps.steps import main_track
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit, self_times
 from stepscope.trace.row_order import place_in_group

@@ -17,8 +17,8 @@ from stepscope.errors import TraceError
 from stepscope.facts.annotate.device.one_off_costs import OneOffCosts, one_off_costs
 from stepscope.facts.annotate.links.launches import device_work as mask_of_device_work
 from stepscope.facts.annotate.links.launches import launch_of
+from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.annotate.steps.step_table import no_such_rank, require_steps, steady_steps
-from stepscope.facts.annotate.steps.steps import main_track
 from stepscope.facts.contexts import ContextTree, build_contexts
 from stepscope.facts.roofline.operator_work import Counted, numbered_calls
 from stepscope.trace.arguments import parse

@@ -22,8 +22,8 @@ import numpy as np
 from stepscope.base.arrays import Codes8, Ids, Mask, Times
 from stepscope.facts.annotate.device.collectives import is_communication_wait
 from stepscope.facts.annotate.links.launches import on_host
+from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.annotate.steps.step_table import step_marks
-from stepscope.facts.annotate.steps.steps import main_track
 from stepscope.graph.data_flow import data_pairs, last_needs
 from stepscope.graph.device_tasks import WindowWork, WorkWaits, find_waits
 from stepscope.graph.graph import Window

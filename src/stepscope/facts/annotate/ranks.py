@@ -11,7 +11,7 @@ from stepscope.base.arrays import Floats, Ids, IntArray, Times
 from stepscope.facts.annotate.device.collectives import collective_key
 from stepscope.facts.annotate.links.launches import link_launches
 from stepscope.facts.annotate.range_names import is_step
-from stepscope.facts.annotate.steps.steps import main_track
+from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.sets import distinct
 from stepscope.trace.trace import Trace, clock_of

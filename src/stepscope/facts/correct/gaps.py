@@ -17,7 +17,7 @@ from stepscope.base.arrays import Floats, Mask, Rows, Times
 from stepscope.facts.annotate.links.launches import device_work, on_host
 from stepscope.facts.annotate.range_names import is_step
 from stepscope.facts.annotate.stages.stage_runs import timed_parts
-from stepscope.facts.annotate.steps.steps import main_track
+from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.correct.costs import MOST_NS, WHOLE, in_jax
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import STAGES

@@ -5,7 +5,8 @@ from __future__ import annotations
 from facts import of_events, us, warning_codes
 
 from stepscope.facts.annotate.links.launches import link_launches
-from stepscope.facts.annotate.steps.steps import find_steps, main_track
+from stepscope.facts.annotate.steps.main_track import main_track
+from stepscope.facts.annotate.steps.steps import find_steps
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 

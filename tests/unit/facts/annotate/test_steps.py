@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from stepscope.errors import TraceError
 from stepscope.facts.annotate import annotate
 from stepscope.facts.annotate.links.launches import link_launches
+from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.annotate.steps.step_table import coverage_note, require_steps
-from stepscope.facts.annotate.steps.steps import _begun_in, find_steps, main_track
+from stepscope.facts.annotate.steps.steps import _begun_in, find_steps
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import CONTEXTS
 from stepscope.trace.table import Table

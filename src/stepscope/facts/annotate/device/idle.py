@@ -17,9 +17,9 @@ from stepscope.facts.annotate.links.launches import (
     launched_before_recording,
     shows_cpu,
 )
+from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.facts.annotate.steps.step_table import step_lengths
-from stepscope.facts.annotate.steps.steps import main_track
 from stepscope.facts.annotate.steps.windows import unrecorded_work_end
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit

@@ -15,7 +15,7 @@ from stepscope.base.arrays import Codes, Codes8, Ids, Ids32, Mask, Rows, Times
 from stepscope.facts.annotate.links.backward import is_forward
 from stepscope.facts.annotate.links.launches import on_host
 from stepscope.facts.annotate.range_names import CODE
-from stepscope.facts.annotate.steps.steps import main_track
+from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 

@@ -13,7 +13,7 @@ from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait, waits_
 from stepscope.facts.annotate.jax.scopes import loads_next_batch
 from stepscope.facts.annotate.links.launches import device_work, launch_of, on_host
 from stepscope.facts.annotate.stages.optimizers import name_optimizers, optimizer_calls, split_by_optimizer
-from stepscope.facts.annotate.steps.steps import main_track
+from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.trace.intervals import Intervals, grouped_union
 from stepscope.trace.row_order import begins_run, ends_run
 from stepscope.trace.schema import BOUNDS, STAGE_RUNS, STAGES

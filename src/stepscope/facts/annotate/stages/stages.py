@@ -15,8 +15,8 @@ from stepscope.facts.annotate.range_names import CODE, stage_of_names
 from stepscope.facts.annotate.stages.optimizers import release_closures
 from stepscope.facts.annotate.stages.stage_by_position import assign_by_position, work_launched
 from stepscope.facts.annotate.steps.inference import stages_by_iteration
+from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.annotate.steps.step_table import step_marks
-from stepscope.facts.annotate.steps.steps import main_track
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit, passed_down
 from stepscope.trace.row_order import stable_order

@@ -23,7 +23,8 @@ from stepscope.facts.annotate.links.launches import (
     marked_on_devices,
     on_host,
 )
-from stepscope.facts.annotate.range_names import ends_update, is_recorded_step, is_step, step_number
+from stepscope.facts.annotate.range_names import is_recorded_step, is_step, step_number
+from stepscope.facts.annotate.steps.main_track import main_track, updates
 from stepscope.facts.annotate.steps.missing_work import (
     complete_steps,
     launch_calls,
@@ -41,7 +42,6 @@ from stepscope.facts.annotate.steps.ranges import (
 from stepscope.facts.annotate.steps.step_table import ITERATION, covered_share, number_list, warn_little
 from stepscope.facts.annotate.steps.windows import end_of_earlier_work, step_windows
 from stepscope.trace.missing_records import WORK_MISSING
-from stepscope.trace.nesting import inherit
 from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.schema import DEVICE_WORK, STEPS
 from stepscope.trace.table import Table, Text
@@ -188,52 +188,6 @@ def _with_steps(
     return _warn_work_outside(_warn_device_outside(trace, step))
 
 
-def main_track(trace: Trace, rank: int | None = None) -> int:
-    """The CPU track of the training loop, of one rank if given: the one with marks of steps, if it
-    works, else the busiest."""
-    events = trace.events
-    here = trace["tracks"]["rank"] == rank if rank is not None else np.ones(len(trace["tracks"]), np.bool_)
-    of_rank = here[events["track"]]
-    on_cpu = on_host(trace) & of_rank
-    if len(rows := chosen_ranges(trace)) and of_rank[rows].any():
-        return int(events["track"][rows[of_rank[rows]][0]])
-    marks = events.text("name").where(is_step) & of_rank
-    named = on_cpu & marks
-    if not named.any() and marks.any():
-        return int(events["track"][marks][0])
-    works = on_cpu & events.text("category").mask("cpu_op", "runtime")
-    if named.any() and _only_counts(trace, named, works):
-        named &= False
-    loops = trace["iterations"]["track"]
-    if not named.any() and here[loops].any():
-        return int(np.bincount(loops[here[loops]]).argmax())
-    if not named.any():
-        named = on_cpu & events.text("name").where(is_compiled_call)
-    if not named.any():
-        named = on_cpu & _updates(trace)  # not autograd's thread, which may do more
-    if not named.any() and len(rows := step_ranges(trace)) and of_rank[rows].any():
-        return int(events["track"][rows[of_rank[rows]][0]])
-    if not named.any():
-        named = on_cpu & events.text("category").mask("cpu_op", "python", "runtime")
-        if works.any():  # a waiting thread spends all its time in Python frames
-            named &= np.isin(events["track"], np.unique(events["track"][works]))
-        outside = named & ~_in_autograd(trace)
-        named = outside if outside.any() else named
-    if not named.any():
-        named = on_cpu if on_cpu.any() else of_rank
-    weight = np.bincount(events["track"][named], events["self_ns"][named] + 1.0)
-    return int(weight.argmax()) if len(weight) else 0
-
-
-def _only_counts(trace: Trace, marks: Mask, works: Mask) -> bool:
-    """Whether the threads that mark steps have nothing else, not even ranges, while others work."""
-    events = trace.events
-    counting = np.zeros(len(trace["tracks"]), np.bool_)
-    counting[events["track"][marks]] = True
-    told = works | (events.text("category").mask("annotation") & ~events.text("name").where(is_step))
-    return not told[counting[events["track"]]].any() and bool((works & ~_in_autograd(trace)).any())
-
-
 Found = tuple[Times, Times, Times, str]
 """Numbers, starts and ends of steps, and the evidence for them."""
 
@@ -283,20 +237,8 @@ def _of_one_profiler(trace: Trace, marks: Ids) -> Ids:
     return np.array(kept, np.int64)
 
 
-def _updates(trace: Trace) -> Mask:
-    """Optimizers that update after backward; within it, hooks update one parameter after the other."""
-    updates = trace.events.text("name").where(ends_update)
-    return updates & ~_in_autograd(trace) if updates.any() else updates
-
-
-def _in_autograd(trace: Trace) -> Mask:
-    """Nodes of autograd's engine, and what runs inside."""
-    nodes = trace.events.text("name").where(lambda name: name.startswith("autograd::engine::"))
-    return inherit(trace.events["parent"], np.where(nodes, 1, -1)) > 0
-
-
 def _by_optimizer(trace: Trace) -> Found | None:
-    rows = np.flatnonzero(_updates(trace) & (trace.events["track"] == main_track(trace)))
+    rows = np.flatnonzero(updates(trace) & (trace.events["track"] == main_track(trace)))
     names = [trace.events.text("name")[row] for row in rows.tolist()]
     if not names:
         return None

@@ -4,7 +4,7 @@ import numpy as np
 
 from stepscope.base.arrays import IntArray, Mask, Rows
 from stepscope.facts.annotate.links.launches import launch_of
-from stepscope.facts.annotate.steps.steps import main_track
+from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.schema import FORWARD_STAGES, STAGES
 from stepscope.trace.sets import distinct
