@@ -6,6 +6,7 @@ Most run in forks of a process that has PyTorch imported, the command itself in 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -222,10 +223,23 @@ def test_a_script_that_ends_too_soon_or_has_nothing_to_change_is_told(script: Pr
 def test_only_what_pytorch_can_do_by_itself_is_verified() -> None:
     with pytest.raises(ChangeError, match="choose one of amp, channels_last, compile, cudnn_benchmark"):
         parse_specs("gist")
-    with pytest.raises(ChangeError, match=r"zero: PyTorch has stage 1.*for stage 3 verify fsdp"):
-        parse_specs("zero:stage=2")
-    with pytest.raises(ChangeError, match="fsdp: expected unit=GLOB"):
-        parse_specs("fsdp")
+    for text, reason in (
+        ("zero:stage=2", "zero: `verify` cannot apply stage=2, only: as `ddp`; a `ZeroRedundancyOptimizer`"),
+        ("zero:by=deepspeed", "zero: `verify` cannot apply by=deepspeed"),
+        ("amp:dtype=float16", "amp: `verify` cannot apply dtype=float16, only: `torch.autocast` to bfloat16"),
+        ("ddp:bucket_cap_mb=1", "ddp: `verify` cannot apply bucket_cap_mb=1.0"),
+        ("ddp:algorithm=tree", "ddp: `verify` cannot apply algorithm=tree"),
+        ("dataloader:workers=0", "dataloader: `verify` needs workers=…, number of worker processes"),
+        ("fsdp", "fsdp: `verify` needs unit=…, glob for the paths of the modules"),
+    ):
+        with pytest.raises(ChangeError, match=re.escape(reason)):
+            parse_specs(text)
+    for text in (
+        "amp:dtype=bfloat16,estimate=low",
+        "ddp:workers=2,bandwidth_gbps=1",
+        "dataloader:computing=0.5",
+    ):
+        parse_specs(text)
     with pytest.raises(ChangeError, match="compile: expected KEY=VALUE with KEY one of estimate"):
         parse_specs("compile:mode=max")
     assert [spec.processes for spec in parse_specs("amp+ddp:workers=3")] == [1, 3]

@@ -288,7 +288,9 @@ def with_unlisted_work(graph: Graph) -> Graph:
     Such a task lasts from its earliest start, after its launch and the stream's previous work, to
     the next work on the stream, if that is longer than a launch. The replay is unchanged.
     """
-    calls = _graph_launches(graph)
+    named = graph.tasks.text("name").where(lambda name: bool(_GRAPH_LAUNCH.match(name)))
+    launches = np.flatnonzero(named & ~graph.on_device)
+    calls = np.sort(launches[np.unique(graph.tasks["event"][launches], return_index=True)[1]])
     if not len(calls):
         return graph
     gap = graph.tasks["gap_ns"].copy()
@@ -307,13 +309,6 @@ def with_unlisted_work(graph: Graph) -> Graph:
     facts: dict[str, Any] = {"duration_ns": length[lasts], "category": "kernel", "kind": "other"}
     graph, new = insert(graph.with_tasks(gap_ns=gap), before, [NAME] * len(before), **facts)
     return add_links(graph, numbers_after(len(graph), new)[call], new, "launch", lag)
-
-
-def _graph_launches(graph: Graph) -> Ids:
-    named = graph.tasks.text("name").where(lambda name: bool(_GRAPH_LAUNCH.match(name)))
-    rows = np.flatnonzero(named & ~graph.on_device)
-    _, first = np.unique(graph.tasks["event"][rows], return_index=True)
-    return np.sort(rows[first])
 
 
 def _launch_between(graph: Graph, calls: Ids, before: Ids) -> Ids:

@@ -21,6 +21,7 @@ import numpy as np
 
 from stepscope.base.arrays import Codes8, Ids, Mask, Times
 from stepscope.facts.annotate.device.collectives import is_communication_wait
+from stepscope.facts.annotate.jax.calls import is_compiled_call
 from stepscope.facts.annotate.links.launches import on_host
 from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.annotate.steps.step_table import step_marks
@@ -272,6 +273,7 @@ class CpuSide:
     waits: WorkWaits  # pairs of a waiting call and the device work that it waits for
     calls: Ids  # the distinct waiting calls
     returns: Ids  # for each of `calls`, the task at which the wait ends
+    begins: Ids  # and the one at which it begins: that of the call, or its last before that
     bursts: Bursts  # work that other threads do for the main thread
     joined: Ids  # indices of the bursts that the main thread waits for
     marks: Ids  # tasks at which steps begin, and the last ends
@@ -292,7 +294,7 @@ class CpuSide:
         """Durations and gaps without the time in which a thread waits for another one."""
         pieces = self.pieces
         change = np.zeros(len(pieces.track) + 1, np.int64)
-        np.add.at(change, pieces.of_event[self.calls], 1)
+        np.add.at(change, self.begins, 1)
         np.add.at(change, np.concatenate([self.sleeps, self.rests]), 1)
         np.add.at(change, np.concatenate([self.returns, self.joins, self.resumes]), -1)
         waiting = np.cumsum(change)[:-1] > 0
@@ -351,8 +353,10 @@ def cut_cpu(trace: Trace, window: Window, work: WindowWork) -> CpuSide:
     bounds = np.cumsum([0, *(len(part[0]) for part in parts)]).tolist()
     of_part = [pieces.of_cut[a:b] for a, b in pairwise(bounds)]
     marks, forks, begun, sleeps, joins, returns, rests, resumes = of_part
+    compiled, first = trace.events.text("name").where(is_compiled_call)[calls], pieces.of_event[calls]
+    begins = np.where(compiled, np.maximum(returns - 1, first), first)
     of_bursts = bursts, joined, marks, forks, begun, sleeps, joins
-    return CpuSide(main, rows, pieces, waits, calls, returns, *of_bursts, needs, rests, resumes)
+    return CpuSide(main, rows, pieces, waits, calls, returns, begins, *of_bursts, needs, rests, resumes)
 
 
 def _all(value: int, like: Ids) -> Ids:

@@ -19,8 +19,7 @@ from stepscope.graph.device_tasks import (
     launch_latency,
     of_same_rank,
     previous_ends,
-    record_time,
-    record_times,
+    sync_events,
 )
 from stepscope.graph.graph import Window
 from stepscope.trace.trace import Trace
@@ -143,30 +142,23 @@ def _columns(pairs: Pairs) -> tuple[Ids, Ids]:
 
 
 def _recorded(trace: Trace, rows: Ids, work: WindowWork) -> Pairs | None:
-    events = trace.events
-    own = of_same_rank(trace, rows)
-    sync = np.flatnonzero(own & events.text("name").mask("Stream Wait Event"))
-    if not len(sync):
+    waits = trace.events.text("name").mask("Stream Wait Event")
+    if not (waits & of_same_rank(trace, rows)).any():
         return None
-    rows = rows[events["correlation"][rows] >= 0]
-    called = dict(zip(events["correlation"][rows].tolist(), events["start_ns"][rows].tolist(), strict=True))
-    records = record_times(trace, own)
     numbers = trace["tracks"]["stream"]
     # The rows of each stream by its number; the first of equal numbers.
     streams: dict[object, slice] = {
         int(numbers[work.track[stream.start]]): stream for stream in reversed(work.streams)
     }
     pairs: Pairs = set()
-    for row in sync.tolist():
-        arguments = trace.event_arguments(row)
-        called_ns = called.get(int(events["correlation"][row]))
+    for call, arguments, recorded_ns in sync_events(trace, rows, waits):
+        called_ns = int(trace.events["start_ns"][call])
         waiting = streams.get(arguments.get("stream"))
         awaited = streams.get(arguments.get("wait_on_stream"))
-        if called_ns is None or waiting is None or awaited is None:
+        if waiting is None or awaited is None:
             continue
-        before = min(called_ns, record_time(records, arguments))
-        source = _launched_before(work, awaited, before)
-        target = _launched_before(work, waiting, called_ns) + 1
+        source = work.launched_before(awaited, min(called_ns, recorded_ns))
+        target = work.launched_before(waiting, called_ns) + 1
         if awaited.start <= source and target < waiting.stop:
             pairs.add((source, target))
     return pairs
@@ -179,7 +171,7 @@ def _by_order(trace: Trace, rows: Ids, work: WindowWork) -> Pairs:
     pairs: Pairs = set()
     for wait, target in zip(waits.tolist(), following.tolist(), strict=True):
         for stream in work.streams if target >= 0 else ():
-            source = _launched_before(work, stream, int(events["start_ns"][wait]))
+            source = work.launched_before(stream, int(events["start_ns"][wait]))
             same = work.track[stream.start] == work.track[target]
             if not same and source >= stream.start and work.end_ns[source] <= work.start_ns[target]:
                 pairs.add((source, target))
@@ -262,9 +254,3 @@ def _next_launch(trace: Trace, waits: Ids, work: WindowWork) -> Ids:
         found = index < len(of_thread)
         result[calls[found]] = of_thread[index[found]]
     return result
-
-
-def _launched_before(work: WindowWork, stream: slice, time_ns: int) -> int:
-    """The last work of a stream launched before a time; for none, the row before its first."""
-    launched = np.maximum.accumulate(work.called_ns[stream])
-    return int(stream.start) + int(np.searchsorted(launched, time_ns)) - 1

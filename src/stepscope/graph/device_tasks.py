@@ -1,14 +1,17 @@
 """Device work in a window, each with its launch, and the CPU calls that wait for it."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from stepscope.base.arrays import Ids, Mask, Times
 from stepscope.facts.annotate.device.idle import full_queue_launches, usual_launch_ns
+from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait
 from stepscope.facts.annotate.links.launches import device_work, launch_of
 from stepscope.graph.graph import Window
 from stepscope.trace.nesting import outermost
@@ -34,10 +37,21 @@ class WindowWork:
     called_ns: Times  # when its launch began, `UNKNOWN` for work without a known launch
     first: Mask  # whether it is the first of its stream
 
-    @property
+    @cached_property
     def streams(self) -> list[slice]:
+        """The rows of each stream."""
         bounds = np.append(np.flatnonzero(self.first), len(self.event)).tolist()
         return [slice(*pair) for pair in pairwise(bounds)]
+
+    @cached_property
+    def queued_ns(self) -> Times:
+        """When the last launch of a stream up to each row began."""
+        parts = [np.maximum.accumulate(self.called_ns[stream]) for stream in self.streams]
+        return np.concatenate([self.called_ns[:0], *parts])
+
+    def launched_before(self, stream: slice, time_ns: int) -> int:
+        """The last row of a stream launched before a time; for none, the row before its first."""
+        return int(stream.start) + int(np.searchsorted(self.queued_ns[stream], time_ns)) - 1
 
 
 def find_work(trace: Trace, window: Window) -> WindowWork:
@@ -115,21 +129,20 @@ def find_waits(trace: Trace, rows: Ids, work: WindowWork) -> WorkWaits:
     """Pairs of a waiting call among the CPU events `rows` and the work that it waits for.
 
     A call waits for work that was launched before it and ended before it returned. A device
-    synchronization waits for the last work of every stream; a stream or event synchronization for
-    the stream and the record that its `cuda_sync` event names, else for the work that ended last;
-    a copy call for its copy, if that ended before the call; a launch into a full queue for the work
-    whose end made room.
+    synchronization waits for the last work of every stream; a stream or event synchronization, or
+    a wait for XLA, for the stream and the record that its `cuda_sync` event names, else for the
+    work that ended last; a copy call for its copy, if that ended before the call; a launch into a
+    full queue, and a call that XLA holds, for the work whose end made room.
 
     Source: DAYDREAM section 4.2.2, "CUDA Synchronization".
     """
     names = trace.events.text("name")
-    of_all, of_one = (
-        rows[names.where(lambda name: pattern.match(name) is not None)[rows]]  # noqa: B023
-        for pattern in (_ALL_STREAMS, _ONE_STREAM)
-    )
+    of_all = rows[names.where(lambda name: bool(_ALL_STREAMS.match(name)))[rows]]
+    for_xla = names.where(is_wait) & trace.events.text("category").mask("runtime")
+    of_one = rows[(for_xla | names.where(lambda name: bool(_ONE_STREAM.match(name))))[rows]]
     pairs = (_copies(trace, work), _every_stream(trace, of_all, work), _one_stream(trace, of_one, work))
     waits = [WorkWaits(call, awaited, work.end_ns[awaited]) for call, awaited in pairs]
-    waits.append(_full_queue(trace, work))
+    waits += [_full_queue(trace, work), _in_calls(trace, rows, work)]
     columns = ([getattr(wait, name) for wait in waits] for name in ("call", "work", "until_ns"))
     return WorkWaits(*map(np.concatenate, columns))
 
@@ -157,6 +170,29 @@ def _full_queue(trace: Trace, work: WindowWork) -> WorkWaits:
     return WorkWaits(calls[waits], awaited[waits], (end - usual)[waits])
 
 
+_LONG_NS = 1_000_000  # chosen: what XLA does itself before a call returns takes a tenth of it
+_SOON = 0.5  # of the wait; chosen: a call that waited returns soon after what it waited for
+
+
+def _in_calls(trace: Trace, rows: Ids, work: WindowWork) -> WorkWaits:
+    """Calls of compiled functions in which nothing happens for long until work of earlier calls has ended.
+
+    XLA, or who records it, lets a call wait so that it is no more than a few ahead of the device. No
+    event shows this, but the call returns soon after the end of the work.
+    """
+    events, parent = trace.events, trace.events["parent"]
+    compiled = rows[events.text("name").where(is_compiled_call)[rows]]
+    calls, awaited = _one_stream(trace, compiled, work)
+    (begin, end), until = events.spans(calls), work.end_ns[awaited]
+    inner = np.flatnonzero(np.isin(parent, calls))
+    place, (starts, ends) = np.searchsorted(calls, parent[inner]), events.spans(inner)
+    before, since = ends <= until[place], begin.copy()
+    np.maximum.at(since, place[before], ends[before])
+    waits = (until - since >= _LONG_NS) & (end - until <= _SOON * (until - since))
+    waits[place[~before & (starts < until[place])]] = False
+    return WorkWaits(calls[waits], awaited[waits], until[waits])
+
+
 def _every_stream(trace: Trace, calls: Ids, work: WindowWork) -> tuple[Ids, Ids]:
     last = _last_per_stream(trace, calls, work)
     here, stream = np.nonzero(last >= 0)
@@ -177,13 +213,16 @@ def _one_stream(trace: Trace, calls: Ids, work: WindowWork) -> tuple[Ids, Ids]:
 
 
 def _last_per_stream(trace: Trace, calls: Ids, work: WindowWork) -> Ids:
-    """For each call and stream, the last work launched before it and ended before its return."""
+    """For each call and stream, the last work launched before it and ended before its return.
+
+    XLA launches what was called for before a wait also during it, from other threads.
+    """
     begin, end = trace.events.spans(calls)
+    begin = np.where(trace.events.text("name").where(is_wait)[calls], end, begin)
     columns = []
     for rows in work.streams:
-        launched = np.maximum.accumulate(work.called_ns[rows])
         count = np.minimum(
-            np.searchsorted(launched, begin, side="left"),
+            np.searchsorted(work.queued_ns[rows], begin, side="left"),
             np.searchsorted(work.end_ns[rows], end, side="right"),
         )
         columns.append(np.where(count > 0, rows.start + count - 1, -1))
@@ -192,21 +231,28 @@ def _last_per_stream(trace: Trace, calls: Ids, work: WindowWork) -> Ids:
 
 def _sync_targets(trace: Trace, calls: Ids) -> dict[int, tuple[int, int]]:
     """For calls with a `cuda_sync` event: the stream, and the time of the awaited record."""
-    events = trace.events
-    own = of_same_rank(trace, calls)
-    known = calls[events["correlation"][calls] >= 0]
-    by_correlation = dict(zip(events["correlation"][known].tolist(), known.tolist(), strict=True))
-    records = record_times(trace, own)
     result: dict[int, tuple[int, int]] = {}
-    for row in np.flatnonzero(own & events.text("category").mask("sync")).tolist():
-        call = by_correlation.get(int(events["correlation"][row]))
-        if call is None:
-            continue
-        arguments = trace.event_arguments(row)
+    waits = trace.events.text("category").mask("sync")
+    for call, arguments, recorded_ns in sync_events(trace, calls, waits):
         stream = arguments.get("wait_on_stream", arguments.get("stream"))
         if isinstance(stream, int) and stream >= 0:
-            result[call] = (stream, record_time(records, arguments))
+            result[call] = (stream, recorded_ns)
     return result
+
+
+def sync_events(trace: Trace, calls: Ids, wanted: Mask) -> Iterator[tuple[int, Mapping[str, Any], int]]:
+    """The call of each wanted `cuda_sync` event of the rank of some calls, its arguments, and when the
+    CUDA event that it waits for was recorded, ns; of equal correlation ids the first record counts."""
+    identity, start = trace.events["correlation"], trace.events["start_ns"]
+    own = of_same_rank(trace, calls) & (identity >= 0)
+    records = np.flatnonzero(own & trace.events.text("name").where(lambda name: name.endswith("EventRecord")))
+    recorded = dict(zip(identity[records[::-1]].tolist(), start[records[::-1]].tolist(), strict=True))
+    call_of = dict(zip(identity[calls].tolist(), calls.tolist(), strict=True))
+    for row in np.flatnonzero(own & wanted & np.isin(identity, identity[calls])).tolist():
+        arguments = trace.event_arguments(row)
+        awaited = arguments.get("wait_on_cuda_event_record_corr_id")
+        at = recorded.get(awaited, _NEVER) if isinstance(awaited, int) else _NEVER
+        yield call_of[int(identity[row])], arguments, at
 
 
 def of_same_rank(trace: Trace, rows: Ids) -> Mask:
@@ -215,25 +261,11 @@ def of_same_rank(trace: Trace, rows: Ids) -> Mask:
     return rank == rank[rows[:1]] if len(rows) else np.zeros(len(rank), np.bool_)
 
 
-def record_times(trace: Trace, own: Mask) -> dict[int, int]:
-    """When CUDA events were recorded, ns, by correlation id; the first of equal ids."""
-    events = trace.events
-    record = own & events.text("name").where(lambda name: name.endswith("EventRecord"))
-    rows = np.flatnonzero(record & (events["correlation"] >= 0))[::-1]
-    return dict(zip(events["correlation"][rows].tolist(), events["start_ns"][rows].tolist(), strict=True))
-
-
-def record_time(records: Mapping[int, int], arguments: Mapping[str, object]) -> int:
-    record = arguments.get("wait_on_cuda_event_record_corr_id")
-    return records.get(record, _NEVER) if isinstance(record, int) else _NEVER
-
-
 def _of_stream(trace: Trace, work: WindowWork, last: Ids, stream: int, recorded_ns: int) -> Ids:
     """Of `last`, only the work on a stream that was launched before the record."""
     result = np.full(len(last), -1, np.int64)
     for column, rows in enumerate(work.streams):
         if trace["tracks"]["stream"][work.track[rows.start]] == stream:
-            before = np.searchsorted(np.maximum.accumulate(work.called_ns[rows]), recorded_ns)
-            latest = min(last[column], rows.start + int(before) - 1)
+            latest = min(last[column], work.launched_before(rows, recorded_ns))
             result[column] = latest if latest >= rows.start else -1
     return result

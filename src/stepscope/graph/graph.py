@@ -250,11 +250,6 @@ class Graph:
         return serving
 
     @cached_property
-    def of_communication_threads(self) -> Mask:
-        """Tasks of threads and streams that mostly communicate, bool, shape (tasks,)."""
-        return gathered(self.threads.text("kind").mask("communication"), self.tasks["thread"])
-
-    @cached_property
     def ranks(self) -> Ids32:
         """The ranks of its threads, int32, ascending."""
         return distinct(self.threads["rank"])

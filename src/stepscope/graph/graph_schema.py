@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.base.arrays import Codes8, Ids, Ids32, Times
+from stepscope.base.arrays import Ids, Ids32, Times
 from stepscope.trace.declaration import Column, Schema
 from stepscope.trace.row_order import grouped
 from stepscope.trace.schema import CATEGORIES, KERNEL_KINDS, STAGES, TRACK_KINDS
@@ -73,7 +73,6 @@ class Edges:
     first: Ids  # int64, shape (tasks + 1,)
     source: Ids32  # int32, shape (edges,), tasks.id
     target: Ids32  # int32, shape (edges,), tasks.id
-    kind: Codes8  # int8, index into `EDGE_KINDS`
     delay_ns: Times  # int64, from the start of the source to the earliest start of the target
 
 
@@ -87,13 +86,11 @@ def edges_of(tasks: Table, links: Table, threads: Table) -> Edges:
     thread = tasks["thread"]
     follows = (thread[1:] == thread[:-1]) & (threads["ordered"][thread[1:]] > 0)
     before = np.flatnonzero(follows).astype(np.int32)
-    order = np.where(threads["device"][thread[before]] < 0, PROGRAM, STREAM)
     source = np.concatenate([before, links["source"]])
     target = np.concatenate([before + 1, links["target"]]).astype(np.int32)
-    kind = np.concatenate([order, links["kind"]]).astype(np.int8)
     duration = tasks["duration_ns"]
     length = np.where(links["kind"] == LAUNCH, 0, duration[links["source"]])
     between = np.maximum(links["lag_ns"] + length, 0)
     delay = np.concatenate([(duration + tasks["gap_ns"])[before], between])
     sorting, first = grouped(source, len(tasks))
-    return Edges(first, source[sorting], target[sorting], kind[sorting], delay[sorting])
+    return Edges(first, source[sorting], target[sorting], delay[sorting])

@@ -77,10 +77,12 @@ def _combined(graphs: Sequence[Graph]) -> Graph:
 
 
 def _mean_window(windows: Sequence[Window]) -> Window:
-    lengths = np.mean([window.measured_ns for window in windows], axis=0)
-    late = np.mean([window.begin_ns - window.starts_ns[0] for window in windows])
-    starts = np.rint(np.concatenate([[0.0], late + np.cumsum(lengths)])).astype(np.int64)
-    return Window(-1, windows[0].steps, starts, round(late), starts[1:])
+    """Each time is the mean of those of the ranks, since the CPU begins the first step of each."""
+    starts, begins, ends = (
+        np.rint(np.mean([getattr(window, name) - window.starts_ns[0] for window in windows], axis=0))
+        for name in ("starts_ns", "begin_ns", "ends_ns")
+    )
+    return Window(-1, windows[0].steps, starts.astype(np.int64), int(begins), ends.astype(np.int64))
 
 
 def _with_meetings(graph: Graph) -> Graph:
@@ -160,8 +162,8 @@ Groups = dict[tuple[Any, ...], dict[Any, list[int]]]
 def _by_key(graph: Graph) -> tuple[Groups, Groups]:
     """Communication in order of time: collectives by kind and process group, as far as recorded, then
     by rank; sends and receives by process group and both ranks, then by kind."""
-    transfers = graph.on_device | graph.of_communication_threads
-    communicates = transfers & graph.tasks.text("category").mask("communication")
+    sends = graph.threads.text("kind").mask("communication")[graph.tasks["thread"]] | graph.on_device
+    communicates = sends & graph.tasks.text("category").mask("communication")
     rows = np.flatnonzero(communicates & (graph.tasks["event"] >= 0))
     rows = rows[np.argsort(_measured_starts(graph)[rows], kind="stable")]
     ranks = graph.threads["rank"][graph.tasks["thread"][rows]]

@@ -25,12 +25,6 @@ class Simulation:
         """When each task ends, int64, shape (tasks,), ns."""
         return self.start_ns + self.graph.tasks["duration_ns"]
 
-    @property
-    def last_end_ns(self) -> int:
-        """The end of the last step, on the CPU and on the devices."""
-        counts = self.graph.on_device | (self.graph.tasks["mark"] > 0)
-        return int(self.end_ns[counts].max(initial=0))
-
     @cached_property
     def earlier_end_ns(self) -> Times:
         """When the device work of earlier steps has ended, by rank, int64, shape (ranks,), ns."""
@@ -96,7 +90,8 @@ class Simulation:
 
     def _first_starts(self) -> Times:
         graph, starts = self.graph, self.start_ns[self.graph.on_device]
-        first = np.full(int(graph.ranks.max(initial=0)) + 1, self.last_end_ns)
+        last = self._last_ends(graph.on_device | (graph.tasks["mark"] > 0)).max()
+        first = np.full(int(graph.ranks.max(initial=0)) + 1, last)
         rank = gathered(graph.threads["rank"], graph.tasks["thread"])
         np.minimum.at(first, rank[graph.on_device], starts)
         return first

@@ -130,7 +130,10 @@ def test_a_copy_that_ends_before_its_call_blocks_it() -> None:
     assert tasks(graph, "main")[-2] == ("cudaMemcpyAsync", 10, 20)
 
 
-@pytest.mark.parametrize("wait", ["cudaEventSynchronize", "urQueueFinish", "zeEventHostSynchronize"])
+WAITS = ["cudaEventSynchronize", "urQueueFinish", "zeEventHostSynchronize"]
+
+
+@pytest.mark.parametrize("wait", [*WAITS, "wait: float(x)", "CommonPjRtBuffer::Await"])
 def test_an_event_synchronization_waits_for_what_ended_last_before_it_returned(wait: str) -> None:
     graph = graph_of(f"""
         main     |  0 100 | ProfilerStep#0
@@ -142,6 +145,46 @@ def test_an_event_synchronization_waits_for_what_ended_last_before_it_returned(w
         stream 7 | 40  60 | second               | corr=9
     """)
     assert links(graph, "synchronization") == [("first", wait)]
+
+
+def test_xla_launches_also_during_a_wait_what_was_called_for_before() -> None:
+    graph = graph_of("""
+        main     |  0 300 | ProfilerStep#0
+        main     | 10  50 | PjitFunction(update)
+        main     | 60 205 | wait: block_until_ready | cat=runtime
+        executor | 65  70 | cuGraphLaunch           | corr=7 cat=runtime
+        stream 7 | 80 200 | loop_fusion             | corr=7
+    """)
+    assert links(graph, "synchronization") == [("loop_fusion", "wait: block_until_ready")]
+    assert step_us(scale(graph, graph.on_device, 0.5)) == [300 - 60]
+
+
+@pytest.mark.parametrize(
+    ("inside", "returns", "waits"),
+    [
+        ("6000 6100", 11000, True),  # 4.7 ms in which nothing happens, but the device ends the run before
+        ("6000 10900", 11000, False),  # something happens
+        ("10700 10790", 11000, False),  # it is too short
+        ("10850 10950", 11000, True),  # the call goes on afterwards
+        ("6000 6100", 14000, False),  # it returns much later
+    ],
+)
+def test_a_call_of_xla_waits_until_earlier_work_has_ended(inside: str, returns: int, waits: bool) -> None:
+    graph = graph_of(f"""
+        main     |     0  5050 | ProfilerStep#0
+        main     |    10  5000 | PjitFunction(update)
+        main     |    20    24 | cuGraphLaunch | corr=7 cat=runtime
+        main     |  5050 15000 | ProfilerStep#1
+        main     |  5100 {returns} | PjitFunction(update)
+        main     |  5110  5114 | cuGraphLaunch | corr=8 cat=runtime
+        main     |  {inside} | Execute | cat=runtime
+        stream 7 |    30 10800 | first         | corr=7
+        stream 7 | 10800 11900 | second        | corr=8
+    """)
+    assert links(graph, "synchronization") == [("first", "PjitFunction(update)")] * waits
+    assert sum(step_us(graph)) == 15000
+    saved = 15000 - sum(step_us(scale(graph, select(graph, name="first"), 0.9)))
+    assert saved == pytest.approx(1077 if waits else 0)
 
 
 def test_a_stream_waits_for_an_event_of_another() -> None:

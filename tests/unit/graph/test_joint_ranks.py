@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from drawn import US, step_us
+from queued_loop import QueuedLoop
 
 from stepscope.errors import GraphError, TraceError
 from stepscope.facts.annotate import annotate
@@ -103,6 +104,16 @@ def test_threads_that_communicate_meet_without_a_device() -> None:
 def test_one_rank_has_the_same_graph_as_alone() -> None:
     trace = concat([rank(0, 60), rank(1, 100)])
     assert step_us(build_ranks(trace, ranks=[1])) == step_us(build_graph(trace, 1)) == [120]
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.6, 0.4, 0.1])
+@pytest.mark.parametrize("loop", [QueuedLoop(300, 10, 20), QueuedLoop(200, 10, 12, shows_queue=True)])
+def test_alike_ranks_are_as_one_alone(loop: QueuedLoop, factor: float) -> None:
+    """Whatever limits them: their devices, which are behind, or, once these are faster, the CPU."""
+    alone, both = build_graph(loop.recording()), build_ranks(concat([loop.recording(n) for n in (0, 1)]))
+    assert both.window.lead_lost_ns == alone.window.lead_lost_ns
+    steps = [step_us(scale(graph, graph.on_device, factor)) for graph in (alone, both)]
+    assert steps[1] == pytest.approx(steps[0], abs=0.01)
 
 
 def test_ranks_without_the_same_steps_are_refused() -> None:

@@ -5,26 +5,32 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.graph.device_tasks import record_time, record_times
+from stepscope.graph.device_tasks import sync_events
 from stepscope.testing import drawn_trace
 
 NEVER = 2**63 - 1
 RECORDS = """
-    main |  0  4 | aten::mm
-    main |  5  6 | cudaEventRecord      | corr=3
-    main |  7  8 | cudaEventSynchronize | corr=4
-    main |  9 10 | cudaEventRecord      | corr=3
-    main | 11 12 | hipEventRecord
+    main     |  0  4 | aten::mm
+    main     |  5  6 | cudaEventRecord      | corr=3
+    main     |  7  8 | cudaEventSynchronize | corr=4
+    main     |  9 10 | cudaEventRecord      | corr=3
+    main     | 11 12 | hipEventRecord
+    stream 7 |  7  8 | Event Synchronize    | corr={identity} {argument}
 """
 
 
-def test_records_are_found_by_correlation_the_first_of_each() -> None:
-    trace = drawn_trace(RECORDS)
-    assert record_times(trace, np.ones(len(trace.events), np.bool_)) == {3: 5000}
-
-
 @pytest.mark.parametrize(
-    ("argument", "time_ns"), [(3, 5000), (4, NEVER), (-1, NEVER), (None, NEVER), ([3], NEVER)]
+    ("argument", "time_ns"), [("3", 5000), ("4", NEVER), ("-1", NEVER), ("null", NEVER), ("[3]", NEVER)]
 )
-def test_an_unnamed_record_was_never_made(argument: object, time_ns: int) -> None:
-    assert record_time({3: 5000}, {"wait_on_cuda_event_record_corr_id": argument}) == time_ns
+def test_a_record_is_found_by_its_correlation_the_first_of_each(argument: str, time_ns: int) -> None:
+    text = RECORDS.format(identity=4, argument=f"wait__on__cuda__event__record__corr__id={argument}")
+    trace = drawn_trace(text)
+    calls = np.flatnonzero(trace.events.text("name").mask("cudaEventSynchronize"))
+    waits = trace.events.text("category").mask("sync")
+    assert [(call, at) for call, _, at in sync_events(trace, calls, waits)] == [(calls[0], time_ns)]
+
+
+def test_without_a_call_there_is_no_wait() -> None:
+    trace = drawn_trace(RECORDS.format(identity=9, argument=""))
+    calls = np.flatnonzero(trace.events.text("name").mask("cudaEventSynchronize"))
+    assert [*sync_events(trace, calls, trace.events.text("category").mask("sync"))] == []

@@ -67,7 +67,7 @@ class Operator:
 class ScriptOperators:
     """The outermost operators of a trace."""
 
-    rows: Ids  # events.id of each, in order of time
+    rows: Ids  # events.id of each, by thread and in order of time
     calls: tuple[Operator | None, ...]  # the call of each; None if the trace has no shapes
     around: Ids  # for each event of the trace, the index of the operator that contains it, or -1
 
@@ -80,7 +80,7 @@ def find_operators(trace: Trace, rows: Mask) -> ScriptOperators:
     outer = np.append(inherit(events["parent"], np.where(inside, number, -1)), -1)
     outermost = inside & (outer[events["parent"]] < 0)
     chosen = np.flatnonzero(outermost & rows)
-    chosen = chosen[np.argsort(events["start_ns"][chosen], kind="stable")]
+    chosen = chosen[np.lexsort((events["start_ns"][chosen], events["track"][chosen]))]
     index = np.full(len(events), -1, np.int32)
     index[chosen] = np.arange(len(chosen))
     around = inherit(events["parent"], index).astype(np.int64)

@@ -68,12 +68,6 @@ class RunComparison:
         return next((row for row in self.parts["time use"] if row.key == ("device busy",)), None)
 
     @property
-    def significant(self) -> list[Row]:
-        """Changes of the time use beyond noise, the largest first."""
-        rows = self.parts["time use"] or self.parts["stages"]
-        return [row for row in rows if row.verdict in SIGNIFICANT]
-
-    @property
     def apart(self) -> tuple[int, int]:
         """How many steps of one side lie beyond all of the other, and of how many."""
         return steps_apart(self.before.step_ns, self.after.step_ns)
@@ -92,9 +86,9 @@ class RunComparison:
 
     @property
     def cause(self) -> Row | None:
-        """The part of the time use that changed most in the direction of the step."""
-        rows = (row for row in self.significant if row.change_ms * self.step.change_ms > 0)
-        return next(rows, None)
+        """The part of the time use that changed most, beyond noise, in the direction of the step."""
+        rows = (row for row in self.parts["time use"] or self.parts["stages"] if row.verdict in SIGNIFICANT)
+        return next((row for row in rows if row.change_ms * self.step.change_ms > 0), None)
 
     def to_json(self) -> dict[str, Any]:
         """What `stepscope diff --json` prints."""
@@ -222,21 +216,15 @@ _KINDS = {
     "embedding": "embeddings",
     "other": "other kernels",
 }
-_CAUSES = {
-    "idle: data": "data loading",
-    "idle: host": "the CPU",
-    "idle: launch": "the CPU",
-    "idle: synchronization": "synchronization",
-    "busy: exposed communication": "communication",
-}
+# Time use in which a device waits, in words, and what then bounds the step, if that is known.
 _WAITS = {
-    "idle: data": "waiting for data",
-    "idle: host": "idle time while the CPU prepares work",
-    "idle: launch": "idle time between launch and start",
-    "idle: unknown": "idle time",
-    "idle: synchronization": "idle time at synchronizations",
-    "idle: one_off": "idle time in one-off costs",
-    "busy: exposed communication": "exposed communication",
+    "idle: data": ("waiting for data", "data loading"),
+    "idle: host": ("idle time while the CPU prepares work", "the CPU"),
+    "idle: launch": ("idle time between launch and start", "the CPU"),
+    "idle: unknown": ("idle time", ""),
+    "idle: synchronization": ("idle time at synchronizations", "synchronization"),
+    "idle: one_off": ("idle time in one-off costs", ""),
+    "busy: exposed communication": ("exposed communication", "communication"),
 }
 
 
@@ -298,7 +286,7 @@ def _longest_change(comparison: RunComparison, rows: list[Row]) -> Iterator[str]
     least = _LEAST * (comparison.step.before.median_ms if comparison.step.before else 0.0)
     for row in rows:
         if row.verdict in _CHANGED and abs(row.change_ms) >= least:
-            name = _WAITS.get(row.key[0], " ".join(row.key).replace("_", " "))
+            name = _WAITS.get(row.key[0], (" ".join(row.key).replace("_", " "),))[0]
             yield f"{name} {'rose' if row.change_ms > 0 else 'fell'} by {rounded(abs(row.change_ms))} ms"
             return
 
@@ -314,8 +302,8 @@ def _bound(comparison: RunComparison, side: str) -> str:
     whole: Side | None = getattr(comparison.step, side)
     exchanged = time.get("busy: exposed communication", 0.0)
     spent: dict[str, float] = defaultdict(float)
-    for name, cause in _CAUSES.items():
-        spent[cause] += time.get(name, 0.0)
+    for name, (_, cause) in _WAITS.items():
+        spent[cause] += time.get(name, 0.0) if cause else 0.0
     longest = max(spent, key=lambda cause: spent[cause])
     is_of_device = whole and time.get("device busy", 0.0) - exchanged >= _MOSTLY * whole.median_ms
     if whole and is_of_device and (longest == "the CPU" or spent[longest] < NOTABLE * whole.median_ms):

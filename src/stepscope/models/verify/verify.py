@@ -1,7 +1,7 @@
 """Predict a change from a recording of the unchanged script, apply it, and measure both."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,6 +17,7 @@ from stepscope.models.verify.trials import Show, TrialRun, execute, script_scrat
 from stepscope.models.whatif import CHANGES, Change, Prediction, Request, parse_request, predict
 from stepscope.models.whatif.change import Application
 from stepscope.models.whatif.cpu.calibrated import loopback, on_cpu
+from stepscope.models.whatif.parts.network import Network
 from stepscope.record.script_runner import Program
 
 
@@ -69,10 +70,18 @@ def _spec(text: str) -> ChangeSpec:
     name, changes = text.partition(":")[0], verifiable_changes()
     if name not in changes or not (application := changes[name].application):
         raise ChangeError(f"PyTorch cannot apply {name!r} to a script; choose one of {', '.join(changes)}")
-    values = {**application.defaults, **parse_request(text, CHANGES).values}
-    if application.check:
-        application.check(values)
-    return ChangeSpec(text, changes[name], application, values)
+    change, given = changes[name], parse_request(text, CHANGES).values
+    # What is not applied may still describe the prediction, or the network of the processes.
+    network = (each.name for each in fields(Network) if each.metadata.get("parameter", True))
+    known = {*application.arguments, *change.low, *change.high, *network}
+    usual = {**{key: one.default for key, one in change.parameters.items()}, **application.defaults}
+    others = [f"{key}={given[key]}" for key in given if key not in known and given[key] != usual[key]]
+    if others:
+        raise ChangeError(f"{name}: `verify` cannot apply {others[0]}, only: {application.summary}")
+    values = {**application.defaults, **given}
+    if missing := [key for key in application.arguments if not values.get(key)]:
+        raise ChangeError(f"{name}: `verify` needs {missing[0]}=…, {change.parameters[missing[0]].meaning}")
+    return ChangeSpec(text, change, application, values)
 
 
 Say = Callable[[str], None]

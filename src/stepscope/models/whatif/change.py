@@ -74,8 +74,6 @@ class Application:
     # values of parameters that the user does not give
     defaults: Mapping[str, Any] = field(default_factory=dict)
     processes: bool = False  # whether the script runs in `workers` local processes
-    # raises ChangeError for parameters that PyTorch does not offer
-    check: Callable[[Mapping[str, Any]], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,7 @@ class Change:
                 declared += _fields_as_parameters(given.default)
             else:
                 default = None if given.default is inspect.Parameter.empty else given.default
-                kind = _type_name(given.annotation)
+                kind = _type_name(given.annotation, default)
                 declared.append(Parameter(name, kind, default, meanings.get(name, "")))
         return {parameter.name: parameter for parameter in declared}
 
@@ -215,6 +213,9 @@ def _value(change: Change, part: str) -> tuple[str, Any]:
         listed = ", ".join(change.parameters) or "none"
         raise ChangeError(f"{change.name}: expected KEY=VALUE with KEY one of {listed}, found {part!r}")
     kind = change.parameters[key].type
+    if kind not in ("str", *_EXPECTED):
+        known = f"{', '.join(_EXPECTED)} or str"
+        raise ChangeError(f"{change.name}: expected the type of {key} to be {known}, found {kind}")
     try:
         return key, _parsed(kind, text)
     except (KeyError, ValueError):
@@ -222,12 +223,15 @@ def _value(change: Change, part: str) -> tuple[str, Any]:
 
 
 def _arguments(function: Callable[..., Graph]) -> dict[str, inspect.Parameter]:
-    return dict(list(inspect.signature(function).parameters.items())[1:])
+    given = list(inspect.signature(function).parameters.values())[1:]
+    return {one.name: one for one in given if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
 
 
-def _type_name(annotation: Any) -> str:
-    """Annotations are text where a module postpones them."""
-    return annotation if isinstance(annotation, str) else str(annotation.__name__)
+def _type_name(annotation: Any, default: Any = None) -> str:
+    """As annotated, which is text where a module postpones that; else the type of the default."""
+    if annotation is inspect.Parameter.empty:
+        annotation = float if default is None else type(default)
+    return str(getattr(annotation, "__name__", annotation))
 
 
 def _fields_as_parameters(default: Any) -> list[Parameter]:

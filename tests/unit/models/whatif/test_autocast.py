@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from stepscope.models.calibration.calibration import Operator
 from stepscope.models.whatif.parts.autocast_flow import forward_effects, policy_of
 
-CPU = policy_of("cpu")
+CPU, CUDA = map(policy_of, ("cpu", "cuda"))
 IMAGE, ROWS = (2, 4, 8, 8), (2, 3, 16)
 
 
@@ -168,6 +170,7 @@ HALVES: dict[str, Callable[[], torch.Tensor]] = {
     "cdist": lambda: torch.cdist(HALF, HALF),
     "softmax": lambda: F.softmax(HALF, -1),
     "layer_norm": lambda: F.layer_norm(HALF, (6,), torch.ones(6), torch.zeros(6)),
+    "rms_norm": lambda: F.rms_norm(HALF, (6,)),
     "gelu": lambda: F.gelu(HALF),
     "sum": lambda: HALF.sum(),
     "max_pool2d": lambda: F.max_pool2d(IMAGES.bfloat16(), 2),
@@ -186,6 +189,14 @@ def test_what_the_list_says_becomes_32_bits_does_so_in_torch(name: str) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         dtype = HALVES[name]().dtype
     assert (dtype == torch.float32) == (name in CPU.kept)
+
+
+def test_the_lists_of_gpus_have_every_operator_of_torchs_own() -> None:
+    header = Path(torch.__file__).parent / "include" / "ATen" / "autocast_mode.h"
+    macros = re.findall(r"#define AT_FORALL_(\w+)\(_\)((?:.*\\\n)+.*)", header.read_text("utf-8"))
+    listed = {name: set(re.findall(r"_\((\w+)", body)) for name, body in macros}
+    assert listed["LOWER_PRECISION_FP"] <= CUDA.lowered
+    assert listed["FP32"] | listed["FP32_SET_OPT_DTYPE"] <= CUDA.kept
 
 
 def test_a_recurrent_layer_with_a_state_in_32_bits_computes_products_in_16() -> None:

@@ -7,6 +7,7 @@ from drawn_steps import V100, changed, device_names, graph_of, step_us
 
 from stepscope.errors import ChangeError, GraphError
 from stepscope.graph import Graph
+from stepscope.models.whatif import CHANGES
 
 # Launches at 10, 20 and 30; the device works from 20 to 170; the CPU is done at 100.
 FORWARD = """
@@ -51,6 +52,14 @@ def test_amp_takes_the_devices_own_speedups(forward: Graph) -> None:
     assert step_us(graph, "amp") == 22 + 390 / 3 + 50 / 2
     assert step_us(graph, "amp:estimate=low") == 22 + 390 / 2 + 50
     assert step_us(graph, "amp:estimate=high") == pytest.approx(22 + 390 / 8 + 50 / 2, abs=9)
+
+
+def test_amp_knows_a_device_whose_trace_has_its_name_alone() -> None:
+    """As XLA's profiles."""
+    named, whole = (
+        graph_of(LONG, devices=({"name": "NVIDIA H200", **more},)) for more in ({}, {"computeMajor": 9})
+    )
+    assert step_us(named, "amp") == step_us(whole, "amp") < step_us(named)
 
 
 def test_amp_gains_bandwidth_where_the_shapes_of_a_product_say_that_it_waits_for_memory() -> None:
@@ -276,7 +285,53 @@ def test_each_update_of_several_optimizers_is_one_kernel() -> None:
     assert fused.tasks["duration_ns"][fused.on_device].tolist() == [15_000, 12_000, 3_000, 4_000]
 
 
+# Operators of torch.optim's `foreach` loops on CUDA, and bytes of an element that each reads and writes.
+ADAM = {"lerp_": 12, "mul_": 8, "addcmul_": 12, "sqrt": 8, "div_": 8, "add_": 8, "addcdiv_": 16}
+MOVED = {
+    "Adam": ([*ADAM.items()], 28),
+    "AdamW": ([("mul_", 8), *ADAM.items()], 28),  # the decay of weights
+    "Adagrad": ([("addcmul_", 12), ("sqrt", 8), ("add_", 8), ("mul", 8), ("addcdiv_", 16)], 20),
+    "SGD": ([("mul_", 8), ("add_", 12), ("add_", 12)], 20),  # with momentum
+}
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("name", MOVED)
+def test_a_fused_update_takes_the_time_of_the_bytes_that_are_left(name: str, parts: int) -> None:
+    """Kernels at 1 us a byte of an element, for all parameters at once or in several groups."""
+    operators, fused = MOVED[name]
+    lines, at = [f"main | 5 400 | Optimizer.step#{name}.step"], 100
+    for number, (operator, moved) in enumerate(operators * parts):
+        begin = 10 + 10 * number
+        lines += [
+            f"main | {begin} {begin + 8} | aten::_foreach_{operator}",
+            f"main | {begin + 1} {begin + 2} | cudaLaunchKernel | corr={number}",
+            f"stream 7 | {at} {(at := at + moved)} | multi_tensor_apply_kernel | corr={number}",
+        ]
+    graph = graph_of("\n".join(["main | 0 410 | ProfilerStep#0", *lines]))
+    after = changed(graph, "fused_optimizer")
+    assert after.tasks["duration_ns"][after.on_device].tolist() == pytest.approx(
+        [1000 * fused * parts], abs=1
+    )
+    # Only Adam was compared with measurements.
+    assert CHANGES["fused_optimizer"].error_on(graph) == (0.01 if "Adam" in name else 0.13)
+
+
+def test_an_optimizer_without_state_has_none_to_lose() -> None:
+    plain = UPDATE.format(name="SGD").replace("addcdiv", "add")
+    plain = plain.replace("main     |  12", "main | 11 60 | aten::_foreach_add_\n    main | 12")
+    assert refusal(graph_of(plain), "stateless_optimizer") == (
+        "stateless_optimizer: the optimizer keeps no state, it only adds gradients"
+    )
+    momentum = plain.replace("main     |  32", "main | 31 40 | aten::_foreach_mul_\n    main | 32")
+    assert step_us(graph_of(momentum), "stateless_optimizer") <= step_us(graph_of(momentum))
+
+
 def test_an_optimizer_that_is_fused_is_left_alone() -> None:
+    text = UPDATE.format(name="AdamW")
+    by_torch = text.replace("main     |  12", "main | 11 60 | aten::_fused_adamw_\n    main | 12")
+    for fused in (by_torch, text.replace("elementwise", "triton_for_fused")):
+        assert "is fused already" in refusal(graph_of(fused), "fused_optimizer")
     graph = graph_of(UPDATE.format(name="FusedAdam"))
     assert refusal(graph, "fused_optimizer") == (
         "fused_optimizer: FusedAdam is fused already, or cannot be; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +12,11 @@ from drawn_steps import V100, changed, graph_of, start_us, step_us
 from test_ddp import MIB, SHAPED
 
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph, select
+from stepscope.facts.annotate import annotate
+from stepscope.graph import Graph, build_graph, select
 from stepscope.models.whatif import CHANGES, parse_request, predict
 from stepscope.models.whatif.parts.beside_collectives import beside_collectives
+from stepscope.testing import drawn_trace
 from stepscope.trace.schema import MODULES
 from stepscope.trace.table import Table
 
@@ -204,6 +207,33 @@ def test_shards_of_gradients_are_updated_and_gathered(graph: Graph) -> None:
     # then 3 MiB are gathered.
     result = zero(graph, workers=2, bandwidth_gbps=8, latency_us=0)
     assert step_us(result) == pytest.approx(60 + 1.5 * MS + 10 + 1.5 * MS, abs=2)
+
+
+@pytest.mark.parametrize(("text", "sent"), [("zero", "all-gather"), ("zero:stage=1,by=torch", "broadcast")])
+def test_a_step_that_only_accumulates_gradients_sends_no_parameters(text: str, sent: str) -> None:
+    first = "\n".join(
+        line for line in step(0, 0).splitlines() if "corr=15" not in line and "optim" not in line
+    )
+    graph = with_modules(graph_of(first + step(1, 100), devices=V100), MIB, MIB)
+    result = changed(graph, f"{text},workers=2" if ":" in text else f"{text}:workers=2")
+    names, steps = list(result.tasks.text("name")), result.tasks["step"]
+    assert [steps[task] for task, name in enumerate(names) if name == sent] == [2]
+    before = [name for task, name in enumerate(names) if name and "reduce" in name and steps[task] == 1]
+    assert before  # its gradients are exchanged all the same
+
+
+@pytest.mark.parametrize("text", ["ddp", "zero", "zero:stage=1,by=torch", "fsdp", "p3"])
+def test_of_work_that_is_queued_from_an_earlier_step_nothing_is_sent(text: str) -> None:
+    """The device is a step behind, and no shapes tell which gradients are this step's."""
+    late = re.compile(r"stream 7 \|\s+(\d+)\s+(\d+)\s*\|")
+    lines = "\n".join(step(number, 100 * number) for number in range(3))
+    drawn = late.sub(lambda at: f"stream 7 | {int(at[1]) + 120} {int(at[2]) + 120} |", lines)
+    trace = annotate(drawn_trace(drawn, devices=V100))
+    graph = with_modules(build_graph(trace, steps=(2, 3)), MIB, MIB)
+    assert (graph.on_device & (graph.tasks["step"] == 1)).any()
+    result = changed(graph, text)
+    sends = select(result, category="communication")
+    assert set(result.tasks["step"][sends].tolist()) == {2, 3}
 
 
 def test_units_are_gathered_before_they_are_used(graph: Graph) -> None:

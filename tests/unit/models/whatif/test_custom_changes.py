@@ -11,7 +11,7 @@ from drawn_steps import graph_of
 
 from stepscope.errors import ChangeError
 from stepscope.faces.terminal.commands import stepscope
-from stepscope.models.whatif import CHANGES, load_changes, parse_request, predict
+from stepscope.models.whatif import CHANGES, Change, load_changes, parse_request, predict
 
 STEP = """
     main     |  0  90 | ProfilerStep#0
@@ -75,7 +75,9 @@ def test_a_function_that_fails_is_named_with_its_line(file: Path, name: str, err
         ("raise GeneratorExit", "cannot load changes: GeneratorExit"),
         ("CHANGES = 3", "expected a list CHANGES of functions from graph to graph, found int"),
         ("", "expected a list CHANGES of functions from graph to graph, found NoneType"),
+        ("CHANGES = [abs]", "of functions from graph to graph, found builtin_function_or_method"),
         ("def amp(graph): ...\nCHANGES = [amp]", "amp is the name of another change"),
+        ("CHANGES = [lambda graph: graph, lambda graph: None]", "<lambda> is the name of another change"),
     ],
 )
 def test_a_file_that_is_none_of_changes_is_refused(tmp_path: Path, text: str, error: str) -> None:
@@ -83,3 +85,37 @@ def test_a_file_that_is_none_of_changes_is_refused(tmp_path: Path, text: str, er
     path.write_text(text, "utf-8")
     with pytest.raises(ChangeError, match=error):
         load_changes(path, CHANGES)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "given", "value"),
+    [
+        ("some: str", "layers.*", "layers.*"),
+        ("some='*'", "layers.*", "layers.*"),
+        ("some: 'int' = 1", "2", 2),
+        ("some=True", "no", False),
+        ("some", "2", 2.0),
+        ("some=0.5, **rest", "2", 2.0),
+    ],
+)
+def test_a_parameter_has_the_type_of_its_annotation_or_default(
+    tmp_path: Path, parameter: str, given: str, value: object
+) -> None:
+    assert parse_request(f"f:some={given}", of_one_parameter(tmp_path, parameter)).values == {"some": value}
+
+
+@pytest.mark.parametrize(
+    ("parameter", "kind"), [("some: str | None = None", "str | None"), ("some=()", "tuple")]
+)
+def test_a_parameter_of_another_type_is_refused(tmp_path: Path, parameter: str, kind: str) -> None:
+    with pytest.raises(ChangeError) as caught:
+        parse_request("f:some=x", of_one_parameter(tmp_path, parameter))
+    assert str(caught.value).endswith(
+        f"expected the type of some to be float, int, bool or str, found {kind}"
+    )
+
+
+def of_one_parameter(folder: Path, parameter: str) -> dict[str, Change]:
+    path = folder / "mine.py"
+    path.write_text(f"def f(graph, {parameter}):\n    return graph\nCHANGES = [f]", "utf-8")
+    return load_changes(path)

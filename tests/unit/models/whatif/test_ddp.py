@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn_steps import graph_of, step_us
+from drawn_steps import graph_of, start_us, step_us
 from test_changes import COLLECTIVE
 
 from stepscope.errors import ChangeError
@@ -144,14 +144,42 @@ def test_gradients_are_those_that_autograd_accumulates() -> None:
     assert step_us(changed) == pytest.approx(40 + (1048.576 + 2) + (2 * 1048.576 + 2) + 10, abs=2)
 
 
+@pytest.mark.parametrize("between", ["optimizer", "forward"])
+def test_each_backward_pass_waits_for_its_own_gradients(between: str) -> None:
+    """Two updates in a step, as of a GAN; where gradients are accumulated instead, one."""
+    graph = graph_of(f"""
+        main     |  0 200 | ProfilerStep#0
+        main     | 10  30 | ## backward ##
+        main     | 10  12 | cudaLaunchKernel | corr=1
+        main     | 14  15 | torch::autograd::AccumulateGrad | {SHAPED.format(1 << 18)}
+        main     | 40  50 | ## {between} ##
+        main     | 42  44 | cudaLaunchKernel | corr=2
+        main     | 60  80 | ## backward ##
+        main     | 60  62 | cudaLaunchKernel | corr=3
+        main     | 64  65 | torch::autograd::AccumulateGrad | {SHAPED.format(1 << 18)}
+        main     | 90 100 | ## optimizer ##
+        main     | 92  94 | cudaLaunchKernel | corr=4
+        stream 7 | 20  40 | sgemm_first      | corr=1
+        stream 7 | 50  60 | between          | corr=2
+        stream 7 | 70  90 | sgemm_second     | corr=3
+        stream 7 | 100 110 | adam            | corr=4
+    """)
+    starts = start_us(ddp(graph, workers=2, bandwidth_gbps=8, latency_us=0))
+    sent = 1048.576
+    waits = between == "optimizer"
+    assert starts["between"] == pytest.approx(40 + sent if waits else 50)
+    assert starts["adam"] == pytest.approx(40 + 2 * sent + waits * (10 + 20), abs=0.01)
+
+
 def test_a_bucket_is_full_once_it_has_reached_its_cap(graph: Graph) -> None:
     sizes = Gradients(
         *(
             np.array(column)
-            for column in ([0, 0, 0, 0, 1], [MIB // 2, MIB, 3 * MIB, MIB, MIB], *[[0] * 5] * 4)
+            for column in ([0] * 5, [MIB // 2, MIB, 3 * MIB, MIB, MIB], *[[0] * 5] * 4, [0, 0, 0, 0, 1])
         )
     )
-    assert buckets_of(sizes, 3 * MIB).tolist() == [0, 0, 1, 2, 3]
+    assert buckets_of(sizes, 3 * MIB).tolist() == [0, 0, 0, 1, 2]
+    assert buckets_of(sizes, 25 * MIB).tolist() == [0, 0, 1, 1, 2]  # unless it is given, 1 for the first
 
 
 def test_on_the_cpu_gradients_are_copied_to_buckets_and_back() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from drawn_steps import changed, device_names, graph_of, step_us
 
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph
+from stepscope.facts.annotate import annotate
+from stepscope.graph import Graph, build_graph, build_ranks
 from stepscope.models.kernels import HALF, TF32, find_gpu, product_ns
+from stepscope.testing import drawn_trace
+from stepscope.trace.concat import concat, of_rank
 
 H200 = ({"id": 0, "name": "NVIDIA H200", "computeMajor": 9},)
 GPU = find_gpu(H200[0])
@@ -101,6 +105,38 @@ def test_float16_is_asked_for_by_name() -> None:
 def test_tf32_is_refused_with_the_reason(graph: Graph, message: str) -> None:
     with pytest.raises(ChangeError, match=message):
         step_us(graph, "tf32")
+
+
+def in_half(kernel: str, kind: str) -> Graph:
+    """A linear layer with an FP32 input, which autocast or the script computes in 16 bits."""
+    called = LINEAR.replace('"float"', f'"{kind}"')
+    residual = LINEAR.replace('"float"]', '"c10::BFloat16"]')  # FP32 and what the layer made
+    lines = f"    main | 8 20 | aten::linear | {called}\n    main | 26 28 | aten::add | {residual}\n"
+    lines += STEP.replace("sgemm", kernel)
+    return step(lines if kind == "float" else lines.replace("{linear}", called))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind"), [("bf16_s16816gemm", "float"), ("nvjet_tst", "float"), ("gemm_7f3a", "c10::BFloat16")]
+)
+def test_what_was_recorded_in_16_bits_is_left_alone(kernel: str, kind: str) -> None:
+    with pytest.raises(ChangeError, match="amp: no matrix product or convolution runs in 32 bits"):
+        changed(in_half(kernel, kind), "amp")
+
+
+@pytest.mark.parametrize("rank", [None, 0, 1])
+def test_ranks_are_autocast_each_by_itself(rank: int | None) -> None:
+    """Their operators alternate in time, and have the same sizes."""
+    lines = STEP.format(linear=LINEAR, norm=NORM)
+    later = re.sub(
+        r"\|\s+(\d+)\s+(\d+) \|", lambda found: f"| {int(found[1]) + 1} {int(found[2]) + 1} |", lines
+    )
+    traces = [annotate(drawn_trace(text, devices=H200)) for text in (lines, later)]
+    both = concat([of_rank(trace, number) for number, trace in enumerate(traces)])
+    graph = build_ranks(both) if rank is None else build_graph(both, rank)
+    alone, together = (changed(one, "amp") for one in (step(), graph))
+    times = [one.tasks["duration_ns"][one.on_device].tolist() for one in (alone, together)]
+    assert times[1] == times[0] * len(graph.ranks)
 
 
 def test_without_shapes_amp_takes_published_speedups() -> None:

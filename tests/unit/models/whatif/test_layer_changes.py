@@ -117,6 +117,29 @@ def test_checkpointing_takes_time_for_each_call_and_saved_tensor(layer_on_a_cpu:
     assert step_us(result) == 200 + 25 + 50 + (2 + 1) * 3
 
 
+def test_where_gradients_are_accumulated_each_turn_repeats_its_own_forward() -> None:
+    turn = """
+        main | {0} {25} | ## forward ##
+        main | {0} {20} | aten::mm | seq={n}
+        main | {30} {70} | ## backward ##
+        main | {30} {70} | autograd::engine::evaluate_function: MmBackward0 | seq={n} fwd=1
+    """
+    lines = ["main | 0 300 | ProfilerStep#0", "main | 200 260 | Optimizer.step#SGD.step"]
+    for number, begins in ((1, 10), (2, 90)):
+        text = turn.replace("{n}", str(number))
+        for at in (0, 20, 25, 30, 70):
+            text = text.replace(f"{{{at}}}", str(begins + at))
+        lines.append(text)
+    graph = graph_of("\n".join(lines))
+    inside = select(graph, name="aten::*") | select(graph, name="*Backward0")
+    table = Table(MODULES, {"parent": [-1, 0], "path": ["", "layer"]})
+    graph = replace(graph.with_tasks(module=np.where(inside, 1, -1)), trace=graph.trace.with_table(table))
+    result = changed(graph, "checkpoint:module=layer,call_us=50,saved_us=0")
+    assert step_us(result) == 300 + 2 * (20 + 50)
+    order = [name for name, _ in start_us(result, every=True) if name.startswith("aten::mm")]
+    assert order == ["aten::mm", "aten::mm again"] * 2
+
+
 # -- vdnn
 
 

@@ -9,11 +9,14 @@ import pytest
 from drawn_steps import graph_of, step_us
 
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph
+from stepscope.facts.annotate import annotate
+from stepscope.graph import Graph, build_ranks
 from stepscope.models.calibration.calibration import Calibration, Machine, find_operators, keep_calibration
 from stepscope.models.whatif import CHANGES, parse_request, predict
 from stepscope.models.whatif.cpu.updates import step_ns
 from stepscope.models.whatif.ranking import rank_changes
+from stepscope.testing import drawn_trace
+from stepscope.trace.concat import concat, of_rank
 
 ON_CPU: dict[str, Any] = {"framework_version": "2.13.0", "capture": {"threads": 1, "cpu_count": 2}}
 PRODUCT = (
@@ -85,6 +88,11 @@ def test_amp_takes_the_calibrated_ratio_and_adds_casts(half: float, faster: bool
     by_hand = 700 + 100 * half + 2 * 1 + 200 * half + 2 * 2
     assert step_us(graph, "amp") == pytest.approx(by_hand)
     assert (by_hand < 1000) == faster
+
+
+def test_amp_refuses_a_type_that_was_not_calibrated() -> None:
+    calibrate(operators={product_signature(): [40.0, 20.0]}, casts=[[1, 1000, 2000], [FLAT, 1000, 2000]])
+    assert "the calibration is of bfloat16" in refusal(graph_of(STEP, **ON_CPU), "amp:dtype=float16")
 
 
 def test_amp_refuses_a_calibration_of_other_operators() -> None:
@@ -196,6 +204,14 @@ def test_workers_are_bound_by_the_loop_by_a_batch_or_by_the_cores() -> None:
     assert loading_us("dataloader:workers=2", cpu_count=2) == (600 + 400) / 2
     assert loading_us("dataloader:workers=2", cpu_count=1) == 1000
     assert loading_us("dataloader:workers=2,computing=0", cpu_count=1) == 400
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 5])
+@pytest.mark.parametrize(("workers", "us"), [(1, 600), (2, 400)])
+def test_each_rank_loads_its_own_batches(ranks: int, workers: int, us: float) -> None:
+    trace = annotate(drawn_trace(LOADING, **{**ON_CPU, "capture": {"threads": 1, "cpu_count": 8}}))
+    graph = build_ranks(concat([of_rank(trace, number) for number in range(ranks)]))
+    assert step_us(graph, f"dataloader:workers={workers}") == us
 
 
 def test_handing_over_a_batch_costs_what_it_was_calibrated_to_cost() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
+from inspect import isfunction
 from pathlib import Path
 from pkgutil import iter_modules
 from traceback import walk_tb
@@ -68,13 +69,17 @@ def load_changes(path: str | Path, taken: Container[str] = ()) -> dict[str, Chan
         listed = runpy.run_path(str(path)).get("CHANGES") if content_of(path) else None
     except BaseException as error:
         raise ChangeError(f"{path}: cannot load changes: {failure(error)}") from error
-    if not isinstance(listed, list) or not all(map(callable, map(_function, listed))):
+    items = listed if isinstance(listed, list) else [listed]
+    wrong = [type(item).__name__ for item in items if not isfunction(_function(item))]
+    if wrong:
         raise ChangeError(
-            f"{path}: expected a list CHANGES of functions from graph to graph, found {type(listed).__name__}"
+            f"{path}: expected a list CHANGES of functions from graph to graph, found {wrong[0]}"
         )
-    changes = {change.name: change for change in map(_change, listed)}
-    if names := [name for name in changes if name in taken]:
-        raise ChangeError(f"{path}: {names[0]} is the name of another change; choose a new one")
+    changes: dict[str, Change] = {}
+    for change in map(_change, items):
+        if change.name in taken or change.name in changes:
+            raise ChangeError(f"{path}: {change.name} is the name of another change; choose a new one")
+        changes[change.name] = change
     return changes
 
 

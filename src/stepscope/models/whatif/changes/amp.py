@@ -5,7 +5,7 @@ from typing import Any
 
 from stepscope.base.arrays import Mask
 from stepscope.errors import ChangeError
-from stepscope.facts.roofline.rates import is_single
+from stepscope.facts.roofline.rates import is_single, rates_of
 from stepscope.graph import Graph, scale
 from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.cpu.autocast import amp_on_cpu, autocast_assumptions
@@ -49,6 +49,8 @@ def amp(graph: Graph, dtype: str = "bfloat16", estimate: str = "typical") -> Gra
     if dtype not in ("bfloat16", "float16"):
         raise ChangeError(f"amp: expected dtype=bfloat16 or float16; found {dtype!r}")
     if on_cpu(graph):
+        if dtype != "bfloat16":
+            raise ChangeError("amp: on a CPU the calibration is of bfloat16, so dtype=float16 is not known")
         return amp_on_cpu(graph, estimate)
     gpu = precise_gpu(graph)
     if gpu is not None:
@@ -75,7 +77,8 @@ def _kernels(graph: Graph) -> tuple[Mask, Mask, Mask]:
 
 def _factors(graph: Graph) -> dict[str, Any]:
     device = device_of(graph)
-    name, major = str(device.get("name", "")), device.get("computeMajor")
+    name = str(device.get("name", ""))
+    major = device.get("computeMajor") or (rates_of(name) or {}).get("major")  # XLA's traces have the name
     if not graph.on_device.any() or (major is None and not name):
         raise ChangeError("amp: the trace does not name its device; name it with --device")
     rows = (row for row in data_table("amp.json")["generations"] if row["major"] == major)

@@ -8,13 +8,14 @@ import numpy as np
 from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.facts.annotate.range_names import MODULE_RANGE
-from stepscope.graph import Graph, add_links, insert, numbers_after
+from stepscope.graph import Graph, add_links, insert, numbers_after, simulate
 from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.models.memory.owners import KINDS
 from stepscope.models.memory.recorded_memory import AllocationRecord, RecordedMemory
 from stepscope.models.whatif.change import Change
 from stepscope.models.whatif.parts.layers import first_of, in_backward, operators, regions
-from stepscope.trace.row_order import begins_run, ends_run
+from stepscope.trace.row_order import begins_run, ends_run, inverse
+from stepscope.trace.sets import distinct_rows
 
 _SAVE_NOTHING = (
     "aten::add aten::add_ aten::sub* aten::cat aten::stack aten::sum aten::mean aten::copy_ "
@@ -93,10 +94,22 @@ def _repeats(graph: Graph, key: Ids, forward: Mask, backward: Mask) -> tuple[Ids
 
 
 def _calls_of_region(graph: Graph, module: str) -> Ids:
-    """A number for each matching module and step; -1 for other tasks."""
-    region = regions(graph, module)
-    step = graph.tasks["step"].astype(np.int64)
-    return np.where((region >= 0) & (step >= 0), step * len(graph.trace["modules"]) + region, -1)
+    """A number for each matching module, step and turn of forward and backward; -1 for other tasks.
+
+    Where gradients are accumulated, the modules of a step have several turns.
+    """
+    region, backward = regions(graph, module), in_backward(graph)
+    known = (region >= 0) & (graph.tasks["step"] >= 0)
+    rows = np.flatnonzero(known & (backward | graph.tasks.text("stage").mask("forward")))
+    columns = region[rows], graph.tasks["step"][rows], graph.on_device[rows].astype(np.int64)
+    order = np.lexsort((simulate(graph).start_ns[rows], *columns))
+    again = np.append(False, backward[rows[order]][:-1] & ~backward[rows[order]][1:])
+    first = begins_run(distinct_rows(*columns)[1][order])
+    turn: Ids = np.cumsum(again & ~first)
+    turn -= np.maximum.accumulate(np.where(first, turn, 0))
+    result = np.full(len(graph), -1, np.int64)
+    result[rows] = distinct_rows(*columns[:2], turn[inverse(order)])[1]
+    return result
 
 
 def _repeated(graph: Graph, rows: Ids, before: Ids) -> tuple[Graph, Ids]:
@@ -162,7 +175,9 @@ def checkpointed(memory: RecordedMemory, module: str, **_: float) -> RecordedMem
 
 def _module_calls(recording: AllocationRecord, module: str) -> list[_ModuleCall]:
     events = recording.trace.events
-    rows = np.flatnonzero(events.text("name").where(lambda name: _matches(name, module)))
+    ranges = events.text("name").where(lambda name: name.startswith(MODULE_RANGE))
+    called = events.text("name").where(lambda name: fnmatchcase(name[len(MODULE_RANGE) :].strip(), module))
+    rows = np.flatnonzero(ranges & called)
     begin, end = recording.starts[rows], recording.ends[rows]
     around = np.maximum.accumulate(np.append(-np.inf, end[:-1])) if len(rows) else end
     outermost = end > around
@@ -176,11 +191,6 @@ def _module_calls(recording: AllocationRecord, module: str) -> list[_ModuleCall]
             first, last = recording.starts[own].min(), recording.ends[own].max()
             calls.append(_ModuleCall(low, high, float(first), float(last)))
     return calls
-
-
-def _matches(name: str, module: str) -> bool:
-    path = name.removeprefix(MODULE_RANGE)
-    return path != name and fnmatchcase(path.strip(), module)
 
 
 def _repeated_lifetimes(memory: RecordedMemory, call: _ModuleCall) -> Lifetimes:

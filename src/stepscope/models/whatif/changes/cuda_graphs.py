@@ -7,6 +7,7 @@ from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale, select
 from stepscope.graph.graph_schema import SYNC
 from stepscope.models.whatif.change import Change
+from stepscope.trace.row_order import ends_run
 from stepscope.trace.schema import FORWARD_STAGES
 
 _COMPUTES_NS = 500_000  # to launch takes tens of microseconds: what takes longer computes on the CPU
@@ -30,16 +31,10 @@ def cuda_graphs(graph: Graph) -> Graph:
             "compiled as a whole is launched at once already"
         )
     captured &= ~(select(graph, category="cpu_op") & (graph.tasks["duration_ns"] >= _COMPUTES_NS))
-    last = np.zeros_like(captured)
-    last[_last_of_steps(graph, np.flatnonzero(captured))] = True
+    rows, last = np.flatnonzero(captured), np.zeros_like(captured)
+    last[rows] = np.any([ends_run(graph.tasks[name][rows]) for name in ("thread", "step")], axis=0)
     last[_before_python(graph)] = True
     return scale(scale(graph, captured & ~last, 0, gaps=True), last & captured, 0)
-
-
-def _last_of_steps(graph: Graph, rows: Rows) -> Rows:
-    """The last of these tasks on each thread in each step."""
-    thread, step = graph.tasks["thread"][rows], graph.tasks["step"][rows]
-    return rows[np.append((np.diff(thread) != 0) | (np.diff(step) != 0), True)]
 
 
 def _before_python(graph: Graph) -> Rows:

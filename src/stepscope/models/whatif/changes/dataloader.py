@@ -43,7 +43,7 @@ def dataloader(graph: Graph, workers: int = 0, computing: float = 1.0) -> Graph:
             "dataloader: workers load the data already, and the trace does not show "
             "how long a batch takes them"
         )
-    batch_ns = total_ns / len(graph.window.steps)
+    batch_ns = total_ns / len(graph.window.steps) / len(graph.ranks)
     left_ns = _wait_ns(graph, loading, batch_ns, workers, computing)
     return scaled_with_gaps(graph, loading, left_ns / batch_ns)
 

@@ -5,13 +5,7 @@ from dataclasses import replace
 from stepscope.graph import Graph
 from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.cpu.calibrated import CpuPrediction
-from stepscope.models.whatif.parts.gradients import (
-    MIB,
-    buckets_of,
-    find_gradients,
-    with_all_reduces,
-    with_bucket_copies,
-)
+from stepscope.models.whatif.parts.gradients import MIB, find_gradients, with_bucket_copies, with_buckets_sent
 from stepscope.models.whatif.parts.network import Network, refuse_communication
 
 
@@ -23,13 +17,13 @@ def ddp(
 ) -> Graph:
     """Distributed data parallel: gradients are all-reduced in buckets during backward.
 
-    The first bucket is full with 1 MiB. Gradients are copied to buckets and back if the CPU makes
-    these copies.
+    By default the first bucket is full with 1 MiB. Gradients are copied to buckets and back if the
+    CPU makes these copies.
 
     Args:
         network: the workers and the links between them.
         algorithm: of the all-reduces, `ring` or `tree`.
-        bucket_cap_mb: size at which a bucket is full, MiB; the first is full with 1.
+        bucket_cap_mb: size at which a bucket is full, MiB; of 25 the first is full with 1.
 
     Source: DAYDREAM section 5.1, algorithm 6; Li et al., "PyTorch Distributed", VLDB 2020, section
     4.2 (buckets, in the order in which gradients get ready after the first step).
@@ -37,9 +31,9 @@ def ddp(
     network = replace(network, algorithm=algorithm).checked("ddp")
     refuse_communication(graph, "ddp")
     gradients = find_gradients(graph, "ddp")
-    bucket = buckets_of(gradients, bucket_cap_mb * MIB)
     graph, gradients, consumers = with_bucket_copies(graph, gradients)
-    return with_all_reduces(graph, gradients, bucket, consumers, network)
+    cap = bucket_cap_mb * MIB
+    return with_buckets_sent(graph, gradients, consumers, cap, "all-reduce", network.all_reduce_ns)
 
 
 CHANGE = Change(

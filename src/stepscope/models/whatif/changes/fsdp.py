@@ -1,10 +1,7 @@
 """`fsdp`: parameters, gradients and optimizer state sharded over the workers."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from stepscope.errors import ChangeError
 from stepscope.graph import Graph
 from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.cpu.calibrated import CpuPrediction, on_cpu
@@ -38,14 +35,6 @@ def fsdp(
     return with_sharded_units(graph, "fsdp", network, unit, unit_mb)
 
 
-def _needs_unit(values: Mapping[str, Any]) -> None:
-    if not values.get("unit"):
-        raise ChangeError(
-            "fsdp: expected unit=GLOB, the modules whose parameters are gathered "
-            "together, such as fsdp:unit=layers.*"
-        )
-
-
 CHANGE = Change(
     fsdp,
     group="Distributed training",
@@ -62,7 +51,6 @@ CHANGE = Change(
         arguments=("unit",),
         defaults={"workers": 2},
         processes=True,
-        check=_needs_unit,
     ),
     memory=fully_sharded,
 )

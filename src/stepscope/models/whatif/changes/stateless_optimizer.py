@@ -3,7 +3,7 @@
 import numpy as np
 
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph, scale
+from stepscope.graph import Graph, scale, select
 from stepscope.models.memory.owners import KINDS
 from stepscope.models.memory.recorded_memory import RecordedMemory
 from stepscope.models.whatif.change import Change
@@ -26,6 +26,11 @@ def stateless_optimizer(graph: Graph) -> Graph:
     inside = inherit(events["parent"], np.where(named, 1, -1)) > 0
     last = np.append(inside, False)[graph.tasks["event"]]
     if not (update & last).any():
+        adds, multiplies = (
+            select(graph, stage="optimizer", operator=f"aten::*{name}*").any() for name in ("add", "mul")
+        )
+        if adds and not multiplies:
+            raise ChangeError("stateless_optimizer: the optimizer keeps no state, it only adds gradients")
         return scale(graph, update, _PASSES)
     return scale(graph, update & ~last, 0, gaps=True)
 

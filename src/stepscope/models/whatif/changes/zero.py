@@ -1,21 +1,18 @@
 """`zero`: optimizer state and gradients sharded over the workers."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
 
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph, add_links, scale
+from stepscope.graph import Graph, scale
 from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.cpu.calibrated import CpuPrediction, on_cpu
-from stepscope.models.whatif.parts.gradients import MIB, Gradients, after_backward, buckets_of, find_gradients
-from stepscope.models.whatif.parts.layers import add_channel, begins_next, last_updates, weight_update
-from stepscope.models.whatif.parts.network import Network, append_collectives, refuse_communication
+from stepscope.models.whatif.parts.gradients import MIB, after_backward, find_gradients, with_buckets_sent
+from stepscope.models.whatif.parts.layers import weight_update
+from stepscope.models.whatif.parts.network import Network, refuse_communication
 from stepscope.models.whatif.parts.sharding import (
     SHARDING_ASSUMPTIONS,
     ZERO_ASSUMPTIONS_ON_CPU,
+    with_parameters_sent,
     with_sharded_units,
     with_zero_redundancy,
     zero_sharded,
@@ -58,38 +55,9 @@ def zero(
     if by == "torch":
         return with_zero_redundancy(graph, network, gradients, bucket_cap_mb * MIB)
     graph = scale(graph, weight_update(graph, "zero"), 1 / network.workers)
-    return _with_shards(graph, network, gradients, bucket_cap_mb)
-
-
-def _with_shards(graph: Graph, network: Network, gradients: Gradients, cap_mb: float) -> Graph:
-    """Add a channel with the reduce-scatters of each step, then its all-gather."""
-    bucket = buckets_of(gradients, cap_mb * MIB)
-    _, first = np.unique(bucket, return_index=True)
-    step = gradients.step[first]
-    size = np.bincount(bucket, gradients.bytes)
-    whole = np.array([gradients.bytes[gradients.step == number].sum() for number in np.unique(step)])
-    steps, sizes = np.append(step, np.unique(step)), np.append(size, whole)
-    names = np.repeat(["reduce-scatter", "all-gather"], [len(size), len(whole)])
-    order = np.argsort(steps, kind="stable")
-    graph, channel = add_channel(graph, "shards", ordered=True)
-    time, labels = network.gather_ns(sizes[order]), names[order].tolist()
-    graph, new = append_collectives(graph, channel, labels, time, bytes=sizes[order], step=steps[order])
-    task = np.empty(len(order), np.int64)
-    task[order] = new
-    scatter, gather = task[: len(size)], task[len(size) :]
-    consumers, updated, next_ = (after_backward(graph, gradients), last_updates(graph), begins_next(graph))
-    graph = add_links(graph, gradients.ready, scatter[bucket], "communication")
-    graph = add_links(graph, scatter, [consumers[number] for number in step.tolist()], "communication")
-    each = np.unique(step).tolist()
-    graph = add_links(graph, [updated[number] for number in each], gather, "communication")
-    return add_links(graph, gather, [next_[number] for number in each], "communication")
-
-
-def _only_stage_1(values: Mapping[str, Any]) -> None:
-    if (values["stage"], values["by"]) != (1, "torch"):
-        raise ChangeError(
-            "zero: PyTorch has stage 1 only, its ZeroRedundancyOptimizer; for stage 3 verify fsdp"
-        )
+    consumers, cap = after_backward(graph, gradients), bucket_cap_mb * MIB
+    graph = with_buckets_sent(graph, gradients, consumers, cap, "reduce-scatter", network.gather_ns)
+    return with_parameters_sent(graph, gradients, "all-gather", lambda sizes: network.gather_ns(sizes.sum()))
 
 
 CHANGE = Change(
@@ -107,7 +75,6 @@ CHANGE = Change(
         "same parameter groups",
         defaults={"workers": 2, "stage": 1, "by": "torch"},
         processes=True,
-        check=_only_stage_1,
     ),
     memory=zero_sharded,
 )

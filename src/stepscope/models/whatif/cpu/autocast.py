@@ -16,6 +16,7 @@ from stepscope.models.calibration.calibration import (
 )
 from stepscope.models.whatif.cpu.calibrated import needed_calibration
 from stepscope.models.whatif.parts.autocast_flow import Effect, effects_of, policy_of
+from stepscope.models.whatif.parts.layers import first_of
 from stepscope.trace.schema import FORWARD_STAGES
 
 _STAGES = (*FORWARD_STAGES, "backward")
@@ -120,8 +121,6 @@ def _retimed(graph: Graph, operators: ScriptOperators, ratio: Floats, added_ns: 
     """Scale the tasks of each operator by its ratio, and add its casts to the first of them."""
     place = np.append(operators.around, -1)[graph.tasks["event"]]
     length = graph.tasks["duration_ns"] * np.append(ratio, 1.0)[place]
-    known = np.flatnonzero(place >= 0)
-    _, first = np.unique(place[known], return_index=True)
-    rows = known[first]
-    length[rows] += added_ns[place[rows]]
+    first = first_of(place, np.flatnonzero(place >= 0), np.arange(len(ratio)))
+    length[first[first >= 0]] += added_ns[first >= 0]
     return graph.with_tasks(duration_ns=np.rint(length))

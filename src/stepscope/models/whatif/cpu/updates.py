@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stepscope.base.arrays import Floats, Ids
+from stepscope.base.arrays import Floats
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, remove
 from stepscope.models.calibration.calibration import Calibration, between, find_calibration, find_operators
 from stepscope.models.whatif.cpu.calibrated import copy_rate, needed_calibration
-from stepscope.models.whatif.parts.layers import add_channel, fusible_steps, optimizer_class
+from stepscope.models.whatif.parts.layers import add_channel, first_of, fusible_steps, optimizer_class
 from stepscope.models.whatif.parts.network import Network, add_blocking
 from stepscope.trace.trace import Trace
 
@@ -174,17 +174,11 @@ def _updated(graph: Graph, change: str, share: float) -> Graph:
     least = np.full(name.max() + 1, np.inf)
     np.minimum.at(least, name, length[rows])
     length[rows] = np.rint(least[name] + share * (length[rows] - least[name]))
-    first = _first_tasks(graph, rows)
+    # The first of these tasks in each outermost operator.
+    optimizer = graph.trace.events.text("stage").mask("optimizer")
+    operator = np.append(find_operators(graph.trace, optimizer).around, -1)[tasks["event"]]
+    first = first_of(operator, rows, np.unique(operator[rows]))
+    first = first[first >= 0]
     calibration = find_calibration(graph.trace.metadata)
     length[first] += round(calibration.sharding.get("operator", 0) if calibration else 0)
     return graph.with_tasks(duration_ns=length)
-
-
-def _first_tasks(graph: Graph, rows: Ids) -> Ids:
-    """The first of these tasks in each outermost operator."""
-    optimizer = graph.trace.events.text("stage").mask("optimizer")
-    around = np.append(find_operators(graph.trace, optimizer).around, -1)
-    operator = around[graph.tasks["event"][rows]]
-    _, place = np.unique(operator, return_index=True)
-    first = rows[place]
-    return first[operator[place] >= 0]

@@ -22,6 +22,7 @@ from stepscope.facts.roofline.formulas import OperatorCall, output_places
 from stepscope.graph import Graph
 from stepscope.models.calibration.calibration import Operator, ScriptOperators
 from stepscope.trace.nesting import inherit
+from stepscope.trace.sets import distinct_rows
 from stepscope.trace.trace import Trace
 
 Size = tuple[int, ...]
@@ -107,7 +108,7 @@ class _SizeFlow:
 
 
 def forward_effects(calls: Sequence[Operator | None], policy: Policy) -> list[Effect]:
-    """The effect on each operator of one step's forward, given in order of time."""
+    """The effect on each operator of a thread in one step's forward, given in order of time."""
     flow = _SizeFlow(policy)
     return [Effect() if call is None else flow.effect(call) for call in calls]
 
@@ -115,11 +116,11 @@ def forward_effects(calls: Sequence[Operator | None], policy: Policy) -> list[Ef
 def effects_of(graph: Graph, operators: ScriptOperators, policy: Policy) -> list[Effect]:
     """The effect of autocast on each operator; backward computes as its forward did."""
     events = graph.trace.events
-    step = events["step"][operators.rows]
     backward = events.text("stage").mask("backward")[operators.rows]
     effects = [Effect()] * len(operators.rows)
-    for number in graph.window.steps:
-        rows = np.flatnonzero((step == number) & ~backward)
+    _, flow = distinct_rows(events["step"][operators.rows], events["track"][operators.rows])
+    for number in range(int(flow.max(initial=-1)) + 1):
+        rows = np.flatnonzero((flow == number) & ~backward)
         found = forward_effects([operators.calls[row] for row in rows.tolist()], policy)
         for row, effect in zip(rows.tolist(), found, strict=True):
             effects[row] = effect

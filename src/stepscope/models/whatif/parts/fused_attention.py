@@ -173,9 +173,9 @@ def fused_chains(graph: Graph) -> Chains:
 def _groups(graph: Graph, work: StepWork, fuses: Mask, elements: Floats) -> tuple[Ids, Mask]:
     """The first operator of each one's chain, or -1; and whether it is the last."""
     chain = np.cumsum((work.device_ns > 0) & ~fuses)
-    step = graph.trace.events["step"][work.operators.rows]
+    step, track = (graph.trace.events[name][work.operators.rows] for name in ("step", "track"))
     members = np.flatnonzero(fuses)
-    key = np.stack([step, work.backward, chain, elements])[:, members]
+    key = np.stack([step, track, work.backward, chain, elements])[:, members]
     _, first, number = np.unique(key, axis=1, return_index=True, return_inverse=True)
     group = np.full(len(fuses), -1, np.int64)
     group[members] = members[first][number.ravel()]

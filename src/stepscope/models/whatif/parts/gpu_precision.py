@@ -7,7 +7,7 @@ and the CPU a call.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -40,7 +40,7 @@ from stepscope.models.whatif.parts.step_work import KernelTimes, StepWork, step_
 _LONGER = {"typical": 1.0, "low": 1.35, "high": 1 / 1.35}
 CHANNELS_LAST, ALIGNED_ROWS = "channels_last", "aligned_rows"  # settings of a graph
 FLOOR_NS = 1000.0  # of a kernel that moves nothing, on any device: the shortest ones of an H200
-_SIXTEEN_BITS = (("c10::BFloat16",), ("c10::Half",))
+_SIXTEEN_BITS = ("c10::BFloat16", "c10::Half")
 _LAYOUTS = re.compile("conv|norm")  # operators whose time depends on the layout of images
 NORMS = ("batch_norm", "cudnn_batch_norm_backward", "native_batch_norm_backward")
 _NATIVE_NORM = 1.2  # of FP32's time: batch norm leaves cuDNN in bfloat16; ResNet-50, U-Net on an H200
@@ -71,8 +71,8 @@ def autocast_on_gpu(graph: Graph, gpu: Gpu, estimate: str = "typical", bfloat: b
     it; with products slower (`low`) or faster (`high`) than predicted, or as fast (`typical`).
     Raises ChangeError if nothing computes in FP32."""
     work = graph.once(step_work)
-    effects = effects_of(graph, work.operators, policy_of("cuda"))
-    if not any(effect.half for effect in effects):
+    effects, products = _effects(graph, work), policy_of("cuda").lowered
+    if not any(effect.half for effect, name in zip(effects, work.names, strict=True) if name in products):
         raise ChangeError("amp: no matrix product or convolution runs in 32 bits")
     rate = memory_rate(graph) or bandwidth_reached(gpu)
     timed = _timed_operators(graph, work, HALF)
@@ -145,14 +145,26 @@ def calibrated_time(graph: Graph) -> tuple[str, ...]:
 
 def precisions_of_operators(graph: Graph, work: StepWork) -> list[str]:
     """The precision that each operator computes in: as changes have set it, else as recorded."""
-    half = work.with_product(in_half(graph))
-    half |= _flags(call is not None and call.types[:1] in _SIXTEEN_BITS for call in work.operators.calls)
-    tf32 = work.with_product(in_tf32(graph))
+    half, tf32 = _recorded_in_half(graph, work), work.with_product(in_tf32(graph))
     if HALF in graph.settings:
-        half |= _flags(effect.half for effect in effects_of(graph, work.operators, policy_of("cuda")))
+        half |= [effect.half for effect in _effects(graph, work)]
     if TF32 in graph.settings:
         tf32[:] = True
     return np.where(half, HALF, np.where(tf32, TF32, SINGLE)).tolist()
+
+
+def _recorded_in_half(graph: Graph, work: StepWork) -> Mask:
+    types = (call.types if call else () for call in work.operators.calls)
+    typed = [any(kind in _SIXTEEN_BITS for kind in each) for each in types]
+    return work.with_product(in_half(graph)) | np.array(typed, np.bool_)
+
+
+def _effects(graph: Graph, work: StepWork) -> list[Effect]:
+    """The effect of autocast on each operator; none where it was recorded in 16 bits, as its forward."""
+    stays = _recorded_in_half(graph, work)
+    stays |= np.append(stays, False)[work.ahead]
+    effects = effects_of(graph, work.operators, policy_of("cuda"))
+    return [Effect() if same else effect for effect, same in zip(effects, stays.tolist(), strict=True)]
 
 
 def fused_casts_ns(graph: Graph, work: StepWork) -> Floats:
@@ -162,7 +174,7 @@ def fused_casts_ns(graph: Graph, work: StepWork) -> Floats:
         return nothing
     # After `amp` kernels move fewer bytes than their recorded shapes say, and seem too fast.
     rate = min(memory_rate(graph) or np.inf, bandwidth_reached(gpu))
-    for row, effect in enumerate(effects_of(graph, work.operators, policy_of("cuda"))):
+    for row, effect in enumerate(_effects(graph, work)):
         call = work.forward_call(row) or work.call(row)
         weights = [prod(size) for size in call.floats[1:]] if call and call.name in WEIGHTED else []
         sizes = [size for size in (*effect.down, *effect.up) if size not in weights]
@@ -173,10 +185,6 @@ def fused_casts_ns(graph: Graph, work: StepWork) -> Floats:
 def _cast_ns(elements: int, rate: float) -> float:
     """Reads a value in one precision and writes it in the other."""
     return (BYTES[SINGLE] + BYTES[HALF]) * elements / rate + FLOOR_NS
-
-
-def _flags(values: Iterable[bool]) -> Mask:
-    return np.array(list(values), np.bool_)
 
 
 def changes_of_layout(call: Operator, forward: Operator | None, gpu: Gpu) -> tuple[float, int]:

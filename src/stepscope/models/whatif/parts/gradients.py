@@ -1,5 +1,6 @@
 """The gradients of a step: their sizes, when they are ready, where their parameters are used."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,9 +21,10 @@ from stepscope.models.whatif.parts.layers import (
     step_ends,
     working,
 )
-from stepscope.models.whatif.parts.network import Network, append_collectives
+from stepscope.models.whatif.parts.network import append_collectives
 from stepscope.trace.nesting import inherit
 from stepscope.trace.row_order import ends_run
+from stepscope.trace.sets import distinct_rows
 
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
 
@@ -31,12 +33,14 @@ _ACCUMULATE = "torch::autograd::AccumulateGrad"
 class Gradients(TaskColumns):
     """One row per parameter (or module, if parameters are not recorded) and step, by readiness."""
 
-    step: Ids
+    step: Ids  # one of the graph's window
     bytes: Ids
     ready: Ids  # tasks.id of the task at whose end it is ready: on the device, if there is one
     module: Ids  # modules.id of its module, -1 if unknown
     used: Ids  # tasks.id of the first task of the step that uses the parameter in forward, or -1
     begun: Ids  # tasks.id of the first task that uses it in backward, or -1
+    # its backward pass, numbered over all steps; a step that updates weights in between has several
+    backward: Ids
 
 
 def find_gradients(graph: Graph, change: str) -> Gradients:
@@ -48,28 +52,35 @@ def find_gradients(graph: Graph, change: str) -> Gradients:
     found = _accumulated(graph)
     if not len(found.step):
         found = _of_modules(graph, change)
-    end = simulate(graph).end_ns
-    return found.take(np.lexsort((end[found.ready], found.step)))
+    backward = distinct_rows(found.step, _updates_before(graph)[found.ready])[1]
+    order = np.lexsort((simulate(graph).end_ns[found.ready], backward))
+    return replace(found, backward=backward).take(order)
+
+
+def _updates_before(graph: Graph) -> Ids:
+    """How many tasks of weight updates begin before each task."""
+    start = simulate(graph).start_ns
+    updates = working(graph) & graph.tasks.text("stage").mask("optimizer")
+    return np.searchsorted(np.sort(start[updates]), start)
 
 
 def after_backward(graph: Graph, gradients: Gradients) -> dict[int, int]:
-    """The first task of each step that needs its gradients.
+    """The first task after each backward pass that needs its gradients.
 
     It follows backward on the thread or stream on which the last gradient gets ready: gradient
     clipping or the weight update. If nothing follows, it is the end of the step.
     """
     backward, thread = in_backward(graph), graph.tasks["thread"]
     serves = graph.on_device | (graph.threads["main"] > 0)[thread]
-    ends = step_ends(graph)
+    ends, updates = step_ends(graph), _updates_before(graph)
     result = {}
-    for step in graph.window.steps:
-        ready = gradients.ready[gradients.step == step]
-        if not len(ready):
-            continue
-        here = backward & (thread == thread[ready[-1]]) & (graph.tasks["step"] == step)
+    for last in np.flatnonzero(ends_run(gradients.backward)).tolist():
+        ready, step = gradients.ready[last], int(gradients.step[last])
+        here = backward & (thread == thread[ready]) & (graph.tasks["step"] == step)
+        here &= updates == updates[ready]
         after = int(np.flatnonzero(here)[-1]) + 1
         follows = after < len(graph) and thread[after] == thread[after - 1] and serves[after]
-        result[step] = after if follows else ends[step]
+        result[int(gradients.backward[last])] = after if follows else ends[step]
     return result
 
 
@@ -86,8 +97,8 @@ def _accumulated(graph: Graph) -> Gradients:
     known = (size > 0) & (ready >= 0)
     ends, size, ready = ends[known], size[known], ready[known]
     used, begun = _uses(graph, operators(graph), _operator_before(graph, ends))
-    module = tasks["module"][ends].astype(np.int64)
-    return Gradients(tasks["step"][ends].astype(np.int64), size, ready, module, used, begun)
+    module, step = (tasks[name][ends].astype(np.int64) for name in ("module", "step"))
+    return Gradients(step, size, ready, module, used, begun, step)
 
 
 def _operator_before(graph: Graph, ends: Ids) -> Ids:
@@ -127,6 +138,7 @@ def _uses(graph: Graph, keys: Ids, wanted: Ids) -> tuple[Ids, Ids]:
 def _of_modules(graph: Graph, change: str) -> Gradients:
     own = _own_bytes(graph, change)
     backward = select(graph, stage="backward", on_device=bool(graph.on_device.any()))
+    backward &= np.isin(graph.tasks["step"], graph.window.steps)
     rows = np.flatnonzero(backward & (np.append(own, 0)[graph.tasks["module"]] > 0))
     if not len(rows):
         raise ChangeError(f"{change}: no backward work belongs to a module with parameters")
@@ -149,7 +161,7 @@ def _of_modules(graph: Graph, change: str) -> Gradients:
     used, begun = _uses(
         graph, _in_step(graph, graph.tasks["module"], graph.tasks["step"]), _in_step(graph, module, step)
     )
-    return Gradients(step, sizes[module], ready, module, used, begun)
+    return Gradients(step, sizes[module], ready, module, used, begun, step)
 
 
 def shared_once(parent: Ids32, own: Ids, modules: Ids, ready_ns: Times) -> Ids:
@@ -195,25 +207,26 @@ def _own_bytes(graph: Graph, change: str) -> Ids:
 
 Consumers = dict[int, int]
 MIB = 1 << 20  # bytes
-_FIRST_BUCKET_MIB = 1.0  # torch.distributed's _DEFAULT_FIRST_BUCKET_BYTES
+_CAP, _FIRST_CAP = 25 * MIB, MIB  # bytes; torch.nn.parallel.DistributedDataParallel, where no cap is given
 
 
 def buckets_of(gradients: Gradients, cap: float) -> Ids:
     """The bucket of each gradient, numbered over all steps.
 
-    Source: PyTorch, torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size.
+    Source: PyTorch, torch/csrc/distributed/c10d/reducer.cpp, compute_bucket_assignment_by_size;
+    torch/nn/parallel/distributed.py, first_bucket_bytes_cap.
     """
-    return filled(gradients.step, gradients.bytes, cap, min(_FIRST_BUCKET_MIB * MIB, cap))
+    return filled(gradients.backward, gradients.bytes, cap, _FIRST_CAP if cap == _CAP else cap)
 
 
-def filled(step: Ids, size: Ids, cap: float, first: float) -> Ids:
+def filled(turn: Ids, size: Ids, cap: float, first: float) -> Ids:
     """The bucket of each tensor: one is closed once it has reached its limit (bytes; that of the
-    first of a step is `first`), or its step ends."""
+    first of a turn, such as a step, is `first`), or its turn ends."""
     result, number, room, current = [], -1, 0.0, None
-    for of_step, bytes_ in zip(step.tolist(), size.tolist(), strict=True):
-        if of_step != current or room <= 0:
-            room = cap if of_step == current else first
-            number, current = number + 1, of_step
+    for of_turn, bytes_ in zip(turn.tolist(), size.tolist(), strict=True):
+        if of_turn != current or room <= 0:
+            room = cap if of_turn == current else first
+            number, current = number + 1, of_turn
         result.append(number)
         room -= bytes_
     return np.array(result, np.int64)
@@ -229,8 +242,8 @@ def with_bucket_copies(graph: Graph, gradients: Gradients) -> tuple[Graph, Gradi
     Source: PyTorch, reducer.cpp, mark_variable_ready_dense and finalize_bucket_dense.
     """
     consumers = after_backward(graph, gradients)
-    total = [gradients.bytes[gradients.step == step].sum() for step in consumers]
-    rate = None if graph.on_device.any() else copy_rate(graph, max(total, default=0))
+    total = np.bincount(gradients.backward, gradients.bytes)
+    rate = None if graph.on_device.any() else copy_rate(graph, total.max(initial=0))
     if rate is None:
         return graph, gradients, consumers
     graph, copied = insert(
@@ -246,27 +259,29 @@ def with_bucket_copies(graph: Graph, gradients: Gradients) -> tuple[Graph, Gradi
         ["gradients from buckets"] * len(needs),
         in_front=True,
         stage="backward",
-        step=list(consumers),
-        duration_ns=np.rint(np.array(total) / rate),
+        step=gradients.step[ends_run(gradients.backward)],
+        duration_ns=np.rint(total / rate),
     )
     ready = numbers_after(len(graph), fetched)[copied]
     return (graph, replace(gradients, ready=ready), dict(zip(consumers, fetched.tolist(), strict=True)))
 
 
-def with_all_reduces(
-    graph: Graph, gradients: Gradients, bucket: Ids, consumers: Consumers, network: Network
+TimeOf = Callable[[Ids], Floats]  # by sizes, bytes, in ns
+
+
+def with_buckets_sent(
+    graph: Graph, gradients: Gradients, consumers: Consumers, cap: float, name: str, time_ns: TimeOf
 ) -> Graph:
-    """All-reduce the buckets one after the other, each once it is full."""
-    graph, channel = add_channel(graph, "all-reduce", ordered=True)
-    _, last = np.unique(bucket[::-1], return_index=True)
-    ends = len(bucket) - 1 - last
-    step = gradients.step[ends]
-    size = np.bincount(bucket, gradients.bytes)
-    names = [f"all-reduce {number}" for number in range(len(size))]
-    time = network.all_reduce_ns(size)
+    """Send the buckets of `cap` bytes one after the other by a collective, each once it is full."""
+    bucket = buckets_of(gradients, cap)
+    graph, channel = add_channel(graph, name, ordered=True)
+    ends = ends_run(bucket)
+    step, size = gradients.step[ends], np.bincount(bucket, gradients.bytes)
+    names, time = [f"{name} {number}" for number in range(len(size))], time_ns(size)
     graph, new = append_collectives(graph, channel, names, time, bytes=size, step=step, stage="backward")
     graph = add_links(graph, gradients.ready, new[bucket], "communication")
-    return add_links(graph, new, [consumers[number] for number in step.tolist()], "communication")
+    needs = [consumers[number] for number in gradients.backward[ends].tolist()]
+    return add_links(graph, new, needs, "communication")
 
 
 def converted(

@@ -18,12 +18,12 @@ from stepscope.models.whatif.cpu.updates import shard_on_cpu
 from stepscope.models.whatif.parts.gradients import (
     MIB,
     Gradients,
+    TimeOf,
     after_backward,
-    buckets_of,
     filled,
     find_gradients,
-    with_all_reduces,
     with_bucket_copies,
+    with_buckets_sent,
 )
 from stepscope.models.whatif.parts.layers import (
     add_channel,
@@ -69,11 +69,11 @@ def units_of(
     if not len(rows):
         raise ChangeError(f"{change}: the trace does not show where forward and backward use the parameters")
     rows = rows[np.argsort(start[gradients.used[rows]], kind="stable")]
-    key = (
-        _by_module(graph, change, gradients.take(rows), glob)
-        if glob
-        else filled(gradients.step[rows], gradients.bytes[rows], most, most)
-    )
+    key = filled(gradients.step[rows], gradients.bytes[rows], most, most)
+    if glob:
+        key = np.append(outermost(graph, glob), -1)[gradients.module[rows]]
+        if (key < 0).all():
+            raise ChangeError(f"{change}: no module with parameters matches {glob!r}")
     _, order = np.unique(key, return_index=True)
     for first in np.sort(order).tolist():
         members = rows[key == key[first]]
@@ -86,14 +86,6 @@ def units_of(
             ready[np.argsort(end[ready], kind="stable")],
             stays=bool(key[first] < 0),
         )
-
-
-def _by_module(graph: Graph, change: str, gradients: Gradients, glob: str) -> Ids:
-    """The outermost matching module around each parameter's module, or -1."""
-    found = np.append(outermost(graph, glob), -1)[gradients.module]
-    if (found < 0).all():
-        raise ChangeError(f"{change}: no module with parameters matches {glob!r}")
-    return found
 
 
 SHARDING_ASSUMPTIONS = (
@@ -116,11 +108,13 @@ def with_sharded_units(graph: Graph, change: str, network: Network, unit: str, u
         return shard_on_cpu(graph, change, network, all_units)
     graph = scale(graph, weight_update(graph, change), 1 / network.workers)
     updated, consumers = last_updates(graph), after_backward(graph, gradients)
+    # Of several backward passes in a step, the last.
+    awaits = dict(zip(gradients.step.tolist(), map(consumers.get, gradients.backward.tolist()), strict=True))
     graph, channel = add_channel(graph, "shards")
     previous = -1
     for step in graph.window.steps:
         if units[step]:
-            graph = _with_units(graph, channel, network, step, units[step], previous, consumers[step])
+            graph = _with_units(graph, channel, network, step, units[step], previous, awaits[step])
         previous = updated.get(step, -1)
     return graph
 
@@ -173,22 +167,31 @@ def with_zero_redundancy(graph: Graph, network: Network, gradients: Gradients, c
     _sync_params.
     """
     graph = _updated(graph, gradients, network.workers)
-    bucket = buckets_of(gradients, cap)
-    steps = np.unique(gradients.step)
-    size = np.array([gradients.bytes[gradients.step == step].sum() for step in steps])
-    each = network.broadcast_ns(gradients.bytes)
-    time = np.array([each[gradients.step == step].sum() for step in steps])
     graph, gradients, consumers = with_bucket_copies(graph, gradients)
-    graph = with_all_reduces(graph, gradients, bucket, consumers, network)
-    graph, channel = add_channel(graph, "parameters", ordered=True)
-    last = last_updates(graph)
-    updated, names = [last[step] for step in steps.tolist()], ["broadcast"] * len(steps)
-    if on_cpu(graph):
-        return add_blocking(graph, channel, updated, names, time, size=size)[0]
-    begins = begins_next(graph)
-    graph, new = append_collectives(graph, channel, names, time, bytes=size, step=steps)
+    graph = with_buckets_sent(graph, gradients, consumers, cap, "all-reduce", network.all_reduce_ns)
+    return with_parameters_sent(
+        graph, gradients, "broadcast", lambda sizes: network.broadcast_ns(sizes).sum(), blocks=on_cpu(graph)
+    )
+
+
+def with_parameters_sent(
+    graph: Graph, gradients: Gradients, name: str, time_ns: TimeOf, blocks: bool = False
+) -> Graph:
+    """Send the parameters by a collective after the weight update of each step that makes one.
+
+    The next step's forward waits for it; with `blocks`, the thread that updates them.
+    """
+    graph, channel = add_channel(graph, name, ordered=True)
+    last, begins = last_updates(graph), begins_next(graph)
+    steps = [step for step in np.unique(gradients.step).tolist() if step in last]
+    sizes = [gradients.bytes[gradients.step == step] for step in steps]
+    time, total = [float(time_ns(size)) for size in sizes], [int(size.sum()) for size in sizes]
+    updated, names = [last[step] for step in steps], [name] * len(steps)
+    if blocks:
+        return add_blocking(graph, channel, updated, names, time, size=total)[0]
+    graph, new = append_collectives(graph, channel, names, time, bytes=total, step=steps)
     graph = add_links(graph, updated, new, "communication")
-    return add_links(graph, new, [begins[step] for step in steps.tolist()], "communication")
+    return add_links(graph, new, [begins[step] for step in steps], "communication")
 
 
 def largest_share(size: list[int], workers: int) -> float:

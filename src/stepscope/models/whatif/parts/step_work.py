@@ -16,6 +16,7 @@ from stepscope.models.calibration.calibration import Operator, ScriptOperators, 
 from stepscope.models.kernels.operators import Product, padded, products_of
 from stepscope.models.whatif.parts.autocast_flow import forward_rows
 from stepscope.models.whatif.parts.kernel_times import compute_bound, work_of_tasks
+from stepscope.models.whatif.parts.layers import first_of
 from stepscope.trace.row_order import place_in_group
 from stepscope.trace.schema import FORWARD_STAGES
 from stepscope.trace.trace import Trace
@@ -139,6 +140,7 @@ def step_work(graph: Graph) -> StepWork:
     flops, moved = (np.nan_to_num(work) for work in graph.once(work_of_tasks))
     time = graph.tasks["duration_ns"]
     multiplies = _replaced(graph, of_task, count)
+    cells = graph.tasks.text("name").where(lambda name: bool(_CELL.search(name)))
     kernels = _sums(of_task[rows], graph.tasks.text("category").mask("kernel")[rows], count)
     return StepWork(
         operators=operators,
@@ -148,11 +150,11 @@ def step_work(graph: Graph) -> StepWork:
         kernels=kernels.astype(np.int64),
         launches=np.bincount(of_task[rows], minlength=count),
         replaced=multiplies,
-        cells_ns=_sums(of_task[rows], np.where(_cells(graph), time, 0)[rows], count),
+        cells_ns=_sums(of_task[rows], np.where(cells, time, 0)[rows], count),
         flops=_sums(of_task[rows], flops[rows], count),
         moved=_sums(of_task[rows], moved[rows], count),
-        task=_first(of_task, np.flatnonzero(~device & (of_task >= 0)), count),
-        kernel=_first(of_task, rows, count),
+        task=first_of(of_task, np.flatnonzero(~device & (of_task >= 0)), np.arange(count)),
+        kernel=first_of(of_task, rows, np.arange(count)),
         of_task=of_task,
         backward=backward,
         simple_call_ns=_simple_call_ns(graph, operators, of_task, (kernels == 1), backward),
@@ -181,18 +183,8 @@ def _replaced(graph: Graph, of_task: Ids, count: int) -> Mask:
     return inside & ~graph.tasks.text("name").where(lambda name: bool(_STAYS.search(name)))
 
 
-def _cells(graph: Graph) -> Mask:
-    return graph.tasks.text("name").where(lambda name: bool(_CELL.search(name)))
-
-
 def _sums(group: Ids, values: Floats | Mask, count: int) -> Floats:
     return np.bincount(group, values.astype(np.float64), count).astype(np.float64)
-
-
-def _first(of_task: Ids, rows: Ids, count: int) -> Ids:
-    result = np.full(count, -1, np.int64)
-    result[of_task[rows[::-1]]] = rows[::-1]
-    return result
 
 
 def _simple_call_ns(
