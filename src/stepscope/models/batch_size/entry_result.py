@@ -75,7 +75,8 @@ class Result:
         """
         host, limit, largest = self.host_bytes, capacity.usable_bytes, self.profile.batch_for_bytes
         batch = largest(limit, lambda size: self._on_device(size) * self.reserve.when_full(size))
-        ends = [largest(limit, lambda size, end=end: self.reserved_range(size)[end]) for end in (1, 0)]
+        ends = [largest(limit, lambda size: self.reserved_range(size)[1])]
+        ends += [largest(limit, lambda size: self.reserved_range(size)[0])]
         predicted: BatchPrediction = self.profile.predict(batch) if batch else {}
         sizes = [predicted.get("bytes"), *predicted.get("bytes_range", (None, None))]
         on_device = [max(size - host, 0) if size is not None else None for size in sizes]

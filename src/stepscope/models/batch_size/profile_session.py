@@ -35,11 +35,10 @@ _MISS = 0.25  # of the prediction: with so much less memory, a step had fewer sa
 def gpu_memory(entry: Entry, capacities: Sequence[Capacity], estimated: Callable[[int], RunFacts]) -> Result:
     """Whether a step fits a GPU that is not there: its memory on fake tensors, computing nothing.
 
-    At the script's own batch size, twice of it (half of it, where the data ends before), and where
-    each device is full, with what PyTorch's allocator reserves for exactly these allocations.
-    Against eight models on an H200 (64 GiB) memory in use is off by 0.7 % on average and at most
-    3.8 % at the largest size that fits. What is not known are workspaces of cuDNN, which asks for
-    less where memory is short.
+    At the script's own batch size, twice of it, and where each device is full, with what PyTorch's
+    allocator reserves for exactly these allocations. Against eight models on an H200 (64 GiB) memory
+    in use is off by 0.7 % on average and at most 3.8 % at the largest size that fits. What is not
+    known are workspaces of cuDNN, which asks for less where memory is short.
 
     Args:
         estimated: the facts of an estimate as on a GPU, at a batch size.

@@ -106,14 +106,13 @@ def calibrate_device(trace: Trace, *, device: str = "cuda", afresh: bool = False
 
 
 def calibrated_share(trace: Trace, calibration: DeviceCalibration) -> float:
-    """The share of device time of forward and backward whose operators were timed; what no operator
-    launched, as compiled kernels, was not."""
+    """The share of device time of forward and backward whose operators were timed."""
     operators, time = _operators(trace)
     timed = [
         call is not None and calibration.ratio(call.signature, "half") is not None for call in operators.calls
     ]
+    # What no operator launched, as compiled kernels, was not timed.
     within = trace.events.text("stage").mask(*STAGES) & trace.events.text("category").mask(*COMPUTING)
-    within &= device_work(trace)
     whole = max(float(trace.events["duration_ns"][within].sum()), float(time.sum()), 1.0)
     return float(time[timed].sum() / whole)
 

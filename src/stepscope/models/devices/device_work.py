@@ -80,7 +80,8 @@ def find_device_work(graph: Graph) -> LaunchedKernels:
     workers = _workers(graph, operators)
     owner = inherit(events["parent"], workers)
     task_owner = np.where(training_tasks(graph), np.append(owner, -1)[graph.tasks["event"]], -1)
-    known = _known_share(graph, task_owner >= 0, totals_inside(events["parent"], workers >= 0) > 0)
+    around = totals_inside(events["parent"], (workers >= 0).astype(np.int64)) > 0
+    known = _known_share(graph, task_owner >= 0, around)
     if known < _LEAST_KNOWN:
         raise ChangeError(
             f"the operations of {1 - known:.0%} of the step are not known, so its time on another "
