@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def worker() -> Iterator[Worker]:
-    with Worker() as worker:
+    with closing(Worker()) as worker:
         yield worker
 
 
@@ -91,7 +92,7 @@ def test_an_interpreter_that_greets_is_understood(folder: Path) -> None:
     python = folder / "python"
     python.write_text(f'#!/bin/sh\necho "Welcome to this cluster"\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    with Worker(str(python)) as worker:
+    with closing(Worker(str(python))) as worker:
         assert "child of" in measure(worker, folder)
 
 

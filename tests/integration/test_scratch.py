@@ -7,6 +7,7 @@ import os
 import stat
 import textwrap
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ def make_database(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
-    with Worker() as worker:
+    with closing(Worker()) as worker:
         yield worker
 
 

@@ -31,16 +31,8 @@ from stepscope.trace.schema import DEVICE_WORK, STAGES
 from stepscope.trace.sets import distinct_rows
 from stepscope.trace.trace import Trace
 
-KINDS = (
-    "weights",
-    "buffers",
-    "gradients",
-    "optimizer_state",
-    "activations",
-    "inputs",
-    "temporaries",
-    "untracked",
-)
+_NAMES = ["untracked" if kind == "unknown" else kind.replace(" ", "_") for kind in owners.KINDS]
+KINDS = ("weights", "buffers", *_NAMES[1:-1])
 """`stepscope.models.memory.owners.KINDS` as `stepscope batch --json` names and orders them."""
 _SUMS = ("ms", "forward_ms", "backward_ms", "cpu_ms", "bytes", *(f"{kind}_bytes" for kind in KINDS))
 _ROUNDING = 1e-6  # share of a step that sums of rounded times may lack
@@ -401,9 +393,6 @@ def _device_time(trace: Trace) -> Ids:
     events, caller = trace.events, launch_of(trace)
     work = events.text("category").mask(*DEVICE_WORK) & (caller >= 0)
     return np.bincount(caller[work], events["duration_ns"][work], len(events)).astype(np.int64)
-
-
-_NAMES = ["untracked" if kind == "unknown" else kind.replace(" ", "_") for kind in owners.KINDS]
 
 
 @dataclass(frozen=True)

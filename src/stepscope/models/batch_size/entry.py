@@ -12,7 +12,9 @@ from typing import Any
 from stepscope.base.scratch import Scratch
 from stepscope.errors import BatchError
 from stepscope.models.batch_size.find_site import find_site
+from stepscope.models.batch_size.resolve_number import is_evaluation
 from stepscope.models.batch_size.site import Site, SiteChoice, edit_site
+from stepscope.models.batch_size.source_facts import read_facts
 from stepscope.models.batch_size.source_files import EditableText, declared_encoding, read_source
 from stepscope.record.batch_size.request import RunRequest
 
@@ -20,6 +22,7 @@ _JAX = re.compile(r"^\s*(?:import|from)\s+(?:jax|flax|equinox|haiku|optax)\b", r
 _TORCH = re.compile(r"^\s*(?:import|from)\s+(?:torch|lightning|transformers)\b", re.MULTILINE)
 # What a framework reads from the environment when it is imported; a script may set it before.
 _CARES_FOR_IMPORT = re.compile(r"os\.environ|putenv|set_start_method\(|load_dotenv")
+_SHORT = re.compile(r"-[A-Za-z]\d+")  # an option of one letter with its value, `-b64`
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,7 @@ def open_entry(
         settings = str(Path(site.path).absolute())
         sources[settings] = source_of(settings)
         site = site.at(path=settings)
+    site = site.at(option=_as_given(site, read_facts(source.text, full).spellings, arguments))
     written = {path for path in sources if os.path.realpath(path) in edited}
     return Entry(full, tuple(arguments), site, sources, frozenset(written), here, module=module)
 
@@ -160,24 +164,52 @@ def _unsaved(path: str, text: str) -> EditableText:
 
 def given_option(arguments: Sequence[str], option: str) -> str | None:
     """The value that a command line gives an option, the last one counts."""
-    value = None
-    for place, word in enumerate(arguments):
-        if word == option and place + 1 < len(arguments):
-            value = arguments[place + 1]
-        elif word.startswith(f"{option}="):
-            value = word.partition("=")[2]
-    return value
+    return next((arguments[place][start:] for place, start in _values(arguments, option)), None)
 
 
 def with_option(arguments: Sequence[str], option: str, value: int) -> tuple[str, ...]:
     """A command line that gives an option this value, in its old place if it had one."""
-    words = list(arguments)
+    words, places = list(arguments), _values(arguments, option)
+    for place, start in places:
+        words[place] = f"{words[place][:start]}{value}"
+    end = words.index("--") if "--" in words else len(words)
+    return tuple(words if places else (*words[:end], option, str(value), *words[end:]))
+
+
+def _values(words: Sequence[str], option: str) -> list[tuple[int, int]]:
+    """The words with a value of an option, and where it begins in each; the last one first."""
+    places = []
     for place, word in enumerate(words):
         if word == option and place + 1 < len(words):
-            words[place + 1] = str(value)
+            places.append((place + 1, 0))
         elif word.startswith(f"{option}="):
-            words[place] = f"{option}={value}"
-    if given_option(arguments, option) is not None:
-        return tuple(words)
-    end = words.index("--") if "--" in words else len(words)
-    return (*words[:end], option, str(value), *words[end:])
+            places.append((place, len(option) + 1))
+        elif _SHORT.fullmatch(word) and word.startswith(option):
+            places.append((place, len(option)))
+    return places[::-1]
+
+
+def _as_given(site: Site, spellings: Mapping[str, Sequence[str]], arguments: Sequence[str]) -> str | None:
+    """What sets a batch size on this command line, the last one counts; by default its option.
+
+    `-b` and the beginning of a name set an option, too; and where the file defines none,
+    `--batch_size` and `train.batch_size=8` may set what has such a name: with Hydra, dataclasses
+    and the like.
+    """
+    given, own = site.option, {*spellings.get(site.option or "", ())}
+    others = {name for names in spellings.values() for name in names} - own
+    for word in arguments:
+        key = word[:2] if _SHORT.fullmatch(word) else word.partition("=")[0]
+        if site.option:
+            begins = [any(name.startswith(key) for name in names) for names in (own, others)]
+            is_meant = key in own or (len(key) > 2 and begins == [True, False])
+        else:
+            is_meant = (word.startswith("--") or key != word) and _is_named(site, key)
+        given = key if is_meant else given
+    return given
+
+
+def _is_named(site: Site, key: str) -> bool:
+    """Whether a key is the site's, as far as both say where it is."""
+    one, other = (f".{name.lstrip('-+').replace('-', '_')}" for name in (key, site.name))
+    return (one.endswith(other) or other.endswith(one)) and is_evaluation(one) == is_evaluation(other)

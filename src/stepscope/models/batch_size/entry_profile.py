@@ -1,6 +1,7 @@
 """The profile of an entry file over the batch size: points, models, predictions, warnings."""
 
 import statistics
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +16,7 @@ from stepscope.models.batch_size.fit import (
     time_tolerance,
     time_warnings,
 )
-from stepscope.models.batch_size.measurement import BatchPoint, Reserve
+from stepscope.models.batch_size.measurement import BatchPoint, Reserve, whole_points
 from stepscope.record.batch_size.request import DeviceFacts
 
 _KNEE = 0.9  # of the limit of throughput: a suggestion reaches it
@@ -138,8 +139,8 @@ class Profile:
         if memory is None:
             return None
         needed = needs or (lambda batch: memory.least(batch) * full(batch))
-        beyond = _first(lambda batch: needed(batch) > capacity)
-        return _LARGEST if beyond is None else beyond - 1 or None
+        sizes = range(1, _LARGEST + 1)
+        return bisect_left(sizes, True, key=lambda batch: needed(batch) > capacity) or None
 
     def largest_fitting(self, capacity: float | None) -> int | None:
         """The largest batch size that memory allows, as far as a limit is known."""
@@ -154,9 +155,8 @@ class Profile:
     def trusts(self, batch: int) -> bool:
         """Whether a prediction may be acted on: at most twice as far as was measured, in either
         direction, and nowhere if a model mispredicted the point that was held back."""
-        if not self.points or self.mispredicted:
-            return False
-        return self.least <= REACH * batch and batch <= REACH * self.most
+        is_known = bool(self.points) and not self.mispredicted
+        return is_known and self.least <= REACH * batch and batch <= REACH * self.most
 
     def suggestion(self, capacity: float | None = None) -> int | None:
         """The smallest batch size with 90 % of the limit of throughput, or the largest that memory
@@ -192,7 +192,10 @@ def make_profile(
 ) -> Profile:
     """Fit the models to what was measured, by batch size; none to fewer than two points. A point
     held back first tests the models made from the others, then joins them."""
-    notes = list(warnings)
+    measured, points, notes = points, whole_points(points), list(warnings)
+    if left := [point for point in measured if point not in points]:
+        most = f"the data has no more than {left[0].samples:.0f} samples for a step"
+        notes.append(f"batch sizes beyond {points[-1].batch} are left out: {most}")
     if len(points) < 2:
         notes.append("fewer than two batch sizes fit into memory: no prediction is possible")
         return Profile(tuple(points), None, None, too_large, device or {}, tuple(notes))
@@ -242,20 +245,6 @@ def _coefficients(model: Model | None, slope: str, intercept: str) -> dict[str, 
     line = {slope: model.slope, intercept: model.intercept}
     starts = [{"from_batch": p.start, slope: p.slope, intercept: p.intercept} for p in model.pieces]
     return line if model.linear else {**line, "pieces": starts}
-
-
-def _first(holds: Callable[[int], bool]) -> int | None:
-    """The least batch size for which a condition holds that stays true once it is."""
-    high = 1
-    while not holds(high):
-        high *= 2
-        if high > _LARGEST:
-            return None
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
 
 
 def suggestions(profile: Profile, batch: int, capacity: float | None = None) -> list[BatchPrediction]:

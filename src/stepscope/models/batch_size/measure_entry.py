@@ -13,7 +13,7 @@ from stepscope.errors import BatchError
 from stepscope.models.batch_size.breakdown import StepBreakdown, read_breakdown
 from stepscope.models.batch_size.entry import Entry
 from stepscope.models.batch_size.fit import Model, fit_peaks
-from stepscope.models.batch_size.measurement import MeasuredBatch
+from stepscope.models.batch_size.measurement import MeasuredBatch, whole_points
 from stepscope.models.batch_size.sweep import POINTS, Plan, Progress, Sweep
 from stepscope.models.batch_size.worker_process import Cancelled, Reply, Worker
 from stepscope.record.batch_size.request import DeviceFacts, RunError, RunFacts
@@ -216,7 +216,7 @@ def _of_steps(swept: Sweep, plan: Plan) -> list[str]:
 
 
 def _of_samples(swept: Sweep) -> list[str]:
-    points = [point for point in swept.points() if point.samples]
+    points = [point for point in whole_points(swept.points()) if point.samples]
     ratios = [point.samples / point.batch for point in points if point.samples]
     if not ratios or all(abs(ratio - 1) < _ONE_BATCH for ratio in ratios):
         return []

@@ -74,6 +74,17 @@ def scatter(points: Sequence[BatchPoint]) -> float:
     return statistics.mean(point.error_ms / point.ms for point in points)
 
 
+_WHOLE = 0.9  # of the samples that a step has in proportion; chosen: fewer are no whole batch
+
+
+def whole_points(points: Sequence[BatchPoint]) -> list[BatchPoint]:
+    """The points without those for which the data has too few samples: larger ones than two or more
+    whose steps have all samples in proportion."""
+    ratios = {point.batch: point.samples / point.batch for point in points if point.samples}
+    whole = [batch for batch, ratio in ratios.items() if ratio >= _WHOLE * max(ratios.values())]
+    return [one for one in points if len(whole) < 2 or one.batch <= max(whole) or one.batch not in ratios]
+
+
 def combine(rounds: Sequence[MeasuredBatch], held_back: bool = False) -> BatchPoint:
     """One point of all measurements at a batch size."""
     medians = [measured.ms for measured in rounds]

@@ -46,13 +46,14 @@ def gpu_memory(entry: Entry, capacities: Sequence[Capacity], estimated: Callable
     Raises:
         BatchError: if the script does not run on fake tensors, with the reason.
     """
-    own = entry.batch
-    first, notes = estimated(own), list[str]()
-    error = _IN_16_BITS if first["autocast"] else _ERROR
-    points = {own: estimated_point(own, first), 2 * own: estimated_point(2 * own, estimated(2 * own))}
+    facts, notes = _two_estimates(entry.batch, estimated), list[str]()
+    error = _IN_16_BITS if any(one["autocast"] for one in facts.values()) else _ERROR
+    points = {batch: estimated_point(batch, one) for batch, one in facts.items()}
+    if len({point.bytes for point in points.values()}) == 1:
+        notes.append("memory does not grow with the batch size, so what fits at most is not known")
     for capacity in capacities:
         result = _result(entry, points, notes, error)
-        edge = min(result.fits(capacity)["batch"] or 1, _MOST_TIMES * own)
+        edge = min(result.fits(capacity)["batch"] or 1, _MOST_TIMES * entry.batch)
         if edge in points or notes:
             continue
         try:
@@ -65,6 +66,22 @@ def gpu_memory(entry: Entry, capacities: Sequence[Capacity], estimated: Callable
         else:
             points[edge] = point
     return _result(entry, points, notes, error)
+
+
+def _two_estimates(own: int, estimated: Callable[[int], RunFacts]) -> dict[int, RunFacts]:
+    """Of a batch size and twice of it: the own one, or a smaller one if the data ends before that."""
+    facts, size = {own: estimated(own)}, own
+    try:
+        facts[2 * own] = estimated(2 * own)
+    except BatchError:  # no whole batch, as `drop_last` wants it
+        if own == 1:
+            raise
+    samples = {batch: sum(one.get("samples", ())) for batch, one in facts.items()}
+    while size > 1 and samples.get(2 * size, -1) < 2 * samples[size]:
+        size //= 2
+        facts |= {batch: estimated(batch) for batch in (size, 2 * size) if batch not in facts}
+        samples = {batch: sum(one.get("samples", ())) for batch, one in facts.items()}
+    return {batch: facts[batch] for batch in (size, 2 * size)}
 
 
 def _result(entry: Entry, points: dict[int, BatchPoint], notes: list[str], error: float) -> Result:

@@ -61,6 +61,7 @@ class SourceFacts:
     definitions: list[Definition] = field(default_factory=list)
     calls: list[SourceCall] = field(default_factory=list)
     parameters: dict[Scope, list[str]] = field(default_factory=dict)
+    spellings: dict[str, list[str]] = field(default_factory=dict)  # all names of each option, by its own
     strings: list[str] = field(default_factory=list)
 
     @property
@@ -233,9 +234,9 @@ class _Collector:
     def _option(self, node: ast.Call, place: _NodePlace) -> None:
         """argparse, optparse and click: the first long name gives the attribute."""
         names = [text for value in positional(node) if (text := text_of(value))]
-        long = next((name for name in names if name.startswith("--")), None)
-        short = next((name for name in names if name.startswith("-")), None)
-        option = (long or short or "").partition("/")[0] or None
+        given = [name.partition("/")[0] for name in names if name.startswith("-")]
+        option = next((name for name in given if name.startswith("--")), None) or next(iter(given), None)
+        self.facts.spellings.setdefault(option or "", []).extend(given)
         plain = next((name for name in names if not name.startswith("-")), None)
         dest = text_of(keyword(node, "dest")) or plain or (option or "").lstrip("-")
         self._define("option", dest.replace("-", "_"), keyword(node, "default"), place, option)
@@ -246,6 +247,7 @@ class _Collector:
         name = text_of(values[0]) if values else None
         default = values[1] if len(values) > 1 else keyword(node, "default")
         if name:
+            self.facts.spellings[f"--{name}"] = [f"--{name}", f"-{name}"]
             self._define("option", name, default, place, f"--{name}")
 
 

@@ -80,8 +80,8 @@ def next_on_device(
         capacity: bytes of the device.
     """
     if len(points) == 1:
-        small = max(1, start // _SMALL_END)
-        return small if small < points[0].batch else None
+        wanted = (max(1, start // _SMALL_END), 2 * start)
+        return next((one for one in wanted if one != start and one < (too_large or one + 1)), None)
     if len(points) == 2:
         far = _large_end(points, capacity, too_large)
         if far is not None:

@@ -77,12 +77,6 @@ class Worker:
         self._folder = tempfile.TemporaryDirectory(prefix="stepscope-batch-")
         self._count = 0
 
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     @property
     def folder(self) -> Path:
         """For results and captures; gone when the worker is closed."""

@@ -29,7 +29,7 @@ from stepscope.base.typed_data import decode
 from stepscope.base.unfinished_files import unfinished_file
 from stepscope.errors import ChangeError
 from stepscope.trace.cache_folder import cache_folder
-from stepscope.trace.nesting import inherit
+from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.recorded_steps import QUIET
 from stepscope.trace.trace import Metadata, Trace
 
@@ -76,10 +76,7 @@ def find_operators(trace: Trace, rows: Mask) -> ScriptOperators:
     """The outermost operators among the events `rows`, a mask of shape (events,)."""
     events = trace.events
     inside = events.text("name").where(lambda name: name.startswith(_ATEN) and name != _EINSUM)
-    number = np.arange(len(events), dtype=np.int32)
-    outer = np.append(inherit(events["parent"], np.where(inside, number, -1)), -1)
-    outermost = inside & (outer[events["parent"]] < 0)
-    chosen = np.flatnonzero(outermost & rows)
+    chosen = np.flatnonzero(outermost(events["parent"], inside) & rows)
     chosen = chosen[np.lexsort((events["start_ns"][chosen], events["track"][chosen]))]
     index = np.full(len(events), -1, np.int32)
     index[chosen] = np.arange(len(chosen))

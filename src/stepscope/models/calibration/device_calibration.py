@@ -26,12 +26,13 @@ from stepscope.models.calibration.calibration import (
     require_torch,
     write_calibration,
 )
+from stepscope.trace.schema import COMPUTING
 from stepscope.trace.trace import Metadata, Trace
 
 PRECISIONS = ("fp32", "tf32", "half")  # of times of an operator
 _SECONDS = 100.0  # of timing; with what starts and ends it two minutes
 _LEAST_SHARE = 0.0002  # of device time that an operator must have to be timed; chosen
-_VERSION = 1  # of the file's format: a file of another version has another key
+_VERSION = 2  # of the file's format: a file of another version has another key
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,10 @@ def calibrated_share(trace: Trace, calibration: DeviceCalibration) -> float:
     timed = [
         call is not None and calibration.ratio(call.signature, "half") is not None for call in operators.calls
     ]
-    return float(time[timed].sum() / max(time.sum(), 1.0))
+    # What no operator launched, as compiled kernels, was not timed.
+    within = trace.events.text("stage").mask(*STAGES) & trace.events.text("category").mask(*COMPUTING)
+    whole = max(float(trace.events["duration_ns"][within].sum()), float(time.sum()), 1.0)
+    return float(time[timed].sum() / whole)
 
 
 def wanted_operators(trace: Trace) -> list[str]:

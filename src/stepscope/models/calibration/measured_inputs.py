@@ -37,7 +37,8 @@ def prepare(signature: str, *, half: bool) -> Call | None:
             and a state in FP32 runs under autocast as it is.
     """
     floats, wide = _floats(signature)
-    if half and json.loads(signature)[0] in _MIXED:
+    on_cpu = torch.empty(0).device.type == "cpu"  # where tensors are made now
+    if half and on_cpu and json.loads(signature)[0] in _MIXED:
         return _autocasted(_call(signature, frozenset()))
     for narrow in _narrowed(floats, wide) if half else [frozenset[int]()]:
         try:
@@ -100,6 +101,8 @@ def _input(dims: Any, strides: Any, kind: str, value: str, *, half: bool) -> Any
         return _tensor(dims, strides, _DTYPES[kind], half)
     if kind == "TensorList":
         return [_tensor(d, s, torch.float32, half) for d, s in zip(dims, strides, strict=True)]
+    if value.strip("-") in ("inf", "nan"):  # as masks are filled with
+        return float(value)
     return ast.literal_eval(value) if value else None
 
 

@@ -73,6 +73,7 @@ def read_prices(path: str | None = None) -> PriceTable:
 
 
 _GIB = 1 << 30  # bytes; data sheets state memory in GiB
+_MOST_TIMES = 1000  # the value, of an inverse: the range of a noisy time begins at 0; chosen: it can be drawn
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,8 @@ class RangedValue(msgspec.Struct):
 
     def inverse(self, amount: float) -> RangedValue:
         """An amount divided by it, such as a rate from a time."""
-        return RangedValue(amount / self.value, amount / self.high, amount / self.low)
+        low = self.low or self.value / _MOST_TIMES
+        return RangedValue(amount / self.value, amount / self.high, amount / low)
 
 
 class DevicePrediction(msgspec.Struct):

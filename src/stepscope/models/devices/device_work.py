@@ -7,15 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.base.arrays import Floats, Ids, Ids32, Mask
+from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.facts.annotate.jax.calls import calls_of_host_work, is_wait
+from stepscope.facts.annotate.steps.step_table import step_places
 from stepscope.facts.roofline.formulas import call_of
 from stepscope.facts.roofline.operator_work import PRODUCTS, Operators
 from stepscope.facts.roofline.rates import precisions
 from stepscope.graph import Graph, add_links, add_thread, append
 from stepscope.models.whatif.parts.kernel_times import FIXED_NS, Rates, peak_rate
-from stepscope.trace.nesting import inherit
+from stepscope.trace.nesting import inherit, totals_inside
 from stepscope.trace.row_order import inverse
 from stepscope.trace.schema import FORWARD_STAGES, KERNEL_KINDS
 from stepscope.trace.table import Text
@@ -79,7 +80,8 @@ def find_device_work(graph: Graph) -> LaunchedKernels:
     workers = _workers(graph, operators)
     owner = inherit(events["parent"], workers)
     task_owner = np.where(training_tasks(graph), np.append(owner, -1)[graph.tasks["event"]], -1)
-    known = _known_share(graph, task_owner >= 0, _with_parents(events["parent"], workers))
+    around = totals_inside(events["parent"], (workers >= 0).astype(np.int64)) > 0
+    known = _known_share(graph, task_owner >= 0, around)
     if known < _LEAST_KNOWN:
         raise ChangeError(
             f"the operations of {1 - known:.0%} of the step are not known, so its time on another "
@@ -105,10 +107,8 @@ def find_device_work(graph: Graph) -> LaunchedKernels:
 def _launches(graph: Graph, event: Ids, task: Ids) -> Ids:
     """The task that launches each operator: the call of its program, if it has one; else itself."""
     call = calls_of_host_work(graph.trace)[event].astype(np.int64)
-    tasks_of, first = np.unique(graph.tasks["event"], return_index=True)
-    place = np.minimum(np.searchsorted(tasks_of, call), len(tasks_of) - 1)
-    known = (call >= 0) & (tasks_of[place] == call)
-    return np.where(known, first[place], task)
+    first = step_places(graph.tasks["event"], call)
+    return np.where((call >= 0) & (first >= 0), first, task)
 
 
 def _workers(graph: Graph, operators: Operators) -> Ids:
@@ -162,16 +162,6 @@ def _known_share(graph: Graph, known: Mask, outer: Mask) -> float:
         most = sum(tensor.bytes for tensor in tensors) * _MOST_NS_PER_BYTE if tensors else inf
         lost += min(other[row], most)
     return float(time[known].sum() / max(time[known].sum() + lost, 1.0))
-
-
-def _with_parents(parent: Ids32, own: Ids) -> Mask:
-    """Events with a value of their own, and all around them."""
-    found = own >= 0
-    above = np.unique(parent[found])
-    while len(above := above[above >= 0]):
-        found[above] = True
-        above = np.unique(parent[above])
-    return found
 
 
 EFFICIENCY = 0.5  # of the peak rates, for products and for memory

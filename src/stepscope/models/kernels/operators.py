@@ -100,7 +100,8 @@ def _matrix_products(call: Operator, sizes: list[Size]) -> list[Product]:
     lines = (right[-1], *(max(stride[-2:]) for stride in strides if len(stride) > 1))
     if len(right) == 2:
         return [Product(prod(left[:-1]), right[1], left[-1], lines=lines)]
-    return [Product(left[-2], right[-1], left[-1], batch=prod(left[:-2]), lines=lines)]
+    count = max(prod(left[:-2]), prod(right[:-2]))  # either may be one matrix for all
+    return [Product(left[-2], right[-1], left[-1], batch=count, lines=lines)]
 
 
 _RANKS = 3, 4, 5  # of the input of a convolution: images, channels and one to three axes

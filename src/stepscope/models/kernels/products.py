@@ -50,8 +50,9 @@ def find_gpu(device: Mapping[str, Any]) -> Gpu | None:
     if rates is None or rates.get("major") is None:
         return None
     count = int(device.get("numSms") or rates["multiprocessors"])
-    flops = {name: 1e3 * rates[name] for name in BYTES if rates[name]}
-    return Gpu(rates["name"], count, float(rates["bandwidth"]), flops, rates["major"] >= _HOPPER)
+    part = count / rates["multiprocessors"]  # less than 1 of a GPU that is divided (MIG)
+    flops = {name: 1e3 * part * rates[name] for name in BYTES if rates[name]}
+    return Gpu(rates["name"], count, part * rates["bandwidth"], flops, rates["major"] >= _HOPPER)
 
 
 # Rows and columns of a tile, and its rate relative to that of the largest.
@@ -109,7 +110,8 @@ def product_ns(
         177
     """
     m, n, k, count = np.broadcast_arrays(
-        *(np.asarray(size, np.float64) for size in (rows, columns, inner, batch))
+        # An expert without tokens has products of no rows: they begin and end.
+        *(np.maximum(np.asarray(size, np.float64), 1) for size in (rows, columns, inner, batch))
     )
     width = BYTES[precision]
     matrices = count * (m * k + k * n + m * n) if elements is None else np.asarray(elements, np.float64)

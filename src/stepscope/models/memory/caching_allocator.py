@@ -23,8 +23,8 @@ from stepscope.models.memory.lifetimes import Lifetimes
 _MB = 1 << 20  # bytes
 BLOCK = 512  # bytes: `kMinBlockSize`, to which sizes are rounded up
 _SMALL = _MB  # bytes: `kSmallSize`, the largest block of the small pool
-_SMALL_SEGMENT = 2 * _MB  # bytes: `kSmallBuffer`
-_LARGE_SEGMENT = 20 * _MB  # bytes: `kLargeBuffer`, of blocks up to `_OWN_SEGMENT`
+SMALL_SEGMENT = 2 * _MB  # bytes: `kSmallBuffer`
+LARGE_SEGMENT = 20 * _MB  # bytes: `kLargeBuffer`, of blocks up to `_OWN_SEGMENT`
 _OWN_SEGMENT = 10 * _MB  # bytes: `kMinLargeAlloc`, from which on a block has a segment of its own
 _ROUND_SEGMENT = 2 * _MB  # bytes: `kRoundLarge`
 
@@ -110,9 +110,9 @@ class CachingAllocator:
 
     def _new_segment(self, small: bool, size: int) -> int:
         if small:
-            room = _SMALL_SEGMENT
+            room = SMALL_SEGMENT
         else:
-            room = _LARGE_SEGMENT if size < _OWN_SEGMENT else -(-size // _ROUND_SEGMENT) * _ROUND_SEGMENT
+            room = LARGE_SEGMENT if size < _OWN_SEGMENT else -(-size // _ROUND_SEGMENT) * _ROUND_SEGMENT
         self._reserve(room)
         address, self._next = self._next, self._next + room + BLOCK  # segments never merge
         self._blocks[address] = _Block(room, small)
@@ -168,7 +168,7 @@ def replay(changes: Iterable[tuple[int, int]], capacity: int | None = None) -> C
     allocator = CachingAllocator(capacity=capacity)
     addresses: dict[int, int] = {}
     for key, size in changes:
-        if size >= 0:
+        if size > 0:  # PyTorch allocates nothing for a tensor without elements
             addresses[key] = allocator.allocate(size)
         elif key in addresses:
             allocator.free(addresses.pop(key))

@@ -95,9 +95,6 @@ def shares(size: Counts, group: Codes | Ids, names: Sequence[str]) -> tuple[Memo
     )
 
 
-_BEFORE = "before the recorded steps"
-
-
 def holds_memory(trace: Trace) -> bool:
     """Whether a file holds allocations."""
     return any(len(trace[name]) for name in ("memory", "segments", "memory_events"))
@@ -177,7 +174,7 @@ def _held_by(history: MemoryHistory, by: str, rows: Rows | Ids, held: Counts) ->
 def _stages(recording: AllocationRecord, rows: Rows | Ids, held: Counts) -> tuple[MemoryShare, ...]:
     before = np.isneginf(recording.lifetimes.start[rows])
     stage = np.where(before, len(STAGES), recording.stage[rows])
-    return shares(held[rows], stage, (*STAGES, _BEFORE))
+    return shares(held[rows], stage, (*STAGES, "before the recorded steps"))
 
 
 def _growth(history: MemoryHistory) -> list[tuple[Growth, str]]:

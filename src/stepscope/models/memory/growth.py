@@ -4,6 +4,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Counts, Floats, Ids, Mask
+from stepscope.facts.annotate.steps.step_table import step_places
 from stepscope.models.memory.owners import KINDS
 from stepscope.models.memory.recorded_memory import RecordedLines, RecordedMemory
 from stepscope.trace.row_order import place_in_group
@@ -68,10 +69,8 @@ def _replaces(size: Counts, owner: Ids, released: Counts) -> Mask:
     _, group, count = np.unique(owner, return_inverse=True, return_counts=True)
     order = np.lexsort((np.arange(len(size)), -count[group], size))
     sizes, available = np.unique(released, return_counts=True)
-    place = np.searchsorted(sizes, size[order])
-    there = np.append(sizes, -1)[place] == size[order]
     taken = np.zeros(len(size), np.bool_)
-    taken[order] = there & (place_in_group(size[order]) < np.append(available, 0)[place])
+    taken[order] = place_in_group(size[order]) < np.append(available, 0)[step_places(sizes, size[order])]
     return taken
 
 
@@ -107,7 +106,10 @@ def recorded_growth(memory: RecordedMemory, lines: RecordedLines) -> list[tuple[
     if steps < _LEAST_STEPS or not len(left):
         return []
     line = lines.code
-    left = left[np.isin(line[left], _lines_of_every_step(line[left], step[left], steps))]
+    # A variable holds its value until the next step gives it another: that is in one step only.
+    pairs = np.unique(np.stack([line[left], step[left]]), axis=1)
+    held, count = np.unique(pairs[0], return_counts=True)
+    left = left[np.isin(line[left], held[count >= steps])]
     graph = left[memory.lifetimes.kind[left] == KINDS.index("activations")]
     found = []
     if len(np.unique(memory.recording.root[graph])) >= _LEAST_OPERATORS * steps:
@@ -129,13 +131,6 @@ def _results(memory: RecordedMemory, graph: Ids) -> Ids:
     reads &= root != recording.root[uses.allocation]
     computed = graph[np.isin(recording.root[graph], root[reads])]
     return computed if len(computed) else graph
-
-
-def _lines_of_every_step(line: Ids, step: Ids, steps: int) -> Ids:
-    """A variable holds its value until the next step gives it another: that is in one step only."""
-    pairs = np.unique(np.stack([line, step]), axis=1)
-    found, count = np.unique(pairs[0], return_counts=True)
-    return np.asarray(found[count >= steps])
 
 
 def _left_behind(memory: RecordedMemory, lines: RecordedLines) -> tuple[Ids, Ids]:

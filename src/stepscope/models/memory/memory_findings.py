@@ -121,7 +121,11 @@ def _optimizer_state(facts: MemoryFacts) -> Iterator[MemoryFinding]:
 
 
 def _one_line(facts: MemoryFacts) -> Iterator[MemoryFinding]:
-    top = next((share for share in facts.lines if share.name), None)
+    # What training keeps, as the weights of an embedding, is there as a whole: chunks save nothing.
+    computed = {share.name: share.bytes for share in facts.activation_lines}
+    unknown = _held(facts, "unknown")
+    lines = (one for one in facts.lines if one.name and max(computed.get(one.name, 0), unknown) >= one.bytes)
+    top = next(lines, None)
     if top and top.count <= 2 and top.bytes >= _LINE_SHARE * facts.peak_bytes:
         yield MemoryFinding(
             "one_large_tensor",

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.base.arrays import Codes, Ids, Ids32, Mask, Rows, Times
+from stepscope.base.arrays import Codes, Ids, Ids32, Mask, Rows
+from stepscope.facts.annotate.steps.step_table import step_places
 from stepscope.models.memory.caching_allocator import BLOCK
 from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.trace.row_order import begins_run, place_in_group
@@ -145,7 +146,6 @@ def find_owners(trace: Trace) -> tuple[Codes, Ids]:
     for device in np.unique(table["device"]).tolist():
         rows = np.flatnonzero(table["device"] == device)
         kind[rows] = _by_release(table.take(rows), kind[rows], backward[rows], short[rows])
-    for device in np.unique(table["device"]).tolist():
         _name_what_was_there(trace, device, kind)
         _name_replaced(table, device, kind)
     return kind.astype(np.int64), np.append(roles.line, -1)[stack].astype(np.int64)
@@ -197,10 +197,8 @@ def _name_what_was_there(trace: Trace, device: int, kind: Codes) -> None:
     kept = np.flatnonzero(mine & (table["start_ns"] < 0) & (table["end_ns"] < 0) & (kind == UNKNOWN))
     gradients = np.flatnonzero(mine & (kind == GRADIENTS) & (table["start_ns"] >= 0))
     sizes, needed = _of_one_backward(table, gradients, size)
-    place = np.searchsorted(sizes, size[kept])
-    there = place < len(sizes)
-    there[there] = sizes[place[there]] == size[kept][there]
-    kept, place = kept[there], place[there]
+    place = step_places(sizes, size[kept])
+    kept, place = kept[place >= 0], place[place >= 0]
     count = np.bincount(place, minlength=len(sizes))
     whole = float(sizes @ needed)
     for states in range(_MOST_STATES + 1):
@@ -222,9 +220,8 @@ def _name_replaced(table: Table, device: int, kind: Codes) -> None:
     least, most = np.full(len(sizes) + 1, UNKNOWN), np.full(len(sizes) + 1, -1)
     np.minimum.at(least, place, of)
     np.maximum.at(most, place, of)
-    where = np.searchsorted(sizes, table["bytes"][replaced])
-    same = np.append(sizes, -1)[where] == table["bytes"][replaced]
-    one = same & (least[where] == most[where]) & np.isin(least[where], np.unique(kind[stays]))
+    where = step_places(sizes, table["bytes"][replaced])  # the last row of `least` and `most` is of none
+    one = (least[where] == most[where]) & np.isin(least[where], np.unique(kind[stays]))
     kind[replaced[one]] = least[where[one]]
 
 
@@ -242,13 +239,9 @@ def _requested(trace: Trace, device: int) -> Ids:
     size = table["bytes"].astype(np.int64)
     here = np.flatnonzero(trace["segments"]["device"][blocks["segment"]] == device)
     here = here[blocks["requested_bytes"][here] > 0]
-    here = here[np.argsort(blocks["address"][here], kind="stable")]
     old = np.flatnonzero((table["device"] == device) & (table["start_ns"] < 0) & (table["end_ns"] < 0))
-    place = np.searchsorted(blocks["address"][here], table["address"][old])
-    inside = place < len(here)
-    old, place = old[inside], place[inside]
-    same = blocks["address"][here[place]] == table["address"][old]
-    size[old[same]] = blocks["requested_bytes"][here[place[same]]]
+    place = step_places(blocks["address"][here], table["address"][old])
+    size[old[place >= 0]] = blocks["requested_bytes"][here[place[place >= 0]]]
     return -(-size // BLOCK) * BLOCK
 
 
@@ -257,19 +250,11 @@ def _short_lived(table: Table) -> Mask:
     start, end = table["start_ns"], table["end_ns"]
     both = np.flatnonzero((start >= 0) & (end >= 0))
     alone = [start[(start >= 0) & (end < 0)], end[(end >= 0) & (start < 0)]]
-    rank = _rank(np.concatenate([start[both], end[both], *alone]))
+    moments = np.concatenate([start[both], end[both], *alone])
+    rank = np.searchsorted(np.sort(moments), moments)
     short = np.zeros(len(table), np.bool_)
     short[both] = rank[len(both) : 2 * len(both)] - rank[: len(both)] <= _SHORT
     return short
-
-
-def _rank(values: Times) -> Rows:
-    """How many of the values are smaller, for each of them; a search for each would be slower."""
-    order = np.argsort(values)
-    fresh = begins_run(values[order])
-    rank = np.empty(len(values), np.intp)
-    rank[order] = np.maximum.accumulate(np.where(fresh, np.arange(len(values)), 0))
-    return rank
 
 
 def snapshot_lines(trace: Trace, frame: Ids) -> tuple[Ids, list[str]]:

@@ -16,9 +16,11 @@ from stepscope.base.arrays import Codes, Codes8, Counts, Floats, Ids, Mask
 from stepscope.errors import TraceError
 from stepscope.facts.annotate.attribution import Attribution, attribute
 from stepscope.facts.annotate.range_names import Line
+from stepscope.facts.annotate.steps.step_table import step_places
 from stepscope.models.memory.lifetimes import Lifetimes, bytes_before
 from stepscope.models.memory.owners import KINDS
 from stepscope.trace.memory_schema import STORAGE_KINDS
+from stepscope.trace.nesting import last_started
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -56,21 +58,21 @@ class AllocationRecord:
         table = trace["memory"]
         chosen = table.text("device").mask(device)
         table = table.take(np.flatnonzero(chosen & (table["bytes"] != 0)))
-        begin, end = _paired(table)
-        begin, end, old = begin[begin >= 0], end[begin >= 0], end[begin < 0]
-        size, kept, freed = _before(trace, device, table, old)
+        begin, end, old, since = _paired(table)
+        size, kept, freed, since = _unseen(trace, device, table, old, since)
         nowhere, release = np.full(len(size), -1, np.int64), np.concatenate([end, freed])
+        is_seen = np.append(table["bytes"], 0)[release] < 0
         storage = _kept_at_end(trace, device, table, begin, end)
         kept_before = np.append(trace["storages"]["address"], -1)[kept]
         return cls(
             trace=trace,
             device=device,
             attribution=attribution,
-            lifetimes=_lifetimes(table, begin, release, size),
+            lifetimes=_lifetimes(table, begin, release, size, since),
             address=np.concatenate([table["address"][begin], kept_before]).astype(np.int64),
             event=np.concatenate([table["event"][begin], nowhere]).astype(np.int64),
             storage=np.concatenate([storage, kept]),
-            released_by=np.append(table["event"], -1)[release].astype(np.int64),
+            released_by=np.where(is_seen, np.append(table["event"], -1)[release], -1).astype(np.int64),
         )
 
     def __len__(self) -> int:
@@ -125,46 +127,50 @@ class AllocationRecord:
         return read
 
 
-def _lifetimes(table: Table, begin: Ids, release: Ids, before: Counts) -> Lifetimes:
+def _lifetimes(table: Table, begin: Ids, release: Ids, unseen: Counts, since: Ids) -> Lifetimes:
     times = np.append(table["time_ns"].astype(np.float64), np.inf)
-    size = np.concatenate([table["bytes"][begin], before])
+    size = np.concatenate([table["bytes"][begin], unseen])
     return Lifetimes(
         bytes=size.astype(np.int64),
-        start=np.concatenate([times[begin], np.full(len(before), -np.inf)]),
+        start=np.concatenate([times[begin], np.where(since >= 0, times[since], -np.inf)]),
         end=times[release],
         kind=np.full(len(size), KINDS.index("unknown")),
         recorded=np.arange(len(size)),
     )
 
 
-def _paired(table: Table) -> tuple[Ids, Ids]:
-    """Rows of allocation and release, -1 where one of them was not recorded."""
+def _paired(table: Table) -> tuple[Ids, Ids, Ids, Ids]:
+    """Rows of allocations and what ends each; releases alone and what each of them begins after.
+
+    -1 is outside of the recording. Threads that are not recorded, as those of DataParallel, allocate
+    what this one releases, and the other way round: what happens next at an address, or happened
+    there before, is as late, or as early, as it can have been.
+    """
     order = np.lexsort((np.arange(len(table)), table["address"]))
     takes, address = table["bytes"][order] > 0, table["address"][order]
-    follows = np.append(address[1:] == address[:-1], False)[: len(order)]
-    gives_next = np.append(~takes[1:], False)[: len(order)]
-    closed = takes & follows & gives_next
-    opened = np.append(False, closed[:-1])[: len(order)]
-    begins, lone = np.flatnonzero(takes), np.flatnonzero(~takes & ~opened)
-    after = np.append(order, -1)[np.where(closed[begins], begins + 1, len(order))]
-    begin = np.concatenate([order[begins], np.full(len(lone), -1)])
-    end = np.concatenate([after, order[lone]])
-    return begin.astype(np.int64), end.astype(np.int64)
+    follows = np.append(False, address[1:] == address[:-1])[: len(order)]
+    before = np.where(follows, np.roll(order, 1), -1)
+    after = np.where(np.roll(follows, -1), np.roll(order, -1), -1)
+    alone = ~takes & ~(follows & np.roll(takes, 1))
+    return order[takes], after[takes], order[alone], before[alone]
 
 
-def _before(trace: Trace, device: str, table: Table, released: Ids) -> tuple[Counts, Ids, Ids]:
-    """Bytes, storages.id and row of release of what was allocated before the recording; the last is
-    what nothing is known of."""
+def _unseen(
+    trace: Trace, device: str, table: Table, released: Ids, since: Ids
+) -> tuple[Counts, Ids, Ids, Ids]:
+    """Bytes, storages.id, row of release and row of the earliest begin of what nobody saw allocated;
+    -1 for before the recording. The last is what nothing is known of."""
     storages = _storages(trace, device, "before")
     address = trace["storages"]["address"][storages]
-    by_address = {int(table["address"][row]): int(row) for row in released[::-1]}
+    by_address = {int(table["address"][row]): int(row) for row in released[since < 0][::-1]}
     ends = np.array([by_address.get(int(place), -1) for place in address], np.int64)
-    others = released[~np.isin(released, ends)]
-    size = np.concatenate([trace["storages"]["bytes"][storages], -table["bytes"][others]])
-    rest = max(bytes_before(table) - int(size.sum()), 0)
-    storage = np.concatenate([storages, np.full(len(others) + 1, -1)]).astype(np.int64)
-    release = np.concatenate([ends, others, [-1]]).astype(np.int64)
-    return np.append(size, rest).astype(np.int64), storage, release
+    left = ~np.isin(released, ends)
+    size = np.concatenate([trace["storages"]["bytes"][storages], -table["bytes"][released[left]]])
+    since = np.concatenate([np.full(len(storages), -1), since[left], [-1]])
+    rest = max(bytes_before(table) - int(size[since[:-1] < 0].sum()), 0)
+    storage = np.concatenate([storages, np.full(int(left.sum()) + 1, -1)]).astype(np.int64)
+    release = np.concatenate([ends, released[left], [-1]]).astype(np.int64)
+    return np.append(size, rest).astype(np.int64), storage, release, since
 
 
 def _storages(trace: Trace, device: str, moment: str) -> Ids:
@@ -176,9 +182,8 @@ def _storages(trace: Trace, device: str, moment: str) -> Ids:
 def _kept_at_end(trace: Trace, device: str, table: Table, begin: Ids, end: Ids) -> Ids:
     """storages.id of each allocation that is alive at the end and that training keeps."""
     rows = _storages(trace, device, "after")
-    kept = dict(zip(trace["storages"]["address"][rows].tolist(), rows.tolist(), strict=True))
-    storage = [kept.get(address, -1) for address in table["address"][begin].tolist()]
-    return np.where(end < 0, np.array(storage, np.int64), -1)
+    kept = step_places(trace["storages"]["address"][rows], table["address"][begin])
+    return np.where(end < 0, np.append(rows, -1)[kept], -1)
 
 
 def _find_uses(recording: AllocationRecord) -> AllocationUses:
@@ -202,17 +207,11 @@ def _find_uses(recording: AllocationRecord) -> AllocationUses:
 def _alive_then(addresses: Ids, life: Lifetimes, wanted: Ids, time: Ids) -> Ids:
     """The allocation that lies at an address at a time, -1 if none is known."""
     _, code = np.unique(np.concatenate([addresses, wanted]), return_inverse=True)
-    moments = np.concatenate([life.start, time.astype(np.float64)])
-    _, rank = np.unique(moments, return_inverse=True)
-    key = code * (rank.max(initial=0) + 1) + rank
-    own, asked = key[: len(addresses)], key[len(addresses) :]
-    order = np.argsort(own, kind="stable")
-    place = np.searchsorted(own[order], asked, side="right") - 1
-    if not len(order):
-        return np.full(len(asked), -1, np.int64)
-    nearest = order[np.maximum(place, 0)]
-    hit = (place >= 0) & (addresses[nearest] == wanted) & (life.end[nearest] >= time)
-    return np.where(hit, nearest, -1).astype(np.int64)
+    own, asked = np.split(code, [len(addresses)])
+    order = np.argsort(life.start, kind="stable")
+    start = np.maximum(life.start, -1).astype(np.int64)[order]  # what was there before is older
+    last = np.append(order, -1)[last_started(asked, time, own[order], start)]
+    return np.where(np.append(life.end, -np.inf)[last] >= time, last, -1).astype(np.int64)
 
 
 _FORWARD = ("forward", "loss")

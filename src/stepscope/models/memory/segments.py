@@ -3,26 +3,14 @@
 import msgspec
 import numpy as np
 
-from stepscope.base.arrays import Counts, Ids, Mask
-from stepscope.models.memory.caching_allocator import BLOCK
+from stepscope.base.arrays import Counts, Ids
+from stepscope.models.memory.caching_allocator import BLOCK, LARGE_SEGMENT, SMALL_SEGMENT
 from stepscope.models.memory.history import MemoryHistory
 from stepscope.models.memory.lifetimes import RETURNS, TAKES
 from stepscope.trace.intervals import index_pairs
 from stepscope.trace.trace import Trace
 
-_LISTED = 5  # pinned segments, those with most free memory
-# Bytes, by pool. Source: PyTorch, c10/cuda/CUDACachingAllocator.cpp, kSmallBuffer and kLargeBuffer.
-_SMALL_PAGE, _LARGE_PAGE = 2 << 20, 20 << 20
 PARTS = 128  # of a segment: the columns that the page draws
-
-
-class PinnedSegment(msgspec.Struct, frozen=True):
-    """A segment that is kept by few blocks."""
-
-    address: int
-    bytes: int
-    free_bytes: int  # what of it is free and cannot be returned to the device
-    stacks: tuple[int, ...]  # stacks.id of the blocks in use, -1 where unknown, the largest first
 
 
 class Fragmentation(msgspec.Struct, frozen=True):
@@ -33,7 +21,6 @@ class Fragmentation(msgspec.Struct, frozen=True):
     cached: int  # segments without a block in use, and free pages of expandable ones: returned at any time
     pinned: int  # free blocks in segments that also hold blocks in use
     largest_free: int  # the largest free block: the most that fits without a new segment
-    segments: tuple[PinnedSegment, ...]  # those with most pinned memory
 
 
 def find_fragmentation(trace: Trace, device: int) -> Fragmentation:
@@ -53,7 +40,6 @@ def find_fragmentation(trace: Trace, device: int) -> Fragmentation:
         cached=int(segments["bytes"][mine & ~holds].sum() + pages[holds].sum()),
         pinned=int(pinned.sum()),
         largest_free=int(size[mine[of] & ~used].max(initial=0)),
-        segments=_worst(trace, pinned.astype(np.int64), used),
     )
 
 
@@ -61,23 +47,10 @@ def _free_pages(trace: Trace) -> Counts:
     """The bytes of each block in whole pages of an expandable segment, which are returned one by one."""
     segments, blocks = trace["segments"], trace["blocks"]
     of = blocks["segment"]
-    page = np.where(segments.text("pool").mask("small"), _SMALL_PAGE, _LARGE_PAGE)[of]
+    page = np.where(segments.text("pool").mask("small"), SMALL_SEGMENT, LARGE_SEGMENT)[of]
     begin = blocks["address"] - segments["address"][of]
     whole = (begin + blocks["bytes"]) // page - -(-begin // page)
     return np.where(segments["expandable"][of] == 1, np.maximum(whole, 0) * page, 0)
-
-
-def _worst(trace: Trace, pinned: Ids, used: Mask) -> tuple[PinnedSegment, ...]:
-    segments, blocks = trace["segments"], trace["blocks"]
-    segments_kept = []
-    for row in np.argsort(-pinned, kind="stable")[:_LISTED]:
-        holders = np.flatnonzero(used & (blocks["segment"] == row))
-        order = holders[np.argsort(-blocks["bytes"][holders], kind="stable")]
-        address, size = int(segments["address"][row]), int(segments["bytes"][row])
-        stacks = tuple(blocks["stack"][order].tolist())
-        if pinned[row]:
-            segments_kept.append(PinnedSegment(address, size, int(pinned[row]), stacks))
-    return tuple(segments_kept)
 
 
 class SegmentState(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ from stepscope.facts.annotate.device.idle import exposed_communication
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.models.ranks.passes import Passes, passes_of
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.nesting import inherit
+from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.schema import COMPUTING, STAGES
 from stepscope.trace.trace import Trace
 
@@ -204,7 +204,7 @@ def outermost_calls(trace: Trace) -> Ids:
     mine = events.text("category").mask("communication")
     on_device = mine & (trace["tracks"]["device"][events["track"]] >= 0)
     mine = on_device if on_device.any() else mine
-    return np.flatnonzero(mine & ~np.append(mine, False)[events["parent"]]).astype(np.int64)
+    return np.flatnonzero(outermost(events["parent"], mine)).astype(np.int64)
 
 
 def _device_moments(

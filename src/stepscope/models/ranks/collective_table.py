@@ -140,7 +140,7 @@ class _Table:
         trace, count, matched = self.selected.trace, self.selected.count, self.matched
         key, events = matched.keys[number], self.events[calls]
         met = matched.meeting[calls][matched.meeting[calls] >= 0]
-        members = int(np.median(matched.sizes[met])) if len(met) else max(key.size, 0) or None
+        members = max(key.size, int(np.median(matched.sizes[met])) if len(met) else 0) or None
         duration, waited = matched.columns.duration_ns[calls], matched.waited_ns[calls]
         size, transfer = matched.columns.sent[calls], duration - waited
         sizes, timed = size[size >= 0], (size > 0) & (transfer > 0)

@@ -250,8 +250,9 @@ def wire_factor(kind: str, members: int) -> float:
 
 def bus_bandwidth(matched: Matched, meetings: Ids) -> Floats:
     """Bus bandwidth of meetings, GB/s, nan where bytes are unknown."""
-    key, members = matched.key[matched.first[meetings]], matched.sizes[meetings]
-    size, most = matched.bytes[meetings], int(matched.sizes.max(initial=0)) + 1
+    key, stated = matched.key[matched.first[meetings]], np.array([one.size for one in matched.keys])
+    members = np.maximum(matched.sizes[meetings], stated[key])  # not all of a group may be recorded
+    size, most = matched.bytes[meetings], int(members.max(initial=0)) + 1
     distinct, which = np.unique(key * most + members, return_inverse=True)
     factor = np.array(
         [wire_factor(matched.keys[code // most].kind, code % most) for code in distinct.tolist()]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, pairwise
+from itertools import combinations, groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -418,11 +418,9 @@ def in_runs(ranks: Sequence[int]) -> str:
         >>> in_runs([3]), in_runs([0, 1, 2, 5])
         ('rank 3', 'ranks 0-2, 5')
     """
-    ends = [0, *(at for at in range(1, len(ranks)) if ranks[at] != ranks[at - 1] + 1), len(ranks)]
-    runs = [
-        f"{ranks[first]}-{ranks[end - 1]}" if end - first > 1 else str(ranks[first])
-        for first, end in pairwise(ends)
-    ]
+    groups = groupby(enumerate(ranks), key=lambda pair: pair[1] - pair[0])  # alike within a run
+    ends = [(run[0][1], run[-1][1]) for run in (list(each) for _, each in groups)]
+    runs = [f"{first}-{last}" if last > first else str(first) for first, last in ends]
     more = ", …" if len(runs) > _MOST_RUNS else ""
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(runs[:_MOST_RUNS])}{more}"
 

@@ -104,8 +104,8 @@ def _device_work(trace: Trace, computing: Ids) -> _Work:
 def _cpu_work(trace: Trace) -> _Work:
     runs = trace["stages"]
     runs = runs.take(np.argsort(runs["start_ns"], kind="stable"))
-    kind = runs.text("stage").map(lambda stage: str(_KIND_OF.get(stage, _OTHER)))
-    number = np.array([int(value) for value in kind.values], np.int64)[kind.codes]
+    stage = runs.text("stage")
+    number = np.array([*(_KIND_OF.get(name, _OTHER) for name in stage.values), _OTHER])[stage.codes]
     return _Work(np.zeros(len(runs), np.int64), number, runs["start_ns"], runs["end_ns"], number)
 
 

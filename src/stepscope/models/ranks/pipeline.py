@@ -30,17 +30,19 @@ class Pipeline(msgspec.Struct, frozen=True):
     """The pipelines of a job, which are alike; times in ms per step."""
 
     replicas: int  # how many pipelines
-    micro_batches: int  # what the first stage sends to the next per step
+    micro_batches: int  # that the first stage sends to the next per step, each in every chunk
     stage_ms: tuple[float, ...]  # the own work of the median rank of each stage
     bubble: float  # the share of the step that the mean stage waits
+    chunks: int = 1  # parts of the model on each stage: of several, passes are interleaved
 
     def step_ms(self, micro_batches: int, even: bool = False) -> float:
-        """A step: one micro-batch through all stages, then the others through the longest.
+        """A step: all micro-batches through the longest stage, and one through a chunk of the others.
 
-        Source: Huang et al., GPipe, 2019, section 2.3, for stages of any length.
+        Sources: Huang et al., GPipe, 2019, section 2.3, for stages of any length; of chunks, Narayanan
+        et al., Efficient Large-Scale Language Model Training, 2021, section 2.2.
         """
         longest = float(np.mean(self.stage_ms)) if even else max(self.stage_ms)
-        return (sum(self.stage_ms) + (micro_batches - 1) * longest) / micro_batches
+        return longest + (sum(self.stage_ms) - longest) / self.chunks / micro_batches
 
     @property
     def is_plain(self) -> bool:
@@ -68,6 +70,7 @@ class Pipeline(msgspec.Struct, frozen=True):
         """How many stages and micro-batches, the bubble, and the stage that is longest."""
         one = self.micro_batches == 1
         count = "1 micro-batch" if one else f"{self.micro_batches} micro-batches"
+        count += f" in {self.chunks} chunks" if self.chunks > 1 else ""
         text = f"Pipeline of {len(self.stage_ms)} stages, {count} per step: each stage waits "
         text += f"{self.bubble:.0%} of the step for the others (bubble)"
         mean = float(np.mean(self.stage_ms))
@@ -99,18 +102,23 @@ def pipeline_of(table: JobTable, matched: Matched, places: dict[str, Ids]) -> Pi
     stage = places.get("pipeline stage")
     if stage is None:
         return None
-    own = table.own_ms.mean(axis=1)
+    own, last = table.own_ms.mean(axis=1), int(stage.max())
     rank_of = {one.rank: row for row, one in enumerate(table.sketches)}
-    to_next = [stage[rank_of[key.pair[1]]] == 1 if key.pair[1] in rank_of else False for key in matched.keys]
-    sends = matched.sends & (stage[matched.rank] == 0) & np.array(to_next, np.bool_)[matched.key]
+    target = [stage[rank_of[key.pair[1]]] if key.pair[1] in rank_of else -1 for key in matched.keys]
+    at, to = stage[matched.rank], np.array(target, np.int64)[matched.key]
+    sends = matched.sends & (at == 0) & (to == 1)
+    # From the last stage an interleaved pass goes on in the next chunk of the first.
+    around = matched.sends & (at == last) & (to == 0) & (last > 1)
     senders, steps = np.unique(matched.rank[sends]), np.unique(matched.columns.step[sends])
     if not len(senders):
         return None
-    count = max(round(int(sends.sum()) / len(senders) / len(steps)), 1)
-    stages = tuple(float(np.median(own[stage == one])) for one in range(int(stage.max()) + 1))
+    each = len(senders) * len(steps)
+    count = max(round(int(sends.sum() - around.sum()) / each), 1)
+    stages = tuple(float(np.median(own[stage == one])) for one in range(last + 1))
     known = stage >= 0
     bubble = 1 - float(own[known].mean()) / max(float(table.length[known].mean()), 1e-9)
-    return Pipeline(int((stage == 0).sum()), count, stages, min(max(bubble, 0.0), 1.0))
+    chunks = max(round(int(sends.sum()) / each / count), 1)
+    return Pipeline(int((stage == 0).sum()), count, stages, min(max(bubble, 0.0), 1.0), chunks)
 
 
 def slow_of_pipelines(table: JobTable, stage: Ids, micro_batches: int) -> list[SlowRanks]:

@@ -67,7 +67,7 @@ def groups_by_shape(table: JobTable, matched: Matched) -> dict[Shape, list[int]]
         axis = _axis(table, matched, key, members)
         nodes = {table.sketches[row].node for row in members}
         scope = "" if "" in nodes else "within nodes" if len(nodes) == 1 else "between nodes"
-        shape = Shape(matched.keys[key].kind, axis, len(members), scope)
+        shape = Shape(matched.keys[key].kind, axis, max(len(members), matched.keys[key].size), scope)
         shapes.setdefault(shape, []).append(key)
     return shapes
 

@@ -35,7 +35,7 @@ from stepscope.trace.recorded_steps import core_share
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace, allocated_peaks, clock_of
 
-VERSION = 16  # of the format: kept sketches of another one are made again
+VERSION = 17  # of the format: kept sketches of another one are made again
 UNKNOWN_RANK = -1
 UNSTAGED = "compute"  # work of a job whose stages nothing shows: then it is not outside of them
 _UNSTAGED = {"other", "host", "data_loading", "transfer"}  # all that work without known stages has
@@ -100,7 +100,7 @@ def sketch_of(trace: Trace, node: str = "") -> Sketch:
         steps=steps.numbers.tolist(),
         length=_ms(steps.ends - steps.begins),
         work={stage: _ms(values) for stage, values in work.items() if values.any()},
-        waiting=_ms(_exposed(trace, steps, waits)),
+        waiting=_ms(_exposed(trace, steps, computing, waits)),
         **kernel_times(trace, *taken, steps.number),
         has_device=len(computing) > 0,
         modules=module_times(trace, *taken, steps.number),
@@ -180,13 +180,14 @@ def _cpu_stages(trace: Trace, steps: _Steps, waits: Intervals) -> dict[str, Floa
     return steps.by_stage(runs["step"], runs["stage"], np.maximum(runs["cpu_ns"] - lost, 0))
 
 
-def _exposed(trace: Trace, steps: _Steps, waits: Intervals) -> Floats:
-    """Communication by step, in ns: of the device where it has any, else while nothing computes."""
+def _exposed(trace: Trace, steps: _Steps, computing: Ids, waits: Intervals) -> Floats:
+    """Communication while nothing computes, by step, ns: of the device where it has any."""
     events, rows = trace.events, outermost_calls(trace)
     rows = rows[trace["tracks"]["device"][events["track"][rows]] >= 0]
+    alone = Intervals(*events.spans(rows)).minus(Intervals(*events.spans(computing)))
     kept = trace["steps"].take(steps.rows)
     waited = waits.within(kept["start_ns"], kept["end_ns"])
-    return waited + steps.sums(steps.places(events["step"][rows]), events["duration_ns"][rows])
+    return (waited + alone.within(steps.begins, steps.ends)).astype(np.float64)
 
 
 def late_launches(trace: Trace, work: Ids, begins: Times, ends: Times, waits: Intervals) -> Intervals:

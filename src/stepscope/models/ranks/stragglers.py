@@ -9,6 +9,7 @@ import numpy as np
 from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.facts.summary.numbers import rounded
 from stepscope.facts.summary.verdict import CANNOT_TELL
+from stepscope.models.ranks.hangs import in_runs
 from stepscope.models.ranks.sketch import UNSTAGED, JobTable, Sketch, by_step
 from stepscope.models.ranks.slow_groups import (
     HALF,
@@ -272,12 +273,9 @@ def longer(excess: float, excess_ms: float) -> str:
 
 
 def ranks_in_words(ranks: Sequence[int], node: str) -> str:
-    """`Rank 5`, `Ranks 8–15, all on node-1`, `Ranks 1, 4`."""
-    if len(ranks) == 1:
-        return f"Rank {ranks[0]}" + (f", alone on {node}" if node else "")
-    row = ranks[-1] - ranks[0] + 1 == len(ranks)
-    names = f"{ranks[0]}–{ranks[-1]}" if row else ", ".join(map(str, ranks))
-    return f"Ranks {names}" + (f", all on {node}" if node else "")
+    """`Rank 5`, `Ranks 8-15, all on node-1`, `Ranks 1, 4`."""
+    among = f", {'all' if len(ranks) > 1 else 'alone'} on {node}" if node else ""
+    return f"{in_runs(ranks).capitalize()}{among}"
 
 
 def steps_in_words(steps: tuple[int, int] | None, count: int = 0, period: int = 0) -> str:

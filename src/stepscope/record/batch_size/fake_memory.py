@@ -21,8 +21,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from stepscope.record.batch_size.kernel_workspace import OneDnnLstm, with_workspace, workspace
+from stepscope.record.batch_size.measured_steps import StepCounts
 from stepscope.record.batch_size.request import RunRequest
-from stepscope.record.batch_size.torch_steps import WHY_NO_STEPS
+from stepscope.record.batch_size.torch_steps import WHY_NO_STEPS, LoadedSamples
 from stepscope.record.memory.memory_recorder import kept_tensors, tensors_in
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry
@@ -136,6 +137,8 @@ class Estimate:
         self._stepping = False
         self._owners: dict[StorageEntry, tuple[str, str]] = {}
         self._ledger = Ledger(self._where, request.as_gpu)
+        self._counts = StepCounts()
+        LoadedSamples(self._counts)
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         self.count = 0
         self._start()
@@ -163,6 +166,7 @@ class Estimate:
 
     def ended(self) -> None:
         self.count += 1
+        self._counts.end_step()
         self._note_owners()
         if self.count < 3:
             self._ledger.begin_step()
@@ -176,6 +180,7 @@ class Estimate:
         modules = _by_module(rows)
         return {
             "outcome": "estimated",
+            "samples": self._counts.samples[-1:],
             "bytes": sum(size for *_, size in rows),
             "memory": {kind: sum(module[kind] for module in modules) for kind in _KINDS},
             "modules": modules,

@@ -94,7 +94,7 @@ class RunFacts(TypedDict, total=False):
     power: PowerReading | None
     steps_seen: int
     steps_ms: list[float]  # of the timed steps with the longest inputs
-    samples: list[int]  # of the same steps
+    samples: list[int]  # of the same steps; of an estimate, of its last one
     input_elements: tuple[int, int]  # the least and the most of all steps
     bytes: int  # the peak
     reserved_bytes: int | None  # the most that the allocator held; None if unknown

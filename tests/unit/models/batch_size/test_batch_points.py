@@ -158,6 +158,11 @@ def test_on_a_gpu_both_ends_come_first_then_the_widest_gap() -> None:
     assert measured == [32, 8, 686, 16, 23]  # to 85 % of the memory; the bend is at 20
 
 
+@pytest.mark.parametrize(("start", "limit", "sizes"), [(1, 10**9, [1, 2, 686]), (1, 1, [1]), (2, 2, [2, 1])])
+def test_on_a_gpu_one_sample_is_followed_by_two(start: int, limit: int, sizes: list[int]) -> None:
+    assert list(sweep(measure_gpu(limit), start, ONCE).rounds)[:3] == sizes
+
+
 def test_on_a_gpu_the_large_end_stays_below_what_did_not_fit() -> None:
     result = sweep(measure_gpu(limit=500), 32, ONCE)
     assert result.too_large == 686

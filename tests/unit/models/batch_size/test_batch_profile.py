@@ -37,6 +37,30 @@ def test_the_point_held_back_tells_the_error() -> None:
     assert profile().fit_error == pytest.approx(0)
 
 
+@pytest.mark.parametrize(
+    ("samples", "kept"),
+    [
+        ({8: 8, 16: 16, 32: 32, 48: 48}, [8, 16, 32, 48]),
+        ({8: 8, 16: 16, 32: 20, 48: 20}, [8, 16]),  # a data set of 20 samples
+        ({8: 32, 16: 64, 32: 128, 48: 140}, [8, 16, 32]),  # of 140, four batches a step
+        ({8: 64, 16: 64, 32: 64, 48: 48}, [8, 16, 32, 48]),  # accumulated to the same batch
+        ({8: None, 16: None, 32: None, 48: None}, [8, 16, 32, 48]),
+    ],
+)
+def test_batch_sizes_for_which_the_data_has_too_few_samples_are_left_out(
+    samples: dict[int, float | None], kept: list[int]
+) -> None:
+    made = {batch: count or batch for batch, count in samples.items()}
+    points = [BatchPoint(x, 10.0 + made[x], 100 * int(made[x]), samples=samples[x]) for x in samples]
+    found = make_profile(points)
+    assert [point.batch for point in found.points] == kept
+    said = f"batch sizes beyond {kept[-1]} are left out"
+    assert any(said in note for note in found.warnings) == (len(kept) < 4)
+    assert found.time is not None
+    if samples[8] == 8:
+        assert found.time.slope == pytest.approx(1.0)
+
+
 def test_from_a_throughput_to_the_batch_size_and_from_memory_to_it() -> None:
     one = profile()
     batch = one.batch_for_throughput(400)
@@ -167,6 +191,8 @@ def test_an_option_keeps_its_place_on_the_command_line() -> None:
     assert with_option(["--", "x"], "-b", 16) == ("-b", "16", "--", "x")
     assert given_option(["--batch", "8", "--batch=9"], "--batch") == "9"
     assert given_option(["--batches", "8"], "--batch") is None
+    assert given_option(["-b64"], "-b") == "64"
+    assert with_option(["-b64", "-b=8"], "-b", 16) == ("-b16", "-b=16")
 
 
 @pytest.mark.parametrize(

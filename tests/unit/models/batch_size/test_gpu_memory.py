@@ -33,7 +33,7 @@ class Script:
             *((1 + n, 100 * MB) for n in range(made)),
             *((1 + n, -1) for n in range(made)),
         ]
-        return {"history": history, "autocast": self.autocast}
+        return {"history": history, "autocast": self.autocast, "samples": [made]}
 
     def on(self, *capacities: str) -> Result:
         entry: Any = SimpleNamespace(batch=self.batch)
@@ -68,6 +68,8 @@ def test_the_own_size_fits_may_fit_or_does_not(capacity: str, fits: str) -> None
     ("script", "note"),
     [
         (Script(samples=40), "a step at batch size 146 has fewer samples: its data may end before"),
+        (Script(samples=12), "a step at batch size 146 has fewer samples: its data may end before"),
+        (Script(samples=5), "a step at batch size 146 has fewer samples: its data may end before"),
         (Script(fails_from=100), "larger batch sizes are extrapolated: the script fails"),
     ],
 )
@@ -76,6 +78,28 @@ def test_where_the_edge_cannot_be_looked_at_a_note_says_so(script: Script, note:
     assert result.profile.warnings == (note,)
     assert result.fits(find_capacity("16GiB"))["batch"] == 146
     assert not result.profile.trusts(146)
+
+
+@pytest.mark.parametrize(
+    ("script", "asked"),
+    [
+        (Script(samples=12), [8, 16, 4, 146]),
+        (Script(samples=5), [8, 16, 4, 2, 146]),
+        (Script(fails_from=16), [8, 16, 4, 146]),
+    ],
+)
+def test_where_the_data_ends_before_twice_the_own_size_a_half_is_looked_at(
+    script: Script, asked: list[int]
+) -> None:
+    assert script.on("16GiB").fits(find_capacity("16GiB"))["batch"] == 146
+    assert script.asked == asked
+
+
+def test_memory_that_does_not_grow_is_said() -> None:
+    script = Script(samples=0)
+    assert script.on("16GiB").profile.warnings == (
+        "memory does not grow with the batch size, so what fits at most is not known",
+    )
 
 
 def test_a_script_that_does_not_run_so_is_an_error() -> None:

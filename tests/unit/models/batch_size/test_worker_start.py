@@ -1,6 +1,7 @@
 """Why the measuring process did not start: it takes too long, or it cannot."""
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -29,5 +30,5 @@ def test_the_reason_is_given(
     python.chmod(0o755)
     if "sleep" in program:
         monkeypatch.setattr(worker_process, "_START_S", 0.2)
-    with Worker(str(python)) as worker, pytest.raises(BatchError, match=message):
+    with closing(Worker(str(python))) as worker, pytest.raises(BatchError, match=message):
         worker.start()

@@ -44,8 +44,17 @@ STEP = """
 """
 
 
-def drawn(device: str, other: str = "mm", version: str = str(torch.__version__), large: int = 64) -> Trace:
-    text = STEP.format(large=MATRICES.format(large), small=MATRICES.format(8), other=other)
+COMPILED = """
+    main     |  60  80 | Torch-Compiled Region: 0/0 | seq=1
+    main     |  65  70 | cudaLaunchKernel | corr=3
+    stream 7 | 1020 2020 | triton_poi_fused_add_0 | corr=3
+"""
+
+
+def drawn(
+    device: str, other: str = "mm", version: str = str(torch.__version__), large: int = 64, more: str = ""
+) -> Trace:
+    text = STEP.format(large=MATRICES.format(large), small=MATRICES.format(8), other=other) + more
     devices = ({"id": 0, "name": device, "computeMajor": 9},)
     return annotate(drawn_trace(text, devices=devices, framework_version=version))
 
@@ -91,6 +100,12 @@ def test_captures_of_a_device_share_it_and_add_what_they_have(requests: list[dic
     both = calibrate_device(drawn(cpu_model(), other="matmul"), device="cpu")
     assert [len(request["operators"]) for request in requests] == [2, 1]
     assert set(first.operators) < set(both.operators)
+
+
+def test_device_time_of_no_operator_is_not_calibrated(requests: list[dict[str, Any]]) -> None:
+    """Compiled code launches 1,000 of the 2,000 us itself."""
+    trace = drawn(cpu_model(), more=COMPILED)
+    assert calibrated_share(trace, calibrate_device(trace, device="cpu")) == pytest.approx(0.5)
 
 
 def test_time_ends_where_it_has_to() -> None:

@@ -66,6 +66,7 @@ NOTHING = ([], [], "", "")
             ([6], [1], "float", ""),
             ([], [], "Scalar", "1e-05"),
         ),
+        signature("masked_fill", MATRIX, ([4, 6], [6, 1], "bool", ""), ([], [], "Scalar", "-inf")),
     ],
 )
 def test_an_operator_is_called_as_it_was_recorded(text: str, half: bool) -> None:
@@ -75,6 +76,19 @@ def test_an_operator_is_called_as_it_was_recorded(text: str, half: bool) -> None
     result = result[0] if isinstance(result, tuple) else result
     assert isinstance(result, torch.Tensor)
     assert result.dtype == (torch.bfloat16 if half else torch.float32)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_recurrent_cell_is_called_as_autocast_of_the_device_calls_it(device: str) -> None:
+    """On a CPU it keeps its state in FP32, and elsewhere all is in 16 bits."""
+    state, weights = ([4, 6], [6, 1], "float", ""), ([18, 6], [6, 1], "float", "")
+    bias = ([18], [1], "float", "")
+    with torch.device(device):
+        call = prepare(signature("gru_cell", state, state, weights, weights, bias, bias), half=True)
+        assert call is not None
+        result = call()
+    assert isinstance(result, torch.Tensor)
+    assert result.dtype == (torch.float32 if device == "cpu" else torch.bfloat16)
 
 
 def test_impossible_calls_are_none() -> None:

@@ -13,6 +13,7 @@ from stepscope.graph import Graph, build_graph
 from stepscope.models.batch_size.entry_profile import Profile, make_profile
 from stepscope.models.batch_size.measurement import BatchPoint, Reserve
 from stepscope.models.devices import Target, Wanted, parse_targets, read_prices
+from stepscope.models.devices.device_answer import RangedValue
 from stepscope.models.devices.projection import MeasuredKernels, Projection
 from stepscope.models.kernels import find_gpu, product_ns
 from stepscope.testing import drawn_trace
@@ -54,6 +55,11 @@ def test_the_device_that_was_measured_on_takes_what_was_measured() -> None:
     basis = MeasuredKernels(graph(), 16, profile())
     for batch, ms in TIMES.items():
         assert basis.step_ms(target("V100"), batch).value == pytest.approx(ms, rel=1e-3)
+
+
+def test_a_rate_has_an_end_where_the_range_of_the_time_has_none() -> None:
+    assert RangedValue(2.0, 0.0, 4.0).inverse(8.0) == RangedValue(4.0, 2.0, 4000.0)
+    assert RangedValue(2.0, 1.0, 4.0).inverse(8.0) == RangedValue(4.0, 2.0, 8.0)
 
 
 def test_a_step_is_scaled_like_its_kernels() -> None:

@@ -42,6 +42,7 @@ def sizes(operator: Operator, forward: Operator | None = None) -> list[tuple[int
         (call("bmm", (96, 512, 64), (96, 64, 512)), (512, 512, 64, 96, 1)),
         (call("baddbmm", (4, 2, 5), (4, 2, 3), (4, 3, 5)), (2, 5, 3, 4, 1)),
         (call("matmul", (2, 3, 4), (4, 5)), (6, 5, 4, 1, 1)),
+        (call("matmul", (3, 4), (2, 4, 5)), (3, 5, 4, 2, 1)),
     ],
 )
 def test_matrix_products(operator: Operator, expected: tuple[int, ...]) -> None:

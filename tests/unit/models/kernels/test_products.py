@@ -91,3 +91,22 @@ def test_a_device_without_rates_or_from_another_maker_is_not_guessed() -> None:
     gpu = find_gpu({"name": "NVIDIA A100-SXM4-80GB", "numSms": 98})
     assert gpu is not None
     assert gpu.multiprocessors == 98  # a part of the device
+
+
+def test_a_part_of_a_device_has_its_share_of_the_rates() -> None:
+    """NVIDIA's MIG profiles of an A100: 1g has 14 of 108 multiprocessors and an eighth of the memory."""
+    whole = find_gpu({"name": "NVIDIA A100-SXM4-40GB", "numSms": 108})
+    part = find_gpu({"name": "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "numSms": 14})
+    assert whole is not None
+    assert part is not None
+    assert part.rate(HALF) == pytest.approx(whole.rate(HALF) * 14 / 108)
+    assert part.bandwidth == pytest.approx(whole.bandwidth / 8, rel=0.05)
+    times = [product_ns(4096, 4096, 4096, HALF, gpu) for gpu in (whole, part)]
+    assert times[1] / times[0] == pytest.approx(108 / 14, rel=0.05)
+
+
+@pytest.mark.parametrize("sizes", [(0, 512, 512), (512, 512, 0), (0, 0, 0)])
+def test_a_product_without_elements_begins_and_ends(sizes: tuple[int, int, int]) -> None:
+    gpu = find_gpu({"name": NAMES["H100"]})
+    assert gpu is not None
+    assert product_ns(*sizes, HALF, gpu) == pytest.approx(float(product_ns(1, 1, 1, HALF, gpu)), rel=0.5)

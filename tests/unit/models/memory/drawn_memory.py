@@ -34,14 +34,15 @@ def with_allocations(
 ) -> Trace:
     """An annotated trace with allocations, each a line `device | begin end | bytes`, in us.
 
-    `-` is a moment before, or after, the recording. Without `addresses`, as in traces of 2021.
+    `-` is a moment before, or after, the recording, or one that was not recorded. A fourth part is
+    the number of the address, by default one of its own. Without `addresses`, as in traces of 2021.
     """
     trace = annotate(drawn_trace(drawing, ranks=(rank,), **metadata))
     rows = []
     for number, line in enumerate(filter(None, map(str.strip, text.splitlines()))):
-        device, times, size = (part.strip() for part in line.split("|"))
+        device, times, size, *place = (part.strip() for part in line.split("|"))
         begin, end = (None if one == "-" else float(one) for one in times.split())
-        address = 512 * (number + 1) if addresses else -1
+        address = 512 * (int(place[0]) if place else number + 1) if addresses else -1
         rows += [] if begin is None else [(begin, device, address, int(size))]
         rows += [] if end is None else [(end, device, address, -int(size))]
     rows.sort(key=lambda row: (row[0], row[3]))

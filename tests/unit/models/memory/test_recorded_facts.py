@@ -14,6 +14,7 @@ from stepscope.errors import TraceError
 from stepscope.faces.terminal.commands import stepscope as stepscope_command
 from stepscope.graph import build_ranks
 from stepscope.models.memory import MemoryFacts, memory_facts
+from stepscope.models.memory.device_facts import MemoryShare
 from stepscope.models.memory.memory_findings import find_problems
 from stepscope.models.memory.memory_text import verdict
 from stepscope.models.memory.recorded_memory import recorded_memory
@@ -53,6 +54,28 @@ def test_only_what_was_there_before_the_recording_is_said_to_be() -> None:
     held = {share.name: share.bytes for share in facts.stages}
     assert held["before the recorded steps"] == 300
     assert held[""] == 9000  # between backward and the optimizer
+
+
+@pytest.mark.parametrize(
+    ("allocations", "peak", "before"),
+    [
+        # Another thread allocates what this one releases, as with DataParallel: one after the other.
+        ("cpu | - 20 | 4096 | 9\ncpu | - 60 | 4096 | 9\ncpu | - 100 | 4096 | 9", 4096, 4096),
+        ("cpu | 10 20 | 4096 | 9\ncpu | - 60 | 4096 | 9", 4096, 0),
+        ("cpu | 10 20 | 512 | 9\ncpu | - 60 | 4096 | 9\ncpu | 30 50 | 512 | 8", 4608, 0),
+        # Another thread releases what this one allocates.
+        ("cpu | 10 - | 4096 | 9\ncpu | 50 - | 4096 | 9", 4096, 0),
+        ("cpu | 10 - | 4096 | 9\ncpu | 50 70 | 4096 | 9", 4096, 0),
+        ("cpu | 10 - | 4096 | 9\ncpu | 50 - | 4096 | 8", 8192, 0),
+    ],
+)
+def test_what_other_threads_do_at_an_address_is_between_what_is_recorded_there(
+    allocations: str, peak: int, before: int
+) -> None:
+    facts = facts_of(allocations)
+    assert facts.peak_bytes == peak
+    held = {share.name: share.bytes for share in facts.stages}
+    assert held.get("before the recorded steps", 0) == before
 
 
 @pytest.mark.parametrize(
@@ -177,6 +200,24 @@ def test_many_equal_modules_are_advised_like_a_snapshot_without_modules(modules:
     (finding,) = find_problems(facts)
     assert (finding.rule, finding.gain_bytes, finding.place) == ("activations", 800, "model.py:3")
     assert "checkpoint:module" not in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("kind", "computed", "advised"),
+    [("weights", 0, False), ("gradients", 0, False), ("activations", 600, True), ("unknown", 0, True)],
+)
+def test_what_training_keeps_is_no_tensor_to_compute_in_chunks(
+    kind: str, computed: int, advised: bool
+) -> None:
+    """As the weights of an embedding."""
+    line = MemoryShare("train.py:5", 600, 1)
+    facts = replace(
+        of_module(0.1, 9),
+        kinds=(MemoryShare(kind, 600, 1),),
+        lines=(line,),
+        activation_lines=(replace(line, bytes=computed),) if computed else (),
+    )
+    assert [one.rule for one in find_problems(facts)] == ["one_large_tensor"] * advised
 
 
 FOUR_STEPS = "".join(

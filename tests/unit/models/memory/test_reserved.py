@@ -26,6 +26,10 @@ def test_segments_are_rounded_up_and_kept() -> None:
     assert (100 + 34) * MB <= found.needed_bytes <= (100 + 34 + 2) * MB  # where it has to be returned
 
 
+def test_what_has_no_bytes_takes_no_segment() -> None:
+    assert reserved(repeated(life((np.inf, np.inf, 100), (np.inf, np.inf, 0), (1, 2, 0)))).bytes == 100 * MB
+
+
 def test_what_the_step_before_left_is_released_by_this_one() -> None:
     """Gradients that live until the next step are there once, not once a step."""
     step = life((np.inf, 5, 40), (10, np.inf, 40))

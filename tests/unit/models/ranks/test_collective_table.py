@@ -7,7 +7,7 @@ import pytest
 
 from stepscope.facts.annotate import annotate
 from stepscope.models.ranks.collective_table import collective_table, has_collectives
-from stepscope.models.ranks.collectives import match_trace
+from stepscope.models.ranks.collectives import bus_bandwidth, match_trace
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 
@@ -94,6 +94,16 @@ def test_whoever_stays_shortest_came_last() -> None:
     assert matched.last(calls) == (2, 1.0)
     # They wait 0.6, 0.2 and 0 ms; the median rank 0.2.
     assert matched.late_ns(calls, 3).tolist() == pytest.approx([-4e5, 0.0, 2e5])
+
+
+def test_the_bandwidth_is_that_of_the_whole_group_where_some_of_it_is_recorded() -> None:
+    """Two of four ranks; the last one arrives 0.2 ms before the end of 4 kB."""
+    trace = job((100, 900), (700, 900))
+    (row,) = collective_table(trace, 0).rows
+    assert row.members == 4
+    assert row.bus_gbs == pytest.approx(1.5 * 0.02)
+    _, matched = match_trace(trace, np.array([0]))
+    assert bus_bandwidth(matched, np.array([0])).tolist() == [pytest.approx(1.5 * 0.02)]
 
 
 def test_sends_and_receives_of_unknown_peers_are_not_matched() -> None:

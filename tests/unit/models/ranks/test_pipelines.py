@@ -63,6 +63,26 @@ def test_what_more_micro_batches_save(tmp_path: Path) -> None:
     assert 0.7 * pipeline.saved_by_more_ms < saved_ms <= pipeline.saved_by_more_ms
 
 
+@pytest.mark.parametrize(("stages", "chunks"), [(4, 1), (4, 2), (3, 2), (4, 3)])
+def test_a_micro_batch_counts_once_however_many_chunks_it_passes(
+    stages: int, chunks: int, tmp_path: Path
+) -> None:
+    """A step takes so many micro-batches, and of the others' work as much as fills the first chunks."""
+    job = Job(
+        replicas=1,
+        stages=stages,
+        batches=2 * stages,
+        chunks=chunks,
+        reduce_us=1.0,
+        transfer_us=lambda *_: 1.0,
+    )
+    pipeline = report_of(job, tmp_path).pipeline
+    assert pipeline is not None
+    assert (pipeline.micro_batches, pipeline.chunks) == (2 * stages, chunks)
+    assert (f"in {chunks} chunks" in pipeline.sentence) == (chunks > 1)
+    assert pipeline.step_ms(pipeline.micro_batches) == pytest.approx(job.step_us / 1000, rel=0.05)
+
+
 @pytest.mark.parametrize("stages", [2, 4])
 def test_uneven_stages_are_named_with_what_even_ones_save(stages: int, tmp_path: Path) -> None:
     last = stages - 1

@@ -48,6 +48,12 @@ def test_own_work_is_by_stage_and_communication_is_waiting() -> None:
     assert sketch.kernels == {"sgemm": (2.0, 0.3), "adam": (1.0, 0.05)}
 
 
+@pytest.mark.parametrize(("end", "waits_ms"), [(740, 0.06), (770, 0.03), (800, 0.0), (900, 0.0)])
+def test_a_collective_that_work_hides_is_not_waited_for(end: int, waits_ms: float) -> None:
+    text = STEP.replace("430  730", f"430  {end}")
+    assert sketch_of(annotate(drawn_trace(text))).waiting == [pytest.approx(waits_ms)]
+
+
 def test_ranks_without_work_and_with_steps_of_one_number_are_compared() -> None:
     idle = "main | 5 5 | ProfilerStep#0"
     report = job_report([sketch_of(annotate(drawn_trace(idle)))] * 2)
@@ -155,7 +161,7 @@ def test_the_command_names_the_slow_machine(tmp_path: Path) -> None:
     assert (only["ranks"], only["node"], only["stage"]) == ([4, 5], "node-2", "forward")
     assert only["excess_ms"] == pytest.approx(2.5, rel=0.01)
     text = CliRunner().invoke(command, ["ranks", str(tmp_path)]).stdout
-    assert "▶ Ranks 4–5, all on node-2: forward 80% longer in every step" in text
+    assert "▶ Ranks 4-5, all on node-2: forward 80% longer in every step" in text
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stepscope.models.ranks.slow_groups import SlowSteps, grown, is_no_chance, pausing_in_turn, slow_steps
-from stepscope.models.ranks.stragglers import steps_in_words
+from stepscope.models.ranks.stragglers import ranks_in_words, steps_in_words
 
 
 def mask(text: str) -> np.ndarray:
@@ -60,6 +60,22 @@ def test_a_growing_excess_is_named_from_where_it_begins() -> None:
     found = grown(steps, excess)
     assert (found.grows, drawn(found)) == (True, "......##############")
     assert grown(steps, np.where(excess > 4, 8.0, 0)) == steps
+
+
+def test_ranks_in_words() -> None:
+    assert [
+        ranks_in_words((5,), ""),
+        ranks_in_words((5,), "node-0"),
+        ranks_in_words((1, 4), ""),
+        ranks_in_words((8, 9, 10, 11), "node-1"),
+        ranks_in_words(tuple(range(7, 1024, 8)), ""),  # a stage of a large job
+    ] == [
+        "Rank 5",
+        "Rank 5, alone on node-0",
+        "Ranks 1, 4",
+        "Ranks 8-11, all on node-1",
+        "Ranks 7, 15, 23, 31, 39, 47, …",
+    ]
 
 
 def test_steps_in_words() -> None:
