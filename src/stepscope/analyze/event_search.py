@@ -66,7 +66,8 @@ class EventSearch:
         self.rank = _busiest(trace) if rank is None else rank
         recorded_steps = trace["steps"]
         self.recorded = trace = trace if self.context_trace else without_delays(trace)
-        self.trace = trace = trace.with_table(trace["steps"].take(steady_steps(trace["steps"])))
+        trace = trace.with_table(trace["steps"].take(steady_steps(trace["steps"])))
+        self.trace = trace = trace.with_metadata(capture=trace.metadata.capture_of(self.rank))
         self.events = trace.events
         self.steps = trace["steps"].take(trace["steps"]["rank"] == self.rank)
         if not len(self.steps):
@@ -224,7 +225,7 @@ class EventSearch:
 
     @cached_property
     def loop_track(self) -> int:
-        return main_track(self.trace)
+        return main_track(self.trace, self.rank)
 
     @cached_property
     def device_work(self) -> Mask:

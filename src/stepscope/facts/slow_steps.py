@@ -195,17 +195,17 @@ def _cause(slow: Array, usual: dict[str, float], excess_ms: float) -> tuple[str,
     return "", 0.0
 
 
-def _of_device(run: WatchedRun, slow: Array, normal: Array) -> str:
+def _of_device(run: WatchedRun, slow: Array, normal: Array, is_stretch: bool) -> str:
     """What the device reported in most of the slow steps and few others."""
     then, usually = (run.device[during(steps, run.device["ns"])] for steps in (slow, normal))
     if not (len(then) and len(usually)):
         return ""
-    clock, usual_clock = 1e-3 * float(np.median(then["clock"])), 1e-3 * float(np.median(usually["clock"]))
+    clock, usual_clock = (round(1e-3 * float(np.median(rows["clock"])), 2) for rows in (then, usually))
     for bits, reason in _THROTTLING.items():
         share, usual_share = ((rows["reasons"].astype(int) & bits > 0).mean() for rows in (then, usually))
         if share >= HALF > usual_share and clock < usual_clock:
             return f"the clock fell from {usual_clock:.2f} to {clock:.2f} GHz: {reason}"
-    retries = int(then["retries"].max() - then["retries"].min())
+    retries = int(then["retries"].max() - then["retries"].min()) if is_stretch else 0
     return f"the allocator gave memory back {times_text(retries)} to get some" if retries else ""
 
 
@@ -247,6 +247,7 @@ def _describe(
     if not where and known != _OTHERS and cause not in _OF_DEVICE.values():
         most_lines = _COMPILING if cause == CAUSES["compile"] else 1
         where, where_ms = _slow_line(run, rows, normal, float(longer.mean()), most_lines=most_lines)
+    numbers = rows["step"][:_MOST_NUMBERS].tolist() if len(rows) <= np.ptp(rows["step"]) else []
     return UnusualSteps(
         first=int(rows["step"][0]),
         last=int(rows["step"][-1]),
@@ -257,8 +258,8 @@ def _describe(
         cause_ms=cause_ms,
         where=where,
         where_ms=where_ms,
-        device=_of_device(run, rows, normal),
-        numbers=rows["step"][:_MOST_NUMBERS].tolist() if len(rows) <= np.ptp(rows["step"]) else [],
+        device=_of_device(run, rows, normal, is_stretch=not numbers),
+        numbers=numbers,
         grows_to=_grows_to(longer) / usual_ms + 1 if _grows_to(longer) else 0.0,
     )
 

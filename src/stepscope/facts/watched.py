@@ -19,6 +19,8 @@ _STARTS = "data loaders starting their workers"
 # Losses by line, by the kind of a place.
 _BY_LINE = {"evaluation": "evaluation", "checkpoint": "checkpoints", "compile": CAUSES["compile"]}
 FIELDS = {cause: field for field, cause in (CAUSES | _BY_LINE).items()}
+_BY_LINE["rollout"] = "rollout or generation"  # in steps, a part of their evaluation
+FIELDS[_BY_LINE["rollout"]] = "evaluation"
 _MOST_LINES = 20  # in a bill
 _ROUNDED = 1e-3  # of a sum; chosen: means are written with 24 bits, and what lines lack is more
 _NAMED, _NOTABLE = 3, 0.02  # causes in a verdict, and what they cost of the run at least; chosen
@@ -134,10 +136,12 @@ def _without(run: WatchedRun, run_s: float, losses: Sequence[Loss]) -> tuple[flo
     in_turn = sum((part for field, part in parts.items() if field in PARTS), 0 * wall_ms)
     others = [part for field, part in parts.items() if field not in PARTS]
     all_steps = 1e-9 * float(run.totals["wall_ns"]) / max(float(wall_ms.sum()), 1e-9)
-    left_s = run_s - sum(loss.lost_s for loss in first if loss.cause not in FIELDS)
+    outside = {loss.cause: loss.lost_s for loss in first if loss.cause not in FIELDS}
+    starts_s = outside.pop(_STARTS, 0.0)  # before the first step, or while later ones wait for data
+    before_s = sum(outside.values())
     most, least = in_turn + sum(others), np.maximum.reduce([in_turn, *others])
     most_s, least_s = (all_steps * float(np.minimum(part, wall_ms).sum()) for part in (most, least))
-    return left_s - most_s, left_s - least_s
+    return max(run_s - before_s - starts_s - most_s, 0.0), run_s - max(before_s + least_s, starts_s)
 
 
 class LastMinute(msgspec.Struct, frozen=True):
@@ -193,7 +197,9 @@ def _line_of_start(run: WatchedRun, start_s: float) -> str:
 
 def _lines(run: WatchedRun, run_s: float) -> list[Loss]:
     """What each line of the training thread took in all steps, loops and calls of libraries included."""
-    shares = line_shares(run, run.samples["ns"] >= run.totals["begin_ns"])
+    last, ns = run.steps[-1:], run.samples["ns"]  # other work may follow, as a test
+    ends_ns = (last["begin_ns"] + last["wall_ns"]).max(initial=0)
+    shares = line_shares(run, (ns >= run.totals["begin_ns"]) & (ns < ends_ns))
     taken_s = 1e-9 * float(run.totals["wall_ns"]) * shares
     found = [(float(taken_s[at]), run.lines[at]) for at in np.argsort(-taken_s)[:_MOST_LINES]]
     return [Loss("", spent_s, spent_s / run_s, place_text(line)) for spent_s, line in found if spent_s > 0]

@@ -137,6 +137,7 @@ def _merged(metadata: Sequence[Metadata], origin_ns: int) -> Metadata:
     devices = {repr(sorted(device.items())): device for part in metadata for device in part.devices}
     return replace(
         metadata[0],
+        captures={str(rank): part.capture_of(rank) for part in metadata for rank in part.ranks},
         ranks=ranks,
         world_size=max(len(ranks), *(part.world_size for part in metadata)),
         devices=tuple(devices.values()),
@@ -221,7 +222,8 @@ def one_rank(trace: Trace, rank: int) -> Trace:
         for name, table in trace.tables.items()
         if name not in ("tracks", "modules")
     }
-    return Trace({**trace.tables, **tables}, trace.metadata, trace.arguments).with_metadata(ranks=(rank,))
+    metadata = replace(trace.metadata, ranks=(rank,), capture=trace.metadata.capture_of(rank))
+    return Trace({**trace.tables, **tables}, metadata, trace.arguments)
 
 
 def _of_rank(table: Table, rank: int, tracks: Mask, number: Ids32) -> Table:

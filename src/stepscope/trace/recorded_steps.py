@@ -4,6 +4,7 @@ Functions that take a capture take its manifest; shares are from 0 to 1.
 """
 
 from collections.abc import Mapping
+from decimal import Decimal
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -12,11 +13,11 @@ def milliseconds(ns: float) -> str:
     """A time with three digits and its unit, never with an exponent.
 
     Example:
-        >>> milliseconds(421_271_000), milliseconds(4_100_000), milliseconds(61_234_567_000)
-        ('421 ms', '4.1 ms', '61,235 ms')
+        >>> milliseconds(421_271_000), milliseconds(4_100_000), milliseconds(61_234_567_000), milliseconds(12)
+        ('421 ms', '4.1 ms', '61,235 ms', '0.000012 ms')
     """
     ms = ns / 1e6
-    return f"{ms:,.0f} ms" if abs(ms) >= 999.5 else f"{ms:.3g} ms"
+    return f"{ms:,.0f} ms" if abs(ms) >= 999.5 else f"{Decimal(f'{ms:.3g}'):f} ms"
 
 
 QUIET = 0.95  # of a core; with less, times are visibly longer than on a quiet machine

@@ -39,6 +39,7 @@ class Metadata:
     origin_ns: int = 0  # the recording clock's time at this trace's zero
     tolerance_ns: int = 0  # the recorder's rounding of times, which nesting allows for
     capture: Mapping[str, Any] = field(default_factory=dict)  # the manifest of a stepscope capture
+    captures: Mapping[str, Any] = field(default_factory=dict)  # the same by rank, where several were joined
     # Of a capture's steps on the CPU, if times are without the cost of recording: `recorded_ns` (a
     # mean), `unrecorded_ns` (of steps with the same work), and per step `removed_ns` of `events`
     # events, of which `memory_ns` is of new pages of memory; `estimated_steps` are like no unrecorded
@@ -46,6 +47,11 @@ class Metadata:
     recording_cost: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)  # the tree of `modules.json` or `--model`
     properties: Mapping[str, Any] = field(default_factory=dict)  # all else at the top level of the file
+
+    def capture_of(self, rank: int) -> Mapping[str, Any]:
+        """The manifest of a rank's own capture."""
+        found: Mapping[str, Any] = self.captures.get(str(rank), self.capture)
+        return found
 
     def device(self, number: int) -> Mapping[str, Any]:
         """The properties of the device with this number, empty if unknown.

@@ -397,6 +397,14 @@ def job_findings(*ranks: str) -> list[Finding]:
     return apply_rules(RuleContext(concat(traces), 0), RULES)
 
 
+def test_a_rank_has_its_own_loop_and_capture() -> None:
+    traces = [of_rank(annotate(drawn_trace(meeting(900 - 10 * rank))), rank) for rank in (0, 1)]
+    joined = concat([trace.with_metadata(capture={"host": f"node{at}"}) for at, trace in enumerate(traces)])
+    contexts = [RuleContext(joined, rank) for rank in (0, 1)]
+    assert [joined["tracks"]["rank"][context.search.loop_track] for context in contexts] == [0, 1]
+    assert [context.trace.metadata.capture["host"] for context in contexts] == ["node0", "node1"]
+
+
 @pytest.mark.parametrize("share", [0.5, 1.0])
 def test_a_hotspot_of_all_ranks_is_tried_on_all_of_them(share: float) -> None:
     """What rank 1 runs takes `share` of the time that it takes on rank 0."""

@@ -19,7 +19,8 @@ TEXT = """
 
 
 def rank(number: int) -> Trace:
-    return of_rank(annotate(drawn_trace(TEXT.format(start=20 + number))), number)
+    trace = of_rank(annotate(drawn_trace(TEXT.format(start=20 + number))), number)
+    return trace.with_metadata(capture={"outcome": f"that of rank {number}"})
 
 
 def links(trace: Trace) -> list[tuple[str | None, str | None, int]]:
@@ -33,7 +34,7 @@ def links(trace: Trace) -> list[tuple[str | None, str | None, int]]:
 def test_a_rank_is_what_it_was(number: int) -> None:
     alone = rank(number)
     part = one_rank(concat([rank(0), rank(1), rank(2)]), number)
-    assert part.metadata.ranks == (number,)
+    assert (part.metadata.ranks, part.metadata.capture) == ((number,), alone.metadata.capture)
     for name in ("start_ns", "duration_ns", "parent", "step", "stage"):
         assert part.events[name].tolist() == alone.events[name].tolist()
     assert links(part) == links(alone)

@@ -2,7 +2,7 @@
 
 /** A line of the program, and how often and how long it ran after the first step. */
 export interface WatchedPlace {
-  /** `evaluation`, `checkpoint` or `compile`. */
+  /** `evaluation`, `rollout`, `checkpoint` or `compile`. */
   kind: string;
   function: string;
   file: string;

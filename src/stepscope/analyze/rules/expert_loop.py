@@ -71,7 +71,7 @@ def _rows_in_words(tokens: Floats, uneven: float) -> str:
         return ""
     least, most = int(tokens.min()), int(tokens.max())
     spread = f" They have {least} to {most} rows" if least < most else f" Each has {plural(most, 'row')}"
-    return spread + (f" (the busiest {uneven:.2g} times the mean)." if uneven >= UNEVEN else ".")
+    return spread + (f" (the busiest {rounded(uneven, 2)} times the mean)." if uneven >= UNEVEN else ".")
 
 
 def _products(context: RuleContext) -> tuple[Rows, Floats]:

@@ -65,7 +65,7 @@ def _line(minute: LastMinute | None) -> str:
     shares = minute.shares.items()
     named = "".join(f", {share:.0%} {cause}" for cause, share in shares if share >= 0.01)  # of the minute
     return (
-        f"step {minute.step:,} ended {minute.since_s:.3g} s ago; the last {minute.steps:,} steps "
+        f"step {minute.step:,} ended {duration(minute.since_s)} ago; the last {minute.steps:,} steps "
         f"took {ms(minute.mean_ms)} ms, at most {ms(minute.most_ms)} ms{named}"
     )
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from stepscope.base.arrays import Floats, Ids, Mask, Rows, Times
 from stepscope.errors import TraceError
+from stepscope.facts.annotate.steps.step_table import number_list
 from stepscope.facts.contexts.call_paths import Paths, agreed, levels, merge_paths
 from stepscope.facts.contexts.event_forest import Forest, build_forest
 from stepscope.facts.contexts.frames import LEFT_OUT
@@ -78,7 +79,7 @@ def _wanted(trace: Trace, step: int | None, rank: int | None) -> Mask:
         if value is None:
             continue
         if value not in known:
-            existing = ", ".join(map(str, sorted(set(known.tolist())))) or "none"
+            existing = number_list(sorted(set(known.tolist()))) or "none"
             raise TraceError(f"{trace.metadata.source} has no {name} {value}; it has {existing}")
         wanted &= column == value
     return wanted
@@ -164,7 +165,8 @@ def _memory(
     event = memory["event"]
     at = np.where(event >= 0, node[event], -1)
     at = np.where(at < 0, node[forest.untracked], at)
-    kept = wanted[event] | ((event < 0) & bool(wanted.all()))
+    partly = trace["tracks"]["rank"][trace.events["track"][~wanted]]  # ranks of which events are left out
+    kept = np.where(event >= 0, wanted[event], ~np.isin(memory["rank"], partly))
     for name, sign in (("allocated_bytes", 1), ("freed_bytes", -1)):
         rows = np.flatnonzero(kept & (np.sign(memory["bytes"]) == sign))
         if len(rows):

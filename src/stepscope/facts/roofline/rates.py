@@ -27,6 +27,11 @@ _HALF = re.compile(
     r"bf16|f16|half|bfloat|hgemm|[hs]884|[hs]16816|h1688|nvjet_(sm\d+_)?[ht]s[a-z]_|^cijk_a[a-z]+_b[a-z]+_[hb]",
     re.IGNORECASE,
 )
+_NEITHER = re.compile(  # 8 or 64 bits
+    r"(?<![a-z])([dz]gemm|f64)|d884|\bdouble\b|e4m3|e5m2|fp8|imma|int8|i8i32"
+    r"|^cijk_a[a-z]+_b[a-z]+_(d|[bfi]8)",
+    re.IGNORECASE,
+)
 # An `s` for single precision, or a type; SB and S_MT are AMD's.
 _SINGLE = re.compile(r"sgem[mv]|scudnn|simt_s|_SB_|_S_MT|fp?32|float")
 _TENSOR = re.compile(r"tf32|s1688|nvjet_(sm\d+_)?s[a-z]{2}_", re.IGNORECASE)
@@ -70,18 +75,24 @@ def is_single(name: str) -> bool:
 
 
 def _by_name(name: str) -> str:
+    if _NEITHER.search(name):
+        return ""
     return "half" if is_half(name) else "tf32" if is_tf32(name) else "fp32"
 
 
+_SMALLER = re.compile(r"\b(MIG|Laptop)\b", re.IGNORECASE)  # with less memory than its name says, too
+_OF_OTHER_RATES = re.compile(r"\b(NVL|D|SXM-64GB)$", re.IGNORECASE)  # H200 NVL, RTX 4090 D, Leonardo's A100
+
+
 def rates_of(name: str) -> dict[str, Any] | None:
-    """Peak rates by a device's name, short or as in traces; None if unknown.
+    """Peak rates by a device's name, short or as in traces; None if unknown, as of a part of a device.
 
     Returns:
         TFLOPS in `fp32`, `tf32` and `half`, None if the device has no such rate; GB/s in
         `bandwidth`; GiB in `memory`; its power limit in `watts`, None if unknown; its short `name`.
     """
     known = (gpu for gpu in known_gpus() if gpu["name"].lower() == name.lower() or _is_in(gpu["match"], name))
-    return next(known, None)
+    return None if _SMALLER.search(name) or _OF_OTHER_RATES.search(name) else next(known, None)
 
 
 def known_gpus() -> tuple[dict[str, Any], ...]:
@@ -127,7 +138,8 @@ def with_device(trace: Trace, name: str) -> Trace:
 
 def _is_in(known: str, name: str) -> bool:
     """Whether a name contains another as whole words: GH200 is not H200, A1000 is not A100."""
-    words = rf"(?<![A-Za-z0-9]){re.escape(known)}(?![A-Za-z0-9])"
+    early = re.escape(known).replace("SXM4", "SXM4?")  # drivers of 2020 wrote A100-SXM-80GB
+    words = rf"(?<![A-Za-z0-9]){early}(?![A-Za-z0-9])"
     return re.search(words, name, re.IGNORECASE) is not None
 
 
@@ -186,7 +198,7 @@ def find_capacity(text: str) -> Capacity:
         size = int(float(number) * (1024 if binary else 1000) ** _POWER[unit.lower()])
         return Capacity(text, size, is_size=True)
     known = [(name, gib) for name, gib in device_memory_gib().items() if _mentions(name, text)]
-    if known:
+    if known and not _SMALLER.search(text):
         _, gib = max(known, key=lambda entry: len(entry[0]))  # 3080 Ti, not 3080
         stated = _STATED.search(text)
         # A GH200 480GB has that much on its CPU.

@@ -41,14 +41,11 @@ class WorkBounds:
         self.gpu, self.rates = str(rates.get("name", "")), rates
         kernels = selected.trace.events.text("name").take(selected.work)
         self.precision = precisions(kernels, self.pieces.width)
-        self.computing_ns = self.flops / (self._peaks(rates) * 1e3)
-        self.moving_ns = self.pieces.bytes / float(rates.get("bandwidth") or np.nan)
-
-    def _peaks(self, rates: dict[str, Any]) -> Floats:
         peak = np.full(len(self.flops), np.nan)
         for name in PRECISIONS:
             peak[self.precision.mask(name)] = rates.get(name) or np.nan
-        return peak
+        self.computing_ns = self.flops / (peak * 1e3)
+        self.moving_ns = self.pieces.bytes / float(rates.get("bandwidth") or np.nan)
 
 
 def efficiency_of(selected: SelectedSteps, bounds: WorkBounds, devices: list[Device]) -> Efficiency | None:
@@ -70,6 +67,7 @@ def efficiency_of(selected: SelectedSteps, bounds: WorkBounds, devices: list[Dev
     windows = [device.window_ms * 1e6 * selected.count for device in devices]
     windows = windows or [float(selected.length_ns)]
     origin = bounds.pieces.origin[known]
+    used = [name for name in PRECISIONS if (bounds.precision.mask(name) & known).any()]
     return Efficiency(
         flops=total / selected.count,
         repeated_flops=float(flops[repeated].sum()) / selected.count,
@@ -77,7 +75,7 @@ def efficiency_of(selected: SelectedSteps, bounds: WorkBounds, devices: list[Dev
         tflops=total / max(max(windows), 1.0) / 1e3,
         busy_tflops=total / max(busy, 1.0) / 1e3 if ran_here else None,
         gpu=bounds.gpu,
-        peak_tflops=_peaks_in_use(bounds, known),
+        peak_tflops={name: float(bounds.rates[name]) for name in used if bounds.rates.get(name)},
         mfu=model / max(sum(windows), 1.0) if reportable else None,
         hfu=hardware / max(sum(windows), 1.0) if reportable else None,
         busy_utilization=hardware / max(busy, 1.0) if has_peak else None,
@@ -126,11 +124,6 @@ def with_known_intensity(pieces: WorkPieces) -> Mask:
     """Pieces with known FLOPs and bytes; an operator around a product does the same work again."""
     again = pieces.products & (pieces.flops == 0)
     return ~np.isnan(pieces.flops + pieces.bytes) & ~again
-
-
-def _peaks_in_use(bounds: WorkBounds, known: Mask) -> dict[str, float]:
-    names = [name for name in PRECISIONS if (bounds.precision.mask(name) & known).any()]
-    return {name: float(bounds.rates[name]) for name in names if bounds.rates.get(name)}
 
 
 def kernels_of(selected: SelectedSteps, bounds: WorkBounds) -> list[Kernel]:
@@ -267,12 +260,8 @@ def _stage_shares(stage: IntArray, name: Ids, time: Floats, names: int) -> list[
 # Source: Kineto, libkineto/src/CuptiPMSamplingProfiler.cpp and output_json.cpp (2026).
 
 
-def hardware_counters(selected: SelectedSteps) -> list[HardwareCounter]:
+def hardware_counters(selected: SelectedSteps) -> Iterator[HardwareCounter]:
     """The counters of the devices in the selected steps, device by device."""
-    return [*_counters(selected)] if len(selected.trace["counters"]) else []
-
-
-def _counters(selected: SelectedSteps) -> Iterator[HardwareCounter]:
     trace = selected.trace
     table, tracks = trace["counters"], trace["tracks"]
     rank, device = (tracks[column][table["track"]] for column in ("rank", "device"))

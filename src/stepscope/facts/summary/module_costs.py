@@ -147,7 +147,6 @@ def _known(value: int) -> int | None:
 _MOST_MODELS = 4  # that are listed below an update
 _MOST_SPLIT = 64  # updates that are split into models, the longest: each split reads all events
 _LEAST_SHARE = 0.01  # of an update's time, for a model to be listed
-_NONE = -1  # no update: the value of the tables where there is none
 
 
 def updates_of(selected: SelectedSteps) -> list[Update]:
@@ -213,7 +212,7 @@ def _run_of_events(selected: SelectedSteps, runs: Table) -> Rows:
     caller = launch_of(selected.trace)
     moment = np.where(caller >= 0, events["start_ns"][caller], events["start_ns"])
     found = np.searchsorted(runs["start_ns"], moment, side="right") - 1
-    return np.where(selected.chosen_events, found, _NONE)
+    return np.where(selected.chosen_events, found, -1)
 
 
 def _models(selected: SelectedSteps) -> Ids32:

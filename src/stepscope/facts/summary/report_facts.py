@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.base.arrays import Floats, Mask, Rows, Times
+from stepscope.base.arrays import Floats, Rows, Times
 from stepscope.base.typed_data import convert
 from stepscope.facts.annotate.device.idle import (
     copy_times,
@@ -64,6 +64,7 @@ from stepscope.facts.summary.verdict import (
     without_all_work,
 )
 from stepscope.read.recorded.members_json import CALLED, CATEGORY, IN_LOOP, NOT_SAMPLED
+from stepscope.trace.concat import one_rank
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.missing_records import MERGED_RANKS
 from stepscope.trace.nesting import inherit
@@ -120,25 +121,16 @@ def _inside_ms(selected: SelectedSteps, time: Intervals) -> float:
 def iterations_of(selected: SelectedSteps) -> list[Iterations]:
     """The iterations that begin in the selected steps, by kind."""
     table = selected.trace["iterations"]
-    table = table.take(_chosen(selected, table))
+    begin: Times = table["start_ns"]
+    begins_inside = Intervals(*selected.steps.spans()).within(begin, begin + 1) > 0
+    table = table.take(begins_inside & (table["rank"] == selected.rank))
     kinds = ((stage, table.take(table["stage"] == code)) for code, stage in enumerate(INFERENCE_STAGES))
     return [_of_kind(stage, rows) for stage, rows in kinds if len(rows)]
 
 
-def _chosen(selected: SelectedSteps, table: Table) -> Mask:
-    steps = selected.steps
-    index = np.searchsorted(steps["start_ns"], table["start_ns"], side="right") - 1
-    inside = (index >= 0) & (table["start_ns"] < steps["end_ns"][np.maximum(index, 0)])
-    return inside & (table["rank"] == selected.rank)
-
-
 def _of_kind(stage: str, rows: Table) -> Iterations:
-    means = {name: _mean(rows[name]) for name in _COUNTS}
+    means = {name: float(rows[name].mean()) if (rows[name] >= 0).all() else None for name in _COUNTS}
     return Iterations(stage, len(rows), float((rows["end_ns"] - rows["start_ns"]).mean()) / 1e6, **means)
-
-
-def _mean(values: np.typing.NDArray[np.int32]) -> float | None:
-    return float(values.mean()) if (values >= 0).all() else None
 
 
 def summarize(trace: Trace, rank: int | None = None, step: int | None = None) -> Summary:
@@ -165,8 +157,8 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
         world_size=trace.metadata.world_size,
         steps=steps,
         verdict=_verdict(selected, steps, stages, devices, kinds),
-        core_share=core_share(trace.metadata.capture),
-        run=run_shares(trace.metadata.capture),
+        core_share=core_share(selected.capture),
+        run=run_shares(selected.capture),
         iterations=iterations_of(selected),
         places=places_of(selected),
         not_sampled=str(trace.metadata.properties.get(NOT_SAMPLED, "")),
@@ -179,13 +171,13 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
         kernels_are="kernels" if devices else "operators",
         modules=modules,
         at_once=_at_once(selected, modules),
-        counters=hardware_counters(selected),
+        counters=[*hardware_counters(selected)],
         modules_evidence=next(iter(trace["modules"].text("evidence")), None) or "",
         data_wait_ms=sum((stage.cpu_ms for stage in stages if stage.stage == "data_loading"), 0.0),
         parameters=_of_roots(selected, "parameters"),
         parameter_bytes=_of_roots(selected, "parameter_bytes"),
         peak_memory_bytes=allocated_peaks(trace["memory"], selected.rank),
-        capture=dict(trace.metadata.capture),
+        capture=dict(selected.capture),
         recording_cost=dict(trace.metadata.recording_cost),
         warnings=warnings_of(trace, selected.rank),
     )
@@ -206,12 +198,13 @@ def _verdict(
 ) -> Verdict:
     python, communication = ({}, 0.0) if devices else _without_device(selected)
     copies = kinds.get("memcpy", 0.0) / (sum(kinds.values()) or 1.0)
-    capture = selected.trace.metadata.capture
+    capture = selected.capture
     active, blocked = active_share(capture), later_blocked_share(capture)
     later = later_loading(capture)
     data = later.share if later else 0.0
     shares = python, communication, copies, active, data, blocked
-    waits = turns(selected.rows_of(selected.trace["idle"])) * MS / selected.count if devices[1:] else 0.0
+    all_wait = len(devices) > 1 and all(any(device.idle_ms.values()) for device in devices)
+    waits = turns(selected.rows_of(selected.trace["idle"])) * MS / selected.count if all_wait else 0.0
     why = _why_unknown(selected.trace)
     found = verdict(steps.mean_ms, stages, devices, *shares, why, waits, _compiling(selected))
     missing = work_is_missing(selected.trace, selected.rank)
@@ -301,10 +294,11 @@ def _stages(selected: SelectedSteps) -> list[Stage]:
 
 def _without_earlier_work(selected: SelectedSteps, runs: Table) -> Table:
     """The runs without the CPU's waits for work from before the first step, of which that is no part."""
-    steps, trace = selected.steps, selected.trace
+    steps = selected.steps
     excess = int((steps["end_ns"] - steps["start_ns"]).sum()) - selected.length_ns
     if not selected.works_on_device or excess <= 0:
         return runs
+    trace = one_rank(selected.trace, selected.rank)
     begin, until = int(steps["start_ns"][0]), int(steps["window_start_ns"][0])
     waits = time_blocked(trace, np.flatnonzero(device_work(trace))).clip(begin, max(begin, until))
     waited = np.minimum(waits.within(*runs.spans()), excess)
@@ -340,7 +334,7 @@ def _without_device(selected: SelectedSteps) -> tuple[dict[str, float], float]:
 def _of_roots(selected: SelectedSteps, column: str) -> int | None:
     """The sum over the models of the rank that run; None if no parameter is known."""
     modules = selected.trace["modules"]
-    roots = models_that_run(modules, selected.rank) & (modules["parameters"] > 0)
+    roots = models_that_run(modules, selected.rank) & (modules[column] > 0)
     return int(modules[column][roots].sum()) if roots.any() else None
 
 

@@ -255,7 +255,8 @@ class ReportText:
 
     def stages_of_ranks(self) -> Table:
         """CPU time by stage: without devices, waiting for other ranks is part of it."""
-        names = [stage.stage for stage in self.main.stages]
+        found = {stage.stage for summary in self.all for stage in summary.stages}
+        names = [stage for stage in STAGE_STYLE if stage in found]
         table = plain_table(
             "Ranks, wall ms per step", "rank", "step>", *(f"{head}>" for head in map(stage_words, names))
         )
@@ -304,10 +305,10 @@ class ReportText:
             style = STAGE_STYLE[stage.stage]
             name = Text(stage_words(stage.stage), style)
             cells: list[RenderableType] = [name, ms(stage.cpu_ms), percent(stage.share)]
-            cells += [self.bar(stage.cpu_ms / longest, style) for _ in bars]
+            cells += [bar_for(stage.cpu_ms / longest, style, self.width) for _ in bars]
             if device:
                 cells += [ms(stage.device_ms)]
-                cells += [self.bar(stage.device_ms / longest, style) for _ in bars]
+                cells += [bar_for(stage.device_ms / longest, style, self.width) for _ in bars]
             table.add_row(*cells, Text(_SIDE.get(stage.bound_by, stage.bound_by), "dim"))
         self.note_overlap(table)
         return table
@@ -328,7 +329,7 @@ class ReportText:
             if time / window >= _LEAST_PART:
                 words = Text(TIME_WORDS[key], _TIME_STYLE[key])
                 share = time / window
-                table.add_row(words, ms(time), percent(share), self.bar(share, _TIME_STYLE[key]))
+                table.add_row(words, ms(time), percent(share), bar_for(share, _TIME_STYLE[key], self.width))
         if device.overlapped_ms / window >= _LEAST_PART:
             words = Text("communication overlapped by computing", "dim")
             table.add_row(words, ms(device.overlapped_ms), percent(device.overlapped_ms / window))
@@ -339,7 +340,7 @@ class ReportText:
         for counter in self.main.counters:
             share, name = counter.name.endswith(_OF_PEAK), counter.name.removesuffix(_OF_PEAK)
             cells = [
-                _NO_COUNT if mean is None else percent(mean / 100) if share else f"{mean:,.4g}"
+                _NO_COUNT if mean is None else percent(mean / 100) if share else rounded(mean, 4)
                 for mean in (counter.mean, counter.working)
             ]
             table.add_row(f"{name}, of peak" if share else name, *cells, str(counter.device))
@@ -353,8 +354,8 @@ class ReportText:
         if summary.data_wait_ms:
             facts.append(f"Data loading takes {ms(summary.data_wait_ms)} ms per step.")
         if summary.parameters is not None:
-            bytes_ = size(summary.parameter_bytes or 0)
-            facts.append(f"The model has {count(summary.parameters)} parameters ({bytes_}).")
+            bytes_ = f" ({size(summary.parameter_bytes)})" if summary.parameter_bytes else ""
+            facts.append(f"The model has {count(summary.parameters)} parameters{bytes_}.")
         for device, peak in islice(summary.peak_memory_bytes.items(), _MOST_DEVICES):
             facts.append(f"Peak memory on {device}: {size(peak)}.")
         if (others := len(summary.peak_memory_bytes) - _MOST_DEVICES) > 0:
@@ -382,9 +383,6 @@ class ReportText:
             for warning in summary.warnings
             if warning.code in _OF_FOLDER or (summary is self.main and warning.code not in (ended, *NOTES))
         ]
-
-    def bar(self, share: float, style: str) -> Text:
-        return bar_for(share, style, self.width)
 
 
 def _computing(summary: Summary) -> float:

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from stepscope.facts.summary.facts import RunPlace, RunShares, RunTraining
-from stepscope.facts.summary.numbers import percent, rounded
+from stepscope.facts.summary.numbers import duration, percent
 from stepscope.trace.recorded_steps import milliseconds
 
 _ALIKE = 2  # times as long a step
@@ -126,7 +126,7 @@ def run_lines(run: RunShares) -> Iterator[str]:
     shown = {name: share for name, share in run.shares.items() if share >= _LEAST}
     whole = "Of the run" if run.ended else "Of the run so far"
     parts = ", ".join(f"{_WORDS.get(name, name)} {percent(shown[name])}" for name in shown)
-    yield f"{whole} ({_seconds(run.seconds)}): {parts}"
+    yield f"{whole} ({duration(run.seconds)}): {parts}"
     if details := list(_details(run)):
         yield f"  {', '.join(details)}"
     for place in run.places:
@@ -155,9 +155,3 @@ def _without_start_up(run: RunShares) -> str:
     if start_up < _LEAST_PLACE or start_up == 1:
         return ""
     return f" ({percent(1 - trained / (1 - start_up))} without start-up)"
-
-
-def _seconds(value: float) -> str:
-    if value < 120:
-        return f"{rounded(value)} s"
-    return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"

@@ -28,6 +28,7 @@ class SelectedSteps:
     Attributes:
         steps: their rows of the table `steps`.
         count: how many steps are selected.
+        capture: the manifest of the rank's capture, empty if it is none.
         warm_up: the rows of the warm-up steps that are left out.
 
     Raises:
@@ -35,7 +36,7 @@ class SelectedSteps:
     """
 
     def __init__(self, trace: Trace, rank: int, step: int | None) -> None:
-        self.trace, self.rank = trace, rank
+        self.trace, self.rank, self.capture = trace, rank, trace.metadata.capture_of(rank)
         steps = trace["steps"]
         require_steps(trace)
         of_rank = steps["rank"] == rank

@@ -89,12 +89,13 @@ def verdict(
     Returns:
         `bound_by` is a cause of idle time (see `IDLE_CAUSES`), `device`, or `cpu`.
     """
-    if not devices and compiling >= MOSTLY:
+    if devices:
+        busiest = max(devices, key=lambda device: device.computing_ms)
+        return _device_verdict(step_ms, busiest, copies, why, turns)
+    if compiling >= MOSTLY:
         return Verdict("cpu", compiling, _SENTENCES["cpu_compiles"].format(share=compiling))
-    if not devices:
-        found = _later_verdict(stages, python or {}, communication, later_data, later_blocked)
-        return found or _cpu_verdict(stages, python or {}, communication, active)
-    return _device_verdict(step_ms, max(devices, key=lambda device: device.computing_ms), copies, why, turns)
+    found = _later_verdict(stages, python or {}, communication, later_data, later_blocked)
+    return found or _cpu_verdict(stages, python or {}, communication, active)
 
 
 def _device_verdict(step_ms: float, device: Device, copies: float, why: str, turns: float) -> Verdict:

@@ -54,7 +54,7 @@ class _ModulesTable:
         self.add_nodes(summary.modules)
         self.add_rest(busiest_ms(summary.devices) if summary.devices else summary.steps.mean_ms)
         if self.at_once > 1:
-            lanes = "devices" if self.on_device else "threads of XLA"
+            lanes = "devices" if summary.devices[1:] else "streams" if self.on_device else "threads"
             note = f"means over {lanes}: {self.at_once:.3g} work at once"
             before = f"{self.table.caption}; " if self.table.caption else ""
             self.table.caption = Text(f"{before}{note}", "dim")
@@ -124,7 +124,7 @@ class _ModulesTable:
             *([ms(outside)] if self.outside else []),
             percent(share),
             *([bar_for(share, "green", self.width)] if self.bars else []),
-            *([Text(count(node.parameters or 0), "dim")] if self.parameters else []),
+            *([Text("" if node.parameters is None else count(node.parameters), "dim")] * self.parameters),
         )
 
     def outside_of(self, node: ModuleNode) -> float:

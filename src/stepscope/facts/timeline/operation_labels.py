@@ -42,12 +42,8 @@ def short_name(name: str) -> str:
             return short(found)
     if (label := range_label(name)) != name:
         return label
-    return name if _is_plain(name) else short_kernel(name, _WIDEST)
-
-
-def _is_plain(name: str) -> bool:
-    """Names of operators and calls, which lose nothing of their own: `aten::mm`, `cudaMalloc`."""
-    return not re.search(r"^_Z|[<( ]", name)
+    # Names of operators and calls, as `aten::mm` and `cudaMalloc`, lose nothing of their own.
+    return short_kernel(name, _WIDEST) if re.search(r"^_Z|[<( ]", name) else name
 
 
 def summary_names(texts: Sequence[str], text: Ids, group: Ids, runtime_ns: Times) -> list[str]:

@@ -137,11 +137,6 @@ def _clipped_end(index: Index, chosen: Mask) -> Times:
     return end
 
 
-def _is_backward(index: Index) -> Mask:
-    """Events of the backward pass, forward that is repeated in it included."""
-    return (index.events["stage"] == _BACKWARD) | (index.events["recompute"] == 1)
-
-
 def _computing(index: Index, chosen: Mask) -> Ids:
     """Chosen device work; collectives belong to no line, as to no module."""
     computes = index.events.text("category").mask(*COMPUTING)
@@ -169,7 +164,9 @@ class _ModuleLines:
 
     def __init__(self, index: Index, chosen: Mask, called: dict[SourcePlace, list[int]]) -> None:
         known = chosen & (index.events["module"] >= 0)
-        self._index, self._backward = index, _is_backward(index)
+        self._index = index
+        # Forward that is repeated in it included.
+        self._backward = (index.events["stage"] == _BACKWARD) | (index.events["recompute"] == 1)
         self._costs = _LineCosts(index, chosen, len(called))
         self._host = np.flatnonzero(known & ~index.on_device)
         self._work = _computing(index, known)
@@ -285,9 +282,9 @@ def _start_of_backward(index: Index, line: Ids, at: Ids) -> Ids:
     What is no backward, or is on the loop's thread itself, has none: -1.
     """
     result = np.full(len(at), -1, np.int64)
-    frames = np.flatnonzero(line >= 0)
     away = np.flatnonzero(index.events["stage"][at] == _BACKWARD)
-    if not len(frames) or not len(away):
+    frames = np.flatnonzero((line >= 0) & np.isin(index.rank, index.rank[at[away[:1]]]))
+    if not len(frames):
         return result
     thread = np.bincount(index.track[frames], index.duration[frames]).argmax()
     away = away[index.track[at[away]] != thread]

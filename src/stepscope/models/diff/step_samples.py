@@ -87,8 +87,8 @@ def measure_run(trace: Trace, rank: int | None = None, on_device: bool | None = 
             "kernels": work.by(trace.events.text("name")) if work.on_device else Sample({}),
         },
         facts=_facts(trace),
-        core_share=None if work.on_device else core_share(trace.metadata.capture),
-        load=load_warning(trace.metadata.capture),
+        core_share=None if work.on_device else core_share(trace.metadata.capture_of(rank)),
+        load=load_warning(trace.metadata.capture_of(rank)),
     )
 
 

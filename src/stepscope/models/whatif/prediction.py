@@ -366,7 +366,7 @@ def _assumptions(graph: Graph, requests: Sequence[Request], unexplained: float) 
         assumed.append(_NO_OTHER_STEP)
     if unexplained >= _LEAST_UNEXPLAINED:
         assumed.append(f"{unexplained:.1%} of the step is unexplained and kept as is")
-    if load := load_warning(graph.trace.metadata.capture):
+    if load := load_warning(graph.trace.metadata.capture_of(graph.window.rank)):
         assumed.append(f"the times of the CPU are typical, although {load}")
     if missing := work_is_missing(graph.trace):
         assumed.append(f"the recorded work is all work, although {missing}")

@@ -36,7 +36,7 @@ _MOST_PARTS = 100  # of compilations; chosen: a version of JAX that times tracin
 _PARTS = INPUT, BACKWARD, OPTIMIZER, EVALUATION, CHECKPOINT = range(5)
 _PART_OF_KIND = {"backward": BACKWARD, "optimizer": OPTIMIZER}
 _PART_OF_STAGE = {"evaluation": EVALUATION, "rollout": EVALUATION, "checkpointing": CHECKPOINT}
-_KINDS = {EVALUATION: "evaluation", CHECKPOINT: "checkpoint"}
+_KINDS = {"evaluation": "evaluation", "rollout": "rollout", "checkpointing": "checkpoint"}  # by stage
 _MOST_PLACES = 100  # the file has room for them
 _MS = 1e-6  # of a ns
 _EVERY_NS, _EACH = 1_000_000_000, 300  # of `DeviceClock`: 1 s as NVML's own period; 8 hours fit in the file
@@ -293,7 +293,7 @@ class StepLog(ActivityLog):
         part = _PART_OF_KIND.get(activity.kind, _PART_OF_STAGE.get(activity.stage))
         if part is not None and self._began_ns is not None:
             self._spent[part] += spent_ns
-            if kind := _KINDS.get(part):
+            if kind := _KINDS.get(activity.stage):
                 self._add_at(((kind, activity.function, activity.file, activity.line), spent_ns, count))
 
     def _compiled(self, frame: FrameType | None, spent_ns: int, count: int) -> None:

@@ -9,6 +9,9 @@ from stepscope.facts.annotate import annotate
 from stepscope.facts.contexts import ContextTree, build_contexts, measure
 from stepscope.facts.contexts.node_values import measures
 from stepscope.testing import drawn_trace
+from stepscope.trace.concat import concat
+from stepscope.trace.schema import MEMORY
+from stepscope.trace.table import Table
 
 STEPS = """
     main      |   0 100 | ProfilerStep#0
@@ -133,6 +136,20 @@ def test_a_single_step() -> None:
 def test_a_missing_step_is_refused_with_the_existing_ones() -> None:
     with pytest.raises(TraceError, match=r"has no step 5; it has 0, 1"):
         tree_of(STEPS, step=5)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "allocated"),
+    [({}, 12), ({"step": 0}, 0), ({"step": 1}, 0), ({"rank": 0}, 5), ({"rank": 1}, 7)],
+)
+def test_memory_outside_all_calls_is_of_its_rank_and_of_no_single_step(
+    chosen: dict[str, int], allocated: int
+) -> None:
+    traces = []
+    for rank, size in ((0, 5), (1, 7)):
+        memory = Table(MEMORY, {"time_ns": [150_000], "event": [-1], "bytes": [size], "rank": [rank]})
+        traces.append(annotate(drawn_trace(STEPS, ranks=(rank,), world_size=2)).with_table(memory))
+    assert build_contexts(concat(traces), **chosen).total("allocated_bytes") == allocated
 
 
 def test_events_map_to_nodes() -> None:

@@ -187,8 +187,9 @@ def test_slow_work_is_told_in_smaller_units() -> None:
 
 
 def test_numbers_of_operations() -> None:
-    assert [operations(one) for one in (12, 3.4e9, 7.776e11, 2.5e15)] == [
+    assert [operations(one) for one in (12, 1000 / 3, 3.4e9, 7.776e11, 2.5e15)] == [
         "12 FLOP",
+        "333 FLOP",
         "3.4 GFLOP",
         "777.6 GFLOP",
         "2500.0 TFLOP",

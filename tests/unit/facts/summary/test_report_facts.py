@@ -127,6 +127,85 @@ def test_devices_that_work_one_after_the_other_wait_for_each_other(later: int, t
     assert ("take turns" in found.verdict.sentence) == turns
 
 
+def test_a_device_that_is_always_busy_takes_no_turns() -> None:
+    """Of two others each works as the other idles."""
+    trace = drawn_trace("""
+        main     |   0  50 | ProfilerStep#1
+        main     |   1   2 | cudaLaunchKernel | corr=1
+        main     |  50 200 | ProfilerStep#2
+        main     |  51  52 | cudaLaunchKernel | corr=2
+        main     |  53  54 | cudaLaunchKernel | corr=3
+        main     |  55  56 | cudaLaunchKernel | corr=4
+        main     |  60 200 | cudaDeviceSynchronize
+        stream 7 |   4 100 | sgemm | corr=1
+        stream 7 | 100 200 | sgemm | corr=2
+        stream 8 | 100 150 | sgemm | corr=3
+        stream 9 | 150 200 | sgemm | corr=4
+    """)
+    tracks = trace["tracks"]
+    names = tracks.text("name")
+    device = np.where(names.mask("stream 8"), 1, np.where(names.mask("stream 9"), 2, tracks["device"]))
+    found = summarize(annotate(trace.with_table(tracks.with_columns(device=device))), step=2)
+    assert found.verdict.sentence.startswith("The step is device-bound"), found.verdict.sentence
+
+
+def drawn_at_random(seed: int, rank: int) -> Trace:
+    """Three steps of a rank that loads, waits and computes as no other does."""
+    rng = np.random.default_rng((seed, rank))
+    queue = int(rng.choice([0, 0, 60, 200]))
+    lines, at, done = [f"stream 7 | -10 {queue} | sgemm | corr=99"] * bool(queue), 0, queue
+    for step in range(3):
+        load, work, rest = rng.integers(5, 90, 3).tolist()
+        done = max(done, at + load + 20) + work
+        end = max(done if rng.random() < 0.5 else 0, at + load + 25) + rest
+        lines += [
+            f"main | {at} {end} | ProfilerStep#{step}",
+            f"main | {at} {at + load} | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+            f"main | {at + load} {at + load + 20} | aten::mm",
+            f"main | {at + load + 5} {at + load + 10} | cudaLaunchKernel | corr={step}",
+            f"main | {at + load + 21} {end - 1} | {rng.choice(['cudaDeviceSynchronize', 'aten::add'])}",
+            f"stream 7 | {done - work} {done} | sgemm | corr={step}",
+        ]
+        at = end
+    capture = {"outcome": "complete", "command": [str(rank)], "unrecorded_steps": None}
+    return drawn("\n".join(lines), ranks=(rank,), world_size=3, capture=capture)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_rank_is_summarized_beside_others_as_alone(seed: int) -> None:
+    ranks = [drawn_at_random(seed, rank) for rank in range(3)]
+    joined = concat(ranks)
+    for rank, alone in enumerate(ranks):
+        beside, own = (msgspec.to_builtins(summarize(trace, rank)) for trace in (joined, alone))
+        assert {key for key in own if beside[key] != own[key]} == set()
+
+
+def test_what_another_rank_waits_for_is_no_wait_of_this_one() -> None:
+    """One synchronizes with its device, which works on earlier launches; the other computes meanwhile."""
+    ranks = [
+        drawn(
+            f"""
+            stream 7 | -10  40 | sgemm | corr=1
+            main     |   0 160 | ProfilerStep#0
+            main     |  10  20 | cudaLaunchKernel | corr=5
+            main     |  20 155 | {call}
+            stream 7 |  60 150 | sgemm | corr=5
+            """,
+            ranks=(at,),
+            world_size=2,
+        )
+        for at, call in enumerate(("cudaDeviceSynchronize", "aten::mm"))
+    ]
+    for at, alone in enumerate(ranks):
+        assert summarize(concat(ranks), at).stages == summarize(alone, at).stages
+
+
+def test_a_rank_has_the_capture_of_its_own_process() -> None:
+    captures = [{"outcome": outcome, "unrecorded_steps": None} for outcome in ("complete", "raised")]
+    ranks = [drawn(TWO_STEPS, ranks=(at,), world_size=2, capture=one) for at, one in enumerate(captures)]
+    assert [summarize(concat(ranks), at).capture["outcome"] for at in (0, 1)] == ["complete", "raised"]
+
+
 def test_one_step_can_be_chosen() -> None:
     chosen = summary(step=2)
     assert chosen.steps.numbers == [2]

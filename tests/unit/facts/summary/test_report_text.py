@@ -61,10 +61,11 @@ def test_several_ranks() -> None:
 
 def test_ranks_without_a_device_are_compared_by_their_stages() -> None:
     text = "main | 0 50 | ProfilerStep#0\nmain | 5 40 | aten::mm"
-    ranks = [drawn(text, ranks=(rank,), world_size=2, source="ranks") for rank in (0, 1)]
+    loads = "\nmain | 40 50 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    ranks = [drawn(text + loads * rank, ranks=(rank,), world_size=2, source="ranks") for rank in (0, 1)]
     rows = [line.split() for line in printed(concat(ranks), 80).splitlines()]
-    assert ["rank", "step", "forward", "other"] in rows
-    assert ["1", "0.05", "0.03", "0.01"] in rows
+    assert ["rank", "step", "data", "loading", "forward", "other"] in rows
+    assert ["0", "▼", "0.05", "0.00", "0.03", "0.01"] in rows
 
 
 def test_no_line_is_wider_than_the_terminal() -> None:
@@ -127,6 +128,24 @@ def model_told(calls: dict[str, int], *modules: dict[str, Any]) -> list[list[str
     table = text.partition("Model,")[2].partition("\n\n")[0]
     rows = [line.split() for line in table.splitlines()[3:]]
     return [row for row in rows if row[:2] != ["no", "module"]]
+
+
+@pytest.mark.parametrize(("only_on_cpu", "lanes"), [(False, "streams"), (True, "threads")])
+def test_what_works_at_once_is_named(only_on_cpu: bool, lanes: str) -> None:
+    text = "\n".join(line for line in ONE.splitlines() if not (only_on_cpu and "stream 7" in line))
+    out = io.StringIO()
+    print_report(Console(file=out, width=120), [replace(summarize(drawn(text)), at_once=1.3)])
+    assert f"means over {lanes}: 1.3 work at once" in out.getvalue()
+
+
+def test_parameters_that_are_not_known_are_not_0() -> None:
+    part = node("fc", "Linear")
+    del part["parameters"]
+    text = "main | 0 100 | ProfilerStep#1\nmain | 0 90 | stepscope.module: \n"
+    trace = drawn(text + "main | 5 80 | stepscope.module: fc", model=node("net", "Net", part))
+    rows = [line.split() for line in printed(trace, 120).splitlines() if "Linear" in line or "net" in line]
+    assert [row[-1] == "1" for row in rows] == [True, False]
+    assert rows[1][-1] != "0"
 
 
 def test_modules_of_rollouts_have_their_time_outside_of_training() -> None:

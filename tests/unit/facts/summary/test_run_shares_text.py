@@ -47,18 +47,18 @@ def lines(**facts: Any) -> list[str]:
 
 def test_what_is_outside_of_steps_is_said_with_and_without_start_up() -> None:
     assert lines(start_up=0.5, evaluation=0.2, rollout=0.003) == [
-        "Of the run (100 s): start-up 50%, training steps 30%, evaluation 20%",
+        "Of the run (1.67 min): start-up 50%, training steps 30%, evaluation 20%",
         "  70% of the run lies outside of training steps (41% without start-up)",
         "  20% evaluation: validate, train.py:31, 1,200 times",
     ]
 
 
 def test_a_run_that_only_trains_needs_one_line() -> None:
-    assert lines(start_up=0.01) == ["Of the run (100 s): training steps 99%, start-up 1.0%"]
+    assert lines(start_up=0.01) == ["Of the run (1.67 min): training steps 99%, start-up 1.0%"]
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(1.234, "1.23 s"), (119, "119 s"), (600, "10 min"), (9000, "2.5 h")]
+    ("seconds", "words"), [(1.234, "1.23 s"), (119, "1.98 min"), (600, "10 min"), (9000, "2.5 h")]
 )
 def test_length_of_a_run(seconds: float, words: str) -> None:
     assert lines(seconds=seconds)[0].startswith(f"Of the run ({words})")

@@ -126,6 +126,20 @@ def test_without_a_device_operators_have_their_own_time() -> None:
     }
 
 
+def test_an_operator_inside_a_range_or_frame_of_another_counts_once() -> None:
+    axis = axis_of("""
+        thread 1 | 0 100 | CheckpointFunctionBackward
+        thread 1 | 10 90 | nn.Module: Linear_0
+        thread 1 | 20 60 | aten::addmm
+    """)
+    area = area_of(axis, 0, 100_000, list(axis.tracks.values()))
+    names = axis.index.events.text("name")
+    assert {names[one.longest]: one.ns for one in area.groups} == {
+        "aten::addmm": 40_000,
+        "CheckpointFunctionBackward": 20_000,
+    }
+
+
 def test_an_area_of_one_track_counts_no_other() -> None:
     axis = axis_of()
     stream = next(one for one in axis.tracks.values() if one.kind == "device")

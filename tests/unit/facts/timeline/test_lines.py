@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from drawings import drawn
 
+from stepscope.facts.annotate import annotate
 from stepscope.facts.timeline import Timeline
 from stepscope.facts.timeline.source_lines import (
     LineCost,
@@ -13,6 +14,8 @@ from stepscope.facts.timeline.source_lines import (
     frames_around,
     line_costs,
 )
+from stepscope.testing import drawn_trace
+from stepscope.trace.concat import concat
 
 
 def costs(timeline: Timeline) -> dict[tuple[str, int, str], LineCost]:
@@ -51,6 +54,22 @@ def test_a_line_that_starts_backward_has_its_time() -> None:
     # It waits for autograd's thread meanwhile, so the work launched there is its work too.
     assert (main.device_ns, main.own_device_ns, main.backward_device_ns) == (70_000, 0, 0)
     assert (main.cpu_ns, main.own_cpu_ns, main.backward_cpu_ns) == (189_000, 153_000, 0)
+
+
+def test_the_line_that_starts_backward_is_one_of_its_rank() -> None:
+    """Another rank is at another line then, for longer."""
+    text = FRAMES.replace("main     |  41  99 | ## backward ##", "main | 41 99 | train.py(20): fit")
+    others = text.replace("train.py(20)", "other.py(30)").replace("1 190", "1 199")
+    joined = concat(
+        [annotate(drawn_trace(one, ranks=(at,), world_size=2)) for at, one in enumerate((others, text))]
+    )
+    chosen = joined["tracks"]["rank"][joined.events["track"]] == 1
+    found = line_costs(Timeline(joined).index, chosen)
+    assert {one.place.line: one.device_ns for one in found if one.place.file != "model.py"} == {
+        10: 70_000,
+        20: 40_000,
+        30: 0,
+    }
 
 
 def test_backward_inside_the_same_frame_counts_once() -> None:

@@ -287,8 +287,17 @@ def test_what_the_device_reports_of_slow_steps_only(tmp_path: Path) -> None:
     assert said(1400, 0x40, 0) == "the clock fell from 1.98 to 1.40 GHz: thermal throttling"
     assert said(1400, 0x04, 0) == "the clock fell from 1.98 to 1.40 GHz: its power limit"
     assert said(1400, 0x01, 0) == ""  # it was idle
+    assert said(1979, 0x04, 0) == ""  # as fast, as far as one sees
     assert said(1400, 0x40, 0, usual_reasons=0x40) == ""
     assert said(1980, 0x00, 2) == "the allocator gave memory back 2 times to get some"
+
+
+def test_what_the_allocator_did_between_single_slow_steps_is_not_said_of_them(tmp_path: Path) -> None:
+    run = drawn_run(tmp_path / "run.watch", {100: {"gc": 50.0}, 700: {"gc": 50.0}})
+    device = np.zeros(STEPS, [(name, "<f8") for name in layout.DEVICE])
+    device["ns"], device["retries"][300:] = run.steps["begin_ns"] + 1, 2
+    (slow,) = bill_of(replace(run, device=device)).slow
+    assert (slow.numbers, slow.device) == ([100, 700], "")
 
 
 def with_cause(steps: Any, part: str, cause: str) -> Any:
@@ -305,6 +314,38 @@ def test_the_starts_of_workers_are_a_loss(tmp_path: Path) -> None:
     }
     starting = losses["data loaders starting their workers"]
     assert (starting.lost_s, starting.where) == (1.5, "3 times")
+
+
+def test_workers_may_have_started_before_the_first_step(tmp_path: Path) -> None:
+    """Which is 4 s after the start of the program; loading takes 1.5 s."""
+    starts = {"starts": 1, "starting_ns": 3 * S, "first_ns": 0}
+    run = drawn_run(tmp_path / "run.watch", worker_starts=starts)
+    bill = bill_of(replace(run, updated_unix_ns=run.facts.created_unix_ns + 24 * S))
+    assert bill.without_first_s == pytest.approx((24 - 4 - 3 - 1.5, 24 - 4 - 1.5), abs=0.1)
+
+
+def test_lines_after_the_last_step_are_none_of_the_steps(tmp_path: Path) -> None:
+    """A test that takes four times as long as the steps follows them."""
+    run = drawn_run(tmp_path / "run.watch")
+    taken_s = 1e-9 * float(run.totals["wall_ns"])
+    lines = [SampledLine("train", "/run/train.py", 5), SampledLine("test", "/run/train.py", 9)]
+    samples = [(round(at * taken_s * 1e7), int(at >= 100), 0) for at in range(500)]
+    run = replace(run, lines=lines, samples=np.array(samples, run.samples.dtype))
+    (line,) = bill_of(run).lines
+    assert (line.where, line.lost_s) == ("train at train.py:5", pytest.approx(taken_s))
+
+
+def test_a_rollout_is_no_evaluation(tmp_path: Path) -> None:
+    """Of 100 ms in every tenth step; what it takes is known of each step."""
+    place = {**PLACES[0], "kind": "rollout", "function": "collect", "count": 100, "total_ns": 10 * S}
+    more = {number: {"evaluation": 100.0} for number in range(0, STEPS, 10)}
+    run = drawn_run(tmp_path / "run.watch", more, places=[place])
+    bill = bill_of(replace(run, updated_unix_ns=run.facts.created_unix_ns + 34 * S))
+    assert (bill.losses[0].cause, bill.losses[0].where) == (
+        "rollout or generation",
+        "collect at train.py:30, 100 times",
+    )
+    assert bill.without_first_s == pytest.approx([34 - 10 - 4 - 1.5] * 2, abs=0.1)
 
 
 def test_single_slow_steps_are_summed_by_cause(tmp_path: Path) -> None:

@@ -155,6 +155,8 @@ def test_json_has_what_scripts_read() -> None:
         ("NVIDIA GH200 480GB", 96 * 2**30),
         ("H200", 141 * 2**30),
         ("3080 TiB", 3080 * 2**40),
+        ("RTX 3060 Ti", 8 * 2**30),
+        ("Tesla V100S", 32 * 2**30),
     ],
 )
 def test_capacities(text: str, size: int) -> None:
@@ -166,11 +168,18 @@ def test_a_size_differs_from_a_device_whose_name_is_a_number() -> None:
     assert not any(find_capacity(text).is_size for text in ("4090", "3080 Ti", "A100 80GB"))
 
 
-def test_an_unknown_device_is_refused() -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        "toaster",
+        "NVIDIA RTX A2000",  # is no A2
+        "NVIDIA GeForce RTX 4090 Laptop GPU",  # has 16 GiB
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+    ],
+)
+def test_an_unknown_device_is_refused(name: str) -> None:
     with pytest.raises(BatchError, match="give the capacity"):
-        find_capacity("toaster")
-    with pytest.raises(BatchError, match="give the capacity"):
-        find_capacity("NVIDIA RTX A2000")  # is no A2
+        find_capacity(name)
 
 
 def test_every_known_device_is_itself() -> None:

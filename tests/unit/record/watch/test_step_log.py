@@ -111,6 +111,20 @@ def test_a_step_has_no_time_of_the_recorder_and_begins_when_it_does(run: Watched
     assert run.steps("begin_ns", "wall_ns") == [(8, 8), (46, 8), (84, 8)]
 
 
+def test_a_rollout_is_told_from_an_evaluation(run: Watched) -> None:
+    train = Training(run)
+
+    def collect_rollout() -> None:
+        with torch.no_grad():
+            run.ms(40)
+
+    for _ in range(4):
+        train()
+        collect_rollout()
+    assert run.steps("wall_ns", "evaluation") == [(48, 40)] * 3
+    assert [(p["kind"], p["function"]) for p in run.log.places.values()] == [("rollout", "collect_rollout")]
+
+
 def test_evaluation_and_checkpoints_have_their_line(run: Watched, tmp_path: Path) -> None:
     train = Training(run)
     model = nn.Linear(1, 1)

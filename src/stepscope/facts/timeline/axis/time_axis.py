@@ -193,7 +193,9 @@ class TimeAxis:
         self.end_ns = max(int(index.end.max(initial=0)), 1)
         self.tile_ns = BINS << max((self.end_ns - 1) // BINS, 0).bit_length()
         tracks = [*self._recorded_tracks(), *self._stage_tracks(), *self._idle_tracks()]
-        self.tracks = {track.id: track for track in _in_order(tracks)}
+        # Rank by rank: stages, threads with the busiest first, then device by device.
+        tracks.sort(key=lambda one: (one.rank, one.device, KINDS.index(one.kind), -one.busy_ns))
+        self.tracks = {track.id: track for track in tracks}
         self._slices: dict[str, TrackSlices] = {}
         self._device_time: dict[tuple[int, int], DeviceTime] = {}
         self._lock = RLock()
@@ -294,13 +296,6 @@ def _track_of_table(table: Table, kind: str, rank: int, device: int = -1) -> Axi
     return AxisTrack(id, kind, kind, rank, device, rows, np.zeros(len(rows), np.int64), length)
 
 
-def _in_order(tracks: list[AxisTrack]) -> list[AxisTrack]:
-    """Rank by rank: stages, threads with the busiest first, then device by device."""
-    return sorted(
-        tracks, key=lambda track: (track.rank, track.device, KINDS.index(track.kind), -track.busy_ns)
-    )
-
-
 # -- statistics of a part of the axis: what is busy, what is idle and why, what runs
 
 
@@ -350,8 +345,9 @@ def area_of(axis: TimeAxis, start: int, end: int, tracks: list[AxisTrack], colum
     threads = {
         track.id: _busy(index, track, start, end) for track in tracks if track.kind == "cpu" and track.busy_ns
     }
-    work = rows[on_device] if on_device.any() else rows[~index.surrounds[rows]]
-    inside = _time_inside(index, work, start, end, bool(on_device.any()))
+    inside = _time_inside(index, rows, start, end, bool(on_device.any()))
+    works = on_device if on_device.any() else ~index.surrounds[rows]
+    work, inside = rows[works], inside[works]
     devices = sorted({(track.rank, track.device) for track in tracks if track.device >= 0})
     return Area(
         [_idle(axis, start, end, rank, device) for rank, device in devices],
