@@ -63,7 +63,7 @@ def chunk_of(records: list[Record]) -> Chunk:
     place = distinct.codes(map(_PLACE, records), size)
     places = [ChromePlace(*values) for values in distinct]
     labels: list[Label] = []
-    is_label = np.array([place_.is_label for place_ in places], np.bool_)[place]
+    is_label = np.array([place_.phase == "M" for place_ in places], np.bool_)[place]
     if is_label.any():
         labels = [
             Label(ChromePlace(*_PLACE(record)), record.name, bytes(record.args))

@@ -28,15 +28,18 @@ def convert(value: Any, kind: type[T]) -> T:
 def decode(text: bytes | str, kind: type[T]) -> T:
     """A JSON text as a declared type.
 
-    Raises msgspec.DecodeError if the text is not JSON, its subclass ValidationError if it does not
-    have this type.
+    Raises msgspec.DecodeError if the text is not JSON or nests too deeply, its subclass ValidationError
+    if it does not have this type.
 
     Example:
         >>> decode("[1, 2]", list[int])
         [1, 2]
     """
     _learn(kind)
-    return msgspec.json.decode(text, type=kind)
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except RecursionError as error:
+        raise msgspec.DecodeError("it nests too deeply") from error
 
 
 def _learn(kind: Any) -> None:

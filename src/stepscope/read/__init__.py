@@ -74,7 +74,7 @@ def read(path: Path, progress: Progress = lambda size: None) -> Trace:
 
 def _read_file(path: Path, progress: Progress) -> Trace:
     with open_input(path) as file:
-        reader, compressed = _reader(file)
+        reader, compressed, _ = _reader(file)
         check_holes(file)
         trace = reader.read(file, compressed, progress)
     devices = possible_devices(trace.metadata.devices)
@@ -83,10 +83,13 @@ def _read_file(path: Path, progress: Progress) -> Trace:
 
 
 def is_trace(path: Path) -> bool:
-    """Whether a file's first bytes look like a supported format."""
+    """Whether a file's first bytes look like a supported format; JSON that ends there, if it has events."""
     try:
         with open_input(path) as file:
-            return bool(_reader(file))
+            reader, _, content = _reader(file)
+            text = _text_of(content)
+            is_open = len(content) >= _HEAD_BYTES or reader.read is not read_trace_events
+            return is_open or b'"ph"' in text or b'"traceEvents"' in text
     except (IngestError, OSError):
         return False
 
@@ -101,15 +104,15 @@ def _readers_of_others() -> tuple[Reader, ...]:
     return tuple(plugins("readers", Reader))
 
 
-def _reader(file: BinaryIO) -> tuple[Reader, bool]:
-    """The reader for an open file, and whether it is compressed; the file is left at its start."""
+def _reader(file: BinaryIO) -> tuple[Reader, bool, bytes]:
+    """The reader for an open file, whether it is compressed, and its first bytes; it is left at its start."""
     head = file.read(_HEAD_BYTES)
     file.seek(0)
     unpacked = decompressed_head(head, _HEAD_BYTES)
     content = head if unpacked is None else unpacked
     # Others are only looked for where no built-in reader matches.
     if reader := _first_match(READERS, content) or _first_match(_readers_of_others(), content):
-        return reader, unpacked is not None
+        return reader, unpacked is not None, content
     refuse_foreign(content, str(getattr(file, "name", "")))
     raise IngestError(
         "expected a .stepscope capture, trace-event JSON (.json, .json.gz), an XLA profile "

@@ -54,7 +54,7 @@ def read_memory_timeline(file: BinaryIO, gzipped: bool, progress: Progress) -> T
 def _decoded(text: bytes) -> _Levels | _Raw:
     forms: tuple[Any, ...] = (_Levels, _Raw)
     for form in forms:
-        with suppress(msgspec.MsgspecError, RecursionError):
+        with suppress(msgspec.MsgspecError):
             return decode(text, form)
     raise IngestError(
         "expected a memory timeline of PyTorch ([times, sizes by category], or "

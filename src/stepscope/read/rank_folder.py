@@ -10,7 +10,8 @@ from stepscope.read import is_trace
 from stepscope.read.shared import MOST_RANKS
 from stepscope.trace.trace import Metadata, WarningRow
 
-_IN_NAME = re.compile(r"(?<![a-z])(?:rank|worker|process|proc|gpu)[-_.=]?(\d+)", re.IGNORECASE)
+_RANK = re.compile(r"(?i)(?<![a-z])(?<!local.)rank[-_.=]?(\d+)")
+_OTHERWISE = re.compile(r"(?i)(?<![a-z])(?:rank|worker|process|proc|gpu)[-_.=]?(\d+)")  # in names without one
 _RUNS = "plugins/profile/*"
 _DIGITS = 18  # of a number in a name, the last ones: more do not fit 64 bits
 _SHOWN = 8  # names or ranks in a warning
@@ -115,7 +116,7 @@ def named_rank(path: Path) -> int | None:
         >>> named_rank(Path("job/rank12.json.gz")), named_rank(Path("job/trace.json"))
         (12, None)
     """
-    match = _IN_NAME.search(path.name)
+    match = _RANK.search(path.name) or _OTHERWISE.search(path.name)
     number = int(match[1][-_DIGITS:]) if match else MOST_RANKS
     return number if number < MOST_RANKS else None  # a date or a time
 

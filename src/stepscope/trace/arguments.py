@@ -263,7 +263,7 @@ _TYPES = {
     8: ("double", "long", "long int", "int64_t", "complex<float>"),
     4: ("float", "int"),
     2: ("half", "bfloat16", "short", "short int"),
-    1: ("bool", "byte", "char", "signed char", "unsigned char", "float8_e4m3fn", "float8_e5m2"),
+    1: ("bool", "byte", "char", "signed char", "unsigned char"),
 }
 _BYTES = {name: size for size, names in _TYPES.items() for name in names}
 
@@ -272,7 +272,8 @@ def element_bytes(kind: str) -> int:
     """Bytes per element of a type as PyTorch's recorder names it; 0 for anything else.
 
     Example:
-        >>> element_bytes("c10::BFloat16"), element_bytes("Scalar")
-        (2, 0)
+        >>> element_bytes("c10::BFloat16"), element_bytes("c10::Float8_e4m3fnuz"), element_bytes("Scalar")
+        (2, 1, 0)
     """
-    return _BYTES.get(kind.removeprefix("c10::").lower(), 0)
+    name = kind.removeprefix("c10::").lower()
+    return 1 if name.startswith("float8_") else _BYTES.get(name, 0)

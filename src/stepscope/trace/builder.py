@@ -53,9 +53,8 @@ def build(parts: Parts) -> Trace:
     events = Table(EVENTS, parts.events)
     order = start_order(events["start_ns"], events["duration_ns"])
     events = events if order is None else events.take(order)
-    events = events.with_columns(start_ns=events["start_ns"] - origin)
-    tolerance = rounding(events["start_ns"] + origin, events["duration_ns"])
-    events = _with_nesting(events, tolerance)
+    tolerance = rounding(events["start_ns"], events["duration_ns"])
+    events = _with_nesting(events.with_columns(start_ns=events["start_ns"] - origin), tolerance)
     metadata = replace(parts.metadata, origin_ns=origin, tolerance_ns=tolerance)
     tables = {
         "events": events,

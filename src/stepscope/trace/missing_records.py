@@ -25,7 +25,7 @@ _LOST = re.compile(
 _OF_DEVICE = re.compile(
     r"cuda|cupti|gpu|tpu|kernel|device|\bhip|roctracer|rocprof|xpu|activit", re.IGNORECASE
 )
-_OF_OTHERS = re.compile(r"\bnvtx\b|os runtime|cpu sampl|sched|context switch|unified memory", re.IGNORECASE)
+_OF_OTHERS = re.compile(r"(?i)\bnvtx\b|os runtime|cpu sampl|sched|context switch|unified memory|gpu metrics")
 _NONE_LOST = re.compile(r"\b0 [a-z ]*(dropp|lost|discard)|(dropp\w*|lost|discarded)\W+0\b", re.IGNORECASE)
 
 

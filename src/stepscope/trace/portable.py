@@ -75,8 +75,11 @@ def from_bytes(content: bytes) -> Trace:
         tables = {name: _table(SCHEMAS[name], portable) for name in portable.tables if name in SCHEMAS}
         for table in tables.values():
             _check_order(table)
-        return Trace(tables, convert(portable.metadata, Metadata), _arguments(portable))
-    except (ValueError, KeyError, TypeError, OverflowError, msgspec.MsgspecError) as error:
+        metadata = convert(portable.metadata, Metadata)
+        if not metadata.ranks or abs(metadata.origin_ns) > _LAST_NS:
+            raise ValueError("no rank, or a time that no clock shows")
+        return Trace(tables, metadata, _arguments(portable))
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise TraceError(f"the tables of the capture are damaged ({error})") from error
 
 

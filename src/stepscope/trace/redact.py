@@ -50,8 +50,9 @@ _DOCSTRING = re.compile(r'"""[\s\S]*?"""')
 _SENTENCE = re.compile(r"(?:^| )(?:a|an|and|are|as|by|for|in|is|its?|not?|of|on|or|that|the|to|with)(?:$| )")
 _KEY_BYTES = 32  # of a secret, as long as SHA-256's result
 _WORD = re.compile(r"\w*[^\W\d]\w*")
-_ADDRESS = re.compile(  # of a machine: IPv4, IPv6 or MAC, UUID
-    r"\b(?:\d{1,3}(?:\.\d{1,3}){3}|(?:[\da-fA-F]{1,4}:){4,7}[\da-fA-F]{1,4}|[\da-fA-F]{8}(?:-[\da-fA-F]{4,12}){4})\b"
+_ADDRESS = re.compile(  # of a machine: IPv4 (also in a name, ip-10-1-2-3), IPv6 (also with `::`) or MAC, UUID
+    r"(?i)\b(?:\d{1,3}(?:[.-]\d{1,3}){3}|[\da-f]{8}(?:-[\da-f]{4,12}){4}"
+    r"|(?:[\da-f]{1,4}:){4,7}[\da-f]{1,4}|(?=[\da-f:]*::)(?:[\da-f]{1,4}::?){2,7}[\da-f]{1,4})\b"
 )
 _HEX = re.compile(r"0x[0-9a-fA-F]+")
 _NUMBERED = re.compile(r"(.*?)(\d*(?:_\d+)*)", re.DOTALL)

@@ -177,7 +177,10 @@ class Table:
             return self._text(column, values)
         if values is None:
             return constant(-1 if column.nullable else 0, self._length, _DTYPES[column.kind])
-        return _frozen(spilled(np.asarray(values, _DTYPES[column.kind])))
+        # A view that is read-only, so that no stage can change the data of another.
+        view = spilled(np.asarray(values, _DTYPES[column.kind])).view()
+        view.flags.writeable = False
+        return view
 
     def _text(self, column: Column, values: Any) -> Text:
         if values is None:
@@ -275,10 +278,3 @@ class Table:
             return list(self.text(name))
         values: list[Any] = self[name].tolist()
         return [None if value == -1 else value for value in values] if column.nullable else values
-
-
-def _frozen(array: Array) -> Array:
-    """A read-only view, so that no stage can change the data of another."""
-    view = array.view()
-    view.flags.writeable = False
-    return view

@@ -66,6 +66,8 @@ def test_plain_values_and_json_become_the_declared_type() -> None:
     assert decode(b'[{"first": 2, "second": "a"}]', list[_Pair]) == [_Pair(2, "a")]
     with pytest.raises(msgspec.ValidationError):
         decode('{"first": "one"}', _Pair)
+    with pytest.raises(msgspec.DecodeError, match="nests too deeply"):
+        decode(f'{{"first": 1, "other": {"[" * 50_000}{"]" * 50_000}}}', _Pair)
 
 
 def test_threads_that_first_use_a_type_at_once_all_get_their_value() -> None:

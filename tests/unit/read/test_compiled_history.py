@@ -48,6 +48,7 @@ def random_event(chance: random.Random, stacks: list[list[Any]]) -> dict[str, An
     }
     frames = chance.choice([chance.choice(stacks), chance.choices(_FRAMES, k=3), [], None])
     extra = {"device_free": 5, "user_metadata": chance.choice(["", "step", None]), "other": "x"}
+    extra |= {"pool_id": (chance.getrandbits(9), 0), "shared_pool": (0, 0), "flag": chance.random() < 0.5}
     values |= {key: value for key, value in extra.items() if chance.random() < 0.03}
     if frames is not None:
         values["frames"] = frames
@@ -71,7 +72,9 @@ def test_both_read_the_same(seed: int, protocol: int, monkeypatch: pytest.Monkey
     assert rows(read(data)) == rows(read_in_python(data, monkeypatch))
 
 
-def test_most_events_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+# What versions of PyTorch write besides: 2.13 a pair of numbers.
+@pytest.mark.parametrize("further", [{}, {"pool_id": (1, 0), "compile_context": "0/0", "new": True}])
+def test_most_events_are_read_at_once(further: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
     add = memory_snapshot.History.take
     monkeypatch.setattr(
@@ -83,6 +86,7 @@ def test_most_events_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     stacks = [chance.choices(_FRAMES, k=20) for _ in range(30)]
     events = [
         {"action": "alloc", "addr": n << 20, "size": 512, "stream": 0, "frames": [*stacks[n % 30]]}
+        | {key: (*value,) if isinstance(value, tuple) else value for key, value in further.items()}
         for n in range(20_000)
     ]
     trace = read(pickle.dumps({"device_traces": [events]}, 4))

@@ -41,13 +41,14 @@ def test_a_folder_may_hold_one_folder_per_machine(tmp_path: Path) -> None:
     for name in ("node-10/rank1.json", "node-2/rank0.json", ".trash/rank2.json"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(json.dumps([EVENT]))
+    (tmp_path / "config.json").write_text('{"hidden_size": 768}')
     (tmp_path / "notes.txt").write_text("hello")
     files, warnings = trace_files(tmp_path)
     assert [f"{file.parent.name}/{file.name}" for file in files] == [
         "node-2/rank0.json",
         "node-10/rank1.json",
     ]
-    assert warnings == [("other_file", "skipped files that are not traces: notes.txt", 1)]
+    assert warnings == [("other_file", "skipped files that are not traces: config.json, notes.txt", 2)]
 
 
 def test_an_empty_folder_is_told(tmp_path: Path) -> None:
@@ -69,6 +70,7 @@ def test_a_folder_without_traces_is_told(tmp_path: Path) -> None:
         (["worker0.17.pt.trace.json", "worker1.18.pt.trace.json"], [UNKNOWN] * 2, [0, 1], []),
         (["x_rank-0", "proc1"], [UNKNOWN] * 2, [0, 1], []),
         (["rank7"], [recorded(0)], [0], []),
+        (["gpu1_rank0", "process4711.rank1", "local_rank0-rank2"], [UNKNOWN] * 3, [0, 1, 2], []),
         (["frank1", "b"], [UNKNOWN] * 2, [0, 1], ["rank_unknown"]),
         (["a", "b", "c"], [recorded(1), UNKNOWN, recorded(0)], [1, 2, 0], ["rank_unknown"]),
         (["a", "b"], [recorded(0), recorded(0)], [0, 1], ["rank_twice"]),

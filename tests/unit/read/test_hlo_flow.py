@@ -8,6 +8,12 @@ from typing import Any
 import pytest
 from xspaces import Operation, Slice, message, read_space
 
+from stepscope.read.shared import WarningLog
+from stepscope.read.xplane.hlo_flow import ProgramFlow
+from stepscope.read.xplane.hlo_products import Array
+from stepscope.read.xplane.hlo_work import HloNode
+from stepscope.read.xplane.protobuf import Span
+from stepscope.read.xplane.xspace import XSpaceFile
 from stepscope.trace.trace import Trace
 
 FORWARD, BACKWARD = "jit(step)/jvp(Net)/dot_general", "jit(step)/transpose(jvp(Net))/dot_general"
@@ -196,3 +202,13 @@ def test_a_fusion_has_the_role_of_its_largest_operation() -> None:
 def test_a_program_without_gradients_has_no_roles() -> None:
     program = ARGUMENTS | {"y": op("jit(step)/dot", "x", "p")}
     assert roles(program, ["y"]) == {"y": None}
+
+
+def test_fusions_in_fusions_need_no_stack() -> None:
+    """A thousand are none of XLA's; Python's own stack would end there."""
+    flow, levels = ProgramFlow(XSpaceFile(b"", WarningLog())), 1200
+    for number in range(levels):
+        opcode, called = ("fusion", (number - 1,)) if number else ("multiply", ())
+        flow.add(number, 1, [HloNode(1, opcode, (Array((8,), 32),), (), called, Span(0, 0))], [BACKWARD])
+    scopes = {number: [BACKWARD] for number in range(levels)}
+    assert set(flow.roles(levels - 1, [], scopes)) == set(range(levels))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -184,11 +185,32 @@ def test_a_pallas_kernel_says_what_it_costs() -> None:
         [],
         {"dot_dimension_numbers": {"lhs_contracting_dimensions": ["9", "x"]}},
         {"cost_estimate": {"flops": "many"}},
+        *({"cost_estimate": {"flops": flops}} for flops in (10**400, 1e999, "inf")),
+        {"intermediate_tensor_shape": {"dimensions": ["9" * 400] * 4}},
     ],
 )
 def test_settings_that_make_no_sense(settings: Any) -> None:
     target = "__cudnn$fmhaSoftmax"
     assert call(target, "f32[8]", settings, x="f32[8]", y="f32[8]", z="f32[8]")[0] is None
+
+
+def test_views_of_views_cost_no_more_than_the_program() -> None:
+    """Each takes the one before twice."""
+    names = ["x", *(f"view{at}" for at in range(64))]
+    views = {
+        name: Operation("bitcast", shape="f32[8]", operands=(above, above)) for above, name in pairwise(names)
+    }
+    wave = Operation("tanh", shape="f32[8]", operands=(names[-1],))
+    members = parameters(x="f32[8]") | views | {"wave": wave}
+    fusion = Operation("fusion", shape="f32[8]", operands=("x",), members=members)
+    assert work({**parameters(x="f32[8]"), "f": fusion}, "f") == (0, 64)
+
+
+def test_a_window_of_absurd_size_is_unknown_work() -> None:
+    window = message((15, message(*[(1, message((1, 1 << 60)))] * 30)))
+    members = parameters(a="f32[]", b="f32[]") | {"sum": Operation("add", shape="f32[]", operands=("a", "b"))}
+    pooled = Operation("reduce-window", shape="f32[8]", operands=("x", "y"), fields=window, members=members)
+    assert work({**parameters(x="f32[8]", y="f32[]"), "pool": pooled}, "pool") == (None, 68)
 
 
 def test_a_shape_of_absurd_size_is_damage() -> None:

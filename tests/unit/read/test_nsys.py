@@ -207,6 +207,20 @@ def test_calls_of_the_system_are_those_of_threads_that_launch(tmp_path: Path) ->
     assert "mostly in pread" in finding.what
 
 
+def test_calls_of_the_system_are_left_out_within_calls_of_their_own_thread_alone(tmp_path: Path) -> None:
+    one, other = thread(7, 9), thread(7, 11)
+    tables = one_step() | {
+        "CUPTI_ACTIVITY_KIND_RUNTIME": (_CALL, [(0, 10, one, 1, 3), (20, 30, other, 2, 3)]),
+        "OSRT_API": (
+            ("start", "end", "globalTid", "nameId"),
+            [(at, at + 1, who, 5) for who in (one, other) for at in (5, 15, 25)],
+        ),
+    }
+    events = opened(export(tmp_path / "os.sqlite", tables)).events
+    kept = events.text("category").mask("other")
+    assert events["start_ns"][kept].tolist() == [5, 15, 15, 25]
+
+
 def test_work_belongs_to_the_range_that_launched_it(tmp_path: Path) -> None:
     trace = opened(export(tmp_path / "one.sqlite", one_step()))
 
@@ -361,6 +375,28 @@ def test_a_compressed_export_is_the_same(tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(plain.read_bytes()))
 
     assert rows(opened(packed)) == rows(opened(plain))
+
+
+def test_an_index_that_another_tool_added_changes_nothing(tmp_path: Path) -> None:
+    """SQLite reads a column from an index that has it, in that index's order."""
+    path = export(tmp_path / "one.sqlite", one_step())
+    expected = rows(opened(path))
+    with sqlite3.connect(path) as file:
+        for table, column in (("NVTX_EVENTS", "text"), ("CUPTI_ACTIVITY_KIND_RUNTIME", "globalTid")):
+            file.execute(f"create index {table}_{column} on {table} ({column})")
+        file.execute("analyze")
+    file.close()
+    assert rows(opened(path)) == expected
+
+
+def test_files_of_ranks_are_on_the_clock_of_their_sessions(tmp_path: Path) -> None:
+    """Each counts from the start of its own session."""
+    for rank, late in enumerate((0, 5)):
+        begun = {"TARGET_INFO_SESSION_START_TIME": (("utcEpochNs",), [(1_700_000_000_000 * MS + late * MS,)])}
+        export(tmp_path / f"rank{rank}.sqlite", one_step() | begun)
+    trace = opened(tmp_path)
+    steps = [(row["rank"], row["start_ns"] / MS) for row in trace["steps"].rows()]
+    assert steps == [(0, 0), (1, 5)]
 
 
 def test_a_range_without_an_end_is_counted(tmp_path: Path) -> None:

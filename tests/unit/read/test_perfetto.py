@@ -123,11 +123,12 @@ def test_times_of_an_incremental_clock_add_up() -> None:
         + packet((13, 1), (6, clocks), (59, defaults))
         + packet((8, 3), (11, begin))
         + packet((8, 4), (11, end))
+        + packet((8, 2), (60, message((1, 8), (2, "described before its first use"))))
         + packet((8, 2), (11, begin))
         + packet((8, 1), (11, end))
     )
     assert trace.metadata.origin_ns == 5_003_000
-    assert [row[3:5] for row in rows(trace)] == [(0, 4000), (6000, 1000)]
+    assert [row[3:5] for row in rows(trace)] == [(0, 4000), (8000, 1000)]
 
 
 def test_flows_counters_and_instants_are_read() -> None:
@@ -198,9 +199,12 @@ def test_what_does_not_balance_is_read_as_in_json() -> None:
 def test_packets_may_be_compressed_and_arguments_nest() -> None:
     entry = message((10, "shape"), (12, message((4, 2))), (12, message((4, 3))))
     annotation = message((10, "input"), (11, entry), (11, message((10, "ok"), (2, 1))))
-    packed = zlib.compress(at(0, BEGIN, (23, "a"), (4, annotation)) + at(9, END))
-    trace = read(TRACKS + packet((50, packed)))
-    assert trace.event_arguments(0) == {"input": {"shape": [2, 3], "ok": True}}
+    events = at(0, BEGIN, (23, "a"), (4, annotation)) + at(9, END)
+    for data in (
+        TRACKS + packet((50, zlib.compress(events))),
+        message((1, message((50, zlib.compress(TRACKS + events))))),
+    ):
+        assert read(data).event_arguments(0) == {"input": {"shape": [2, 3], "ok": True}}
 
 
 @pytest.mark.parametrize("seed", range(10))

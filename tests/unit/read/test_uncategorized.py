@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from reading import event, read_text
 
 from stepscope.facts.annotate import annotate
 from stepscope.facts.summary.report_facts import summarize
+from stepscope.read.chrome import categories
 from stepscope.trace.trace import Trace
 
 KERNELS = ("volta_sgemm_128x64_nn", "Cijk_Ailk_Bljk_SB_MT64x64x8", "loop_add_fusion", "Memcpy HtoD")
@@ -96,12 +98,27 @@ def test_the_number_of_a_device_is_that_of_its_label(text: str, device: int) -> 
     assert trace["tracks"]["device"].tolist() == [-1, device]
 
 
+def test_the_number_of_a_device_of_xla_is_that_of_its_plane() -> None:
+    """Its processes count from 1."""
+    labels = [label("process_name", "/device:GPU:0", 1), label("thread_name", "Stream #13(Compute)", 1, 5)]
+    trace = read_text(json.dumps([*labels, event("loop_add_fusion", pid=1, tid=5)]))
+    assert trace["tracks"]["device"].tolist() == [0]
+
+
 @pytest.mark.parametrize("text", ["NPU", "GPU 0", "CPU", "NPU 99999999999"])
 def test_where_kernels_have_a_category_a_device_is_its_process(text: str) -> None:
     """Ranks that were merged into one file may each have a "GPU 0"."""
     kernel = event("sgemm", cat="kernel", pid=9)
     trace = read_text(json.dumps([label("process_labels", text, 9), kernel]))
     assert trace["tracks"]["device"].tolist() == [9]
+
+
+def test_labels_are_looked_at_once_whatever_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, looked = 300, []
+    monkeypatch.setattr(categories, "_DEVICE", SimpleNamespace(match=looked.append))
+    labels = [label("process_name", f"part {tid}", 1, tid) for tid in range(count)]
+    read_text(json.dumps([*labels, *(event("work", tid, 1, pid=1, tid=tid) for tid in range(count))]))
+    assert len(looked) <= 2 * count
 
 
 def test_threads_of_a_process_that_is_labeled_as_a_device_stay_threads() -> None:
@@ -179,6 +196,24 @@ def test_what_hccl_puts_into_streams_is_communication() -> None:
     (device,) = summarize(trace).devices
     assert device.computing_ms == pytest.approx(5.8)
     assert device.idle_ms["communication"] == pytest.approx(41.0)
+
+
+def test_what_unitrace_writes_has_calls_and_devices() -> None:
+    """As of pti-gpu's chromelogger.h: processes and threads of devices count down from 2**32."""
+    device = {"pid": 2**32 - 1, "tid": 2**32 - 2}
+    names = {7: "HOST<n1>", device["pid"]: "DEVICE<n1>0:3a:0:0 #1"}
+    labels = [label("process_name", name, process) for process, name in names.items()]
+    events = [
+        event("zeCommandListAppendLaunchKernel", 10, 2, cat="cpu_op", pid=7),
+        event("gemm_kernel[SIMD32 {8; 1; 1} {64; 1; 1}]", 20, 30, cat="gpu_op", **device),
+        event("zeCommandListAppendMemoryCopy(M2D)[4096 bytes]", 60, 5, cat="gpu_op", **device),
+    ]
+    ends = [{"ph": "s", "pid": 7, "tid": 1, "ts": 10}, {"ph": "t", **device, "ts": 20}]
+    arrow = [{**end, "cat": "Flow_H2D_5_0", "id": 5} for end in ends]
+    trace = annotate(read_text(json.dumps([*labels, *events, *arrow])))
+    assert list(trace.events.text("category")) == ["runtime", "kernel", "memcpy"]
+    assert trace["tracks"]["device"].tolist() == [-1, 1]
+    assert [(row["cpu_event"], row["device_event"]) for row in trace["launches"].rows()] == [(0, 1)]
 
 
 def test_a_file_without_known_categories_says_so() -> None:

@@ -55,6 +55,14 @@ def test_many_at_once_are_read_as_one_after_the_other(messages: list[list[tuple[
     assert damages == [0, 0]
 
 
+def test_a_message_of_many_fields_costs_no_more_than_its_bytes() -> None:
+    found, at_once, *damages = both_ways(
+        [message(*((1 + at % 9, at) for at in range(20_000))), message((2, "x"))]
+    )
+    assert at_once == found
+    assert damages == [0, 0]
+
+
 @given(parts=st.lists(st.binary(max_size=30), max_size=6))
 def test_any_bytes_are_read_up_to_the_same_damage(parts: list[bytes]) -> None:
     """Of a field that is cut, one message yields what is there of it; many at once do not."""

@@ -107,7 +107,10 @@ def test_what_identifies_is_replaced(secret: str) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["10.1.2.3", "52:54:00:12:34:56", "2001:db8:0:0:1:2:3:4", "5f8e1a2b-1234-4567-8901-123456789012"],
+    [
+        *("10.1.2.3", "52:54:00:12:34:56", "2001:db8:0:0:1:2:3:4", "5f8e1a2b-1234-4567-8901-123456789012"),
+        *("ip-10-1-2-3", "2001:db8::7", "tcp://[2001:db8::5054:ff:12:3456]"),
+    ],
 )
 def test_no_number_of_an_address_is_left(address: str) -> None:
     assert not [digit for digit in "0123456789" if digit in WORDS.text(f"at {address}")]
@@ -142,6 +145,13 @@ def _with(change: str) -> bytes:
         events["start_ns"][0] = bytes(16)
     elif change == "a rank that is text":
         damaged["metadata"]["ranks"] = ["zero"]
+    elif change == "no rank":
+        damaged["metadata"]["ranks"] = []
+    elif change == "a time of no clock":
+        damaged["metadata"]["origin_ns"] = 1 << 62
+    elif change == "metadata in metadata":
+        deep = b"\xa6source" + b"\x91" * 50_000 + b"\xc0"
+        return msgspec.msgpack.encode(damaged).replace(b"\xa6source\xa0", deep)
     else:
         damaged["ends"] = b"\x01" + bytes(7)
     return msgspec.msgpack.encode(damaged)
@@ -152,6 +162,7 @@ def _with(change: str) -> bytes:
     [
         *("more rows than bytes", "a parent that does not exist", "a parent of itself", "too few rows"),
         *("a text that does not exist", "a rank that is text", "arguments of no event"),
+        *("no rank", "a time of no clock", "metadata in metadata"),
     ],
 )
 def test_damaged_tables_are_refused_in_one_line(change: str) -> None:

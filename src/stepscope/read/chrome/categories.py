@@ -1,7 +1,6 @@
 """The categories of events, and the tracks that they run on."""
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +25,8 @@ _COLLECTIVE, _COLLECTIVE_TASK = re.compile(r"(?i)^hcom_"), re.compile(r"(?i)^not
 _STREAM = re.compile(r"(?i)^stream ?#?\d+|^((async )?xla|sparse core) ops$")  # of GPUs, and of TPUs
 _DEVICE = re.compile(r"(?i)^(\d+ )?gpu ?\d+$|^\d+ copy$|^(cuda|hip|xpu) functions$")
 
+# Of XLA, whose processes count from 1, and of unitrace, where they are too large for numbers.
+_PLANE = re.compile(r"^(?:/device:\w+:|(?:RANK \d+ )?DEVICE<.*#)(?P<number>\d{1,9})\b")
 # Of a process: what launches point to in it is work of this device.
 _KIND_OF_DEVICE = re.compile(r"(?i)^(?!c)\w{0,2}pu ?(?P<number>\d{0,9})$")
 
@@ -75,24 +76,18 @@ def streams_by_label(recorded: RecordedEvents) -> Mask:
 
 def _called_streams(columns: RecordColumns) -> Iterator[bool]:
     """Whether the thread of each track is called a stream, or its process a device."""
-    processes = defaultdict(list)
-    for (process, _, kind), label in columns.labels.items():
-        if kind != "thread_name":
-            processes[process].append(label)
+    names = [(process, str(process)) for process, _ in columns.tracks]
+    names += [(key[0], label) for key, label in columns.labels.items() if key[2] != "thread_name"]
+    devices = {process for process, name in names if _DEVICE.match(name)}
     for process, thread in columns.tracks:
         threads = (str(thread), columns.labels.get((process, thread, "thread_name"), ""))
-        devices = (str(process), *processes[process])
-        yield any(map(_STREAM.match, threads)) or any(map(_DEVICE.match, devices))
+        yield process in devices or any(map(_STREAM.match, threads))
 
 
-def devices_by_label(columns: RecordColumns) -> dict[Any, int]:
-    """The number of the device by process labeled as one ("GPU 3", "NPU"); 0 without a number."""
-    matches = {
-        process: _KIND_OF_DEVICE.match(label)
-        for (process, _, kind), label in columns.labels.items()
-        if kind != "thread_name"
-    }
-    return {process: int(match["number"] or 0) for process, match in matches.items() if match}
+def devices_by_label(columns: RecordColumns, pattern: re.Pattern[str] = _KIND_OF_DEVICE) -> dict[Any, int]:
+    """The number in the label of each process that is labeled as a device ("GPU 3", "NPU"); 0 without one."""
+    found = ((key[0], pattern.match(text)) for key, text in columns.labels.items() if key[2] != "thread_name")
+    return {process: int(match["number"] or 0) for process, match in found if match}
 
 
 def set_device_work(category: Text, name: Text, without: Mask) -> Text:
@@ -116,7 +111,7 @@ _RECORDED = {
     "optimization userdefined pythonuserdefined",
     "runtime": "runtime cudaruntime",
     "other": "external_correlation overhead trace",
-    "kernel": "kernel concurrent_kernel hpu_op kernel_dispatch",
+    "kernel": "kernel concurrent_kernel hpu_op kernel_dispatch gpu_op",
     "memcpy": "memcpy gpu_memcpy memory_copy",
     "memset": "memset gpu_memset",
     "python": "python_function",
@@ -138,8 +133,9 @@ _RANGE = re.compile(
     r"^(ProfilerStep#|Optimizer\.|enumerate\(DataLoader\)|##|PyTorch Profiler"
     r"|stepscope\.(module|optimizer|evaluation|checkpointing|block):)"
 )
-# MTIA records its copies among its kernels.
-_MTIA_COPY = re.compile(r"^dma_request\b")
+# MTIA and Intel's unitrace record copies among kernels, and unitrace calls among operators.
+_COPIED = re.compile(r"^dma_request\b|^ze\w+Memory(Copy|Fill)|^clEnqueue(Read|Write|Copy|Fill)")
+_CALLED = re.compile(r"^(ze|cl|ur)[A-Z]")
 _ON_DEVICE = ("kernel", "memcpy", "memset", "sync", "communication")
 
 
@@ -158,14 +154,16 @@ def category(recorded: str, name: str) -> str:
         return "annotation" if _RANGE.match(name) else category_by_name(name)
     key = recorded.lower()
     named = _EXACT.get(key) or next((to for test, to in _PATTERNS if test.search(key)), "other")
-    if named == "kernel" and _MTIA_COPY.match(name):
+    if named == "kernel" and _COPIED.match(name):
         return "memcpy"
+    if named == "cpu_op" and _CALLED.match(name):
+        return "runtime"
     return "annotation" if named == "cpu_op" and _RANGE.match(name) else named
 
 
 def on_device(recorded: str) -> bool:
     """Whether events of this recorded category run on a device, so that their track is a stream."""
-    return category(recorded, "") in _ON_DEVICE or recorded.lower() == "gpu_user_annotation"
+    return category(recorded, "") in _ON_DEVICE or recorded.lower() in ("gpu_user_annotation", "cuda_event")
 
 
 # Kineto's samples of a device's performance monitors, on the process with its number.
@@ -202,7 +200,8 @@ def _devices(
     """
     by_label = {keys[track][0] for track in np.flatnonzero(streams).tolist()}
     labeled = devices_by_label(recorded.columns).items()
-    numbers = {process: number for process, number in labeled if process in by_label}
+    numbers = devices_by_label(recorded.columns, _PLANE)
+    numbers |= {process: number for process, number in labeled if process in by_label}
     return [
         numbers.get(process, max(_number(process), 0)) if on_gpu else -1
         for (process, _), on_gpu in zip(keys, is_device, strict=True)

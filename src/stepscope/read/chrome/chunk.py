@@ -22,11 +22,6 @@ class ChromePlace(NamedTuple):
     process: Any
     thread: Any
 
-    @property
-    def is_label(self) -> bool:
-        """Whether events of this phase name a process or a thread."""
-        return self.phase == "M"
-
 
 class Label(NamedTuple):
     """A metadata event, which names its process or thread."""

@@ -300,7 +300,7 @@ _EVERY_ARRAY = json.JSONDecoder(strict=False, parse_float=Written, parse_int=who
 def no_array(text: bytes) -> IngestError:
     """The error for an object without the array of events."""
     data = load(text) if len(text) <= _LARGEST_BYTES else None
-    with suppress(msgspec.DecodeError, ValueError, RecursionError):  # texts take no more memory
+    with suppress(msgspec.DecodeError, ValueError):  # texts take no more memory
         data = data or decode(text, dict[str, msgspec.Raw])
     if not isinstance(data, dict):
         return IngestError(

@@ -81,7 +81,7 @@ class RecordColumns:
     def _phases_and_tracks(self, places: list[ChromePlace]) -> tuple[Codes32, Codes32]:
         """Codes of phase and track of each place; metadata events are on no track, -1."""
         phase = [self.phases[place.phase, place.category] for place in places]
-        track = [-1 if place.is_label else self.tracks[place.process, place.thread] for place in places]
+        track = [-1 if place.phase == "M" else self.tracks[place.process, place.thread] for place in places]
         return np.array(phase, np.int32), np.array(track, np.int32)
 
     def _label(self, label: Label) -> None:
@@ -166,10 +166,6 @@ class RecordedEvents:
     def of_phase(self, *letters: str) -> Rows:
         """Usable events of one of some phases."""
         return self.rows(lambda phase, category: phase in letters)
-
-    def letter(self, row: int) -> str:
-        """Phase of one event."""
-        return self.phases[int(self.phase[row])][0]
 
     def letters(self, rows: Rows) -> Text:
         """Phases of some events."""

@@ -151,7 +151,9 @@ def slices_of(recorded: RecordedEvents) -> ChromeSlices:
     whole = _complete(recorded)
     last = int(recorded.time_ns.max(where=recorded.usable, initial=0))
     last = int((whole.start_ns + whole.duration_ns).max(initial=last))
-    paired = [_stacked(recorded, last), _async(recorded, last)]
+    rows = recorded.of_phase(*STACKED)
+    stacked = _paired(recorded, rows, recorded.track[rows].astype(np.int64), STACKED, last)
+    paired = [stacked, _async(recorded, last)]
     if not any(len(slices.row) for slices in paired):
         return _by_start(whole)
     joined = [np.concatenate(part) for part in zip(whole, *paired, strict=True)]
@@ -185,11 +187,6 @@ def _durations(recorded: RecordedEvents, rows: Rows) -> NDArray[np.int64]:
         recorded.log(code, message, int(rows_of.sum()))
     ns = np.rint(np.where(missing | negative | long, 0, us) * 1000)
     return np.asarray(ns, np.int64)
-
-
-def _stacked(recorded: RecordedEvents, last: int) -> ChromeSlices:
-    rows = recorded.of_phase(*STACKED)
-    return _paired(recorded, rows, recorded.track[rows].astype(np.int64), STACKED, last)
 
 
 def _async(recorded: RecordedEvents, last: int) -> ChromeSlices:

@@ -197,9 +197,10 @@ def _joined(parts: list[Array]) -> Array:
 
 
 _FIELDS = ("time_us", "action", "addr", "size", "stream", "device_free", "frames")  # of `EVENT_COLUMNS`
-_KEYS = {name: place for place, name in enumerate(_FIELDS)} | {"user_metadata": 7, "compile_context": 7}
+_KEYS = {name: place for place, name in enumerate(_FIELDS)}
+_IGNORED = len(_FIELDS)  # any other key: versions of PyTorch add some
 _NO_STACK, _FIRST_RUN = -2, -10
-_ROWS = 1 << 17  # events at a time
+_ROWS = 1 << 17  # events at a time, each of three values of the memo: itself, its stack and its `pool_id`
 _REFERENCES = 1 << 22  # to frames, of all events that are read at a time
 _MOST_FAILURES = 50  # vain attempts in a row: this file is written otherwise
 
@@ -248,7 +249,7 @@ class CompiledHistory:
     def _learn(self, memo: Memo) -> None:
         """Note which values of the memo are keys and actions, as far as Python has read them."""
         end = len(memo)
-        self._stack_of = _roomy(self._stack_of, end + 2 * _ROWS + 2, _NO_STACK)
+        self._stack_of = _roomy(self._stack_of, end + 3 * _ROWS + 2, _NO_STACK)
         self._stack_of[self._end : end] = _NO_STACK
         fresh = range(self._end, end)
         texts = {index: text for index in fresh if isinstance(text := dict.get(memo, index), str)}
@@ -257,7 +258,7 @@ class CompiledHistory:
             self._columns = _roomy(self._columns, self._known_texts, -1)
             self._actions = _roomy(self._actions, self._known_texts, -1)
         for index, text in texts.items():
-            self._columns[index] = _KEYS.get(text, -1)
+            self._columns[index] = _KEYS.get(text, _IGNORED)
             self._actions[index] = self._history.actions[text] if text in ACTIONS else -1
         self._end = end
 

@@ -128,11 +128,12 @@ def find_allocations(events: Table, segments: Table, blocks: Table) -> dict[str,
 
     An allocation whose beginning or end lies outside the history has -1 there.
     """
+    if not events.text("action").mask("free_completed", "free").any():  # `skip_actions` left them out
+        known = {"alloc": "alloc", "free_requested": "free_completed"}  # no other counts here
+        events = events.with_columns(action=events.text("action").map(known.get))
     order = np.lexsort((np.arange(len(events)), events["address"], events["device"]))
-    action = events.text("action")
-    begins = order[action.mask("alloc")[order]]
     recorded, repeats = _recorded(events, order)
-    parts = [recorded, _freed_only(events, order, repeats), _alive_before(events, begins, segments, blocks)]
+    parts = [recorded, _freed_only(events, order, repeats), _alive_before(events, order, segments, blocks)]
     unknown = [np.full(len(part["device"]), -1) for part in parts]
     return {
         name: np.concatenate([part.get(name, absent) for part, absent in zip(parts, unknown, strict=True)])
@@ -176,28 +177,25 @@ def _freed_only(events: Table, order: Rows, has_stack: bool) -> dict[str, Array]
     return {**{name: events[name][rows] for name in names}, "end_ns": events["time_ns"][rows]}
 
 
-def _alive_before(events: Table, begins: Rows, segments: Table, blocks: Table) -> dict[str, Array]:
+def _alive_before(events: Table, order: Rows, segments: Table, blocks: Table) -> dict[str, Array]:
     """Blocks that are in use at the end and whose beginning is not in the history."""
     used = np.flatnonzero(blocks.text("state").where(lambda state: state.startswith("active")))
     device = segments["device"][blocks["segment"][used]]
-    alive = _alive_at_end(events, begins)
-    known = set(_places(events["device"][alive], events["address"][alive]))
-    places = _places(device, blocks["address"][used])
+    alive = _alive_at_end(events, order)
+    known = set(zip(*(events[name][alive].tolist() for name in ("device", "address")), strict=True))
+    places = zip(device.tolist(), blocks["address"][used].tolist(), strict=True)
     old = np.array([place not in known for place in places], np.bool_)
     used = used[old]
     columns = {name: blocks[name][used] for name in ("address", "bytes", "stack")}
     return {**columns, "device": device[old], "stream": segments["stream"][blocks["segment"][used]]}
 
 
-def _alive_at_end(events: Table, begins: Rows) -> Rows:
+def _alive_at_end(events: Table, order: Rows) -> Rows:
     """The allocations of the history that are the last event of their address."""
-    relevant = np.flatnonzero(events.text("action").mask("alloc", "free_completed", "free"))
-    order = relevant[np.lexsort((relevant, events["address"][relevant], events["device"][relevant]))]
-    following = np.roll(order, -1)
-    last = ~_same_place(events, order, following)
-    if len(last):
-        last[-1] = True
-    return order[last & np.isin(order, begins)]
+    action = events.text("action")
+    order = order[action.mask("alloc", "free_completed", "free")[order]]
+    last = np.append(~_same_place(events, order[:-1], order[1:]), True)[: len(order)]
+    return order[last & action.mask("alloc")[order]]
 
 
 def _first(events: Table, order: Rows, starts: Rows, limit: Rows, *actions: str) -> Rows:
@@ -208,11 +206,6 @@ def _first(events: Table, order: Rows, starts: Rows, limit: Rows, *actions: str)
     rows = np.append(order, -1)[candidate]
     hit = (candidate < limit) & _same_place(events, order[starts], rows)
     return np.where(hit, rows, -1)
-
-
-def _places(device: Array, address: Array) -> list[tuple[int, int]]:
-    """Pairs of device and address, in order."""
-    return list(zip(device.tolist(), address.tolist(), strict=True))
 
 
 def _same_place(events: Table, a: Rows, b: Rows) -> Array:

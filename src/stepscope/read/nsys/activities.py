@@ -27,6 +27,7 @@ _WORK = (*_TIMES, "deviceId", "streamId", "correlationId", "globalPid")
 _SHAPE = tuple(what + axis for what in ("grid", "block") for axis in "XYZ")
 _MEMORY_OF_BLOCK = ("staticSharedMemory", "dynamicSharedMemory")
 _CALLED = re.compile(r"(_ptsz|_ptds)?_v\d+$")  # the version of the CUDA API in a call's name
+LATEST_NS = 1 << 60  # differences of such times are no overflow
 _PROCESS_BITS = 40  # correlation ids are unique in a process only
 _RANGES = (59, 60, 70, 71)  # pushed and popped, started and ended, and both again of NVTXT
 _COPY_NAMES = "HtoD DtoH HtoA AtoH AtoA AtoD DtoA DtoD HtoH PtoP HtoD DtoH DtoD"
@@ -175,11 +176,13 @@ def _system_calls(recording: NsysRecording, table: str) -> Activities:
     """Calls of the operating system by threads that call CUDA, but what CUDA itself calls."""
     rows = recording.database.integers(table, *_TIMES, "globalTid", "nameId")
     cuda = recording.database.integers("CUPTI_ACTIVITY_KIND_RUNTIME", *_TIMES, "globalTid")
-    kept = np.zeros(len(rows["start"]), np.bool_)
-    for thread in np.unique(cuda["globalTid"]).tolist():
-        here, calls = rows["globalTid"] == thread, cuda["globalTid"] == thread
-        start = rows["start"][here]
-        kept[here] = Intervals(cuda["start"][calls], cuda["end"][calls]).within(start, start + 1) == 0
+    # All threads on one axis, end to end, each as long as there are times.
+    length = min(int(max(column.max(initial=0) for column in (rows["start"], cuda["end"]))), LATEST_NS) + 2
+    _, thread = np.unique(np.append(rows["globalTid"], cuda["globalTid"]), return_inverse=True)
+    here, calling = np.split(thread, [len(rows["start"])])
+    start, before = rows["start"] + here * length, calling * length
+    calls = Intervals(cuda["start"] + before, cuda["end"] + before)
+    kept = np.isin(here, calling) & (calls.within(start, start + 1) == 0)
     rows = {name: column[kept] for name, column in rows.items()}
     names = recording.named(rows["nameId"], "system call")
     return _activities(rows, recording.tracks.threads(rows["globalTid"]), names, "other")
@@ -336,6 +339,7 @@ _INSTRUCTIONS = 10_000  # of SQLite's machine, between two looks at how many wer
 # three queries; the schema takes some, too.
 _FEW_INSTRUCTIONS, _PER_BYTE = 10_000_000, 10
 _ROW_BYTES = 3  # of a page, at least, for each row: its place, its size and its type
+_IN_ORDER = "not indexed"  # of rows, which two queries then share: an index with their columns has another
 _TABLES = "select name from sqlite_master where type = 'table' and sql not like 'create virtual%'"
 
 
@@ -367,7 +371,7 @@ class Database:
         parts = [f'coalesce(cast("{name}" as integer), -1)' if name in known else "-1" for name in names]
         batches = [np.zeros((0, len(names)), np.int64)]
         if known:
-            rows = self._batches(f'select {", ".join(parts)} from "{table}"')
+            rows = self._batches(f'select {", ".join(parts)} from "{table}" {_IN_ORDER}')
             batches += [np.array(batch, np.int64) for batch in rows]
         return dict(zip(names, np.ascontiguousarray(np.concatenate(batches).T), strict=True))
 
@@ -375,7 +379,7 @@ class Database:
         """The rows of some columns of a table; none if it lacks one of them."""
         if self.columns.get(table, frozenset()).issuperset(names):
             quoted = ", ".join(f'"{name}"' for name in names)
-            for batch in self._batches(f'select {quoted} from "{table}"'):
+            for batch in self._batches(f'select {quoted} from "{table}" {_IN_ORDER}'):
                 yield from batch
 
     def _columns_of(self, table: str) -> frozenset[str]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from stepscope.errors import IngestError
 from stepscope.read.byte_stream import Progress, on_disk
-from stepscope.read.nsys.activities import ACTIVITIES, Activities, Database, NsysRecording
+from stepscope.read.nsys.activities import ACTIVITIES, LATEST_NS, Activities, Database, NsysRecording
 from stepscope.read.shared import LONGEST_NS, WarningLog, log_note
 from stepscope.trace.arguments import ArgumentBlock, Arguments
 from stepscope.trace.builder import Parts, build
@@ -28,7 +28,6 @@ from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Metadata, Trace
 
-_LATEST_NS = 1 << 60  # differences of such times are no overflow
 _FACTS = {  # as Kineto calls them
     "smCount": "numSms",
     "totalMemory": "totalGlobalMem",
@@ -89,10 +88,10 @@ def _parts(database: Database, log: WarningLog) -> Parts:
     recording.names.report(log)
     names = Activities._fields[:-1]  # all but the arguments
     columns = {name: np.concatenate([getattr(part, name) for part in found]) for name in names}
-    far = np.abs(columns["start_ns"].astype(float)) > _LATEST_NS
+    far = np.abs(columns["start_ns"].astype(float)) > LATEST_NS
     log("far_time", "an event begins centuries from the others; its time is cut", int(far.sum()))
-    columns["start_ns"] = np.clip(columns["start_ns"], -_LATEST_NS, _LATEST_NS)
-    length = np.clip(columns.pop("end_ns"), -_LATEST_NS, _LATEST_NS) - columns["start_ns"]
+    columns["start_ns"] = np.clip(columns["start_ns"], -LATEST_NS, LATEST_NS)
+    length = np.clip(columns.pop("end_ns"), -LATEST_NS, LATEST_NS) - columns["start_ns"]
     wrong = (length < 0) | (length > LONGEST_NS)
     log("long_duration", "an event has no end, or one before its start; its duration is 0", int(wrong.sum()))
     name = columns.pop("name")
@@ -104,11 +103,14 @@ def _parts(database: Database, log: WarningLog) -> Parts:
         "source": np.arange(len(name)),
     }
     framework = "pytorch" if recording.uses_torch else ""
+    # Times are since the session began: on one clock, files of several ranks can be compared.
+    begun = database.integers("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")["utcEpochNs"]
+    base = {"baseTimeNanoseconds": int(begun[0])} if len(begun) else {}
     return Parts(
         events=events,
         tracks=recording.tracks.columns(),
         arguments=_arguments(found),
-        metadata=Metadata(framework=framework, devices=tuple(_devices(database))),
+        metadata=Metadata(framework=framework, devices=tuple(_devices(database)), properties=base),
     )
 
 

@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 import zlib
 from contextlib import closing
 from tempfile import TemporaryFile
@@ -22,6 +23,7 @@ from stepscope.trace.trace import Trace
 
 _PACKET, _DESCRIPTOR = 1, 60
 _HEAD_PACKETS = 4  # of a file's first bytes, by which it is known
+_COMPRESSED = re.compile(rb"\n[\x80-\xff]*[\x00-\x7f]\x92\x03[\x80-\xff]*[\x00-\x7f]x")  # others by zlib
 _TOO_LARGE = -1  # of the compiled writer; any other number but 0 is the system's, of an error
 _WARNINGS = (  # in the order of the compiled writer's counts
     ("damaged_message", "a message is damaged or truncated; read up to the damage"),
@@ -31,12 +33,12 @@ _WARNINGS = (  # in the order of the compiled writer's counts
 
 
 def is_perfetto(head: bytes) -> bool:
-    """Whether a file's first bytes are packets with a time, a sequence or a track."""
+    """Whether a file's first bytes are packets with a time, a sequence or a track, or compressed ones."""
     damage = Damage()
     places, _ = repeated(head, Span(0, len(head)), _PACKET)
     packets = [Span(*places[at : at + 2]) for at in range(0, min(len(places), 2 * _HEAD_PACKETS), 2)]
     numbers = {field.number for packet in packets for field in fields(head, packet, damage)}
-    return bool(numbers & {8, 10, _DESCRIPTOR}) and not damage.count
+    return bool(_COMPRESSED.match(head)) or (bool(numbers & {8, 10, _DESCRIPTOR}) and not damage.count)
 
 
 def read_perfetto(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:

@@ -301,13 +301,13 @@ def buffers_of(source: XSpaceFile, module: Span) -> dict[str, int]:
     others for which a result of the same shape and type takes new memory (`could_donate_bytes`)."""
     shapes = HloShapes(source)
     arguments, results = _program_shape(source, module, shapes)
-    kept = list(range(len(results)))
+    kept = dict.fromkeys(range(len(results)))
     donated: list[Array] = []
     for entry in (alias for aliases in source.inner(module, 8) for alias in source.inner(aliases, 1)):
         number = source.number(entry, 2)
         place = (source.numbers(entry, 1) or [0])[0]
         if number < len(arguments) and place in kept:
-            kept.remove(place)
+            del kept[place]
             donated.append(arguments[number])
     left = Counter(arguments) - Counter(donated)
     same = left & Counter(results[place] for place in kept)

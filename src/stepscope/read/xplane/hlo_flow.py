@@ -30,6 +30,7 @@ DATA, CONSTANT, PASS, UPDATE, GRADIENT, RESULT = ROLES
 _MOVES = frozenset(("bitcast", "copy", "get-tuple-element", "parameter", "tuple"))
 _PRODUCTS = ("dot", "convolution", "custom-call")
 FUSED = ("fusion", "call", "async-start")
+_DEEPEST = 100  # of these inside each other; XLA makes few
 _RUN_OTHERS = frozenset((*FUSED, "while", "conditional"))
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d{1,9})"')
 _Values = Mapping[int, Sequence[int]]
@@ -63,6 +64,7 @@ class ProgramFlow:
         self._sizes: list[int] = []  # elements of each value
         self._products: set[int] = set()
         self._members: dict[int, list[_Member]] = {}  # by computation
+        self._parameters: dict[int, dict[int, _Member]] = {}  # the same, by their numbers
         self._roots: dict[int, _Member] = {}
         self._users: dict[int, list[int]] = {}
         self._next: list[tuple[int, int]] = []  # from an iteration to the next
@@ -81,6 +83,8 @@ class ProgramFlow:
             by_id[node.id] = member
             members.append(member)
         self._members[computation] = members
+        inside = (member for member in members if member.node.opcode == "parameter")
+        self._parameters[computation] = {self._source.number(one.node.span, 9): one for one in inside}
         if root in by_id:
             self._roots[computation] = by_id[root]
 
@@ -122,20 +126,16 @@ class ProgramFlow:
             taken = operands
             if member.node.opcode == "conditional":
                 taken = operands[place + 1 : place + 2]
-            for inside in self._parameters(number):
-                own = self._source.number(inside.node.span, 9)
-                if own < len(taken):
-                    self._each(taken[own], inside.values)
+            for own, values in enumerate(taken):
+                if inside := self._parameters[number].get(own):
+                    self._each(values, inside.values)
             root = self._roots.get(number)
             if root is None or (member.node.opcode == "while" and place):
                 continue
             self._each(root.values, member.values)
             if member.node.opcode == "while":
-                for inside in self._parameters(number):
+                for inside in self._parameters[number].values():
                     self._next += zip(root.values, inside.values, strict=False)
-
-    def _parameters(self, computation: int) -> Iterator[_Member]:
-        return (member for member in self._members[computation] if member.node.opcode == "parameter")
 
     def _each(self, taken: range, made: range) -> None:
         """Element by element, where both have as many."""
@@ -183,10 +183,13 @@ class ProgramFlow:
 
     def _largest(self, member: _Member, scope: str) -> _Member:
         """Of a fusion the last member with its scope, else the instruction itself."""
-        for number in member.called if member.node.opcode in FUSED else ():
-            for inside in reversed(self._members[number]):
-                if inside.scope == scope and inside.node.opcode not in _MOVES:
-                    return self._largest(inside, scope)
+        for _ in range(_DEEPEST):
+            called = member.called if member.node.opcode in FUSED else ()
+            inside = chain.from_iterable(reversed(self._members[number]) for number in called)
+            found = next((m for m in inside if m.scope == scope and m.node.opcode not in _MOVES), None)
+            if found is None:
+                break
+            member = found
         return member
 
     def _roles_of_values(self, entry: int, updated: Iterable[str]) -> dict[int, str]:
@@ -278,7 +281,7 @@ class ProgramFlow:
 
     def _data(self, entry: int, updated: set[str], state: set[int]) -> Iterator[int]:
         """The arguments of the program that are no parameters; none if no parameters are known."""
-        arguments = list(self._parameters(entry)) if entry in self._members else []
+        arguments = self._parameters.get(entry, {}).values()
         changed = [
             not state.isdisjoint(argument.values)
             or not updated.isdisjoint(argument_names(self._source, argument.node.span))

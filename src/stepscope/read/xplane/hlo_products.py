@@ -283,16 +283,17 @@ def _find(settings: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
 
 
 def _integers(values: Mapping[str, Any], key: str) -> list[int]:
-    """A list of numbers, which protobuf writes as text; empty if it is none."""
+    """A list of sizes, which protobuf writes as text; empty if it is none."""
     found = values.get(key)
     try:
-        return [int(number) for number in found] if isinstance(found, list) else []
-    except (TypeError, ValueError):
+        sizes = [int(number) for number in found] if isinstance(found, list) else []
+    except (TypeError, ValueError, OverflowError):
         return []
+    return sizes if all(0 <= size <= _MOST_ELEMENTS for size in sizes) else []
 
 
 def _number(values: Mapping[str, Any], key: str) -> float:
     try:
-        return float(values[key])
-    except (KeyError, TypeError, ValueError):
+        return float(int(values[key]))
+    except (KeyError, TypeError, ValueError, OverflowError):
         return nan

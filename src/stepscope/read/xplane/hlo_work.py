@@ -8,7 +8,7 @@ Source: hlo_cost_analysis.cc and hlo.proto (https://github.com/openxla/xla, xla/
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import nan, prod
+from math import inf, nan, prod
 from typing import NamedTuple
 
 from stepscope.read.xplane.hlo_products import HloProduct, Shape, convolution, dot, first, library_call, size
@@ -164,11 +164,12 @@ def _read_by(shape: Shape, users: Mapping[int, Sequence[tuple[HloNode, int]]], i
     """Bytes that each use of a value reads of it; views of it are followed."""
     if id not in users:
         yield size(shape)  # it is a result
-    waiting = [id]
+    waiting, views = [id], {id}
     while waiting:
         for user, place in users.get(waiting.pop(), ()):
             if user.opcode == "bitcast":
-                waiting.append(user.id)
+                waiting += {user.id} - views
+                views.add(user.id)
             elif user.opcode in _SLICES and place == 0:
                 yield size(user.shape)
             elif user.opcode != "dynamic-update-slice" or place:
@@ -224,14 +225,12 @@ def _sum(works: Sequence[HloWork]) -> HloWork:
 # -- instructions that apply a computation many times: how often they apply each
 
 
-def _window_positions(source: XSpaceFile, node: HloNode) -> int:
+def _window_positions(source: XSpaceFile, node: HloNode) -> float:
     """Applications for one element of the result: of all values in a window but the first."""
-    dimensions = (
-        source.number(dimension, 1)
-        for window in source.inner(node.span, 15)
-        for dimension in source.inner(window, 1)
-    )
-    return max(prod(dimensions), 1) - 1
+    windows = source.inner(node.span, 15)
+    sizes = (float(source.number(one, 1)) for window in windows for one in source.inner(window, 1))
+    positions = max(prod(sizes), 1.0)
+    return positions - 1 if positions < inf else nan
 
 
 def _elements(shapes: Sequence[Shape], place: int) -> int:
@@ -239,16 +238,16 @@ def _elements(shapes: Sequence[Shape], place: int) -> int:
     return first(shapes[place]).elements if place < len(shapes) else 0
 
 
-def _scattered(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[int]:
+def _scattered(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[float]:
     elements = _elements(shapes, 1)
     return [_window_positions(source, node) * elements, elements]
 
 
-def _mapped(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[int]:
+def _mapped(source: XSpaceFile, node: HloNode, shapes: Sequence[Shape]) -> list[float]:
     return [first(node.shape).elements]
 
 
-_REPEATED: Mapping[str, Callable[[XSpaceFile, HloNode, Sequence[Shape]], list[int]]] = {
+_REPEATED: Mapping[str, Callable[[XSpaceFile, HloNode, Sequence[Shape]], list[float]]] = {
     "reduce": lambda source, node, shapes: [max(_elements(shapes, 0) - first(node.shape).elements, 0)],
     "reduce-window": lambda source, node, _: [_window_positions(source, node) * first(node.shape).elements],
     "select-and-scatter": _scattered,

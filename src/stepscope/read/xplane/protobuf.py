@@ -2,7 +2,7 @@
 
 A profile is millions of messages of a few bytes each. `fields` decodes one message in plain Python.
 `scan` decodes the first field of all messages in one NumPy step, then the second of those that have
-one, and so on: the number of steps is that of the fields of the longest message.
+one, and so on; what long messages have after many steps is decoded one by one.
 
 The input is not trusted: a field that would end after its message is cut there, and decoding of a
 message stops at an invalid field. `Damage` counts both.
@@ -24,6 +24,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _WIDTH = {FIXED64: 8, FIXED32: 4}
 _LEAST_KEY, _MOST_KEY = 8, 1 << 32  # field numbers have 29 bits, the way of writing has 3
 _LONGEST_VARINT = 10  # bytes, of seven bits each: 64 bits
+_MOST_STEPS = 100  # more than an instruction or an event has fields; a step takes as long as dozens of them
 _PAD = 16  # bytes; a double or the first byte of a varint may be read after the end
 
 
@@ -54,7 +55,7 @@ class Span(NamedTuple):
     end: int
 
 
-def fields(data: bytes | mmap, span: Span, damage: Damage) -> Iterator[Field]:
+def fields(data: bytes | mmap | memoryview, span: Span, damage: Damage) -> Iterator[Field]:
     """The fields of the message at a span of a file, in file order.
 
     Example:
@@ -106,7 +107,7 @@ def repeated(data: bytes, span: Span, number: int) -> tuple[list[int], int]:
     return places, at
 
 
-def _varint(data: bytes | mmap, at: int, end: int) -> tuple[int, int]:
+def _varint(data: bytes | mmap | memoryview, at: int, end: int) -> tuple[int, int]:
     """A varint and its end, which is after `end` if the varint is incomplete."""
     value = shift = 0
     while at < end and shift < 7 * _LONGEST_VARINT:
@@ -163,13 +164,19 @@ def scan(octets: Octets, start: Integers, end: Integers, damage: Damage) -> Fiel
     """Every field of many messages, at `start` to `end` of a whole file from `padded`."""
     at, live = start.astype(np.int64), np.flatnonzero(start < end)
     rounds = [Fields(*(np.zeros(0, np.int64) for _ in Fields._fields))]
-    while len(live):
+    while len(live) and len(rounds) <= _MOST_STEPS:
         found, sound = _next_fields(octets, live, at[live], end[live])
         damage.add(int((~sound).sum()))
         found = Fields(*(column[sound] for column in found))
         rounds.append(found)
         at[found.owner] = found.end
         live = found.owner[found.end < end[found.owner]]
+    rest = [
+        (owner, item.number, item.kind, signed(item.value), item.end)
+        for owner in live.tolist()
+        for item in fields(octets.data, Span(int(at[owner]), int(end[owner])), damage)
+    ]
+    rounds.append(Fields(*np.array(rest, np.int64).reshape(-1, len(Fields._fields)).T))
     return Fields(*(np.concatenate(column) for column in zip(*rounds, strict=True)))
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from stepscope.base.arrays import Integers
 from stepscope.read.shared import WarningLog
 from stepscope.read.xplane.xevents import Batch
-from stepscope.read.xplane.xspace import Plane, PlaneLine
+from stepscope.read.xplane.xspace import EventKind, Plane, PlaneLine
 from stepscope.trace.frame_name import FrameName
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.sets import Interner, distinct_rows
@@ -195,14 +195,13 @@ class Naming:
         role = np.array([track.role for track in tracks])[batch.line]
         claim, step = _claims(batch, columns), batch.integers("step_num")
         keys, inverse = distinct_rows(batch.kind, role, claim, step)
-        found = [self._name_and_category(plane, *key) for key in keys]
+        found = [self._codes(plane, *key) for key in keys]
         table = np.array(found, np.int64).reshape(-1, 2)[inverse]
         return table[:, 0], table[:, 1]
 
-    def _name_and_category(
-        self, plane: Plane, kind: int, role: int, claim: int, step: int
-    ) -> tuple[int, int]:
-        name = self._recorded_name(plane, kind)
+    def _codes(self, plane: Plane, kind: int, role: int, claim: int, step: int) -> tuple[int, int]:
+        known = plane.kinds.get(kind)
+        name = self._recorded_name(known, kind)
         if role == STEPS and name.isascii() and name.isdigit():
             name, step = "step", int(name[-_DIGITS:])
         if step >= 0:
@@ -213,20 +212,15 @@ class Naming:
             return self._names[written], _CODE["python"]
         if name.startswith(_OUR_WAIT):
             return self._names[name.removeprefix("stepscope.")], _CODE["runtime"]
-        if role == HOST and self._is_operation(plane, kind):
+        if role == HOST and known and (known.operation or known.name == _NEXT_BATCH):
             return self._names[name], _CODE["cpu_op"]
         return self._names[name], _CODE[_category(name, role, claim)]
 
-    def _is_operation(self, plane: Plane, kind: int) -> bool:
-        found = plane.kinds.get(kind)
-        return found is not None and bool(found.operation or found.name == _NEXT_BATCH)
-
-    def _recorded_name(self, plane: Plane, kind: int) -> str:
-        found = plane.kinds.get(kind)
-        if found is None:
+    def _recorded_name(self, known: EventKind | None, kind: int) -> str:
+        if known is None:
             self._log("unnamed_event", "the name of an event is missing; shown by its number")
             return f"event {kind}"
-        return found.display_name or found.name
+        return known.display_name or known.name
 
 
 def _claims(batch: Batch, columns: Mapping[str, Integers]) -> Integers:

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <stdexcept>
 #include <vector>
 
@@ -69,6 +70,16 @@ private:
     const Number* start_;
     std::vector<Id> ends_, events_, after_;
 };
+
+// The places of some times in their order, in which they mostly are.
+std::vector<Number> by_time(Number count, const Number* times) {
+    std::vector<Number> order(static_cast<std::size_t>(count));
+    std::iota(order.begin(), order.end(), Number{0});
+    if (!std::is_sorted(times, times + count))
+        std::stable_sort(order.begin(), order.end(),
+                         [times](Number one, Number other) { return times[one] < times[other]; });
+    return order;
+}
 
 // Events in an order in which each comes after the one around it.
 class OuterFirst {
@@ -189,11 +200,18 @@ EXPORTED int stepscope_enclosing(Number count, Number tracks, const Id* track, c
                                  const Id* lanes, const Number* times, Id* found) {
     try {
         Tracks lists(count, tracks, track, start);
-        for (Number at = 0; at < asked; ++at) {
+        const auto ended = [=](Id event, Number time) {
+            return event >= 0 && start[event] + duration[event] < time;
+        };
+        std::vector<Id> outer;  // in order of time, what has ended has no use as a way up
+        if (parent) outer.assign(parent, parent + count);
+        for (const Number at : by_time(asked, times)) {
             Id event = lists.last_started(lanes[at], times[at]);
-            if (parent)
-                while (event >= 0 && start[event] + duration[event] < times[at])
-                    event = parent[event];
+            while (parent && ended(event, times[at])) {
+                Id& next = outer[std::size_t(event)];
+                if (ended(next, times[at])) next = outer[std::size_t(next)];
+                event = next;
+            }
             found[at] = event;
         }
         return 1;

@@ -325,6 +325,7 @@ def test_notes_of_a_recorder_withhold_the_verdict_where_launches_do_not_show_whi
         ("Number of CUPTI events produced: 1200, CUPTI buffers: 4.", False),
         ("Not all NVTX events might have been collected.", False),
         ("Some OS runtime events on GPU threads were lost.", False),
+        ("GPU Metrics [0]: sampling cannot be started: insufficient privilege.", False),
         ("Profiling has started.", False),
     ],
 )

@@ -79,6 +79,20 @@ def test_a_history_that_lost_its_beginning_tells_the_same_of_the_rest(seed: int,
     assert np.array_equal(whole[-len(part) + 1 :], part[1:])
 
 
+@pytest.mark.parametrize("skipped", ["free_requested", "free_completed"])
+def test_what_is_alive_follows_from_either_half_of_a_release(skipped: str, tmp_path: Path) -> None:
+    """Of which `skip_actions` of PyTorch may leave one out."""
+    path, snapshot, alive = tmp_path / "snapshot.pickle", random_history(0).snapshot(), []
+    for left_out in ("", skipped):
+        snapshot["device_traces"] = [
+            [event for event in events if event["action"] != left_out] for events in snapshot["device_traces"]
+        ]
+        path.write_bytes(pickle.dumps(snapshot))
+        allocations = stepscope.open(path, cache=False)["allocations"]
+        alive.append(sorted(allocations["address"][allocations["end_ns"] < 0].tolist()))
+    assert alive[0] == alive[1]
+
+
 def test_lines_are_the_user_s_and_library_frames_are_skipped(facts_of) -> None:
     allocator = ModelAllocator()
     allocator.alloc(4 * MIB, FORWARD)

@@ -29,7 +29,7 @@ constexpr std::int32_t EMPTY = -1, NO_STACK = -2, FIRST_RUN = -10;
 enum Opcode : std::uint8_t {
     EMPTY_DICT = '}', EMPTY_LIST = ']', MARK = '(', SETITEMS = 'u', APPENDS = 'e', APPEND = 'a',
     MEMOIZE = 0x94, FRAME = 0x95, BINGET = 'h', LONG_BINGET = 'j', NONE = 'N', BININT1 = 'K',
-    BININT2 = 'M', BININT = 'J', LONG1 = 0x8a,
+    BININT2 = 'M', BININT = 'J', LONG1 = 0x8a, NEWTRUE = 0x88, NEWFALSE = 0x89, TUPLE2 = 0x86,
 };
 
 struct Odd {};  // thrown at everything that Python shall read instead
@@ -119,6 +119,28 @@ std::int64_t integer(Bytes& bytes, std::uint8_t opcode) {
     }
 }
 
+bool is_reference(std::uint8_t opcode) { return opcode == BINGET || opcode == LONG_BINGET; }
+
+// A value that is no column; or a pair of numbers, as `pool_id` is.
+void ignored(Bytes& bytes, Memo& memo, std::uint8_t opcode) {
+    if (opcode == NONE || opcode == NEWTRUE || opcode == NEWFALSE) return;
+    if (is_reference(opcode)) {
+        reference(bytes, opcode);
+        return;
+    }
+    integer(bytes, opcode);
+    const auto before = bytes.at;
+    opcode = bytes.next();
+    if (is_reference(opcode) || opcode == SETITEMS) {  // the next key, or the end of the event
+        bytes.at = before;
+        return;
+    }
+    integer(bytes, opcode);
+    bytes.expect(TUPLE2);
+    bytes.expect(MEMOIZE);
+    memo.add(NO_STACK);
+}
+
 // A list of frames, or a reference to an earlier one.
 std::int64_t stack(Bytes& bytes, Memo& memo, Runs& runs, std::string& run) {
     auto opcode = bytes.next();
@@ -140,7 +162,7 @@ std::int64_t stack(Bytes& bytes, Memo& memo, Runs& runs, std::string& run) {
     opcode = bytes.next();
     if (opcode == MARK) {
         while ((opcode = bytes.next()) != APPENDS) take(opcode);
-    } else if (bytes.at < bytes.size && (opcode == BINGET || opcode == LONG_BINGET)) {
+    } else if (bytes.at < bytes.size && is_reference(opcode)) {
         take(opcode);
         // A key comes next, not the frame of a list, where APPEND does not follow.
         if (bytes.next() != APPEND) {
@@ -178,9 +200,7 @@ void event(Bytes& bytes, Memo& memo, Runs& runs, std::string& run, std::int64_t*
             if (text >= memo.known || memo.action[text] < 0) throw Odd{};
             row[ACTION] = memo.action[text];
         } else if (column == IGNORED) {
-            if (opcode == NONE) continue;
-            if (opcode == BINGET || opcode == LONG_BINGET) reference(bytes, opcode);
-            else integer(bytes, opcode);
+            ignored(bytes, memo, opcode);
         } else {
             row[column] = integer(bytes, opcode);
         }

@@ -185,8 +185,10 @@ private:
         State& state = states_[sequence];
         if (clears) state = State();
         for (const Field& part : parts_) read_state(part, state);
+        // Also of a packet without events: the next one's time may be since this one's.
+        const Number time_ns = ns(state, clock, time);
         for (const Field& part : parts_)
-            if (part.number == EVENT) read_event(part.bytes, ns(state, clock, time), state);
+            if (part.number == EVENT) read_event(part.bytes, time_ns, state);
     }
 
     void read_state(const Field& part, State& state) {
