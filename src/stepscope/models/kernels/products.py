@@ -46,10 +46,11 @@ def find_gpu(device: Mapping[str, Any]) -> Gpu | None:
     Args:
         device: properties as the trace records them; `name`, and `numSms` if it is there.
     """
-    rates = rates_of(str(device.get("name", "")))
+    name, count = str(device.get("name", "")), device.get("numSms")
+    rates = rates_of(name.partition(" MIG ")[0] if count else name)
     if rates is None or rates.get("major") is None:
         return None
-    count = int(device.get("numSms") or rates["multiprocessors"])
+    count = int(count or rates["multiprocessors"])
     part = count / rates["multiprocessors"]  # less than 1 of a GPU that is divided (MIG)
     flops = {name: 1e3 * part * rates[name] for name in BYTES if rates[name]}
     return Gpu(rates["name"], count, part * rates["bandwidth"], flops, rates["major"] >= _HOPPER)
