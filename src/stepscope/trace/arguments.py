@@ -114,11 +114,12 @@ class Arguments:
         return self.blocks[index].find(source) if index >= 0 else None
 
     def texts(self, sources: IntArray) -> list[bytes]:
-        """The JSON text of many events, in ascending order; `{}` for one without arguments."""
-        parts = list(self.parts(sources))
-        texts = [b"{}"] * (parts[0][1].start if parts else len(sources))
-        for block, part in parts:
-            texts += block.find_all(sources[part])
+        """The JSON text of many events, in their order; `{}` for one without arguments."""
+        order = np.argsort(sources, kind="stable")
+        texts, ascending = [b"{}"] * len(sources), sources[order]
+        for block, part in self.parts(ascending):
+            for row, text in zip(order[part].tolist(), block.find_all(ascending[part]), strict=True):
+                texts[row] = text
         return texts
 
     def parts(self, sources: IntArray) -> Iterator[tuple[ArgumentBlock, slice]]:

@@ -75,6 +75,25 @@ def place_in_group(keys: IntArray) -> Ids:
     return number
 
 
+def last_of_key(keys: Ids, places: IntArray, wanted: Ids, until: IntArray) -> Rows:
+    """For each wanted key the row of that key with the last place up to one, else with the first place.
+
+    Places are rows or ranks; -1 where no row has the key. Shapes (n,) and (wanted,), twice each.
+
+    Example:
+        >>> last_of_key(np.array([7, 5, 7]), np.array([0, 1, 2]), np.array([7, 7, 6]), np.array([1, 9, 9]))
+        array([ 0,  2, -1])
+    """
+    if not len(keys):
+        return np.full(len(wanted), -1, np.intp)
+    order = np.lexsort((places, keys))
+    keys, limit = keys[order], int(max(places.max(), until.max(initial=0))) + 1
+    own, sought = (np.searchsorted(keys, each) for each in (keys, wanted))
+    last = np.searchsorted(own * limit + places[order], sought * limit + until, side="right") - 1
+    found = np.minimum(np.maximum(last, sought), len(keys) - 1)
+    return np.where(keys[found] == wanted, order[found], -1)
+
+
 def outermost_of_key(first: IntArray, end: IntArray, keys: Ids) -> Mask:
     """Which of some spans of rows, `first` to `end` - 1, lie in no other one of their key; shape (n,)."""
     order = np.lexsort((first, keys))

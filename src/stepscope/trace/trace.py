@@ -165,13 +165,7 @@ class Trace:
 
     def arguments_of(self, events: Rows) -> list[dict[str, Any]]:
         """The recorded arguments of many events, empty where there are none."""
-        sources = self.events["source"][events]
-        order = np.argsort(sources, kind="stable")
-        arguments: list[dict[str, Any]] = [{}] * len(events)
-        texts = self.arguments.texts(sources[order])
-        for row, text in zip(order.tolist(), texts, strict=True):
-            arguments[row] = parse(text)
-        return arguments
+        return [parse(text) for text in self.arguments.texts(self.events["source"][events])]
 
     def query(self, sql: str) -> pyarrow.Table:
         """The result of SQL over the tables.

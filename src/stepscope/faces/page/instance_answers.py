@@ -141,11 +141,8 @@ def _instance(view: TraceView, event: int) -> Instance:
 def _shapes(view: TraceView, longest: Rows) -> list[Shapes]:
     """Input shapes of the longest instances, those that take most time first."""
     events, found = view.trace.events, dict[str, list[int]]()
-    longest = np.sort(longest)  # in file order, since the file is read in blocks
-    source = events["source"][longest]
-    order = np.argsort(source, kind="stable")
-    texts = view.trace.arguments.texts(source[order])
-    for event, text in zip(longest[order].tolist(), texts, strict=True):
+    texts = view.trace.arguments.texts(events["source"][longest])
+    for event, text in zip(longest.tolist(), texts, strict=True):
         if b"Input Dims" in text and (shapes := parse(text).get("Input Dims")):
             found.setdefault(json.dumps(shapes), []).append(int(events["duration_ns"][event]))
     by_time = sorted(found.items(), key=lambda pair: -sum(pair[1]))[:_MAX_ROWS]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.base.arrays import Ids32, IntArray, Mask
-from stepscope.facts.annotate.range_names import Line, has_lines, parse_lines
+from stepscope.facts.annotate.range_names import Line, has_lines, operators, parse_lines
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table
@@ -54,8 +54,7 @@ def _roots(events: Table) -> Mask:
     """The outermost operators: those directly in a range, a step or a thread; and each node of the
     gradient graph, which runs inside the call of `backward`."""
     names, parent = events.text("name"), events["parent"]
-    operator = events.text("category").mask("cpu_op")
-    operator &= ~names.where(lambda name: name.startswith("stepscope."))
+    operator = operators(events)
     inside = operator[parent] & (parent >= 0)
     return (operator & ~inside) | names.where(lambda name: name.startswith(_ENGINE_PREFIX))
 

@@ -70,10 +70,20 @@ def _path(node: Mapping[str, Any], modules: list[Module], parent: int) -> str:
 
 def enclosing(modules: Sequence[Module], module: int) -> list[int]:
     """A module and those around it, outermost first; none for -1."""
+    return chain_of(module, lambda inner: modules[inner].parent)
+
+
+def chain_of(row: int, around: Callable[[int], int]) -> list[int]:
+    """A row and those around it, outermost first; none for -1.
+
+    Example:
+        >>> chain_of(2, [-1, 0, 1].__getitem__)
+        [0, 1, 2]
+    """
     chain = []
-    while module >= 0:
-        chain.append(module)
-        module = modules[module].parent
+    while row >= 0:
+        chain.append(row)
+        row = around(row)
     return chain[::-1]
 
 

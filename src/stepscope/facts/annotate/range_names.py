@@ -7,8 +7,9 @@ import re
 
 import numpy as np
 
+from stepscope.base.arrays import Mask
 from stepscope.trace.schema import STAGES
-from stepscope.trace.table import Text
+from stepscope.trace.table import Table, Text
 
 CODE = {stage: code for code, stage in enumerate(STAGES)}
 MODULE_RANGE = "stepscope.module:"
@@ -35,6 +36,9 @@ _UPDATE_OP = (
 )
 _UPDATE = rf"^{_UPDATE_OP}|^\w*(sgd|nag|adam\w?|rmsprop\w*|ftrl|ftml|lamb|lars|signum)(_mom)?_update\w*$"
 
+# What a name says of a batch, such as `get_batch_size`, that is not loaded but computed.
+_OF_A_BATCH = r"[ _-]?(size|norm|loss|log|metric|stat|grad|pred|output|embed|reward|score|acc|parallel)"
+
 # (categories, pattern, stage): the first match counts.
 _RULES = tuple(
     (categories.split(), re.compile(pattern), stage)
@@ -54,6 +58,9 @@ _RULES = tuple(
         ("annotation cpu_op", r"^enumerate\((DataLoader|grain|tf\.data|keras)\)", "data_loading"),
         ("annotation cpu_op", r"^Optimizer\.zero_grad", "zero_grad"),
         ("annotation cpu_op", r"^Optimizer\.step|^stepscope\.optimizer: ", "optimizer"),
+        # Of modules no other words count: one may be named `backward_rnn`.
+        ("annotation", r"(?i)^stepscope\.module:.*(loss|criterion)(e?s|fn|func\w*)?(?![a-z])\w*$", "loss"),
+        ("annotation", r"^stepscope\.module:", "forward"),
         ("annotation", _PIPELINE + r"\d+F\d*$|" + _CHUNK + r"(F|fwd)\)$", "forward"),
         ("annotation", _PIPELINE + r"\d+[BIW]\d*$|" + _CHUNK + r"(B|W|BW|bwd|dgrad|wgrad)\)$", "backward"),
         ("annotation", _PIPELINE + r"\d+[A-Z_]{3,}\d*$", "other"),
@@ -61,15 +68,20 @@ _RULES = tuple(
         ("annotation", r"^stepscope\.checkpointing: ", "checkpointing"),
         (
             "annotation",
-            r"(?i)^\W*(eval(uat(e|ion))?|validat(e|ion))([ _]?(step|epoch|loop))?\W*$",
+            r"(?i)^(\[\w*\])*\W*((\w+\.)?(validation|test)_step"
+            r"|(eval(uat(e|ion))?|validat(e|ion))([ _]?(step|epoch|loop))?)[\W\d_]*$",
             "evaluation",
         ),
-        ("annotation", r"(?i)^\W*((save|write)_(checkpoint|state)|checkpoint_save)\W*$", "checkpointing"),
-        ("annotation", r"(?i)copy_batch_to|to_device|\bh2d\b|host.?to.?device", "transfer"),
         (
             "annotation",
-            r"(?i)data[ _-]?load|((?<!down)(?<!up)load|wait(ing)?[ _]for|next|fetch|get|read)[ _-]?"
-            r"((next|the|mini)[ _-]?)*(batch|data)(es)?(?![a-z]|[ _-]?(size|norm))"
+            r"(?i)^(\[\w*\])*\W*((save|write)[ _](checkpoint|state)|checkpoint_save)[\W\d_]*$",
+            "checkpointing",
+        ),
+        ("annotation", r"(?i)copy_batch_to|(?<![a-z])to_device|\bh2d\b|host.?to.?device", "transfer"),
+        (
+            "annotation",
+            r"(?i)data[ _-]?load|(?<![a-z])((pre|re)?(load|fetch)|wait(ing)?[ _]for|next|get|read)[ _-]?"
+            rf"((next|the|mini)[ _-]?)*(batch|data)(es)?(?![a-z]|{_OF_A_BATCH})"
             r"|batch[ _-]generator|^\W*data\W*$",
             "data_loading",
         ),
@@ -86,13 +98,12 @@ _RULES = tuple(
         ("annotation", r"(?i)(?<![a-z])(loss|criterion)(?![a-z])(?!\W{0,3}(\d*\.\d|\d+e|nan|inf))", "loss"),
         ("annotation", _NOT_BOTH + r"(?<![a-z])(forward|fwd)(?![a-z])", "forward"),
         ("python", r"^nn\.Module: \w*Loss(_\d+)?$", "loss"),
-        ("annotation", r"(?i)^stepscope\.module:.*(loss|criterion)\w*$", "loss"),
-        ("annotation", r"^stepscope\.module:", "forward"),
         ("python", r"^nn\.Module: ", "forward"),
         ("python", r"torch/utils/data/dataloader\.py\(\d+\): __next__$", "data_loading"),
         (
             "python",
-            r"(?i)\.py\(\d+\): _*((data_?)?load_batch|(next|get|fetch)_batch|load_data)\w*$",
+            r"(?i)\.py\(\d+\): _*(((data_?)?load|next|get|fetch)_batch"
+            rf"(?!{_OF_A_BATCH})|load_data(?!base))\w*$",
             "data_loading",
         ),
         ("python", r"torch/optim/\w+\.py\(\d+\): zero_grad$", "zero_grad"),
@@ -102,6 +113,9 @@ _RULES = tuple(
     )
 )
 
+# What does not tell the stage: settings of a callback, in names of Lightning
+# (`EarlyStopping{'monitor': 'val_loss'}.on_train_start`), and the place of a block, in our own.
+_ASIDE = re.compile(r"\{.*\}|(?<=\S) \(.*:\d+\)$")
 _RANGE_RULES = [(pattern, stage) for kinds, pattern, stage in _RULES if "annotation" in kinds]
 # A step as torch.profiler marks it (Paddle: `ProfileStep`), and as JAX's StepTraceAnnotation does.
 _STEP = re.compile(r"(?:^Profiler?Step#|#step_num=)(\d{1,9})$")
@@ -159,6 +173,7 @@ def stage_of_range(name: str) -> str | None:
 
 
 def _first(rules: list[tuple[re.Pattern[str], str]], text: str) -> str | None:
+    text = _ASIDE.sub("", text)
     return next((stage for pattern, stage in rules if pattern.search(text)), None)
 
 
@@ -205,6 +220,11 @@ def has_lines(name: str) -> bool:
     return name.startswith(LINES_RANGE)
 
 
+def operators(events: Table) -> Mask:
+    """Operators without the ranges of lines around them, which have their category; shape (events,)."""
+    return events.text("category").mask("cpu_op") & ~events.text("name").where(has_lines)
+
+
 def parse_lines(name: str) -> tuple[Line, ...]:
     """The stack in the name of a range, outermost line first.
 
@@ -214,4 +234,4 @@ def parse_lines(name: str) -> tuple[Line, ...]:
     """
     places = name.removeprefix(LINES_RANGE).split("|")
     pairs = (place.rpartition(":") for place in places)
-    return tuple((file, int(line)) for file, _, line in pairs if line.isdecimal())
+    return tuple((file, int(line[:9])) for file, _, line in pairs if line.isdecimal())  # more is no line

@@ -258,15 +258,13 @@ def launch_metrics(trace: Trace, kernels: Ids) -> Iterator[tuple[str, Ids, Float
     Yields:
         Name of a metric, the kernels (events.id) that have it, and its values, both of shape (known,).
     """
-    source = trace.events["source"][kernels]
-    order = np.argsort(source, kind="stable")
     launches: Interner[_Launch] = Interner()  # few differ
-    codes = launches.codes(map(_launch, trace.arguments.texts(source[order])))
+    codes = launches.codes(map(_launch, trace.arguments.texts(trace.events["source"][kernels])))
     table = np.array([_values(*astuple(one)) for one in launches], np.float64)
     for name, values in zip(LAUNCH_METRICS, table.reshape(-1, len(LAUNCH_METRICS)).T, strict=True):
         known = np.isfinite(values)[codes]
         if known.any():
-            yield name, kernels[order[known]], values[codes[known]]
+            yield name, kernels[known], values[codes[known]]
 
 
 def _launch(text: bytes) -> _Launch:

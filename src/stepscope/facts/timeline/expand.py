@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stepscope.base.arrays import Ids
-from stepscope.facts.timeline.event_index import Index, step_keys, values_at
+from stepscope.facts.timeline.event_index import Index, values_at
 from stepscope.facts.timeline.lanes import Collapse, Contents, Lanes, collapsed_lanes
 from stepscope.facts.timeline.level import (
     Level,
@@ -282,10 +282,9 @@ def find_steps(index: Index) -> tuple[list[Operation], Costs]:
     """All steps, rank by rank, and what they cost; the CPU side is their range.
 
     The device is busy as everywhere for a step: the busiest one in its window, whichever step
-    launched the work. Pieces of a trace that count their steps alike, as when files were joined,
-    are one step.
+    launched the work.
     """
-    table = distinct_steps(index.trace["steps"])
+    table = index.trace["steps"]
     numbers = list(zip(table["step"].tolist(), table["rank"].tolist(), strict=True))
     inside = [index.of_step(step, rank) for step, rank in numbers]
     work = [rows[index.on_device[rows]] for rows in inside]
@@ -299,16 +298,6 @@ def find_steps(index: Index) -> tuple[list[Operation], Costs]:
     costs = replace(on_cpu(costs, table), events=events)
     busy = table["device_busy_ns"].astype(np.int64)
     return operations, replace(costs, work_ns=costs.cpu_ns, device_ns=busy)
-
-
-def distinct_steps(steps: Table) -> Table:
-    """The steps by rank and number, each from its first start to its last end."""
-    key = step_keys(steps["rank"], steps["step"])
-    _, first, number = np.unique(key, return_index=True, return_inverse=True)
-    end, busy = np.zeros((2, len(first)), np.int64)
-    np.maximum.at(end, number, steps["end_ns"])
-    np.add.at(busy, number, steps["device_busy_ns"])
-    return steps.take(first).with_columns(end_ns=end, device_busy_ns=busy)
 
 
 def on_cpu(costs: Costs, table: Table) -> Costs:

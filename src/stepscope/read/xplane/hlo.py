@@ -157,7 +157,7 @@ class _Computations:
     def __init__(self, source: XSpaceFile, module: Span, frames: SourceFrames) -> None:
         self._source = source
         name = "".join(source.text(*span) for span in source.inner(module, 1))
-        self._program = f"jit({name.removeprefix('jit_')})"
+        self._program = f"jit({name.removeprefix('jit_').removeprefix('pmap_')})"
         self._frames, self._shapes = FrameIndex(source, module, frames), HloShapes(source)
         self._work, self.inputs = ProgramWork(source), Inputs(source)
         self.flow = ProgramFlow(source)

@@ -145,7 +145,7 @@ class _Profile:
 
     def _framework(self) -> str:
         named = (("jax", "PjitFunction"), ("tensorflow", "EagerLocalExecute"))
-        if any(name.startswith("jit_") for name in self._programs.names):
+        if any(name.startswith(("jit_", "pmap_")) for name in self._programs.names):
             return "jax"
         return next((it for it, call in named if any(name.startswith(call) for name in self._names)), "xla")
 

@@ -10,6 +10,7 @@ import pytest
 
 from stepscope.facts.annotate import annotate
 from stepscope.facts.annotate.device.one_off_costs import one_off_costs
+from stepscope.facts.annotate.steps.steps import _period
 from stepscope.facts.roofline.operator_work import Operators
 from stepscope.testing import drawn_trace
 from stepscope.trace.intervals import Intervals
@@ -69,6 +70,26 @@ def test_ten_times_the_steps_are_ten_times_the_work(monkeypatch: pytest.MonkeyPa
     assert touched(300, monkeypatch) <= 12 * touched(30, monkeypatch)
 
 
+def compared(events: int) -> int:
+    """How many names of events in a row without a pattern are compared."""
+    count = 0
+
+    class Counted(np.ndarray):
+        def __eq__(self, other: object) -> object:  # type: ignore[override]
+            nonlocal count
+            count += self.size
+            return np.asarray(self) == np.asarray(other)
+
+    codes = np.random.default_rng(0).choice([0, 0, 0, 1, 2], events)
+    codes[0] = 0
+    assert _period(codes.view(Counted)) is None
+    return count
+
+
+def test_a_search_for_a_pattern_does_not_compare_all_with_all() -> None:
+    assert compared(30_000) <= 12 * compared(3_000)
+
+
 def test_names_of_their_own_in_each_step_take_no_square_of_memory() -> None:
     trace = annotate(trace_of(300), None)
     tracemalloc.start()
@@ -117,6 +138,41 @@ def test_modules_nested_by_thousands_have_a_limit() -> None:
     paths = list(trace["modules"].text("path"))
     assert len(paths) == depth
     assert max(path.count(".") for path in paths if path) == 99
+
+
+def test_paths_of_modules_may_have_thousands_of_levels() -> None:
+    path = ".".join(["a"] * 2000)
+    trace = annotate(drawn_trace(f"main | 0 9 | stepscope.module: {path}\nmain | 1 5 | aten::mm"))
+    assert len(trace["modules"]) == 2001
+
+
+def looked_up(operators: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often columns are asked for where a compiled program runs so many operators."""
+    lines, code = ["main | 0 90000 | ## Call CompiledFxGraph fw ##"], ["def call(self, args):"]
+    for n in range(operators):
+        lines.append(f"main | {10 * n + 5} {10 * n + 8} | aten::mm")
+        code.append(f"    # Source Nodes: [n{n}]\n    extern_kernels.mm(a, b, out=buf{n})")
+    node = {"target": "mm", "path": "", "elements": 1, "operations": 1, "reads": []}
+    program = {"key": "fw", "backward": False, "code": "\n".join(code)}
+    nodes = [{"name": f"n{n}", **node} for n in range(operators)]
+    graph = {"region": "0/0", "base": "", "inputs": [], "nodes": nodes, "programs": [program]}
+    properties, model = {"compiled": {"graphs": [graph]}}, {"name": "net", "class": "Net"}
+    drawn = drawn_trace("\n".join(lines), properties=properties, model=model)
+    count, get = 0, Table.__getitem__
+
+    def counted(self: Table, name: str) -> object:
+        nonlocal count
+        count += 1
+        return get(self, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Table, "__getitem__", counted)
+        annotate(drawn, None)
+    return count
+
+
+def test_time_between_operators_of_a_program_takes_no_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert looked_up(300, monkeypatch) <= 12 * looked_up(30, monkeypatch)
 
 
 def test_operators_nested_by_thousands_are_looked_at_by_level(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,8 @@ def test_kernels_that_say_so_communicate(name: str) -> None:
         "flash_fwd_splitkv_combine_kernel",
         "dispatch_table_kernel",
         "nodewise_kernel",
+        "small_reduce_kernel",
+        "SmallGatherKernel",
     ],
 )
 def test_kernels_that_only_sound_like_it_compute(name: str) -> None:

@@ -75,6 +75,18 @@ def test_two_forward_threads_have_numbers_of_their_own() -> None:
     assert links(trace) == {"A": "a", "B": "b", "C": "c", "D": "d"}
 
 
+def test_threads_of_replicas_with_the_same_numbers_have_tracks_of_their_own() -> None:
+    trace = link_backward(
+        drawn_trace("""
+            replica 0 |  0  5 | a | seq=0
+            replica 1 |  0  4 | b | seq=0
+            autograd  | 10 11 | A | seq=0 fwd=2
+            autograd  | 11 12 | B | seq=0 fwd=3
+        """)
+    )
+    assert links(trace) == {"A": "a", "B": "b"}
+
+
 def test_arrows_say_which_track_a_forward_thread_is() -> None:
     trace = link_backward(
         drawn_trace("""

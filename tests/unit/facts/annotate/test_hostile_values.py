@@ -22,7 +22,8 @@ Collective name|dtype|In msg nelems|Out msg nelems|Group size|Process Group Name
 Src Rank|Dst Rank|Python id|Call stack|Module Hierarchy|Addr|Bytes|Total Allocated|Device Type
 Device Id|graph id|graph node id|hlo_op|hlo_module|run_id|program_id|cbid|kernel_file|flops"""
 NAMES = """ProfilerStep#N|stepscope.block: x (f:N)|jit_f(N)|f.py(N): g|nn.Module: A_N|rank N|send N->N
-autograd::engine::evaluate_function: MmBackward0N|Memcpy HtoD (N)|## iteration N ##|aten::mmN"""
+autograd::engine::evaluate_function: MmBackward0N|Memcpy HtoD (N)|## iteration N ##|aten::mmN
+execute_context_1(N)_generation_N(1)|step[DECODE bs=N]"""
 DIGITS = "9" * 5000  # more than Python converts
 VALUES: list[Any] = [
     *(2**62, 2**63 - 1, 2**70, -1, -(2**63), 10**30, 1e308, -0.5, True, None, "", "x", "\ud800"),

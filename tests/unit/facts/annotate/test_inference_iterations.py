@@ -186,6 +186,20 @@ def test_a_decoder_of_a_model_that_trains_is_no_server() -> None:
     assert of_events(trace, "stage")["aten::mm"] == "forward"
 
 
+def test_a_range_named_decode_next_to_one_of_training_is_no_server() -> None:
+    """Nsight shows no operators: an autoencoder's decoder, or images in a thread of the loader."""
+    trace = annotate(
+        drawn_trace("""
+            loader |  0 39 | decode           | cat=annotation
+            main   |  0 30 | forward          | cat=annotation
+            main   |  5  9 | cudaLaunchKernel | corr=1
+            main   | 40 60 | backward         | cat=annotation
+            main   | 45 49 | cudaLaunchKernel | corr=2
+        """)
+    )
+    assert not len(trace["iterations"])
+
+
 def test_a_server_inside_of_training() -> None:
     trace = annotate(
         drawn_trace("""
@@ -201,8 +215,10 @@ def test_a_server_inside_of_training() -> None:
     assert trace["steps"].text("evidence")[0] == "optimizer"
 
 
-def test_model_calls_in_a_loop_of_transformers() -> None:
-    lines = []
+@pytest.mark.parametrize("outer", ["nn.Module: Wrapper_0", "a.py(1): main"])
+def test_model_calls_in_a_loop_of_transformers(outer: str) -> None:
+    """Also where a module's own call generates."""
+    lines = [f"main | 0 1900 | {outer}"]
     for at in (0, 1000):
         lines += [f"main | {at} {at + 900} | transformers/generation/utils.py(3122): _sample"]
         for number, (start, end) in enumerate([(10, 400), (420, 500), (520, 600)]):

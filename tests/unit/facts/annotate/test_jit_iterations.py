@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from facts import of_events, us, warning_codes
 
 from stepscope.facts.annotate.links.launches import link_launches
@@ -27,8 +28,10 @@ def work(function: str, *spans: tuple[int, int], track: str = "pool") -> list[st
     return [f"{track} | {a} {b} | dot | scope=jit({function})/dot_general" for a, b in spans]
 
 
-def test_a_step_lasts_from_one_call_of_the_function_to_the_next() -> None:
-    trace = called("0 10 update, 40 50 update, 80 90 update, 120 130 update")
+@pytest.mark.parametrize("call", ["PjitFunction", "JaxPmapFunction"])
+def test_a_step_lasts_from_one_call_of_the_function_to_the_next(call: str) -> None:
+    calls = [f"main | {a} {a + 10} | {call}(update) | cat=runtime" for a in (0, 40, 80, 120)]
+    trace = find_steps(link_launches(drawn_trace("\n".join(calls))))
     assert steps(trace) == [(0, 40), (40, 80), (80, 120)]
     assert set(trace["steps"].text("evidence")) == {"compiled_call"}
     assert warning_codes(trace) == {"steps_inferred": 1}
@@ -55,6 +58,22 @@ def test_the_function_that_trains_is_the_one_whose_program_works_most() -> None:
         *work("update", (10, 35), (50, 75), (90, 115)),
     )
     assert steps(trace) == [(5, 45), (45, 85)]
+
+
+def test_a_program_with_a_backward_pass_trains_however_much_others_work() -> None:
+    """Rollouts of reinforcement learning, and augmentation on a thread of the loader."""
+    gradient = [
+        f"stream 7 | {a} {a + 5} | dot | scope=jit(update)/transpose(jvp(Net))/dot_general"
+        for a in (55, 155, 255)
+    ]
+    acts = ", ".join(f"{a} {a + 9} act" for s in (0, 100, 200) for a in range(s, s + 50, 10))
+    updates = "50 52 update, 150 152 update, 250 252 update"
+    rolled = work("act", *((a, a + 9) for s in (0, 100, 200) for a in range(s, s + 50, 10)))
+    trace = called(f"{acts}, {updates}", *rolled, *gradient)
+    assert steps(trace) == [(50, 150), (150, 250)]
+    loader = [f"loader | {a} {a + 40} | PjitFunction(augment) | cat=runtime" for a in (0, 50, 100, 150)]
+    trace = called(updates, *loader, *gradient)
+    assert trace["tracks"].text("name")[main_track(trace)] == "main"
 
 
 def test_of_two_that_work_as_much_the_rarer_begins_the_step() -> None:

@@ -138,6 +138,18 @@ def test_an_unknown_kernel_computes_what_its_operator_does() -> None:
     assert found["aten::addmm"] is None
 
 
+def test_a_folder_tells_nothing_of_an_unknown_kernel() -> None:
+    trace = annotate(
+        drawn_trace("""
+            main     |  0 30 | stepscope.lines: /me/convnext/train.py:7 | cat=cpu_op
+            main     | 20 25 | aten::mystery
+            main     | 21 22 | cudaLaunchKernel | corr=2
+            stream 7 | 30 31 | k_43             | corr=2
+        """)
+    )
+    assert of_events(trace, "kind")["k_43"] == "other"
+
+
 def test_elementwise_work_of_the_optimizer_is_the_optimizers() -> None:
     trace = annotate(
         drawn_trace("""

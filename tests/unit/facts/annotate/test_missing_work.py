@@ -238,11 +238,17 @@ def test_kernels_whose_durations_were_lost_count_as_missing(lost: int, kept: lis
     assert ("Cannot tell" in said(trace)[0]) == (lost == 4)
 
 
-@pytest.mark.parametrize(("gpu", "silent"), [((), False), (({"name": "NVIDIA A100"},), True)])
-def test_an_optimizer_for_devices_shows_that_a_listed_device_is_silent(gpu: tuple, silent: bool) -> None:
-    trace = annotate(
-        drawn_trace("main | 0 100 | ProfilerStep#1\nmain | 9 90 | aten::_foreach_add_", devices=gpu)
-    )
+@pytest.mark.parametrize(
+    ("gpu", "around", "silent"),
+    [
+        ((), "Optimizer.step#SGD.step", False),
+        (({"name": "NVIDIA A100"},), "Optimizer.step#SGD.step", True),
+        (({"name": "NVIDIA A100"},), "ema.py(9): update", False),  # averages weights on any device
+    ],
+)
+def test_an_optimizer_for_devices_shows_that_a_listed_device_is_silent(gpu, around, silent) -> None:
+    lines = f"main | 0 100 | ProfilerStep#1\nmain | 5 95 | {around}\nmain | 9 90 | aten::_foreach_add_"
+    trace = annotate(drawn_trace(lines, devices=gpu))
     assert warning_codes(trace) == ({"work_missing": 1} if silent else {})
 
 

@@ -14,6 +14,7 @@ STEP = "jit(step)/"
     [
         (STEP + "jvp(CNN)/Dense_0/dot_general", "forward", ("CNN", "Dense_0"), "dot_general"),
         (STEP + "transpose(jvp(CNN))/Dense_0/dot_general", "backward", ("CNN", "Dense_0"), "dot_general"),
+        ("pmap(step)/jvp(CNN)/Dense_0/dot_general", "forward", ("CNN", "Dense_0"), "dot_general"),
         (STEP + "jvp()/add", "forward", (), "add"),
         (STEP + "transpose(jvp())/mul", "backward", (), "mul"),
         (STEP + "transpose", None, (), "transpose"),
@@ -23,6 +24,9 @@ STEP = "jit(step)/"
         (STEP + "jvp(CNN)/compute_loss/reduce_sum", "loss", ("CNN", "compute_loss"), "reduce_sum"),
         (STEP + "transpose(jvp(CNN))/compute_loss/mul", "backward", ("CNN", "compute_loss"), "mul"),
         (STEP + "jvp()/jit(_split)/make_step.<locals>.loss/xor", "forward", (), "xor"),
+        (STEP + "jvp(Net)/backward_rnn/mul", "forward", ("Net", "backward_rnn"), "mul"),
+        (STEP + "Net/backward_rnn/mul", None, ("Net", "backward_rnn"), "mul"),
+        (STEP + "backward/mul", "backward", ("backward",), "mul"),
         (STEP + "optimizer/mul", "optimizer", ("optimizer",), "mul"),
         (STEP + "mul", None, (), "mul"),
         ("model/dense/MatMul", None, ("model", "dense"), "MatMul"),

@@ -96,6 +96,7 @@ def test_a_slow_launch_counts_if_its_kernel_is_new() -> None:
         stream 7 | 96 97 | {1}              | corr={0}
     """
     assert once(launch.format(8, "relu")) == ["cudaLaunchKernel"]
+    assert once(*[launch.format(8, "relu")] * 3) == []  # as where the queue is full
     assert once(launch.format(8, "mm")) == []
 
 
@@ -108,6 +109,8 @@ def test_a_convolution_that_waits_times_algorithms() -> None:
     """
     assert once(benchmark) == ["aten::cudnn_convolution"]
     assert once(benchmark.replace("aten::cudnn_convolution", "aten::item")) == []
+    line = "stepscope.lines: /me/convnext/train.py:9 | cat=cpu_op"
+    assert once(benchmark.replace("aten::cudnn_convolution", line)) == []
     assert once(benchmark, benchmark) == []
 
 

@@ -136,6 +136,54 @@ def test_what_is_between_the_nodes_of_backward_is_backward_in_a_range_around_its
     assert [one[1:] for one in spans if one[0] == "backward"] == [(45, 80)]
 
 
+@pytest.mark.parametrize(
+    ("model", "loss", "layer"),
+    [
+        ("aten::relu", "loss", "forward"),  # the loss calls the model
+        ("aten::linear", "loss", "loss"),  # another model, as for a perceptual loss
+        ("stepscope.module:", "loss", "loss"),
+        ("Torch-Compiled Region: 0/0 | cat=annotation", "loss", "loss"),
+    ],
+)
+def test_a_range_named_a_loss_around_all_layers_calls_the_model(model: str, loss: str, layer: str) -> None:
+    trace = staged(f"""
+        main | 0 100 | ProfilerStep#1
+        main | 2   8 | {model}
+        main | 10 60 | compute_loss | cat=annotation
+        main | 15 30 | aten::conv2d | seq=1
+        main | 40 55 | aten::nll_loss | seq=2
+        main | 60 65 | autograd::engine::evaluate_function: NllLossBackward0 | seq=2 fwd=1
+        main | 65 80 | autograd::engine::evaluate_function: ConvolutionBackward0 | seq=1 fwd=1
+        main | 85 95 | Optimizer.step#SGD.step
+    """)
+    found = of_events(trace, "stage")
+    assert (found["aten::nll_loss"], found["aten::conv2d"]) == (loss, layer)
+
+
+def test_threads_that_backward_returns_to_run_forward() -> None:
+    """The replicas of DataParallel, which equal each other."""
+    trace = staged("""
+        main      |   0 400 | ProfilerStep#1
+        main      |  10  30 | Broadcast           | seq=1
+        replica 0 |  40  80 | aten::conv2d        | seq=0
+        replica 0 |  50  60 | cudaLaunchKernel    | corr=1
+        replica 1 |  40  80 | aten::linear        | seq=0
+        replica 1 |  50  60 | cudaLaunchKernel    | corr=2
+        loader    |  40  80 | aten::stack
+        main      |  90 100 | Gather              | seq=2
+        autograd  | 110 120 | autograd::engine::evaluate_function: GatherBackward       | seq=2 fwd=1
+        autograd  | 120 140 | autograd::engine::evaluate_function: ConvolutionBackward0 | seq=0 fwd=2
+        autograd  | 140 160 | autograd::engine::evaluate_function: AddmmBackward0       | seq=0 fwd=3
+        autograd  | 160 180 | autograd::engine::evaluate_function: BroadcastBackward    | seq=1 fwd=1
+        main      | 200 300 | Optimizer.step#SGD.step
+        stream 7  |  60 100 | fprop               | corr=1
+        stream 8  |  60 100 | gemm                | corr=2
+    """)
+    found = of_events(trace, "stage")
+    names = ("aten::conv2d", "aten::linear", "fprop", "gemm", "Gather", "aten::stack")
+    assert [found[name] for name in names] == [*["forward"] * 5, "other"]
+
+
 def test_a_range_around_loss_and_backward_is_neither() -> None:
     trace = staged("""
         main | 0 100 | ProfilerStep#1
@@ -150,13 +198,18 @@ def test_a_range_around_loss_and_backward_is_neither() -> None:
     assert of_events(trace, "stage")["both"] == "other"
 
 
-def test_gradients_that_autograd_records_are_no_recomputation() -> None:
+LINES = "stepscope.lines: /me/x.py:9 | cat=cpu_op"  # the line of the user's that calls an operator
+
+
+@pytest.mark.parametrize("around", ["", f"autograd | 33 44 | {LINES}"])
+def test_gradients_that_autograd_records_are_no_recomputation(around: str) -> None:
     """A gradient penalty takes gradients with `create_graph=True`, for a backward pass of them."""
-    trace = staged("""
+    trace = staged(f"""
         main     |  0 100 | ProfilerStep#1
         main     | 12  18 | aten::addmm                                       | seq=1
         autograd | 30  45 | autograd::engine::evaluate_function: AddmmBackward0 | seq=1 fwd=1
         autograd | 32  44 | AddmmBackward0                                    | seq=1 fwd=1
+        {around}
         autograd | 33  43 | aten::mm                                          | seq=2
         autograd | 50  70 | autograd::engine::evaluate_function: MmBackward0  | seq=2 fwd=1
         autograd | 52  60 | aten::mul
@@ -556,6 +609,7 @@ def test_targets_after_the_last_model_call_are_loss() -> None:
         ("aten::_to_copy", "aten::sub | seq=2", "loss"),
         ("aten::lerp_", "aten::sub | seq=2", "other"),  # updates an average of the weights
         ("aten::copy_", "aten::sub | seq=2", "other"),  # copies them
+        (f"{LINES}\nmain | 43 49 | aten::copy_", "aten::sub | seq=2", "other"),
         ("aten::argmax", "aten::relu", "other"),  # a metric: no loss comes after it
     ],
 )
@@ -573,7 +627,7 @@ def test_a_block_without_gradients_that_the_loss_goes_on_from(inside: str, after
         main | 120 140 | Optimizer.step#SGD.step
     """)
     found = of_events(trace, "stage")
-    assert (found["aten::log"], found[inside]) == ("loss", stage)
+    assert (found["aten::log"], found[inside.partition(" |")[0]]) == ("loss", stage)
     assert found["stepscope.block: match (train.py:9)"] == stage
 
 
@@ -648,11 +702,42 @@ def test_a_call_that_runs_what_all_passes_asked_for_is_in_none_of_them() -> None
 
 
 @pytest.mark.parametrize(
+    ("stage", "functions"),
+    [
+        ("data_loading", "get_batch|get_batch_on_this_tp_rank|get_batch_samples|load_data_from_disk"),
+        ("forward", "get_batch_loss_metrics|get_batch_logps|get_batch_size|load_database"),
+    ],
+)
+def test_functions_that_load_batches_and_those_that_work_on_them(stage: str, functions: str) -> None:
+    """`get_batch_loss_metrics` of trl's DPOTrainer runs the whole forward pass."""
+    for function in functions.split("|"):
+        trace = staged(f"""
+            main | 0 100 | ProfilerStep#1
+            main | 10 40 | trl/trainer.py(9): {function}
+            main | 15 30 | aten::linear | seq=1
+            main | 60 70 | autograd::engine::evaluate_function: AddmmBackward0 | seq=1 fwd=1
+        """)
+        assert of_events(trace, "stage")["aten::linear"] == stage, function
+
+
+@pytest.mark.parametrize(
     ("stage", "names"),
     [
         ("data_loading", "data|data loading|DataLoader|dataload|load_data|load batch 7|get_batch|next batch"),
         ("data_loading", "get next batch|fetch mini-batch|wait for batch|batch-generator|read data"),
         (None, "dataset|data parallel|download_data|get_batch_size|next_batch_norm|load database|batch 3"),
+        (None, "target_batch|compute target data|offload_batch|workload data|get_data_parallel_group"),
+        ("loss", "get_batch_loss_metrics|step loss|stepscope.module: net.mseloss|stepscope.module: loss_fn"),
+        ("transfer", "batch_to_device|to_device|h2d copy"),
+        (
+            "evaluation",
+            "evaluate|validation step 5|eval 3|[pl][profile][Strategy]DDPStrategy.validation_step",
+        ),
+        (None, "evaluate_actions|auto_device_map"),
+        ("checkpointing", "save checkpoint|[pl][profile]save_checkpoint|save_state"),
+        ("forward", "stepscope.module: backward_rnn|stepscope.module: mlp.h2d|stepscope.module: glossary"),
+        (None, "stepscope.block: update (loss.py:3)|stepscope.block: f (/me/backward-lm/data loader/x.py:9)"),
+        (None, "[pl][profile][Callback]EarlyStopping{'monitor': 'val_loss', 'mode': 'min'}.on_train_start"),
         ("optimizer", "optimizer|optim step|opt.step()|opt_step|clip and optimizer step|Optimizer.step#SGD"),
         (None, "opt-125m|adopt step|option"),
     ],

@@ -72,6 +72,30 @@ def test_marks_that_go_back_are_counted_from_the_first() -> None:
     assert busy == [(7, 0, 20), (8, 100, 0), (9, 200, 40)]
 
 
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (("train", "eval"), [(0, 0, 20, 0), (1, 30, 100, 40)]),  # both by the step's number
+        (("gen", "disc"), [(0, 0, 20, 0), (1, 20, 30, 0), (2, 30, 100, 40), (3, 100, 110, 0)]),
+        (("eval", "eval"), [(0, 0, 20, 0), (1, 20, 30, 0), (2, 30, 100, 40), (3, 100, 110, 0)]),
+    ],
+)
+def test_marks_of_another_loop_are_no_steps_and_numbers_are_unique(labels, expected) -> None:
+    first, second = labels
+    trace = annotate(
+        drawn_trace(f"""
+            main     |   0  20 | {first}#step_num=0
+            main     |  20  30 | {second}#step_num=0
+            main     |  30  90 | {first}#step_num=1
+            main     | 100 110 | {second}#step_num=1
+            main     |  40  50 | cudaLaunchKernel | corr=1
+            stream 7 |  60 100 | sgemm            | corr=1
+        """)
+    )
+    found = us(trace, "steps", "step", "start_ns", "window_end_ns", "device_busy_ns")
+    assert found == expected
+
+
 def test_steps_that_do_not_follow_each_other_keep_their_gap() -> None:
     trace = stepped("""
         main |   0  98 | ProfilerStep#5
@@ -193,6 +217,11 @@ def test_steps_that_a_file_does_not_hold_to_their_end_are_left_out() -> None:
     """
     cut = drawn_trace(text).with_warnings([("truncated_event", "the file ends inside an event", 1)])
     assert [step[0] for step in steps(find_steps(link_launches(cut)))] == [5, 6]
+    partial = "main | 0 8 | aten::mm\nmain | 10 20 | Optimizer.step#SGD.step\nstream 7 | 50 60 | k\n"
+    partial += "\n".join(f"main | {at} {at + 8} | aten::mm" for at in range(30, 120, 10))
+    partial += "\nmain | 130 400 | Optimizer.step#SGD.step\nmain | 200 210 | aten::add_"
+    first_and_last = drawn_trace(partial).with_warnings([("truncated_file", "the file ends", 1)])
+    assert [step[1:3] for step in steps(find_steps(link_launches(first_and_last)))] == [(20, 400)]
     one = drawn_trace(text.split("\n")[1] + "\nmain | 10 90 | aten::mm")
     one = one.with_warnings([("truncated_file", "the file ends before its array of events does", 1)])
     assert set(warning_codes(find_steps(link_launches(one)))) == {"truncated_file", "work_missing"}
@@ -218,6 +247,25 @@ def test_of_optimizers_that_step_equally_often_the_last_ends_the_step() -> None:
         main | 30 35 | Optimizer.step#B.step
     """)
     assert steps(trace) == [(0, 0, 15, "optimizer"), (1, 15, 35, "optimizer")]
+
+
+@pytest.mark.parametrize(
+    ("updates", "ends"),
+    [
+        ("{} {} | Lookahead, {} {} | Adam", [90, 190, 290]),  # one inside of the other
+        ("{} 60 | Adam, 65 90 | Adam", [90, 190, 290]),  # two of a class, after one backward pass
+    ],
+)
+def test_updates_with_no_pass_between_them_are_of_one_step(updates: str, ends: list[int]) -> None:
+    lines = []
+    for at in (0, 100, 200):
+        lines += [f"main | {at} {at + 10} | aten::mm | seq={at}"]
+        lines += [f"main | {at + 20} {at + 30} | MmBackward0 | seq={at} fwd=1"]
+        for update in updates.format(40, 90, 45, 60).split(", "):
+            span, name = update.split(" | ")
+            begin, end = (at + int(time) for time in span.split())
+            lines.append(f"main | {begin} {end} | Optimizer.step#{name}.step")
+    assert [step[2] for step in steps(stepped("\n".join(lines)))] == ends
 
 
 @pytest.mark.parametrize(
@@ -409,6 +457,12 @@ def test_a_trace_without_steps_is_refused_with_the_reason() -> None:
     with pytest.raises(TraceError, match="contexts of a whole run; look at the page"):
         require_steps(contexts, "look at the page")
     require_steps(annotate(drawn_trace("main | 0 5 | ProfilerStep#1")))
+
+
+def test_ranges_with_numbers_that_no_table_holds_are_counted() -> None:
+    lines = [f"main | {at} {at + 90} | request {12345678901 + at} | cat=annotation" for at in (0, 100, 200)]
+    trace = drawn_trace("\n".join(lines), properties={"chosen_range": "request"})
+    assert [step[0] for step in steps(find_steps(link_launches(trace)))] == [0, 1, 2]
 
 
 def test_a_number_that_no_step_has_marks_none() -> None:

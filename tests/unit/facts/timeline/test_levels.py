@@ -342,11 +342,11 @@ def test_the_other_ranks_open_too() -> None:
     assert rows(timeline.level("s1.0")) == [("stage", "forward", 100, 0)]
 
 
-def test_pieces_that_count_their_steps_alike_are_one_step() -> None:
+def test_pieces_that_count_their_steps_alike_are_steps_of_their_own() -> None:
     step = "main | {0} {1} | ProfilerStep#1\nmain | {0} {1} | ## forward ##\n"
     timeline = drawn(step.format(0, 100) + step.format(100, 150))
-    assert rows(timeline.level()) == [("step", "step 1", 150, 0)]
-    assert len(timeline.level("s1.0")) == 2
+    assert rows(timeline.level()) == [("step", "step 1", 100, 0), ("step", "step 2", 50, 0)]
+    assert len(timeline.level("s1.0")) == len(timeline.level("s2.0")) == 1
 
 
 def test_a_range_of_the_user_is_an_operation_with_its_own_level() -> None:

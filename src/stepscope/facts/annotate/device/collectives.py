@@ -48,7 +48,7 @@ KERNELS = (
     ("XLA transfers between slices (Megascale)", r"^(send|recv)(-done)?(\.\d+)*$"),
     (
         "any",
-        r"all[-_]?reduce|reduce[-_]?scatter|all[-_]?gather|all[-_]?to[-_]?all(v|_|\b)|alltoall"
+        r"(?<!sm)all[-_]?(reduce|gather)|reduce[-_]?scatter|all[-_]?to[-_]?all(v|_|\b)|alltoall"
         r"|sendrecv",
     ),
 )
@@ -85,14 +85,10 @@ _WAIT = re.compile(r"^_?c10d_functional::wait_tensor$|^c10d::(barrier|monitored_
 EXCHANGE = re.compile(r"\b(dispatch|combine)|_(dispatch|combine)(_|\b)")
 STREAM = re.compile(r"nccl|rccl|\bcomm(s|unication)?\b|collective|process ?group")
 GROUP_ARGUMENTS = re.compile(rb'"(Collective name|Process Group (Name|Ranks|Description))"\s*:')
-
-
-def _any_of(table: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
-    return re.compile("|".join(pattern for _, pattern in table))
-
-
 _TASK = re.compile(_HCCL)
-_KERNEL, _CALL, _HOST = map(_any_of, (KERNELS, CALLS, HOST_WORK))
+_KERNEL, _CALL, _HOST = (
+    re.compile("|".join(pattern for _, pattern in table)) for table in (KERNELS, CALLS, HOST_WORK)
+)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -159,11 +155,9 @@ def _with_group_arguments(trace: Trace, kernel: Mask) -> Mask:
     """Kernels with the name of one that has a collective or a process group as argument."""
     rows = np.flatnonzero(kernel & (trace.events["source"] >= 0))
     names, first = np.unique(trace.events["name"][rows], return_index=True)
-    source = trace.events["source"][rows[first]]
-    order = np.argsort(source, kind="stable")
-    texts = trace.arguments.texts(source[order]) if len(order) else []
-    marked = [bool(GROUP_ARGUMENTS.search(text)) for text in texts]
-    return np.isin(trace.events["name"], names[order][np.array(marked, np.bool_)])
+    texts = trace.arguments.texts(trace.events["source"][rows[first]])
+    marked = np.array([bool(GROUP_ARGUMENTS.search(text)) for text in texts], np.bool_)
+    return np.isin(trace.events["name"], names[marked])
 
 
 def _exchanges_experts(trace: Trace) -> Mask:

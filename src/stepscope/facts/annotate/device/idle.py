@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.base.arrays import Floats, Ids, Ids32, Mask, Rows, Times
+from stepscope.base.arrays import Floats, Ids, Mask, Rows, Times
 from stepscope.facts.annotate.device.collectives import is_communication_wait
 from stepscope.facts.annotate.device.one_off_costs import one_off_costs
 from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait
@@ -209,7 +209,7 @@ def _pending_times(trace: Trace, work: Rows, once: Rows) -> Intervals:
     events, call = trace.events, launch_of(trace)[work]
     begin, end = events.spans()
     start, call = begin[work][call >= 0], call[call >= 0]
-    is_once, is_call = (_marked(len(events), rows) for rows in (once, call))
+    is_once, is_call = (np.where(np.isin(events["id"], rows), events["id"], -1) for rows in (once, call))
     around, within = inherit(events["parent"], is_once)[call], inherit(events["parent"], is_call)[once]
     launched = begin.copy()
     program = events.text("name").where(is_compiled_call)[call]
@@ -217,13 +217,6 @@ def _pending_times(trace: Trace, work: Rows, once: Rows) -> Intervals:
     launched[call[around >= 0]] = end[around[around >= 0]]
     np.maximum.at(launched, within[within >= 0], end[once[within >= 0]])
     return Intervals(launched[call], start)
-
-
-def _marked(count: int, rows: Rows | Ids32) -> Ids32:
-    """The number of each of some events, -1 for the others."""
-    result = np.full(count, -1, np.int32)
-    result[rows] = rows
-    return result
 
 
 def _paces_device(trace: Trace) -> Mask:
@@ -247,15 +240,12 @@ def data_loading_times(trace: Trace) -> Intervals:
     runs, events = trace["stages"], trace.events
     runs = runs.take(runs["stage"] == STAGES.index("data_loading"))
     loads = events.text("stage").mask("data_loading") & (events["track"] == main_track(trace))
-    is_range = events.text("category").mask("annotation") | events.text("name").where(_is_loader)
+    is_range = events.text("category").mask("annotation")
+    is_range |= events.text("name").where(lambda name: name.startswith("enumerate("))
     ranges, parts = (Intervals(*events.spans(np.flatnonzero(rows))) for rows in (loads & is_range, loads))
     marked = ranges.within(*runs.spans()) > 0
     exact = Intervals(*runs.spans(marked)).intersect(parts).union(ranges)
     return exact.union(Intervals(*runs.spans(~marked)))
-
-
-def _is_loader(name: str) -> bool:
-    return name.startswith("enumerate(")
 
 
 def time_blocked(trace: Trace, work: Rows) -> Intervals:

@@ -9,7 +9,7 @@ from stepscope.base.arrays import Codes8, Mask
 from stepscope.base.kernel_names import without_parameters
 from stepscope.facts.annotate.jax.scopes import primitives
 from stepscope.facts.annotate.links.launches import launch_of
-from stepscope.facts.annotate.range_names import has_lines
+from stepscope.facts.annotate.range_names import operators
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import DEVICE_WORK, KERNEL_KINDS, PRODUCT_KINDS, STAGES
 from stepscope.trace.sets import distinct
@@ -117,7 +117,7 @@ def classify_kernels(trace: Trace) -> Trace:
     device = category.mask(*DEVICE_WORK)
     # Collectives of a job without devices run on the CPU, alongside operators.
     has_device = (device & ~category.mask("communication")).any()
-    work = device if has_device else _work_of_cpu(events)
+    work = device if has_device else operators(events) | category.mask("communication")
     code = _by_name(events.text("name"), work)
     for kind in ("memcpy", "memset", "communication"):
         code[work & category.mask(kind)] = _CODE[kind]
@@ -162,12 +162,6 @@ def is_fused(name: str) -> bool:
     return bool(_GENERATED.match(name)) or is_of_library(name)
 
 
-def _work_of_cpu(events: Table) -> Mask:
-    """Operators and collectives, without the ranges around them that `stepscope run` records."""
-    ours = events.text("name").where(has_lines)
-    return events.text("category").mask("cpu_op", "communication") & ~ours
-
-
 def _by_name(names: Text, rows: Mask) -> Codes8:
     """The kinds of some rows by their names, -1 for all others."""
     codes = names.codes[rows]
@@ -198,7 +192,7 @@ def _by_program(events: Table, work: Mask, code: Codes8) -> Codes8:
 def _by_operator(trace: Trace) -> Codes8:
     """The kind of the innermost classified operator around the launch of each event."""
     events = trace.events
-    kinds = _by_name(events.text("name"), events.text("category").mask("cpu_op"))
+    kinds = _by_name(events.text("name"), operators(events))
     # Work launched by a collective is already classified as communication or a copy.
     classified = ~np.isin(kinds, (-1, _CODE["other"], _CODE["communication"]))
     around = inherit(events["parent"], np.where(classified, kinds, -1))

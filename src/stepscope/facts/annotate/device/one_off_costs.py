@@ -12,6 +12,7 @@ import numpy as np
 
 from stepscope.base.arrays import Floats, IntArray, Mask, Rows
 from stepscope.facts.annotate.links.launches import device_work, launch_of, on_host
+from stepscope.facts.annotate.range_names import operators
 from stepscope.facts.annotate.steps.step_table import steady_steps, step_places
 from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.row_order import ends_run, place_in_group
@@ -28,7 +29,7 @@ _LONG_ALLOCATION_NS = 50_000_000  # of memory: without setup 1 to 20 ms on V100,
 _SEVERAL = 2  # steps, in which a cost may recur
 _MOSTLY, _NEARLY_ALL = 0.51, 0.75  # of the steps; the latter for calls that by their name come once
 _MIN_STEPS = 3  # with fewer nothing shows which step is typical
-_RARE = 0.1  # of what the step with the most of it takes
+_RARE = 0.1  # of what the step with the most of it takes, or of the launches of a kernel
 
 _DRIVER = r"^(cu|cuda|hip|mu|musa)(?=[A-Z])"
 # Contexts, modules, streams, handles and graphs are created and destroyed once.
@@ -170,7 +171,7 @@ def _in_one_step(each: _Spent) -> Mask:
 
 
 def _slow_launches(trace: Trace, work: Rows) -> Rows:
-    """Launches that load their kernel: slow, and the first of their kernel."""
+    """Launches that load their kernel: slow, and the first of their kernel, of which others are not."""
     events = trace.events
     caller = launch_of(trace)[work].astype(np.int64)
     work, caller = work[caller >= 0], caller[caller >= 0]
@@ -178,8 +179,10 @@ def _slow_launches(trace: Trace, work: Rows) -> Rows:
     if not slow[caller].any():
         return caller[:0]
     order = np.argsort(events["start_ns"][caller], kind="stable")
-    first = order[np.unique(events["name"][work[order]], return_index=True)[1]]
-    return np.unique(caller[first[slow[caller[first]]]])
+    caller = caller[order]
+    _, first, kernel = np.unique(events["name"][work[order]], return_index=True, return_inverse=True)
+    others, slow_others = np.bincount(kernel) - 1, np.bincount(kernel, slow[caller]) - 1
+    return np.unique(caller[first[slow[caller[first]] & (slow_others <= _RARE * others)]])
 
 
 def _benchmarks(trace: Trace, rank: int, host: Mask) -> Rows:
@@ -189,19 +192,18 @@ def _benchmarks(trace: Trace, rank: int, host: Mask) -> Rows:
     """
     events = trace.events
     waits = np.flatnonzero(host & events.text("category").mask("runtime") & _named(trace, _TIMES))
-    operator = host & events.text("category").mask("cpu_op")
-    around = inherit(events["parent"], np.where(operator, events["id"], -1))[waits]
-    operators: Rows = distinct(around[around >= 0]).astype(np.int64)
-    found = operators[_named(trace, _CONVOLUTION)[operators]]
+    around = inherit(events["parent"], np.where(host & operators(events), events["id"], -1))[waits]
+    waiting: Rows = distinct(around[around >= 0]).astype(np.int64)
+    found = waiting[_named(trace, _CONVOLUTION)[waiting]]
     paying = _share_paying(_per_step(trace, rank, found))
     return found[paying[events["name"][found]] < _NEARLY_ALL]
 
 
-def _work_of(trace: Trace, operators: Rows) -> Rows:
+def _work_of(trace: Trace, calls: Rows) -> Rows:
     """The device work that operators launch, ascending."""
-    if not len(operators):
-        return operators
-    part = inside(trace, OneOffCosts(operators, operators[:0]))
+    if not len(calls):
+        return calls
+    part = inside(trace, OneOffCosts(calls, calls[:0]))
     launches = trace["launches"]
     return np.sort(launches["device_event"][part[launches["cpu_event"]]]).astype(np.int64)
 

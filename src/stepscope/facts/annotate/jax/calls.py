@@ -14,9 +14,9 @@ A wait may last longer than the work: `jax.block_until_ready` goes through a tre
 Python, and a small program has ended before its call returns. All of it is time of the call.
 
 An iteration of the loop has one call of the training function: among the programs that take most of
-the time, the one called least often. Other functions may also be called once per iteration, before
-or after it. The iteration begins with the call that follows the longest pause, in which the loop
-loads data, waits or prints.
+the time, of those with a backward pass if any has one, the one called least often. Other functions
+may also be called once per iteration, before or after it. The iteration begins with the call that
+follows the longest pause, in which the loop loads data, waits or prints.
 """
 
 import re
@@ -33,7 +33,7 @@ from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
-CALL = re.compile(r"^PjitFunction\((.*)\)$", re.DOTALL)
+CALL = re.compile(r"^(?:Pjit|JaxPmap)Function\((.*)\)$", re.DOTALL)  # the latter up to JAX 0.7
 _GRADIENT = "stepscope.gradient"  # as our recorder marks it
 _WAIT = re.compile(r"BlockHostUntilReady|Buffer::Await$|^wait: |^ArrayImpl\.copy_to_host_async$")
 
@@ -92,11 +92,10 @@ def calls_of_host_work(trace: Trace) -> Ids32:
         other events; `BEFORE_RECORDING` of work that was called for before the recording began.
     """
     events = trace.events
-    if not events.text("name").where(is_compiled_call).any():
-        return np.full(len(events), UNKNOWN, np.int32)
-    calls = _Calls(trace)
-    run_of, count = _runs(trace)
     result = np.full(len(events), UNKNOWN, np.int32)
+    if not events.text("name").where(is_compiled_call).any():
+        return result
+    calls, (run_of, count) = _Calls(trace), _runs(trace)
     if not (count and len(calls.rows)):
         return result
     rows = np.flatnonzero(run_of >= 0)
@@ -276,19 +275,14 @@ def waits_for_calls(trace: Trace, track: int) -> CallWaits:
     puts = here & names.where(lambda name: bool(_PUT.match(name)))
     outer = np.flatnonzero(outermost(events["parent"], wait | call | puts))
     waits = outer[wait[outer]]
+    start, before = events["start_ns"], [outer[chosen[outer]] for chosen in (call, call | puts)]
     compiled, all_calls = (
-        _last_before(events, outer[chosen[outer]], waits) for chosen in (call, call | puts)
+        np.append(calls, _NONE)[np.searchsorted(start[calls], start[waits], side="right") - 1]
+        for calls in before
     )
     blocks = names.take(waits).where(lambda name: bool(_FOR_ARRAYS.search(name)))
     of = np.where(blocks, all_calls, compiled)
     return CallWaits(*events.spans(waits), _stages(trace, of, compiled, waits))
-
-
-def _last_before(events: Table, calls: Rows, waits: Rows) -> Rows:
-    """The last of some calls that began before each wait, -1 if none did."""
-    start = events["start_ns"]
-    place = np.searchsorted(start[calls], start[waits], side="right") - 1
-    return np.append(calls, _NONE)[place]
 
 
 def _stages(trace: Trace, of: Rows, compiled: Rows, waits: Rows) -> Codes:
@@ -322,7 +316,6 @@ _FEWEST = 2  # calls of a function that repeats
 class LoopIterations(NamedTuple):
     """The iterations of a loop."""
 
-    function: str  # the function whose call begins an iteration
     starts: Times  # start times, int64 ns, shape (iterations,)
     last_is_whole: bool  # whether the last iteration has all its calls
 
@@ -365,7 +358,7 @@ def iterations_by_calls(trace: Trace, track: int) -> LoopIterations | None:
     first = max(once, key=lambda name: _pause_before(calls, name))
     starts = calls.start[calls.of(first)]
     last = min(int(calls.start[calls.of(name)][-1]) for name in once)
-    return LoopIterations(calls.names[first], starts, last >= int(starts[-1]))
+    return LoopIterations(starts, last >= int(starts[-1]))
 
 
 def _calls(trace: Trace, track: int) -> _LoopCalls:
@@ -384,6 +377,8 @@ def _training_function(trace: Trace, calls: _LoopCalls) -> int | None:
     repeated = np.flatnonzero(count >= _FEWEST).tolist()
     if not repeated:
         return None
+    trained = differentiated(trace)
+    repeated = [name for name in repeated if calls.names[name] in trained] or repeated
     work = _work(trace)
     spent = {name: work[calls.names[name]] for name in repeated}
     if not any(spent.values()):
@@ -392,6 +387,12 @@ def _training_function(trace: Trace, calls: _LoopCalls) -> int | None:
     most = max(spent.values())
     heavy = [name for name in repeated if spent[name] >= _HEAVY * most]
     return min(heavy, key=lambda name: (count[name], -calls.end[calls.of(name)][-1]))
+
+
+def differentiated(trace: Trace) -> set[str]:
+    """The functions of programs that have a backward pass."""
+    texts = trace.events.text("scope").values
+    return {scope_of(text).program for text in texts if "transpose(" in text}
 
 
 def _work(trace: Trace) -> Counter[str]:

@@ -8,7 +8,6 @@ occurs as often as the program was called.
 """
 
 import re
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +26,8 @@ from stepscope.trace.nesting import outermost
 from stepscope.trace.trace import Trace
 
 Texts = np.ndarray[Any, np.dtype[np.object_]]
-_MODULE = re.compile(rb'"hlo_module"\s*:\s*"jit_([^"]*)"')
-_RUN = re.compile(r"^jit_(.*)\(\d+\)$", re.DOTALL)  # of a program, on a device's line of programs
+_MODULE = re.compile(rb'"hlo_module"\s*:\s*"(?:jit|pmap)_([^"]*)"')
+_RUN = re.compile(r"^(?:jit|pmap)_(.*)\(\d+\)$", re.DOTALL)  # of a program, on a device's line of programs
 _NO_LETTER = re.compile(r"\W")
 _PAUSE = 2  # times the usual pause before an operation: the device waited for the next call there
 
@@ -156,18 +155,9 @@ def _functions(trace: Trace, work: Ids32) -> Texts:
     functions, launch = programs[scopes.codes[work]], launch_of(trace)[work]
     for recorded in (work, launch):
         rows = np.flatnonzero((functions == "") & (recorded >= 0))
-        functions[rows] = [*_recorded_functions(trace, recorded[rows])]
+        named = map(_MODULE.search, trace.arguments.texts(trace.events["source"][recorded[rows]]))
+        functions[rows] = [_as_module(found[1].decode()) if found else "" for found in named]
     return functions
-
-
-def _recorded_functions(trace: Trace, rows: Ids32) -> Iterator[str]:
-    """The function of each event by the name of its program among its arguments, or empty."""
-    source = trace.events["source"][rows].astype(np.int64)
-    order = np.argsort(source, kind="stable")
-    texts = dict(zip(order.tolist(), trace.arguments.texts(source[order]), strict=True))
-    for row in range(len(rows)):
-        found = _MODULE.search(texts[row])
-        yield _as_module(found[1].decode()) if found else ""
 
 
 def _first_of_runs(trace: Trace, work: Ids32, calls: int) -> Mask:

@@ -11,12 +11,11 @@ Source: the packages optax, flax (nnx/training, training), equinox, jaxopt and k
 """
 
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, Mask
+from stepscope.base.arrays import Ids, IntArray, Mask
 from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -77,7 +76,10 @@ def frames_below_call(trace: Trace) -> tuple[Ids, Ids]:
     Rows of `frames`, shape (frames,) each. Of several frames that are one, all have the first of
     them as the frame itself.
     """
-    rows = list(_rows(trace))
+    table = trace["frames"]
+    texts = table.text("function"), table.text("file")
+    columns = zip(table["parent"].tolist(), *texts, table["line"].tolist(), strict=True)
+    rows = [_FrameRow(above, name or "", file or "", line) for above, name, file, line in columns]
     programs = {scope_of(value).program for value in trace["origins"].text("scope").values}
     inside: list[bool] = []
     chains: list[list[int]] = []
@@ -102,13 +104,6 @@ def frames_below_call(trace: Trace) -> tuple[Ids, Ids]:
     return outer, kept
 
 
-def _rows(trace: Trace) -> Iterator[_FrameRow]:
-    table = trace["frames"]
-    texts = table.text("function"), table.text("file")
-    columns = zip(table["parent"].tolist(), *texts, table["line"].tolist(), strict=True)
-    return (_FrameRow(above, name or "", file or "", line) for above, name, file, line in columns)
-
-
 # -- frames of optimizers
 
 _FILE = re.compile(
@@ -124,15 +119,16 @@ _FUNCTION = re.compile(
 
 def in_optimizer(trace: Trace) -> Mask:
     """Whether the largest part of each event was traced in an optimizer, bool, shape (events,)."""
-    inside = np.append(_frames_inside(trace["frames"]), False)
-    return inside[frames_of_events(trace)]
+    frames = trace["frames"]
+    rows = zip(frames.text("function"), frames.text("file"), strict=True)
+    own = [bool(_FILE.search(file or "") or _FUNCTION.search(function or "")) for function, file in rows]
+    inside = frames_inside(np.array(own, np.bool_), frames["parent"])
+    return np.append(inside, False)[frames_of_events(trace)]
 
 
-def _frames_inside(frames: Table) -> Mask:
-    """Whether each frame is in an optimizer; outer frames come before inner ones."""
-    result = np.zeros(len(frames) + 1, np.bool_)  # the last one: no frame around
-    rows = zip(frames.text("function"), frames.text("file"), frames["parent"].tolist(), strict=True)
-    for row, (function, file, above) in enumerate(rows):
-        own = _FILE.search(file or "") or _FUNCTION.search(function or "")
-        result[row] = bool(own) or result[above]
-    return result[:-1]
+def frames_inside(chosen: Mask, outer: IntArray) -> Mask:
+    """Whether each frame is one of some, or within one; outer frames come before inner ones."""
+    result = chosen.copy()
+    for row, above in enumerate(outer.tolist()):
+        result[row] |= above >= 0 and result[above]
+    return result

@@ -19,10 +19,12 @@ import numpy as np
 from stepscope.base.arrays import Ids, Ids32, Mask
 from stepscope.facts.annotate.jax.frames import frames_below_call, frames_of_events, is_users
 from stepscope.facts.annotate.jax.scopes import scope_of
-from stepscope.facts.annotate.module_evidence import Evidence, Module
+from stepscope.facts.annotate.module_evidence import Evidence, Module, chain_of
 from stepscope.trace.schema import FORWARD_STAGES, STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
+
+_PASSES = [STAGES.index(stage) for stage in (*FORWARD_STAGES, "backward")]
 
 # -- by scopes
 
@@ -34,8 +36,7 @@ def from_scopes(trace: Trace) -> Evidence | None:
     """
     events = trace.events
     text = events.text("scope")
-    passes = [STAGES.index(stage) for stage in (*FORWARD_STAGES, "backward")]
-    scoped = (text.codes >= 0) & np.isin(events["stage"], passes)
+    scoped = (text.codes >= 0) & np.isin(events["stage"], _PASSES)
     if not scoped.any():
         return None
     modules: list[Module] = []
@@ -165,8 +166,7 @@ def _from_frames(trace: Trace, names: list[str]) -> Evidence | None:
 
 
 def _of_passes(trace: Trace) -> Mask:
-    passes = [STAGES.index(stage) for stage in (*FORWARD_STAGES, "backward")]
-    return (trace.events["origin"] >= 0) & np.isin(trace.events["stage"], passes)
+    return (trace.events["origin"] >= 0) & np.isin(trace.events["stage"], _PASSES)
 
 
 def _places(trace: Trace, names: list[str]) -> tuple[list[_CalledPlace], Ids]:
@@ -237,22 +237,14 @@ def function_names(frames: Table, outer: Ids, used: Ids) -> list[str]:
     """The name of the module that each frame begins, empty if none; `outer` as in `frames_below_call`."""
     names = [name.rpartition(".")[2] for name in (text or "" for text in frames.text("function"))]
     files = [file or "" for file in frames.text("file")]
-    chains = [_chain(row, outer) for row in np.unique(used).tolist()]
+    above = outer.tolist()
+    chains = [chain_of(row, above.__getitem__) for row in np.unique(used).tolist()]
     around = _depth_of_all([[(names[row], files[row]) for row in chain] for chain in chains])
     inner = {row for chain in chains for row in chain[around:]}
     return [
         name if row in inner and is_users(files[row]) and name.isidentifier() else ""
         for row, name in enumerate(names)
     ]
-
-
-def _chain(row: int, outer: Ids) -> list[int]:
-    """A frame and those around it, the outermost first."""
-    chain: list[int] = []
-    while row >= 0:
-        chain.append(row)
-        row = int(outer[row])
-    return chain[::-1]
 
 
 def _depth_of_all(chains: list[list[tuple[str, str]]]) -> int:

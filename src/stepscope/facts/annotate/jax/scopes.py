@@ -21,7 +21,7 @@ from stepscope.facts.annotate.range_names import stage_of_range
 from stepscope.trace.table import Text
 
 _WRAPPED = re.compile(r"^([\w-]+)\((.*)\)$", re.DOTALL)
-_CALLS = ("jit", "pjit", "xla_call", "custom_partitioning")  # in parentheses: a function's name
+_CALLS = ("jit", "pjit", "pmap", "xla_call", "custom_partitioning")  # in parentheses: a function's name
 _MACHINERY = re.compile(
     r"^(while|body|cond|body_jaxpr|cond_jaxpr|branch_\d+_fun|scan|closed_call|core_call|pjit"
     r"|custom_[jv]jp_call(_jaxpr)?|custom_lin|checkpoint|remat2?|rematted_computation|shard_map"
@@ -137,11 +137,17 @@ def _split(text: str, separator: str = "/") -> list[str]:
     return parts
 
 
+_BACKWARD = re.compile(r"(?i)(backward|bwd)([ _]?pass)?")
+
+
 def _stage(transforms: set[str], names: list[str]) -> str | None:
     if "transpose" in transforms:
         return "backward"
-    stages: Iterator[str] = filter(None, map(stage_of_range, names))
-    return next(stages, "forward" if "jvp" in transforms else None)
+    # Nothing that is differentiated is backward, and layers have names such as `backward_rnn` (Flax).
+    forward = "forward" if "jvp" in transforms else None
+    may_be_backward = [not forward and _BACKWARD.fullmatch(name) for name in names]
+    stages = zip(map(stage_of_range, names), may_be_backward, strict=True)
+    return next((stage for stage, may in stages if stage and (may or stage != "backward")), forward)
 
 
 _PRODUCTS = ("dot_general", "conv_general_dilated")

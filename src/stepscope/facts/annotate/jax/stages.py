@@ -19,7 +19,13 @@ import numpy as np
 
 from stepscope.base.arrays import Codes, Codes8, Ids, IntArray, Mask
 from stepscope.facts.annotate.jax.calls import called_function, calls_of_host_work, is_compiled_call
-from stepscope.facts.annotate.jax.frames import frames_below_call, frames_of_events, in_optimizer, is_users
+from stepscope.facts.annotate.jax.frames import (
+    frames_below_call,
+    frames_inside,
+    frames_of_events,
+    in_optimizer,
+    is_users,
+)
 from stepscope.facts.annotate.jax.scopes import Scope, layers_with_gradients, scope_of, scopes_of
 from stepscope.facts.annotate.links.backward import is_backward
 from stepscope.facts.annotate.range_names import CODE, stage_of_names, stage_of_range
@@ -271,7 +277,7 @@ def with_trained_functions(trace: Trace, stage: IntArray) -> IntArray:
     passes = trace.events.text("scope").where(lambda text: "jvp(" in text)
     products = passes & trace.events.text("kind").mask(*PRODUCT_KINDS)
     trained = _trained(trace, outer, frame[products])
-    runs_trained = rest & np.append(_below(trained, outer), False)[frame]
+    runs_trained = rest & np.append(frames_inside(trained, outer), False)[frame]
     taken = np.isin(role, [ROLES.index(name) for name in _TAKEN])
     result = stage.copy()
     result[runs_trained & taken] = CODE["forward"]
@@ -296,14 +302,6 @@ def _trained(trace: Trace, outer: Ids, frames: Ids) -> Mask:
         if row >= 0 and outer[row] >= 0:  # not the compiled function itself
             found.add(name_of[row])
     return np.array([name in found for name in name_of], np.bool_)
-
-
-def _below(chosen: Mask, outer: Ids) -> Mask:
-    """Whether each frame is one of some, or within one; outer frames come before inner ones."""
-    result = chosen.copy()
-    for row, above in enumerate(outer.tolist()):
-        result[row] |= above >= 0 and result[above]
-    return result
 
 
 # -- programs that evaluate

@@ -1,13 +1,16 @@
 """Forward and backward: autograd's marks, links between the two, and recomputation."""
 
 import re
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 
 from stepscope.base.arrays import Ids, Ids32, IntArray, Mask, Rows
 from stepscope.facts.annotate.links.subsequences import common_positions
+from stepscope.facts.annotate.range_names import operators
 from stepscope.trace.nesting import inherit, outermost
+from stepscope.trace.row_order import last_of_key
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -132,22 +135,10 @@ def _by_sequence(events: Table, forward: Ids32, backward: Ids32, arrows: Ids32) 
     home = _forward_tracks(events, forward, backward, arrows)
     lane = np.array([home[thread] for thread in events["forward_thread"][backward].tolist()])
     key = _key(events["track"][forward], events["sequence"][forward])
-    order = np.argsort(key, kind="stable")  # ids are in order of start, so the last one is last
     wanted = _key(lane, events["sequence"][backward])
-    # Positions compare as (key, event): the last forward event of this key before this event.
-    ranked = _rank(key[order], wanted, forward[order], backward)
-    found = np.where(ranked >= 0, order[ranked], -1)
-    hit = (found >= 0) & (key[found] == wanted)
-    return np.where(hit, forward[found], -1).astype(np.int32)
-
-
-def _rank(keys: Ids, wanted: Ids, ids: Ids32, before: Ids32) -> Rows:
-    """Index of the last (key, id) in a sorted list that is at most (wanted, before), or -1."""
-    values = distinct(np.concatenate([keys, wanted]))
-    top = np.int64(max(ids.max(initial=0), before.max(initial=0)) + 1)
-    have = np.searchsorted(values, keys) * top + ids
-    want = np.searchsorted(values, wanted) * top + before
-    return np.searchsorted(have, want, side="right") - 1
+    found = forward[last_of_key(key, forward, wanted, backward)]  # ids are in order of start
+    hit = (found < backward) & (_key(events["track"][found], events["sequence"][found]) == wanted)
+    return np.where(hit, found, -1).astype(np.int32)
 
 
 def _key(track: IntArray, sequence: Ids) -> Ids:
@@ -159,14 +150,15 @@ def _forward_tracks(events: Table, forward: Ids32, backward: Ids32, arrows: Ids3
 
     Arrows decide if there are any; otherwise the track that recorded most of the sequence numbers.
     """
-    threads = events["forward_thread"]
-    return {
-        int(thread): _most_likely(events, forward, backward[threads[backward] == thread], arrows)
-        for thread in distinct(threads[backward])
-    }
+    threads, home = events["forward_thread"], dict[int, int]()
+    for thread in distinct(threads[backward]).tolist():
+        own = backward[threads[backward] == thread]
+        home[thread] = _most_likely(events, forward, own, arrows, [*home.values()])
+    return home
 
 
-def _most_likely(events: Table, forward: Ids32, backward: Ids32, arrows: Ids32) -> int:
+def _most_likely(events: Table, forward: Ids32, backward: Ids32, arrows: Ids32, others: Sequence[int]) -> int:
+    """The track of a thread; of equally likely ones, as those of replicas, none of the `others`."""
     tails = arrows[backward]
     tails = tails[tails >= 0]
     if len(tails):
@@ -174,7 +166,8 @@ def _most_likely(events: Table, forward: Ids32, backward: Ids32, arrows: Ids32) 
     wanted = events["sequence"][forward]
     shared = np.isin(wanted, events["sequence"][backward])
     counts = np.bincount(events["track"][forward][shared], minlength=1)
-    return int(counts.argmax())
+    likely = np.flatnonzero(counts == counts.max()).tolist()
+    return next((track for track in likely if track not in others), int(likely[0]))
 
 
 def _arrows(trace: Trace) -> Ids32:
@@ -202,9 +195,9 @@ def recomputed(events: Table, in_backward: Mask) -> Mask:
     nodes = is_backward(events)
     node = _innermost(events, nodes)
     # The operator that calls each operator, or -1; -1 for other events.
-    operators = events.text("category").mask("cpu_op")
-    above = np.append(_innermost(events, operators), np.int32(-1))[events["parent"]]
-    caller = np.where(operators, above, np.int32(-1))
+    calls = operators(events)
+    above = np.append(_innermost(events, calls), np.int32(-1))[events["parent"]]
+    caller = np.where(calls, above, np.int32(-1))
     plain = ~recorded & ~nodes & (caller >= 0) & nodes[caller]
     repeats = np.bincount(caller[plain], minlength=len(events)) > 0
     return recorded & ((node < 0) | repeats[node])

@@ -34,7 +34,7 @@ from stepscope.facts.annotate.links.launches import (
     launch_of,
     recorded_ids,
 )
-from stepscope.facts.annotate.range_names import has_lines, parse_lines
+from stepscope.facts.annotate.range_names import has_lines, operators, parse_lines
 from stepscope.trace.arguments import parse
 from stepscope.trace.frame_name import FrameName, is_users_frame
 from stepscope.trace.nesting import inherit
@@ -135,8 +135,7 @@ def _without_work(trace: Trace) -> tuple[Ids, Codes8]:
 def _nodes(trace: Trace, calls: Ids, kinds: Codes8, frames: _Frames) -> Iterator[CapturedNode]:
     events = trace.events
     names, paths, stages = events.text("name"), trace["modules"].text("path"), events.text("stage")
-    is_operator = events.text("category").mask("cpu_op")
-    operator = inherit(events["parent"], np.where(is_operator, events["id"], _UNKNOWN))[calls]
+    operator = inherit(events["parent"], np.where(operators(events), events["id"], _UNKNOWN))[calls]
     columns = calls.tolist(), kinds.tolist(), operator.tolist(), events["module"][calls].tolist()
     for row, kind, around, module, arguments in zip(*columns, trace.arguments_of(calls), strict=True):
         kernel, name = str(arguments.get("kernel", "")), names[around] if around >= 0 else ""
@@ -318,7 +317,6 @@ def _captured(trace: Trace, rows: Ids, captures: Captures, numbers: dict[Capture
         number = [numbers.setdefault(node, len(numbers)) for node in nodes]
         result[graph.rows] = np.array(number)[graph.item]
     unknown = np.flatnonzero(result < 0)
-    unknown = unknown[np.argsort(trace.events["source"][rows[unknown]])]
     texts = trace.arguments.texts(trace.events["source"][rows[unknown]])
     for row, text in zip(unknown.tolist(), texts, strict=True):
         if _ANNOTATION.search(text):  # PyTorch's `mark_kernels` took a text, or keys of the user's

@@ -10,6 +10,7 @@ from stepscope.facts.annotate.range_names import is_step
 from stepscope.trace.concat import stacked
 from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.recorded_steps import milliseconds
+from stepscope.trace.row_order import last_of_key
 from stepscope.trace.schema import DEVICE_WORK, LAUNCHES
 from stepscope.trace.sets import distinct, members
 from stepscope.trace.table import Table, Text
@@ -140,13 +141,8 @@ def _by_correlation(events: Table, device: Ids32) -> Ids32:
     runtime = events.text("category").mask("runtime") & (ids >= 0)
     inner = runtime & (parent >= 0) & runtime[parent] & (ids == ids[parent])
     calls = np.flatnonzero(runtime & ~inner)
-    calls = calls[np.argsort(ids[calls], kind="stable")]
-    if not len(calls):
-        return np.full(len(device), -1, np.int32)
-    of_call, of_work = (np.searchsorted(ids[calls], ids[rows]) for rows in (calls, device))
-    place = np.searchsorted(of_call * len(ids) + calls, of_work * len(ids) + device) - 1  # rows by start
-    caller = calls[np.minimum(np.maximum(place, of_work), len(calls) - 1)]
-    return np.where((ids[caller] == ids[device]) & (ids[device] >= 0), caller, -1).astype(np.int32)
+    caller = last_of_key(ids[calls], calls, ids[device], device)  # rows are in order of start
+    return np.append(calls, -1)[caller].astype(np.int32)
 
 
 def _by_flow(trace: Trace, device: Ids32) -> Ids32:
@@ -422,12 +418,8 @@ def is_graph_launch(name: str) -> bool:
 
 def recorded_ids(trace: Trace, rows: Ids32 | Ids, pattern: re.Pattern[bytes]) -> Ids:
     """The number that a pattern finds among the arguments of each event, -1 without one."""
-    source = trace.events["source"][rows].astype(np.int64)
-    order = np.argsort(source, kind="stable")
-    result = np.full(len(rows), -1, np.int64)
-    texts = trace.arguments.texts(source[order]) if len(rows) else []
-    result[order] = [int(m[1]) & _LARGEST if (m := pattern.search(text)) else -1 for text in texts]
-    return result
+    found = map(pattern.search, trace.arguments.texts(trace.events["source"][rows]))
+    return np.array([int(match[1]) & _LARGEST if match else -1 for match in found], np.int64)
 
 
 def _through_calls(trace: Trace, device: Ids32, operator: Ids32) -> Ids32:

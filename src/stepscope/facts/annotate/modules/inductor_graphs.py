@@ -180,8 +180,9 @@ class _Attribution:
     def _divide_rest(self, run: _ProgramRun, matched: list[tuple[int, int]]) -> None:
         """The time between operators belongs to the kernels between them."""
         weights: dict[int, float] = {}
+        starts = self.events["start_ns"][[row for row, _ in matched]]
         for begin, end in self._gaps(run.event):
-            number = sum(int(self.events["start_ns"][row]) < end for row, _ in matched)
+            number = int(np.searchsorted(starts, end))
             before = matched[number - 1][1] if number else -1
             after = matched[number][1] if number < len(matched) else len(run.program.calls)
             parts = self._numbered(_between(run.program, before, after), run)

@@ -65,12 +65,7 @@ def _with_captured(
     """The modules of a trace, and those in which work of CUDA graphs (`rows`) was captured."""
     evidence = evidence or Evidence("captured", [], np.full(len(trace.events), -1, np.int32))
     modules, call_of = list(evidence.modules), evidence.call_of.copy()
-    number = {module.path: place for place, module in enumerate(modules)}
-    around = {part for path in set(paths) - {""} for part in accumulate(path.split("."), "{}.{}".format)}
-    for path in sorted(around - set(number)):
-        above, _, name = path.rpartition(".")
-        number[path] = len(modules)
-        modules.append(Module(path, name, classes.get(path, ""), number.get(above, -1)))
+    number = _numbered(modules, set(paths) - {""}, classes)
     call_of[rows] = [number.get(path, -1) for path in paths]
     added = np.zeros(len(modules) - len(evidence.modules), np.int64)
     calls = None if evidence.calls is None else np.append(evidence.calls, added)
@@ -175,9 +170,10 @@ def from_ranges(trace: Trace) -> Evidence | None:
     if not calls.any() and not trace.metadata.properties.get("compiled"):
         return None
     modules = tree_modules(trace.metadata.model)
-    number = {module.path: index for index, module in enumerate(modules)}
-    for path in sorted({_path_of(name) for name in names.take(calls) if name}):
-        _add_path(path, modules, number)
+    paths = {_path_of(name) for name in names.take(calls) if name}
+    if paths and not modules:
+        paths.add("")  # the model, which no file describes
+    number = _numbered(modules, paths, {})
     code = [
         number.get(_path_of(value), -1) if value.startswith(MODULE_RANGE) else -1 for value in names.values
     ]
@@ -188,13 +184,15 @@ def _path_of(name: str) -> str:
     return name[len(MODULE_RANGE) :].strip()
 
 
-def _add_path(path: str, modules: list[Module], number: dict[str, int]) -> int:
-    if path not in number:
+def _numbered(modules: list[Module], paths: set[str], classes: Mapping[str, str]) -> dict[str, int]:
+    """The place of each module by its path; adds those that paths name, and those around them."""
+    number = {module.path: place for place, module in enumerate(modules)}
+    named = {part for path in paths for part in accumulate(path.split("."), "{}.{}".format)}
+    for path in sorted(named - set(number)):
         above, _, name = path.rpartition(".")
-        parent = _add_path(above, modules, number) if path else -1
-        number[path] = len(modules)
-        modules.append(Module(path, name, "", parent))
-    return number[path]
+        modules.append(Module(path, name, classes.get(path, ""), number.get(above, -1)))
+        number[path] = len(modules) - 1
+    return number
 
 
 def from_frames(trace: Trace) -> Evidence | None:
@@ -330,13 +328,8 @@ def _of_gradients(trace: Trace) -> Mask:
 
 def _noted(trace: Trace, rows: Rows) -> list[tuple[str, ...]]:
     """The modules in the arguments of events, without the outermost."""
-    source = trace.events["source"][rows]
-    order = np.argsort(source, kind="stable")
-    found: list[tuple[str, ...]] = [()] * len(rows)
-    for place, text in zip(order.tolist(), trace.arguments.texts(source[order]), strict=True):
-        if match := _HIERARCHY.search(text):
-            found[place] = tuple(_PART.findall(match[1].decode("utf-8", "replace")))
-    return found
+    noted = map(_HIERARCHY.search, trace.arguments.texts(trace.events["source"][rows]))
+    return [tuple(_PART.findall(one[1].decode("utf-8", "replace"))) if one else () for one in noted]
 
 
 def _modules_on(

@@ -16,6 +16,7 @@ from stepscope.facts.annotate.links.backward import is_forward
 from stepscope.facts.annotate.links.launches import on_host
 from stepscope.facts.annotate.range_names import CODE
 from stepscope.facts.annotate.steps.main_track import main_track
+from stepscope.trace.nesting import outermost
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -47,12 +48,11 @@ def optimizer_calls(trace: Trace, among: Mask) -> OptimizerCalls:
     here = among & (events["step"] >= 0)
     for pattern in (_NAMED, _BY_CLASS):
         found = [pattern.match(text) for text in texts.values]
-        rows = np.flatnonzero(here & np.array([*map(bool, found), False])[texts.codes])
+        named = here & np.array([*map(bool, found), False])[texts.codes]
+        rows = np.flatnonzero(outermost(events["parent"], named))
         if len(rows):
             break
     ends = events.spans(rows)[1]
-    outer = np.maximum.accumulate(np.append(_NONE, ends))[:-1] < ends  # one may wrap another
-    rows, ends = rows[outer], ends[outer]
     names = {name: code for code, name in enumerate(sorted({match[1] for match in found if match}))}
     code = np.array([names[match[1]] if match else _NONE for match in found] + [_NONE])
     name = code[texts.codes[rows]]
@@ -151,8 +151,7 @@ def release_closures(trace: Trace, own: Codes8, stage: Codes8) -> tuple[Codes8, 
     if not (inside & (own == _OPTIMIZER)).any():
         return stage, np.zeros(len(stage), np.bool_)
     backward = np.flatnonzero(host & (stage == _BACKWARD))
-    outer = inside & (own == _OPTIMIZER) & (stage[events["parent"]] != _OPTIMIZER)
-    outer |= inside & (own == _OPTIMIZER) & (events["parent"] < 0)
+    outer = outermost(events["parent"], inside & (own == _OPTIMIZER))
     result, wrappers = stage.copy(), np.zeros(len(stage), np.bool_)
     rows = np.flatnonzero(outer)
     rows = rows[_begun_within(start[backward], start[rows], end[rows]) > 0]

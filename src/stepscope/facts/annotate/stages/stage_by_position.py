@@ -86,7 +86,7 @@ def assign_by_position(
     marked = known.has("forward")
     forward = unmarked_forward(events, rows, stage, unassigned)
     parts = []
-    for part in split_micro_batches(events, rows, stage, unassigned, forward):
+    for part in split_micro_batches(events, rows, stage, (loop & (stage == CODE["forward"])) | forward):
         stage_here = mark_eval_calls(events, rows[part], stage[part], loop[part])
         known = _KnownStages(events, rows[part], stage_here)
         here = unassigned[part], forward[part]
@@ -242,8 +242,9 @@ def _prepare_loss(known: _KnownStages, after: Mask) -> Mask:
 
 def _copies(known: _KnownStages) -> Mask:
     """Tensors that the program itself copies over others, as a second model's parameters."""
-    parent = known.events["parent"][known.rows]
-    called = (parent >= 0) & known.events.text("category").take(parent).mask("cpu_op")
+    parent, events = known.events["parent"][known.rows], known.events
+    called = (parent >= 0) & events.text("category").take(parent).mask("cpu_op")
+    called &= ~events.text("name").take(parent).where(has_lines)
     return known.names.mask("aten::copy_") & ~called
 
 
@@ -277,31 +278,20 @@ def _assign_after_forward(
 # -- the passes of a step
 
 
-def split_micro_batches(
-    events: Table, rows: Rows, stage: Codes8, unassigned: Mask, unmarked: Mask
-) -> list[slice]:
+def split_micro_batches(events: Table, rows: Rows, stage: Codes8, forward: Mask) -> list[slice]:
     """Split a step where forward work follows backward (or optimizer) and leads to more backward.
 
-    The slices together cover `rows`, in order; `unmarked` of them is forward work (see
-    `unmarked_forward`).
+    The slices together cover `rows`, in order; `forward` is the forward work of the loop's thread,
+    marked or recognized (see `unmarked_forward`).
     """
     start, end = events.spans(rows)
     closes = (stage == CODE["backward"]) | (stage == CODE["optimizer"])
     over = np.append(-1, np.maximum.accumulate(np.where(closes, end, -1))[:-1])
     backward = np.flatnonzero(stage == CODE["backward"])
-    begins = _leads_to_backward(events, rows, stage, unassigned, unmarked) & (over >= 0) & (over <= start)
+    begins = forward & (over >= 0) & (over <= start)
     begins &= np.arange(len(rows)) < backward.max(initial=-1)
     cuts = np.unique(np.searchsorted(start, over[begins])).tolist()
     return [slice(*pair) for pair in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
-
-
-def _leads_to_backward(events: Table, rows: Rows, stage: Codes8, unassigned: Mask, unmarked: Mask) -> Mask:
-    """Forward work on the training loop's thread: marked forward, or recognized without a mark."""
-    on_loop = (
-        events["track"][rows] == events["track"][rows[unassigned][:1]] if unassigned.any() else unassigned
-    )
-    marked: Mask = (stage == CODE["forward"]) & on_loop
-    return marked | unmarked
 
 
 # -- calls that do not train
@@ -335,7 +325,7 @@ def _outermost(events: Table, rows: Rows, forward: Mask) -> Rows:
 
 def _recorded_in(events: Table, rows: Rows, loop: Mask, calls: Rows) -> Mask:
     """Whether autograd recorded any operator in each call, bool, shape (calls,)."""
-    recorded = loop & (events["sequence"][rows] >= 0) & (events["forward_thread"][rows] <= 0)
+    recorded = loop & is_forward(events, rows)
     at = events["start_ns"][rows[recorded]]
     start, end = events.spans(rows[calls])
     return np.searchsorted(at, end) > np.searchsorted(at, start)
@@ -358,13 +348,23 @@ def unmarked_forward(events: Table, rows: Rows, stage: Codes8, unassigned: Mask)
     """Operators of the training loop's thread that are forward work, wherever they are."""
     partners = events["forward_event"][rows]
     linked = unassigned & np.isin(rows, partners[partners >= 0])
-    layer = unassigned & events.text("name").take(rows).where(lambda name: bool(_LAYER.match(name)))
+    layer = unassigned & events.text("name").take(rows).where(is_layer)
     recorded = is_forward(events, rows)
     layer &= recorded if recorded.any() else ~_during_backward(events, rows, stage)
     if (stage == CODE["forward"]).any():  # what marks some of a model marks most of it
         layer &= ~_before_update(events, rows, stage)
     found = linked | layer
     return found | _between(events, rows, found, unassigned)
+
+
+def is_layer(name: str) -> bool:
+    """Whether an operator of this name is one of a layer.
+
+    Example:
+        >>> is_layer("aten::linear"), is_layer("aten::mean")
+        (True, False)
+    """
+    return _LAYER.match(name) is not None
 
 
 def is_update(events: Table, rows: Rows) -> Mask:

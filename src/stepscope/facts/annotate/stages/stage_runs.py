@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.base.arrays import Codes, Codes8, Ids, Ids32, Mask, Rows, Times
+from stepscope.base.arrays import Codes, Codes8, Ids32, Mask, Rows, Times
 from stepscope.facts.annotate.device.idle import time_blocked
 from stepscope.facts.annotate.device.one_off_costs import COMPILING
 from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait, waits_for_calls
@@ -15,7 +15,7 @@ from stepscope.facts.annotate.links.launches import device_work, launch_of, on_h
 from stepscope.facts.annotate.stages.optimizers import name_optimizers, optimizer_calls, split_by_optimizer
 from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.trace.intervals import Intervals, grouped_union
-from stepscope.trace.row_order import begins_run, ends_run
+from stepscope.trace.row_order import begins_run, ends_run, last_of_key
 from stepscope.trace.schema import BOUNDS, STAGE_RUNS, STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
@@ -148,12 +148,12 @@ def _timeline(trace: Trace) -> _Timeline:
     edges += [parts.times] if parts else []
     moments = distinct(np.concatenate([times, *edges]))
     here = _value_at(times, stages, moments)
-    calls, waits, works = (_covers(span, moments) for span in of_loop)
+    calls, waits, works = (span.within(moments, moments + 1) > 0 for span in of_loop)
     runs_it = ((here == _OTHER) | ((calls | waits) & ~works)) & compiled.any()
     idle, decided = runs_it | (here == _NONE), np.zeros(len(moments), np.bool_)
     for stage, span in spans.items():
         if len(span):
-            covered = idle & _covers(span, moments)
+            covered = idle & (span.within(moments, moments + 1) > 0)
             here[covered], decided = stage, decided | covered
     _fill_pauses(here, runs_it, decided, calls, waits)
     waited = waits_for_calls(trace, main).at(moments)
@@ -203,10 +203,6 @@ def _ends_of_runs(chosen: Mask, ends: Times) -> Times:
     keys = chosen.astype(np.int8)
     last = np.flatnonzero(ends_run(keys))
     return ends[last[np.cumsum(begins_run(keys)) - 1]]
-
-
-def _covers(span: Intervals, moments: Times) -> Mask:
-    return span.within(moments, moments + 1) > 0
 
 
 def _calls_waits_and_work(trace: Trace, main: int) -> tuple[Intervals, ...]:
@@ -373,28 +369,10 @@ def _device_work(trace: Trace, step: Ids32, starts: Times, stage: Codes) -> tupl
     device = np.flatnonzero(device_work(trace) & (events["step"] >= 0) & (events["stage"] >= 0))
     launched = np.where(caller >= 0, events["start_ns"][caller], events["start_ns"])[device]
     wanted = events["step"][device].astype(np.int64) * len(STAGES) + events["stage"][device]
-    run = _last_begun(step.astype(np.int64) * len(STAGES) + stage, starts, wanted, launched)
-    return device[run >= 0], run[run >= 0]
-
-
-def _last_begun(keys: Ids, starts: Times, wanted: Ids, times: Times) -> Rows:
-    """For each wanted key, the row of that key that began last at or before a time.
-
-    The first row of the key if all began later, -1 if no row has the key.
-    """
-    if not len(keys):
-        return np.full(len(wanted), -1, np.intp)
-    order = np.lexsort((starts, keys))
     moments = np.sort(starts)
-    span = len(starts) + 1
-    rank = np.searchsorted(moments, starts[order], side="right")
-    place = keys[order] * span + rank
-    found = np.searchsorted(
-        place, wanted * span + np.searchsorted(moments, times, side="right"), side="right"
-    )
-    first = np.searchsorted(keys[order], wanted)
-    index = np.minimum(np.maximum(found - 1, first), len(order) - 1)
-    return np.where(keys[order[index]] == wanted, order[index], -1)
+    begun, until = (np.searchsorted(moments, times, side="right") for times in (starts, launched))
+    run = last_of_key(step.astype(np.int64) * len(STAGES) + stage, begun, wanted, until)
+    return device[run >= 0], run[run >= 0]
 
 
 def _bound(cpu: Times, device: Times, communication: Times, stage: Codes) -> Codes8:

@@ -13,12 +13,12 @@ from stepscope.facts.annotate.links.backward import is_backward, recomputed
 from stepscope.facts.annotate.links.launches import launch_of, on_host
 from stepscope.facts.annotate.range_names import CODE, stage_of_names
 from stepscope.facts.annotate.stages.optimizers import release_closures
-from stepscope.facts.annotate.stages.stage_by_position import assign_by_position, work_launched
+from stepscope.facts.annotate.stages.stage_by_position import assign_by_position, is_layer, work_launched
 from stepscope.facts.annotate.steps.inference import stages_by_iteration
 from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.annotate.steps.step_table import step_marks
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.nesting import inherit, passed_down
+from stepscope.trace.nesting import inherit, passed_down, totals_inside
 from stepscope.trace.row_order import stable_order
 from stepscope.trace.schema import COMPUTING, INFERENCE_STAGES, STAGES
 from stepscope.trace.table import Table, Text
@@ -42,6 +42,7 @@ _OTHER_THREAD_SHARE = 0.5  # of its time: a thread of autograd runs little but b
 _INSIDE_BACKWARD = 0.9  # of a thread's launches, while the training loop's thread is in backward
 _NAMED_SHARE = 0.5  # of device time, at least: single kernels such as softmax_backward name no pass
 _OF_WEIGHTS = re.compile(r"(?i)(?<![a-z])(weights?|[dw]grad)(?![a-z])")  # gradients in a pass of their own
+_COMPILED = ("Torch-Compiled Region", "CompiledFunction")  # calls of a compiled model
 _AUTOGRAD_THREAD = re.compile(r"^(.* )?pt_autograd_\d+( |$)")  # as PyTorch names it
 
 
@@ -73,8 +74,22 @@ def _own_stages(trace: Trace, by_scope: Codes8) -> Codes8:
     own[is_backward(events)] = CODE["backward"]
     own = np.where(by_scope >= 0, by_scope, own)
     own[~on_host(trace)] = _NONE
+    own[_around_models(events, own)] = _NONE
     served = stages_by_iteration(trace, on_host(trace))
     return np.where(served >= 0, served, own).astype(np.int8)
+
+
+def _around_models(events: Table, own: Codes8) -> Mask:
+    """Ranges that are named a loss and call the model too: they hold layers, as no other part does."""
+    loss = events.text("category").mask("annotation") & (own == CODE["loss"])
+    if not loss.any():
+        return loss
+    layers = events.text("name").where(lambda name: is_layer(name) or name.startswith(_COMPILED))
+    layers |= own == CODE["forward"]
+    other = (own >= 0) & (own != CODE["forward"])
+    around = inherit(events["parent"], np.where(loss, 1, np.where(other, 0, _NONE)))
+    inside = layers & (around == 1) & ~(layers & (around == _NONE)).any()
+    return np.asarray(loss & (totals_inside(events["parent"], inside.astype(np.int64)) > 0))
 
 
 def _inherit_stages(events: Table, own: Codes8) -> tuple[Codes8, Mask]:
@@ -148,8 +163,11 @@ def _fill_main_thread(trace: Trace, stage: Codes8, by_scope: Codes8, wrappers: M
     for rows, stages in zip(steps, in_threads(assigned, steps, len(order)), strict=True):
         result[rows] = stages
     result = _as_called(trace, result, work & ~loop)
+    # Backward returns to threads that run a part of the forward pass, as those of DataParallel do.
+    tracks = np.unique(events["track"][events["forward_event"][events["forward_event"] >= 0]])
+    forward = np.isin(events["track"], tracks) & ~loop
     elsewhere = work & (result < 0)
-    result[elsewhere] = CODE["other"]
+    result[elsewhere] = np.where(forward, CODE["forward"], CODE["other"])[elsewhere]
     return result
 
 
@@ -169,7 +187,7 @@ def _host_work(trace: Trace) -> Mask:
     """CPU events in steps, without Python frames, whose stage only their names identify."""
     events = trace.events
     work = on_host(trace) & events.text("category").mask("cpu_op", "runtime", "annotation", "communication")
-    return work & on_host(trace) & (events["step"] >= 0) & ~step_marks(trace)
+    return work & (events["step"] >= 0) & ~step_marks(trace)
 
 
 def _by_device_ranges(trace: Trace) -> Codes8:

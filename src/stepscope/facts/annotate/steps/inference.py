@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.base.arrays import Codes8, Ids, Mask, Rows, Times
+from stepscope.base.arrays import Codes8, Ids, IntArray, Mask, Rows, Times
 from stepscope.facts.annotate.links.backward import is_backward
 from stepscope.facts.annotate.links.launches import on_host
-from stepscope.facts.annotate.range_names import MODULE_FRAME, MODULE_RANGE, ends_update
+from stepscope.facts.annotate.range_names import MODULE_FRAME, MODULE_RANGE, ends_update, stage_of_range
 from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.row_order import begins_run
 from stepscope.trace.schema import INFERENCE_STAGES, ITERATIONS, STAGES
@@ -35,28 +35,37 @@ from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 _NONE = -1
+_MOST, _DIGITS = 2**31 - 1, 18  # of a count, as the table stores it, and of one in a name
+_OF_TRAINING = ("backward", "optimizer")
 
 
 class _Found(NamedTuple):
-    """Events that are iterations, and what is known of each."""
+    """Iterations: their tracks, starts and ends (ns), and what is known of each."""
 
-    rows: Rows
+    track: IntArray
+    starts: Times
+    ends: Times
     said: list[Iteration]
+
+
+_EMPTY: Times = np.zeros(0, np.int64)
+_NOTHING = _Found(_EMPTY, _EMPTY, _EMPTY, [])
 
 
 def find_iterations(trace: Trace) -> Trace:
     """Fill the table `iterations`; it stays empty where nothing is served or generated."""
     names = trace.events.text("name")
+    ranges = names.take(trace.events.text("category").mask("annotation")).compact()
     trains = bool(is_backward(trace.events).any() or names.where(ends_update).any())
+    trains |= bool(ranges.where(lambda name: stage_of_range(name) in _OF_TRAINING).any())
     ways: list[Callable[[], _Found]] = [
         lambda: _by_names(trace, "annotation", lambda name: iteration_of(name, False, not trains)),
         lambda: _by_names(trace, "python", lambda name: iteration_of(name, True)),
         lambda: _by_loops(trace),
+        lambda: _NOTHING if trains else _by_attention(trace),
     ]
-    found = next((found for way in ways if len((found := way()).rows)), None)
-    if found is not None:
-        return trace.with_table(_table_of_events(trace, found))
-    return trace if trains else trace.with_table(iterations_by_attention(trace))
+    found = next((found for way in ways if (found := way()).said), None)
+    return trace if found is None else trace.with_table(_table(trace, found))
 
 
 def stages_by_iteration(trace: Trace, among: Mask) -> Codes8:
@@ -89,44 +98,38 @@ def _by_names(trace: Trace, category: str, said: Callable[[str], Iteration | Non
     rows = rows[events["start_ns"][rows] >= reach]
     names = events.text("name").take(rows)
     known = [iteration for name in names if (iteration := said(name or "")) is not None]
-    return _Found(rows, known)
+    return _found(trace, rows, known)
 
 
 def _by_loops(trace: Trace) -> _Found:
-    """The outermost module calls in a generating loop: the first is prefill, the others decode."""
+    """The outermost module calls in each generating loop: the first is prefill, the others decode."""
     events = trace.events
     names = events.text("name")
     loop = names.where(lambda name: LOOPS.search(name) is not None)
     if not loop.any():
-        return _Found(np.zeros(0, np.intp), [])
-    rows = np.flatnonzero(outermost_modules(trace) & on_host(trace))
-    numbered = np.where(loop, np.arange(len(events)), _NONE)
-    within = inherit(events["parent"], numbered)[rows]
-    rows, within = rows[within >= 0], within[within >= 0]
-    first = begins_run(within)
+        return _NOTHING
+    inside = inherit(events["parent"], np.where(loop, np.arange(len(events)), _NONE))
+    modules = names.where(lambda name: name.startswith((MODULE_FRAME, MODULE_RANGE)))
+    rows = np.flatnonzero(outermost(events["parent"], modules & (inside >= 0)) & on_host(trace))
+    first = begins_run(inside[rows])
     unknown = (_NONE,) * 4
     said = [Iteration("prefill" if begins else "decode", *unknown) for begins in first.tolist()]
-    return _Found(rows, said)
+    return _found(trace, rows, said)
 
 
-def outermost_modules(trace: Trace) -> Mask:
-    """Calls of a module that no other module makes, bool, shape (events,)."""
-    events = trace.events
-    modules = events.text("name").where(lambda name: name.startswith((MODULE_FRAME, MODULE_RANGE)))
-    return outermost(events["parent"], modules)
+def _found(trace: Trace, rows: Rows, said: list[Iteration]) -> _Found:
+    return _Found(trace.events["track"][rows], *trace.events.spans(rows), said)
 
 
-def _table_of_events(trace: Trace, found: _Found) -> Table:
-    events, rows = trace.events, found.rows
-    start = events["start_ns"][rows]
-    counts = np.array([iteration[1:] for iteration in found.said], np.int32).reshape(-1, 4)
+def _table(trace: Trace, found: _Found) -> Table:
+    counts = np.array([[min(count, _MOST) for count in one[1:]] for one in found.said], np.int32)
     names = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
     columns: dict[str, Any] = {
-        "rank": np.full(len(rows), trace.metadata.ranks[0]),
-        "track": events["track"][rows],
+        "rank": np.full(len(found.said), trace.metadata.ranks[0]),
+        "track": found.track,
         "stage": Text.of(iteration.stage for iteration in found.said).recoded(INFERENCE_STAGES),
-        "start_ns": start,
-        "end_ns": start + events["duration_ns"][rows],
+        "start_ns": found.starts,
+        "end_ns": found.ends,
         **{name: counts[:, place] for place, name in enumerate(names)},
     }
     return Table(ITERATIONS, columns)
@@ -210,7 +213,7 @@ def iteration_of(name: str, function: bool = False, any_name: bool = True) -> It
 
 
 def _iteration(groups: dict[str, str | None], kind: str) -> Iteration | None:
-    counts = {key: int(value) for key, value in groups.items() if value is not None}
+    counts = {key: int(value[:_DIGITS]) for key, value in groups.items() if value is not None}
     if "tokens" in counts:
         counts[f"{kind}_tokens"] = counts["tokens"]
     has = {
@@ -223,18 +226,15 @@ def _iteration(groups: dict[str, str | None], kind: str) -> Iteration | None:
     return Iteration(stage, *(counts.get(name, -1) for name in names))
 
 
-def _compiled(rows: tuple[tuple[str, str, str], ...]) -> list[tuple[str, re.Pattern[str], str]]:
-    return [(server, re.compile(pattern), kind) for server, pattern, kind in rows]
-
-
-_RANGES, _FUNCTIONS = _compiled(RANGES), _compiled(FUNCTIONS)
+_RANGES, _FUNCTIONS = (
+    [(server, re.compile(pattern), kind) for server, pattern, kind in rows] for rows in (RANGES, FUNCTIONS)
+)
 
 
 # -- shapes of attention
 
 _ATTENTION = re.compile(r"^aten::_?scaled_dot_product_\w*attention\w*$")
 _EMBEDDING = "aten::embedding"
-_PREFILL, _DECODE = INFERENCE_STAGES.index("prefill"), INFERENCE_STAGES.index("decode")
 _LEAST = 2  # calls of attention
 
 
@@ -247,27 +247,21 @@ class _Attention(NamedTuple):
     key: Ids
 
 
-def iterations_by_attention(trace: Trace) -> Table:
-    """The iterations of a trace that does not train; none where operators' arguments show no generation."""
+def _by_attention(trace: Trace) -> _Found:
+    """From one lookup of token embeddings to the next, where operators' arguments show a generation."""
     calls = _calls(trace)
     if not _generates(calls):
-        return Table(ITERATIONS, {})
+        return _NOTHING
     first = np.flatnonzero(_begins_iteration(trace, calls))
     start = _starts(trace, calls.rows[first], calls.rows)
-    tokens = calls.batch[first] * calls.query[first]
-    stage = np.where(calls.query[first] == 1, _DECODE, _PREFILL)
-    columns: dict[str, Any] = {
-        "rank": np.full(len(first), trace.metadata.ranks[0]),
-        "track": trace.events["track"][calls.rows[first]],
-        "stage": Text(stage.astype(np.int8), INFERENCE_STAGES),
-        "start_ns": start,
-        "end_ns": _ends(trace, calls, start),
-        "prefill_requests": np.where(stage == _PREFILL, calls.batch[first], 0),
-        "prefill_tokens": np.where(stage == _PREFILL, tokens, 0),
-        "decode_requests": np.where(stage == _DECODE, calls.batch[first], 0),
-        "decode_tokens": np.where(stage == _DECODE, tokens, 0),
-    }
-    return Table(ITERATIONS, columns)
+    sizes = zip(calls.batch[first].tolist(), calls.query[first].tolist(), strict=True)
+    said = [
+        Iteration("decode", 0, 0, batch, batch)
+        if query == 1
+        else Iteration("prefill", batch, batch * query, 0, 0)
+        for batch, query in sizes
+    ]
+    return _Found(trace.events["track"][calls.rows[first]], start, _ends(trace, calls, start), said)
 
 
 def _calls(trace: Trace) -> _Attention:

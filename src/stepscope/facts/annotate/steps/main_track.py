@@ -3,7 +3,7 @@
 import numpy as np
 
 from stepscope.base.arrays import Mask
-from stepscope.facts.annotate.jax.calls import is_compiled_call
+from stepscope.facts.annotate.jax.calls import called_function, differentiated, is_compiled_call
 from stepscope.facts.annotate.links.launches import on_host
 from stepscope.facts.annotate.range_names import ends_update, is_step
 from stepscope.facts.annotate.steps.ranges import chosen_ranges, step_ranges
@@ -32,6 +32,9 @@ def main_track(trace: Trace, rank: int | None = None) -> int:
         return int(np.bincount(loops[here[loops]]).argmax())
     if not named.any():
         named = on_cpu & events.text("name").where(is_compiled_call)
+        trained = differentiated(trace) if named.any() else set()
+        trains = named & events.text("name").where(lambda name: called_function(name) in trained)
+        named = trains if trains.any() else named
     if not named.any():
         named = on_cpu & updates(trace)  # not autograd's thread, which may do more
     if not named.any() and len(rows := step_ranges(trace)) and of_rank[rows].any():

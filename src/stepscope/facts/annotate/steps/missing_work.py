@@ -22,6 +22,7 @@ from stepscope.facts.annotate.links.launches import (
     launched_before_recording,
     on_host,
 )
+from stepscope.facts.annotate.range_names import ends_update
 from stepscope.facts.annotate.steps.step_table import messages, number_list, step_marks
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.missing_records import (
@@ -229,7 +230,8 @@ def _silent(trace: Trace) -> str:
     if reads.any() and np.median(trace.events["duration_ns"][reads]) >= _WAITS_NS:
         uses |= reads
     if trace.metadata.devices and not trace.events.text("category").mask("runtime").any():
-        uses |= names.where(lambda name: bool(_OF_DEVICE_OPTIMIZER.match(name)))
+        of_update = inherit(trace.events["parent"], np.where(names.where(ends_update), 1, -1)) > 0
+        uses |= of_update & names.where(lambda name: bool(_OF_DEVICE_OPTIMIZER.match(name)))
     if not uses.any() or device_work(trace).any():
         return ""
     return f"the file has no device work, although {names[int(uses.argmax())]} uses a device"

@@ -42,6 +42,7 @@ _MOST_NAMED = 6  # in an error
 _FEW = 3  # ranges of which none is dropped
 _SHORT_PAUSE = 0.1  # of the time from one range to the next
 _LONG_PAUSE = 3  # times the usual pause between two steps: the loop did something else
+_LARGEST = 2**31 - 1  # of the numbers of steps, as tables store them
 
 
 def _is_step_name(name: str) -> bool:
@@ -61,6 +62,16 @@ def _is_step_name(name: str) -> bool:
     if own[-1:] and own[-1] in _BATCH_WORDS:
         return len(own) == 1
     return bool(own) and own[-1] in _STEP_WORDS and not any(map(_OTHERS.fullmatch, own))
+
+
+def is_of_other_loop(name: str) -> bool:
+    """Whether a name has a word for a part of a step, or for steps of something else than training.
+
+    Example:
+        >>> is_of_other_loop("eval"), is_of_other_loop("train")
+        (True, False)
+    """
+    return any(_OTHERS.fullmatch(word.lower()) for word in _WORD.findall(name))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -166,7 +177,7 @@ def steps_of_ranges(trace: Trace, rows: Rows, is_part: bool = False) -> Steps:
     """
     names = trace.events.text("name")
     numbers = np.array([_step_number(names[row] or "") for row in rows.tolist()], np.int64)
-    if (np.diff(numbers) <= 0).any() or (numbers < 0).any():
+    if (np.diff(numbers) <= 0).any() or (numbers < 0).any() or (numbers > _LARGEST).any():
         numbers = np.arange(len(rows))
     start, end = trace.events.spans(rows)
     pause = start[1:] - end[:-1]

@@ -16,6 +16,7 @@ from stepscope.facts.annotate.jax.calls import (
     iterations_by_calls,
 )
 from stepscope.facts.annotate.jax.device_runs import call_times, calls_of_device_work
+from stepscope.facts.annotate.links.backward import is_backward
 from stepscope.facts.annotate.links.launches import (
     device_work,
     launch_of,
@@ -35,6 +36,7 @@ from stepscope.facts.annotate.steps.ranges import (
     CHOSEN,
     chosen_ranges,
     cut_to_ranges,
+    is_of_other_loop,
     ranges_of_updates,
     step_ranges,
     steps_of_ranges,
@@ -42,7 +44,9 @@ from stepscope.facts.annotate.steps.ranges import (
 from stepscope.facts.annotate.steps.step_table import ITERATION, covered_share, number_list, warn_little
 from stepscope.facts.annotate.steps.windows import end_of_earlier_work, step_windows
 from stepscope.trace.missing_records import WORK_MISSING
+from stepscope.trace.nesting import outermost
 from stepscope.trace.recorded_steps import milliseconds
+from stepscope.trace.row_order import ends_run
 from stepscope.trace.schema import DEVICE_WORK, STEPS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
@@ -50,6 +54,8 @@ from stepscope.trace.trace import Trace
 # What counts as steps. The shares are judged, not measured; docs/design/annotation.md, "Steps".
 _REGULAR = 0.9  # of the top-level events recur: a loop also prints, evaluates or saves
 _LEAST_EVENTS = 8  # top-level events, of which fewer show no pattern
+_SAMPLE = 1000  # events, which show what part recurs with a standard error of 0.01
+_SAMPLE_ERROR = 0.05  # five times that
 _MOST_STEPS = 10_000  # each takes 0.2 ms; recordings have a few, and `watch` is for the whole run
 _CUT_OFF = 0.02  # of the median length: shorter ranges are cut off by the end of the recording
 _ALIKE = 0.9  # of the records of another step: the first one may lack a few
@@ -71,7 +77,7 @@ def find_steps(trace: Trace) -> Trace:
 
     Steps come from the ranges that the user chose, or from the marks of the recorder, torch.profiler
     or JAX. Otherwise they are the ranges that hold one update of the optimizer that steps least
-    often each; or a step ends with that optimizer; or begins with an
+    often each; or a step ends with that optimizer, after a backward pass; or begins with an
     iteration of a server or of a generating loop, or with the compiled function that trains;
     otherwise steps are ranges with the name of a step, or the repeats of a pattern of top-level
     work; otherwise the whole trace is one step. So it is if the steps found hold little of the
@@ -93,8 +99,9 @@ def find_steps(trace: Trace) -> Trace:
     whole = ~_cut_off(trace, starts, ends, evidence) | is_complete
     cut = (ends > trace.events["start_ns"][trace.events["source"].argmax()]) & (evidence != "whole_trace")
     cut &= trace["warnings"].text("code").mask("truncated_event", "truncated_file").any()
-    whole &= ~cut | cut.all()
-    if cut.all():
+    if (whole & ~cut).any():
+        whole &= ~cut
+    else:
         trace = trace.with_warnings([(WORK_MISSING, "the file is cut off within the step", 1)])
     step = _step_of_events(trace, called, starts[whole], ends[whole])
     if not (chosen or trace.metadata.capture) and (share := covered_share(trace, step)) < _LITTLE:
@@ -132,17 +139,17 @@ def _cut_off(trace: Trace, starts: Times, ends: Times, evidence: str) -> Mask:
     if evidence == "optimizer" and len(records) > 1:
         least, most = records[1:].min(), records[1:].max()
         cut[0] |= records[0] < min(2 * least - most, _ALIKE * least)
-    return cut
+    return cut & ~cut.all()
 
 
 def _ascending(numbers: Times) -> Times:
-    """The numbers of steps in order of time; counted from the first where marks go back.
+    """The numbers of steps in order of time; counted from the first where marks repeat or go back.
 
     Example:
-        >>> _ascending(np.array([7, 8, 8])).tolist(), _ascending(np.array([2, 1, 1])).tolist()
-        ([7, 8, 8], [2, 3, 4])
+        >>> _ascending(np.array([7, 8, 10])).tolist(), _ascending(np.array([2, 2, 1])).tolist()
+        ([7, 8, 10], [2, 3, 4])
     """
-    if (np.diff(numbers) >= 0).all():
+    if (np.diff(numbers) > 0).all():
         return numbers
     return np.arange(numbers[0], numbers[0] + len(numbers))
 
@@ -204,22 +211,33 @@ def _by_choice(trace: Trace) -> Found | None:
 
 
 def _by_marks(trace: Trace) -> Found | None:
-    ways = (_by_profiler, _by_optimizer, _by_iterations, _by_calls, _by_ranges)
-    return next((found for way in ways if (found := way(trace))), None)
+    ways = (_by_profiler, _by_optimizer, _by_iterations, _by_calls)
+    if found := next((found for way in ways if (found := way(trace))), None):
+        return found
+    rows = step_ranges(trace)
+    return (*steps_of_ranges(trace, rows), "range") if len(rows) else None
 
 
 def _by_profiler(trace: Trace) -> Found | None:
+    names = trace.events.text("name")
     rows = _named(trace, is_recorded_step)
-    rows = rows if len(rows) else _of_one_profiler(trace, _named(trace, is_step))
+    others = rows[:0]
+    if not len(rows):
+        marks = _named(trace, is_step)
+        of_others = names.take(marks).where(lambda name: is_of_other_loop(name.partition("#")[0]))
+        others = marks[of_others & ~of_others.all()]
+        rows = _of_one_profiler(trace, np.setdiff1d(marks, others))
     if not len(rows):
         return None
-    names = trace.events.text("name")
     numbers = np.array([step_number(names[row] or "") for row in rows])
     start = call_starts(trace, rows)
     end = start + trace.events["duration_ns"][rows]
-    # The profiler ends a step's range just before it begins the next; the step lasts until then.
+    # The profiler ends a step's range just before it begins the next; the step lasts until then, or
+    # until another loop runs, as one that evaluates.
     follows = np.append(np.diff(numbers) == 1, False)
-    end = np.where(follows, np.append(start[1:], 0), end)
+    stops = np.append(trace.events["start_ns"][others], _NEVER)
+    stop = np.maximum(stops[np.searchsorted(stops, start)], end)
+    end = np.minimum(np.where(follows, np.append(start[1:], 0), end), stop)
     # The last marked step may be cut off by the end of profiling.
     recorded = trace.metadata.capture.get("steps_recorded") or numbers
     kept = np.isin(numbers, recorded)
@@ -238,8 +256,14 @@ def _of_one_profiler(trace: Trace, marks: Ids) -> Ids:
 
 
 def _by_optimizer(trace: Trace) -> Found | None:
-    rows = np.flatnonzero(updates(trace) & (trace.events["track"] == main_track(trace)))
-    names = [trace.events.text("name")[row] for row in rows.tolist()]
+    events = trace.events
+    rows = np.flatnonzero(
+        outermost(events["parent"], updates(trace)) & (events["track"] == main_track(trace))
+    )
+    if (passes := is_backward(events)).any():  # of updates with no pass between them the last counts
+        passed = np.searchsorted(events["start_ns"][passes], events["start_ns"][rows])
+        rows = rows[ends_run(passed) | ends_run(events["parent"][rows])]
+    names = [events.text("name")[row] for row in rows.tolist()]
     if not names:
         return None
     # With several optimizers, the one that steps least often ends the step; if tied, the last.
@@ -248,8 +272,8 @@ def _by_optimizer(trace: Trace) -> Found | None:
     last = rows[[name == anchor for name in names]]
     if len(ranges := ranges_of_updates(trace, last)):
         return (*steps_of_ranges(trace, ranges), "range")
-    ends = trace.events.spans(last)[1]
-    first = trace.events["start_ns"][trace.events["track"] == main_track(trace)].min()
+    ends = events.spans(last)[1]
+    first = events["start_ns"][events["track"] == main_track(trace)].min()
     starts = np.append(first, ends[:-1])
     return np.arange(len(ends)), starts, ends, "optimizer"
 
@@ -270,22 +294,15 @@ def _by_calls(trace: Trace) -> Found | None:
     iterations = iterations_by_calls(trace, track)
     if iterations is None or len(iterations.starts) < 2:
         return None
-    starts = iterations.starts
-    here = trace.events["track"] == track
-    end = trace.events.spans(here)[1].max()
-    ends = np.append(starts[1:], end)
+    starts, events = iterations.starts, trace.events
+    here = events["track"] == track
+    ends = np.append(starts[1:], events.spans(here)[1].max())
     count = len(ends) if iterations.last_is_whole else len(ends) - 1
     if count == len(ends) and not _last_is_like(ends - starts):
-        ends[-1] = _end_of_calls(trace, track, int(starts[-1]))
+        calls = here & events.text("name").where(is_compiled_call) & (events["start_ns"] >= starts[-1])
+        ends[-1] = events.spans(calls)[1].max()  # they have returned
         count -= not _last_is_like(_window_lengths(trace, starts, ends), _UNLIKE_WINDOW)
     return np.arange(count), starts[:count], ends[:count], "compiled_call"
-
-
-def _end_of_calls(trace: Trace, track: int, start: int) -> int:
-    """When the compiled calls that begin on a track from some time on have returned, ns."""
-    events = trace.events
-    calls = events.text("name").where(is_compiled_call) & (events["track"] == track)
-    return int(events.spans(calls & (events["start_ns"] >= start))[1].max())
 
 
 def _window_lengths(trace: Trace, starts: Times, ends: Times) -> Times:
@@ -295,12 +312,6 @@ def _window_lengths(trace: Trace, starts: Times, ends: Times) -> Times:
     done = ends.copy()
     np.maximum.at(done, step[step >= 0], events.spans(launches["device_event"])[1][step >= 0])
     return np.diff(done) if (step >= 0).any() else np.zeros(0, np.int64)
-
-
-def _by_ranges(trace: Trace) -> Found | None:
-    """The user's ranges that are steps by their names."""
-    rows = step_ranges(trace)
-    return (*steps_of_ranges(trace, rows), "range") if len(rows) else None
 
 
 def _by_pattern(trace: Trace) -> Found | None:
@@ -339,9 +350,13 @@ def _period(codes: IntArray) -> int | None:
     if (codes[1:] == codes[:-1]).mean() >= _REGULAR:
         return None  # one operator again and again: a benchmark
     first = np.flatnonzero(codes == codes[0])
+    places = np.random.default_rng(0).random(_SAMPLE)
     for period in first[first >= 2].tolist():
         if 2 * period > len(codes):
             return None
+        some = (places * (len(codes) - period)).astype(np.intp)
+        if (codes[some + period] == codes[some]).mean() < _REGULAR - _SAMPLE_ERROR:
+            continue  # to compare all takes the square of the events' number
         if (codes[period:] == codes[:-period]).mean() >= _REGULAR:
             return int(period)
     return None

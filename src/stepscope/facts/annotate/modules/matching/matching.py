@@ -26,7 +26,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids, Mask, Rows
 from stepscope.facts.annotate.links.backward import is_backward, plain
-from stepscope.facts.annotate.module_evidence import Evidence, Module, tree_modules
+from stepscope.facts.annotate.module_evidence import Evidence, Module, chain_of, tree_modules
 from stepscope.facts.annotate.modules.matching.alignment import Aligner, OwnedOperator
 from stepscope.facts.annotate.modules.matching.completion import complete
 from stepscope.facts.annotate.modules.matching.roles import (
@@ -114,11 +114,7 @@ class MatchedCalls:
 
     def chain(self, call: int) -> list[int]:
         """A call and its enclosing calls, outermost first."""
-        chain = []
-        while call >= 0:
-            chain.append(call)
-            call = self.outer[call]
-        return chain[::-1]
+        return chain_of(call, self.outer.__getitem__)
 
 
 def _ambiguous(part: ModuleShape, called: set[ModuleShape]) -> set[int]:
