@@ -15,7 +15,7 @@ from stepscope.trace.schema import PRODUCT_KINDS
 HALF = "if FP32 took half as long"
 OTHERS_ON_CPU = 0.4  # of elementwise work: a step of it that LBFGS trains took 0.59 of FP64 as a whole
 LEFT_ON_CPU = 0.25  # of FP64: half of the bytes, and vectors of twice as many values
-_KERNELS = r"(?<![a-zA-Z])[dD]gemm|d884|_f64|f64f64|<double|double>"  # no BatchedGemm
+_KERNELS = r"(?<![a-zA-Z])(dgemm|Dgemm)|d884|_f64|f64f64|<double|double>"  # no BatchedGemm
 
 
 def fp64_matmul(context: RuleContext) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ ADVICE = (
         "Log less often, or hand the values to another thread.",
     ),
     (
-        r"(?<![a-z])metric|Metric|torchmetrics|[Aa]ccuracy|f1_score|confusion|sklearn",
+        r"(?<![a-z])metric|Metric|torchmetrics|accuracy|Accuracy|f1_score|confusion|sklearn",
         "Update metrics on the device, and compute them only every N steps.",
     ),
     (
@@ -29,7 +29,7 @@ ADVICE = (
         "Call gc.freeze() after setup and gc.collect() only every N steps.",
     ),
     (
-        r"(?<![a-z])ema(?![a-z])|E(ma|MA)(?![a-z])|[Mm]oving_?[Aa]verage|swa_utils",
+        r"(?<![a-z])ema(?![a-z])|E(ma|MA)(?![a-z])|moving_average|MovingAverage|swa_utils",
         "Update the moving average with torch._foreach_lerp_ on the device.",
     ),
     (r"", "Move this work out of the {loop}: to another thread, {loader}or to every N-th step."),
