@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -92,6 +93,19 @@ def test_a_rule_from_outside_reports(outside: Path) -> None:
     answer = stepscope(outside, "analyze", str(outside / "trace.toy"), "--json")
     assert answer.returncode == 0, answer.stderr
     assert "long_operator" in [finding["rule"] for finding in json.loads(answer.stdout)["findings"]]
+
+
+def test_what_an_outside_package_changes_is_no_kept_answer(outside: Path, tmp_path: Path) -> None:
+    """The same file again, after its reader and a rule have been edited."""
+    edited = tmp_path / "edited"
+    shutil.copytree(outside, edited)
+    seen = []
+    for code in (_CODE, _CODE.replace("A product is long.", "Edited.").replace("+ 90}", "+ 80}")):
+        (edited / "outside.py").write_text(code)
+        answer = json.loads(stepscope(edited, "analyze", str(edited / "trace.toy"), "--json").stdout)
+        (finding,) = (one for one in answer["findings"] if one["rule"] == "long_operator")
+        seen.append((finding["what"], round(finding["evidence"][0]["ms"], 2)))
+    assert seen == [("A product is long.", 0.09), ("Edited.", 0.08)]
 
 
 def test_a_change_from_outside_is_listed_and_applied(outside: Path) -> None:

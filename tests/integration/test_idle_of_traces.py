@@ -13,7 +13,6 @@ import stepscope
 from stepscope.analyze import RuleContext
 from stepscope.errors import StepscopeError
 from stepscope.facts.annotate import annotate
-from stepscope.facts.annotate.device.idle import windows
 from stepscope.facts.timeline.axis.time_axis import TimeAxis, area_of
 from stepscope.facts.timeline.event_index import Index
 from stepscope.read import read
@@ -105,7 +104,8 @@ def on_the_page(trace: Trace, rank: int, device: int, numbers: np.typing.NDArray
     axis, total = TimeAxis(Index(trace)), Counter[str]()
     steps = trace["steps"]
     chosen = steps.take((steps["rank"] == rank) & np.isin(steps["step"], numbers))
-    for _, start, end in windows(trace.with_table(chosen)):
+    columns = (chosen[f"window_{side}_ns"].tolist() for side in ("start", "end"))
+    for start, end in zip(*columns, strict=True):
         for area in area_of(axis, start, end, list(axis.tracks.values())).devices:
             if (area.rank, area.device) == (rank, device):
                 total += Counter({**area.idle_ns, "communication": area.communicating_ns})

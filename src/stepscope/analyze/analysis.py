@@ -89,11 +89,14 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
     """Apply rules to the steps of one rank, and simulate the first fixes together."""
     context.gains.prepare()
     findings = tuple(apply_rules(context, rules))
+    timed = ""
+    if context.contexts is not None and context.context_trace is not None:
+        timed = "device work" if samples_instructions(context.contexts) else "operators"
     heading = Heading(
         context.trace.metadata.source,
         len(rules),
         context.search.excludes_warm_up,
-        _timed(context),
+        timed,
         context.is_jax or not context.has_advice,
         _notes(context),
         "run" if context.context_trace and context.is_jax else "step",
@@ -106,12 +109,6 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
     )
     together = context.gains.combined([one.main.gain for one in group_findings(findings)[:MOST_GROUPS]])
     return Analysis(heading, findings, together)
-
-
-def _timed(context: RuleContext) -> str:
-    if context.contexts is None or context.context_trace is None:
-        return ""
-    return "device work" if samples_instructions(context.contexts) else "operators"
 
 
 def _notes(context: RuleContext) -> tuple[str, ...]:
@@ -200,10 +197,17 @@ def _apply(rule: Rule, context: RuleContext) -> list[Finding]:
 
 
 def _on_devices(context: RuleContext, found: list[Finding]) -> list[Finding]:
-    """Findings about recorded device work alone: what else took long may have waited for other work."""
+    """Findings about recorded device work alone: what else took long may have waited for other work.
+
+    Where the verdict is withheld nothing is certain of what they save: what is missing may take as long.
+    """
     works = context.search.device_work
     events = ([event for place in one.evidence for event in place.events] for one in found)
-    return [one for one, rows in zip(found, events, strict=True) if rows and works[rows].all()]
+    kept = [one for one, rows in zip(found, events, strict=True) if rows and works[rows].all()]
+    if context.measures.summary.verdict.bound_by != "unknown":
+        return kept
+    gains = (replace(one.gain, range_ms=(0.0, one.gain.stated_ms[1])) for one in kept)
+    return [replace(one, certain=0.0, gain=gain) for one, gain in zip(kept, gains, strict=True)]
 
 
 def _of_framework(context: RuleContext, finding: Finding) -> Finding:

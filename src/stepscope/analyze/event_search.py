@@ -19,7 +19,7 @@ from stepscope.facts.annotate.links.launches import device_work as mask_of_devic
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.annotate.steps.step_table import no_such_rank, require_steps, steady_steps
-from stepscope.facts.contexts import ContextTree, build_contexts
+from stepscope.facts.contexts import build_contexts
 from stepscope.facts.roofline.operator_work import Counted, numbered_calls
 from stepscope.trace.arguments import parse
 from stepscope.trace.nesting import inherit, totals_inside
@@ -31,6 +31,7 @@ from stepscope.trace.trace import Trace
 Made = TypeVar("Made")
 
 _PARTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_MODULES = r"^(stepscope\.module:|nn\.Module: )"
 
 
 class EventSearch:
@@ -58,8 +59,9 @@ class EventSearch:
     def __init__(self, trace: Trace, rank: int | None = None, first: int | None = None) -> None:
         known = len(trace["contexts"]) or len(trace["instruction_samples"])
         self.contexts = build_contexts(trace) if known else None
-        self.context_trace = _converted(trace, self.contexts)
-        if self.context_trace:
+        self.context_trace: ContextTrace | None = None
+        if self.contexts is not None and not len(trace.events):
+            self.context_trace = trace_from_contexts(self.contexts, trace.metadata)
             trace = self.context_trace.trace
         self.requested_rank = rank
         rank = first if rank is None else rank
@@ -169,10 +171,23 @@ class EventSearch:
 
     def innermost_operators(self, rows: Rows) -> Rows:
         """Those of `rows` that call no other operator."""
-        operator = self.events.text("category").mask("cpu_op")
+        parent = self.events["parent"][self.events.text("category").mask("cpu_op")]
         calls = np.zeros(len(self.events), np.bool_)
-        calls[np.maximum(self.events["parent"][operator], 0)] = True
+        calls[parent[parent >= 0]] = True
         return rows[~calls[rows]]
+
+    def outlasted(self, copies: Rows) -> Mask:
+        """Mask of `copies` that end within their calls, which wait for them; none in a tree, without order.
+
+        An asynchronous copy of pinned memory may end as early, and its call waits for nothing.
+        """
+        if self.context_trace:
+            return np.zeros(len(copies), np.bool_)
+        calls, end, names = self.caller[copies], self.events.spans()[1], self.events.text("name")
+        pinned = names.where(lambda name: "Pinned" in name)[copies]
+        waits = (calls >= 0) & (end[calls] >= end[copies])
+        result: Mask = waits & ~(pinned & names.where(lambda name: "Async" in name)[calls])
+        return result
 
     def operator_of(self, rows: Rows) -> Ids32:
         """The innermost operator around each event or its launch, or -1."""
@@ -224,6 +239,10 @@ class EventSearch:
         return np.flatnonzero(self.caller >= 0)
 
     @cached_property
+    def module_calls(self) -> Rows:
+        return self.find(_MODULES, on_device=False)
+
+    @cached_property
     def loop_track(self) -> int:
         return main_track(self.trace, self.rank)
 
@@ -262,10 +281,6 @@ class EventSearch:
         own = np.full(len(self.events), -1, np.int32)
         own[rows] = rows
         return inherit(self.events["parent"], own)
-
-
-def _converted(trace: Trace, tree: ContextTree | None) -> ContextTrace | None:
-    return trace_from_contexts(tree, trace.metadata) if tree is not None and not len(trace.events) else None
 
 
 def _busiest(trace: Trace) -> int:

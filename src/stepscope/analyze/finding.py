@@ -185,6 +185,10 @@ class Gain(msgspec.Struct, frozen=True, eq=False):
             return self
         return self.scaled(ms / self.ms)
 
+    def as_bound(self, note: str) -> Gain:
+        """The gain as the most that a fix may save, which may be nothing."""
+        return replace(self, note=note, range_ms=(0.0, self.ms))
+
     def scaled(self, factor: float) -> Gain:
         bounds = self.range_ms and (self.range_ms[0] * factor, self.range_ms[1] * factor)
         return replace(self, ms=self.ms * factor, range_ms=bounds)
@@ -291,20 +295,11 @@ def with_findings(trace: Trace, findings: Sequence[Finding]) -> Trace:
 
 
 def _findings(findings: Sequence[Finding]) -> Table:
-    return Table(
-        FINDINGS,
-        {
-            "rule": [one.rule for one in findings],
-            "severity": [one.severity for one in findings],
-            "rank": [one.rank for one in findings],
-            "what": [one.what for one in findings],
-            "advice": [one.advice for one in findings],
-            "gain_ns": [round(one.gain.ms * 1e6) for one in findings],
-            "share": [one.share for one in findings],
-            "gain_by": [one.gain.words for one in findings],
-            "changes": [" ".join(one.gain.changes) for one in findings],
-        },
-    )
+    names = ("rule", "severity", "rank", "what", "advice", "share", "gain_by")
+    columns: dict[str, Any] = {name: [one.facts()[name] for one in findings] for name in names}
+    columns["gain_ns"] = [round(one.gain.ms * 1e6) for one in findings]
+    columns["changes"] = [" ".join(one.gain.changes) for one in findings]
+    return Table(FINDINGS, columns)
 
 
 def _evidence(findings: Sequence[Finding]) -> Table:

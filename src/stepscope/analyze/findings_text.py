@@ -42,17 +42,12 @@ def _head(findings: Sequence[Finding], heading: Heading) -> Text:
         step = f"{ms(heading.step_ms)} ms"
         of_tree = f"{step} of {heading.of_tree} per step" if heading.unit == "step" else f"{step} in all"
         length = of_tree if heading.of_tree else f"step time {step}"
-        text.append(f" · {length}{_steady(heading)}", "dim")
+        shorter = _is_shorter(heading.steady_ms, heading.step_ms)
+        steady = f", {ms(heading.steady_ms)} ms without one-off costs and delays" if shorter else ""
+        text.append(f" · {length}{steady}", "dim")
         text.append(" (warm-up excluded)" if heading.excludes_warm_up else "", "dim")
         text.append(_device(heading.steps), "dim")
     return text.append("".join(f"\n! {note}" for note in heading.notes), "yellow")
-
-
-def _steady(heading: Heading) -> str:
-    """The length of a step without what happens once, where that makes a difference."""
-    if _is_shorter(heading.steady_ms, heading.step_ms):
-        return f", {ms(heading.steady_ms)} ms without one-off costs and delays"
-    return ""
 
 
 def _is_shorter(steady_ms: float, step_ms: float) -> bool:
@@ -90,11 +85,8 @@ def _related(finding: Finding) -> Text:
 def _tail(
     groups: Sequence[FindingGroup], shown: Sequence[FindingGroup], combined: Gain | None, heading: Heading
 ) -> Iterator[Text]:
-    if not groups and heading.work_is_missing:
-        yield Text("\nWithout all device work no finding is certain.", "dim")
-        return
     if not groups:
-        yield Text(f"\nNo issue worth 1 % or more of the {heading.unit}.", "dim")
+        yield Text(f"\n{nothing_found(heading)}", "dim")
         return
     if folded := len(groups) - len(shown):
         yield Text(f"\n… and {plural(folded, 'smaller finding')}; show with --all.", "dim")
@@ -107,6 +99,13 @@ def _tail(
     whole = " without delays" if not of_job and _is_shorter(heading.steady_ms, heading.step_ms) else ""
     text = Text("\nTogether, the simulated fixes above that do not exclude each other save ", "dim")
     yield text.append(f"{ms(combined.ms)} ms", "green").append(f", {share} of the {unit}{whole}.", "dim")
+
+
+def nothing_found(heading: Heading) -> str:
+    """What is said where no rule finds anything."""
+    if heading.work_is_missing:
+        return "Without all device work no finding is certain."
+    return f"No issue worth 1 % or more of the {heading.unit}."
 
 
 def _hint(findings: Sequence[Finding]) -> Iterator[Text]:

@@ -1,6 +1,7 @@
 """Estimate what a fix saves: by simulation, else by a stated upper bound."""
 
 import contextlib
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
@@ -38,7 +39,8 @@ class Gains:
         self._search = search
         self._measures = measures
         self._known: dict[tuple[str, ...], Gain | None] = {}
-        self._edits: list[Callable[[Graph], Graph]] = []
+        self._edits: dict[int, Callable[[Graph], Graph]] = {}
+        self._numbers = itertools.count()  # rules run in threads
 
     def prepare(self) -> None:
         """Start to build the graph, which takes long, while rules do what needs none."""
@@ -52,7 +54,7 @@ class Gains:
             self._known[changes] = self._predicted(changes)
         return self._known[changes]
 
-    def gain(self, rows: Rows, *changes: str, note: str = "", part: float = 1.0) -> Gain:
+    def gain(self, rows: Rows, *changes: str, note: str = "", at_most: str = "", part: float = 1.0) -> Gain:
         """Simulate changes; if they do not apply, return an upper bound.
 
         The gain never exceeds the cost of the events.
@@ -61,12 +63,14 @@ class Gains:
             rows: the events that cost the time.
             changes: as for `whatif`.
             note: the assumption, shown with the gain.
+            at_most: the same where no fix saves all of it, so that the gain is an upper bound.
             part: the share of the events' time that is the upper bound.
         """
         found = self.whatif(*changes) if changes else None
         if found is None:
-            return self._part_of(rows, part, note)
-        return replace(found, note=note).at_most(self._measures.cost_ms(rows))
+            return self._part_of(rows, part, note or at_most)
+        found = found.as_bound(at_most) if at_most else replace(found, note=note)
+        return found.at_most(self._measures.cost_ms(rows))
 
     def scaled(self, rows: Rows, factor: float | Floats = 0.0, note: str = "") -> Gain:
         """Simulate the steps with some events scaled, with all that runs inside them.
@@ -260,8 +264,9 @@ class Gains:
         return edit
 
     def _number(self, edit: Callable[[Graph], Graph]) -> int:
-        self._edits.append(edit)
-        return len(self._edits) - 1
+        number = next(self._numbers)
+        self._edits[number] = edit
+        return number
 
     def _predicted(self, changes: tuple[str, ...]) -> Gain | None:
         if self._search.context_trace:

@@ -7,8 +7,8 @@ import numpy as np
 
 from stepscope.analyze.event_search import EventSearch
 from stepscope.analyze.finding import WARNING
-from stepscope.base.arrays import Floats, Mask, Rows
-from stepscope.facts.annotate.device.idle import exposed_communication, windows
+from stepscope.base.arrays import Floats, Mask, Rows, Times
+from stepscope.facts.annotate.device.idle import exposed_communication
 from stepscope.facts.annotate.device.idle import python_time as intervals_of_python
 from stepscope.facts.annotate.device.one_off_costs import one_off_delays
 from stepscope.facts.summary.facts import Summary
@@ -18,6 +18,7 @@ from stepscope.facts.summary.selected_steps import SelectedSteps
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import IDLE_CAUSES
 from stepscope.trace.sets import distinct
+from stepscope.trace.table import Table
 
 _MOST_LEFT_OUT = 1_000  # of a step's length: less than that is left of none
 _MIN_STEPS = 3  # with fewer nothing shows which step is typical
@@ -27,11 +28,10 @@ LONGEST_GAP_NS = 50_000_000  # in longer gaps the CPU launches nothing, rather t
 LONGEST_LAUNCH_NS = 100_000  # work that starts later after its launch waits for another stream
 
 
-class _Roofline(NamedTuple):
-    """FLOPs, bytes and least times of pieces of work, ns, nan if unknown; `rows` in order."""
+class Roofline(NamedTuple):
+    """What events compute, and their least times by the peak rates of the device, ns; nan if unknown."""
 
-    rows: Rows
-    flops: Floats
+    flops: Floats  # of products; 0 for other work
     bytes: Floats
     least_ns: Floats
     computing_ns: Floats
@@ -53,22 +53,19 @@ class Measures:
     @cached_property
     def step_ms(self) -> float:
         """Mean step length as recorded, ms."""
-        recorded = self._search.recorded.with_table(self._search.recorded_steps)
-        return self._per_step(sum(end - start for _, start, end in windows(recorded)))
+        start, end = _windows(self._search.recorded_steps)
+        return self._per_step((end - start).sum())
 
     @cached_property
     def steady_ms(self) -> float:
         """Mean step length without first-use costs and one-off delays, ms."""
-        length = self._per_step(sum(end - start for _, start, end in self._windows))
-        noise = self.spans(self.noise).minus(self.spans(self.first_use))
-        left = length - self._one_off_ms - self._per_step(noise.total())
+        start, end = _windows(self._steps)
+        length = self._per_step((end - start).sum())
+        once, device = self.spans(self.first_use), self.busiest_device
+        # As the report states it; on a CPU all of it.
+        once_ms = device.one_off_ms if device else self._per_step(once.total())
+        left = length - once_ms - self._per_step(self.spans(self.noise).minus(once).total())
         return max(left, length / _MOST_LEFT_OUT)
-
-    @cached_property
-    def _one_off_ms(self) -> float:
-        """What first use costs per step, as the report states it; on a CPU all of it."""
-        device = self.busiest_device
-        return device.one_off_ms if device else self._per_step(self.spans(self.first_use).total())
 
     @property
     def run_ms(self) -> float:
@@ -92,8 +89,7 @@ class Measures:
         return min(self._steady_part_ms(self.stage_spans(stage)) / (self.steady_ms or 1.0), 1.0)
 
     def _steady_part_ms(self, spans: Intervals) -> float:
-        steps = Intervals([start for _, start, _ in self._windows], [end for *_, end in self._windows])
-        return self._per_step(steps.intersect(spans).minus(self._once).total())
+        return self._per_step(Intervals(*_windows(self._steps)).intersect(spans).minus(self._once).total())
 
     @cached_property
     def first_use(self) -> Rows:
@@ -140,13 +136,9 @@ class Measures:
 
     def recurring_ms(self, gaps: Intervals) -> float:
         """Time in the gaps per step, ms; the step with the most counts as the one with the next."""
-        spans = self._windows
-        if len(spans) < _MIN_STEPS:
+        if len(self._steps) < _MIN_STEPS:
             return self._per_step(gaps.total())
-        start = np.array([span[1] for span in spans])
-        end = np.array([span[2] for span in spans])
-        spent = gaps.within(start, end).astype(np.float64)
-        return _without_most(spent) / 1e6
+        return _without_most(gaps.within(*_windows(self._steps)).astype(np.float64)) / 1e6
 
     @property
     def has_device(self) -> bool:
@@ -180,8 +172,8 @@ class Measures:
         column = self._events["self_ns" if own else "duration_ns"][rows]
         place = np.searchsorted(self._steps["step"], self._events["step"][rows])
         spent = np.bincount(place, column, len(self._steps))
-        length = np.array([end - start for _, start, end in self._windows])
-        return float(np.median(np.minimum(spent / np.maximum(length, 1), 1.0)))
+        start, end = _windows(self._steps)
+        return float(np.median(np.minimum(spent / np.maximum(end - start, 1), 1.0)))
 
     def caused_ns(self, rows: Rows) -> Floats:
         """The time that each CPU event causes, ns: on the device, or on the CPU if there is none.
@@ -255,29 +247,12 @@ class Measures:
         long = self._events["duration_ns"][calls] >= LONG_CALL_NS
         return gaps.minus(self.spans(calls[long]))
 
-    def roofline_ns(self, rows: Rows) -> Floats:
-        """The least time of each kernel by the peak rates of the device, ns; nan if unknown."""
-        return self._of_work(self._roofline.least_ns, rows)
-
-    def product_flops(self, rows: Rows) -> Floats:
-        """FLOPs of each product, 0 for other work; nan if unknown."""
-        return self._of_work(self._roofline.flops, rows)
-
-    def product_bytes(self, rows: Rows) -> Floats:
-        return self._of_work(self._roofline.bytes, rows)
-
-    def _of_work(self, values: Floats, rows: Rows) -> Floats:
-        """The value of each of some events; nan for those that are no work."""
-        known = self._roofline.rows
+    def roofline(self, rows: Rows) -> Roofline:
+        """Of some events; nan for those that are no work."""
+        known, columns = self._roofline
         place = np.searchsorted(known, rows)
         place = np.where(np.append(known, -1)[place] == rows, place, len(known))
-        return np.append(values, np.nan)[place]
-
-    def is_memory_bound(self, rows: Rows) -> bool:
-        """Whether kernels are mostly bound by memory bandwidth, by the peak rates of the device."""
-        bounds = self._roofline
-        of = np.isin(bounds.rows, rows)
-        return bool(np.nansum(bounds.moving_ns[of]) > np.nansum(bounds.computing_ns[of]))
+        return Roofline(*(np.append(column, np.nan)[place] for column in columns))
 
     def idle(self, cause: str) -> Intervals:
         """When the busiest device idles for a cause in the steps."""
@@ -298,23 +273,18 @@ class Measures:
         return Intervals(gaps.starts[long], gaps.ends[long])
 
     @cached_property
-    def _roofline(self) -> _Roofline:
+    def _roofline(self) -> tuple[Rows, Roofline]:
         selected = SelectedSteps(self._search.recorded, self._search.rank, None)
         bounds = WorkBounds(selected, self.summary.devices)
-        least = np.fmax(bounds.computing_ns, bounds.moving_ns)
-        return _Roofline(
-            selected.work, bounds.flops, bounds.pieces.bytes, least, bounds.computing_ns, bounds.moving_ns
-        )
+        computing, moving = bounds.computing_ns, bounds.moving_ns
+        least = np.fmax(computing, moving)
+        return selected.work, Roofline(bounds.flops, bounds.pieces.bytes, least, computing, moving)
 
     def device_facts(self) -> dict[str, Any]:
         """Properties of the device in use: name, computeMajor, numSms, …."""
         tracks = distinct(self._events["track"][self._search.find(on_device=True)])
         used = distinct(self._search.trace["tracks"]["device"][tracks]).tolist()
         return next((dict(one) for one in map(self._search.trace.metadata.device, used) if one), {})
-
-    @cached_property
-    def _windows(self) -> list[tuple[int, int, int]]:
-        return windows(self._search.trace.with_table(self._search.steps))
 
     def _per_step(self, total_ns: float) -> float:
         return float(total_ns) / 1e6 / self._search.step_count
@@ -326,6 +296,10 @@ class Measures:
         duration = self._events["duration_ns"][parts[inside]]
         time = np.bincount(around[inside], duration, len(self._events)).astype(np.float64)
         return time[rows]
+
+
+def _windows(steps: Table) -> tuple[Times, Times]:
+    return steps["window_start_ns"], steps["window_end_ns"]
 
 
 def _without_most(spent: Floats) -> float:

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from stepscope.analyze.finding import JOB, LEVELS, Finding, Gain, Patch, Place, 
 from stepscope.analyze.gains import Gains, glob
 from stepscope.analyze.measures import Measures
 from stepscope.analyze.source_places import PlaceFinder
+from stepscope.analyze.trace_from_contexts import name_of_node
 from stepscope.base.arrays import Rows
 from stepscope.base.syntax_trees import parse_call
 from stepscope.errors import BatchError
@@ -30,7 +31,7 @@ from stepscope.models.batch_size.source_facts import (
 )
 from stepscope.models.batch_size.source_files import entries, read_text, settings_files
 from stepscope.models.ranks.job import JobReport, findings_of, report_of_trace
-from stepscope.trace.frame_name import FrameName, is_users_frame
+from stepscope.trace.frame_name import is_users_frame
 from stepscope.trace.trace import Metadata, Trace
 
 __all__ = ["RuleContext", "glob"]
@@ -38,15 +39,16 @@ __all__ = ["RuleContext", "glob"]
 # A compilation's annotation has the line of its function, an instruction that of its kernel's source.
 _KINDS_WITH_LINES = ("python", "annotation", "instruction")
 _TRAINING = ("zero_grad", "backward", "optimizer")  # stages that only training has
-# Files of the libraries that run a training loop; the first that is found counts.
+# Files with the training loop of a library, or called by it: other loops use its models. The first
+# that is found counts.
 _LIBRARIES = tuple(
     (name, re.compile(pattern))
     for name, pattern in (
         ("transformers", r"(^|/)transformers/trainer\w*\.py"),
-        ("lightning", r"(^|/)(pytorch_lightning|lightning(/pytorch)?|lightning_fabric)/.*\.py"),
-        ("keras", r"(^|/)keras/.*\.py"),
-        ("timm", r"(^|/)timm/.*\.py"),
-        ("accelerate", r"(^|/)accelerate/.*\.py"),
+        ("lightning", r"(^|/)(pytorch_lightning|lightning/pytorch)/.*\.py"),
+        ("keras", r"(^|/)keras/(.*/)?(trainer|training)\w*\.py"),
+        ("timm", r"(^|/)timm/data/loader\.py"),
+        ("accelerate", r"(^|/)accelerate/(accelerator|data_loader|optimizer|scheduler)\.py"),
     )
 )
 
@@ -139,16 +141,17 @@ class RuleContext:
             arguments: the source of each value; None removes the argument.
         """
         metadata = self.trace.metadata
-        elsewhere = patch_of_origin(metadata, what, arguments, name)
-        return patch_of(metadata, what, arguments, name) if elsewhere is None else elsewhere.patch
+        lines = lines_of_origin(metadata, what, arguments, name)
+        if lines is None:
+            return patch_of(metadata, what, arguments, name)
+        return lines[0] if len(lines) == 1 else None
 
     @cached_property
     def library(self) -> str:
         """The training library that runs the loop; empty if none is visible in the trace."""
         names = self.trace.events.text("name").compact().values
-        files = self.trace["modules"].text("file").compact().values
         command = " ".join(map(str, self.trace.metadata.capture.get("command") or ()))
-        texts = (*(name for name in names if ".py(" in name), *files, command)
+        texts = (*(name for name in names if ".py(" in name), command)
         found = {name for name, pattern in _LIBRARIES for text in texts if pattern.search(text)}
         return next((name for name, _ in _LIBRARIES if name in found), "")
 
@@ -235,7 +238,8 @@ class RuleContext:
     def _place_in_tree(self, tree: ContextTree, node: int) -> Place:
         path = list(tree.nodes.take(tree.path(node)).rows())
         lines = [row for row in path if row["kind"] in _KINDS_WITH_LINES and row["line"]]
-        lines = [row for row in lines if _is_users(row)] or lines
+        users = [one for one in lines if one["kind"] != "python" or is_users_frame(name_of_node(one))]
+        lines = users or lines
         modules = [one["name"] for one in path if one["kind"] == "module"]
         count, ns = _measured(tree, node)
         return Place(
@@ -268,12 +272,6 @@ class RuleContext:
         return f" {'Most is in' if others else 'See'} {first.short}{callers(first.called, first.file)}."
 
 
-def _is_users(row: Mapping[str, Any]) -> bool:
-    """Whether a row of `contexts` with a line is the user's: a function that was compiled is."""
-    is_frame = row["kind"] == "python"
-    return not is_frame or is_users_frame(str(FrameName(row["file"] or "", row["line"], row["name"])))
-
-
 def _measured(tree: ContextTree, node: int) -> tuple[float, float]:
     """Count and ns of a context; of an instruction its samples and its share of the kernel."""
     for name in ("call_ns", "device_ns"):
@@ -291,17 +289,11 @@ def _measured(tree: ContextTree, node: int) -> tuple[float, float]:
 # -- numbers that are written elsewhere
 
 
-class NumberPatch(NamedTuple):
-    """The patch of a number that is written elsewhere; None if its line is not known."""
-
-    patch: Patch | None
-
-
-def patch_of_origin(
+def lines_of_origin(
     metadata: Metadata, what: str, arguments: Mapping[str, str | None], name: str = ""
-) -> NumberPatch | None:
-    """The patch of the number that the only call that creates such an object takes from elsewhere;
-    None if the call has the number itself, or none. The files are read as they are now."""
+) -> list[Patch] | None:
+    """The lines that may have the number that the only call that creates such an object takes from
+    elsewhere; None if the call has the number itself, or none. The files are read as they are now."""
     call = only_call(metadata, what, name)
     wanted = next(((key, value) for key, value in arguments.items() if value and value.isdigit()), None)
     if call is None or wanted is None:
@@ -314,10 +306,9 @@ def patch_of_origin(
     if given is not None and written_number(given, least=0) is not None:
         return None
     try:
-        lines = list(dict.fromkeys(_lines(metadata, call, *wanted)))
+        return list(dict.fromkeys(_lines(metadata, call, *wanted)))
     except (BatchError, RecursionError):
-        lines = []
-    return NumberPatch(lines[0] if len(lines) == 1 else None)
+        return []
 
 
 def _lines(metadata: Metadata, call: Mapping[str, Any], key: str, value: str) -> Iterator[Patch]:

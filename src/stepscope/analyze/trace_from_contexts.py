@@ -5,6 +5,7 @@ other inside their parent, backward work on a second track, device work on a thi
 nothing about when an event ran: such a trace has no idle time and no order.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +64,8 @@ def trace_from_contexts(tree: ContextTree, metadata: Metadata) -> ContextTrace:
     chosen = np.flatnonzero(tree.nodes.text("kind").mask(*_CATEGORY) & ~rare)
     place = np.append(np.full(len(tree), -1), -1)
     place[chosen] = np.arange(len(chosen))
-    above = _nearest(tree, place)[chosen]
+    nearest = np.append(inherit(tree.nodes["parent"], place[:-1]), -1)
+    above = nearest[tree.parent[chosen]].astype(np.int64)
     track, via = _tracks(tree, chosen)
     parent = np.where((via == VIAS.index("call")) & (track != _DEVICE), above, -1)
     calls, length = _measured(tree, chosen, parent, track, _inside_calls(tree, rare))
@@ -119,11 +121,6 @@ def _rare(tree: ContextTree, steps: int) -> Mask:
 
 def _end(start: Ids, length: Ids, rows: Mask) -> int:
     return int((start + length)[rows].max(initial=0))
-
-
-def _nearest(tree: ContextTree, place: Ids) -> Ids:
-    own = inherit(tree.nodes["parent"], place[:-1])
-    return np.append(own, -1)[tree.parent].astype(np.int64)
 
 
 def _tracks(tree: ContextTree, chosen: Ids) -> tuple[Ids, Ids]:
@@ -193,7 +190,7 @@ def _columns(tree: ContextTree, chosen: Ids) -> dict[str, Any]:
     work = device if device.any() else nodes.text("kind").mask("operator")
     kinds = [kind_of(name or "") if works else None for name, works in zip(plain, work.tolist(), strict=True)]
     return {
-        "name": Text.of(_name(row) for row in nodes.rows()),
+        "name": Text.of(map(name_of_node, nodes.rows())),
         "category": category,
         "stage": stage,
         "module": module,
@@ -201,7 +198,8 @@ def _columns(tree: ContextTree, chosen: Ids) -> dict[str, Any]:
     }
 
 
-def _name(row: dict[str, Any]) -> str:
+def name_of_node(row: Mapping[str, Any]) -> str:
+    """The name of a row of `contexts` as that of an event."""
     if row["kind"] == "python" and row["file"]:
         return str(FrameName(row["file"], row["line"] or 0, row["name"]))
     return str(row["name"])

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 Declared = TypeVar("Declared")
+OUTSIDE = "read by another package"  # property of traces that no cache keeps: that code may change
 
 
 def plugins(group: str, kind: type[Declared]) -> Iterator[Declared]:

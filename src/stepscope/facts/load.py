@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepscope.base.plugins import OUTSIDE
 from stepscope.errors import IngestError
 from stepscope.trace import cache as trace_cache
 from stepscope.trace.missing_records import MERGED_RANKS
@@ -105,7 +106,8 @@ def open_file(
     trace = _annotated(trace, model, as_recorded)
     if trace.metadata.capture and len(trace["contexts"]):
         trace = _with_windows(trace, path)
-    if key and key == _trace_key(path, model, as_recorded, range_name, captures):  # else it changed
+    kept = OUTSIDE not in trace.metadata.properties
+    if key and kept and key == _trace_key(path, model, as_recorded, range_name, captures):  # else it changed
         trace_cache.keep(key, trace)
     return trace
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from stepscope.base.input_files import open_input
-from stepscope.base.plugins import plugins
+from stepscope.base.plugins import OUTSIDE, plugins
 from stepscope.errors import IngestError
 from stepscope.read.byte_stream import Progress, check_holes, decompressed_head, utf16_of
 from stepscope.read.chrome.trace_events import read_trace_events
@@ -77,6 +77,8 @@ def _read_file(path: Path, progress: Progress) -> Trace:
         reader, compressed, _ = _reader(file)
         check_holes(file)
         trace = reader.read(file, compressed, progress)
+    if reader not in READERS:
+        trace = trace.with_metadata(properties={**trace.metadata.properties, OUTSIDE: True})
     devices = possible_devices(trace.metadata.devices)
     # A redacted file says what it was made from.
     return trace.with_metadata(format=trace.metadata.format or reader.name, devices=devices)

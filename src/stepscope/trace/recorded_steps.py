@@ -20,6 +20,11 @@ def milliseconds(ns: float) -> str:
     return f"{ms:,.0f} ms" if abs(ms) >= 999.5 else f"{Decimal(f'{ms:.3g}'):f} ms"
 
 
+def cpus_of(capture: Mapping[str, Any]) -> int:
+    """How many cores the process could use; 0 if that is unknown."""
+    return int(capture.get("cpus_usable") or capture.get("cpu_count") or 0)
+
+
 QUIET = 0.95  # of a core; with less, times are visibly longer than on a quiet machine
 
 

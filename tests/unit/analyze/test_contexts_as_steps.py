@@ -75,6 +75,20 @@ def test_frames_whose_cpu_time_far_exceeds_their_device_time(device_us: int, slo
         assert finding.evidence[0].line == 7
 
 
+@pytest.mark.parametrize("copy", ["CopyHostToDevice", "CopyDeviceToHost"])
+def test_a_tree_does_not_show_that_a_call_lasts_until_its_copy_ends(copy: str) -> None:
+    """AMD's names do not tell pinned memory, and a tree does not tell when the copy runs."""
+    text = f"""
+        main     |    0 2000 | train.py(7): step | cat=python
+        main     |   10  510 | aten::mm
+        main     |  520  530 | hipMemcpyAsync | corr=1
+        stream 7 |  540  900 | {copy} | corr=1 cat=memcpy
+        main     | 1900 1910 | Optimizer.step#SGD.step
+    """
+    rules = {one.rule for one in findings(build_contexts(annotate(drawn_trace(text))))}
+    assert not rules & {"pageable_copies", "synchronizing_calls"}
+
+
 def sampled(reasons: dict[str, int]) -> ContextTree:
     """A kernel of 800 us with samples of its instructions, next to one of 100 us."""
     rows: list[dict[str, Any]] = [

@@ -245,13 +245,19 @@ def test_a_synchronizing_call_tells_its_line_and_what_waiting_costs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("copy", "says"),
+    ("copy", "call", "between", "says"),
     [
-        ("Memcpy DtoH (Device -> Pinned)", "copies from the device"),  # which the CPU reads next
-        ("Memcpy HtoD (Pinned -> Device)", "explicit synchronization"),
+        # The CPU reads it next; or a step later, and waits for what it launched after the copy.
+        ("Memcpy DtoH (Device -> Pinned)", "cudaStreamSynchronize", "Query", "copies from the device"),
+        ("Memcpy DtoH (Device -> Pinned)", "cudaStreamSynchronize", "Launch", "explicit synchronization"),
+        ("Memcpy HtoD (Pinned -> Device)", "cudaStreamSynchronize", "Query", "explicit synchronization"),
+        ("Memcpy HtoD (Pinned -> Device)", "cudaEventSynchronize", "Query", "explicit synchronization"),
     ],
 )
-def test_a_wait_for_a_copy_to_the_host_is_not_to_be_removed(copy: str, says: str) -> None:
+def test_a_wait_for_a_copy_to_the_host_is_not_to_be_removed(
+    copy: str, call: str, between: str, says: str
+) -> None:
+    launch = "cudaLaunchKernel | corr=5\nstream 7 | 422 428 | volta_fp16_s884gemm | corr=5"
     finding = found(
         "synchronizing_calls",
         f"""
@@ -260,14 +266,44 @@ def test_a_wait_for_a_copy_to_the_host_is_not_to_be_removed(copy: str, says: str
         stream 7 |   20  420 | volta_fp16_s884gemm   | corr=1
         main     |   30   34 | cudaMemcpyAsync       | corr=2
         stream 7 |  421  422 | {copy}                | corr=2
-        main     |   40  430 | cudaStreamSynchronize | corr=3
+        main     |   36   38 | {launch if between == "Launch" else "cudaEventQuery"}
+        main     |   40  430 | {call}                | corr=3
         main     |  700  704 | cudaLaunchKernel      | corr=4
         stream 7 |  710  990 | volta_fp16_s884gemm   | corr=4
         """,
     )
     assert finding is not None
     assert says in finding.what
-    assert ("Remove" in finding.advice) == (says == "explicit synchronization")
+    explicit = says == "explicit synchronization"
+    assert ("Remove torch.cuda.synchronize()" in finding.advice) == (explicit and "Stream" in call)
+    assert ("event.query()" in finding.advice) == ("Event" in call)
+
+
+def test_a_short_copy_of_pinned_memory_that_ends_in_its_call_blocks_nothing() -> None:
+    def copies(name: str, call: str) -> str:
+        return "main | 0 1000 | ProfilerStep#0\n" + "\n".join(
+            f"main | {at} {at + 10} | {call} | corr={at}\nstream 7 | {at + 2} {at + 8} | {name} | corr={at}"
+            for at in range(10, 900, 20)
+        )
+
+    to_device, to_host = "Memcpy HtoD ({} -> Device)", "Memcpy DtoH (Device -> {})"
+    for rule, name in (("pageable_copies", to_device), ("synchronizing_calls", to_host)):
+        assert found(rule, copies(name.format("Pageable"), "cudaMemcpyAsync")) is not None
+        assert found(rule, copies(name.format("Pinned"), "cudaMemcpyAsync")) is None
+    assert found("synchronizing_calls", copies(to_host.format("Pinned"), "cudaMemcpy")) is not None
+
+
+def test_a_wait_after_all_launches_is_a_profiler_s_also_beside_work_of_unknown_launches() -> None:
+    text = """
+        main     |  10  12 | cudaLaunchKernel | corr=1
+        stream 7 |  20 400 | gemm_a | corr=1
+        stream 7 | 401 402 | gemm_unlinked
+        main     | 500 504 | cudaLaunchKernel | corr=2
+        stream 7 | 505 900 | gemm_a | corr=2
+        main     | 510 910 | cudaDeviceSynchronize
+        main     | 920 921 | aten::mm
+    """
+    assert found("synchronizing_calls", text) is None
 
 
 def test_a_range_of_lines_tells_the_line_of_a_call() -> None:
@@ -469,12 +505,36 @@ def test_a_compilation_inside_the_steps() -> None:
     assert found("recompilation", text.replace("_compile.compile_inner (dynamo_timed)", "eval")) is None
 
 
+@pytest.mark.parametrize(
+    ("calls", "why", "advice"),
+    [
+        (("cudaMalloc", "cudaFree"), "cache of the allocator is emptied", "empty_cache()"),
+        (("cudaHostAlloc", "cudaFreeHost"), "pinned memory of the host", "Pin buffers once"),
+        (("cudaMallocAsync", "cudaFreeAsync"), "asks the driver each time", "backend:cudaMallocAsync"),
+        (("cudaMalloc", "cudaMalloc"), "cannot keep enough", "expandable_segments"),
+        (("cuMemCreate", "cuMemMap"), "cannot keep enough", ""),  # as these do
+    ],
+)
+def test_the_calls_show_which_memory_each_step_allocates(
+    calls: tuple[str, str], why: str, advice: str
+) -> None:
+    first, second = (f"{call} | cat=runtime" for call in calls)
+    text = ALLOCATING.replace("100  400 | {call}", f"100  200 | {first}\n    main     |  210  400 | {second}")
+    text = text.replace("1100 1400 | {call}", f"1100 1200 | {first}\n    main     | 1210 1400 | {second}")
+    finding = found("allocator_churn", text, devices=A100)
+    assert finding is not None
+    assert why in finding.what
+    assert advice in finding.advice
+    assert ("expandable_segments" in finding.advice) == (advice == "expandable_segments")
+
+
 def test_more_workers_than_cores_by_the_manifest() -> None:
     loaders = {"loaders": [{"workers": 16}], "cpus_usable": 6, "cpu_count": 64}
     text = WAITING_FOR_DATA.format(end=900, begin=910).replace("_Single", "_Multi")
     finding = found("too_many_workers", text, devices=V100, capture=loaders)
     assert finding is not None
     assert finding.what == "16 data-loader workers share 6 CPU cores."
+    assert finding.gain.stated_ms == (0.0, finding.gain.ms)  # fewer workers need not end the waits
     few = {**loaders, "loaders": [{"workers": 6}]}
     assert found("too_many_workers", text, devices=V100, capture=few) is None
     assert found("too_many_workers", text, devices=V100) is None

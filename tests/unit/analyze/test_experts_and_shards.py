@@ -21,6 +21,20 @@ def experts(count: int, tokens: str = "varied", name: str = "aten::index", us: i
     return "\n".join(text)
 
 
+def micro_batches(layers: int, count: int) -> str:
+    """Inputs of any length one after the other, each through the same layers, which index."""
+    text, at = ["main | 0 4000 | ProfilerStep#0"], 10
+    for number in range(count * layers):
+        rows = 16 + 3 * (number // layers)
+        text += [
+            f"main | {at} {at + 28} | stepscope.module: layer{number % layers}",
+            f"main | {at + 1} {at + 4} | aten::index",
+            f"main | {at + 5} {at + 25} | aten::mm | Input_Dims=[[{rows},512],[512,512]]",
+        ]
+        at += 30
+    return "\n".join(text)
+
+
 def test_a_loop_over_experts_is_reported_with_its_rows_and_what_one_call_saves() -> None:
     finding = found("expert_loop", experts(64), devices=A100)
     assert finding is not None
@@ -39,8 +53,10 @@ def test_a_loop_over_experts_is_reported_with_its_rows_and_what_one_call_saves()
         experts(64, "equal"),
         experts(64, name="aten::relu"),
         experts(64) + "\nmain | 3900 3950 | aten::_grouped_mm",
+        micro_batches(layers=6, count=9),
+        micro_batches(layers=1, count=32),
     ],
-    ids=["few", "layers of one size", "batches of any length", "grouped"],
+    ids=["few", "layers of one size", "batches of any length", "grouped", "micro-batches", "samples"],
 )
 def test_other_products_are_no_experts(text: str) -> None:
     assert found("expert_loop", text, devices=A100) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -129,6 +130,28 @@ def test_a_prediction_says_that_the_machine_was_busy(core_share: float, says: bo
     change = "scale:select=name=aten::mm,factor=0.5"
     answer = predict(build_graph(trace), [parse_request(change, CHANGES)])
     assert any("this process got 51% of a core" in text for text in answer.assumptions) == says
+
+
+@pytest.mark.parametrize(
+    ("us", "lost", "severity", "bound_by"),
+    [
+        (600, False, "critical", "synchronization"),
+        (600, True, "info", "unknown"),
+        (900, True, "critical", "device"),  # which is busy whatever else it does
+    ],
+)
+def test_nothing_is_certain_where_the_verdict_is_withheld(
+    us: int, lost: bool, severity: str, bound_by: str
+) -> None:
+    """What a kernel takes is known, and not what it would save beside work that may take as long."""
+    text = re.sub(r"330 \| sgemm_float32_a", f"{us + 30} | sort_kernel", DEVICE)
+    for step in range(3):
+        text += f"\nmain | {1000 * step + 22} {1000 * step + 24} | cudaLaunchKernel | corr={step + 11}" * lost
+        text += f"\nmain | {1000 * step + 30} {1000 * step + 990} | cudaDeviceSynchronize"
+    finding = found("hotspot", text)
+    assert finding is not None
+    assert (finding.severity, finding.gain.stated_ms[0]) == (severity, 0.0)
+    assert summarize(annotate(drawn_trace(text))).verdict.bound_by == bound_by
 
 
 @pytest.mark.parametrize(("on_device", "certain"), [(True, 1.0), (False, 0.0)])

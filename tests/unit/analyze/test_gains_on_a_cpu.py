@@ -147,6 +147,22 @@ def test_large_gradients_are_better_kept_on_a_cpu(kib: int, reported: bool) -> N
     assert bool(of_rule("zero_grad_memset", trace)) == reported
 
 
+@pytest.mark.parametrize("passes", [1, 2, 4])
+def test_only_the_first_pass_adds_to_zeros(passes: int) -> None:
+    """Later ones of an accumulated update add to gradients; 30 us to zero, and 50 us to add."""
+    text = "main | 0 1000 | ProfilerStep#0\nmain | 2 50 | Optimizer.zero_grad#SGD.zero_grad\n"
+    text += "main | 10 40 | aten::zero_\nmain | 900 950 | Optimizer.step#SGD.step\n"
+    for number in range(passes):
+        at, node = 100 + 200 * number, "autograd::engine::evaluate_function:"
+        text += f"main | {at} {at + 20} | stepscope.module: net\n"
+        text += f"main | {at + 1} {at + 18} | aten::mm | seq={at}\n"
+        text += f"main | {at + 30} {at + 60} | {node} MmBackward0 | seq={at} fwd=1\n"
+        text += f"main | {at + 70} {at + 130} | {node} torch::autograd::AccumulateGrad\n"
+        text += f"main | {at + 75} {at + 125} | aten::add_\n"
+    (finding,) = of_rule("zero_grad_memset", annotate(drawn_trace(text)))
+    assert finding.gain.ms == pytest.approx(0.08)
+
+
 EMBEDDING = """
     main | 0 1000 | ProfilerStep#0
     main | 10 20 | stepscope.module: table

@@ -136,6 +136,12 @@ def test_reads_here_and_there_cost_what_they_take_themselves() -> None:
     assert various.gain.ms == pytest.approx(0.04)
 
 
+def test_the_first_event_of_a_file_calls_no_operator() -> None:
+    context = RuleContext(annotate(drawn_trace("main | 0 10 | aten::add_\nmain | 20 30 | aten::mul_")))
+    rows = context.search.find(category="cpu_op")
+    assert context.search.innermost_operators(rows).tolist() == [0, 1]
+
+
 VIEWS = """
     main | 0 1000 | ProfilerStep#0
     main | 10 {forward_end} | aten::{name} | seq=1

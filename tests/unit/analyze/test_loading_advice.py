@@ -42,6 +42,31 @@ def test_the_gain_is_of_the_workers_that_the_patch_asks_for() -> None:
     assert 3 < low < finding.gain.ms < high < 6
 
 
+def test_cores_that_the_process_may_not_use_load_nothing() -> None:
+    """Two of a machine's 64, as in a container."""
+    all_of_few, few_of_many = (
+        found("input_bound", ALONE, capture={**capture(), "cpu_count": count}) for count in (2, 64)
+    )
+    assert all_of_few is not None
+    assert all_of_few == few_of_many
+
+
+def test_free_loading_is_an_upper_bound() -> None:
+    """The waits of four steps give a range, and no loader ends all of them."""
+    lines, at = [], 0
+    for step, wait in enumerate((600, 610, 620, 1200)):
+        lines += [
+            f"main | {at} {at + wait + 300} | ProfilerStep#{step}",
+            f"main | {at + 1} {at + wait} | enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+            f"main | {at + wait + 10} {at + wait + 20} | cudaLaunchKernel | corr={step + 1}",
+            f"stream 7 | {at + wait + 21} {at + wait + 290} | gemm | corr={step + 1}",
+        ]
+        at += wait + 300
+    finding = found("input_bound", "\n".join(lines))
+    assert finding is not None
+    assert finding.gain.stated_ms == (0.0, finding.gain.ms)
+
+
 def test_on_one_core_workers_are_no_advice() -> None:
     finding = found("input_bound", ALONE, capture=capture(cores=1))
     assert finding is not None

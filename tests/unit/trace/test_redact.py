@@ -52,6 +52,7 @@ def test_kernels_and_operators_keep_their_names_and_ranges_lose_them() -> None:
     [
         *("aten::mm", "aten::add(float)", "[128, 1000]", "c10::BFloat16", "ProfilerStep#3", "1.5e-05"),
         *("512x3072", "Optimizer.step#AdamW.step", "autograd::engine::evaluate_function: AddmmBackward0"),
+        *("Float", "Short", "Float8_e4m3fn"),  # of collectives
         *("DataLoader", "torch.nn.functional.relu", "/device:GPU:0", "0x7f90aa", "cuda:0", ""),
     ],
 )

@@ -16,15 +16,18 @@ _CALLS = (
 )
 _BIG_BYTES = 32 << 20  # glibc returns larger blocks to the system at once (M_MMAP_THRESHOLD_MAX)
 LEAST_BIG = 4  # per step
-ADVICE = (
-    "Leave memory free (a smaller batch) and do not call torch.cuda.empty_cache() in the loop. "
-    "If sizes vary, set PYTORCH_ALLOC_CONF=expandable_segments:True."
-)
-RETRIES = (
-    "Leave memory free: a smaller batch, activation checkpointing, or "
-    "PYTORCH_ALLOC_CONF=expandable_segments:True against fragmentation."
-)
+ADVICE = "Leave memory free (a smaller batch) and do not call torch.cuda.empty_cache() in the loop."
+RETRIES = "Leave memory free: a smaller batch, or activation checkpointing."
+SEGMENTS = " If sizes vary, set PYTORCH_ALLOC_CONF=expandable_segments:True."
 EMPTIED = "Do not call torch.cuda.empty_cache() in the loop; the next allocations are slow."
+PINNED = (
+    "It is pinned memory of the host",
+    "Pin buffers once, before the loop, and copy each batch into them.",
+)
+ASKED = (
+    "Its allocator asks the driver each time",
+    "Let PyTorch cache memory: leave out backend:cudaMallocAsync in PYTORCH_ALLOC_CONF.",
+)
 JAX = (
     "Let JAX preallocate its memory (unset XLA_PYTHON_CLIENT_PREALLOCATE=false and "
     "XLA_PYTHON_CLIENT_ALLOCATOR=platform), and donate buffers that a step replaces: jax.jit(step, "
@@ -65,13 +68,19 @@ def _reason(context: RuleContext, rows: Rows) -> tuple[str, str]:
     """Why memory is freed, and what to do.
 
     Within an operator the allocator has run out of memory, frees what it caches and tries again;
-    outside it was asked to.
+    outside it was asked to. It maps pages (cuMemMap) if its segments can be expanded.
     """
-    frees = rows[context.events.text("name").take(rows).where(lambda name: "Free" in name)]
+    names, time = context.events.text("name").take(rows), context.events["duration_ns"][rows]
+    if 2 * time[names.where(lambda name: "Host" in name)].sum() > time.sum():
+        return PINNED
+    if 2 * time[names.where(lambda name: "Async" in name)].sum() > time.sum():
+        return ASKED
+    frees = rows[names.where(lambda name: "Free" in name)]
+    more = "" if names.where(lambda name: name.startswith("cuMemMap")).any() else SEGMENTS
     if not len(frees):
-        return "The caching allocator cannot keep enough memory", ADVICE
+        return "The caching allocator cannot keep enough memory", ADVICE + more
     if (context.search.operator_of(frees) >= 0).mean() > 0.5:
-        return "The allocator ran out of memory, freed its cache and retried", RETRIES
+        return "The allocator ran out of memory, freed its cache and retried", RETRIES + more
     return "The cache of the allocator is emptied in the loop", EMPTIED
 
 

@@ -8,7 +8,10 @@ from stepscope.analyze.rule_context import RuleContext, finding_of_part, share_o
 from stepscope.facts.summary.numbers import rounded
 
 EXPLAINS = ("host", "synchronization")
-_NAMES = r"(?i)(?<![a-z])_?save_(checkpoint|pretrained|model|state)|^torch\.save|^stepscope\.checkpointing: "
+_NAMES = (
+    r"(?i)(?<![a-z])_?save_(checkpoint|pretrained|(model|state(_dict)?)(?![a-z_]))|^torch\.save"
+    r"|^stepscope\.checkpointing: "
+)
 _OF_LIBRARIES = r"torch/serialization\.py\(\d+\): _?save$|safetensors[^:]*: save_file"
 WHAT = "Saving checkpoints, while training waits, takes"
 ADVICE = (

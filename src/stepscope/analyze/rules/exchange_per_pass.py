@@ -22,12 +22,12 @@ def exchange_per_pass(context: RuleContext) -> Iterator[Finding]:
     Silent below 5 % of the step, and unless as many all-reduces follow each backward pass: those of
     two models with one optimizer are all needed.
     """
-    passes, last = _backward_passes(context)
+    passes, last = backward_passes(context)
     calls = context.search.find(_ALL_REDUCE, category="cpu_op", inside=_hooked(context))
     calls = context.search.outermost(calls)
     if not last.any() or last.all() or not len(calls):
         return
-    of_pass = _pass_of(context, calls, passes)
+    of_pass = pass_of(context, calls, passes)
     count = np.bincount(of_pass[of_pass >= 0], minlength=len(passes))
     early = _transfers(context, calls[~last[of_pass]], passes, last)
     if not len(early) or count.min() != count.max():
@@ -44,7 +44,7 @@ def exchange_per_pass(context: RuleContext) -> Iterator[Finding]:
             **LIBRARIES,
         ),
         early,
-        _gain(context, early, ~last[_pass_of(context, _hooked(context), passes)]),
+        _gain(context, early, ~last[pass_of(context, _hooked(context), passes)]),
     )
 
 
@@ -53,7 +53,7 @@ def _hooked(context: RuleContext) -> Rows:
     return context.search.outermost(context.search.find(_ACCUMULATES, on_device=False))
 
 
-def _backward_passes(context: RuleContext) -> tuple[Times, Mask]:
+def backward_passes(context: RuleContext) -> tuple[Times, Mask]:
     """When backward passes begin, ascending, and whether each is the last of its update."""
     runs = context.trace["stages"]
     kept = runs.text("stage").mask("forward", "backward", "optimizer")
@@ -74,10 +74,10 @@ def _transfers(context: RuleContext, calls: Rows, passes: Times, last: Mask) -> 
     if context.measures.has_device:
         return context.search.find(category="communication", on_device=True, inside=calls)
     rows = context.search.find(_ALL_REDUCE, category="communication", stage="backward")
-    return rows[~last[_pass_of(context, rows, passes)]]
+    return rows[~last[pass_of(context, rows, passes)]]
 
 
-def _pass_of(context: RuleContext, rows: Rows, passes: Times) -> Rows:
+def pass_of(context: RuleContext, rows: Rows, passes: Times) -> Rows:
     """The number of the backward pass in which each event begins, or which is before it."""
     return np.searchsorted(passes, context.events["start_ns"][rows], side="right") - 1
 

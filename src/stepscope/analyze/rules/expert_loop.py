@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 from msgspec.structs import replace
@@ -11,11 +12,14 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Floats, Rows
 from stepscope.facts.summary.numbers import plural, rounded
+from stepscope.trace.row_order import place_in_group
 from stepscope.trace.schema import MODEL_STAGES
 
 CAUSE = "experts"
 EXPLAINS = ("host", "launch")
 MANY = 8  # products per step
+WEIGHTS = 4  # of one shape: mixtures have 4 experts or more
+SAME = 4  # products in a row with as many rows: an expert has 2 or 3, the layers of a network more
 UNEVEN = 2.0  # the busiest expert over the mean
 GROUPED = 0.8  # of the calls saved at least; grouping 256 tokens by 8 experts saved 0.97 of them
 AT_MOST = "all calls of the loop and of its backward pass, at most"
@@ -97,17 +101,33 @@ def _products(context: RuleContext) -> tuple[Rows, Floats]:
 
 
 def _routed(context: RuleContext, rows: Rows, shapes: list[tuple[int, tuple[int, ...]]]) -> list[int]:
-    """Products of weights of one shape with many numbers of rows, with indexing between them."""
+    """Products of several weights of one shape with many numbers of rows, with indexing between them.
+
+    Layers that all take the rows of one batch are no experts, nor is a module that is called for
+    one sample after the other: its calls have the same weights.
+    """
     gathers = context.measures.calls(context.search.find(_GATHER, category="cpu_op", stage=MODEL_STAGES))
+    call = context.search.enclosing(context.search.module_calls)[rows]
+    module = context.events["module"][rows].astype(np.int64) * len(rows) + place_in_group(call)
+    weights = np.where(call >= 0, module, -1 - np.arange(len(rows))).tolist()
     groups = defaultdict[tuple[int, tuple[int, ...]], list[int]](list)
     for place, (step, (tokens, weight)) in enumerate(
         zip(context.events["step"][rows].tolist(), shapes, strict=True)
     ):
         if tokens:
             groups[(step, weight)].append(place)
-    varied = [places for places in groups.values() if len({shapes[one][0] for one in places}) >= MANY]
+    varied = [
+        places
+        for places in groups.values()
+        if _vary([shapes[one][0] for one in places]) and len({weights[one] for one in places}) >= WEIGHTS
+    ]
     chosen = sorted(place for places in varied for place in places)
     return chosen if gathers * 4 >= len(chosen) / context.step_count else []
+
+
+def _vary(tokens: list[int]) -> bool:
+    """Whether there are many numbers of rows, and enough products have another one than that before."""
+    return len({*tokens}) >= MANY and SAME * sum(a != b for a, b in pairwise(tokens)) >= len(tokens)
 
 
 def _rows_and_weight(shapes: list[list[int]]) -> tuple[int, tuple[int, ...]]:

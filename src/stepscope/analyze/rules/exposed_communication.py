@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import numpy as np
-from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.measures import LEAST_SHARE
@@ -34,10 +33,10 @@ INFERENCE = (
     "tensor-parallel ranks. Overlap collectives with the other half of a split batch, send less "
     "data (16 or 8 bits), and check whether one rank is late."
 )
-INFERENCE_IN_JAX = (
-    "Overlap collectives with other work (XLA_FLAGS=--xla_gpu_enable_latency_hiding_"
-    "scheduler=true), send less data (jnp.bfloat16), and check whether one rank is late."
+_HIDDEN_IN_JAX = (
+    "Overlap collectives with other work (XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true)"
 )
+INFERENCE_IN_JAX = f"{_HIDDEN_IN_JAX}, send less data (jnp.bfloat16), and check whether one rank is late."
 WAITS = " It is mostly waiting for other ranks."
 BALANCE = (
     "Make the ranks equally fast in every step; faster collectives would change little. "
@@ -47,9 +46,8 @@ _SHARDS = r"(?i)reduce_?scatter|all_?gather"  # gradients and parameters of FSDP
 _LARGE = 1 << 20  # bytes: DistributedDataParallel's smallest bucket; metrics are single values
 _EXCHANGE = r"(?i)send_?recv|all_?to_?all|(^|:)(send|recv)"  # between stages, tables or experts
 JAX = (
-    "Overlap collectives with other work (XLA_FLAGS=--xla_gpu_enable_latency_hiding_"
-    "scheduler=true). Send less data (gradients in jnp.bfloat16) or send less often (several "
-    "batches per update), and check whether one rank is late."
+    f"{_HIDDEN_IN_JAX}. Send less data (gradients in jnp.bfloat16) or send less often (several batches per "
+    "update), and check whether one rank is late."
 )
 ANY = "Overlap collectives with other work, send less data (16 bits), and check whether one rank is late."
 
@@ -110,4 +108,4 @@ def _gain(context: RuleContext, exposed: float) -> Gain:
         free = context.gains.whatif("scale:select=category=communication,factor=0")
     if free is None:
         return context.gains.bound(exposed, "at most the exposed time")
-    return replace(free, note="at most: with collectives that take no time")
+    return free.as_bound("at most: with collectives that take no time")

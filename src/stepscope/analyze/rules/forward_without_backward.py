@@ -11,7 +11,6 @@ from stepscope.base.arrays import Mask, Rows
 from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.schema import MODEL_STAGES, PRODUCT_KINDS
 
-_MODULES = r"^(stepscope\.module:|nn\.Module: )"
 ADVICE = (
     "If these calls evaluate, put them under torch.inference_mode(), and evaluate less often; else "
     "put them under torch.no_grad(). They then keep nothing for backward."
@@ -73,6 +72,6 @@ def _are_reached(context: RuleContext, rows: Rows) -> Mask:
 
 def _calls(context: RuleContext, unused: Rows, reached: Rows) -> Rows:
     """The outermost module calls around some products that hold none that backward reaches."""
-    ranges = context.search.find(_MODULES, on_device=False)
+    ranges = context.search.module_calls
     holds = context.search.holding(unused) & ~context.search.holding(reached)
     return context.search.outermost(ranges[holds[ranges]])

@@ -15,7 +15,10 @@ from stepscope.models.whatif.changes.pad_to_aligned import odd_sizes
 from stepscope.trace.schema import PRODUCT_KINDS
 
 _FP32 = r"sgemm|scudnn|_f32f32_f32f32|<float, (float|\d)|, float, float,|simt_s|_SB_|_S_MT"
-_OTHER = r"tf32|TF32|half|bf16|f16|bfloat|hmma|s1688|s16816|h884|s884|fp16|__half|double"
+_OTHER = (
+    r"tf32|TF32|half|bf16|f16|bfloat|hmma|s1688|s16816|h884|s884|fp16|__half|double"
+    r"|fp8|e4m3|e5m2|imma|int8"
+)
 _BOUND = "at most the time of these kernels: the file does not show when the CPU waits for them"
 _WORTH = 0.01  # of the step
 _OF_CUDNN = r"^aten::(\w*conv\w*|_cudnn_rnn\w*|lstm|gru|rnn_\w+)$"

@@ -15,7 +15,7 @@ from stepscope.trace.schema import PRODUCT_KINDS
 HALF = "if FP32 took half as long"
 OTHERS_ON_CPU = 0.4  # of elementwise work: a step of it that LBFGS trains took 0.59 of FP64 as a whole
 LEFT_ON_CPU = 0.25  # of FP64: half of the bytes, and vectors of twice as many values
-_KERNELS = r"(?i)dgemm|d884|_f64|f64f64|<double|double>"
+_KERNELS = r"(?<![a-zA-Z])(dgemm|Dgemm)|d884|_f64|f64f64|<double|double>"  # no BatchedGemm
 
 
 def fp64_matmul(context: RuleContext) -> Iterator[Finding]:
@@ -72,7 +72,7 @@ def _on_device(context: RuleContext) -> Rows:
 def _on_cpu(context: RuleContext) -> Rows:
     """Products of doubles, without the operators that only call them."""
     rows = _of_doubles(context, context.search.find(kind=PRODUCT_KINDS, category="cpu_op"))
-    result: Rows = rows[context.measures.product_flops(rows) != 0]
+    result: Rows = rows[context.measures.roofline(rows).flops != 0]
     return result
 
 

@@ -66,21 +66,18 @@ def fsdp_prefetch(context: RuleContext) -> Iterator[Finding]:
             continue
         if context.measures.is_small(saved):
             continue
+        how = f"{one.second} for each layer of fully_shard"
+        if len(context.search.find(_FIRST_VERSION)):
+            how = f"FullyShardedDataParallel({one.first})"
         yield context.finding(
             f"FSDP gathers each layer only when the {one.name} pass needs it. "
             f"Per step {rounded(context.measures.calls(rows), 4)} all-gathers take "
             f"{rounded(exposed.sum() / 1e6 / context.step_count)} ms in which the device computes "
             "nothing.",
-            context.advice(_advice(context, one), **LIBRARIES),
+            context.advice(f"Gather the next layer early: {how}.", **LIBRARIES),
             rows,
             context.gains.bound(saved, "if each ran while the layer before it computes"),
         )
-
-
-def _advice(context: RuleContext, one: _FsdpPass) -> str:
-    if len(context.search.find(_FIRST_VERSION)):
-        return f"Gather the next layer early: FullyShardedDataParallel({one.first})."
-    return f"Gather the next layer early: {one.second} for each layer of fully_shard."
 
 
 def _exposed_ns(context: RuleContext, rows: Rows) -> tuple[Floats, Floats]:

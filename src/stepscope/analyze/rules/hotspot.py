@@ -8,8 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from stepscope.analyze.finding import Finding, Gain
-from stepscope.analyze.gains import glob
-from stepscope.analyze.rule_context import RuleContext
+from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.base.arrays import Rows
 from stepscope.base.kernel_names import short_kernel
 from stepscope.facts.annotate.device.collectives import is_communication_wait

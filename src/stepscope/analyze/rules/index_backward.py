@@ -52,7 +52,7 @@ def _gain(context: RuleContext, rows: Rows) -> Gain:
         return context.gains.gain(
             rows,
             "scale:select=operator=IndexBackward0,factor=0",
-            note="at most: with a backward that takes no time",
+            at_most="at most: with a backward that takes no time",
         )
     backward = context.eager.around(rows)
     forward = context.eager.forward[backward]

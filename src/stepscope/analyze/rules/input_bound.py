@@ -15,7 +15,8 @@ from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.python_stalls import place_at, sampled_line
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Floats, Rows
-from stepscope.trace.recorded_steps import LaterLoading, later_loading, milliseconds, worker_restarts
+from stepscope.trace.frame_name import is_users_frame
+from stepscope.trace.recorded_steps import LaterLoading, cpus_of, later_loading, milliseconds, worker_restarts
 
 CAUSE = "input"
 EXPLAINS = ("data",)
@@ -25,6 +26,7 @@ MOST_PARTS = 3  # that the sentence names
 MOST_WORKERS = 8  # that the patch asks for
 RESTARTS = 0.5  # of the waits in later steps: so much explains them
 MUCH_LONGER = 2  # than recorded steps wait, relative to the rest of a step: a busy machine lengthens both
+READY = "at most: with batches that are always ready"
 LATER = "at most the share that the steps after the recording wait"
 # To receive a batch of two tensors from a worker took the training loop 0.5 to 0.8 ms of CPU time
 # on 2 cores of an AMD EPYC, and 0.09 ms more for each further tensor (PyTorch 2.13).
@@ -99,7 +101,7 @@ QUICK = (
 )
 CHEAPER = "the work per sample: smaller files, decoding and augmentation on the device, caching."
 TOGETHER = f"Give the DataLoader more workers or a larger prefetch_factor. Or reduce {CHEAPER}"
-ALL_CORES = f"The workers use all of {{cores}}, so more of them would not help. Reduce {CHEAPER}"
+ALL_CORES = f"The workers have all of {{cores}}: more help only where they wait for a disk. Reduce {CHEAPER}"
 STREAM = (
     "Let each worker read its own part of the IterableDataset (torch.utils.data.get_worker_info). "
     "Where all get the same samples, skip those of others before they are decoded."
@@ -169,13 +171,12 @@ class _Loader:
         later = later_loading(context.trace.metadata.capture)
         spent_ms = min(context.measures.ms(batches), later.ms if later else np.inf) * context.step_count
         capture = context.trace.metadata.capture
-        cores = int(capture.get("cpus_usable") or capture.get("cpu_count") or 0)
         most: dict[str, Any] = max(
             capture.get("loaders") or (), key=lambda one: one.get("workers") or 0, default={}
         )
         workers, streams = most.get("workers") or 0, bool(most.get("iterable"))
         is_quick = len(batches) > 0 and spent_ms < RECEIVING_MS * len(batches)
-        return cls(len(batches) > 0, is_quick, workers, streams and workers > 1, cores)
+        return cls(len(batches) > 0, is_quick, workers, streams and workers > 1, cpus_of(capture))
 
     @property
     def useful_workers(self) -> int:
@@ -239,7 +240,7 @@ def _is_hidden(context: RuleContext, waits_ms: float, later: LaterLoading) -> bo
 def _gain(context: RuleContext, rows: Rows, hidden: LaterLoading | None) -> Gain:
     if hidden:
         return context.gains.bound(hidden.share * context.measures.steady_ms, LATER)
-    return context.gains.gain(rows, "dataloader")
+    return context.gains.gain(rows, "dataloader", at_most=READY)
 
 
 def _hidden_in_words(hidden: LaterLoading | None, loader: _Loader) -> str:
@@ -273,7 +274,7 @@ def _parts(context: RuleContext, rows: Rows) -> dict[LoadingPart, float]:
     names = context.events.text("name").take(inside)
     part = np.full(len(names.values) + 1, -1, np.int64)
     for code, name in enumerate(names.values):
-        found = (at for at, one in enumerate(PARTS) if re.search(one.pattern, name))
+        found = (at for at, one in enumerate(PARTS) if re.search(one.pattern, _without_folders(name)))
         part[code] = next(found, -1)
     of_event = part[names.codes]
     whole = max(float(context.events["duration_ns"][rows].sum()), 1.0)
@@ -285,6 +286,11 @@ def _parts(context: RuleContext, rows: Rows) -> dict[LoadingPart, float]:
     return {
         one: min(float(share), 1.0) for one, share in zip(PARTS, spent, strict=True) if share >= LEAST_SHARE
     }
+
+
+def _without_folders(name: str) -> str:
+    """The name of an event without the folders of the user's file, which are no evidence of what runs."""
+    return re.sub(r"^(/|\w:\\).*[/\\]", "", name) if is_users_frame(name) else name
 
 
 def _nested_ns(context: RuleContext, rows: Rows) -> Floats:

@@ -53,7 +53,8 @@ def _copies(context: RuleContext) -> Rows:
 
     Attention reorders four-dimensional tensors too; these do not count.
     """
-    sizes = _sizes(context)
+    taken = context.search.shapes(context.search.find(_CONVOLUTION, category="cpu_op"))
+    sizes = {tuple(shape) for shapes in taken for shape in shapes if len(shape) == 4}
     if not sizes:
         return np.zeros(0, np.int64)
     copies = context.search.find(r"^aten::copy_$", category="cpu_op", stage=_STAGES)
@@ -62,12 +63,6 @@ def _copies(context: RuleContext) -> Rows:
         for one in context.search.arguments(copies)
     ]
     return copies[np.array(chosen, np.bool_)]
-
-
-def _sizes(context: RuleContext) -> set[tuple[int, ...]]:
-    convolutions = context.search.find(_CONVOLUTION, category="cpu_op")
-    taken = context.search.shapes(convolutions)
-    return {tuple(shape) for shapes in taken for shape in shapes if len(shape) == 4}
 
 
 def _reorders(shapes: object, strides: object, sizes: set[tuple[int, ...]]) -> bool:

@@ -28,7 +28,7 @@ def low_utilization(context: RuleContext) -> Iterator[Finding]:
         return
     rows = context.search.find(kind=PRODUCT_KINDS, category="kernel", on_device=True)
     time = context.events["duration_ns"][rows].astype(np.float64)
-    bound = context.measures.roofline_ns(rows)
+    bound = context.measures.roofline(rows).least_ns
     low = (bound > 0) & (bound < LOW * time) & (time >= LEAST_NS)
     rows, time, bound = rows[low], time[low], bound[low]
     names = context.events["name"][rows]
@@ -60,7 +60,8 @@ def _reason(context: RuleContext, rows: Rows) -> tuple[str, str]:
             f"Its {most} thread blocks leave most of the {multiprocessors} multiprocessors idle",
             "Use a larger batch, or combine several small products into one (torch.bmm, a wider layer).",
         )
-    if context.measures.is_memory_bound(rows):
+    bounds = context.measures.roofline(rows)
+    if np.nansum(bounds.moving_ns) > np.nansum(bounds.computing_ns):
         return (
             "It moves more bytes than its arithmetic can hide",
             "Use a larger batch or wider layers, so that weights are read for more rows at a time.",

@@ -73,7 +73,7 @@ def _factor(context: RuleContext, work: Rows) -> Floats:
     that reach it gain nothing. Else only kernels whose names show unaligned access gain.
     """
     time = context.events["duration_ns"][work].astype(np.float64)
-    bound = context.measures.roofline_ns(work)
+    bound = context.measures.roofline(work).least_ns
     reachable = np.where(np.isnan(bound), time, bound / REACHED)
     unaligned = context.events.text("name").where(lambda name: bool(_UNALIGNED.search(name)))[work]
     reachable = np.where(np.isnan(bound) & unaligned, time / 2, reachable)

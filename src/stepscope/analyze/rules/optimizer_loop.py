@@ -158,8 +158,8 @@ def _gain(
         products = context.search.find(kind=PRODUCT_KINDS, stage="optimizer", inside=updates)
         left = min(context.measures.ms(products), ms)  # as of Muon, which no compiler shortens
         return context.gains.bound(ms - left, "at most the time of the update without its products")
-    note = "at most: with an update that takes no time"
-    return context.gains.gain(evidence, "scale:select=stage=optimizer,factor=0", note=note)
+    most = "at most: with an update that takes no time"
+    return context.gains.gain(evidence, "scale:select=stage=optimizer,factor=0", at_most=most)
 
 
 def _own_ms(context: RuleContext, updates: Rows) -> float:

@@ -6,12 +6,10 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext, glob
-from stepscope.base.arrays import Mask, Rows
+from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import rounded
 
 EXPLAINS = ("synchronization",)
-
-
 _TO_DEVICE = r"Memcpy HtoD|MemcpyH2D|CopyHostToDevice"
 LIBRARIES = {
     "transformers": "Leave dataloader_pin_memory=True in TrainingArguments.",
@@ -25,9 +23,10 @@ def pageable_copies(context: RuleContext) -> Iterator[Finding]:
     Silent if copies come from pinned memory, or take less than 1 % of the step. If the trace
     does not record the kind of memory (AMD), a call that lasts until its copy ends counts.
     """
-    rows = context.search.find(_TO_DEVICE, on_device=True)
-    pageable = context.events.text("name").where(lambda name: "(Pageable" in name)[rows]
-    rows = rows[pageable | _blocking(context, rows)]
+    rows, names = context.search.find(_TO_DEVICE, on_device=True), context.events.text("name")
+    pageable = names.where(lambda name: "(Pageable" in name)[rows]
+    pinned = names.where(lambda name: "(Pinned" in name)[rows]
+    rows = rows[pageable | context.search.outlasted(rows) & ~pinned]
     if not len(rows):
         return
     volume = np.maximum(context.events["bytes"][rows], 0).sum() / context.step_count
@@ -48,12 +47,6 @@ def pageable_copies(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-def _blocking(context: RuleContext, rows: Rows) -> Mask:
-    calls = context.search.caller[rows]
-    end = context.events["start_ns"] + context.events["duration_ns"]
-    return (calls >= 0) & (end[calls] >= end[rows])
-
-
 def _gain(context: RuleContext, rows: Rows) -> Gain:
     """The gain of copies without cost, or the device's idle time during their calls, if greater.
 
@@ -63,7 +56,7 @@ def _gain(context: RuleContext, rows: Rows) -> Gain:
     free = context.gains.gain(
         rows,
         *(f"scale:select=name={glob(name)},factor=0" for name in names),
-        note="at most: with copies that overlap computation",
+        at_most="at most: with copies that overlap computation",
     )
     calls = context.search.caller[rows]
     idle = context.measures.idle_during_ms(context.measures.spans(np.unique(calls[calls >= 0])))

@@ -12,18 +12,26 @@ CAUSE = "python"
 EXPLAINS = ("host",)
 NAMES = "Record with `stepscope run --stack` to see the functions."
 LOADER = "loader workers, "
+_PLACE = re.compile(r"\S*\.py:\d+")  # a path of the user's is no evidence of what runs
+# By whole words: `remap`, `symmetric` and `collect_rollouts` are none of these.
 ADVICE = (
-    (r"sleep", "Remove the sleep from the {loop}."),
+    (r"(?<![a-z])sleep", "Remove the sleep from the {loop}."),
     (
-        r"(?i)logg|write|print|flush|tqdm|wandb|tensorboard|add_scalar",
+        r"(?<![a-z])(logg|write|print|flush|tqdm)|Logg|Writer|wandb|tensorboard|add_scalar",
         "Log less often, or hand the values to another thread.",
     ),
     (
-        r"(?i)metric|accuracy|f1_score|confusion|sklearn",
+        r"(?<![a-z])metric|Metric|torchmetrics|accuracy|Accuracy|f1_score|confusion|sklearn",
         "Update metrics on the device, and compute them only every N steps.",
     ),
-    (r"(?i)gc|collect", "Call gc.freeze() after setup and gc.collect() only every N steps."),
-    (r"(?i)ema|average", "Update the moving average with torch._foreach_lerp_ on the device."),
+    (
+        r"(?<![a-z])gc(?![a-z])|<built-in \w+ collect",
+        "Call gc.freeze() after setup and gc.collect() only every N steps.",
+    ),
+    (
+        r"(?<![a-z])ema(?![a-z])|E(ma|MA)(?![a-z])|moving_average|MovingAverage|swa_utils",
+        "Update the moving average with torch._foreach_lerp_ on the device.",
+    ),
     (r"", "Move this work out of the {loop}: to another thread, {loader}or to every N-th step."),
 )
 
@@ -43,7 +51,8 @@ def python_stall(context: RuleContext) -> Iterator[Finding]:
     name = name_of_stall(context, stalled)
     if name == LOOP and not stalled.spent.any():
         return  # nothing names what ran
-    advice = next(advice for pattern, advice in ADVICE if re.search(pattern, name)).format(
+    what = _PLACE.sub("", name)
+    advice = next(advice for pattern, advice in ADVICE if re.search(pattern, what)).format(
         loop=context.loop, loader=LOADER if context.trains else ""
     )
     yield context.finding(

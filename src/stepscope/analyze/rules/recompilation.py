@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from stepscope.analyze.finding import WHOLE_RUN, Finding, Gain, Place
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.base.arrays import Mask, Rows
+from stepscope.base.arrays import Rows
 from stepscope.facts.annotate.device.one_off_costs import COMPILING
 from stepscope.facts.annotate.jax.calls import CALL
 from stepscope.facts.contexts import ContextTree
@@ -94,7 +94,8 @@ def _in_tree(context: RuleContext, tree: ContextTree) -> Iterator[Finding]:
     if not len(nodes) or not tree.has("call_ns"):
         return
     nodes = _often(tree, nodes)
-    of_jax = _of_jax_itself(tree, nodes) if context.is_jax else np.zeros(len(nodes), np.bool_)
+    files = tree.nodes.text("file")  # a function of JAX has no line of its own
+    of_jax = np.array([context.is_jax and not files[int(one)] for one in tree.parent[nodes]], np.bool_)
     who = context.by_framework("torch.compile", jax="jax.jit")
     advice = context.by_framework(_ADVICE, jax=_FIX_IN_JAX)
     yield from _repeated(context, tree, nodes[~of_jax], f"{who} recompiled", advice)
@@ -109,19 +110,15 @@ def _repeated(
     spent = tree.own("call_ns")
     nodes = nodes[(-spent.sum[nodes]).argsort(kind="stable")]
     ms = float(spent.sum[nodes].sum()) / 1e6
+    times = int(spent.count[[node for node in nodes.tolist() if not _is_backward(tree, node)]].sum())
+    mostly = _AGAIN.match(tree.label(nodes[0])) or {"name": "", "why": ""}
+    why = f" ({mostly['why']})" if mostly["why"] else ""
     yield context.finding_in_tree(
-        f"{what} {rounded(_times(tree, nodes), 4)} times, {rounded(ms, 4)} ms in total. "
-        f"Mostly {_function_and_reason(tree.label(nodes[0]))}.",
+        f"{what} {rounded(times, 4)} times, {rounded(ms, 4)} ms in total. Mostly {mostly['name']}{why}.",
         advice,
         nodes,
         context.gains.bound(ms / context.step_count, _WHY),
     )
-
-
-def _of_jax_itself(tree: ContextTree, nodes: Rows) -> Mask:
-    """Whether each compiles a function of JAX, which has no line of its own."""
-    files = tree.nodes.text("file")
-    return np.array([not files[int(tree.parent[node])] for node in nodes.tolist()], np.bool_)
 
 
 def _often(tree: ContextTree, nodes: Rows) -> Rows:
@@ -138,18 +135,6 @@ def _function(tree: ContextTree, node: int) -> tuple[str, int]:
     return file, int(tree.nodes["line"][node] if file else tree.parent[node])
 
 
-def _times(tree: ContextTree, nodes: Rows) -> int:
-    forward = [node for node in nodes.tolist() if not _is_backward(tree, node)]
-    return int(tree.own("call_ns").count[forward].sum())
-
-
 def _is_backward(tree: ContextTree, node: int) -> bool:
     found = _AGAIN.match(tree.label(node))
     return bool(found and found["backward"])
-
-
-def _function_and_reason(label: str) -> str:
-    found = _AGAIN.match(label)
-    if found is None:
-        return label
-    return found["name"] + (f" ({found['why']})" if found["why"] else "")

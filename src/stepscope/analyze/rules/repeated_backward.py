@@ -1,7 +1,6 @@
 """`repeated_backward`: several losses go back through the same operators one after the other."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -34,34 +33,28 @@ def repeated_backward(context: RuleContext) -> Iterator[Finding]:
     """
     if context.is_jax or context.context_trace:
         return
-    found = _repeated(context)
-    if not len(found.rows) or context.measures.is_small(spent := context.measures.longer_side_ms(found.rows)):
+    rows, times = _repeated(context)
+    if not len(rows) or context.measures.is_small(spent := context.measures.longer_side_ms(rows)):
         return
     bound = context.gains.bound(spent, WHY)
     if not context.measures.has_device:  # with the dispatch between the nodes
-        bound = context.gains.bound(context.eager.ms(context.eager.around(found.rows)), WHY, BESIDES)
+        bound = context.gains.bound(context.eager.ms(context.eager.around(rows)), WHY, BESIDES)
     place = most_sampled(
         samples_of(context.trace), context.measures.stage_spans("backward"), _FEWEST_SAMPLES, MOSTLY
     )
-    where = f" See {short_path(place[0])}:{place[1]}." if place else context.main_place(found.rows)
+    where = f" See {short_path(place[0])}:{place[1]}." if place else context.main_place(rows)
     finding = context.finding(
-        f"Backward goes through the same operators {rounded(found.times)} times per update. "
+        f"Backward goes through the same operators {rounded(times)} times per update. "
         f"All but one of these passes take {rounded(spent)} ms per step.{where}",
         ADVICE,
-        found.rows,
+        rows,
         bound,
     )
     yield finding.at_line(*place) if place else finding
 
 
-class _Repeated(NamedTuple):
+def _repeated(context: RuleContext) -> tuple[Rows, float]:
     """The nodes of all passes but the first, and how many passes there are."""
-
-    rows: Rows
-    times: float
-
-
-def _repeated(context: RuleContext) -> _Repeated:
     search, events = context.search, context.events
     nodes = search.outermost(search.find(category="cpu_op", stage="backward"))
     nodes = nodes[np.argsort(events["start_ns"][nodes], kind="stable")]
@@ -72,7 +65,7 @@ def _repeated(context: RuleContext) -> _Repeated:
     update = _update_of(context, nodes)
     linked = np.flatnonzero((origin[nodes] >= 0) & ~differentiated[nodes])
     if not len(linked):
-        return _Repeated(nodes[:0], 0.0)
+        return nodes[:0], 0.0
     key = np.stack([origin[nodes[linked]], events["name"][nodes[linked]], update[linked]])
     _, first, count = np.unique(key, axis=1, return_index=True, return_counts=True)
     again = np.zeros(len(nodes), np.bool_)
@@ -81,8 +74,8 @@ def _repeated(context: RuleContext) -> _Repeated:
     added = begun & events.text("name").where(lambda name: _ACCUMULATES in name)[nodes]
     adds = search.holding(search.find(_ADDS, stage="backward"))[nodes[added]]
     if not len(adds) or adds.mean() < MOSTLY:
-        return _Repeated(nodes[:0], 0.0)
-    return _Repeated(np.sort(nodes[again | added]), float(np.median(count[count > 1])))
+        return nodes[:0], 0.0
+    return np.sort(nodes[again | added]), float(np.median(count[count > 1]))
 
 
 def _update_of(context: RuleContext, nodes: Rows) -> Rows:

@@ -79,8 +79,8 @@ def _threads(context: RuleContext) -> int:
 def _slow_products(context: RuleContext, kind: str) -> Rows:
     rows = context.search.find(kind=PRODUCT_KINDS, category="cpu_op")
     rows = rows[_are_in(context, rows, kind)]
-    flops, moved = context.measures.product_flops(rows), context.measures.product_bytes(rows)
-    rows = rows[(flops >= LEAST_FLOPS) & (flops >= LEAST_INTENSITY * moved)]
+    work = context.measures.roofline(rows)
+    rows = rows[(work.flops >= LEAST_FLOPS) & (work.flops >= LEAST_INTENSITY * work.bytes)]
     return rows[_are_slow(context, rows)]
 
 
@@ -97,14 +97,14 @@ def _type_of(types: list[str] | None) -> str:
 
 def _are_slow(context: RuleContext, rows: Rows) -> Mask:
     names, which = np.unique(context.events["name"][rows], return_inverse=True)
-    flops = np.bincount(which, context.measures.product_flops(rows), len(names))
+    flops = np.bincount(which, context.measures.roofline(rows).flops, len(names))
     time = np.bincount(which, context.events["self_ns"][rows], len(names))
     return (flops < LOW_GFLOPS * _threads(context) * time)[which]
 
 
 def _in_slow_type(context: RuleContext, kind: str, rows: Rows) -> Finding:
     time = context.events["self_ns"][rows]
-    flops = context.measures.product_flops(rows)
+    flops = context.measures.roofline(rows).flops
     known = flops > 0
     rate = flops[known].sum() / max(time[known].sum(), 1)
     runs = f"; products and convolutions run at {rounded(rate)} GFLOP/s" if known.any() else ""

@@ -6,7 +6,7 @@ from math import prod
 import numpy as np
 from msgspec.structs import replace
 
-from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.finding import Finding
 from stepscope.analyze.python_stalls import find_python_stalls
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Ids, Mask, Rows
@@ -20,6 +20,11 @@ SMALL = 8  # rows
 LEAST_IDLE = 0.30  # of the step, on a device
 LEAST_OVERHEAD = 0.70  # of the step, on a CPU
 WORK_NS = 20_000  # as `DISPATCH_NS`: a shorter operator is mostly dispatch
+ADVICE = (
+    "Use larger batches (and scale the learning rate), or pack several samples into one. "
+    "`stepscope batch` shows which size pays."
+)
+INFERENCE = "Use larger batches, or pack several samples into one."
 _BUT_LOADING = tuple(stage for stage in STAGES if stage != "data_loading")
 
 
@@ -40,28 +45,15 @@ def small_batch(context: RuleContext) -> Iterator[Finding]:
     least = LEAST_IDLE if context.measures.has_device else LEAST_OVERHEAD
     if overhead < least * context.measures.steady_ms:
         return
+    bound = context.gains.bound(overhead, "per sample: the overhead is shared by more samples")
     yield context.finding(
         f"Batches have {max(sizes)} rows; {overhead / context.measures.steady_ms:.0%} of the "
         "step is fixed overhead. It does not grow with the batch.",
-        _advice(context),
+        ADVICE if context.trains else INFERENCE,
         rows,
-        _gain(context, overhead),
+        # Half of it in batches of twice the size, more of the step in larger ones.
+        replace(bound, range_ms=(bound.ms / 2, context.measures.steady_ms)),
         recurs=False,  # not the products, but the time around them is what it saves
-    )
-
-
-def _gain(context: RuleContext, overhead_ms: float) -> Gain:
-    """Per sample: half of the overhead in batches of twice the size, more of the step in larger."""
-    bound = context.gains.bound(overhead_ms, "per sample: the overhead is shared by more samples")
-    return replace(bound, range_ms=(bound.ms / 2, context.measures.steady_ms))
-
-
-def _advice(context: RuleContext) -> str:
-    if not context.trains:
-        return "Use larger batches, or pack several samples into one."
-    return (
-        "Use larger batches (and scale the learning rate), or pack several samples into one. "
-        "`stepscope batch` shows which size pays."
     )
 
 

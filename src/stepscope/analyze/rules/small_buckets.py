@@ -7,7 +7,6 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Floats, Rows
-from stepscope.facts.annotate.device.collectives import elements
 from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.schema import FORWARD_STAGES
 
@@ -19,7 +18,6 @@ LIBRARIES = {
     "transformers": "Set ddp_bucket_cap_mb in TrainingArguments (25 is PyTorch's default).",
     "lightning": "Use DDPStrategy(bucket_cap_mb=25).",
 }
-_ITEM_BYTES = {"Half": 2, "BFloat16": 2, "Float": 4, "Double": 8, "Byte": 1, "Int": 4, "Long": 8}
 
 
 def small_buckets(context: RuleContext) -> Iterator[Finding]:
@@ -35,7 +33,7 @@ def small_buckets(context: RuleContext) -> Iterator[Finding]:
         r"(?i)all_?reduce", category="communication", on_device=context.measures.has_device
     )
     rows = rows[~context.events.text("stage").mask(*FORWARD_STAGES)[rows]]
-    sent = _bytes(context, rows)
+    sent: Floats = np.maximum(context.events["bytes"][rows], 0).astype(np.float64)
     if not sent.any():
         sent = _of_gradients(context, rows)
     rows, sent = rows[sent > 0], sent[sent > 0]
@@ -63,14 +61,6 @@ def _gain(context: RuleContext, rows: Rows, left: float) -> Gain:
         return context.gains.scaled(rows, left, "if latency were paid once per 25 MiB")
     spent = context.measures.spans(rows).total() / 1e6 / context.step_count
     return context.gains.bound((1 - left) * spent, "at most the time of the others")
-
-
-def _bytes(context: RuleContext, rows: Rows) -> Floats:
-    found = []
-    for one in context.search.arguments(rows):
-        size = next((w for name, w in _ITEM_BYTES.items() if name in str(one.get("dtype"))), 4)
-        found.append(float(max(elements(one, "In"), 0) * size))
-    return np.array(found)
 
 
 def _of_gradients(context: RuleContext, rows: Rows) -> Floats:

@@ -68,6 +68,7 @@ SCALER = (
 _UNSCALE = r"^aten::_amp_foreach_non_finite_check_and_unscale_$"
 _TO_HOST = r"Memcpy DtoH|MemcpyD2H|CopyDeviceToHost"
 _EXPLICIT = r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize$"
+_EVENTS = "Wait for the event a step later, or ask without waiting whether it has come (event.query())."
 
 
 def synchronizing_calls(context: RuleContext) -> Iterator[Finding]:
@@ -160,14 +161,11 @@ def _waiting(context: RuleContext, rows: Rows) -> Rows:
 
 def _copies(context: RuleContext, reported: Rows) -> Iterator[Finding]:
     copies = context.search.find(_TO_HOST, on_device=True)
-    calls = context.search.caller[copies]
-    end = context.events["start_ns"] + context.events["duration_ns"]
     operator = context.search.operator_of(copies)
     waits = context.search.find(_EXPLICIT, category="runtime")
     synchronized = np.isin(operator, context.search.operator_of(waits)) & (operator >= 0)
     wait = _waits_for_copies(context, copies)
-    synchronized |= wait >= 0
-    blocking = (calls >= 0) & ((end[calls] >= end[copies]) | synchronized)
+    blocking = context.search.outlasted(copies) | synchronized | (wait >= 0)
     rows = copies[blocking & ~context.search.within(reported)[copies]]
     if len(rows):
         names = sorted({glob(context.search.name(row)) for row in rows.tolist()})
@@ -183,13 +181,22 @@ def _copies(context: RuleContext, reported: Rows) -> Iterator[Finding]:
 
 
 def _waits_for_copies(context: RuleContext, copies: Rows) -> Rows:
-    """The explicit synchronization after each copy to the host, which the CPU then reads; -1 for none."""
+    """The explicit synchronization after each copy to the host, which the CPU then reads; -1 for none.
+
+    After further launches it is for more than the copy.
+    """
     starts, calls = context.events["start_ns"], context.search.caller[copies]
     waits = context.search.find(_EXPLICIT, category="runtime")
-    place = np.searchsorted(starts[waits], starts[calls])
-    following = np.append(waits, -1)[np.where(calls >= 0, place, len(waits))]
-    outside = (following >= 0) & (context.search.operator_of(following) < 0)
+    later = np.union1d(waits, np.setdiff1d(_launches(context), calls))
+    place = np.searchsorted(starts[later], starts[calls])
+    following = np.append(later, -1)[np.where(calls >= 0, place, len(later))]
+    outside = np.isin(following, waits) & (context.search.operator_of(following) < 0)
     return np.where(outside, following, -1)
+
+
+def _launches(context: RuleContext) -> Rows:
+    calls = context.search.caller[context.search.find(on_device=True)]
+    return np.unique(calls[calls >= 0])
 
 
 def _explicit(context: RuleContext) -> Iterator[Finding]:
@@ -199,7 +206,7 @@ def _explicit(context: RuleContext) -> Iterator[Finding]:
     """
     calls = context.search.find(_EXPLICIT, category="runtime")
     starts = context.events["start_ns"]
-    launches = starts[context.search.caller[context.search.find(on_device=True)]]
+    launches = starts[_launches(context)]
     between = (starts[calls] > launches.min(initial=0)) & (starts[calls] < launches.max(initial=0))
     read = _waits_for_copies(context, context.search.find(_TO_HOST, on_device=True))
     rows = calls[(context.search.operator_of(calls) < 0) & between & ~np.isin(calls, read)]
@@ -208,7 +215,9 @@ def _explicit(context: RuleContext) -> Iterator[Finding]:
         yield context.finding(
             f"The step calls an explicit synchronization {context.times(rows)} "
             f"({', '.join(names)}).{context.main_place(rows)}",
-            f"Remove torch.cuda.synchronize() from the {context.loop}; use CUDA events for timing.",
+            _EVENTS
+            if all("Event" in name for name in names)
+            else f"Remove torch.cuda.synchronize() from the {context.loop}; use CUDA events for timing.",
             rows,
             context.gains.gain(rows, *(f"no_sync:name={name}" for name in names)),
         )

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.analyze.rules.input_bound import READY
+from stepscope.trace.recorded_steps import cpus_of
 
 CAUSE = "input"
 EXPLAINS = ("data",)
@@ -18,7 +20,7 @@ def too_many_workers(context: RuleContext) -> Iterator[Finding]:
     Source: DEEPCONTEXT section 6.4: U-Net on 6 cores took 54 s with 16 workers and 47 s with 8.
     """
     capture = context.trace.metadata.capture
-    cores = capture.get("cpus_usable") or capture.get("cpu_count")
+    cores = cpus_of(capture)
     workers = max((one.get("workers") or 0 for one in capture.get("loaders") or []), default=0)
     if not cores or workers <= cores:
         return
@@ -29,8 +31,8 @@ def too_many_workers(context: RuleContext) -> Iterator[Finding]:
     yield context.finding(
         f"{workers} data-loader workers share {cores} CPU cores.",
         f"Set num_workers to at most {cores}: workers without a core slow down the others and the "
-        f"{context.loop}.",
+        f"{context.loop}. More help only where they wait themselves, as for a disk.",
         rows,
-        gain,
+        gain.as_bound(READY),
         patch=context.patch("loader", num_workers=str(cores)),
     )

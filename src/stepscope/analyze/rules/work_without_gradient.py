@@ -16,7 +16,6 @@ from stepscope.trace.schema import MODEL_STAGES, PRODUCT_KINDS
 BESIDES = 0.5  # of it: memory that they take and return; a graph network saved 1.2 times it, a bank 1.5
 LEAST = 0.1  # of the step, as for operators between the stages
 LEAST_LINKED = 0.9  # of the products of what trains: backward passes of most networks reach all
-_MODULES = r"^(stepscope\.module:|nn\.Module: )"
 # Noise is new in each step, and copies and reads have rules of their own.
 _OTHERS = (
     r"^aten::(to|_to_copy|item|_local_scalar_dense|randn?|randint|randperm|rand_like|randn_like|randint_like"
@@ -64,7 +63,7 @@ def _without_gradient(context: RuleContext) -> Rows:
     products = search.find(kind=(*PRODUCT_KINDS, "attention"), category="cpu_op")
     others = search.find(_OTHERS, category="cpu_op")  # a sum or a solver may convert numbers inside
     rows = np.setdiff1d(rows[~(trained | search.holding(products))[rows]], others)
-    calls = search.find(_MODULES, on_device=False)
+    calls = search.module_calls
     frozen = search.within(calls[search.holding(products)[calls] & ~trained[calls]])
     outer = search.outermost(products)  # a sparse one calls others
     outer = np.setdiff1d(outer, search.find(stage="optimizer"))  # LBFGS and Muon have their own

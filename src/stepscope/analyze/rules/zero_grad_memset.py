@@ -6,6 +6,7 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.analyze.rules.exchange_per_pass import backward_passes, pass_of
 from stepscope.base.arrays import Rows
 from stepscope.facts.summary.numbers import rounded
 
@@ -43,8 +44,11 @@ def _largest_layer(context: RuleContext) -> int:
 
 
 def _gain(context: RuleContext, rows: Rows) -> Gain:
-    """Without the zeroing, and without adding to the zeros."""
+    """Without the zeroing, and without adding to the zeros, as the first pass after it does."""
     accumulating = context.search.find("AccumulateGrad$", stage="backward", on_device=False)
+    passes, _ = backward_passes(context)
+    first = np.diff(np.searchsorted(context.events["start_ns"][rows], passes), prepend=-1) > 0
+    accumulating = accumulating[np.append(first, True)[pass_of(context, accumulating, passes)]]
     added = context.search.find(r"^aten::add_$", stage="backward", inside=accumulating)
     both = np.union1d(rows, context.search.outermost(added))
     gain = context.gains.scaled(both, 0.0, "if gradients were neither zeroed nor added to")

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stepscope.analyze.analysis import Analysis, FindingGroup, group_findings
-from stepscope.analyze.finding import Place
-from stepscope.analyze.findings_text import gain_text, places_by_line
+from stepscope.analyze.finding import WHOLE_RUN, Place
+from stepscope.analyze.findings_text import gain_text, nothing_found, places_by_line
 from stepscope.base.kernel_names import short_kernel
 from stepscope.facts.summary.facts import Kernel, ModuleNode, Summary
 from stepscope.facts.summary.job_findings import JobFindings
@@ -78,7 +78,8 @@ def _sections(knowledge: Knowledge, report: ReportText | None) -> Iterator[Secti
     if knowledge.analysis:
         groups = group_findings(knowledge.analysis.findings)
         unit = knowledge.analysis.heading.unit
-        rows = [_finding(group, unit) for group in groups] or ["- No issue worth 1 % or more of the step."]
+        nothing = f"- {nothing_found(knowledge.analysis.heading)}"
+        rows = [_finding(group, unit) for group in groups] or [nothing]
         yield Section("findings", rows, "stepscope analyze FILE --all")
     if knowledge.ranking:
         rows = [_whatif(gain) for gain in knowledge.ranking.gains if gain.speedup >= 1 + _LEAST_SHARE]
@@ -130,6 +131,7 @@ def _stages(summary: Summary) -> Iterator[str]:
 def _finding(group: FindingGroup, unit: str) -> str:
     """What is slow, what to do, where, what it would save, and what else has the same cause."""
     main = group.main
+    unit = WHOLE_RUN if main.of == WHOLE_RUN else unit
     places = places_by_line(main.evidence)
     lines = [f"- **{one_line(main.what)}** ({main.severity}, {main.rule})", f"  {one_line(main.advice)}"]
     if main.gain.ms:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stepscope.base.plugins import plugin_names
 from stepscope.faces.terminal.options import takes_rules
 from stepscope.faces.terminal.output import echo_json, terminal
 from stepscope.faces.terminal.source import InputFile, takes_file
@@ -65,8 +66,8 @@ def analyze(
 
 
 def analysis_of_file(file: InputFile, rank: int | None, job: JobReport | None) -> Analysis:
-    """The analysis by the built-in rules; of a file, or of a folder of few ranks, kept in the cache."""
-    if job:
+    """The analysis by all rules; kept in the cache, but not of many ranks, nor by rules of other packages."""
+    if job or plugin_names("rules"):
         return _analyzed(file, rank, (), None, job)
     from stepscope.analyze.analysis import Analysis
     from stepscope.faces.terminal.answers import answer_of, calibrations

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from stepscope.base.plugins import OUTSIDE
 from stepscope.base.typed_data import decode
 from stepscope.faces.terminal.source import InputFile, ranks_without_steps, warn_of_ranks
 
@@ -51,6 +52,7 @@ def answer_of(
     if kept is None:
         trace = file.open()
         kept = _Kept(make(trace), ranks_without_steps(trace))
+        key = key if OUTSIDE not in trace.metadata.properties else None
         if key and key == _key(file, (name, *asked), packages):  # else the file changed while it was read
             _keep(kind, key, kept)
     warn_of_ranks(file.path, kept.ranks_without_steps)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stepscope.base.plugins import plugin_names
 from stepscope.faces.terminal.options import NamedPath
 from stepscope.faces.terminal.output import say, show_answer
 from stepscope.faces.terminal.source import InputFile, many_ranks, takes_file
@@ -152,11 +153,12 @@ def _graph(
 
 
 def ranking_of_file(file: InputFile, step: int | None, rank: int | None, *given: str | None) -> Ranking:
-    """Every change tried on its own; kept in the cache unless a device or an execution trace is `given`."""
+    """Every change tried on its own; kept in the cache unless a device or an execution trace is `given`,
+    or other packages add changes."""
     from stepscope.faces.terminal.answers import answer_of, calibrations
     from stepscope.models.whatif.ranking import Ranking, graph_of, rank_changes
 
-    if any(each is not None for each in given):
+    if any(each is not None for each in given) or plugin_names("changes"):
         return rank_changes(_graph(file, step, rank, *given), rank, step)
     packages = ("models/calibration", "graph", "models/memory", "facts/roofline", "models/whatif")
     return answer_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,15 @@ def test_names_that_are_prompts_stay_data(tmp_path: Path) -> None:
 def test_a_budget_has_room_for_what_is_left_out(tmp_path: Path) -> None:
     done = CliRunner().invoke(stepscope, ["explain", str(waiting_steps(tmp_path)), "--tokens", "100"])
     assert done.exit_code == 2
+
+
+def test_where_device_work_is_missing_nothing_is_said_to_be_right(tmp_path: Path) -> None:
+    file = waiting_steps(tmp_path, kernels=True)
+    events = json.loads(file.read_text())["traceEvents"]
+    file.write_text(json.dumps({"traceEvents": [one for one in events if one["cat"] != "kernel"]}))
+    text = explained(file)
+    assert "- Without all device work no finding is certain." in text
+    assert "No issue" not in text
 
 
 def test_a_memory_snapshot_has_its_memory_alone(traces: Path) -> None:

@@ -28,7 +28,6 @@ from stepscope.trace.sets import distinct, members
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
-Spans = list[tuple[int, int, int]]
 _Gaps = tuple[Ids, Times, Times, Ids]  # step, start, end and cause (index in `IDLE_CAUSES`) of each
 _UNCERTAIN = 0.1  # of the steps: more idle time may have another cause, since two clocks differ
 _WAITS = re.compile(
@@ -83,13 +82,6 @@ def _unknown_causes(trace: Trace, gaps: Times) -> Ids:
     if work_is_missing(trace) or uncertain:
         return causes[causes != IDLE_CAUSES.index("communication")]
     return causes[(causes == IDLE_CAUSES.index("host")) & (not shows_cpu(trace))]
-
-
-def windows(trace: Trace) -> Spans:
-    """(step, start, end) of the window of each step, ns; see `annotate.steps.step_windows`."""
-    steps = trace["steps"]
-    columns = (steps[name].tolist() for name in ("step", "window_start_ns", "window_end_ns"))
-    return list(zip(*columns, strict=True))
 
 
 def busiest_device(trace: Trace, rank: int) -> int:

@@ -9,6 +9,7 @@ from stepscope.graph import Graph, select, simulate
 from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.cpu.calibrated import CpuPrediction, calibrated, on_cpu
 from stepscope.models.whatif.parts.layers import followed, scaled_with_gaps
+from stepscope.trace.recorded_steps import cpus_of
 
 _WORKERS = "_MultiProcessingDataLoaderIter"
 
@@ -55,7 +56,7 @@ def _wait_ns(graph: Graph, loading: Mask, batch_ns: float, workers: int, computi
     fetch_ns, send_ns = (float(column[0]) for column in times)
     batch_ns += send_ns
     capture = graph.trace.metadata.capture
-    cores = int(capture.get("cpu_count") or 0)
+    cores = cpus_of(capture)
     threads = int(capture.get("threads") or 1) if on_cpu(graph) else 1
     work_ns = batch_ns * computing + rest_ns * threads + fetch_ns
     shared_ns = work_ns / cores if cores else 0.0
