@@ -40,7 +40,9 @@ def score(faults: Sequence[Fault], findings: Sequence[Straggler], steps: int) ->
     first = {id(one) for ones in named for one in ones}
     found = found and {id(one) for one in findings[: len(first)]} == first
     cause = found and all(
-        fault.cause in one.sentence for fault, ones in zip(planted, named, strict=True) for one in ones
+        fault.cause.lower() in one.sentence.lower()
+        for fault, ones in zip(planted, named, strict=True)
+        for one in ones
     )
     return Score(bool(planted), found, cause, wrong)
 

@@ -102,7 +102,7 @@ def test_the_slow_machine_is_on_screen_and_one_click_shows_its_ranks(
 ) -> None:
     page = _open(workbench, large_job)
     first = page.locator(".job-findings li").first.inner_text()
-    assert "Ranks 840-847, all on node-105: backward 25% longer in every step" in first
+    assert "Ranks 840-847 (node-105): backward 25% longer in every step" in first
     assert page.locator(".heat-mark").count() == 2 * len(_SLOW)
     workbench.click(".job-findings button")
     assert page.locator(".job-rank h2").inner_text().startswith("Rank 840 node-105")

@@ -48,7 +48,7 @@ def driven(folder: Path, *command: str) -> dict[str, Any]:
 def check(found: dict[str, Any]) -> None:
     """What every editor must show."""
     assert found["state"] == "measured", found
-    assert re.fullmatch(r"\d+ samples/s at 32", found["message"])
+    assert re.fullmatch(r"[\d.,]+ samples/s at 32", found["message"])
     assert "forward" in found["hover"]
     assert "body.0" in found["hover"]
     before, after = CHANGED.fullmatch(found["before"]), CHANGED.fullmatch(found["after"])
@@ -62,7 +62,7 @@ def test_neovim(tmp_path: Path) -> None:
     neovim = need("STEPSCOPE_NEOVIM", "Neovim")
     found = driven(tmp_path, neovim, "--clean", "--headless", "-l", str(CLIENTS / "neovim.lua"))
     check(found)
-    assert re.match(r"[\d.]+ m?s · \d+ %", found["hints"]["12"])
+    assert re.match(r"[\d.,]+ ms · [\d.]+%", found["hints"]["12"])
 
 
 @pytest.mark.skipif(
@@ -91,4 +91,4 @@ def test_helix(tmp_path: Path) -> None:
     documented_setup(tmp_path / "helix")
     found = driven(tmp_path, neovim, "--clean", "--headless", "-l", str(CLIENTS / "helix.lua"))
     check(found)
-    assert re.match(r"[\d.]+ m?s · \d+ %", found["hints"]["12"])
+    assert re.match(r"[\d.,]+ ms · [\d.]+%", found["hints"]["12"])

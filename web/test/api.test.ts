@@ -145,6 +145,9 @@ describe("the single file", () => {
       "step?path=s1.0": drawn.step,
       "step_details?path=s1.0": drawn.step_details,
       "select?module=4": { title: "layer1" },
+      overview: { rank: 0 },
+      modules: { evidence: "of rank 0" },
+      "modules?rank=1": { evidence: "of rank 1" },
       whatif: { reason: "" },
       "whatif?changes=amp%0Azero": { reason: "of both" },
       "trace?path=s1.0": {
@@ -174,6 +177,18 @@ describe("the single file", () => {
   it("knows of every operation what the server answers", async () => {
     for (const details of drawn.details)
       expect(await host.ask("", requestKey("details", { path: details.path }))).toEqual(details);
+  });
+
+  it.each([
+    ["modules?rank=0&step=7", "of rank 0"],
+    ["modules?rank=1&step=7", "of rank 1"],
+  ])("answers %s with means over the steps of that rank", async (asked, evidence) =>
+    expect(await host.ask("", asked)).toEqual({ evidence }),
+  );
+
+  it("has no answer of one rank for another", async () => {
+    await expect(host.ask("", "modules?rank=2")).rejects.toThrow("Not in this file");
+    await expect(host.ask("", "sources?rank=1")).rejects.toThrow("Not in this file");
   });
 
   it("has the levels of a path", async () => {

@@ -25,14 +25,20 @@ describe("a duration has three significant digits and the unit that fits", () =>
     [69_307_333, "69.3 ms"],
     [999_960, "1.00 ms"],
     [181_327_000, "181 ms"],
-    [1_960_000_000, "1.96 s"],
+    [1_960_000_000, "1,960 ms"],
+    [12_360_000_000, "12.4 s"],
     [3_600_000_000_000, "3,600 s"],
   ])("%d ns is %s", (ns, text) => expect(plain(duration(ns))).toBe(text));
 });
 
-it("tells means a step in the same words, and nothing as a dash", () => {
-  expect(plain(milliseconds(0.451))).toBe("451 µs");
-  expect(milliseconds(0)).toBe("–");
+describe("tells means a step in the unit of the sentences beside them, and nothing as a dash", () => {
+  it.each([
+    [0, "–"],
+    [0.0451, "45.1 µs"],
+    [0.451, "0.45 ms"],
+    [1_103.4, "1,103 ms"],
+    [12_345, "12,345 ms"],
+  ])("%d is %s", (ms, text) => expect(plain(milliseconds(ms))).toBe(text));
 });
 
 describe("a share keeps a digit where it is small", () => {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { barAt } from "../src/model/hit";
 import { BAR_HEIGHT, labelAt, layOut, rowAt } from "../src/model/layout";
-import { heatOf, HEATS, Level, spanOf } from "../src/model/level";
+import { heatOf, HEATS, Level, spanOf, timesOf } from "../src/model/level";
 import { drawnLevel, drawnWire } from "./drawn";
 
 const whole = { from: 0, to: 1000 };
@@ -32,6 +32,14 @@ describe("a level", () => {
       [0, 30, 65, 30],
     ]);
     expect(aligned.reach).toBe(100);
+  });
+
+  it("takes what its operation does, whose parts may work at once", () => {
+    const above = drawnLevel([{ name: "step", cpu: [0, 100], device: [30, 100] }], { path: "" });
+    above.wire.operations.id = ["s0.0"];
+    const took = ({ cpu, device }: ReturnType<typeof timesOf>) => [cpu, device];
+    expect(took(timesOf(level, [above, level]))).toEqual([100, 70]);
+    expect(took(timesOf(level, [level]))).toEqual([70, 100]);
   });
 
   it("reaches to the end of its device work, and so does an operation", () => {

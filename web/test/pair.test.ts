@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Pair, Rectangles } from "../src/api/types";
 import {
+  changeOf,
   differences,
   isAlone,
   lengthOf,
@@ -106,6 +107,11 @@ describe("a pair", () => {
   it("knows the partner of each piece on the other side", () => {
     expect(partnerOf(value, spot("before", 3))).toEqual(spot("after", 1));
     expect(partnerOf(value, spot("after", 2))).toBeNull();
+  });
+
+  it("has one change of a piece on both sides, of what it took before", () => {
+    const longer = { us: 10, of: 10 };
+    expect([changeOf(value, spot("before", 0)), changeOf(value, spot("after", 0))]).toEqual([longer, longer]); // prettier-ignore
   });
 
   it("tells work of one side from idle time, which has no partner either", () => {

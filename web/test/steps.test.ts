@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
 import type { StepRow } from "../src/api/types";
-import { stepAt, stepBeside, stepGrid } from "../src/model/steps";
+import { stepAt, stepBeside, stepGrid, typicalStep } from "../src/model/steps";
 
 const row = (step: number, rank: number, runtime_ns: number): StepRow =>
   ({ id: `s${step}.${rank}`, step, rank, runtime_ns }) as StepRow;
@@ -38,3 +38,12 @@ it("walks along the steps of one rank, and stops at its ends", () => {
   expect(stepBeside(STEPS, { rank: 0, step: 5 }, 1)).toBeUndefined();
   expect(stepBeside(STEPS, { rank: 0, step: 2 }, -1)).toBeUndefined();
 });
+
+it.each([
+  [[2, 3, 5], "s5.0"],
+  [[2, 3], "s2.0"],
+  [[3], "s3.0"],
+  [[], undefined],
+])("finds the step nearest to the median of steps %j", (numbers, id) =>
+  expect(typicalStep(STEPS, 0, numbers)?.id).toBe(id),
+);

@@ -80,11 +80,23 @@ describe("the answer", () => {
 
   it("says of the best changes what they give, and whether they reach the goal", () => {
     const times = { predicted_step_ms: 20, replayed_step_ms: 30 } as Prediction;
-    const of = (changes: string[], reached: boolean | null): string =>
-      sentence({ prediction: { ...times, changes }, reached, tried: 21 } as unknown as Best);
-    const gain = `amp + tf32: ${milliseconds(20)} instead of ${milliseconds(30)}, of 21 combinations.`;
+    const of = (changes: string[], reached: boolean | null, same_samples_ms = 20): string =>
+      sentence({
+        prediction: { ...times, changes },
+        reached,
+        tried: 21,
+        same_samples_ms,
+      } as unknown as Best);
+    const [faster, now, alike] = [20, 30, 40].map(milliseconds);
+    const gain = `amp + tf32: ${faster} instead of ${now}, of 21 combinations.`;
     expect(of(["amp", "tf32"], null)).toBe(gain);
     expect(of(["amp", "tf32"], false)).toBe(`Nothing that was tried reaches the goal. ${gain}`);
     expect(of([], null)).toBe("No change saves more than its error.");
+    expect(of([], false)).toBe(
+      "Nothing that was tried reaches the goal. No change saves more than its error.",
+    );
+    expect(of(["batch_size"], null, 40)).toBe(
+      `batch_size: ${faster} instead of ${now}, ${alike} for as many samples as before, of 21 combinations.`,
+    );
   });
 });

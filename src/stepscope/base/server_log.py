@@ -2,6 +2,7 @@
 
 import logging
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -43,9 +44,12 @@ class RepeatedErrors(logging.Handler):
             return _first_line(record)
 
 
-def limit_log(say: Callable[[str], object]) -> None:
-    """Let all loggers of this process write through one `RepeatedErrors`."""
-    logging.getLogger().addHandler(RepeatedErrors(say))
+def limit_log(command: str) -> None:
+    """Let all loggers of this process write to stderr through one `RepeatedErrors`, after the command."""
+    prefix = f"stepscope {command}:"
+    logging.getLogger().addHandler(
+        RepeatedErrors(lambda line: print(prefix, line, file=sys.stderr, flush=True))
+    )
 
 
 def _first_line(record: logging.LogRecord) -> str:

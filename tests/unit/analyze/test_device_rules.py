@@ -459,7 +459,7 @@ def test_a_hotspot_of_all_ranks_is_tried_on_all_of_them(share: float) -> None:
 @pytest.mark.parametrize(("lates", "slowest"), [([300, 900, 310], 1), ([600, 610, 605], None)])
 def test_the_rank_that_the_others_wait_for(lates: list[int], slowest: int | None) -> None:
     said = stragglers(*map(meeting, lates))
-    late = f"Rank {slowest}: forward 203% longer in every step, mostly volta_fp16_s884gemm"
+    late = f"Rank {slowest}: forward 203% longer in every step. Mostly volta_fp16_s884gemm"
     assert [one.startswith(late) for one in said] == ([] if slowest is None else [True])
 
 

@@ -6,7 +6,9 @@ import random
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -150,3 +152,22 @@ def test_the_evidence_names_the_longest_stages_and_the_file() -> None:
     assert re.fullmatch(
         r"recorded: \w+ \d+% of the step(, \w+ \d+% of the step)*; stepscope view .*job.json", said
     )
+
+
+@pytest.mark.parametrize("device", ["cuda", "xpu", "hpu", "npu", "mps"])
+def test_a_step_ends_when_its_device_has(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What PyTorch has begun on a device, of whatever vendor, is waited for, and no other begins."""
+    waited: list[str] = []
+    torch = SimpleNamespace(
+        backends=SimpleNamespace(mps=SimpleNamespace(is_available=lambda: device == "mps")),
+        **{
+            name: SimpleNamespace(
+                is_initialized=partial(device.__eq__, name), synchronize=partial(waited.append, name)
+            )
+            for name in ("cuda", "xpu", "hpu", "npu", "mps")
+        },
+    )
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.delitem(sys.modules, "jax", raising=False)
+    pytest_plugin._wait(None)
+    assert waited == [device]

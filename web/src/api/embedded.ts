@@ -3,7 +3,15 @@ import { AskError, type Host } from "./host";
 import { EmbeddedStep } from "./embedded_step";
 import { allHits, hitsIn, matchesIn, type Match } from "./embedded_search";
 import { parseKey, requestKey } from "./request";
-import type { DetailColumns, Place, SearchAnswer, StepAnswer, Traces, WireLevel } from "./types";
+import type {
+  DetailColumns,
+  Overview,
+  Place,
+  SearchAnswer,
+  StepAnswer,
+  Traces,
+  WireLevel,
+} from "./types";
 
 /** The id of the element that holds the data of a single file. */
 export const DATA_ELEMENT = "stepscope-data";
@@ -94,9 +102,8 @@ export class EmbeddedHost implements Host {
       case "collectives":
       case "overview":
       case "sources":
-        return this.answer(name);
       case "source":
-        return this.answer(requestKey(name, { file: parameters.file }));
+        return this.ofRank(name, parameters);
     }
     throw this.missing();
   }
@@ -110,6 +117,13 @@ export class EmbeddedHost implements Host {
     const found = this.data.answers[key];
     if (found === undefined) throw this.missing();
     return found;
+  }
+
+  /** Means over the steps of a rank, where a file has no answer about one step. */
+  private ofRank(name: string, { rank, file }: Record<string, string>): unknown {
+    const opened = (this.data.answers.overview as Overview | undefined)?.rank;
+    const other = rank !== undefined && Number(rank) !== opened;
+    return this.answer(requestKey(name, { rank: other ? rank : undefined, file }));
   }
 
   private missing(): AskError {

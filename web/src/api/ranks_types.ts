@@ -27,6 +27,8 @@ export interface JobFinding {
   stage: string;
   /** What the job would gain per step. */
   cost_ms: number;
+  /** The same in words, such as `costs the job 5.00 ms per step, 10% of the step`. */
+  cost: string;
 }
 
 /** Communication of one kind on process groups of one shape; times in ms. */

@@ -323,6 +323,8 @@ export interface JobFinding {
   stage: string;
   /** What the job would gain per step. */
   cost_ms: number;
+  /** The same in words, such as `costs the job 5.00 ms per step, 10% of the step`. */
+  cost: string;
 }
 
 /** What the sketches of a job's ranks show. */
@@ -659,6 +661,8 @@ export interface AreaAnswer {
   columns: string[];
   /** The work by value of the one asked for, at most 100. */
   groups: WorkShare[];
+  /** How many there are. */
+  groups_count: number;
   /** Each counter of the ranks of the tracks, by id. */
   counters: Record<string, CounterSummary>;
 }
@@ -1052,7 +1056,7 @@ export interface Boxes {
   hot: number[];
   /** 1 if the box is below its caller as backward work. */
   backward: number[];
-  /** Value in the other trace, if two traces are compared. */
+  /** Value in the other trace, of as many steps, if two traces are compared. */
   before?: number[];
   /** What it takes to draw both, if two traces are compared. */
   width?: number[];

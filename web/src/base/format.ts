@@ -22,12 +22,16 @@ export function grouped(value: number): string {
     .replace(/\B(?=(\d{3})+(?!\d))/g, ",");
 }
 
+/** Seconds from so many ns on: below, texts and tables tell a step in ms. */
+const SECONDS_NS = 1e10;
+
 /** A time in nanoseconds: `69.3 ms`. */
 export function duration(ns: number): string {
   const size = Math.abs(ns);
   if (size < 1) return ns === 0 ? `0${SPACE}ns` : `${significant(ns)}${SPACE}ns`;
   // 999.96 µs reads as 1.00 ms: the unit follows the rounded figure.
-  const [scale, unit] = UNITS.find(([one]) => size * 1.0005 >= one) ?? [1, "ns"];
+  const known = UNITS.slice(size * 1.0005 >= SECONDS_NS ? 0 : 1);
+  const [scale, unit] = known.find(([one]) => size * 1.0005 >= one) ?? [1, "ns"];
   const text = unit === "ns" ? String(Math.round(ns)) : significant(ns / scale);
   return `${text}${SPACE}${unit}`;
 }
@@ -71,9 +75,10 @@ export function markedMoment(
   return `${moment(ns, apart, like)} (${after < 0 ? "" : "+"}${moment(after, apart)})`;
 }
 
-/** A time in milliseconds, as in the tables of means a step; nothing for none. */
+/** A time in milliseconds, as the command line's sentences tell it too; a dash for none. */
 export function milliseconds(ms: number): string {
-  return ms === 0 ? "–" : duration(ms * 1e6);
+  if (ms === 0) return "–";
+  return Math.abs(ms) < 0.0995 ? duration(ms * 1e6) : `${significant(ms)}${SPACE}ms`;
 }
 
 /** A share of one, as in sentences: `39%`; small ones keep a digit. */

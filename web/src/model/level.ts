@@ -157,6 +157,17 @@ export class Level {
   }
 }
 
+/** What an opened operation takes on both sides; of a list of steps, which follow one another, their sums. */
+export function timesOf(level: Level, shown: readonly Level[]): { cpu: number; device: number } {
+  for (const one of shown) {
+    const at = one === level ? -1 : one.find(level.path);
+    if (at >= 0) return one.operation(at);
+  }
+  const sum = (values: number[]): number => values.reduce((all, one) => all + one, 0);
+  const { cpu_ns, device_ns } = level.wire.operations;
+  return { cpu: sum(cpu_ns), device: sum(device_ns) };
+}
+
 /** Above this share of its span a bar counts as busy throughout. */
 const BUSY_THROUGHOUT = 0.95;
 

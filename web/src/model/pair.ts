@@ -114,6 +114,16 @@ export function partnerOf(pair: Pair, { side, row, index }: Spot): Spot | null {
   return partner < 0 ? null : { side: side === "before" ? "after" : "before", row, index: partner };
 }
 
+/** How much longer a piece takes after the change than before, and how long it took before, µs. */
+export function changeOf(pair: Pair, spot: Spot): { us: number; of: number } {
+  const { side, index } = spot;
+  const before = side === "before" ? spot : partnerOf(pair, spot);
+  return {
+    us: pair[side].change_us[index]! * (side === "after" ? 1 : -1),
+    of: before ? pair.before.duration_us[before.index]! : 0,
+  };
+}
+
 /** Whether a rectangle is work that only one side has. */
 export function isAlone(drawn: Rectangles, index: number): boolean {
   return drawn.partner[index]! < 0 && drawn.kind[index] !== "idle";

@@ -40,6 +40,23 @@ export function stepAt(grid: StepGrid, row: number, column: number): StepRow | u
   return nearest?.step;
 }
 
+/** The step nearest to the median length of those with some numbers, the first of two as near. */
+export function typicalStep(
+  steps: readonly StepRow[],
+  rank: number,
+  numbers: readonly number[],
+): StepRow | undefined {
+  const mine = steps.filter((one) => one.rank === rank && numbers.includes(one.step));
+  const lengths = mine.map((one) => one.runtime_ns).sort((a, b) => a - b);
+  const middle = (lengths.length - 1) / 2;
+  const median = ((lengths[Math.floor(middle)] ?? 0) + (lengths[Math.ceil(middle)] ?? 0)) / 2;
+  const off = (one: StepRow): number => Math.abs(one.runtime_ns - median);
+  return mine.reduce<StepRow | undefined>(
+    (best, one) => (best && off(best) <= off(one) ? best : one),
+    undefined,
+  );
+}
+
 /** The step so many steps later on the same rank; none beyond the ends. */
 export function stepBeside(
   steps: readonly StepRow[],

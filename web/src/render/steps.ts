@@ -1,5 +1,5 @@
 import type { StepGrid } from "../model/steps";
-import { duration } from "../base/format";
+import { milliseconds } from "../base/format";
 import { fitted, FONT_SMALL } from "./fitted";
 import type { Palette } from "./palette";
 import { drawnBy } from "./redraw";
@@ -77,7 +77,7 @@ function drawNumber(
   step: StepGrid["cells"][number]["step"],
   bar: Bar,
 ): void {
-  const text = `${step.step} · ${duration(step.runtime_ns)}`;
+  const text = `${step.step} · ${milliseconds(step.runtime_ns / 1e6)}`;
   const size = measure(text) + 8;
   if (size > bar.across - 4) return;
   context.fillStyle = palette.background;

@@ -1,5 +1,6 @@
 import { effect } from "@preact/signals";
 import { messageOf } from "../base/error";
+import { firstStep } from "./pair";
 import type { Store } from "./store";
 
 const POLL_MS = 250;
@@ -16,7 +17,7 @@ export function begin(store: Store): void {
   });
   void poll(store);
   effect(() => {
-    const start = store.overview.value.value?.start;
+    const start = firstStep(store, store.view.value.over);
     if (start && !store.overview.value.loading && store.view.value.path === null) {
       store.set({ path: start, chosen: "" });
     }

@@ -2,9 +2,11 @@ import { computed, signal, type Signal } from "@preact/signals";
 import type { Pair, TraceEntry } from "../api/types";
 import { stepOf } from "../base/path";
 import type { Spot } from "../model/pair";
+import { typicalStep } from "../model/steps";
 import { latest } from "./latest";
 import { perStore } from "./per_store";
 import type { Store } from "./store";
+import type { Over } from "./url";
 
 /** What a trace can be compared with: another open one, or itself where it has several ranks. */
 export function othersOf(store: Store): { id: string; name: string }[] {
@@ -36,6 +38,13 @@ export const choiceOf = perStore((store) =>
   }),
 );
 
+/** The step to open first: the slowest; above another run the typical one, as medians are compared. */
+export function firstStep(store: Store, over: Over): string {
+  const { start = "", rank = 0, steps = [], facts } = store.overview.value.value ?? {};
+  if (over !== "other" || !store.host.live) return start; // a file has one step
+  return typicalStep(steps, rank, facts?.steps.numbers ?? [])?.id ?? start;
+}
+
 /** As many rectangles as the server tells, for looking closely; a file holds fewer. */
 const MOST_RECTANGLES = 20_000;
 
@@ -43,8 +52,7 @@ const MOST_RECTANGLES = 20_000;
 export const pairOf = perStore((store) =>
   latest(() => {
     const { over, changes, path } = store.view.value;
-    const start = store.overview.value.value?.start ?? "";
-    const [client, at] = [store.client.value, stepOf(path || start)];
+    const [client, at] = [store.client.value, stepOf(path || firstStep(store, over))];
     if (!client || !at || !over) return null;
     const most = store.host.live ? MOST_RECTANGLES : undefined;
     if (over === "predicted") {

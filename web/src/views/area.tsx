@@ -153,7 +153,7 @@ function Counters(props: { store: Store; rows: AreaAnswer["counters"] }): JSX.El
 
 /** The work in the area, by the column of the events that somebody chooses. */
 function Work({ store, value }: { store: Store; value: AreaAnswer }): JSX.Element | null {
-  const { groups, columns } = value;
+  const { groups, groups_count, columns } = value;
   const by = store.view.value.areaBy;
   const length = value.end_ns - value.start_ns;
   const coded = by === "stage" || by === "kind" || by === "category";
@@ -173,7 +173,7 @@ function Work({ store, value }: { store: Store; value: AreaAnswer }): JSX.Elemen
           ))}
         </select>
       </label>{" "}
-      {groups.length > SHOWN && `the longest ${SHOWN} of ${grouped(groups.length)}`}
+      {groups_count > SHOWN && `the longest ${SHOWN} of ${grouped(groups_count)}`}
     </>
   );
   if (!groups.length) return null;

@@ -14,6 +14,7 @@ import { nameColumn, type Column } from "../widgets/table/column";
 import { Table } from "../widgets/table/table";
 import { fileName } from "./file_name";
 import type { Pane } from "./pane";
+import { showOver } from "./timeline/pair";
 
 const differenceOf = perStore((store) => {
   const choice = choiceOf(store);
@@ -66,7 +67,7 @@ function Comparison({ store, value }: { store: Store; value: Difference }): JSX.
             data-part="steps"
             aria-pressed={drawn}
             title="The step on screen above one of the other side, in the timeline"
-            onClick={() => store.set({ over: drawn ? "" : "other" })}
+            onClick={() => showOver(store, drawn ? "" : "other")}
           >
             In the timeline
           </button>

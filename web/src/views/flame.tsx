@@ -212,7 +212,8 @@ function Tools(props: {
         {found
           ? `${plural(found.count, "box", "boxes")}, ${percent(found.share)}`
           : `${grouped(value.nodes - 1)} contexts, ${figure(value.total, value.unit)} ${over(store)}`}
-        {value.total_before !== null && ` (before: ${figure(value.total_before, value.unit)})`}
+        {value.total_before !== null &&
+          ` (before: ${figure(value.total_before, value.unit)}${store.stepless.value ? "" : " in as many"})`}
       </span>
       <FlameLegend value={value} findings={findingsOf(store).value.value?.findings ?? []} />
       <SavePicture store={store} of="flame graph" parts={[".flame-legend", ".flame-room"]} />

@@ -32,7 +32,7 @@ from stepscope.models.memory import memory_facts
 from stepscope.models.memory.memory_findings import find_problems
 from stepscope.models.ranks.files import files_at, paths_at
 from stepscope.models.ranks.hangs import dumps_among, hang_in
-from stepscope.models.ranks.job import files_of_many, findings_of, report_of_trace, sketched
+from stepscope.models.ranks.job import files_of_many, sketched, sketched_trace
 from stepscope.models.whatif import CHANGES
 from stepscope.models.whatif.whatif_pane import Pane
 from stepscope.read import is_trace
@@ -122,7 +122,8 @@ class Recordings:
             above = folder if folder.is_dir() else folder.parent
             for path in sorted(folder.rglob("*")) if folder.is_dir() else [folder]:
                 if path.is_file() and self._holds(path.resolve()) and is_trace(path):
-                    yield str(path.relative_to(above))
+                    name = str(path.relative_to(above))
+                    yield name if self.path(name) == path.resolve() else str(path)  # one of two of a name
 
 
 class Answers:
@@ -176,9 +177,9 @@ class Answers:
         pane = self._pane(file, rank, step)
         if not changes:
             view = self.recordings.view(file)
-            ranking = view.cached(("ranking", rank, step), lambda: rank_changes(pane.graph))
+            ranking = view.cached(("ranking", rank, step), lambda: rank_changes(pane.graph, rank, step))
             gains = [_gain(gain) for gain in ranking.gains]
-            return {"gains": gains, "not_applicable": ranking.reasons}
+            return {"notes": ranking.notes, "gains": gains, "not_applicable": ranking.reasons}
         try:
             return pane.answer(changes)
         except (ChangeError, GraphError) as refusal:
@@ -209,11 +210,10 @@ class Answers:
         if dumps := dumps_among(paths_at(str(path))):
             return hang_in(dumps)[0]
         files = files_at(path)
-        if len(files) == 1 and (report := report_of_trace(self._trace(files[0].name))):  # of several ranks
-            return {"findings": findings_of(report).sentences, **report.to_json()}
-        many = sketched(path, files, cache=self.recordings.cache)
+        alone, cache = len(files) == 1, self.recordings.cache  # one file may have several ranks
+        many = sketched_trace(self._trace(files[0].name)) if alone else sketched(path, files, cache=cache)
         doubts = [one.error for one in many.results if one.error]
-        if unsure := [Path(one.file).name for one in many.results if one.renumbered and len(files) > 1]:
+        if unsure := [Path(one.file).name for one in many.results if one.renumbered]:
             doubts.append(f"several jobs? then name the folder of one; without a rank: {shown(unsure)}")
         return {"doubts": doubts, "findings": many.findings.sentences, **many.report.to_json()}
 

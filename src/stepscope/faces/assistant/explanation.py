@@ -47,13 +47,13 @@ class Knowledge:
     unanswered: Sequence[str] = ()  # why something does not apply, one line each
 
 
-def explanation(knowledge: Knowledge, most_tokens: int) -> str:
-    """The document about a recording; the same for the same answers."""
+def explanation(knowledge: Knowledge, most_tokens: int, in_tools: bool = False) -> str:
+    """The document about a recording, the same for the same answers; it names commands, or tools."""
     report = _report(knowledge)
     head = f"# {code(knowledge.source.rpartition('/')[2])}"
     if report:
         head += "\n" + report.header().plain.split("\n")[0].partition("   ")[2]
-    return fitted(f"{head}\n{_NOTE}", list(_sections(knowledge, report)), most_tokens)
+    return fitted(f"{head}\n{_NOTE}", list(_sections(knowledge, report)), most_tokens, in_tools)
 
 
 def _report(knowledge: Knowledge) -> ReportText | None:
@@ -68,10 +68,7 @@ def _sections(knowledge: Knowledge, report: ReportText | None) -> Iterator[Secti
         yield Section("step", _lines(report.step().plain), "stepscope report FILE")
     yield Section("doubts", _doubts(knowledge, report), "stepscope report FILE")
     if knowledge.job:
-        rows = [
-            f"- {one.sentence} It costs the job {ms(one.cost_ms)} ms per step."
-            for one in knowledge.job.findings
-        ]
+        rows = [f"- {one.sentence} It {one.cost}." for one in knowledge.job.findings]
         yield Section("slow ranks", rows or ["- none beyond noise"], "stepscope ranks FOLDER")
     if report:
         yield Section("stages and devices", list(_stages(report.main)), "stepscope report FILE")
@@ -105,7 +102,8 @@ def _doubts(knowledge: Knowledge, report: ReportText | None) -> list[str]:
         [] if report is None else [*report.header().plain.split("\n")[1:], *report.footer().plain.split("\n")]
     )
     marked = [text.removeprefix("! ") for text in texts if text.startswith("! ")]
-    notes = knowledge.analysis.heading.notes if knowledge.analysis else ()
+    notes = [*(knowledge.analysis.heading.notes if knowledge.analysis else ())]
+    notes += knowledge.ranking.notes if knowledge.ranking else ()
     return [f"- {one_line(text)}" for text in dict.fromkeys([*marked, *notes, *knowledge.unanswered])]
 
 
@@ -239,6 +237,14 @@ def _memory(facts: MemoryFacts) -> Iterator[str]:
 BYTES_PER_TOKEN = 3  # of UTF-8; tokenizers need one token for 3 to 4 bytes of English and of names
 _FIRST_ROWS = 3  # of each section, before any section gets more; chosen: the largest of each kind
 _WIDEST = 90  # characters of a name; templates of kernels run to thousands
+_TOOLS = {  # of the assistant's server, which show what a command does
+    "stepscope report FILE": "a larger limit_tokens",
+    "stepscope report FILE --json": "`kernels` and `modules`",
+    "stepscope ranks FOLDER": "`ranks`",
+    "stepscope analyze FILE --all": "`findings`",
+    "stepscope whatif FILE --all": "`whatif` with changes=[]",
+    "stepscope memory FILE": "`memory`",
+}
 
 
 @dataclass(frozen=True)
@@ -260,14 +266,14 @@ class Section:
         return "\n".join([f"\n## {self.title.capitalize()}", *self.rows[:rows]]) if rows else ""
 
 
-def fitted(head: str, sections: Sequence[Section], most_tokens: int) -> str:
+def fitted(head: str, sections: Sequence[Section], most_tokens: int, in_tools: bool = False) -> str:
     """The head and as many rows of the sections as a budget of tokens, 3 bytes of UTF-8, has room for.
 
     The most valuable section is first; each gets its first rows before any gets more.
     """
     sections = [section for section in sections if section.count]
     shown = [0] * len(sections)
-    room = most_tokens * BYTES_PER_TOKEN - _size(head) - _size(_left_out(sections, shown))
+    room = most_tokens * BYTES_PER_TOKEN - _size(head) - _size(_left_out(sections, shown, in_tools))
     for most in (_FIRST_ROWS, None):
         for number, section in enumerate(sections):
             for row in range(shown[number], len(section.rows[:most])):
@@ -276,7 +282,7 @@ def fitted(head: str, sections: Sequence[Section], most_tokens: int) -> str:
                     break
                 shown[number], room = row + 1, room - cost
     parts = [section.text(rows) for section, rows in zip(sections, shown, strict=True)]
-    return "\n".join(filter(None, [head, *parts, _left_out(sections, shown)]))
+    return "\n".join(filter(None, [head, *parts, _left_out(sections, shown, in_tools)]))
 
 
 def _size(text: str) -> int:
@@ -284,10 +290,11 @@ def _size(text: str) -> int:
     return len(text.encode("utf-8", "replace")) + 1 if text else 0
 
 
-def _left_out(sections: Sequence[Section], shown: Sequence[int]) -> str:
-    """What a reader does not see, and the commands that show it; empty if that is nothing."""
+def _left_out(sections: Sequence[Section], shown: Sequence[int], in_tools: bool) -> str:
+    """What a reader does not see, and what shows it; empty if that is nothing."""
     missing = [
-        f"- {section.count - rows} of {section.count} {section.title}: `{section.command}`"
+        f"- {section.count - rows} of {section.count} {section.title}: "
+        + (_TOOLS[section.command] if in_tools else f"`{section.command}`")
         for section, rows in zip(sections, shown, strict=True)
         if rows < section.count
     ]

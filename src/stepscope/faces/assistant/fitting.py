@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from typing import Any
 
 import msgspec
@@ -15,39 +14,13 @@ MOST_BYTES = 64_000  # of an answer at most; chosen: a tenth of a large context 
 _ROWS = (1000, 500, 250, 120, 80, 60, 45, 32, 24, 18, 13, 9, 6, 4, 3, 2, 1, 0)  # of a list; tried in turn
 _FEWER = 3  # times fewer rows in each list inside another: the outer rows say more
 _CHARACTERS = 300  # of a text; names of kernels run to thousands
+_OF_A_ROW = 64  # of a text that is asked for alone; 1,000 rows are all that an answer has room for
 _SHORT = 6  # scalars of a list that is kept whole
 _KEYS = 30  # of a dict that are always there: more than a Struct has
 _DIGITS = 5  # significant ones of a number that is no integer: more are noise
 _LONGEST_ROW = 19  # digits of a row that are read: Python converts no more than 4,300
 _LONGEST = 6  # bytes of a character in JSON, as `\\u0000`
 _MORE = "…"  # key of what a dict leaves out
-_IN_TOOLS = (  # what texts say of the command line, and the tool or argument that an assistant has instead
-    (r"`?stepscope analyze --rank (\d+)`?", r"`findings` with rank=\1"),
-    (r"`?stepscope analyze FILE --all`?", "`findings`"),
-    (r"`?stepscope whatif FILE --all`?", "`whatif` with changes=[]"),
-    (r"`?stepscope whatif FILE (\w+:[^\s)`]+)`?", r"`whatif` with changes=[\1]"),
-    (r"`?stepscope report FILE --json`?", "`kernels` and `modules`"),
-    (r"`?stepscope report FILE`?", "a larger limit_tokens"),
-    (r"`?stepscope memory [^\s`]+`?", "`memory`"),
-    (r"`?\bstepscope (ranks|contexts|memory)\b(?: (?:FILE|FOLDER|[^\s`]*/[^\s`]*))?`?(?! \w+ -)", r"`\1`"),
-    (r"`--metric (\w+)`", r"by=\1"),
-    (r"(?<=with )--graph-capture\b", "the argument graph_capture"),
-    (r"(?:(?<=with )|(?<=use ))--(device|rank|step)\b(?: N\b)?", r"the argument \1"),
-    (r"--(device is for|fits needs)", r"\1"),
-    (r"; its statistics: contexts --json", ""),
-)
-
-
-def in_tools(text: str) -> str:
-    """A text for the command line, with the tools and arguments of the server instead of its options.
-
-    Example:
-        >>> in_tools("name it with --device; see `stepscope ranks`")
-        'name it with the argument device; see `ranks`'
-    """
-    for told, instead in _IN_TOOLS if "--" in text or "stepscope" in text else ():
-        text = re.sub(told, instead, text)
-    return text
 
 
 def fitted_json(head: dict[str, Any], data: Any, part: str, first: int, limit_bytes: int) -> str:
@@ -65,7 +38,9 @@ def fitted_json(head: dict[str, Any], data: Any, part: str, first: int, limit_by
         raise ServeError(f"first needs a list, and {part or 'the answer'} is none; name one as part")
     limit = max(min(limit_bytes, MOST_BYTES), 500)
     for rows in _ROWS:
-        text = _written(head | {"data": _cut(value, part, rows, first)})
+        is_text = isinstance(value, str)
+        cut = _shortened(value, rows * _OF_A_ROW) if is_text else _cut(value, part, rows, first)
+        text = _written(head | {"data": cut})
         if len(text.encode()) <= limit:
             return text
     outline = f"too large for limit_bytes; parts: {_names(value)}"
@@ -94,7 +69,7 @@ def _cut(value: Any, part: str, rows: int, first: int = 0) -> Any:
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
     if isinstance(value, str):
-        return value if len(value) <= _CHARACTERS else value[: _CHARACTERS - 1] + "…"
+        return _shortened(value, _CHARACTERS)
     if isinstance(value, list):
         return _cut_list(value, part, max(rows, _SHORT if _is_short(value) else 0), first)
     if isinstance(value, dict):
@@ -103,6 +78,10 @@ def _cut(value: Any, part: str, rows: int, first: int = 0) -> Any:
         rest = len(value) - len(shown)
         return {**shown, _MORE: f"{rest} more of {len(value)} keys"} if rest else shown
     return value
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: max(most - 1, 0)] + "…"
 
 
 def _cut_list(values: list[Any], part: str, rows: int, first: int) -> list[Any]:

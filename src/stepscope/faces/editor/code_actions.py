@@ -13,9 +13,9 @@ from lsprotocol import types as lsp
 
 from stepscope.errors import AmbiguousBatchSize, BatchError
 from stepscope.faces.editor.documents import OpenDocuments
-from stepscope.faces.editor.line_marks import size
 from stepscope.faces.editor.measured_costs import MeasureRequest
 from stepscope.faces.editor.text_document import BYTE_ORDER_MARK, Document
+from stepscope.facts.summary.numbers import rounded, size
 from stepscope.models.batch_size.find_site import find_site
 from stepscope.models.batch_size.site import Site, SiteChoice, edit_site
 
@@ -143,9 +143,9 @@ def _title(suggestion: Mapping[str, Any]) -> str:
 
 def _range(suggestion: Mapping[str, Any]) -> str:
     low, high = suggestion.get("throughput_range") or (None, None)
-    if low is None or high is None or f"{low:.0f}" == f"{high:.0f}":
-        return f"{suggestion['throughput']:.0f}"
-    return f"{low:.0f} to {high:.0f}"
+    if low is None or high is None or rounded(low) == rounded(high):
+        return rounded(suggestion["throughput"])
+    return f"{rounded(low)} to {rounded(high)}"
 
 
 @dataclass(frozen=True)

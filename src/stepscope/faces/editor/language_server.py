@@ -29,6 +29,7 @@ from stepscope.faces.editor.line_marks import LineMark, marks_of
 from stepscope.faces.editor.measured_costs import Measured, MeasureError, MeasureRequest, Problem, Settings
 from stepscope.faces.editor.measuring import Measuring
 from stepscope.faces.editor.text_document import BYTE_ORDER_MARK, Document, DocumentStore, split_lines
+from stepscope.facts.summary.numbers import rounded
 from stepscope.models.batch_size.site import SiteChoice
 from stepscope.version import __version__
 
@@ -344,4 +345,4 @@ def _summary(measured: Measured) -> str:
     now = batch.get("now") if batch else None
     if not now:
         return "measured"
-    return f"{now['throughput']:.0f} samples/s at {now['batch']}"
+    return f"{rounded(now['throughput'])} samples/s at {now['batch']}"

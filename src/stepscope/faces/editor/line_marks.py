@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from lsprotocol import types as lsp
 
 from stepscope.faces.editor.measured_costs import FileCosts
+from stepscope.facts.summary.numbers import ms, percent, size
 from stepscope.models.batch_size.breakdown import LineBreakdown
 
 _MOST_LINES = 3000  # of what differs; beyond it an alignment takes longer than a pause in typing
@@ -20,27 +21,6 @@ _LEAST_SHARE = 0.001  # of the step; what takes less is no mark, but stays in th
 _MOST_ROWS = 8  # of a table in a hover, so that it fits above or below its line
 _Row = tuple[str, str, str]
 _Part = tuple[str, float]  # a module or an operator, and its ms
-
-
-def milliseconds(ms: float) -> str:
-    """`0.42 ms`, `12.3 ms`, `1.20 s`."""
-    if ms >= 1000:
-        return f"{ms / 1000:.2f} s"
-    return f"{ms:.0f} ms" if ms >= 100 else f"{ms:.1f} ms" if ms >= 10 else f"{ms:.2f} ms"
-
-
-def size(count: int | float) -> str:
-    """`512 B`, `45.2 MB`, `1.30 GB`."""
-    for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= least:
-            value = count / least
-            return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
-    return f"{count:.0f} B"
-
-
-def percent(share: float) -> str:
-    """`34 %`, `0.4 %`."""
-    return f"{100 * share:.0f} %" if share >= 0.01 else f"{100 * share:.1f} %"
 
 
 class MappedLine(NamedTuple):
@@ -108,9 +88,9 @@ class LineMark:
 
     @property
     def text(self) -> str:
-        """`12.3 ms · 34 % · 45.2 MB`, in brackets where stale; memory alone for what only holds."""
+        """`12.30 ms · 34% · 45.2 MB`, in brackets where stale; memory alone for what only holds."""
         timed = self.share >= _LEAST_SHARE
-        parts = [milliseconds(self.cost.ms), percent(self.share)] if timed else []
+        parts = [f"{ms(self.cost.ms)} ms", percent(self.share)] if timed else []
         if self.bytes:
             parts.append(size(self.bytes))
         text = " · ".join(parts)
@@ -136,12 +116,11 @@ def hover_text(mark: LineMark) -> str:
 
 def _head(mark: LineMark) -> str:
     cost = mark.cost
-    both = (milliseconds(cost.forward_ms), milliseconds(cost.backward_ms))
     held = {"weights": cost.weights_bytes, "activations": cost.activations_bytes}
     parts = {
-        f"**{milliseconds(cost.ms)}** per step, {percent(mark.share)} of it": cost.ms,
+        f"**{ms(cost.ms)} ms** per step, {percent(mark.share)} of it": cost.ms,
         "*Stale: this line has changed since it was measured.*": mark.stale,
-        "forward {}, backward {}".format(*both): cost.ms,
+        f"forward {ms(cost.forward_ms)} ms, backward {ms(cost.backward_ms)} ms": cost.ms,
         ", ".join(f"{name} {size(count)}" for name, count in held.items() if count): mark.bytes,
     }
     return "\n\n".join(text for text, shown in parts.items() if shown)
@@ -180,12 +159,12 @@ def _shown(parts: list[_Part]) -> list[_Part]:
     rest = parts[_MOST_ROWS:]
     if len(rest) < 2:
         return parts
-    return [*parts[:_MOST_ROWS], (f"{len(rest)} more", sum(ms for _, ms in rest))]
+    return [*parts[:_MOST_ROWS], (f"{len(rest)} more", sum(each for _, each in rest))]
 
 
-def _row(name: str, ms: float, whole_ms: float) -> _Row:
+def _row(name: str, own_ms: float, whole_ms: float) -> _Row:
     name = (name or "the model itself").replace("`", "'").replace("|", "\\|")
-    return f"`{name}`", milliseconds(ms), percent(ms / whole_ms if whole_ms else 0.0)
+    return f"`{name}`", f"{ms(own_ms)} ms", percent(own_ms / whole_ms if whole_ms else 0.0)
 
 
 def inlay_hints(

@@ -42,7 +42,7 @@ _BROKEN = (ValueError, EOFError, OSError, RecursionError, asyncio.LimitOverrunEr
 def start_on_streams() -> None:
     """Serve one editor on standard input and output until it leaves; nothing else writes there."""
     log_own_faults()
-    limit_log(say_on_stderr)
+    limit_log("lsp")
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as stream, redirect_stdout(sys.stderr):
         language_server(Measuring()).start_io(stdout=stream)
 
@@ -60,7 +60,7 @@ def start_on_port(host: str, port: int, say: Callable[[str], None]) -> None:
             await server.serve_forever()
 
     log_own_faults()
-    limit_log(say_on_stderr)
+    limit_log("lsp")
     try:
         with suppress(asyncio.CancelledError):
             asyncio.run(serve())
@@ -135,10 +135,6 @@ def connection_handler(
             await _end(writer)
 
     return connected
-
-
-def say_on_stderr(line: str) -> None:
-    print(f"stepscope lsp: {line}", file=sys.stderr, flush=True)
 
 
 def has_token(message: Mapping[str, Any], token: str) -> bool:

@@ -78,7 +78,7 @@ def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
 
     def list_traces(request: Request) -> Response:
         url = f"{PREFIX}/index.html" if perfetto else None
-        entries = [file.entry() for file in workbench.files.values()]
+        entries = [file.entry() for file in [*workbench.files.values()]]
         whole = "All ranks" if workbench.job else "The whole run" if workbench.watch else ""
         return _json(request, Traces(url, entries, whole))
 

@@ -160,6 +160,7 @@ class AreaAnswer(msgspec.Struct):
     threads: list[tuple[str, int]]  # name of each busy one, and for how many ns
     columns: list[str]  # of the events, by which the work can be grouped
     groups: list[WorkShare]  # the work by value of the one asked for, at most 100
+    groups_count: int  # how many there are
     counters: dict[str, CounterSummary]  # each counter of the ranks of the tracks, by id
 
 
@@ -262,6 +263,7 @@ def _area_answer(
         threads=[(view.time_axis.tracks[id].name, ns) for id, ns in area.threads.items() if ns > 0],
         columns=list(_GROUPED_BY),
         groups=[_work_share(view, _GROUPED_BY[by], share) for share in area.groups[:_MOST_ROWS]],
+        groups_count=len(area.groups),
         counters=counters,
     )
 

@@ -19,6 +19,7 @@ from stepscope.facts.contexts import (
     measures,
 )
 from stepscope.facts.contexts.flame import FlameGraph, flame
+from stepscope.trace.trace import Trace
 
 _MAX_BOXES = 40_000  # of a flame graph; chosen: bounds what the page has to draw
 
@@ -64,7 +65,8 @@ def contexts(view: TraceView, query: Query) -> Flame:
         by: a measure; by default device time, CPU time if there is none.
         up: 1 to show each function with its callers below it.
         start: node to zoom to.
-        against: id of another open trace to compare with.
+        against: id of another open trace to compare with, by the same rank if it has that, else by all;
+            its values are those of as many steps.
         most: number of nodes to return, at most 40,000.
     """
     by, up, against = _by(view, query), query.flag("up"), query.text("against")
@@ -75,7 +77,8 @@ def contexts(view: TraceView, query: Query) -> Flame:
         raise ServeError(f"expected a node below {len(tree)}, found {start}", 404)
     whole = _tree(view, query)
     most = min(query.number("most") or _MAX_BOXES, _MAX_BOXES)
-    graph = flame(tree, by, start=start, most=most, before=before)
+    times = _times(view, query) if against else 1.0
+    graph = flame(tree, by, start=start, most=most, before=before, times=times)
     available = [
         Measure(name, MEASURES[name][2] if name in MEASURES else whole.metric(name).meaning)
         for name in measures(whole)
@@ -136,13 +139,35 @@ def _tree(view: TraceView, query: Query) -> ContextTree:
 def _trees(view: TraceView, query: Query, by: str) -> tuple[ContextTree, ContextTree | None]:
     """The tree to show, and the other trace's tree on the same nodes."""
     tree, against = _tree(view, query), query.text("against")
-    trees = [tree, build_contexts(view.other(against))] if against else [tree]
+    trees = [tree]
+    if against:
+        trees.append(build_contexts(view.other(against), rank=_other_rank(view, query)))
     if query.flag("up"):
         trees = [bottom_up(one, measure(one, by).metric) for one in trees]
     if len(trees) == 1:
         return trees[0], None
     before, after = aligned(trees[1], trees[0])
     return after, before
+
+
+def _other_rank(view: TraceView, query: Query) -> int | None:
+    """The same rank of the other trace; None for all that it has."""
+    rank, ranks = query.number("rank"), view.other(query.text("against")).metadata.ranks
+    return rank if len(ranks) > 1 and rank in ranks else None
+
+
+def _times(view: TraceView, query: Query) -> float:
+    """Of how many times as many steps as the other tree the tree is; 1 where a side is of a whole run."""
+    own = _steps(view.trace, query.number("rank"), query.number("step"))
+    other = _steps(view.other(query.text("against")), _other_rank(view, query), None)
+    return own / other if own and other else 1.0
+
+
+def _steps(trace: Trace, rank: int | None, step: int | None) -> int:
+    """The steps that a tree is of, those of each rank counted; 0 for a collected one."""
+    steps = trace["steps"]
+    chosen = (steps["rank"] == rank) | (rank is None)
+    return 0 if len(trace["contexts"]) else int((chosen & ((steps["step"] == step) | (step is None))).sum())
 
 
 def _by(view: TraceView, query: Query) -> str:

@@ -186,13 +186,13 @@ def pair(view: TraceView, query: Query) -> Pair:
         most: rectangles in each timeline, by default 4,000, at most 20,000.
     """
     rank, step = query.number("rank"), query.number("step")
-    shown = _step(view.trace, ranks_of(view.trace)[0] if rank is None else rank, step)
+    shown = recorded_step(view.trace, ranks_of(view.trace)[0] if rank is None else rank, step)
     most = min(query.number("most") or _MOST, _MAX_MOST)
     if changes := requested(query):
         return _predicted(view, shown, changes, most)
     before, other_rank = other_of(view, query, shown.rank)
     number, both_are = _alike(shown, before, other_rank)
-    other = _step(before, other_rank, number)
+    other = recorded_step(before, other_rank, number)
     key = ("pair", query.text("against"), other_rank, shown.rank, shown.number, most)
     sides = view.cached(key, lambda: pair_steps(other, shown, most))
     return Pair("after", shown.number, other.number, both_are, shown.begin_ns, *sides)
@@ -229,7 +229,8 @@ def _by_length(trace: Trace, rank: int) -> list[int]:
     return numbers
 
 
-def _step(trace: Trace, rank: int, step: int | None) -> RecordedStep:
+def recorded_step(trace: Trace, rank: int, step: int | None) -> RecordedStep:
+    """A step of a rank, by default the one nearest to the median length."""
     steps = SelectedSteps(trace, rank, step).steps
     length = step_lengths(steps)
     at = int(np.abs(length - np.median(length)).argmin())

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from stepscope.errors import ChangeError, TraceError
 from stepscope.faces.page.context_answers import ContextFindings
-from stepscope.faces.page.diff_answers import ranks_of
+from stepscope.faces.page.diff_answers import ranks_of, recorded_step
 from stepscope.faces.page.finding_answers import Findings
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.routes import answer
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.faces.page.whatif_answers import Refused
-from stepscope.facts.annotate.steps.step_table import missing_steps, require_steps
+from stepscope.facts.annotate.steps.step_table import missing_steps, require_steps, steady_steps
 from stepscope.facts.timeline.operation import StepId
 
 _UNQUOTED = "!*'()"  # encodeURIComponent leaves these as they are, Python's quote does not
@@ -67,35 +67,45 @@ class Report:
         return request_key(request, **query), self.ask(request, **query)
 
 
-def report_of(view: TraceView, rank: int | None, step: int | None, sources: Sequence[str]) -> Report:
+def report_of(
+    view: TraceView,
+    rank: int | None,
+    step: int | None,
+    sources: Sequence[str],
+    compared: Mapping[str, TraceView] | None = None,
+) -> Report:
     """What a file covers: one step, on one rank first and then on the others.
 
     For a trace that holds no step, but collected contexts or memory, it covers these.
 
     Args:
         rank: by default the one that the job is judged by.
-        step: by default the rank's slowest.
+        step: by default the rank's slowest that does not warm up; where other traces are `compared`, the
+            one nearest to the median, as medians are compared.
         sources: the files whose text is included.
 
     Raises:
         TraceError: if there is no such rank or step.
     """
-    name = Path(view.trace.metadata.source).name or "trace"
+    name, others = Path(view.trace.metadata.source).name or "trace", compared or {}
     stepless = (not len(view.trace["steps"]) and len(view.trace["contexts"]) > 0) or view.has_only_memory
     if stepless and rank is None and step is None:
-        return Report(name, view, [], {}, sources)
+        return Report(name, view, [], {}, sources, compared=others)
     require_steps(view.trace)
     level = view.timeline.level("", every=True)
     steps = [StepId.of(operation.id) for operation in level.operations]
     lengths = view.timeline.step_lengths()
+    steady = view.timeline.step_lengths(steady_steps(view.trace["steps"]))
     rank = view.rank if rank is None else rank
     chosen = [id for id in steps if id.rank == rank and step in (None, id.step)]
     if not chosen:
         raise TraceError(missing_steps(view.trace, rank, step))
-    first = max(chosen, key=lengths.__getitem__)
-    others = [id for id in steps if id.step == first.step and id != first]
+    first = max(chosen, key=lambda one: (one in steady, lengths[one]))
+    if others and step is None:
+        first = StepId(recorded_step(view.trace, rank, None).number, rank)
+    same = [id for id in steps if id.step == first.step and id != first]
     scope = {"rank": str(rank), "step": "" if step is None else str(step)}
-    return Report(name, view, [str(id) for id in (first, *others)], scope, sources)
+    return Report(name, view, [str(id) for id in (first, *same)], scope, sources, compared=others)
 
 
 def request_key(request: str, **query: str) -> str:
@@ -139,8 +149,14 @@ def _scopes(report: Report, overview: Any) -> Iterator[dict[str, str]]:
     first = str(report.rank)
     ranks = [str(rank) for rank in overview.ranks[:_MAX_RANKS]]
     yield from ({"rank": rank} for rank in dict.fromkeys([first, *ranks]))
-    steps = [str(row.step) for row in overview.steps if str(row.rank) == first]
-    yield from ({"rank": first, "step": step} for step in steps[:_MAX_STEPS])
+    yield from ({"rank": first, "step": step} for step in _told_steps(report, overview))
+
+
+def _told_steps(report: Report, overview: Any) -> list[str]:
+    """The steps of the first rank that tables are about alone: the one that is opened, then the first."""
+    own = [str(row.step) for row in overview.steps if row.rank == report.rank]
+    opened = str(StepId.of(report.steps[0]).step)
+    return [*dict.fromkeys([opened, *own])][:_MAX_STEPS]
 
 
 def _first_level(report: Report, every: str) -> KeyedAnswer:
@@ -195,8 +211,7 @@ def arrivals(report: Report) -> Iterator[KeyedAnswer]:
     overview = report.ask("overview", **report.scope)
     if not overview.has.communication or len(overview.ranks) < 2:
         return
-    own = [str(row.step) for row in overview.steps if row.rank == report.rank]
-    for step in ("", *own[:_MAX_STEPS]):
+    for step in ("", *_told_steps(report, overview)):
         found = report.ask("arrivals", rank=str(report.rank), step=step)
         yield request_key("arrivals", step=step), found
 

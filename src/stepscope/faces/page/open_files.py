@@ -142,7 +142,7 @@ class Workbench:
             if not path.exists():
                 raise ServeError(f"no such file or folder: {path}")
         names = trace_ids([path.resolve().name for path in paths])
-        self.job, self.watch, self._how = job, watch, read
+        self.job, self.watch, self._how, self._rules = job, watch, read, rules
         self.files = {
             id: TraceFile(id, path, read, job is not None, rules)
             for id, path in zip(names, paths, strict=True)
@@ -166,7 +166,7 @@ class Workbench:
         """The id of a file that is read when somebody asks for it."""
         known = [id for id, file in list(self.files.items()) if file.path == path]
         id = known[0] if known else trace_ids([*self.files, path.name])[-1]
-        return self.files.setdefault(id, TraceFile(id, path, self._how, closed=True)).id
+        return self.files.setdefault(id, TraceFile(id, path, self._how, True, self._rules)).id
 
     def _read(self, files: Sequence[TraceFile]) -> Thread:
         def read_all() -> None:

@@ -123,7 +123,7 @@ def serve(workbench: Workbench, port: int | None, browser: bool, model: Path | N
         backlog=most // 2,
         h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
     )
-    limit_log(_say)
+    limit_log("view")
     workbench.load(model, cache)
     # Ctrl-C is the usual way to stop a server, so it is no failure.
     server = Server(config, ready)
@@ -149,10 +149,6 @@ def most_connections() -> int:
     with socket.socket() as probe:  # the lowest number that is free
         free = limit - probe.fileno()
     return min(_MAX_CONNECTIONS, max(2, free // 4))
-
-
-def _say(line: str) -> None:
-    print(f"stepscope view: {line}", file=sys.stderr, flush=True)
 
 
 def listen(port: int | None) -> socket.socket:

@@ -251,11 +251,8 @@ def _first_tried(view: TraceView, step: str) -> int:
 
 
 def _add_comparisons(archive: Archive, report: Report) -> list[str]:
-    compared = islice(export.comparisons(report), _MAX_COMPARED)
-    added = archive.add_some(compared, archive.reserve(_OTHERS))
-    ranks = len(ranks_of(report.view.trace))
-    left = ranks * (ranks - 1) - added
-    return [f"{left} of {left + added} comparisons of two ranks"] if left else []
+    compared, ranks = islice(export.comparisons(report), _MAX_COMPARED), len(ranks_of(report.view.trace))
+    return _add_some(archive, compared, "comparisons of two ranks", ranks * (ranks - 1))
 
 
 def _add_others(archive: Archive, report: Report) -> list[str]:
@@ -264,10 +261,12 @@ def _add_others(archive: Archive, report: Report) -> list[str]:
     )
 
 
-def _add_some(archive: Archive, answers: Iterable[KeyedAnswer], what: str) -> list[str]:
-    wanted = list(answers)
-    left = len(wanted) - archive.add_some(wanted, archive.reserve(_OTHERS))
-    return [f"{left} of {len(wanted)} {what}"] if left else []
+def _add_some(archive: Archive, answers: Iterable[KeyedAnswer], what: str, number: int = 0) -> list[str]:
+    """Add answers while there is room; `number` says how many there are, if that takes no making them."""
+    wanted = answers if number else list(answers)
+    number = number or len(list(wanted))
+    left = number - archive.add_some(wanted, archive.reserve(_OTHERS))
+    return [f"{left} of {number} {what}"] if left else []
 
 
 def add_contexts(add: Callable[..., bool], report: Report) -> list[str]:

@@ -70,7 +70,7 @@ def sources(view: TraceView, query: Query) -> Sources:
         step: number of one step; by default means over all steps except warm-up.
         whole: 1 for the whole recording, if contexts were collected.
     """
-    costs, steps = _costs(view, query)
+    costs, steps, _ = _costs(view, query)
     by_file: dict[str, list[LineCost]] = {}
     for cost in costs:
         by_file.setdefault(cost.place.file, []).append(cost)
@@ -91,10 +91,9 @@ def source(view: TraceView, query: Query) -> Source:
     """
     name = query.text("file")
     text = view.sources.read(name)
-    costs, steps = _costs(view, query)
-    whole = _whole_ns(view, query) or 1
+    costs, steps, whole = _costs(view, query)
     recorded = max(int((view.trace["steps"]["rank"] == view.rank_of(query)).sum()), 1)
-    lines = [_line(cost, steps, recorded, whole) for cost in costs if cost.place.file == name]
+    lines = [_line(cost, steps, recorded, whole or 1) for cost in costs if cost.place.file == name]
     return Source(
         file=name,
         reason=text.reason,
@@ -111,20 +110,15 @@ def _per(view: TraceView, query: Query) -> Per:
     return "recording" if collected and (without_steps or query.flag("whole")) else "step"
 
 
-def _costs(view: TraceView, query: Query) -> tuple[list[LineCost], int]:
-    """Cost of each line, and over how many steps; a recording counts as one."""
+def _costs(view: TraceView, query: Query) -> tuple[list[LineCost], int, int]:
+    """Cost of each line, over how many steps, and the time that shares are of; a recording is one step."""
     if _per(view, query) == "recording":
-        return view.cached(("lines of contexts",), lambda: line_totals(build_contexts(view.trace))), 1
+        tree = view.cached(("contexts", None, None), lambda: build_contexts(view.trace))
+        return view.cached(("lines of contexts",), lambda: line_totals(tree)), 1, max(whole_ns(tree))
     if not len(view.trace["steps"]):
-        return [], 1
-    return view.line_costs(view.rank_of(query), query.number("step"))
-
-
-def _whole_ns(view: TraceView, query: Query) -> int:
-    """The time that shares are of: that of the steps, or all that was collected."""
-    if _per(view, query) == "recording":
-        return max(whole_ns(build_contexts(view.trace)))
-    return view.selected(view.rank_of(query), query.number("step")).length_ns
+        return [], 1, 1
+    rank, step = view.rank_of(query), query.number("step")
+    return *view.line_costs(rank, step), view.selected(rank, step).length_ns
 
 
 def _file(view: TraceView, name: str, lines: list[LineCost], steps: int) -> SourceFile:

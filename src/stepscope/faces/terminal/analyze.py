@@ -50,10 +50,7 @@ def analyze(
 ) -> None:
     """Explain what slows the training step, what to do, and how much time it saves."""
     file, many = file.focused()
-    job = many.report if many else None
-    analysis = (
-        _analyzed(file, rank, rules, device, job) if rules or device else analysis_of_file(file, rank, job)
-    )
+    analysis = analysis_of_file(file, rank, many.report if many else None, rules, device)
     if as_json:
         echo_json(analysis.to_json())
     else:
@@ -65,31 +62,27 @@ def analyze(
         sys.exit(1)
 
 
-def analysis_of_file(file: InputFile, rank: int | None, job: JobReport | None) -> Analysis:
-    """The analysis by all rules; kept in the cache, but not of many ranks, nor by rules of other packages."""
-    if job or plugin_names("rules"):
-        return _analyzed(file, rank, (), None, job)
+def analysis_of_file(
+    file: InputFile,
+    rank: int | None,
+    job: JobReport | None,
+    rules: tuple[str, ...] = (),
+    device: str | None = None,
+) -> Analysis:
+    """The analysis; kept in the cache unless it is of one rank of many, by rules from elsewhere, or for a
+    named device."""
     from stepscope.analyze.analysis import Analysis
     from stepscope.faces.terminal.answers import answer_of, calibrations
 
     def made(trace: Trace) -> Analysis:
-        from stepscope.analyze import RULES, RuleContext
+        from stepscope.analyze import RULES, RuleContext, load_rules
         from stepscope.analyze.analysis import analysis_of
+        from stepscope.facts.roofline.rates import with_device
 
-        return analysis_of(RuleContext(trace, rank), RULES)
+        custom = [rule for path in rules for rule in load_rules(path)]
+        context = RuleContext(with_device(trace, device) if device else trace, rank, job)
+        return analysis_of(context, [*RULES, *custom])
 
+    if job or rules or device or plugin_names("rules"):
+        return made(file.load())
     return answer_of(file, "analysis", Analysis, _PACKAGES, (rank, calibrations()), made)
-
-
-def _analyzed(
-    file: InputFile, rank: int | None, rules: tuple[str, ...], device: str | None, job: JobReport | None
-) -> Analysis:
-    """The analysis by custom rules, for a named device, or of one rank of many."""
-    from stepscope.analyze import RULES, RuleContext, load_rules
-    from stepscope.analyze.analysis import analysis_of
-    from stepscope.facts.roofline.rates import with_device
-
-    trace = file.load()
-    trace = with_device(trace, device) if device else trace
-    custom = [rule for path in rules for rule in load_rules(path)]
-    return analysis_of(RuleContext(trace, rank, job), [*RULES, *custom])

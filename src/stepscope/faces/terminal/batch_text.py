@@ -1,7 +1,6 @@
 """The output of `stepscope batch` for a terminal: the script's own device, then others."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import floor, log10
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +92,7 @@ def _curve(profile: Profile, own: int, predicted: Iterable[int], wide: bool) -> 
         table.add_row(
             Text(f"{batch}", "bold" if mark else ""),
             ms(row["ms"]),
-            f"{rate:,.1f}",
+            _rate(rate),
             *([Text(bar(rate / limit, _BAR), "green" if measured else "cyan")] * wide),
             size(row["bytes"]),
             Text(note + mark, "dim"),
@@ -104,7 +103,11 @@ def _curve(profile: Profile, own: int, predicted: Iterable[int], wide: bool) -> 
 def _band(row: Mapping[str, Any], wide: bool) -> str:
     low, high = row["throughput_range"]
     kind = "extrapolated" if row["extrapolated"] else "predicted"
-    return kind if low is None or high is None or not wide else f"{kind}, {low:,.1f} to {high:,.1f}"
+    return kind if low is None or high is None or not wide else f"{kind}, {_rate(low)} to {_rate(high)}"
+
+
+def _rate(per_s: float) -> str:
+    return f"{per_s:,.1f}" if per_s >= 10 else rounded(per_s)
 
 
 def _verdict(profile: Profile, batch: int, suggested: int | None, fits: Sequence[Any]) -> Text:
@@ -117,7 +120,7 @@ def _verdict(profile: Profile, batch: int, suggested: int | None, fits: Sequence
             text.append(" Measure larger batch sizes.", "dim")
             return _add_rest(text, profile, fits)
         text.append("▶ ", "green")
-        text.append(f"At most {profile.max_throughput:,.1f} samples/s", "bold")
+        text.append(f"At most {_rate(profile.max_throughput)} samples/s", "bold")
         text.append(
             f"   {ms(time.slope)} ms and {size(round(memory.slope))} per sample, "
             f"{ms(time.intercept)} ms and {size(round(memory.intercept))} per step",
@@ -261,7 +264,7 @@ def _step_table(answer: DevicesAnswer, wide: bool) -> Table:
             name,
             f"{prediction.batch}",
             ms(prediction.ms.value),
-            _amount(prediction.throughput.value),
+            rounded(prediction.throughput.value),
             Text(_between(prediction.throughput), "dim"),
             *([memory] * wide),
             Text(words + ("*" if prediction.extrapolated else ""), style),
@@ -273,11 +276,11 @@ def _cost_table(answer: DevicesAnswer, wide: bool) -> Table:
     heads = ("", "batch>", "hours>", "USD>", "range", *(["kWh at most>"] * wide), "J/sample>")
     table = plain_table(f"{answer.samples:,} samples, on demand", *heads)
     for name, prediction in _predictions(answer):
-        energy = _amount(prediction.joules.value * answer.samples / _KWH) if prediction.joules else "–"
+        energy = rounded(prediction.joules.value * answer.samples / _KWH) if prediction.joules else "–"
         table.add_row(
             name,
             f"{prediction.batch}",
-            _amount(prediction.hours.value),
+            rounded(prediction.hours.value),
             _value(prediction.usd),
             Text(_between(prediction.usd), "dim"),
             *([energy] * wide),
@@ -296,7 +299,7 @@ def _rank_table(answer: DevicesAnswer, bandwidth_gbps: float, wide: bool) -> Tab
                 "" if number else row.name,
                 f"{prediction.ranks}",
                 ms(prediction.ms.value),
-                _amount(prediction.throughput.value),
+                rounded(prediction.throughput.value),
                 *([Text(_between(prediction.throughput), "dim")] * wide),
                 percent(prediction.efficiency),
                 _value(prediction.usd),
@@ -310,7 +313,7 @@ def _notes(answer: DevicesAnswer) -> Text:
         text.append("\n* memory and time are extrapolated beyond the measured batch sizes.")
     text.append(f"\nData sheets read {answer.data_sheets_date}. Energy is at the power limit.")
     if (here := answer.measured) is not None:
-        power = f"{_amount(here.joules)} J at {here.watts:.0f} W"
+        power = f"{rounded(here.joules)} J at {here.watts:.0f} W"
         text.append(f"\nMeasured here ({here.counter}), batch size {here.batch}: {power}.")
     for row in answer.devices:
         text.append(f"\n{_instance(row)}")
@@ -333,14 +336,8 @@ def _instance(row: DeviceRow) -> str:
 
 
 def _between(value: RangedValue | None) -> str:
-    return f"{_amount(value.low)} to {_amount(value.high)}" if value else ""
+    return f"{rounded(value.low)} to {rounded(value.high)}" if value else ""
 
 
 def _value(value: RangedValue | None) -> str:
-    return _amount(value.value) if value else "–"
-
-
-def _amount(value: float) -> str:
-    """Three digits."""
-    digits = max(2 - floor(log10(value)), 0) if 0 < value < 100 else 0
-    return f"{value:,.{digits}f}" if digits < 5 else f"{value:.1e}"
+    return rounded(value.value) if value else "–"

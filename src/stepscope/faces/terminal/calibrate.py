@@ -35,7 +35,6 @@ def calibrate(trace: Trace, afresh: bool, as_json: bool) -> None:
 
 
 def _of_device(trace: Trace, afresh: bool, as_json: bool) -> None:
-
     calibration = calibrate_device(trace, afresh=afresh)
     if calibration.path is None:
         say(_NOT_SAVED)

@@ -268,20 +268,26 @@ def _section(path: Path, command: str) -> dict[str, Any] | None:
 
 def _checked(options: dict[str, Any], command: click.Command, path: Path) -> dict[str, Any]:
     """The options by the names of their parameters."""
-    names = {
-        word.lstrip("-"): parameter.name
-        for parameter in command.params
-        if isinstance(parameter, click.Option)
-        for word in parameter.opts
+    known = {
+        word.lstrip("-"): option
+        for option in command.params
+        if isinstance(option, click.Option)
+        for word in option.opts
     }
+    checked: dict[str, Any] = {}
     for word, value in options.items():
-        if word not in names:
+        if word not in known:
             raise StepscopeError(f"{path}: stepscope {command.name} has no option --{word}")
         if not isinstance(value, _VALUES) or abs(value) == math.inf:
             raise StepscopeError(
                 f"{path}: --{word} can be set on the command line only; here, switches and numbers"
             )
-    return {str(names[word]): value for word, value in options.items()}
+        option = known[word]
+        if isinstance(option.flag_value, str):  # short for another option with that value
+            checked |= {str(option.name): option.flag_value} if value else {}
+        else:
+            checked[str(option.name)] = value
+    return checked
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

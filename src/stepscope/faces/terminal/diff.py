@@ -58,32 +58,21 @@ def diff(
     file = input_file(before, rank, how)
     other = replace(file, path=after, rank=rank if to_rank is None else to_rank)
     sides = [file.load(memory=True), other.load(memory=True)]
-    if all(trace.metadata.format in MEMORY_FORMATS for trace in sides):
-        if fail_above is not None:
-            raise click.UsageError("--fail-above compares steps, and files of memory alone have none")
-        if as_json:
-            echo_json(_memory_json(sides))
-        else:
-            _print_memory(sides, rows)
-        return
-    found = compare(*sides, rank=rank, to_rank=to_rank)
+    only_memory = all(trace.metadata.format in MEMORY_FORMATS for trace in sides)
+    if only_memory and fail_above is not None:
+        raise click.UsageError("--fail-above compares steps, and files of memory alone have none")
+    found = None if only_memory else compare(*sides, rank=rank, to_rank=to_rank)
+    memory = _compared_memory(sides)
     if as_json:
-        echo_json(found.to_json() | {"explanation": explain(found)} | _memory_json(sides))
+        steps = found.to_json() | {"explanation": explain(found)} if found else {}
+        echo_json(steps if memory is None else steps | {"memory": memory})
     else:
-        print_comparison(terminal(), found, rows)
-        _print_memory(sides, rows)
-    if fail_above is not None:
+        if found:
+            print_comparison(terminal(), found, rows)
+        for device in memory or ():
+            print_memory_comparison(terminal(), device, rows)
+    if found and fail_above is not None:
         _apply_limit(found, fail_above)
-
-
-def _memory_json(sides: list[Trace]) -> dict[str, Any]:
-    compared = _compared_memory(sides)
-    return {} if compared is None else {"memory": compared}
-
-
-def _print_memory(sides: list[Trace], rows: int) -> None:
-    for device in _compared_memory(sides) or []:
-        print_memory_comparison(terminal(), device, rows)
 
 
 def _compared_memory(sides: list[Trace]) -> list[MemoryComparison] | None:

@@ -12,7 +12,7 @@ from stepscope.faces.terminal.output import printable
 from stepscope.faces.terminal.report import report_of_file
 from stepscope.faces.terminal.source import InputFile, OnlyMemory, takes_file
 from stepscope.faces.terminal.whatif import ranking_of_file
-from stepscope.models.memory import MemoryFacts, memory_facts
+from stepscope.models.memory import memory_facts
 from stepscope.models.memory.device_facts import holds_memory
 
 LEAST_TOKENS = 500  # fewer have no room for what was left out
@@ -42,10 +42,9 @@ def explain(file: InputFile, tokens: int, rank: int | None) -> None:
     click.echo(printable(document(file, tokens, rank)))
 
 
-def document(file: InputFile, tokens: int, rank: int | None) -> str:
-    """The document about a file, of at most so many tokens."""
-
-    return explanation(_knowledge(file, rank), tokens)
+def document(file: InputFile, tokens: int, rank: int | None, in_tools: bool = False) -> str:
+    """The document about a file, of at most so many tokens; it names commands, or an assistant's tools."""
+    return explanation(_knowledge(file, rank), tokens, in_tools)
 
 
 def _knowledge(file: InputFile, rank: int | None) -> Knowledge:
@@ -62,7 +61,7 @@ def _knowledge(file: InputFile, rank: int | None) -> Knowledge:
         job,
         _or_why("findings", why, lambda: analysis_of_file(once, rank, many.report if many else None)),
         _or_why("what-ifs", why, lambda: ranking_of_file(once, None, rank)),
-        _or_why("memory", why, lambda: _recorded_memory(once)) or (),
+        _or_why("memory", why, lambda: memory_facts(once.open()) if holds_memory(once.open()) else []) or (),
         why,
     )
 
@@ -74,8 +73,3 @@ def _or_why(what: str, why: list[str], answer: Callable[[], Answer]) -> Answer |
     except StepscopeError as error:
         why.append(f"no {what}: {error}")
         return None
-
-
-def _recorded_memory(file: InputFile) -> list[MemoryFacts]:
-    trace = file.open()
-    return memory_facts(trace) if holds_memory(trace) else []

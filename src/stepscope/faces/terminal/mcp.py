@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,9 +73,9 @@ def document_of(recordings: Recordings, file: str, tokens: int) -> str:
     from stepscope.faces.terminal.explain import document
     from stepscope.faces.terminal.source import InputFile
 
-    path, capture = str(recordings.path(file)), recordings.graph_capture
-    source = InputFile(path, None, False, recordings.cache, range_name=recordings.range_name)
-    return document(replace(source, graph_capture=str(capture) if capture else None), tokens, None)
+    path, capture = str(recordings.path(file)), recordings.graph_capture and str(recordings.graph_capture)
+    source = InputFile(path, None, False, recordings.cache, None, recordings.range_name, capture)
+    return document(source, tokens, None, True)
 
 
 @click.command()

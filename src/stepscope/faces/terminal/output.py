@@ -127,15 +127,19 @@ def _bar() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def write_text(out: Path, text: str) -> None:
+    """Write all of it or nothing, as `write_bytes` does; a file's name in it is any bytes."""
+    write_bytes(out, text.encode("utf-8", "backslashreplace"))
+
+
+def write_bytes(out: Path, data: bytes) -> None:
     """Write all of it or nothing; to the end of a link, and straight to what is no file (a pipe)."""
     out = Path(os.path.realpath(out))
     try:
         if out.is_symlink():
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         if out.exists() and not out.is_file():
-            out.write_text(text, "utf-8", "backslashreplace")
+            out.write_bytes(data)
         else:
-            data = text.encode("utf-8", "backslashreplace")  # a file's name is any bytes
             with unfinished_file(out) as name:
                 name.write_bytes(data)
                 name.replace(out)

@@ -127,7 +127,7 @@ def _plain(value: Any) -> Any:
 def _cell(value: Any) -> str:
     if value is None:
         return _NULL
-    text = f"{value:.6g}" if isinstance(value, float) else printable(str(value))
+    text = f"{value:.6g}" if isinstance(value, float) else printable(str(value)).replace("\n", " ")
     return text if len(text) <= _WIDEST_CELL else text[: _WIDEST_CELL - 1] + "…"
 
 

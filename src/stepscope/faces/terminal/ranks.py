@@ -8,6 +8,7 @@ from typing import Any
 import click
 from rich.text import Text
 
+from stepscope.analyze import Rule
 from stepscope.faces.page import bundle
 from stepscope.faces.page.job_answer import job_answer, job_page
 from stepscope.faces.page.open_files import Workbench
@@ -20,8 +21,8 @@ from stepscope.facts.summary.numbers import plural
 from stepscope.facts.summary.text_tables import plain_table
 from stepscope.models.ranks.files import files_at, is_url, paths_at
 from stepscope.models.ranks.hangs import HangReport, dumps_among, hang_in, in_runs
-from stepscope.models.ranks.job import ManyRanks, sketched
-from stepscope.models.ranks.map_ranks import RankResult, on_dask, on_this_machine
+from stepscope.models.ranks.job import ManyRanks, sketched, sketched_trace
+from stepscope.models.ranks.map_ranks import on_dask, on_this_machine
 from stepscope.models.ranks.ranks_text import print_job
 from stepscope.read.rank_folder import shown
 
@@ -84,6 +85,8 @@ def ranks(
         _show_hang(dumps, as_json)
         return
     if watched := [file for source in sources for file in watched_files(source)]:
+        if view or page or dataset:
+            raise click.UsageError("a watched run has no sketches; for its page use: stepscope view")
         show_watched(watched, as_json)
         return
     if page or view:
@@ -110,31 +113,30 @@ def _sketched(sources: Sequence[str], dataset: Path | None, scheduler: str | Non
     # Workers have another working folder.
     here = (source if is_url(source) or not scheduler else str(Path(source).absolute()) for source in sources)
     files = files_at(*here)
+    if len(files) == 1 and not (scheduler or dataset or is_url(files[0].name)):  # perhaps of several ranks
+        return sketched_trace(open_trace(files[0].name))
     many: ManyRanks = with_rank_progress(
         len(files),
         lambda finished: sketched(", ".join(sources), files, dataset=dataset, finished=finished, **how),
     )
-    _warn_of_numbers([one for one in many.results if one.sketch and one.renumbered])
+    free = [f"{one.file} as {one.sketch.rank}" for one in many.results if one.sketch and one.renumbered]
+    if free:
+        say(f"! {len(free)} without a rank of their own, shown with a free one: {shown(free)}")
     return many
 
 
-def _warn_of_numbers(renumbered: Sequence[RankResult]) -> None:
-    if renumbered:
-        files = [f"{one.file} as {one.sketch.rank}" for one in renumbered if one.sketch]
-        say(f"! {len(files)} without a rank of their own, shown with a free one: {shown(files)}")
-
-
-def job_workbench(name: str, many: ManyRanks, **how: Any) -> Workbench:
+def job_workbench(name: str, many: ManyRanks, rules: Sequence[Rule] = (), **how: Any) -> Workbench:
     """What serves the page about a job; traces on this machine are read when they are opened.
 
-    `how` are arguments of `stepscope.open` for them.
+    `rules` are custom ones for their findings, and `how` arguments of `stepscope.open` for them.
     """
     local = not any(is_url(result.file) for result in many.results)
-    files = [Path(result.file) for result in many.results if result.sketch and local]
+    names = dict.fromkeys(result.file for result in many.results if result.sketch and local)
     answer = job_answer(name, many.job, many.report, many.results)
-    workbench = Workbench(files, partial(open_trace, **how), answer)
-    for rank, id in zip(answer.ranks, workbench.files, strict=local):
-        rank.trace = id
+    workbench = Workbench([*map(Path, names)], partial(open_trace, **how), answer, rules)
+    ids = dict(zip(names, workbench.files, strict=True))
+    for rank in answer.ranks:
+        rank.trace = ids.get(rank.file)
     return workbench
 
 

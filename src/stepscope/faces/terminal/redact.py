@@ -4,16 +4,17 @@ import io
 import json
 import os
 import zipfile
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from stepscope.base.input_files import content_of
-from stepscope.base.unfinished_files import unfinished_file
 from stepscope.base.watch_format import SUFFIX, is_watched_run
+from stepscope.errors import IngestError
 from stepscope.faces.terminal.options import NamedPath
-from stepscope.faces.terminal.output import printable
+from stepscope.faces.terminal.output import printable, write_bytes
 from stepscope.faces.terminal.source import InputFile, takes_file
 from stepscope.read.flight_recorder import is_dump, read_dump, redacted_dump
 from stepscope.read.rank_folder import rank_of, trace_files
@@ -45,7 +46,6 @@ def redact(file: InputFile, out: str, key: str | None) -> None:
     stepscope redact train.stepscope shared.stepscope
     stepscope redact trace.json.gz shared.stepscope
     """
-
     path, target = Path(file.path), Path(out)
     secret = content_of(key) if key else None
     if secret == b"":
@@ -58,7 +58,8 @@ def redact(file: InputFile, out: str, key: str | None) -> None:
         return
     if target.suffix != ".stepscope" and not _is_other(path):
         raise click.UsageError(f"{out}: a redacted file is a capture; name it {target.stem}.stepscope")
-    _say([_written(target, _redacted(file, words)[2])])
+    write_bytes(target, _redacted(file, words)[2])
+    _say([target])
 
 
 def _redact_folder(file: InputFile, out: Path, words: Words) -> list[Path]:
@@ -66,14 +67,23 @@ def _redact_folder(file: InputFile, out: Path, words: Words) -> list[Path]:
     folder = Path(file.path)
     out.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
-    for row, path in enumerate([*filter(_is_other, sorted(folder.iterdir()))] or trace_files(folder)[0]):
+    for row, path in enumerate(_files_in(folder)):
         suffix, rank, content = _redacted(replace(file, path=str(path)), words)
         target = out / (f"file{row}{suffix}" if rank is None else f"rank{rank}{suffix}")
         target = out / f"rank{rank}_file{row}{suffix}" if target in written else target
-        written.append(_written(target, content))
+        write_bytes(target, content)
+        written.append(target)
         # Why a job hangs depends on when dumps were written.
         os.utime(target, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
     return written
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """What can be redacted: beside the file of a watched run are its recordings."""
+    found = [*filter(_is_other, sorted(folder.iterdir()))]
+    with suppress(*([IngestError] if found else [])):
+        found += [path for path in trace_files(folder)[0] if path not in found]
+    return found
 
 
 def _is_other(path: Path) -> bool:
@@ -99,12 +109,6 @@ def _capture(trace: Trace) -> bytes:
         for name, part in (("manifest.json", json.dumps(manifest)), (TABLES, to_bytes(trace))):
             archive.writestr(zipfile.ZipInfo(name), part, zipfile.ZIP_DEFLATED)
     return content.getvalue()
-
-
-def _written(out: Path, content: bytes) -> Path:
-    with unfinished_file(out) as name:
-        name.write_bytes(content)
-        return name.replace(out)
 
 
 def _say(written: list[Path]) -> None:

@@ -20,10 +20,18 @@ from stepscope.faces.terminal.source import InputFile, OnlyMemory, takes_file
 from stepscope.faces.terminal.status import show_watched, watched_files
 
 if TYPE_CHECKING:
-    from stepscope.faces.page.trace_view import TraceView
     from stepscope.facts.summary.facts import Summary
     from stepscope.facts.summary.job_findings import JobFindings
     from stepscope.trace.trace import Trace
+
+
+_OF_PAGE = {  # options of the page alone, and what to use instead
+    "--redact": "redact",
+    "--compare": "diff",
+    "--whatif": "whatif",
+    "--rules": "analyze --rules",
+    "--source-root": "view",
+}
 
 
 @click.command()
@@ -86,9 +94,13 @@ def report(
     For a memory snapshot or timeline, show what fills the memory, as `stepscope memory` does.
     """
     folder = file.path
+    wanted = dict(zip(_OF_PAGE, (redact, compared, whatifs, rules, source_root), strict=True))
+    given = [name for name, value in wanted.items() if value]
     if watched := watched_files(folder):
-        if svg:
-            raise click.UsageError("a watched run has no --svg; use --html")
+        others = {"--svg": svg, "--ncu": ncu, "--step": step is not None}
+        if refused := [*given, *(name for name, value in others.items() if value)]:
+            instead = {"--redact": "; use: stepscope redact", "--svg": "; use --html"}
+            raise click.UsageError(f"a watched run has no {refused[0]}{instead.get(refused[0], '')}")
         if html:
             from stepscope.faces.page.watch_answer import WatchedJob, watch_page
 
@@ -96,20 +108,15 @@ def report(
             return
         show_watched(watched, as_json)
         return
+    if given and html is None:
+        raise click.UsageError(f"{given[0]} needs --html; otherwise use: stepscope {_OF_PAGE[given[0]]}")
     file, many = file.focused()
     if html is not None:
         if redact and (source_root or rules):
             raise click.UsageError("--redact cannot hide what --source-root and --rules add; leave them out")
         files = [file, *(replace(file, path=path) for path in compared)]
-        trace, *others = _opened(files, redact)
-        _write_html(trace, html, rank, step, source_root, whatifs, others, rules)
+        _write_html(_opened(files, redact), html, rank, step, source_root, whatifs, rules)
         return
-    if redact:
-        raise click.UsageError("--redact needs --html; otherwise use: stepscope redact")
-    if compared:
-        raise click.UsageError("--compare needs --html; otherwise use: stepscope diff")
-    if rules:
-        raise click.UsageError("--rules needs --html; otherwise use: stepscope analyze --rules")
     try:
         summaries, job = report_of_file(file, rank, step)
     except OnlyMemory as only:
@@ -197,40 +204,34 @@ def _without_cycle_search() -> Iterator[None]:
 
 @_without_cycle_search()
 def _write_html(
-    trace: Trace,
+    traces: Sequence[Trace],
     out: str,
     rank: int | None,
     step: int | None,
     source_root: Path | None,
-    whatifs: Sequence[str] = (),
-    compared: Sequence[Trace] = (),
-    rules: Sequence[str] = (),
+    whatifs: Sequence[str],
+    rules: Sequence[str],
 ) -> None:
-    """Write the page with the data of one step of a trace, and of that step on the other ranks."""
+    """Write the page with the data of one step of the first trace, and of that step on its other ranks;
+    the other traces are compared with it."""
     from stepscope.analyze import load_rules
     from stepscope.faces.page.export_answers import report_of
+    from stepscope.faces.page.open_files import trace_ids
     from stepscope.faces.page.single_file import project_files, single_file
     from stepscope.faces.page.trace_view import TraceView
     from stepscope.facts.summary.numbers import plural
 
-    others = _others(trace, compared)
+    ids = trace_ids([Path(each.metadata.source).name for each in traces])
+    others = {id: TraceView(other) for id, other in zip(ids[1:], traces[1:], strict=True)}
     custom = [rule for path in rules for rule in load_rules(path)]
-    view = TraceView(trace, lambda id: others[id].trace, source_root, custom)
+    view = TraceView(traces[0], lambda id: others[id].trace, source_root, custom)
     files = project_files(view)
     if files:
         count = plural(len(files), "source file")
         lines = [f"{out} includes the text of {count}:", *files]
         print("\n  ".join(lines), file=sys.stderr)
     asked = ["\n".join(changes.split()) for changes in whatifs]
-    report = replace(report_of(view, rank, step, files), whatifs=asked, compared=others)
+    report = replace(report_of(view, rank, step, files, others), whatifs=asked)
     with progress_bar(f"writing {out}") as progress:
         text = single_file(report, progress=progress)
     write_text(Path(out), text)
-
-
-def _others(trace: Trace, compared: Sequence[Trace]) -> dict[str, TraceView]:
-    from stepscope.faces.page.open_files import trace_ids
-    from stepscope.faces.page.trace_view import TraceView
-
-    names = [Path(other.metadata.source).name for other in (trace, *compared)]
-    return {id: TraceView(other) for id, other in zip(trace_ids(names)[1:], compared, strict=True)}

@@ -155,7 +155,8 @@ def _run_or_exit(
         run_program(program, options, output, overwrite, ranks)
     except SystemExit as error:
         if error.code == 2:  # as argparse ends for an option that it does not know
-            for name in run.misplaced(program.target, program.arguments):
+            command: Any = run if options else watch
+            for name in command.misplaced(program.target, program.arguments):
                 print(f"stepscope: put {name} before {program.target} if it is stepscope's", file=sys.stderr)
         raise
     except CaptureError as error:

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -200,13 +201,8 @@ def many_ranks(path: Path, cache: bool) -> ManyRanks | None:
     return many
 
 
-def with_rank_progress(count: int, read: Callable[[Callable[[str], None]], Any]) -> Any:
+def with_rank_progress(total: int, read: Callable[[Callable[[str], None]], Any]) -> Any:
     """What `read` returns, with a progress bar; it calls its argument with each file when done."""
-    done: list[str] = []
-    with progress_bar(f"reading {count} ranks") as progress:
-
-        def finished(file: str) -> None:
-            done.append(file)
-            progress(len(done), count)
-
-        return read(finished)
+    numbers = count(1)
+    with progress_bar(f"reading {total} ranks") as progress:
+        return read(lambda file: progress(next(numbers), total))

@@ -16,7 +16,6 @@ class _Verify(MeasuringCommand):
     """Lists the changes after the options."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-
         rows = [
             (name, change.application.summary.replace("`", ""))
             for name, change in verifiable_changes().items()
@@ -90,7 +89,10 @@ def _lines(answer: TrialComparison) -> list[str]:
         _predicted(answer),
         f"verdict    {_verdict(answer)}",
         "",
-        *(f"applied    {name}: {_facts(facts)}" for name, facts in answer.applied.items()),
+        *(
+            f"applied    {name}: {', '.join(f'{key} {value}' for key, value in facts.items())}"
+            for name, facts in answer.applied.items()
+        ),
         *(["", "assumptions"] if answer.prediction else []),
         *(f"  {text}" for text in (answer.prediction.assumptions if answer.prediction else ())),
     ]
@@ -103,16 +105,11 @@ def _spread(runs: MeasuredRuns) -> str:
 def _predicted(answer: TrialComparison) -> str:
     if answer.prediction is None:
         return f"predicted  –  {answer.reason}"
-    low, high = answer.prediction.range
+    (low, high), error = answer.prediction.range, answer.error or 0.0
     return (
-        f"predicted  {answer.prediction.predicted_step_ms:10.3f} ms, "
-        f"{answer.prediction.speedup:.2f}x "
-        f"({low:.3f} to {high:.3f} ms), {_error(answer.error or 0.0)}"
+        f"predicted  {answer.prediction.predicted_step_ms:10.3f} ms, {answer.prediction.speedup:.2f}x "
+        f"({low:.3f} to {high:.3f} ms), {abs(error):.1%} {'longer' if error > 0 else 'shorter'} than measured"
     )
-
-
-def _error(error: float) -> str:
-    return f"{abs(error):.1%} {'longer' if error > 0 else 'shorter'} than measured"
 
 
 def _verdict(answer: TrialComparison) -> str:
@@ -138,7 +135,3 @@ def _agreement(answer: TrialComparison) -> str:
         return ", as predicted"
     gains_more = (measured < low) == (answer.measured_speedup > 1)
     return f", as predicted, but by {'more' if gains_more else 'less'}"
-
-
-def _facts(facts: Any) -> str:
-    return ", ".join(f"{key} {value}" for key, value in facts.items())

@@ -47,27 +47,23 @@ def view(
     from stepscope.faces.page.server import serve
     from stepscope.facts.load import open as open_trace
 
-    tree = Path(model) if model else None
+    custom = [rule for path in rules for rule in load_rules(path)]
+    read = partial(open_trace, **how)
     if watched := [file for path in files for file in watched_files(str(path))]:
         from stepscope.faces.page.watch_answer import WatchedJob
 
         if len(files) > 1:
             raise click.UsageError(f"{watched[0]} is of a watched run; open it alone")
         bundle.page("watch.html")
-        recordings = Workbench([], partial(open_trace, **how), watch=WatchedJob(files[0].name, watched))
-        serve(recordings, port, not no_browser, tree, not no_cache)
-        return
-    many = _many(files, not no_cache)
-    if many:
+        workbench = Workbench([], read, rules=custom, watch=WatchedJob(files[0].name, watched))
+    elif many := _many(files, not no_cache):
         from stepscope.faces.terminal.ranks import job_workbench, name_of
 
-        workbench = job_workbench(name_of(files), many, **how)
-        serve(workbench, port, not no_browser, tree, not no_cache)
-        return
-    bundle.page()
-    custom = [rule for path in rules for rule in load_rules(path)]
-    workbench = Workbench(files, partial(open_trace, **how), rules=custom)
-    serve(workbench, port, not no_browser, tree, not no_cache)
+        workbench = job_workbench(name_of(files), many, custom, **how)
+    else:
+        bundle.page()
+        workbench = Workbench(files, read, rules=custom)
+    serve(workbench, port, not no_browser, Path(model) if model else None, not no_cache)
 
 
 def _many(files: tuple[Path, ...], cache: bool) -> ManyRanks | None:

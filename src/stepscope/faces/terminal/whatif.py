@@ -38,7 +38,8 @@ class _Whatif(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--list" in args:
-            _list([path for before, path in pairwise(args) if before == "--changes"], "--json" in args)
+            words = [part for word in args for part in word.split("=", word.startswith("--changes="))]
+            _list([path for before, path in pairwise(words) if before == "--changes"], "--json" in args)
             ctx.exit()
         rest = super().parse_args(ctx, args)
         if ctx.params.get("try_all") and ctx.params.get("changes"):

@@ -46,7 +46,8 @@ class Boxes(msgspec.Struct):
     hidden: list[int]  # number of nodes that a rest groups; ask again with `start` to see them
     hot: list[int]  # 1 on the hot path
     backward: list[int]  # 1 if the box is below its caller as backward work
-    before: list[int | float] | UnsetType = UNSET  # value in the other trace, if two traces are compared
+    # value in the other trace, of as many steps, if two traces are compared
+    before: list[int | float] | UnsetType = UNSET
     width: list[int | float] | UnsetType = UNSET  # what it takes to draw both, if two traces are compared
 
 
@@ -77,7 +78,13 @@ class FlameBoxes:
 
 
 def flame(
-    tree: ContextTree, by: str, *, start: int = 0, most: int = MOST, before: ContextTree | None = None
+    tree: ContextTree,
+    by: str,
+    *,
+    start: int = 0,
+    most: int = MOST,
+    before: ContextTree | None = None,
+    times: float = 1.0,
 ) -> FlameGraph:
     """The boxes of a flame graph.
 
@@ -86,10 +93,11 @@ def flame(
         start: the node of the first box.
         most: maximum number of nodes; the hidden nodes below a node are one box, a rest.
         before: a tree with the same nodes (`aligned`) to compare with.
+        times: what its values are multiplied by, such as 2 where it is of half as many steps.
     """
     shown = measure(tree, by)
-    earlier = measure(before, by).inclusive if before is not None else None
-    size = shown.inclusive if before is None else _widths(tree, before, by)
+    earlier = measure(before, by).inclusive * times if before is not None else None
+    size = shown.inclusive if before is None else _widths(tree, before, by, times)
     boxes = _laid_out(tree, size, _shown(tree, size, start, most), start)
     strings: Interner[str] = Interner()
     columns = _columns(tree, boxes, shown, strings)
@@ -112,9 +120,9 @@ def flame(
 # -- choice and layout of boxes
 
 
-def _widths(tree: ContextTree, before: ContextTree, by: str) -> Floats:
+def _widths(tree: ContextTree, before: ContextTree, by: str, times: float) -> Floats:
     """The width of each node for both profiles: siblings together never exceed their caller."""
-    own = np.maximum(measure(tree, by).own, measure(before, by).own)
+    own = np.maximum(measure(tree, by).own, measure(before, by).own * times)
     return subtree_totals(own, tree.nodes["parent"])
 
 

@@ -45,7 +45,7 @@ def with_windows(trace: Trace, windows: Sequence[Trace], recorded_s: float, elap
     known = f"; {unlinked:.0%} of their time has no known call" if unlinked >= _WORTH_SAYING else ""
     basis = (
         f"compiled operations are those of {calls:,} of {_calls(trace):,} calls of compiled "
-        f"functions, recorded during {recorded_s:.1f} s of {elapsed_s:.1f} s (`--metric compiled`, "
+        f"functions, recorded during {recorded_s:.1f} s of {elapsed_s:.1f} s (metric compiled, "
         f"not scaled up{known})"
     )
     return trace.with_table(stacked(nodes)).with_table(stacked(metrics)).with_warnings([(WINDOWS, basis, 1)])

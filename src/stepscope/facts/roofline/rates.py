@@ -127,7 +127,7 @@ def with_device(trace: Trace, name: str) -> Trace:
     recorded = [str(device["name"]) for device in trace.metadata.devices if device.get("name")]
     if any(re.search(r"\d", one) for one in recorded):  # `AMD GPU` names none
         raise TraceError(
-            f"{trace.metadata.source} names its device, {recorded[0]}; --device is for files that name none"
+            f"{trace.metadata.source} names its device, {recorded[0]}; only files that name none take one"
         )
     if (known := rates_of(name)) is None:
         names = ", ".join(gpu["name"] for gpu in known_gpus())

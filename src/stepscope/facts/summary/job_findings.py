@@ -23,6 +23,7 @@ class JobFinding(msgspec.Struct, frozen=True):
     ranks: tuple[int, ...]  # numbers of the ranks
     stage: str  # in which stage; `communication` for a slow link
     cost_ms: float  # what the job would gain per step
+    cost: str  # the same in words, such as `costs the job 5.00 ms per step, 10% of the step`
 
 
 class JobFindings(msgspec.Struct, frozen=True):

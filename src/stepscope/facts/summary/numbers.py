@@ -19,12 +19,10 @@ def rounded(value: float, digits: int = 3) -> str:
     """A number with some digits, and never with an exponent.
 
     Example:
-        >>> rounded(40212.4), rounded(999.7), rounded(0.0000123)
-        ('40,212', '1,000', '0.0000123')
+        >>> rounded(40212.4), rounded(999.7), rounded(0.0123), rounded(1.23e-5)
+        ('40,212', '1,000', '0.0123', '0.0000123')
     """
-    if abs(value) >= 10**digits - 0.5:
-        return f"{value:,.0f}"
-    return f"{Decimal(f'{value:.{digits}g}'):f}"
+    return f"{value:,.0f}" if abs(value) >= 10**digits - 0.5 else f"{Decimal(f'{value:.{digits}g}'):f}"
 
 
 def percent(share: float) -> str:

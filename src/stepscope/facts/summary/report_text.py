@@ -367,7 +367,7 @@ class ReportText:
         if steps.max_ms > _UNEVEN * steps.min_ms > 0:
             text.append("\n! ", "yellow").append(
                 f"the longest step takes {rounded(steps.max_ms / steps.min_ms)} times as long as the "
-                "shortest, and all figures are means: show one step with --step, or record more"
+                "shortest, and all figures are means: show one step alone, or record more"
             )
         for warning in self.warnings():
             text.append("\n! ", "yellow").append(warning.message)

@@ -78,8 +78,7 @@ def _activations(facts: MemoryFacts) -> Iterator[MemoryFinding]:
     if module:
         held, whose = module.bytes, f"Activations and temporaries of module {module.name}"
         advice = (
-            f"Checkpoint it (stepscope whatif FILE checkpoint:module={module.name}), compute it "
-            "in chunks or in 16 bits"
+            f"Checkpoint it (what-if checkpoint:module={module.name}), compute it in chunks or in 16 bits"
         )
     elif held >= _ACTIVATIONS_SHARE * facts.peak_bytes:
         whose, advice = "Activations", "Wrap the repeated blocks in torch.utils.checkpoint"

@@ -17,7 +17,7 @@ from stepscope.facts.summary.job_findings import NONE_IS_SLOW, JobFinding, JobFi
 from stepscope.facts.summary.numbers import ms, percent
 from stepscope.models.ranks.collectives import Matched, match_calls
 from stepscope.models.ranks.files import RankFile
-from stepscope.models.ranks.map_ranks import RankResult, sketch_files
+from stepscope.models.ranks.map_ranks import RankResult, sketch_files, without_short
 from stepscope.models.ranks.pipeline import Pipeline, pipeline_of, slow_of_pipelines, with_peers
 from stepscope.models.ranks.process_groups import (
     GroupRow,
@@ -36,7 +36,7 @@ from stepscope.models.ranks.replay_whatifs import (
     whatifs,
     with_costs,
 )
-from stepscope.models.ranks.sketch import JobTable, Sketch, job_table, short_ranks, sketch_of
+from stepscope.models.ranks.sketch import JobTable, Sketch, job_table, sketch_of
 from stepscope.models.ranks.stragglers import Straggler, find_stragglers
 from stepscope.read.rank_folder import named_rank, trace_files
 from stepscope.trace.concat import one_rank
@@ -176,20 +176,19 @@ def _rows(table: JobTable) -> tuple[RankRow, ...]:
 def report_of_trace(trace: Trace) -> JobReport | None:
     """Compare the ranks of one trace, of which each has enough steps; None for fewer than two."""
     ranks = ranks_with_steps(trace) if len(trace.events) else ()
-    if len(ranks) < 2:
-        return None
-    sketches = [sketch_of(one_rank(trace, rank)) for rank in ranks]
-    short = short_ranks(sketches)
-    return job_report([sketch for sketch in sketches if sketch.rank not in short])
+    return sketched_trace(trace).report if len(ranks) > 1 else None
 
 
 def findings_of(report: JobReport) -> JobFindings:
     """What every command says about the job first, and the rank that it shows in detail."""
-    findings = tuple(JobFinding(one.sentence, one.ranks, one.stage, one.cost_ms) for one in report.stragglers)
+    findings = tuple(
+        JobFinding(one.sentence, one.ranks, one.stage, one.cost_ms, cost(one.cost_ms, report))
+        for one in report.stragglers
+    )
     culprits = report.stragglers[0].ranks if report.stragglers else ()
     rows = [row for row in report.rows if row.rank in culprits] or report.rows
     first = min(rows, key=lambda row: (row.waiting_ms, -row.own_ms))
-    sentences = tuple(f"{one.sentence} It {cost(one.cost_ms, report)}." for one in report.stragglers)
+    sentences = tuple(f"{one.sentence} It {one.cost}." for one in findings)
     return JobFindings(
         report.ranks, report.step_ms, first.rank, findings, sentences or (_no_finding(report, first),)
     )
@@ -274,6 +273,15 @@ def sketched(source: object, files: Sequence[Path | RankFile], **how: Any) -> Ma
     if not any(one.sketch for one in results):
         raise IngestError(f"{source}: no rank can be read: {results[0].error}")
     return ManyRanks(results)
+
+
+def sketched_trace(trace: Trace) -> ManyRanks:
+    """Sketch the ranks of one trace, those without enough steps left out; raises IngestError if it has no
+    step."""
+    source, ranks = trace.metadata.source, ranks_with_steps(trace) if len(trace.events) else ()
+    if not ranks:
+        raise IngestError(f"{source}: holds no recorded step")
+    return ManyRanks(without_short([RankResult(source, sketch_of(one_rank(trace, rank))) for rank in ranks]))
 
 
 def file_named(files: Sequence[Path], rank: int | None) -> Path | None:

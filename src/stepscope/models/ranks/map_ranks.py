@@ -104,7 +104,7 @@ def sketch_files(
     sketches |= {file: one for file, one in made.items() if not isinstance(one, IngestError)}
     sketched = [(one.name, sketches[one]) for one in all_files if one in sketches]
     earlier = _earlier_cycles(sketched)
-    results = _without_short(numbered([one for one in sketched if one[0] not in earlier]))
+    results = without_short(numbered([one for one in sketched if one[0] not in earlier]))
     if dataset and tables:
         move_tables(dataset, {one.file: one.sketch.rank for one in results if one.sketch})
     results.sort(key=lambda one: one.sketch is None)
@@ -148,7 +148,7 @@ def _earlier_cycles(sketches: Sequence[tuple[str, Sketch]]) -> dict[str, str]:
     }
 
 
-def _without_short(results: Sequence[RankResult]) -> list[RankResult]:
+def without_short(results: Sequence[RankResult]) -> list[RankResult]:
     """The results; ranks of too few steps get a reason instead of their sketch."""
     short = short_ranks([one.sketch for one in results if one.sketch])
     return [
@@ -181,6 +181,7 @@ def _cached_sketch(above: str, tables: Path | None, file: RankFile) -> Sketch:
 
 
 def _sketch_file(above: str, tables: Path | None, file: RankFile) -> Sketch:
+    from stepscope.facts.annotate.steps.step_table import ranks_with_steps
     from stepscope.facts.load import open_file
     from stepscope.read.rank_folder import rank_of
 
@@ -188,6 +189,8 @@ def _sketch_file(above: str, tables: Path | None, file: RankFile) -> Sketch:
         trace = open_file(path, None, cache=False)
         if not len(trace["steps"]):
             raise IngestError(f"{path}: holds no recorded step")
+        if len(several := ranks_with_steps(trace)) > 1:
+            raise IngestError(f"{path}: holds {len(several)} ranks; name this file alone")
         known = rank_of(path, trace.metadata)
         rank = UNKNOWN_RANK if known is None else known
         sketch = sketch_of(trace, _node(above, file))

@@ -35,7 +35,7 @@ _STAGE_WORDS = {
     "data_loading": "data loading",
     "zero_grad": "zero grad",
     "host": "host-bound time",
-    "other": "time outside of the stages",
+    "other": "other time",
     UNSTAGED: "computation",
 }
 
@@ -74,13 +74,15 @@ class Straggler(msgspec.Struct, frozen=True):
 
     @property
     def what(self) -> str:
-        """In which stage and since when they work longer, how much, and why."""
+        """In which stage they work longer, how much and since when; then why."""
         much = longer(self.excess, self.excess_ms)
         when = steps_in_words(self.steps, self.count, self.period)
-        when = f"about {when}, each," if self.in_turn and self.count else when
+        title, cause = f"{stage_in_words(self.stage)} {much} in {when}", self.cause
+        if self.in_turn and self.count:
+            title, cause = title.removesuffix(f" in {when}"), f"{cause}, in about {when}"
         growing = ", more from step to step" if self.grows else ""
         also = f". Also {self.also}" if self.also else ""
-        return f"{stage_in_words(self.stage)} {much} in {when}{growing}, {self.cause}{also}"
+        return f"{title}. {cause[:1].upper()}{cause[1:]}{growing}{also}"
 
 
 class SlowRanks(NamedTuple):
@@ -273,13 +275,12 @@ def longer(excess: float, excess_ms: float) -> str:
 
 
 def ranks_in_words(ranks: Sequence[int], node: str) -> str:
-    """`Rank 5`, `Ranks 8-15, all on node-1`, `Ranks 1, 4`."""
-    among = f", {'all' if len(ranks) > 1 else 'alone'} on {node}" if node else ""
-    return f"{in_runs(ranks).capitalize()}{among}"
+    """`Rank 5`, `Ranks 8-15 (node-1)`, `Ranks 1, 4`; a machine whose ranks they all are is named."""
+    return in_runs(ranks).capitalize() + (f" ({node})" if node else "")
 
 
 def steps_in_words(steps: tuple[int, int] | None, count: int = 0, period: int = 0) -> str:
-    """`every step`, `steps 20–40`, `every 10th step (3–43)`, or `7 of the steps 3–45`."""
+    """`every step`, `steps 20–40`, `every 10th step (3–43)`, or `7 of steps 3–45`."""
     if steps is None:
         return "every step"
     if steps[0] == steps[1]:
@@ -288,7 +289,7 @@ def steps_in_words(steps: tuple[int, int] | None, count: int = 0, period: int = 
     if period:
         ending = {1: "st", 2: "nd", 3: "rd"}.get(period % 10, "th")
         return f"every {period}{'th' if period % 100 in (11, 12, 13) else ending} step ({span})"
-    return f"{count} of the steps {span}" if count else f"steps {span}"
+    return f"{count} of steps {span}" if count else f"steps {span}"
 
 
 # -- why they are slower

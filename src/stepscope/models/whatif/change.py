@@ -167,7 +167,7 @@ class Change:
         """The changed graph, with defaults for parameters without a value; raises ChangeError if
         the change does not apply, with the reason."""
         if self.one_rank and graph.window.rank < 0:
-            raise ChangeError(f"{self.name}: predicted for one rank only; choose it with --rank N")
+            raise ChangeError(f"{self.name}: predicted for one rank only; choose one")
         return self.function(graph, **_grouped(self.function, values)).check()
 
 

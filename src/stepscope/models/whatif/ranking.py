@@ -119,7 +119,7 @@ def fitting(baseline: Baseline, limit: Capacity) -> list[Fitting]:
     memory = baseline.memory
     if memory is None:
         raise ChangeError(
-            "--fits needs the allocations of one rank; record them with: stepscope run --memory SCRIPT"
+            "what fits needs the allocations of one rank; record them with: stepscope run --memory SCRIPT"
         )
     if _runs(memory, [], 0.0, limit):
         return [([], predict_memory(memory, []))]

@@ -114,6 +114,17 @@ def test_recordings_are_listed_and_opened(folder: Path) -> None:
     assert opened["step"]["mean_ms"] == 1.0
 
 
+def test_recordings_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    for name, operators in (("a", ("aten::mm",)), ("b", ())):
+        (tmp_path / name).mkdir()
+        waiting_steps(tmp_path / name, name="train", names=operators)
+    recordings = Recordings([tmp_path / "a", tmp_path / "b"])
+    server = make_server(Answers(recordings, document_of), None)
+    names = data(server, "open")["recordings"]
+    counts = [data(server, "query", file=name, sql="select count(*) from events")["rows"] for name in names]
+    assert (len(names), len({str(count) for count in counts})) == (2, 2)
+
+
 def test_findings_what_ifs_and_sql(folder: Path) -> None:
     server = server_for(folder)
     (finding,) = data(server, "findings", file="other.json")["findings"]
@@ -144,7 +155,7 @@ def test_a_device_that_the_file_does_not_name(folder: Path) -> None:
     server, asked = server_for(folder), {"file": "device.json", "changes": ["faster_gpu:to=H100"]}
     waiting_steps(folder, name="device", kernels=True)
     failed, text = call(server, "whatif", **asked)
-    assert (failed, "name it with the argument device" in text) == (True, True)
+    assert (failed, "name it by the option device" in text) == (True, True)
     assert data(server, "whatif", **asked, device="A100")["predicted_step_ms"] > 0
 
 

@@ -54,10 +54,18 @@ def test_one_step_alone(trace: TraceView) -> None:
     assert ask(trace, "contexts", by="cpu", step=2)["total"] == 30_000
 
 
-def test_against_another_open_trace(trace: TraceView) -> None:
+@pytest.mark.parametrize(
+    ("asked", "times"),
+    [({}, 2), ({"rank": 0}, 2), ({"step": 1, "rank": 0}, 1)],
+    ids=["two steps and one", "of a rank", "one step"],
+)
+def test_against_as_many_steps_of_another_open_trace(
+    trace: TraceView, asked: dict[str, int], times: int
+) -> None:
+    """The other trace has one step of 10 µs on its device."""
     trace = TraceView(trace.trace, lambda id: annotate(drawn_trace(FASTER)))
-    told = ask(trace, "contexts", against="faster")
-    assert (told["total"], told["total_before"]) == (45_000, 10_000)
+    told = ask(trace, "contexts", against="faster", by="device", **asked)
+    assert told["total_before"] == times * 10_000
     assert len(told["boxes"]["before"]) == len(told["boxes"]["value"])
 
 

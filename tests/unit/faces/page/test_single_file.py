@@ -10,7 +10,7 @@ import pickle
 import re
 import sys
 from dataclasses import replace
-from itertools import permutations
+from itertools import pairwise, permutations
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -167,6 +167,14 @@ def test_the_slowest_step_is_told_and_the_others_do_not_open(trace: TraceView) -
     steps = found["answers"]["level"]["level"]["operations"]
     assert (steps["id"], steps["opens"]) == (["s1.0", "s2.0"], [1, 0])
     assert "the timelines of 1 other step" in found["left_out"]
+
+
+def test_a_file_begins_with_a_usual_step() -> None:
+    """The first one warms up; medians are compared, so a file that compares begins at the one near them."""
+    ends = [0, 1000, 1100, 1240, 1360]
+    run = opened("\n".join(f"main | {a} {b} | ProfilerStep#{n}" for n, (a, b) in enumerate(pairwise(ends))))
+    assert report_of(run, None, None, []).steps[0] == run.start == "s2.0"
+    assert report_of(run, None, None, [], {"before": run}).steps[0] == "s3.0"
 
 
 def test_another_step_can_be_chosen(trace: TraceView) -> None:
@@ -423,3 +431,12 @@ def test_a_patch_quotes_source_and_is_left_out_with_it(sources: list[str]) -> No
     assert served["patch"]["after"] == "optimizer = torch.optim.AdamW(weights, fused=True)"
     found = dict(tables(report_of(run, None, None, sources)))["findings"].findings
     assert [bool(one.patch) for one in found if one.rule == "optimizer_loop"] == [bool(sources)]
+
+
+def test_the_step_that_a_file_opens_has_tables_of_its_own() -> None:
+    """The slowest one, after the twenty steps that are told of each."""
+    ends = [*range(0, 2500, 100), 2600]
+    run = opened("\n".join(f"main | {a} {b} | ProfilerStep#{n}" for n, (a, b) in enumerate(pairwise(ends))))
+    answers = written(run)["answers"]
+    assert answers["overview"]["start"] == "s24.0"
+    assert answers[request_key("overview", rank="0", step="24")]["facts"]["steps"]["numbers"] == [24]

@@ -112,6 +112,10 @@ def test_query_as_csv(file: str) -> None:
     assert (code, out) == (0, 'text,nothing,one\n"a,""b""",,1\n')
 
 
+def test_a_row_of_a_query_is_one_line_whatever_its_names_hold(file: str) -> None:
+    assert call("query", file, "select 'a' || chr(10) || 'b' as name")[1] == "name\n----\na b\n"
+
+
 def test_query_without_rows(file: str) -> None:
     sql = "select name from events where false"
     assert call("query", file, sql, "--format", "json")[1] == "[\n]\n"
@@ -393,7 +397,7 @@ def test_an_option_that_a_recorded_script_does_not_know_may_be_stepscope_s(
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(f"import argparse\n{SCRIPT}")
     monkeypatch.setattr("stepscope.faces.terminal.run.run_program", ended_by_argparse)
-    for words in ("run train.py --lr 1 --steps=3", "watch train.py -o x"):
+    for words in ("run train.py --lr 1 --steps=3", "watch train.py --steps=3 -o x"):
         with pytest.raises(SystemExit):
             RunCommand.main(run if words.startswith("run") else watch, words.split()[1:])
     assert [line for line in capsys.readouterr().err.splitlines() if "before" in line] == [

@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from stepscope.errors import IngestError
+from stepscope.faces.page.open_files import Workbench
 from stepscope.faces.terminal.commands import stepscope
+from stepscope.facts.load import open as stepscope_open
+from stepscope.models.ranks.files import RankFile
 from stepscope.models.ranks.job import MOST_JOINED
+from stepscope.models.ranks.map_ranks import _sketch_file
 
 SLOW = 5
 Write = Callable[[int], Path]
@@ -95,7 +100,7 @@ def test_a_report_says_the_same_of_16_and_of_17_ranks(job: Write, opened: list[s
     assert of_few == of_many
     assert of_few["slowest_rank"] == SLOW
     assert of_few["findings"][0]["sentence"].startswith("Rank 5: ")
-    assert "mostly gemm" in of_few["findings"][0]["sentence"]
+    assert "Mostly gemm" in of_few["findings"][0]["sentence"]
     assert answers[0]["ranks"][SLOW]["stages"] == answers[1]["ranks"][0]["stages"]
     for folder in (few, many):
         lines = call("report", str(folder))[1].splitlines()
@@ -177,3 +182,32 @@ def test_view_takes_many_ranks_alone(job: Write, tmp_path: Path) -> None:
     code, _, err = call("view", str(folder), str(folder / "rank0.json"), "--no-browser")
     assert code == 2
     assert "holds 17 ranks, too many to show next to other files" in err
+
+
+def test_the_page_about_many_ranks_takes_custom_rules(
+    job: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text("from stepscope.analyze import RULES\nRULES = [RULES[0]]\n")
+    served: list[Workbench] = []
+    monkeypatch.setattr("stepscope.faces.page.server.serve", lambda workbench, *_: served.append(workbench))
+    monkeypatch.setattr("stepscope.faces.page.bundle.page", lambda *_: None)
+    code, _, _ = call("view", str(job(17)), "--no-browser", "--rules", str(tmp_path / "mine.py"))
+    assert (code, len(served[0].files)) == (0, 17)
+    assert {len(file._rules) for file in served[0].files.values()} == {1}
+
+
+def test_the_ranks_of_one_file_are_compared_too(job: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a recording of Nsight Systems of all processes of a machine."""
+    folder = job(7)
+    whole = stepscope_open(folder)
+    monkeypatch.setattr("stepscope.faces.terminal.ranks.open_trace", lambda path: whole)
+    code, out, _ = call("ranks", str(folder / "rank0.json"))
+    assert (code, "▶ Rank 5: " in out, "7 ranks · " in out) == (0, True, True)
+
+
+def test_a_file_of_several_ranks_is_no_single_rank(job: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = job(7)
+    whole = stepscope_open(folder)
+    monkeypatch.setattr("stepscope.facts.load.open_file", lambda *_, **how: whole)
+    with pytest.raises(IngestError, match="holds 7 ranks; name this file alone"):
+        _sketch_file("", None, RankFile.of(folder / "rank0.json"))

@@ -19,6 +19,8 @@ pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="needs tomlli
 @click.option("-n", "--steps", "count", type=int, default=3)
 @click.option("--shapes/--no-shapes", default=True)
 @click.option("-o", "--output")
+@click.option("--format", "form", type=click.Choice(["table", "json"]))
+@click.option("--json", "form", flag_value="json")
 def run() -> None:
     """Stands for a command."""
 
@@ -28,6 +30,8 @@ def run() -> None:
     [
         ("stepscope.toml", "[run]\nsteps = 5\nshapes = false", {"count": 5, "shapes": False}),
         ("pyproject.toml", "[tool.stepscope.run]\nsteps = 5", {"count": 5}),
+        ("stepscope.toml", "[run]\njson = true", {"form": "json"}),
+        ("stepscope.toml", "[run]\njson = false", {}),
         ("pyproject.toml", "[tool.other]\nsteps = 5", {}),
         ("pyproject.toml", "no TOML at all, and no section of ours", {}),
         ("stepscope.toml", "[report]\nsteps = 5", {}),

@@ -147,11 +147,13 @@ def test_no_planted_name_is_left_in_a_single_file(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--redact"], "--redact needs --html"),
+        (["--redact"], "--redact needs --html; otherwise use: stepscope redact"),
+        (["--whatif", "amp"], "--whatif needs --html; otherwise use: stepscope whatif"),
+        (["--source-root", "."], "--source-root needs --html; otherwise use: stepscope view"),
         (["--html", "out.html", "--redact", "--source-root", "."], "--redact cannot hide"),
     ],
 )
-def test_a_report_that_cannot_be_redacted_says_why(options: list[str], reason: str, tmp_path: Path) -> None:
+def test_options_of_the_page_alone_are_refused(options: list[str], reason: str, tmp_path: Path) -> None:
     result = run("report", capture(tmp_path / "a.stepscope", Planted(0)), *options)
     assert result.exit_code == 2
     assert reason in result.output
@@ -305,6 +307,15 @@ def test_a_watched_run_has_the_same_bill(tmp_path: Path) -> None:
     watched(tmp_path / "train.watch", Planted(0))
     assert run("redact", tmp_path / "train.watch", tmp_path / "shared.watch").exit_code == 0
     assert answer("report", tmp_path / "train.watch") == answer("report", tmp_path / "shared.watch")
+
+
+def test_the_recordings_beside_a_watched_run_are_redacted_too(tmp_path: Path) -> None:
+    folder, out = tmp_path / "job", tmp_path / "shared"
+    folder.mkdir()
+    watched(folder / "train.watch", Planted(0))
+    capture(folder / "train-step9.stepscope", Planted(0))
+    assert run("redact", folder, out).exit_code == 0
+    assert sorted(path.suffix for path in out.iterdir()) == [".stepscope", ".watch"]
 
 
 def test_dumps_of_a_job_say_the_same(tmp_path: Path) -> None:

@@ -116,10 +116,23 @@ def test_the_page_of_a_watched_run_shows_it_alone(watched: Path) -> None:
     assert (code, f"{watched} is of a watched run; open it alone" in out) == (2, True)
 
 
-def test_a_picture_of_a_watched_run_is_refused(watched: Path) -> None:
-    code, out = call("report", watched, "--svg", watched.parent / "x.svg")
-    assert code == 2
-    assert "a watched run has no --svg; use --html" in out
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("report FILE --svg OUT", "a watched run has no --svg; use --html"),
+        ("report FILE --html OUT --redact", "a watched run has no --redact; use: stepscope redact"),
+        ("report FILE --html OUT --compare FILE", "a watched run has no --compare"),
+        ("report FILE --html OUT --whatif amp", "a watched run has no --whatif"),
+        ("report FILE --ncu", "a watched run has no --ncu"),
+        ("report FILE --step 3", "a watched run has no --step"),
+        ("ranks FILE --html OUT", "a watched run has no sketches; for its page use: stepscope view"),
+        ("ranks FILE -o OUT", "a watched run has no sketches"),
+    ],
+)
+def test_what_a_watched_run_cannot_have_is_refused(watched: Path, words: str, reason: str) -> None:
+    names = {"FILE": watched, "OUT": watched.parent / "out"}
+    code, out = call(*(names.get(word, word) for word in words.split()))
+    assert (code, reason in out, names["OUT"].exists()) == (2, True, False)
 
 
 def test_other_commands_refuse_a_watched_run_in_one_line(watched: Path) -> None:

@@ -108,5 +108,5 @@ def test_a_slow_device_in_files_is_not_taken_for_a_slow_machine(tmp_path: Path, 
     results = sketch_files(files_at(write_job(job, tmp_path / "job")))
     report = job_report([one.sketch for one in results if one.sketch])
     assert [one.ranks for one in report.stragglers] == [(3,)]
-    assert "slower device (all kernels alike)" in report.stragglers[0].sentence
+    assert "Slower device (all kernels alike)" in report.stragglers[0].sentence
     assert "host" not in report.stragglers[0].stages

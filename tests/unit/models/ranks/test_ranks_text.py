@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import msgspec
 import pytest
@@ -33,6 +34,13 @@ GROUP = GroupRow(
     last_place="backward: layer: kernel",
 )
 SLOW = Straggler((3,), "", "forward", None, 25.0, 0.25, "slower device (all kernels alike)", cost_ms=25.0)
+WHEN: list[dict[str, Any]] = [
+    {},
+    {"steps": (20, 40)},
+    {"steps": (3, 43), "count": 5, "period": 10},
+    {"steps": (3, 45), "count": 7},
+    {"steps": (3, 45), "count": 7, "in_turn": True, "ranks": tuple(range(60))},
+]
 REPORT = JobReport(
     ranks=1024,
     steps=48,
@@ -99,3 +107,16 @@ def test_each_finding_is_printed_once_and_the_longest_stages_stay() -> None:
 def test_a_job_without_findings_says_so() -> None:
     text = printed(80, replace(REPORT, stragglers=()))
     assert "▶ No rank is slower than the others beyond noise." in text
+
+
+@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(("node", "excess"), [("", 0.25), ("", float("inf")), ("node-1", 0.25)])
+def test_the_first_sentence_has_at_most_twelve_words(
+    when: dict[str, Any], stage: str, node: str, excess: float
+) -> None:
+    """The page has room for one: who, where, how much and when; why comes after it."""
+    slow = replace(SLOW, ranks=(8, 9, 10), stage=stage, node=node, excess=excess)
+    first, why = replace(slow, **when).sentence.split(". ", 1)
+    assert len(first.split()) <= 12, first
+    assert why.startswith("Slower device (all kernels alike)")

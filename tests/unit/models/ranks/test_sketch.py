@@ -161,7 +161,7 @@ def test_the_command_names_the_slow_machine(tmp_path: Path) -> None:
     assert (only["ranks"], only["node"], only["stage"]) == ([4, 5], "node-2", "forward")
     assert only["excess_ms"] == pytest.approx(2.5, rel=0.01)
     text = CliRunner().invoke(command, ["ranks", str(tmp_path)]).stdout
-    assert "▶ Ranks 4-5, all on node-2: forward 80% longer in every step" in text
+    assert "▶ Ranks 4-5 (node-2): forward 80% longer in every step" in text
 
 
 @pytest.mark.parametrize(

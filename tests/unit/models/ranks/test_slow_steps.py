@@ -84,7 +84,7 @@ def test_steps_in_words() -> None:
         steps_in_words((2, 9)),
         steps_in_words((3, 43), 5, 10),
         steps_in_words((0, 45), 7),
-    ] == ["every step", "steps 2–9", "every 10th step (3–43)", "7 of the steps 0–45"]
+    ] == ["every step", "steps 2–9", "every 10th step (3–43)", "7 of steps 0–45"]
 
 
 def test_pauses_in_turn_are_of_many_ranks_more_than_once() -> None:

@@ -55,8 +55,8 @@ def drawn(*lines: str) -> np.ndarray:
     ("steps", "words"),
     [
         ("...#....", "in step 3"),
-        ("...#.##.", "in 3 of the steps 3–6"),
-        ("###...#.", "in 4 of the steps 0–6"),
+        ("...#.##.", "in 3 of steps 3–6"),
+        ("###...#.", "in 4 of steps 0–6"),
         ("..####..", "in steps 2–5"),
         ("#..#..#.", "in every 3rd step (0–6)"),
         ("########", "in every step"),
@@ -169,7 +169,7 @@ def two_ranks(*shares: float | None) -> list[Sketch]:
         ((1.0, 0.98), ""),
         ((1.0, None), ""),
         # Alike on average, of which each step may have had any part.
-        ((0.2, 0.2), "its own work takes longer, or other processes took its core: it got 20% of one"),
+        ((0.2, 0.2), "Its own work takes longer, or other processes took its core: it got 20% of one"),
     ],
 )
 def test_a_rank_that_other_processes_kept_from_its_core_says_so(

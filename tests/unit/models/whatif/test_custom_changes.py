@@ -50,8 +50,9 @@ def test_functions_of_a_file_are_changes_with_parameters(file: Path) -> None:
     for text, expected in (("faster", 0.090), ("faster:factor=0.5", 0.220)):
         assert predict(graph_of(STEP), [parse_request(text, changes)]).predicted_step_ms == expected
     assert changes["faster"].summary == "Products take less time."
-    listed = CliRunner().invoke(stepscope, ["whatif", "--list", "--json", "--changes", str(file)])
-    assert [one["name"] for one in json.loads(listed.stdout)] == list(changes)
+    for words in (["--changes", str(file)], [f"--changes={file}"]):
+        listed = CliRunner().invoke(stepscope, ["whatif", "--list", "--json", *words])
+        assert [one["name"] for one in json.loads(listed.stdout)] == list(changes)
 
 
 @pytest.mark.parametrize(

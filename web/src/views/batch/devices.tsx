@@ -147,7 +147,7 @@ function Row(props: {
       <td class="number" title={between(one.ms, milliseconds)}>
         {milliseconds(one.ms.value)}
       </td>
-      <td class="number">{grouped(one.throughput.value)}</td>
+      <td class="number">{significant(one.throughput.value)}</td>
       <td>
         <Bar range={one.throughput} most={most} />
       </td>
@@ -168,7 +168,7 @@ function Row(props: {
 /** A value with its range, on a common scale. */
 function Bar({ range, most }: { range: RangedValue; most: number }): JSX.Element {
   const at = (value: number) => `${(100 * value) / most}%`;
-  const text = between(range, grouped);
+  const text = between(range, significant);
   return (
     <>
       <div class="range-bar" aria-hidden="true">
@@ -215,8 +215,8 @@ function RankRow({ row, one }: { row: DeviceRow; one: RankPrediction }): JSX.Ele
       <td class="number" title={between(one.ms, milliseconds)}>
         {milliseconds(one.ms.value)}
       </td>
-      <td class="number" title={between(one.throughput, grouped)}>
-        {grouped(one.throughput.value)}
+      <td class="number" title={between(one.throughput, significant)}>
+        {significant(one.throughput.value)}
       </td>
       <td class="number">{percent(one.efficiency)}</td>
       <td class="number">{one.usd ? dollars(one.usd.value) : "no price"}</td>

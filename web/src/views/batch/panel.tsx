@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import type { BatchProfile, PanelPrediction as Prediction } from "../../api/batch_types";
-import { bytes, grouped, milliseconds, percent, plural, words } from "../../base/format";
+import { bytes, milliseconds, percent, plural, significant, words } from "../../base/format";
 import type { BatchStore } from "../../state/batch";
 import { BreakdownView, KINDS } from "./breakdown";
 import { Charts } from "./chart";
@@ -186,7 +186,7 @@ function Suggestions({
           aria-pressed={one.batch === chosen.batch}
           onClick={() => store.choose(one)}
         >
-          <strong>{one.batch}</strong>: {grouped(one.throughput)} samples/s
+          <strong>{one.batch}</strong>: {significant(one.throughput)} samples/s
           {one.bytes !== undefined && `, ${bytes(one.bytes)}`}
         </button>
       ))}

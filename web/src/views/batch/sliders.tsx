@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { useRef } from "preact/hooks";
 import type { BatchProfile, PanelPrediction as Prediction } from "../../api/batch_types";
-import { bytes, grouped, percent, sideName, significant, words } from "../../base/format";
+import { bytes, percent, sideName, significant, words } from "../../base/format";
 import { forBytes, forThroughput, most, step } from "../../model/choice";
 import type { BatchStore } from "../../state/batch";
 
@@ -23,7 +23,7 @@ export function Sliders(props: {
       <Slider
         label="Throughput"
         share={chosen.throughput / limit}
-        value={`${grouped(chosen.throughput)} samples/s`}
+        value={`${significant(chosen.throughput)} samples/s`}
         note={throughputNote(profile, chosen)}
         onShare={(share, more) => store.choose(forThroughput(curve, share * limit), more)}
         onStep={(places) => store.choose(step(curve, chosen, places))}
@@ -68,7 +68,7 @@ function MemoryFill({ chosen, room }: { chosen: Prediction; room: number }): JSX
 
 function throughputNote(profile: BatchProfile, chosen: Prediction): string {
   const [low, high] = chosen.throughput_range;
-  const range = high === null ? "" : `between ${grouped(low)} and ${grouped(high)}`;
+  const range = high === null ? "" : `between ${significant(low)} and ${significant(high)}`;
   const limit = profile.max_throughput;
   const share = limit
     ? `${percent(chosen.throughput / limit)} of the limit of ${significant(limit)}`

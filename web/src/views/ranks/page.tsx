@@ -1,6 +1,7 @@
 import type { JSX } from "preact";
 import type { JobAnswer, JobFinding } from "../../api/ranks_types";
 import { count, milliseconds, percent, plural, words } from "../../base/format";
+import { titleOf } from "../../base/sentences";
 import { latestRank } from "../../model/heat";
 import { ALL, partName, type JobStore } from "../../state/job";
 import { ThemeButton } from "../theme_button";
@@ -41,7 +42,7 @@ function Verdict({ store }: { store: JobStore }): JSX.Element {
   const { job } = store;
   return (
     <section class="job-verdict" aria-label="Verdict">
-      {job.findings.length === 0 && <p class="job-sentence">{job.verdict}</p>}
+      {job.findings.length === 0 && <Sentence text={job.verdict} />}
       {job.findings.length > 0 && (
         <ol class="job-findings">
           {job.findings.map((one) => (
@@ -54,6 +55,17 @@ function Verdict({ store }: { store: JobStore }): JSX.Element {
         median rank, {milliseconds(job.slowest_ms)} on the slowest rank of each step.
       </p>
     </section>
+  );
+}
+
+/** What is found stands out; why follows. */
+function Sentence({ text }: { text: string }): JSX.Element {
+  const title = titleOf(text);
+  return (
+    <>
+      <span class="job-sentence">{title}</span>
+      {text.slice(title.length)}
+    </>
   );
 }
 
@@ -71,11 +83,7 @@ function Finding({ store, finding }: { store: JobStore; finding: JobFinding }): 
       >
         Show
       </button>{" "}
-      <span class="job-sentence">{finding.sentence}</span>{" "}
-      <span class="dim">
-        Costs the job {milliseconds(finding.cost_ms)} per step,{" "}
-        {percent(finding.cost_ms / (store.job.step_ms || 1))}.
-      </span>
+      <Sentence text={finding.sentence} /> <span class="dim">It {finding.cost}.</span>
     </li>
   );
 }

@@ -42,7 +42,7 @@ function Links({ store, place }: { store: JobStore; place: number }): JSX.Elemen
   return (
     <p class="job-links">
       <a href={`/index.html#trace=${mine.trace}`}>Open its trace</a>
-      {usual.trace && usual !== mine && (
+      {usual.trace && usual.trace !== mine.trace && (
         <a href={`/index.html#trace=${mine.trace}&pane=compare&against=${usual.trace}`}>
           Compare with rank {usual.rank}, which works like the median rank
         </a>

@@ -18,17 +18,15 @@ export function Headline({ store }: { store: Store }): JSX.Element | null {
   );
 }
 
-/** What bounds the job or the step stands out; the rest follows as far as there is room. */
+/** Which rank of a job is slow, or else what bounds the step, in few words; all of both on hover. */
 function Verdict(props: { sentence: string; job: string | undefined }): JSX.Element {
   const { sentence, job } = props;
-  const title = titleOf(sentence);
-  const colon = job ? 0 : title.indexOf(": ") + 1;
-  const first = job ? titleOf(job) : title.slice(0, colon || undefined);
-  const rest = job ? ` ${title}` : title.slice(first.length);
+  const title = titleOf(job ?? sentence);
+  const first = title.slice(0, (job ? 0 : title.indexOf(": ") + 1) || undefined);
   return (
     <p class="verdict" title={[job, sentence].filter(Boolean).join(" ")}>
       {first}
-      <span class="dim">{rest}</span>
+      <span class="dim">{title.slice(first.length)}</span>
     </p>
   );
 }

@@ -4,7 +4,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { duration, plural } from "../../base/format";
 import { barAt } from "../../model/hit";
 import { labelAt, rowAt, type Met } from "../../model/layout";
-import type { Level, Row } from "../../model/level";
+import { timesOf, type Level, type Row } from "../../model/level";
 import { shortNameOf, sideOf } from "../../model/tracks";
 import { CanvasRenderer } from "../../render/canvas2d";
 import type { Scene } from "../../render/renderer";
@@ -166,7 +166,7 @@ function RowName({ row, top, device }: { row: Row; top: number; device: string }
 function LevelTitle(props: { store: Store; level: Level; strip: boolean }): JSX.Element {
   const { store, level, strip } = props;
   const { wire } = level;
-  const [cpu, device] = totals(level);
+  const { cpu, device } = timesOf(level, store.levels.value.value ?? []);
   if (strip)
     return (
       <div class="level-title" style={{ width: `${gutter.value - 4}px` }}>
@@ -190,9 +190,4 @@ function LevelTitle(props: { store: Store; level: Level; strip: boolean }): JSX.
       )}
     </div>
   );
-}
-
-function totals(level: Level): [number, number] {
-  const sum = (values: number[]): number => values.reduce((all, one) => all + one, 0);
-  return [sum(level.wire.operations.cpu_ns), sum(level.wire.operations.device_ns)];
 }

@@ -3,9 +3,10 @@ import type { JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import type { Pair } from "../../api/types";
 import { causeName } from "../../base/causes";
-import { duration, percent, plural, words } from "../../base/format";
+import { duration, milliseconds, percent, plural, words } from "../../base/format";
 import { stepOf } from "../../base/path";
 import {
+  changeOf,
   differences,
   isAlone,
   lengthOf,
@@ -26,7 +27,7 @@ import { FONT_SMALL } from "../../render/fitted";
 import type { Palette } from "../../render/palette";
 import { drawPair, GAP_PX, LANE_PX, PAIR_PX } from "../../render/pair";
 import type { AxisState } from "../../state/axis";
-import { choiceOf, othersOf, pairOf, selectedPiece } from "../../state/pair";
+import { choiceOf, firstStep, othersOf, pairOf, selectedPiece } from "../../state/pair";
 import type { Store } from "../../state/store";
 import type { Over } from "../../state/url";
 import { ErrorLine } from "../../widgets/answer";
@@ -65,10 +66,12 @@ export function PairSwitch({ store }: { store: Store }): JSX.Element {
   ); // prettier-ignore
 }
 
-/** A step has to be open: by default the one that the trace begins with. */
-function showOver(store: Store, over: Over): void {
-  const { path, changes } = store.view.value;
-  const start = path ? {} : { path: store.overview.value.value?.start ?? "", window: null };
+/** A step has to be open: the first one unless somebody went elsewhere or chose something in it. */
+export function showOver(store: Store, over: Over): void {
+  const { path, chosen, changes } = store.view.value;
+  const opened = firstStep(store, over);
+  const stays = path && (chosen || over !== "other" || path !== firstStep(store, ""));
+  const start = stays ? {} : { path: opened, window: null };
   const first = findingsOf(store).value.value?.findings.find((one) => one.changes.length);
   const wanted = over === "predicted" && !changes.length && first;
   const [embedded] = store.host.whatIfs.filter(Boolean);
@@ -229,9 +232,9 @@ function PairHead(props: {
     <div class="pair-head">
       <span class="pair-title">
         <strong>
-          {titles[upper]} {duration(pair[upper].length_us * 1000)}
+          {titles[upper]} {milliseconds(pair[upper].length_us / 1000)}
         </strong>{" "}
-        above {titles[lower]} {duration(pair[lower].length_us * 1000)},{" "}
+        above {titles[lower]} {milliseconds(pair[lower].length_us / 1000)},{" "}
         <b class={is > was ? "lost" : "won"}>{changed(is - was, was)}</b>{" "}
         <span class="dim">{steps}</span>
       </span>
@@ -392,8 +395,8 @@ function described(
     ...(partner ? [[titles[other], duration(pair[other].duration_us[partner.index]! * 1000)] as [string, string]] : []),
   ]; // prettier-ignore
   if (isAlone(drawn, index)) facts.push(["only here", side === "after" ? "added" : "removed"]);
-  if (partner)
-    facts.push(["change", changed(drawn.change_us[index]! * (side === "after" ? 1 : -1), long)]);
+  const { us, of } = changeOf(pair, spot);
+  if (partner) facts.push(["change", changed(us, of)]);
   const start = spanOf(pair, spot).from;
   if (side === pair.upper) facts.push(["start", timeText(store, start, long * 1000)]);
   if (drawn.tasks[index]! > 1) facts.push(["pieces", String(drawn.tasks[index])]);

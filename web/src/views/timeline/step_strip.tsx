@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import type { StepRow } from "../../api/types";
-import { duration, plural } from "../../base/format";
+import { duration, milliseconds, plural } from "../../base/format";
 import { stepOf } from "../../base/path";
 import type { Piece } from "../../model/tiles";
 import { stepAt, stepBeside, stepGrid } from "../../model/steps";
@@ -48,7 +48,7 @@ export function StepStrip(props: StripProps): JSX.Element | null {
     <div class="step-strip">
       <span class="step-walk" style={{ width: `${gutter.value - names}px` }}>
         <Walk store={store} by={-1} />
-        <span class="dim" title={duration(length)}>
+        <span class="dim" title={milliseconds(length / 1e6)}>
           {narrow ? now.step : `step ${now.step}`}
         </span>
         <Walk store={store} by={1} />
@@ -207,5 +207,5 @@ function stepTitle(one: StepRow, several: boolean): string {
   const name = `step ${one.step}${several ? ` of rank ${one.rank}` : ""}`;
   const device = `device busy ${duration(one.device_busy_ns)}, idle ${duration(one.device_idle_ns)}`;
   const works = one.device_busy_ns + one.device_idle_ns > 0;
-  return `${name}: ${duration(one.runtime_ns)}${works ? `, ${device}` : ""}`;
+  return `${name}: ${milliseconds(one.runtime_ns / 1e6)}${works ? `, ${device}` : ""}`;
 }

@@ -79,8 +79,12 @@ function Found({ store, best }: { store: Store; best: Best }): JSX.Element {
 /** What the search gave, in one sentence. */
 export function sentence(best: Best): string {
   const { changes, predicted_step_ms: then, replayed_step_ms: now } = best.prediction;
-  if (!changes.length) return "No change saves more than its error.";
   const missed = best.reached === false ? "Nothing that was tried reaches the goal. " : "";
-  const times = `${milliseconds(then)} instead of ${milliseconds(now)}`;
+  if (!changes.length) return `${missed}No change saves more than its error.`;
+  const fewer = best.same_samples_ms > 1.001 * then; // samples in a step than before
+  const alike = fewer
+    ? `, ${milliseconds(best.same_samples_ms)} for as many samples as before`
+    : "";
+  const times = `${milliseconds(then)} instead of ${milliseconds(now)}${alike}`;
   return `${missed}${changes.join(" + ")}: ${times}, of ${best.tried} combinations.`;
 }

@@ -58,7 +58,8 @@ def required_gpu(graph: Graph, change: str) -> Gpu:
         return gpu
     if find_gpu(device := device_of(graph)):
         raise ChangeError(f"{change}: needs the shapes of operators; record with `stepscope run`")
-    named = f"this is {device['name']}" if device.get("name") else "the trace names none; use --device"
+    none = "the trace names none; use the option device"
+    named = f"this is {device['name']}" if device.get("name") else none
     raise ChangeError(f"{change}: needs a known NVIDIA GPU, and {named}")
 
 

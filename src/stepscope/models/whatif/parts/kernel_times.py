@@ -126,7 +126,7 @@ def bytes_per_ns(graph: Graph, change: str) -> float:
     rate = memory_rate(graph) or (rates["bandwidth"] if rates else None)
     if not rate:
         raise ChangeError(
-            f"{change}: the memory bandwidth is unknown; record shapes, or name the device with --device"
+            f"{change}: the memory bandwidth is unknown; record shapes, or name the device (option device)"
         )
     return float(rate)
 
