@@ -135,8 +135,8 @@ def _wait(result: Any) -> None:
     if (jax := sys.modules.get("jax")) is not None:
         jax.block_until_ready(result)
     torch = sys.modules.get("torch")
-    for device in (getattr(torch, name, None) for name in _DEVICES):
-        if getattr(device, "is_initialized", bool)():
+    for name in _DEVICES:
+        if (device := getattr(torch, name, None)) is not None and device.is_initialized():
             device.synchronize()
     if torch is not None and torch.backends.mps.is_available():  # which is not asked whether it began
         torch.mps.synchronize()
