@@ -164,7 +164,7 @@ def test_a_folder_of_ranks_is_one_trace(tmp_path: Path, reads: list[str]) -> Non
 
 def test_ranks_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     write(tmp_path / "rank0.json")
-    (tmp_path / "rank1.json").write_text('{"weights": []}')
+    (tmp_path / "rank1.json").write_text('{"weights": [], "ph": 1}')
     trace = stepscope.open(tmp_path)
     assert trace.metadata.ranks == (0,)
     warnings = {row["code"]: row["message"] for row in trace["warnings"].rows()}
@@ -172,7 +172,7 @@ def test_ranks_that_cannot_be_read_are_told(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_nothing_readable_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "rank0.json").write_text('{"weights": []}')
+    (tmp_path / "rank0.json").write_text('{"weights": [], "ph": 1}')
     with pytest.raises(IngestError, match=r"rank0\.json"):
         stepscope.open(tmp_path)
 

@@ -105,11 +105,15 @@ def _spread(runs: MeasuredRuns) -> str:
 def _predicted(answer: TrialComparison) -> str:
     if answer.prediction is None:
         return f"predicted  –  {answer.reason}"
-    (low, high), error = answer.prediction.range, answer.error or 0.0
+    low, high = answer.prediction.range
     return (
         f"predicted  {answer.prediction.predicted_step_ms:10.3f} ms, {answer.prediction.speedup:.2f}x "
-        f"({low:.3f} to {high:.3f} ms), {abs(error):.1%} {'longer' if error > 0 else 'shorter'} than measured"
+        f"({low:.3f} to {high:.3f} ms), {_error(answer.error or 0.0)}"
     )
+
+
+def _error(error: float) -> str:
+    return f"{abs(error):.1%} {'longer' if error > 0 else 'shorter'} than measured"
 
 
 def _verdict(answer: TrialComparison) -> str:

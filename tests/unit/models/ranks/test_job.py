@@ -99,7 +99,7 @@ def test_a_slow_node_is_named_as_one(seed: int) -> None:
     report = job_report(job(seed, count=32, fault=slow_device(ranks, 1.15)))
     first = report.stragglers[0]
     assert (first.ranks, first.node) == (tuple(ranks), f"node-{node}")
-    assert first.sentence.startswith(f"Ranks {ranks[0]}-{ranks[-1]}, all on node-{node}: backward")
+    assert first.sentence.startswith(f"Ranks {ranks[0]}-{ranks[-1]} (node-{node}): backward")
 
 
 @pytest.mark.parametrize("seed", range(25))

@@ -69,13 +69,7 @@ def test_ranks_in_words() -> None:
         ranks_in_words((1, 4), ""),
         ranks_in_words((8, 9, 10, 11), "node-1"),
         ranks_in_words(tuple(range(7, 1024, 8)), ""),  # a stage of a large job
-    ] == [
-        "Rank 5",
-        "Rank 5, alone on node-0",
-        "Ranks 1, 4",
-        "Ranks 8-11, all on node-1",
-        "Ranks 7, 15, 23, 31, 39, 47, …",
-    ]
+    ] == ["Rank 5", "Rank 5 (node-0)", "Ranks 1, 4", "Ranks 8-11 (node-1)", "Ranks 7, 15, 23, 31, 39, 47, …"]
 
 
 def test_steps_in_words() -> None:
