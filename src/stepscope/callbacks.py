@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     import transformers
 
 
+def _next(watched: watch, path: str | Path | None) -> watch:
+    """The watch of a training that begins; one before it that failed may not have ended."""
+    watched.__exit__(None, None, None)
+    return watch(path).__enter__()
+
+
 def watch_trainer(trainer: transformers.Trainer, path: str | Path | None = None) -> None:
     """Watch what a `transformers.Trainer` trains; its reporters get the times.
 
@@ -30,8 +36,10 @@ def watch_trainer(trainer: transformers.Trainer, path: str | Path | None = None)
     from transformers import TrainerCallback
 
     class Watch(TrainerCallback):
+        watched = watch(path)
+
         def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-            self.watched = watch(path).__enter__()
+            self.watched = _next(self.watched, path)
 
         def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             kwargs["logs"].update(self.watched.metrics())
@@ -58,11 +66,14 @@ def lightning_callback(path: str | Path | None = None) -> lightning.Callback:
     from lightning import Callback
 
     class Watch(Callback):
+        watched = watch(path)
+
         def on_train_start(self, *args: Any) -> None:
-            self.watched = watch(path).__enter__()
+            self.watched = _next(self.watched, path)
 
         def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
-            if trainer.global_step % trainer.log_every_n_steps == 0 and (metrics := self.watched.metrics()):
+            every = trainer.log_every_n_steps  # 0 for never
+            if every and trainer.global_step % every == 0 and (metrics := self.watched.metrics()):
                 for logger in trainer.loggers:
                     logger.log_metrics(metrics, trainer.global_step)
 
@@ -90,8 +101,10 @@ def keras_callback(path: str | Path | None = None) -> Any:
     keras: Any = import_module("keras")  # it has no types
 
     class Watch(keras.callbacks.Callback):  # type: ignore[misc]
+        watched = watch(path)
+
         def on_train_begin(self, *args: Any) -> None:
-            self.watched = watch(path).__enter__()
+            self.watched = _next(self.watched, path)
 
         def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
             if logs is not None:

@@ -150,12 +150,8 @@ def _tracks(drawing: _Drawing, metadata: Metadata) -> dict[str, Any]:
         "process": ["0" if _is_device(name) else "1" for name in names],
         "thread": [name.split()[-1] for name in names],
         "device": [0 if _is_device(name) else -1 for name in names],
-        "stream": [_number(name) if _is_device(name) else -1 for name in names],
+        "stream": [int((re.findall(r"\d+", name) or [0])[0]) if _is_device(name) else -1 for name in names],
     }
-
-
-def _number(name: str) -> int:
-    return int(found[0]) if (found := re.findall(r"\d+", name)) else 0
 
 
 def _arrows(drawing: _Drawing) -> Arrows:

@@ -409,12 +409,13 @@ def test_no_more_contexts_than_the_limit(net, tmp_path):
     from stepscope.record.contexts.context_options import ContextOptions
     from stepscope.record.manifest import Run
     from stepscope.record.options import RecordOptions
+    from stepscope.record.session import Ending
 
     path = tmp_path / "run.stepscope"
     collection = Collection(Run(["x"], RecordOptions()), path, ContextOptions(limit=40))
     collection.start()
     train(net, torch.randn(2, 8), steps=3)
-    collection.close("complete", "done")
+    collection.close(Ending(), "run")
     run = Collected.read(path)
     assert len(run.contexts) <= 40 + 40 // 8 + 2
     assert run.content["dropped"]["contexts"] > 0

@@ -327,6 +327,36 @@ def test_the_capture_survives_an_exit_without_ceremony(tmp_path):
     assert capture.manifest["outcome"] == "complete"
 
 
+def test_a_folder_whose_name_is_not_utf8(tmp_path):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    write(folder, TRAINING + "train(10)")
+    _, capture = record(folder, "train.py", start=start)
+    assert capture.manifest["outcome"] == "complete"
+
+
+def test_a_thread_that_trains_after_the_main_one_has_ended_is_recorded(tmp_path):
+    write(
+        tmp_path,
+        TRAINING
+        + """
+import threading
+def later():
+    threading.main_thread().join()
+    train(20)
+    print("trained")
+threading.Thread(target=later).start()
+print("main ends")
+""",
+    )
+    done, capture = record(tmp_path, "train.py")
+
+    assert done.stdout == "main ends\ntrained\n"
+    assert done.stderr == own_words(done.stderr)
+    assert capture.manifest["steps_recorded"] == [5, 6, 7]
+    assert capture.manifest["outcome"] == "complete"
+
+
 def test_children_neither_record_nor_write(tmp_path):
     write(
         tmp_path,
@@ -380,6 +410,7 @@ def test_each_rank_writes_its_own_file(tmp_path):
         (["missing"], "to run a module use `stepscope run -m missing`"),
         (["-o", "notes.txt", "train.py"], "the file exists and is not a capture"),
         (["-o", "/proc/x.stepscope", "train.py"], "is not writable"),
+        (["-o", "a" * 300, "train.py"], "File name too long; choose another file with -o"),
         (["--warmup", "0", "train.py"], "0 is not in the range x>=1"),
     ],
 )

@@ -142,7 +142,7 @@ raise MemoryError("DefaultCPUAllocator: not enough memory: you tried to allocate
     assert losses["data loaders starting their workers"].where == "once"
     assert losses["checkpoints"].where == "<module> at train.py:28, 4 times"
     assert losses["waiting for data"].lost_s >= 0.15 * 20
-    assert "held: weights 80 bytes" in bill.facts.out_of_memory
+    assert "kept from step to step: weights 80 bytes" in bill.facts.out_of_memory
 
 
 def test_steps_of_jax(script: Callable[[str], Path]) -> None:

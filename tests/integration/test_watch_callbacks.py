@@ -35,6 +35,7 @@ options = {"report_to": [], "save_strategy": "no", "use_cpu": True, "disable_tqd
 arguments = TrainingArguments("out", logging_steps=10, num_train_epochs=1, **options)
 trainer = Trainer(Model(), arguments, train_dataset=data, callbacks=[Reporter()])
 callbacks.watch_trainer(trainer, "run.watch")
+trainer.evaluate(data[:8])  # logs, too
 trainer.train()
 json.dump([metrics for metrics in logged if "loss" in metrics], open("logged.json", "w"))
 """,
@@ -61,6 +62,17 @@ data = torch.utils.data.DataLoader(torch.ones(240, 8), batch_size=8)
 shown = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
 watch = callbacks.lightning_callback("run.watch")
 options = {"callbacks": [watch], "logger": Logger(), "accelerator": "cpu", **shown}
+
+class Fails(Model):
+    def validation_step(self, batch, index):
+        raise ValueError("of the program, before it trains")
+
+try:
+    lightning.Trainer(max_epochs=1, **options).fit(Fails(), data, data)
+except ValueError as error:
+    assert "of the program" in str(error)
+lightning.Trainer(max_epochs=1, log_every_n_steps=0, **options).fit(Model(), data)
+assert logged == []
 trainer = lightning.Trainer(max_epochs=1, log_every_n_steps=10, **options)
 trainer.fit(Model(), data)
 json.dump(logged, open("logged.json", "w"))
@@ -100,6 +112,15 @@ from stepscope import callbacks
 model = keras.Sequential([keras.layers.Dense(8)])
 model.compile("sgd", "mse")
 options = {"epochs": 3, "batch_size": 8, "verbose": 0, "callbacks": [callbacks.keras_callback("run.watch")]}
+class Fails(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        raise ValueError("of the program")
+
+try:
+    both = [*options["callbacks"], Fails()]
+    model.fit(numpy.zeros((80, 8)), numpy.zeros((80, 8)), **options | {"callbacks": both})
+except ValueError as error:
+    assert "of the program" in str(error)
 history = model.fit(numpy.zeros((80, 8)), numpy.zeros((80, 8)), **options).history
 json.dump([dict(zip(history, row)) for row in zip(*history.values())], open("logged.json", "w"))
 """,

@@ -6,7 +6,6 @@ import atexit
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,6 +16,7 @@ from stepscope.record.manifest import Run
 from stepscope.record.memory.out_of_memory import find_out_of_memory
 from stepscope.record.options import Rank, RecordOptions, belongs_to_parent, script_name, target_path
 from stepscope.record.patch import AfterImport
+from stepscope.record.process_exit import say
 from stepscope.record.session import Ending, Session
 
 
@@ -78,9 +78,9 @@ class profile:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self._session.finish(_ending(error))
+        self._session.finish(Ending.of_block(error))
         if line := self._session.failure or self._session.file.note:
-            _say(line)
+            say(line)
 
 
 class watch:
@@ -138,10 +138,10 @@ class watch:
         for watched in self._imports:
             watched.remove()
         if not self._session.is_forked and error and (failed := find_out_of_memory(error)):
-            _say(self._session.run_out_of_memory(failed))
-        self._session.finish(_ending(error))
+            say(self._session.run_out_of_memory(failed))
+        self._session.finish(Ending.of_block(error))
         if self._session.failure:
-            _say(f"the watch failed: {self._session.failure}")
+            say(f"the watch failed: {self._session.failure}")
 
 
 def watch_from_environment(output: str) -> None:
@@ -164,7 +164,7 @@ def watch_from_environment(output: str) -> None:
         watched.__enter__()
         atexit.register(_end_watch, watched)
     except Exception as error:
-        _say(f"nothing is watched: {error}")
+        say(f"nothing is watched: {error}")
 
 
 def _is_worker_of_ray() -> bool:
@@ -221,16 +221,3 @@ def _add_root(registry: Any, model: Any, caller: FrameType) -> None:
     from stepscope.record.call_sites import name_in
 
     registry.add_root(model, name_in(caller, model))
-
-
-def _ending(error: BaseException | None) -> Ending:
-    if error is None:
-        return Ending()
-    if isinstance(error, KeyboardInterrupt):
-        return Ending("interrupted", "was interrupted")
-    return Ending("raised", f"raised {type(error).__name__}")
-
-
-def _say(line: str) -> None:
-    with suppress(Exception):
-        print(f"stepscope: {line}", file=sys.stderr, flush=True)

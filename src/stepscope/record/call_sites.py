@@ -1,16 +1,19 @@
 """Where the user's code calls a module, and the name that the user gives it there."""
 
 import inspect
+import os
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-_FRAMEWORKS = (getattr(find_spec(name), "origin", None) for name in ("torch", "jax"))
-_FILES = tuple(str(Path(file).parent) for file in (*_FRAMEWORKS, Path(__file__).parent) if file)
+_SPECS = [spec for name in ("torch", "jax") if (spec := find_spec(name)) and spec.submodule_search_locations]
+_FOLDERS = *(Path(spec.origin).parent for spec in _SPECS if spec.origin), Path(__file__).parent
+_FILES = tuple(f"{folder}{os.sep}" for folder in _FOLDERS)  # not of torchvision, whose folder begins alike
 # Folders of what is installed, for `str.startswith`.
 LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 
@@ -46,10 +49,6 @@ def is_library(file: str) -> bool:
     return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
 
 
-def calling_frame() -> FrameType | None:
-    return user_frame(sys._getframe(1))
-
-
 def name_in(frame: FrameType | None, module: Any) -> str | None:
     """The variable of `frame`, or the attribute of its `self`, that holds `module`."""
     return next((name for name, held in variables(frame) if held is module), None)
@@ -64,11 +63,20 @@ def holder_in(frame: FrameType | None, module: Any) -> tuple[Any, str | None]:
     for name, held in variables(frame):
         if is_module(held) and _holds(held, module):
             return held, name
-        if isinstance(held, (dict, list, tuple)) and len(held) <= _LARGEST:
-            parts = held.items() if isinstance(held, dict) else enumerate(held)
-            if keys := [key for key, part in parts if part is module]:
-                return module, f"{name}.{keys[0]}"
+        if keys := [key for key, part in entries(held, _LARGEST) if part is module]:
+            return module, f"{name}.{keys[0]}"
     return module, None
+
+
+def entries(held: Any, most: int) -> Iterable[tuple[Any, Any]]:
+    """The keys or positions of a dict, list or tuple with their values; nothing of others, or of larger ones.
+
+    None of the program's own methods is called: it may load what it holds only when it is asked.
+    """
+    kind: Any = next((kind for kind in (dict, list, tuple) if issubclass(type(held), kind)), None)
+    if kind is None or kind.__len__(held) > most:
+        return ()
+    return dict.items(held) if kind is dict else enumerate(kind.__iter__(held))
 
 
 def variables(frame: FrameType | None) -> list[tuple[str, Any]]:
@@ -90,22 +98,25 @@ def owner_of(frame: FrameType | None, module: Any) -> tuple[Any, FrameType | Non
         if frame is None:
             break
         outer = user_frame(frame.f_back)
-        holder = _self_of(frame)
+        holder = self_of(frame)
         if is_module(holder) and _holds(holder, module):
             owner, caller = holder, outer
         frame = outer
     return owner, caller
 
 
-def _self_of(frame: FrameType) -> Any:
+def self_of(frame: FrameType) -> Any:
     """The first argument of a method."""
     names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
     return _local_variables(frame).get(names[0]) if names else None
 
 
 def is_module(value: Any) -> bool:
-    """Not by `import torch`: code is also looked up where only JAX is loaded."""
-    return isinstance(value, sys.modules["torch"].nn.Module)
+    """Not by `import torch`: code is also looked up where only JAX is loaded.
+
+    Nor by `isinstance`, which asks what stands for something else (a lazy object) to be it.
+    """
+    return issubclass(type(value), sys.modules["torch"].nn.Module)
 
 
 def _holds(holder: Any, module: Any) -> bool:
@@ -127,7 +138,9 @@ def _local_variables(frame: FrameType) -> dict[str, Any]:
 
 
 def _attributes(holder: Any) -> dict[str, Any]:
-    attributes: dict[str, Any] = getattr(holder, "__dict__", {})
+    attributes: dict[str, Any] = {}
+    with suppress(AttributeError):  # it has slots
+        attributes = object.__getattribute__(holder, "__dict__")
     # Objects of other libraries may use the name `_modules` for something else (skorch: a list).
     modules = attributes.get("_modules", {}) if is_module(holder) else {}
     return {**attributes, **modules}

@@ -25,7 +25,8 @@ _QUICK = 1  # zlib level: the run waits while it is written
 _MANIFEST = "manifest.json"
 RECORDINGS = {"trace.json", "trace.xplane.pb", "contexts.json"}
 _LARGE_BYTES = 1 << 30  # of a member, from which on its size may not fit 32 bits
-_LOCK_WAIT_S, _LOCK_LOOKS = 0.05, 400  # 20 s; chosen: renaming a file takes far less
+# As in native/flusher.cpp; chosen: the program waits, for good where it runs as `flock FOLDER COMMAND`.
+_LOCK_LOOK_S, _LOCKED_S = 0.05, 1.0
 _CHUNK_BYTES = 1 << 20  # copied at once
 Member = bytes | dict[str, Any] | Callable[[Path], object]
 
@@ -122,7 +123,7 @@ def has_recording(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return bool(RECORDINGS & set(archive.namelist()))
-    except (OSError, zipfile.BadZipFile):
+    except Exception:  # it is damaged
         return False
 
 
@@ -130,7 +131,7 @@ def is_capture(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return bool(json.loads(archive.read(_MANIFEST))["format"] == FORMAT)
-    except (OSError, zipfile.BadZipFile, KeyError, ValueError, TypeError):
+    except Exception:  # it is damaged, or none
         return False
 
 
@@ -271,7 +272,7 @@ def identity(path: Path) -> Identity | None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, patience_s: float = _LOCKED_S) -> Iterator[None]:
     """Let one process at a time do this in a folder, where the system can lock folders.
 
     A process that is stopped while it holds the lock must not hold up others for good.
@@ -284,12 +285,12 @@ def locked(folder: Path) -> Iterator[None]:
         yield
         return
     try:
-        for _ in range(_LOCK_LOOKS):
+        for _ in range(round(patience_s / _LOCK_LOOK_S)):
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                time.sleep(_LOCK_WAIT_S)
+                time.sleep(_LOCK_LOOK_S)
             except OSError:
                 break
         yield

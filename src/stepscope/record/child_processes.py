@@ -199,11 +199,12 @@ class Child:
         AfterImport("torch", self._watch_optimizers).install()
 
     def _watch_optimizers(self) -> None:
-        from stepscope.record.module_registry import profiler_runs
-        from stepscope.record.optimizers import OptimizerWatch
+        with suppress(Exception):  # the program's import goes on
+            from stepscope.record.module_registry import profiler_runs
+            from stepscope.record.optimizers import OptimizerWatch
 
-        if os.getpid() == self._pid and not profiler_runs():
-            self._watch = OptimizerWatch(self._stepped)
+            if os.getpid() == self._pid and not profiler_runs():
+                self._watch = OptimizerWatch(self._stepped)
 
     def _stepped(self, optimizer: Any) -> None:
         if self._session is not None:

@@ -3,6 +3,7 @@
 import ast
 import functools
 import linecache
+import sys
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -14,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader, dataloader
 
-from stepscope.record.call_sites import calling_frame
+from stepscope.record.call_sites import is_library, self_of, user_frame
 from stepscope.record.patch import replace, undo
 
 _BASES = (("optimizer", Optimizer), ("loader", DataLoader), ("ddp", DistributedDataParallel))
@@ -46,7 +47,7 @@ class CreationWatch:
 
         @functools.wraps(original)
         def watched(self: Any, *args: Any, **kwargs: Any) -> None:
-            note(what, type(self).__name__, calling_frame())
+            note(what, type(self).__name__, _creator_of(self))
             original(self, *args, **kwargs)
             with suppress(Exception):  # the program's own class may not even be hashable
                 created(self)
@@ -60,12 +61,20 @@ class CreationWatch:
         self._found.setdefault((what, name, frame.f_code.co_filename, frame.f_lineno))
 
 
+def _creator_of(made: Any) -> FrameType | None:
+    """The frame that creates an object; a constructor of a library's own class only calls the one above."""
+    frame = user_frame(sys._getframe(1))
+    while frame is not None and is_library(frame.f_code.co_filename) and self_of(frame) is made:
+        frame = user_frame(frame.f_back)
+    return frame
+
+
 def call_at(file: str, line: int, name: str) -> dict[str, Any]:
     """The source of the call of a class around a line, all of its lines, and whether a loop repeats it.
 
     Both are empty if the file cannot be read, or if another name is called there.
     """
-    text = "".join(linecache.getlines(file))
+    text = "".join(lines := linecache.getlines(file))
     try:
         nodes = list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError, MemoryError, SystemError):
@@ -81,10 +90,10 @@ def call_at(file: str, line: int, name: str) -> dict[str, Any]:
     call = ast.get_source_segment(text, calls[0]) if len(calls) == 1 else None
     if call is None or len(call) > _LONGEST:
         return {"call": "", "source": ""}
-    lines = text.splitlines()[calls[0].lineno - 1 : calls[0].end_lineno]
+    source = "".join(lines[calls[0].lineno - 1 : calls[0].end_lineno]).removesuffix("\n")
     loops = (node for node in nodes if isinstance(node, ast.For | ast.AsyncFor | ast.While))
     in_loop = any(calls[0] in ast.walk(part) for loop in loops for part in loop.body)
-    return {"call": call, "source": "\n".join(lines), "in_loop": in_loop}
+    return {"call": call, "source": source, "in_loop": in_loop}
 
 
 def _aliases(nodes: Iterable[ast.AST], name: str) -> list[str]:
@@ -116,15 +125,11 @@ class LoaderWatch:
         self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
         iterators, original = self._iterators, _Iterator.__init__
 
-        def watched(iterator: Any, loader: Any) -> None:
+        def watched(iterator: Any, *args: Any, **kwargs: Any) -> None:
             iterators.add(iterator)
-            original(iterator, loader)
+            original(iterator, *args, **kwargs)
 
-        self._restore = replace(_Iterator, "__init__", watched)
-
-    def remove(self) -> None:
-        """Leave torch as it was; known iterators stay known."""
-        self._restore()
+        self.remove = replace(_Iterator, "__init__", watched)  # known iterators stay known
 
     @property
     def are_in_use(self) -> bool:

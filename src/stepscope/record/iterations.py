@@ -21,7 +21,14 @@ from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import is_bare, unwrap
 from stepscope.record.patch import undo
 from stepscope.record.step_detector import Kind, StepDetector
-from stepscope.record.torch_internals import AUTOGRAD, ENGINE, CompilerPaused, hide_from_compiler, wrap
+from stepscope.record.torch_internals import (
+    AUTOGRAD,
+    ENGINE,
+    CompilerPaused,
+    hide_from_compiler,
+    is_captured,
+    wrap,
+)
 
 _Batches: Any = dataloader._BaseDataLoaderIter
 
@@ -66,12 +73,12 @@ class IterationWatch:
         if self.is_open:
             self.is_open = False
             self._ranges.on_outermost = None
-            self._leave_calls()
+            undo(self._restore)
 
     @contextmanager
     def around_others(self) -> Iterator[None]:
         """Wrappers that are set or removed inside lie within those of this watch."""
-        self._leave_calls()
+        undo(self._restore)
         yield
         if self.is_open:
             self._watch_calls()
@@ -81,9 +88,6 @@ class IterationWatch:
             *wrap(_Batches, "__next__", functools.partial(self._around, before=self._on_request)),
             *wrap(AUTOGRAD, ENGINE, functools.partial(self._around, after=self._after_backward)),
         ]
-
-    def _leave_calls(self) -> None:
-        undo(self._restore)
 
     def _around(
         self,
@@ -119,7 +123,7 @@ class IterationWatch:
             self._on_iteration(self._loading, Kind.BATCH)
 
     def _on_call(self, module: Any) -> None:
-        if self._inside or threading.get_ident() != self._thread or _is_captured():
+        if self._inside or threading.get_ident() != self._thread or is_captured():
             return
         model = unwrap(module)
         kind = Kind.BARE_CALL if is_bare(model) else Kind.CALL
@@ -143,7 +147,7 @@ class IterationWatch:
             self._on_iteration(model, kind)
 
     def _after_backward(self) -> None:
-        if self._will_train():
+        if self._will_train() or is_captured():
             return
         self._worked = True
         if self._called_since:
@@ -151,14 +155,6 @@ class IterationWatch:
             self._backward_ended = True
         elif not self._backward_ended:
             self._on_iteration(self._backward, Kind.BACKWARD)
-
-
-def _is_captured() -> bool:
-    """Whether calls are being recorded for later, as torch.jit.trace and CUDA graphs do."""
-    jit: Any = torch.jit
-    cuda: Any = torch.cuda
-    capturing = cuda.is_initialized() and cuda.is_current_stream_capturing()
-    return bool(jit.is_tracing() or capturing)
 
 
 hide_from_compiler(IterationWatch._notify.__code__)

@@ -114,7 +114,7 @@ def _said(ask: Callable[[], object]) -> str | None:
 
 
 def _devices_of_torch(torch: Any) -> Iterator[Json]:
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+    if not torch.cuda.is_initialized():  # to ask whether it is available would initialize the driver
         return
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)

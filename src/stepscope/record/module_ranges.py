@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -17,17 +17,10 @@ from stepscope.record.module_registry import ModuleRegistry, RecordedModule
 from stepscope.record.ranges import Range
 from stepscope.record.torch_internals import CompilerPaused, compiler_takes, hide_from_compiler, hide_methods
 
+if TYPE_CHECKING:
+    from stepscope.record.part_timer import PartTimer
+
 _Module: Any = torch.nn.Module
-
-
-class CallTimer(Protocol):
-    """Measures calls of models."""
-
-    def model_begins(self) -> bool:
-        """A model is called that no other module calls; whether its end matters."""
-
-    def part_ends(self) -> None:
-        """The model returns."""
 
 
 class ModuleRanges:
@@ -45,7 +38,7 @@ class ModuleRanges:
         self._forest = registry
         self._on = False
         self.on_outermost: Callable[[Any], None] | None = None
-        self.timer: CallTimer | None = None
+        self.timer: PartTimer | None = None
         self.failure: str | None = None
         self._original: Callable[..., Any] = _Module.__call__
         self._call = self._make_call()
@@ -127,7 +120,7 @@ class ModuleRanges:
         except KeyError:
             return self._resolve(parent, module)
 
-    def _begin_outermost(self, module: Any) -> CallTimer | None:
+    def _begin_outermost(self, module: Any) -> PartTimer | None:
         """Report a call that no other module makes; the timer that waits for its end, if any."""
         if self.on_outermost is not None:
             self._notify_outermost(module)

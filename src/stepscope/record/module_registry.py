@@ -18,7 +18,9 @@ from typing import Any
 
 import torch
 
-from stepscope.record.call_sites import calling_frame, holder_in, is_library, name_in, owner_of
+from stepscope.record.call_sites import holder_in, is_library, name_in, owner_of, user_frame
+
+_OWN_REFERENCES = 2  # to a module: of its node, and of the call that counts them
 
 
 class ModuleRegistry:
@@ -67,11 +69,6 @@ class ModuleRegistry:
         self._index.clear()
         self.top_level.resolved.clear()
 
-    @property
-    def has_scripted(self) -> bool:
-        """Whether TorchScript made any of the modules, so that Python does not call its parts."""
-        return any(is_scripted(node.module) for node in self.nodes())
-
     def nodes(self) -> Iterator[RecordedModule]:
         return (node for root in self.roots for node in root.walk())
 
@@ -81,7 +78,7 @@ class ModuleRegistry:
     def resolve(self, parent: RecordedModule, module: Any) -> RecordedModule | None:
         """The node meant by a call of `module` while `parent` runs; None for no range."""
         node = self._find(parent, unwrap(module))
-        frame = calling_frame() if node is None or node.site is None else None
+        frame = user_frame(sys._getframe(1)) if node is None or node.site is None else None
         if node is None and parent is self.top_level:
             node = self._in_owner(frame, module) or self._in_variable(frame, module)
         if node is None:
@@ -133,12 +130,26 @@ class ModuleRegistry:
         return self._root_for(module, name)
 
     def _root_for(self, module: Any, name: str | None) -> RecordedModule:
-        """Loss modules are often created for each call: those of one class share a root."""
-        if is_bare(module):
-            for root in self.roots:
-                if type(root.module) is type(module) and is_bare(root.module):
-                    return root
+        """Loss modules are often created for each call: those of one class share a root.
+
+        A copy of a model, as for each task, takes the place of the one that its variable held before.
+        """
+        for root in [root for root in self.roots if type(root.module) is type(unwrap(module))]:
+            if is_bare(module) and is_bare(root.module):
+                return root
+            if root.name == name and sys.getrefcount(root.module) <= _OWN_REFERENCES:
+                self._drop(root)
         return self.add_root(module, name)
+
+    def _drop(self, root: RecordedModule) -> None:
+        """Forget a tree."""
+        gone = set(root.walk())
+        for node in gone:
+            self._index[id(node.module)].remove(node)
+        for node in (self.top_level, *self.nodes()):
+            node.resolved = {key: meant for key, meant in node.resolved.items() if meant not in gone}
+        self.roots.remove(root)
+        root.take_apart()
 
     def _remember(self, parent: RecordedModule, node: RecordedModule, module: Any) -> None:
         """Cache the answer for the next such call, wrapped modules included.
@@ -214,7 +225,7 @@ def _describe(node: RecordedModule) -> tuple[Json, dict[int, Any]]:
         "call_file": call_file,
         "call_line": call_line,
         "parameters": sum(_count(p) for p in parameters.values()),
-        "parameter_bytes": sum(_count(p) * p.element_size() for p in parameters.values()),
+        "parameter_bytes": sum(size * p.element_size() for p in parameters.values() if (size := _count(p))),
         "children": children,
     }, parameters
 

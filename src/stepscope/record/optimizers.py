@@ -7,6 +7,7 @@ instance whose `step` a scheduler replaced before the watch was installed.
 """
 
 import functools
+import inspect
 import sys
 import weakref
 from collections import Counter
@@ -19,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim import optimizer as torch_optimizer
 
-from stepscope.record.call_sites import is_library, user_frames, variables
+from stepscope.record.call_sites import entries, is_library, user_frames, variables
 from stepscope.record.module_registry import ModuleRegistry
-from stepscope.record.patch import undo
+from stepscope.record.patch import subclasses, undo
 from stepscope.record.ranges import Range
-from stepscope.record.torch_internals import AUTOGRAD, ENGINE, Function, wrap
+from stepscope.record.torch_internals import AUTOGRAD, ENGINE, Function, is_captured, wrap
 
 if TYPE_CHECKING:
     from stepscope.record.part_timer import PartTimer
@@ -65,12 +66,13 @@ class OptimizerWatch:
         self._hook.remove()
         self._within_backward.close()
         _Optimizer.profile_hook_step = staticmethod(self._profile_hook_step)
-        for cls in _subclasses(_Optimizer):
+        for cls in subclasses(_Optimizer):
             step = vars(cls).get("step")
             if isinstance(step, FunctionType) and (original := self._originals.get(step)):
                 vars(original)["hooked"] = True  # torch has marked ours, and would wrap it again
                 type.__setattr__(cls, "step", original)
-        for optimizer, ours, original in self._replaced:
+        while self._replaced:  # and keep none of them alive
+            optimizer, ours, original = self._replaced.pop()
             if vars(optimizer).get("step") is ours:
                 optimizer.step = original
 
@@ -84,7 +86,7 @@ class OptimizerWatch:
         _Optimizer.profile_hook_step = staticmethod(profile_hook_step)
 
     def _wrap_known_classes(self) -> None:
-        for cls in _subclasses(_Optimizer):
+        for cls in subclasses(_Optimizer):
             step: Any = vars(cls).get("step")
             if getattr(step, "hooked", False):
                 self.has_seen_one = True
@@ -141,7 +143,7 @@ class OptimizerWatch:
             self._report(optimizer)
 
     def _report(self, optimizer: Any) -> None:
-        if not self._within_backward.takes(optimizer):
+        if not (is_captured() or self._within_backward.takes(optimizer)):
             self._on_step(optimizer)
 
     def _wrap_replaced_step(self, optimizer: Any) -> None:
@@ -158,13 +160,6 @@ class OptimizerWatch:
 
         optimizer.step = step
         self._replaced.append((optimizer, step, replaced))
-
-
-def _subclasses(cls: type) -> Iterator[type]:
-    subclasses: list[type] = type.__subclasses__(cls)
-    for subclass in subclasses:
-        yield subclass
-        yield from _subclasses(subclass)
 
 
 _pass: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
@@ -279,18 +274,14 @@ def _places(name: str, held: Any, optimizer: Any) -> Iterator[str]:
     """Where a variable holds the optimizer: itself, in a wrapper, or in a container."""
     if _is_or_wraps(held, optimizer):
         yield name
-    elif isinstance(held, (dict, list, tuple)) and len(held) <= _LARGEST:
-        parts = held.items() if isinstance(held, dict) else enumerate(held)
+    else:
+        parts = entries(held, _LARGEST)
         yield from (f"{name}.{key}" for key, part in parts if _is_or_wraps(part, optimizer))
 
 
 def _is_or_wraps(held: Any, optimizer: Any) -> bool:
-    if held is optimizer:
-        return True
-    attributes = getattr(type(held), "__dict__", None) and getattr(held, "__dict__", None)
-    if type(attributes) is not dict:
-        return False
-    return any(attributes.get(name) is optimizer for name in _WRAPS)
+    own = (inspect.getattr_static(held, name, None) for name in _WRAPS)  # nothing of the program's is called
+    return held is optimizer or any(one is optimizer for one in own)
 
 
 class OptimizerOrder:

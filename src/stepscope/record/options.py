@@ -56,6 +56,14 @@ def target_path(output: str | Path | None, name: str, rank: Rank, suffix: str = 
     return path
 
 
+def shown(path: Path) -> str:
+    """Relative to the current folder where the path is below it."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)
+
+
 def script_name() -> str:
     """The name by which captures of this process go; a notebook or prompt has no script."""
     return Path(sys.argv[0] if sys.argv else "").stem or "capture"

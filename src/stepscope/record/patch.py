@@ -4,7 +4,7 @@ Scripts set environment variables before `import torch`; importing it first woul
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -12,13 +12,16 @@ from typing import Any
 
 
 def replace(holder: Any, name: str, ours: Any) -> Callable[[], None]:
-    """Set an attribute; what is returned restores it, unless it has been replaced meanwhile."""
-    original = getattr(holder, name)
+    """Set an attribute; what is returned restores it, unless it has been replaced meanwhile.
+
+    What the holder had from its class, or as a built-in function, is not its own afterwards either.
+    """
+    has_own, original = name in vars(holder), vars(holder).get(name)
     setattr(holder, name, ours)
 
     def restore() -> None:
-        if getattr(holder, name) is ours:
-            setattr(holder, name, original)
+        if vars(holder).get(name) is ours:
+            setattr(holder, name, original) if has_own else delattr(holder, name)
 
     return restore
 
@@ -29,15 +32,12 @@ def undo(restore: list[Callable[[], Any]]) -> None:
         restore.pop()()
 
 
-def shadow_builtin(module: ModuleType, name: str, ours: Any) -> Callable[[], None]:
-    """Give a module a function in place of a built-in one; what is returned takes it away again."""
-    setattr(module, name, ours)
-
-    def restore() -> None:
-        if vars(module).get(name) is ours:
-            delattr(module, name)
-
-    return restore
+def subclasses(cls: type) -> Iterator[type]:
+    """All classes derived from a class."""
+    derived: list[type] = type.__subclasses__(cls)
+    for one in derived:
+        yield one
+        yield from subclasses(one)
 
 
 class AfterImport(MetaPathFinder):
@@ -71,8 +71,8 @@ class AfterImport(MetaPathFinder):
             return None
         # Only later finders: another watch for the same name would ask this one again.
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
-            spec = finder.find_spec(fullname, path, target)
-            if spec is not None:
+            find = getattr(finder, "find_spec", None)  # Python passes over those without it
+            if find and (spec := find(fullname, path, target)):
                 self._watch(spec.loader)
                 return spec
         return None

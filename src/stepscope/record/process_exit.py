@@ -23,7 +23,10 @@ def show(error: BaseException) -> str | int | None:
     """Report an uncaught exception through the program's own hook; the exit code, which that may set."""
     with suppress(Exception):
         _hide_our_frames(error)
-    _set_last(error)
+    # What debuggers and exit functions look at.
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    if sys.version_info >= (3, 12):
+        sys.last_exc = error
     hook = getattr(sys, "excepthook", None)
     if hook is None:
         return _display("sys.excepthook is missing\n", error)
@@ -37,13 +40,6 @@ def show(error: BaseException) -> str | int | None:
         _display("Error in sys.excepthook:\n", second)
         _display("\nOriginal exception was:\n", error)
     return 1
-
-
-def _set_last(error: BaseException) -> None:
-    """What debuggers and exit functions look at after an uncaught exception."""
-    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
-    if sys.version_info >= (3, 12):
-        sys.last_exc = error
 
 
 def _display(heading: str, error: BaseException) -> int:
@@ -85,6 +81,13 @@ def entries_of(traceback: TracebackType | None) -> list[TracebackType]:
     return entries
 
 
+def say(line: str) -> None:
+    """Write a line of ours to the program's stderr, if it has one; nothing fails for it."""
+    with suppress(Exception):
+        if sys.stderr is not None:  # else `print` writes to stdout
+            print(f"stepscope: {line}", file=sys.stderr, flush=True)
+
+
 _interrupted = False
 
 
@@ -108,6 +111,14 @@ def _die_of_interrupt() -> None:
         _flush()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
+
+
+def other_threads_go_on() -> bool:
+    """Whether Python waits for threads, now that the main one has ended, before exit functions run."""
+    with suppress(Exception):  # the program may have replaced anything
+        others = (one for one in threading.enumerate() if one is not threading.main_thread())
+        return any(not one.daemon for one in others)
+    return False
 
 
 def leave_forked_child(code: object) -> None:

@@ -1,15 +1,12 @@
 """A capture from the user's own torch.profiler."""
 
 import re
-import shutil
 import sys
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from stepscope.base.unfinished_files import unfinished
+from stepscope.base.unfinished_files import unfinished_file
 from stepscope.record.capture_file import CaptureFile, Member
 from stepscope.record.inductor_graphs import InductorGraphs
 from stepscope.record.manifest import Run, RunResult, build_manifest
@@ -41,8 +38,7 @@ class TraceHandler:
         self._remove_ranges_after(profiler)
         path = self._next_path()
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _folder_next_to(path) as folder:
-            trace = folder / "trace.json"
+        with unfinished_file(path, "trace") as trace:
             export_trace(profiler, trace)
             steps = recorded_steps(trace)
             result = RunResult("complete", "recorded by the script's own torch.profiler", len(steps), steps)
@@ -70,16 +66,6 @@ class TraceHandler:
         if self._written == 1:
             return self._path
         return self._path.with_name(f"{self._path.stem}-{self._written}{self._path.suffix}")
-
-
-@contextmanager
-def _folder_next_to(path: Path) -> Iterator[Path]:
-    folder = unfinished(path, "folder")
-    folder.mkdir()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def recorded_steps(trace: Path) -> list[int]:

@@ -3,10 +3,12 @@
 import errno
 import functools
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -26,6 +28,7 @@ OTHER_PROFILER = (
     "on_trace_ready=stepscope.trace_handler() instead of using stepscope run"
 )
 _Profile: Any = torch.autograd.profiler.profile
+_LOG_LEVEL = "KINETO_LOG_LEVEL"
 _OF_KINETO = b"External init callback must run in same thread"
 _abandoned: list[Any] = []  # torch writes warnings as it deletes a profiler that runs
 
@@ -120,25 +123,15 @@ def _quiet_kineto() -> Iterator[None]:
     It reads this variable only once. The line that it writes on its first start in a thread other
     than the main one has no level.
     """
-    with _variable("KINETO_LOG_LEVEL", "99"):
-        if threading.current_thread() is threading.main_thread():
-            yield
-        else:
-            with without_lines(_OF_KINETO):
-                yield
-
-
-@contextmanager
-def _variable(name: str, value: str) -> Iterator[None]:
-    """Set an environment variable, unless it is set."""
-    if name in os.environ:
-        yield
-        return
-    os.environ[name] = value
+    is_main = threading.current_thread() is threading.main_thread()
+    is_set = _LOG_LEVEL in os.environ
+    os.environ.setdefault(_LOG_LEVEL, "99")
     try:
-        yield
+        with nullcontext() if is_main else without_lines(_OF_KINETO):
+            yield
     finally:
-        del os.environ[name]
+        if not is_set:
+            os.environ.pop(_LOG_LEVEL, None)
 
 
 _LAST_BYTES = 64  # of a trace, which show whether it is whole
@@ -151,7 +144,12 @@ def export_trace(profiler: Any, path: Path) -> None:
 
     Raises OSError if the file could not be written, with the system's reason where it can be found.
     """
-    profiler.export_chrome_trace(str(path))
+    if str(path).isprintable():
+        profiler.export_chrome_trace(str(path))
+    else:  # PyTorch takes only names in UTF-8
+        with TemporaryDirectory() as folder:
+            profiler.export_chrome_trace(f"{folder}/trace.json")
+            shutil.move(f"{folder}/trace.json", path)
     if not _is_whole(path):
         _write_as_much(path)
         raise OSError(errno.EIO, _NOT_WHOLE, str(path))

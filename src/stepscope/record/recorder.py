@@ -35,7 +35,6 @@ import torch
 
 from stepscope.errors import CaptureError
 from stepscope.record.memory.memory_recorder import MemoryRecorder
-from stepscope.record.module_registry import ModuleRegistry
 from stepscope.record.optimizers import OptimizerOrder
 from stepscope.record.options import RecordOptions
 from stepscope.record.recording import call_in_forked_children
@@ -87,15 +86,12 @@ class Recorder:
         self._order = OptimizerOrder()
         self._thread = TrainingThread()
         self._hooks = TorchHooks(options, self.detector, clock, self._iteration_ended)
+        self.registry = self._hooks.registry
         if only_training or self._state is State.WAITING:
             self._hooks.iterations.close()
         if self._state is State.WAITING:
             self._hooks.ranges.remove()
         call_in_forked_children(self.detach)
-
-    @property
-    def registry(self) -> ModuleRegistry:
-        return self._hooks.registry
 
     @property
     def memory(self) -> MemoryRecorder | None:
@@ -121,6 +117,10 @@ class Recorder:
             self.detach()
         if best := self.best():
             self.detector.boundary = best.window.boundary
+
+    @property
+    def is_closed(self) -> bool:
+        return self._state is State.CLOSED
 
     def detach(self) -> None:
         self._state = State.CLOSED

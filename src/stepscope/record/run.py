@@ -1,8 +1,10 @@
 """`stepscope run`: run a program under a session and end as the program would have ended."""
 
+import atexit
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -14,7 +16,7 @@ from stepscope.record.child_processes import ChildPlan, ChildProcesses
 from stepscope.record.contexts import ContextOptions, ContextSession
 from stepscope.record.manifest import Run, RunResult
 from stepscope.record.memory.out_of_memory import find_out_of_memory
-from stepscope.record.options import Rank, RecordOptions, chosen_ranks, target_path
+from stepscope.record.options import Rank, RecordOptions, chosen_ranks, shown, target_path
 from stepscope.record.patch import AfterImport
 from stepscope.record.process_exit import Messages, show
 from stepscope.record.run_shares.run_shares import RunClock
@@ -78,7 +80,8 @@ class _RecordedRun:
         self._messages = Messages()
         self._watches = []
         if session:
-            self._watches = [AfterImport("torch", session.attach), AfterImport("jax", session.attach_jax)]
+            attach = {"torch": session.attach, "jax": session.attach_jax}
+            self._watches = [AfterImport(name, partial(_try, session, attach[name])) for name in attach]
 
     def attach(self) -> None:
         for watch in self._watches:
@@ -122,24 +125,35 @@ class _RecordedRun:
             return
         if self.session.is_forked:
             exits.leave_forked_child(code)
-        with OwnFunctions():
+        if exits.other_threads_go_on():  # Python waits for them, and one of them may train
+            atexit.register(self._write_and_tell, self.session, ending)
+        else:
             self._write_and_tell(self.session, ending)
 
     def _write_and_tell(self, session: AnySession, ending: Ending) -> None:
+        if session.is_forked:
+            return
         try:
-            children = self.children.captures() if self.children else []
-            if isinstance(session, Session):
-                session.finish(ending, only_with_steps=bool(children))
-            else:
-                session.finish(ending)
-            for line in _closing_lines(session, self._reports):
-                self._messages.say(line)
-            for line in _lines_on_children(children):
-                self._messages.say(line)
+            with OwnFunctions():
+                children = self.children.captures() if self.children else []
+                if isinstance(session, Session):
+                    session.finish(ending, only_with_steps=bool(children))
+                else:
+                    session.finish(ending)
+                for line in (*_closing_lines(session, self._reports), *_lines_on_children(children)):
+                    self._messages.say(line)
         except KeyboardInterrupt:
             exits.by_interrupt()
         except Exception as error:
             self._messages.say(f"no capture: {type(error).__name__}: {error}")
+
+
+def _try(session: AnySession, attach: Callable[[], object]) -> None:
+    """The program's import goes on, whatever its framework, or a module of that name, lacks."""
+    try:
+        attach()
+    except Exception as error:
+        session.failure = f"cannot record: {type(error).__name__}: {error}"
 
 
 def _unload(package: str) -> None:
@@ -166,7 +180,7 @@ def _closing_lines(session: AnySession, reports: bool) -> Iterator[str]:
     elif session.failure:
         yield session.failure
     elif session.result and reports:
-        file = _relative(session.path.parent if session.run.rank.world_size > 1 else session.path)
+        file = shown(session.path.parent if session.run.rank.world_size > 1 else session.path)
         yield from (f"warning: {warning}" for warning in session.result.warnings)
         done = [session.result.message, session.file.note]
         has_steps = session.result.steps_recorded or _command(session) != "report"
@@ -182,8 +196,8 @@ def _lines_on_children(captures: list[Path]) -> Iterator[str]:
         ranked = len(captures) > 1 and captures[0].name.startswith("rank")
         files = [captures[0].parent] if ranked else captures
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-        yield f"recorded {count} that the program started; wrote {_relative(files[0])}{more}"
-        yield f"next: stepscope report {_relative(files[0])}"
+        yield f"recorded {count} that the program started; wrote {shown(files[0])}{more}"
+        yield f"next: stepscope report {shown(files[0])}"
 
 
 def _command(session: Session | ContextSession) -> str:
@@ -225,11 +239,3 @@ def _why_no_steps() -> str:
             "report FOLDER opens what jax.profiler.trace(FOLDER) writes"
         )
     return "stepscope run records PyTorch and JAX in the process that it starts"
-
-
-def _relative(path: Path) -> str:
-    """Relative to the current folder where the path is below it."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except (ValueError, OSError):
-        return str(path)

@@ -30,13 +30,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended."""
+    """How a run or a block ended."""
 
     outcome: str = "ended"  # `ended`, `raised` or `interrupted`
     detail: str = "ended"  # in words, to complete the sentence "the run …"
 
+    @classmethod
+    def of_block(cls, error: BaseException | None) -> Ending:
+        """Of a `with` block, from its exception."""
+        if error is None:
+            return cls()
+        if isinstance(error, KeyboardInterrupt):
+            return cls("interrupted", "was interrupted")
+        return cls("raised", f"raised {type(error).__name__}")
 
-class Session:
+
+class OfOneProcess:
+    """A session, which a child that the program forks leaves alone: the file is its parent's."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    @property
+    def is_forked(self) -> bool:
+        return os.getpid() != self._pid
+
+
+class Session(OfOneProcess):
     """Records the run in this process and writes the capture.
 
     The file is written as soon as the last requested step is recorded, so that nothing that
@@ -44,6 +64,7 @@ class Session:
     """
 
     def __init__(self, run: Run, path: Path, overwrite: bool = False, clock: RunClock | None = None) -> None:
+        super().__init__()
         self.file = CaptureFile(path, run.rank, overwrite)
         self.result: RunResult | None = None
         self.failure: str | None = None
@@ -53,16 +74,15 @@ class Session:
         self._refused: str | None = None
         self.has_memory = False
         self._members: dict[str, Member] = {}
-        self._pid = os.getpid()
 
     @property
     def path(self) -> Path:
         return self.file.path
 
     @property
-    def is_forked(self) -> bool:
-        """Whether this is a child that the run forked: the capture is its parent's."""
-        return os.getpid() != self._pid
+    def is_over(self) -> bool:
+        """Whether no more steps will be recorded."""
+        return bool(self.result or self.failure) or all(one.is_closed for one in self._recorders)
 
     def attach(self, only_training: bool = False) -> Recorder:
         """Begin to watch; torch must have been imported."""
@@ -231,10 +251,10 @@ class Session:
     ) -> None:
         """A capture that cannot be written must not stop the training run."""
         self.failure = None
-        manifest = build_manifest(self.run, result, recorder.framework if recorder else None)
         members = {**(recording.all_members if recording else {}), **self._members}
         try:
             with OwnFunctions():
+                manifest = build_manifest(self.run, result, recorder.framework if recorder else None)
                 self.file.write(manifest, recording.modules if recording else {"roots": []}, members)
         except Exception as error:
             self.failure = f"cannot write {self.path}: {reason(error)}"

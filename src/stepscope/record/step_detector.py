@@ -175,13 +175,9 @@ class StepDetector:
             return _STEPS[boundary.kind].format(boundary.name)
         name = f"{boundary.name}.step"
         step = f"all from one {name} to the next" if self._every == 1 else f"all in {self._every} {name}s"
-        others = sorted({_in_turns(other, boundary) for other in self._other_optimizers()})
+        stepping = (other for other in self._in_the_loop() if other.kind is Kind.OPTIMIZER and other.count)
+        others = sorted({_in_turns(other, boundary) for other in stepping if other is not boundary})
         return f"{step}; other optimizers: {', '.join(others)}" if others else step
-
-    def _other_optimizers(self) -> Iterator[StepBoundary]:
-        for other in self._in_the_loop():
-            if other is not self.boundary and other.kind is Kind.OPTIMIZER and other.count:
-                yield other
 
     @property
     def is_sure(self) -> bool:

@@ -14,7 +14,7 @@ import math
 import mmap
 import os
 import threading
-from bisect import bisect
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import partial
@@ -200,7 +200,7 @@ class StepReadings:
         chosen = StepReadings(self._read)
         chosen._queued = self._queued
         pairs = zip(self.steps, self.work_ns, strict=True)
-        chosen.steps = [step for step, work in pairs if bisect(bounds, work) == kind]
+        chosen.steps = [step for step, work in pairs if bisect_left(bounds, work) == kind]
         return chosen
 
     def describe_kinds(self) -> dict[str, Any] | None:
@@ -275,9 +275,6 @@ class UnrecordedSteps:
         self._left = 1  # steps in this block, of which some are skipped
         self._skipped = 0
         self.is_complete = False  # whether enough steps have been timed
-
-    def begin(self) -> None:
-        self._clock.mark()
 
     def step_ended(self) -> None:
         if self._are_timed and self._apart:

@@ -17,7 +17,7 @@ from stepscope.record.iterations import IterationWatch
 from stepscope.record.memory.memory_recorder import MemoryRecorder
 from stepscope.record.memory_budget import MemoryBudget
 from stepscope.record.module_ranges import ModuleRanges
-from stepscope.record.module_registry import ModuleRegistry, describe_registry
+from stepscope.record.module_registry import ModuleRegistry, describe_registry, is_scripted
 from stepscope.record.optimizers import OptimizerNames, OptimizerWatch, updated_modules
 from stepscope.record.options import RecordOptions
 from stepscope.record.part_timer import PartTimer
@@ -158,7 +158,8 @@ class TorchHooks:
         if self.memory:
             self.memory.start()
         budget = MemoryBudget(self._options.recorder_memory, early)
-        window = ProfilerWindow(self._options, first, boundary, on_other_profiler, self.registry.has_scripted)
+        has_scripted = any(is_scripted(node.module) for node in self.registry.nodes())
+        window = ProfilerWindow(self._options, first, boundary, on_other_profiler, has_scripted)
         self.stop_timing()
         if self._clock:
             self._clock.mark_activities(True)

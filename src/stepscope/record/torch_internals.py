@@ -30,6 +30,17 @@ def wrap(
     return [replace(each, name, ours) for each in (holder, *others)]
 
 
+def is_captured() -> bool:
+    """Whether calls are being recorded for later, as torch.jit.trace and CUDA graphs do.
+
+    A profiler that starts or stops then would end the capture of a graph with an error.
+    """
+    jit: Any = torch.jit
+    cuda: Any = torch.cuda
+    capturing = cuda.is_initialized() and cuda.is_current_stream_capturing()
+    return bool(jit.is_tracing() or capturing)
+
+
 class CompilerPaused:
     """Inside a compiled model's first call, torch.compile would otherwise compile us as well."""
 
@@ -71,3 +82,4 @@ def hide_methods(*classes: type) -> None:
 
 
 hide_from_compiler(CompilerPaused.__enter__.__code__)
+hide_from_compiler(is_captured.__code__)

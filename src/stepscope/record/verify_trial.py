@@ -143,19 +143,14 @@ class StepTimer:
     def _stepped(self, optimizer: Any) -> None:
         if not self._detector.advance(optimizer):
             return
-        _wait_for_device()
+        cuda: Any = sys.modules["torch"].cuda
+        if cuda.is_initialized():
+            cuda.synchronize()  # a step ends with its device work: else steps would not be comparable
         self._seen += 1
         if self._seen >= self._warmup:
             self._times.follow()
         if self._times.count >= self._steps:
             raise self._stop
-
-
-def _wait_for_device() -> None:
-    """A step ends with its device work; otherwise steps would not be comparable."""
-    cuda: Any = sys.modules["torch"].cuda
-    if cuda.is_available() and cuda.is_initialized():
-        cuda.synchronize()
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import zipfile
@@ -274,3 +275,29 @@ def test_a_folder_that_is_not_there_yet_is_made(tmp_path: Path) -> None:
     file = CaptureFile(tmp_path / "new" / "deep" / "train.stepscope")
     content(file, "new")
     assert trace_in(file.path) == "new"
+
+
+@pytest.mark.parametrize("at", [1, 60, 200])
+def test_a_damaged_capture_is_none(path: Path, at: int) -> None:
+    content(CaptureFile(path), "good")
+    whole = path.read_bytes()
+    manifest = whole.rindex(b"manifest.json", 0, whole.rindex(b"PK\1\2")) + len("manifest.json")
+    path.write_bytes(
+        whole[: manifest + at] + bytes([whole[manifest + at] ^ 0xFF]) + whole[manifest + at + 1 :]
+    )
+    with pytest.raises(CaptureError, match="exists and is not a capture"):
+        check_target(path)
+
+
+def test_a_folder_that_stays_locked_is_written_to(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the program runs as `flock FOLDER COMMAND`."""
+    slept: list[float] = []
+    monkeypatch.setattr("stepscope.record.capture_file.time.sleep", slept.append)
+    theirs = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(theirs, fcntl.LOCK_EX)
+        content(CaptureFile(path), "new")
+    finally:
+        os.close(theirs)
+    assert trace_in(path) == "new"
+    assert sum(slept) <= 1.01

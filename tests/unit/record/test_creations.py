@@ -12,6 +12,7 @@ import torch
 from torch.optim import SGD as Descent
 from torch.utils.data import DataLoader, TensorDataset, dataloader
 
+from stepscope.record.call_sites import is_internal
 from stepscope.record.creations import CreationWatch, LoaderWatch, call_at
 
 
@@ -78,12 +79,33 @@ def test_what_cannot_be_parsed_or_told_apart_has_no_source(tmp_path: Path, text:
         ("for epoch in range(2):\n    for x in DataLoader(data): pass\n", True),
         ("loader = DataLoader(data)\nfor x in loader: pass\n", False),
         ("for x in DataLoader(data):\n    pass\n", False),
+        ("a = 1\n\f\nb = '\u2028'\nloader = DataLoader(data)\nfor x in loader: pass\n", False),
     ],
 )
 def test_whether_a_loop_makes_it_again(tmp_path: Path, text: str, in_loop: bool) -> None:
     (tmp_path / "train.py").write_text(text)
-    line = next(number for number, part in enumerate(text.split("\n"), 1) if "DataLoader" in part)
-    assert call_at(str(tmp_path / "train.py"), line, "DataLoader")["in_loop"] is in_loop
+    lines = text.split("\n")
+    line = next(number for number, part in enumerate(lines, 1) if "DataLoader" in part)
+    found = call_at(str(tmp_path / "train.py"), line, "DataLoader")
+    assert (found["in_loop"], found["source"]) == (in_loop, lines[line - 1])
+
+
+def test_a_constructor_of_a_library_does_not_create_it(watch: CreationWatch, tmp_path: Path) -> None:
+    """As of PyTorch Geometric's loader, or bitsandbytes' optimizers."""
+    file = tmp_path / "site-packages" / "geometric.py"
+    file.parent.mkdir()
+    file.write_text(
+        "from torch.utils.data import DataLoader as Base\n"
+        "class Loader(Base):\n"
+        "    def __init__(self, data):\n"
+        "        super().__init__(data, batch_size=2)\n"
+    )
+    names: dict[str, Any] = {}
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    Loader = names["Loader"]
+    Loader([1, 2])
+    (one,) = watch.describe()
+    assert (one["class"], one["file"], one["call"]) == ("Loader", __file__, "Loader([1, 2])")
 
 
 DATA = TensorDataset(torch.zeros(4, 1))
@@ -114,3 +136,9 @@ def test_what_was_watched_is_left_as_it_was() -> None:
     assert dataloader._BaseDataLoaderIter.__init__ is not before
     watch.remove()
     assert dataloader._BaseDataLoaderIter.__init__ is before
+
+
+def test_torch_is_internal_and_what_is_named_alike_is_not() -> None:
+    folder = Path(torch.__file__).parent
+    assert is_internal(str(folder / "nn" / "functional.py"))
+    assert not is_internal(f"{folder}vision/models/resnet.py")

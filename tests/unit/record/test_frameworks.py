@@ -23,7 +23,7 @@ def test_the_capability_is_what_pytorch_says(
     torch = SimpleNamespace(
         __version__="2.13.0",
         get_num_threads=lambda: 4,
-        cuda=SimpleNamespace(is_available=lambda: False),
+        cuda=SimpleNamespace(is_initialized=lambda: False),  # is not asked whether it is available
         backends=backends,
     )
     monkeypatch.setitem(sys.modules, "torch", torch)

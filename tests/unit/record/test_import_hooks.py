@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from stepscope.record.patch import AfterImport
+from stepscope.record.patch import AfterImport, replace
 
 
 @pytest.fixture
@@ -85,3 +85,40 @@ def test_two_watches_for_one_module_both_act(late):
 
     assert sorted(seen) == [1, 2]
     assert "exec_module" not in vars(sys.modules[late].__loader__)
+
+
+def test_a_finder_of_an_old_kind_is_passed_over_as_python_does(late, monkeypatch):
+    seen = []
+    watch = AfterImport(late, lambda: seen.append(True))
+    monkeypatch.setattr(sys, "meta_path", [watch, object(), *sys.meta_path])
+    importlib.import_module(late)
+    assert seen == [True]
+
+
+class Base:
+    def inherited(self): ...
+
+
+class Derived(Base):
+    def own(self): ...
+
+    @staticmethod
+    def static(): ...
+
+
+@pytest.mark.parametrize("name", ["inherited", "own", "static"])
+@pytest.mark.parametrize("holder", [Derived, Derived()], ids=["class", "object"])
+def test_what_is_replaced_is_afterwards_as_before(holder, name):
+    before = dict(vars(holder))
+    restore = replace(holder, name, ours := lambda: None)
+    assert vars(holder)[name] is ours
+    restore()
+    assert dict(vars(holder)) == before
+
+
+def test_what_the_program_has_replaced_meanwhile_stays():
+    holder = Derived()
+    restore = replace(holder, "own", lambda: None)
+    holder.own = theirs = lambda: None
+    restore()
+    assert holder.own is theirs

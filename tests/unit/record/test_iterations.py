@@ -1,6 +1,7 @@
 """Where a loop without optimizer comes round, as seen from outside, and torch left as it was."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -244,3 +245,12 @@ def test_closing_leaves_torch_as_it_was():
     watched.close()
 
     assert state() == before
+
+
+def test_a_backward_pass_that_a_graph_captures_is_none(watched, monkeypatch):
+    weight, captures = nn.Parameter(torch.ones(1)), False
+    cuda = SimpleNamespace(is_initialized=lambda: True, is_current_stream_capturing=lambda: captures)
+    monkeypatch.setattr(torch, "cuda", cuda)
+    for captures in (False, True, False):  # noqa: B007, `cuda` looks at it
+        weight.sum().backward()
+    assert watched.said == ["backward of BackwardPass"] * 2

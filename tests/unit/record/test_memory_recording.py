@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
+import torch
+
 from stepscope.record.memory import memory_recorder
 from stepscope.record.memory.out_of_memory import _NAMES, find_out_of_memory, size, verdict
+from stepscope.record.module_registry import ModuleRegistry
 from stepscope.trace.memory_schema import STORAGE_KINDS
 
 CUDA = (
@@ -77,15 +81,15 @@ def test_sizes(amount: int, text: str) -> None:
 class FakeCuda:
     """What of torch.cuda the history uses."""
 
-    def __init__(self, available: bool) -> None:
-        self.available, self.queued, self.calls = available, [], []
+    def __init__(self) -> None:
+        self.queued, self.calls = [], []
         self.memory = SimpleNamespace(
             _record_memory_history=lambda **options: self.calls.append(options),
             _dump_snapshot=lambda path: Path(path).write_bytes(b"snapshot"),
         )
 
     def is_available(self) -> bool:
-        return self.available
+        raise AssertionError("initializes the driver, which a forked child cannot use then")
 
     def _lazy_call(self, function: Any) -> None:
         self.queued.append(function)
@@ -93,7 +97,7 @@ class FakeCuda:
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
-    fake = FakeCuda(available=True)
+    fake = FakeCuda()
     monkeypatch.setattr(memory_recorder, "_cuda", fake)
     return fake
 
@@ -119,8 +123,23 @@ def test_a_closed_history_does_not_begin(cuda: FakeCuda) -> None:
     assert cuda.calls == []
 
 
-def test_without_cuda_nothing_is_asked_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeCuda(available=False)
-    monkeypatch.setattr(memory_recorder, "_cuda", fake)
-    memory_recorder.CudaHistory().close()
-    assert (fake.queued, fake.calls) == ([], [])
+def test_a_history_that_cannot_begin_does_not_reach_the_program(cuda: FakeCuda) -> None:
+    history = memory_recorder.CudaHistory()
+    del cuda.memory._record_memory_history
+    cuda.queued[0]()
+    assert not history.has_events
+
+
+def test_what_has_no_storage_or_gradient_of_its_own_is_left_out_without_a_warning() -> None:
+    model = torch.nn.ModuleDict({"used": torch.nn.Linear(2, 2), "lazy": torch.nn.LazyLinear(2)})
+    model["used"].register_buffer("kept", model["used"].weight * 2)  # has a gradient function
+    registry = ModuleRegistry()
+    registry.add_root(model, "model")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows = memory_recorder.list_storages(registry, [], {})
+    assert [(row["path"], row["name"], row["bytes"]) for row in rows] == [
+        ("used", "weight", 16),
+        ("used", "bias", 8),
+        ("used", "kept", 16),
+    ]

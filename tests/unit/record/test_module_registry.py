@@ -1,6 +1,8 @@
 """Model trees: paths, roots, shared modules, wrappers, and the ranges of calls."""
 
+import copy
 import threading
+import weakref
 from pathlib import Path
 
 import pytest
@@ -385,3 +387,37 @@ def test_parts_of_a_model_that_only_the_script_calls_are_named_by_it(registry):
     Learner().train()
 
     assert {"encoder.layers.0", "decoder", "decoder.layers.1"} <= set(paths(registry))
+
+
+def test_a_module_that_has_seen_no_input_has_no_parameters_yet(registry):
+    model = nn.ModuleDict({"used": nn.Linear(2, 2), "lazy": nn.LazyLinear(2)})
+    registry.add_root(model, "model")
+    (root,) = describe_registry(registry)["roots"]
+    assert {one["name"]: (one["parameters"], one["parameter_bytes"]) for one in root["children"]} == {
+        "used": (6, 24),
+        "lazy": (0, 0),
+    }
+
+
+def test_a_copy_takes_the_place_of_the_one_before_it(registry):
+    """As of a model for each task, of which nothing is kept once it is gone."""
+    model, copies = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), weakref.WeakSet()
+    model(torch.ones(1, 2))
+    for _ in range(5):
+        learner = copy.deepcopy(model)
+        copies.add(learner)
+        learner(torch.ones(1, 2))
+    first = learner
+    learner = copy.deepcopy(model)
+    learner(torch.ones(1, 2))
+    registry.refresh()
+    assert len(copies) == 1
+    assert [root.name for root in registry.roots] == ["model", "learner", "learner_2"]
+    assert paths_called(lambda: (first(torch.ones(1, 2)), learner(torch.ones(1, 2)))) == [
+        "learner",
+        "learner.0",
+        "learner.1",
+        "learner_2",
+        "learner_2.0",
+        "learner_2.1",
+    ]

@@ -1,12 +1,14 @@
 """How the ranges of optimizers are named."""
 
 import gc
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
+from stepscope.record.call_sites import entries, holder_in
 from stepscope.record.optimizers import OptimizerNames
 
 names: OptimizerNames
@@ -92,3 +94,41 @@ def test_names_keep_no_optimizer_alive():
     name_of(it)
     del it
     assert not [one for one in names._labels.keyrefs() if one()]
+
+
+class Lazy:
+    """Stands for an object that it loads when it is asked for anything."""
+
+    def __getattribute__(self, name):
+        raise AssertionError(f"asked for {name}")
+
+
+class LazyList(list):
+    def __iter__(self):
+        raise AssertionError("asked for its members")
+
+    __len__ = __iter__
+
+
+class LazyDict(dict):
+    def items(self):
+        raise AssertionError("asked for its items")
+
+
+@pytest.mark.parametrize("kind", [Lazy, LazyList, LazyDict])
+def test_variables_of_others_are_not_asked(kind):
+    other, model, mine = kind(), nn.Linear(1, 1), optimizer()
+    assert name_of(mine) == "mine"
+    assert holder_in(sys._getframe(), model) == (model, None)
+    del other
+
+
+def test_members_of_derived_lists_and_dicts_are_found():
+    layers = nn.Linear(1, 1), nn.Linear(1, 1)
+    by_place, by_key = LazyList([layers[0]]), LazyDict(second=layers[1])
+    first, second = layers
+    del layers
+    assert holder_in(sys._getframe(), first) == (first, "by_place.0")
+    assert holder_in(sys._getframe(), second) == (second, "by_key.second")
+    assert list(entries(by_key, 1)) == [("second", dict.get(by_key, "second"))]
+    assert list(entries(by_place, 0)) == []  # too many

@@ -1,6 +1,9 @@
 """Optimizer steps as seen from outside, and torch left as it was."""
 
+import gc
 import inspect
+import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -195,3 +198,25 @@ def test_passes_are_no_longer_watched_after_closing():
     assert torch.autograd._engine_run_backward is not before
     watch.close()
     assert torch.autograd._engine_run_backward is before
+
+
+def test_a_step_that_a_graph_captures_is_none(seen, monkeypatch):
+    """It runs later; a profiler that starts or stops now would end the capture with an error."""
+    optimizer = torch.optim.SGD([parameter()], lr=0.1)
+    cuda = SimpleNamespace(is_initialized=lambda: True, is_current_stream_capturing=lambda: captures)
+    monkeypatch.setattr(torch, "cuda", cuda)
+    for captures in (False, True, False):  # noqa: B007, `cuda` looks at it
+        optimizer.step()
+    assert seen == [optimizer] * 2
+
+
+def test_after_it_is_closed_no_optimizer_is_kept():
+    optimizer = torch.optim.SGD([parameter()], lr=0.1)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)  # replaces its `step`
+    watch = OptimizerWatch(lambda _: None)
+    optimizer.step()
+    watch.close()
+    reference = weakref.ref(optimizer)
+    del optimizer
+    gc.collect()
+    assert reference() is None

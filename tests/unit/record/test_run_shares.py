@@ -423,3 +423,16 @@ def test_shares_are_published_ever_less_often(monkeypatch: pytest.MonkeyPatch) -
     assert not any(ended for _, ended in published)
     assert clock.log.excluded_ns == len(published) * SECOND // 100
     assert clock.describe(ended=True)["elapsed_ns"] == 1000 * SECOND
+
+
+def test_memory_does_not_grow_with_optimizers_that_a_program_makes_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As for each client of a federation: ten steps each, more than a program takes of one step."""
+    run = DrawnRun(monkeypatch)
+    for client in range(1000):
+        run.train(client, steps=10)
+    assert len(run.log.optimizers) == 200
+    facts = describe(run.log, 1, ended=True)
+    assert facts is not None
+    assert facts["steps"] == 10_000

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from itertools import compress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -196,6 +197,25 @@ def test_another_thread_may_stop_it() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:os.fork")  # JAX's, where a test before this one imported it
+def test_a_system_that_refuses_another_thread_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that is not there cannot be joined."""
+    sampler = StackSampler(1_000_000)
+    work()
+    library, stops = sampler._library, []
+    refusing = SimpleNamespace(
+        stepscope_start_sampler=lambda handle: 0,
+        stepscope_stop_sampler=lambda handle: stops.append(library.stepscope_stop_sampler(handle)),
+        stepscope_samples=library.stepscope_samples,
+        stepscope_free_sampler=library.stepscope_free_sampler,
+    )
+    monkeypatch.setattr(sampler, "_library", refusing)
+    found = [len(sampler.so_far().times_ns) for _ in range(3)]
+    assert found[0] > 10
+    assert found == [found[0]] * 3
+    assert len(sampler.stop().times_ns) == found[0]
+    assert len(stops) == 1
+
+
 def test_a_forked_process_has_none_to_stop() -> None:
     sampler = StackSampler()
     child = os.fork()
@@ -371,6 +391,17 @@ def test_the_selector_of_an_event_loop_is_as_before() -> None:
         was_watched = "select" in vars(selector)
         samples.stop()
         return was_watched and "select" not in vars(selector)
+
+    assert asyncio.run(train())
+
+
+def test_a_selector_that_the_program_has_wrapped_stays_wrapped() -> None:
+    async def train() -> bool:
+        selector: Any = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
+        original = selector.select
+        selector.select = theirs = lambda timeout=None: original(timeout)
+        LoopSamples().stop()
+        return vars(selector).get("select") is theirs
 
     assert asyncio.run(train())
 

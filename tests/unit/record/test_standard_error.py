@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+from stepscope.record.process_exit import say
+
 SCRIPT = """
 import os
 from stepscope.record.process_exit import without_lines
@@ -24,3 +28,13 @@ def test_a_closed_descriptor_is_no_error() -> None:
     script += "with without_lines(b'noise'):\n    pass\nprint('done')"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert done.stdout == b"done\n"
+
+
+def test_a_line_of_ours_never_reaches_stdout(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say("heard")
+    assert capsys.readouterr() == ("", "stepscope: heard\n")
+    monkeypatch.setattr(sys, "stderr", None)  # as under pythonw, and in daemons
+    say("lost")
+    assert capsys.readouterr().out == ""

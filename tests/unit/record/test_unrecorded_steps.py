@@ -1,9 +1,11 @@
 """Steps after a recording, timed with clocks that only the test advances."""
 
+from itertools import pairwise
+
 import pytest
 
 from stepscope.record.part_timer import PARTS
-from stepscope.record.step_times import MOST, Detail, Reading, UnrecordedSteps
+from stepscope.record.step_times import MOST, Detail, Reading, StepReadings, UnrecordedSteps
 
 US, MS = 1_000, 1_000_000
 STEP = {"forward": 300 * US, "loss": 50 * US, "backward": 500 * US, "optimizer": 100 * US}
@@ -21,7 +23,7 @@ class Program:
         self.watch_ns, self.slower, self.detail, self.changes = watch_ns, slower, Detail.CALLS, 0
         self.marks: list[Reading] = []
         self.steps = UnrecordedSteps(self, self._time_in if can_change else None)
-        self.steps.begin()
+        self.mark()
 
     def _time_in(self, detail: Detail) -> None:
         self.detail, self.changes = detail, self.changes + 1
@@ -161,3 +163,15 @@ def test_host_and_device_come_apart_at_the_end_and_change_nothing_else() -> None
     for described in (facts, plain):
         described.pop("queued_ns")  # of this machine, which may be busy
     assert facts == plain
+
+
+def test_steps_without_measured_cpu_time_are_a_kind() -> None:
+    """As by a clock that advances each 16 ms."""
+    steps = StepReadings(queued=lambda: None)
+    ends = [
+        Reading(10 * MS * number, cpu, cpu, {}) for number, cpu in enumerate([0, 0, 0, 0, 16 * MS, 16 * MS])
+    ]
+    steps.steps = list(pairwise(ends))
+    facts = steps.describe_kinds()
+    assert facts is not None
+    assert [kind["count"] for kind in facts["kinds"]] == [4, 1]

@@ -159,6 +159,8 @@ def _run_or_exit(
             for name in command.misplaced(program.target, program.arguments):
                 print(f"stepscope: put {name} before {program.target} if it is stepscope's", file=sys.stderr)
         raise
-    except CaptureError as error:
+    except (CaptureError, OSError) as error:  # before the script runs
+        if isinstance(error, OSError):
+            error = CaptureError(f"{error.filename}: {error.strerror}; choose another file with -o")
         print(f"Error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -236,7 +236,7 @@ class JaxSteps(Steps):
         super().ended()
 
     def _returned(self, call: JitCall) -> None:
-        if self.is_timing:
+        if self._clock is not None:  # steps are timed now, and nothing else should take time
             self._batches.returned_again(call)
         else:
             self._memory.returned(call)

@@ -151,11 +151,6 @@ class Steps(ABC):
         """How much longer to warm up, since what ends may not be whole steps."""
         return 0
 
-    @property
-    def is_timing(self) -> bool:
-        """Whether steps are timed now: nothing else should take time."""
-        return self._clock is not None
-
     def begin_iterations(self, model: Any, inputs: Any) -> None:
         """Iterations of this model on these inputs follow; whoever makes them calls `ended`."""
         self.detects = False

@@ -268,7 +268,8 @@ def _write_failure(write: Callable[[Json], None], facts: Json, answers: int) -> 
         os.write(answers, json.dumps({"failed": failure}).encode() + b"\n")
 
 
-def _measure(request: RunRequest, finish: Any) -> Json:
+def _measure(request: RunRequest, finish: Callable[[Json], object]) -> Json:
+    """Run the entry; `finish` ends the process, unless a script ends before enough is measured."""
     os.chdir(relocated(request.folder))
     serve_edited(
         {
@@ -277,7 +278,8 @@ def _measure(request: RunRequest, finish: Any) -> Json:
         }
     )
 
-    return run_entry(request, finish)
+    makers = steps_of_frameworks(request, finish)
+    return run_providers(request, makers) if request.providers else run_steps(request, makers)
 
 
 def _redirect(log: str) -> None:
@@ -293,12 +295,6 @@ def _redirect(log: str) -> None:
 
 Makers = Mapping[str, Callable[[], Any]]  # of `Steps`, or of `Estimate`
 _MODULE = "__stepscope_entry__"
-
-
-def run_entry(request: RunRequest, finish: Callable[[Json], object]) -> Json:
-    """Run the entry; `finish` ends the process, unless a script ends before enough is measured."""
-    makers = steps_of_frameworks(request, finish)
-    return run_providers(request, makers) if request.providers else run_steps(request, makers)
 
 
 def steps_of_frameworks(request: RunRequest, finish: Callable[[Json], object]) -> Makers:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from stepscope.record.patch import AfterImport, undo
+from stepscope.record.patch import AfterImport, replace, undo
 
 # Frames of the compiler's own, left out: torch's, and those of code that it made.
 HIDDEN = [
@@ -106,8 +106,7 @@ class CompilerWatch:
                 self._extension.locate(_shown_name(kernel), file, line)
             return handle
 
-        debug.set_kernel_post_grad_provenance_tracing = traced
-        self._undo.append(lambda: setattr(debug, "set_kernel_post_grad_provenance_tracing", trace))
+        self._undo.append(replace(debug, "set_kernel_post_grad_provenance_tracing", traced))
 
     def _follow_compilations(self) -> None:
         handler: Any = getattr(sys.modules["torch._dynamo.callback"], "callback_handler", None)
@@ -120,8 +119,7 @@ class CompilerWatch:
             with install(*args, **kwargs), self._compilation(*args):
                 yield
 
-        handler.install_callbacks = around
-        self._undo.append(lambda: vars(handler).pop("install_callbacks", None))
+        self._undo.append(replace(handler, "install_callbacks", around))
 
     @contextmanager
     def _compilation(self, trigger: Any = None, number: object = "", *_: object) -> Iterator[None]:

@@ -43,10 +43,6 @@ class ContextOptions:
     flush_s: float = 30.0  # how often the file is written during the run, seconds
 
     @property
-    def samples(self) -> bool:
-        return bool(self.sample or self.sample_real)
-
-    @property
     def sources(self) -> int:
         """The kinds of frames, as the collector numbers them."""
         wanted = {

@@ -20,6 +20,7 @@ from jax import monitoring, tree_util
 from stepscope.record.jax.compilation_counter import unregister_duration_listener
 from stepscope.record.jax.program_ranges import watch_waits
 from stepscope.record.patch import undo
+from stepscope.record.run_shares.activity_log import NestedDurations
 from stepscope.record.unreplaced import time
 
 
@@ -92,7 +93,6 @@ _PARTS = {
 }
 _MOST_REASONS = 32  # of a program: each is a context of its own
 _LONGEST = 160  # characters of a reason
-_MOST_NESTED = 64  # durations that a later one may contain
 _MOST_KEPT = 8  # signatures of a function
 _SCALARS = (bool, int, float, complex)
 # By importance: what makes JAX compile again, in words.
@@ -182,21 +182,6 @@ class _Open(threading.local):
         parts, self._parts = self._parts, {}
         self.durations = NestedDurations()
         return parts
-
-
-class NestedDurations:
-    """Finds the part of each duration that no earlier one covers, so that the parts add up."""
-
-    def __init__(self) -> None:
-        self._ended: list[tuple[float, float]] = []
-
-    def own(self, now: float, duration: float) -> float:
-        """The part of a duration that ends now which is not within an earlier one, seconds."""
-        begin, inside = now - duration, 0.0
-        while self._ended and self._ended[-1][0] >= begin:
-            inside += self._ended.pop()[1]
-        self._ended = [*self._ended[1 - _MOST_NESTED :], (begin, duration)]
-        return max(duration - inside, 0.0)
 
 
 class Leaf(NamedTuple):

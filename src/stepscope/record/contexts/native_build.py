@@ -23,6 +23,7 @@ SOURCES = Path(__file__).parent.parent / "native"
 FOLDER_VARIABLE = "STEPSCOPE_BUILDS"
 FLAGS_VARIABLE = "STEPSCOPE_BUILD_FLAGS"  # also for the linker, such as -fsanitize=address
 _NAME = "_contexts"
+_LONGEST_BUILD_S = 600.0  # chosen: a minute on two cores that do nothing else
 _OURS = re.compile(r"[0-9a-f]{16}")
 _loaded: dict[str, ModuleType] = {}
 
@@ -127,7 +128,7 @@ def _built(recipe: Recipe, say: Any) -> Path:
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         check_trusted(home)
-        with locked(home):  # of two processes that need it, one builds
+        with locked(home, _LONGEST_BUILD_S):  # of two processes that need it, one builds
             if not result.is_file():
                 say("building the native collector for this version, once (seconds)")
                 _build(recipe, result)

@@ -152,7 +152,7 @@ class NativeCollector:
 def _wait_for_devices() -> None:
     """Launched work belongs to the tree even if it is not finished."""
     torch = loaded_torch()
-    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()
 
 

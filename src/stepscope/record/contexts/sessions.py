@@ -16,7 +16,8 @@ from stepscope.record.contexts.native_collector import NativeCollector
 from stepscope.record.manifest import Run, RunResult, build_manifest
 from stepscope.record.options import RecordOptions, belongs_to_parent, script_name, target_path
 from stepscope.record.patch import AfterImport
-from stepscope.record.session import Ending
+from stepscope.record.process_exit import say
+from stepscope.record.session import Ending, OfOneProcess
 from stepscope.record.unreplaced import os
 
 _FIRST_FLUSH_S = 2.0  # after the start, so that a run that is killed soon leaves a file
@@ -27,7 +28,7 @@ _VARIABLE = "STEPSCOPE_CONTEXTS"
 _NO_FRAMEWORK = "it imported neither torch nor JAX"
 
 
-class Collection:
+class Collection(OfOneProcess):
     """Collects from `start` to `close`; one at a time in a process."""
 
     running: ClassVar[Collection | None] = None
@@ -35,24 +36,20 @@ class Collection:
     def __init__(
         self, run: Run, path: Path, options: ContextOptions, keep_empty: bool = True, overwrite: bool = False
     ) -> None:
+        super().__init__()
         self.run = run
         self.file = CaptureFile(path, run.rank, overwrite)
         self.options = options
         self.keep_empty = keep_empty
         self.failure: str | None = None
+        self.result: RunResult | None = None
         self.warnings: list[str] = []
         self._collector: NativeCollector | None = None
         self._jax_import = AfterImport("jax", self._follow_jax)
-        self._pid = os.getpid()
 
     @property
     def path(self) -> Path:
         return self.file.path
-
-    @property
-    def is_forked(self) -> bool:
-        """Whether this is a child that the run has forked: the file is its parent's."""
-        return os.getpid() != self._pid
 
     def start(self) -> None:
         """Begin to collect."""
@@ -63,7 +60,7 @@ class Collection:
             )
         torch = build.loaded_torch()
         try:
-            self._collector = NativeCollector(build.load(torch, _say), self.options, torch)
+            self._collector = NativeCollector(build.load(torch, say), self.options, torch)
         except build.BuildError as error:
             raise CaptureError(f"{error}; without it, `stepscope run --stack` records lines") from None
         self._collector.start()
@@ -85,11 +82,17 @@ class Collection:
         self._collector.release()
         self.start()
 
-    def close(self, outcome: str, message: str) -> None:
-        """Stop, and write the file for the last time; a forked child leaves both alone."""
+    def close(self, ending: Ending, of: str) -> None:
+        """Stop, and write the file for the last time; a forked child leaves both alone.
+
+        `of` is what has ended, the run or the block.
+        """
         if self._collector is None or self.is_forked:
             return
         self._stop()
+        outcome = "complete" if ending.outcome == "ended" else ending.outcome
+        message = f"the {of} {ending.detail}; collected the contexts of the whole {of}"
+        self.result = RunResult(outcome, message, warnings=tuple(self.warnings))
         self.write(outcome, message, complete=True)
         self._collector.release()
         self._collector = None
@@ -120,7 +123,7 @@ class Collection:
             return
         try:
             self._collector.follow_jax()
-        except (ImportError, AttributeError, TypeError) as error:
+        except Exception as error:
             self._collector.note(f"JAX is not recorded: {error}")
 
     def _manifest(self, outcome: str, message: str) -> dict[str, Any]:
@@ -128,16 +131,11 @@ class Collection:
         return manifest | {"contains": ["contexts"], "options": asdict(self.options)}
 
 
-def _say(line: str) -> None:
-    print(f"stepscope: {line}", file=sys.stderr, flush=True)
-
-
 class ContextSession(Collection):
     """The session of a run that collects from the import of a framework to the end."""
 
     def __init__(self, run: Run, path: Path, options: ContextOptions, overwrite: bool = False) -> None:
         super().__init__(run, path, options, overwrite=overwrite)
-        self.result: RunResult | None = None
         self._has_begun = False
 
     def attach(self) -> None:
@@ -155,7 +153,7 @@ class ContextSession(Collection):
         self._has_begun = True
         try:
             self.start()
-        except CaptureError as error:
+        except Exception as error:  # the program's import goes on
             self.failure = f"no contexts: {error}"
 
     def finish(self, ending: Ending) -> None:
@@ -166,10 +164,7 @@ class ContextSession(Collection):
             self.failure = f"the run {ending.detail}; {_NO_FRAMEWORK}"
         if self.failure:
             return
-        outcome = "complete" if ending.outcome == "ended" else ending.outcome
-        message = f"the run {ending.detail}; collected the contexts of the whole run"
-        self.close(outcome, message)
-        self.result = RunResult(outcome, message, warnings=tuple(self.warnings))
+        self.close(ending, "run")
 
 
 class record_contexts:
@@ -232,7 +227,7 @@ class record_contexts:
         outer = Collection.running
         if outer is not None and not outer.is_forked:
             self._is_inner = True
-            print(f"stepscope: contexts are collected already, for {outer.path}", file=sys.stderr)
+            say(f"contexts are collected already, for {outer.path}")
             return self
         check_target(self.path)
         try:
@@ -244,17 +239,9 @@ class record_contexts:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if self._is_inner:
             return
-        self._collection.close(*_outcome(error))
+        self._collection.close(Ending.of_block(error), "block")
         if self._collection.failure:
-            print(f"stepscope: {self._collection.failure}", file=sys.stderr)
-
-
-def _outcome(error: BaseException | None) -> tuple[str, str]:
-    if error is None:
-        return "complete", "collected the contexts of the whole block"
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted", "the block was interrupted; collected its contexts until then"
-    return "raised", f"the block raised {type(error).__name__}; collected its contexts until then"
+            say(self._collection.failure)
 
 
 # -- STEPSCOPE_CONTEXTS=FILE, for a job whose code and command cannot change
@@ -269,7 +256,7 @@ def begin() -> None:
     try:
         _begin(os.environ[_VARIABLE])
     except Exception as error:
-        print(f"stepscope: no contexts are collected: {error}", file=sys.stderr)
+        say(f"no contexts are collected: {error}")
 
 
 def _begin(output: str) -> None:
@@ -294,7 +281,7 @@ def _begin(output: str) -> None:
     )
     collection = Collection(run, path, options, keep_empty=False)
     collection.start()
-    atexit.register(collection.close, "complete", "the run ended; collected its contexts")
+    atexit.register(collection.close, Ending(), "run")
 
 
 def _number(name: str) -> int:

@@ -128,6 +128,10 @@ class JaxRecorder:
             watch.close()
 
     @property
+    def is_closed(self) -> bool:
+        return self._watch is None
+
+    @property
     def compiles_again(self) -> str | None:
         return self._compilations.often
 

@@ -12,7 +12,7 @@ from stepscope.record.jax import OTHER_PROFILER
 from stepscope.record.jax.jax_step_detector import arrays_in
 from stepscope.record.jax.program_ranges import LibraryRanges, profiler_sessions, watch_waits
 from stepscope.record.options import RecordOptions
-from stepscope.record.patch import undo
+from stepscope.record.patch import replace, undo
 from stepscope.record.unreplaced import time
 
 MARK = "stepscope.step"
@@ -50,8 +50,7 @@ class JaxWindow:
         self._ahead = RunAhead()
         self._ranges = (LibraryRanges(), WaitRanges())
         self._session: Any = _profiler.ProfilerSession(_options(options))
-        self._original = _profiler.ProfilerSession
-        _profiler.ProfilerSession = self._for_the_program
+        self._restore = replace(_profiler, "ProfilerSession", self._for_the_program)
         self._mark()
 
     @property
@@ -76,7 +75,7 @@ class JaxWindow:
             self._ahead.drain()
         for ranges in self._ranges:
             ranges.close()
-        _profiler.ProfilerSession = self._original
+        self._restore()
         session, self._session = self._session, None
         self._space = session.stop()
 
@@ -95,7 +94,7 @@ class JaxWindow:
         """The program starts a profiler of its own, and there can be only one."""
         self.was_preempted = True
         self.close(drain=False)
-        return self._original(*options)
+        return _profiler.ProfilerSession(*options)
 
 
 class WaitRanges:

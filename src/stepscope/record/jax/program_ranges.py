@@ -3,12 +3,12 @@
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax
 
-from stepscope.record.patch import replace, shadow_builtin, undo
+from stepscope.record.patch import replace, subclasses, undo
 
 # Name as torch.profiler gives it; module and class of iterators, with all classes derived from it.
 _LOADERS = (
@@ -47,13 +47,13 @@ class LibraryRanges:
         self._is_inside = False
         for loader, module, name in _LOADERS:
             base = getattr(sys.modules.get(module), name, None)
-            for iterator in _with_derived(base) if isinstance(base, type) else ():
+            for iterator in (base, *subclasses(base)) if isinstance(base, type) else ():
                 label = f"enumerate({loader})#{iterator.__name__}.__next__"
                 self._watch(iterator, "__next__", label)
         keras = sys.modules.get(_KERAS)
         if keras is not None and not hasattr(keras, "next"):
             ours = self._around(next, "enumerate(keras)#next")
-            self._restore.append(shadow_builtin(keras, "next", ours))
+            self._restore.append(replace(keras, "next", ours))
         for module, name, functions in _SAVERS:
             holder = sys.modules.get(module)
             for function in functions if holder is not None else ():
@@ -82,12 +82,6 @@ class LibraryRanges:
                 self._is_inside = False
 
         return watched
-
-
-def _with_derived(base: type[Any]) -> Iterator[type[Any]]:
-    yield base
-    for derived in base.__subclasses__():
-        yield from _with_derived(derived)
 
 
 _VALUE_USES = {

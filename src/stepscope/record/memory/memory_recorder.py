@@ -3,6 +3,7 @@
 import ctypes
 import weakref
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,7 @@ def kept_tensors(
     for row, tensor in _of_models(registry, made_at):
         owners.setdefault(id(tensor), (row["path"], row["name"]))
         yield row, tensor
-        if tensor.grad is not None:
+        if tensor.is_leaf and tensor.grad is not None:  # to ask others for a gradient warns
             yield {**row, "kind": "gradient", "lines": []}, tensor.grad
     yield from _of_optimizers(optimizers, owners)
 
@@ -159,7 +160,7 @@ def _add(rows: dict[tuple[str, int], Json], tensor: Any, row: Json) -> None:
     try:
         storage = tensor.untyped_storage()
         address, size = storage.data_ptr(), storage.nbytes()
-    except (RuntimeError, NotImplementedError):
+    except (RuntimeError, ValueError):
         return  # a tensor without a storage of its own: sparse, a subclass, not yet made
     if size:
         device = str(tensor.device)
@@ -262,16 +263,16 @@ class CudaHistory:
     def __init__(self) -> None:
         self._is_on = False
         self._is_closed = False
-        if _cuda.is_available():
-            _cuda._lazy_call(self._start)
+        _cuda._lazy_call(self._start)  # not asked whether it is there, which initializes the driver
 
     def _start(self) -> None:
         if self._is_closed:
             return
-        _cuda.memory._record_memory_history(
-            enabled="all", context="all", stacks="python", max_entries=_MOST_EVENTS
-        )
-        self._is_on = True
+        with suppress(Exception):  # else the program's own first use of CUDA fails
+            _cuda.memory._record_memory_history(
+                enabled="all", context="all", stacks="python", max_entries=_MOST_EVENTS
+            )
+            self._is_on = True
 
     @property
     def has_events(self) -> bool:

@@ -6,13 +6,13 @@ outermost first. Lines inside torch and inside stepscope are left out.
 
 import os
 import sys
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from stepscope.record.call_sites import is_internal
+from stepscope.record.call_sites import user_frames
 from stepscope.record.patch import replace
 from stepscope.record.ranges import Range
 
@@ -58,7 +58,7 @@ class LineRanges(TorchFunctionMode):
 
     def _label(self, frame: FrameType | None) -> str | None:
         """None for a call of ours."""
-        frames = user_frames(frame)
+        frames = places_above(frame)
         if not frames:
             return None
         key = tuple((id(code), line) for code, line in frames)
@@ -76,15 +76,10 @@ def _marks_a_range(func: Any) -> bool:
     return getattr(packet, "_qualified_op_name", "").startswith("profiler::")
 
 
-def user_frames(frame: FrameType | None) -> list[tuple[Any, int]]:
+def places_above(frame: FrameType | None) -> list[tuple[CodeType, int]]:
     """Code and line of the frames outside torch and stepscope, innermost first."""
-    frames: list[tuple[Any, int]] = []
-    while frame is not None and len(frames) < _DEEPEST:
-        code = frame.f_code
-        if not is_internal(code.co_filename) and not code.co_filename.startswith("<"):
-            frames.append((code, frame.f_lineno))
-        frame = frame.f_back
-    return frames
+    places = ((one.f_code, one.f_lineno) for one in user_frames(frame, _DEEPEST))
+    return [place for place in places if not place[0].co_filename.startswith("<")]
 
 
 def _absolute(file: str) -> str:
@@ -101,12 +96,9 @@ class Creations:
         def register_parameter(module: Any, name: str, param: Any) -> None:
             original(module, name, param)
             if param is not None:
-                frames = user_frames(sys._getframe(1))
+                frames = places_above(sys._getframe(1))
                 creations.lines[id(module), name] = [
                     (_absolute(code.co_filename), line) for code, line in reversed(frames)
                 ]
 
-        self._restore = replace(_Module, "register_parameter", register_parameter)
-
-    def close(self) -> None:
-        self._restore()
+        self.close = replace(_Module, "register_parameter", register_parameter)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <fcntl.h>
@@ -110,6 +111,14 @@ std::map<std::string, std::shared_ptr<const std::string>> windows_of(Collector& 
 
 constexpr size_t kLargest = 0xF0000000;  // larger archives would need ZIP64
 
+// Waits for others that write in the folder, but not for one that keeps its lock: as in capture_file.py.
+constexpr int kLockLooks = 20;
+constexpr useconds_t kLockLookMicroseconds = 50'000;
+void wait_for(int lock) {
+  for (int looks = 0; flock(lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK && looks < kLockLooks; looks++)
+    usleep(kLockLookMicroseconds);
+}
+
 }  // namespace
 
 Flusher::Flusher(Collector& collector, FlushPlan plan)
@@ -169,7 +178,7 @@ void Flusher::flush() {
   fs::create_directories(folder, error);
   if (write_file(plan_.partial, zip.finish())) {
     int lock = open(folder.c_str(), O_RDONLY | O_CLOEXEC);
-    if (lock >= 0) flock(lock, LOCK_EX);
+    if (lock >= 0) wait_for(lock);
     publish();
     if (lock >= 0) close(lock);
   }

@@ -247,8 +247,7 @@ PyObject* module_died(PyObject*, PyObject*) {
 
 std::vector<std::string> strings_of(PyObject* list) {
   std::vector<std::string> strings;
-  for (Py_ssize_t i = 0; i < PyList_Size(list); i++)
-    strings.push_back(PyUnicode_AsUTF8(PyList_GetItem(list, i)));
+  for (Py_ssize_t i = 0; i < PyList_Size(list); i++) strings.push_back(text_of(PyList_GetItem(list, i)));
   return strings;
 }
 

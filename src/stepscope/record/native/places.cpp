@@ -64,10 +64,12 @@ struct Python {
   }
 };
 
-static std::string text_of(PyObject* object) {
-  const char* text = object ? PyUnicode_AsUTF8(object) : nullptr;
-  if (!text) PyErr_Clear();
-  return text ? text : "?";
+std::string text_of(PyObject* object) {
+  PyObject* bytes = object ? PyUnicode_AsEncodedString(object, "utf-8", "replace") : nullptr;
+  if (!bytes) PyErr_Clear();
+  std::string text = bytes ? PyBytes_AS_STRING(bytes) : "?";
+  Py_XDECREF(bytes);
+  return text;
 }
 
 static bool ends_with(const std::vector<std::string>* endings, const std::string& text) {

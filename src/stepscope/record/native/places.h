@@ -23,6 +23,8 @@ bool is_module_call(const void* code);
 // Flags of a frame by its file and function: kHidden, kBarrier, kAnnotator.
 uint8_t frame_flags(const std::string& file, const std::string& name);
 uint64_t call_of(const void* module, KeyId inside);
+// A Python text as UTF-8; what has no such form, as in paths that are no UTF-8, becomes a question mark.
+std::string text_of(PyObject* object);
 
 // The code of `nn.Module.__call__`, and a Python function (module, parent key) -> key.
 void set_module_call(PyObject* code, PyObject* resolver);

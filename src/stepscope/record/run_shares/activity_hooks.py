@@ -5,12 +5,12 @@ They are a few: backward passes, optimizer steps, requests for batches, blocks w
 microseconds per step.
 """
 
-import functools
 import re
 import sys
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from types import CodeType, FrameType
 from typing import Any
 
@@ -24,7 +24,13 @@ from stepscope.record.optimizers import OptimizerOrder
 from stepscope.record.patch import AfterImport, undo
 from stepscope.record.ranges import Range
 from stepscope.record.recording import call_in_forked_children
-from stepscope.record.run_shares.activity_log import Activity, ActivityLog, Durations, SteppingOptimizer
+from stepscope.record.run_shares.activity_log import (
+    Activity,
+    ActivityLog,
+    Durations,
+    NestedDurations,
+    SteppingOptimizer,
+)
 from stepscope.record.torch_internals import (
     AUTOGRAD,
     ENGINE,
@@ -94,12 +100,12 @@ class ActivityHooks:
         self._wrap(DataLoader, "__iter__", self._iterate)
         self._wrap(_Batches, "__next__", self._batch)
         self._wrap(torch.nn.Module, "train", self._mode)
-        self._wrap(torch.serialization, "save", self._whole(_SAVING), torch)
+        self._wrap(torch.serialization, "save", partial(self._call, _SAVING), torch)
         for block in (torch.no_grad, torch.inference_mode):
             self._wrap(block, "__enter__", self._enter)
             self._wrap(block, "__exit__", self._exit)
         for row in _OF_LIBRARIES:
-            watch = AfterImport(row[0], functools.partial(self._watch_library, *row))
+            watch = AfterImport(row[0], partial(self._watch_library, *row))
             self._restore.append(watch.remove)
             watch.install()
         call_in_forked_children(self.detach)
@@ -112,7 +118,7 @@ class ActivityHooks:
         found = getattr(found, holder, None) if holder else found
         for name in names:
             if hasattr(found, name):
-                self._wrap(found, name, self._whole(kind))
+                self._wrap(found, name, partial(self._call, kind))
 
     def _wrap(self, holder: Any, name: str, ours: Function, *others: Any) -> None:
         """Call `ours` with the original and its arguments, on this thread."""
@@ -215,9 +221,6 @@ class ActivityHooks:
             self._log.note(self._log.end, activity)
 
     # -- functions that only save or evaluate
-
-    def _whole(self, kind: str) -> Function:
-        return functools.partial(self._call, kind)
 
     def _call(self, kind: str, original: Function, *args: Any, **kwargs: Any) -> Any:
         activity = self._place(kind)
@@ -352,6 +355,7 @@ class WorkerTimes:
 
 
 # torch.compile must not compile what its own compiled functions lead to.
-hide_methods(ActivityLog, Activity, SteppingOptimizer, OptimizerOrder, Durations, ActivityHooks, WorkerTimes)
+hide_methods(ActivityLog, Activity, SteppingOptimizer, OptimizerOrder, Durations, NestedDurations)
+hide_methods(ActivityHooks, WorkerTimes)
 for _function in (user_frame, is_internal, _stepping_optimizer):
     hide_from_compiler(_function.__code__)

@@ -35,6 +35,7 @@ _BINS_PER_OCTAVE = 8  # each 9 % wide
 _COUNTED_EVERY_NS = 100_000_000  # some hundred steps of the shortest kind
 _MOST_TRAININGS = 200  # with activities of their own: memory must not grow with the run
 _FEW_STEPS = 10  # fewer are no training of their own
+_MOST_NESTED = 64  # durations that a later one may contain
 _LATEST = 8  # of them, a new optimizer may go on with one
 
 
@@ -68,6 +69,21 @@ class Durations:
         """The sum where each duration longer than `most_ns` counts as `to_ns`."""
         bins = self._bins.values()
         return sum(count * to_ns if total > count * most_ns else total for count, total in bins)
+
+
+class NestedDurations:
+    """Finds the part of each duration that no earlier one covers, so that the parts add up."""
+
+    def __init__(self) -> None:
+        self._ended: list[tuple[float, float]] = []
+
+    def own(self, now: float, duration: float) -> float:
+        """The part of a duration that ends now which is not within an earlier one."""
+        begin, inside = now - duration, 0.0
+        while self._ended and self._ended[-1][0] >= begin:
+            inside += self._ended.pop()[1]
+        self._ended = [*self._ended[1 - _MOST_NESTED :], (begin, duration)]
+        return max(duration - inside, 0.0)
 
 
 @dataclass(eq=False)
@@ -310,8 +326,9 @@ class ActivityLog:
     def _steps_of(self, optimizer: SteppingOptimizer) -> OptimizerSteps:
         """Where the steps of an optimizer are counted.
 
-        A program may make one for each step, client or task: that is no training of its own. If an
-        earlier one steps again, it steps in turns with the one that went on with its count.
+        A program may make one for each step, client or task: that is no training of its own, nor is one
+        of very many. If an earlier one steps again, it steps in turns with the one that went on with its
+        count.
         """
         steps = optimizer.steps
         if steps and steps.latest is optimizer:
@@ -322,8 +339,10 @@ class ActivityLog:
                 steps, first=optimizer, latest=optimizer, count=optimizer.count, lengths=Durations()
             )
         else:
+            is_full = len(self.optimizers) >= _MOST_TRAININGS
             for steps in reversed(self.optimizers[-_LATEST:]):
-                if steps.latest.count < _FEW_STEPS and steps.first.does_as(optimizer):
+                is_short = steps.latest.count < _FEW_STEPS
+                if (is_short or is_full) and steps.first.does_as(optimizer):
                     steps.latest, optimizer.steps = optimizer, steps
                     return steps
             optimizer.steps = OptimizerSteps(optimizer, optimizer, *self._activities_of_next())

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepscope.base.compiled.build import LIBRARY, fingerprint
 from stepscope.record.call_sites import LIBRARIES, is_internal
+from stepscope.record.patch import replace
 
 _NEARLY_ALL = 0.9  # of the samples; chosen: what is around the loop, not what a step calls
 _RECORDER = str(Path(__file__).parents[1])
@@ -232,7 +233,8 @@ class StackSampler:
             self._check()
             self._handle, used = self._make(interval_ns), self._handle
             self._library.stepscope_free_sampler(used)
-            if not self._library.stepscope_start_sampler(self._handle):
+            self._runs = bool(self._library.stepscope_start_sampler(self._handle))
+            if not self._runs:
                 raise Unavailable("the system refuses another thread")
         except BaseException:
             self._free()
@@ -246,9 +248,13 @@ class StackSampler:
         """What was found until now; sampling goes on, or what is to be done `then` is."""
         if os.getpid() != self._process or not self._handle:
             return StackSamples([], [], [], [])
-        self._library.stepscope_stop_sampler(self._handle)
+        if self._runs:
+            self._library.stepscope_stop_sampler(self._handle)
         samples = self._read()
-        then() if then else self._library.stepscope_start_sampler(self._handle)
+        if then:
+            then()
+        else:  # the system may refuse another thread
+            self._runs = bool(self._library.stepscope_start_sampler(self._handle))
         return samples
 
     def follow(self, process: int) -> None:
@@ -410,8 +416,7 @@ class AwaitedLines:
         loop: Any = asyncio._get_running_loop() if asyncio else None
         task = asyncio.current_task(loop) if asyncio and loop else None
         if task is not None and (selector := getattr(loop, "_selector", None)) is not None:
-            selector.select = self._noting(selector.select, task)
-            self._restore = lambda: vars(selector).pop("select", None)
+            self._restore = replace(selector, "select", self._noting(selector.select, task))
 
     def stop(self) -> list[Wait]:
         self._restore()

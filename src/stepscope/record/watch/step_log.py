@@ -22,7 +22,7 @@ from typing import Any
 from stepscope.base.watch_format import OF_DEVICE
 from stepscope.record.call_sites import LIBRARIES, user_frames
 from stepscope.record.patch import AfterImport, replace, undo
-from stepscope.record.run_shares.activity_log import Activity, ActivityLog
+from stepscope.record.run_shares.activity_log import Activity, ActivityLog, NestedDurations
 from stepscope.record.step_detector import StepDetector
 from stepscope.record.unreplaced import os, time
 from stepscope.record.watch.watch_file import Vector, moved
@@ -32,7 +32,6 @@ from stepscope.record.watch.watch_file import Vector, moved
 # of the other threads of its process.
 Sums = tuple[int, int, int, int, int, int]
 _DEEPEST = 200  # callers of a compiler that are looked at, until one is the program's
-_MOST_PARTS = 100  # of compilations; chosen: a version of JAX that times tracing inside tracing has few
 _PARTS = INPUT, BACKWARD, OPTIMIZER, EVALUATION, CHECKPOINT = range(5)
 _PART_OF_KIND = {"backward": BACKWARD, "optimizer": OPTIMIZER}
 _PART_OF_STAGE = {"evaluation": EVALUATION, "rollout": EVALUATION, "checkpointing": CHECKPOINT}
@@ -43,6 +42,7 @@ _EVERY_NS, _EACH = 1_000_000_000, 300  # of `DeviceClock`: 1 s as NVML's own per
 Line = tuple[str, str, str, int]  # kind, function, file, line
 # What begins on the device as this is noted, a position in `watch_format.OF_DEVICE`; None for other work.
 _BEGINS = {"begin_backward": 0, "end_backward": None, "begin_step": 1, "end_step": None}
+_MOST_MARKS = 20_000  # of a step; chosen: more than micro-batches make, a few MB of events
 _MOST_LATE = 64  # steps that the device may be behind; chosen: its queue holds 1,024 launches
 Mark = tuple[int | None, Any]  # what begins, and the event
 
@@ -52,7 +52,7 @@ class StepClocks:
 
     def __init__(self, compiled: Callable[[FrameType | None, int, int], None]) -> None:
         self._compiled = compiled
-        self._parts: deque[tuple[int, int]] = deque(maxlen=_MOST_PARTS)  # when they ended, and their ns
+        self._parts = NestedDurations()  # of compilations
         self._gc_ns = self._compile_ns = self._collective_ns = self._gc_since_ns = 0
         self._compiling_ns: int | None = None
         self._thread = threading.get_ident()
@@ -69,6 +69,10 @@ class StepClocks:
     def _leave(self) -> None:
         with suppress(ValueError):  # the program cleared them
             gc.callbacks.remove(self._collected)
+        with suppress(OSError):  # the program closed it, and may have another file of this number
+            if os.readlink(f"/proc/self/fd/{self._queue}").endswith("/schedstat"):
+                os.close(self._queue or 0)
+        self._queue = None
 
     def read(self) -> Sums:
         cpu, queued = time.thread_time_ns(), self._queued_ns()
@@ -130,10 +134,7 @@ class StepClocks:
         """A part of a compilation has ended; those inside it, which ended before, were added."""
         if self._is_elsewhere():
             return
-        now, own_ns = time.perf_counter_ns(), spent_ns
-        while self._parts and self._parts[-1][0] > now - spent_ns:
-            own_ns -= self._parts.pop()[1]
-        self._parts.append((now, spent_ns))
+        own_ns = round(self._parts.own(time.perf_counter_ns(), spent_ns))
         self._compile_ns += own_ns
         callers = user_frames(frame, _DEEPEST)
         own = (caller for caller in callers if not caller.f_code.co_filename.startswith(LIBRARIES))
@@ -198,6 +199,8 @@ class DeviceEvents:
         if not (self._works and works_on_device()):
             return
         cuda: Any = sys.modules["torch"].cuda
+        if len(self._marks) >= _MOST_MARKS:  # no step ends, as where no optimizer of torch steps
+            self._free += [event for _, event in self.taken()]
         try:
             if not _captures():
                 event = self._free.pop() if self._free else cuda.Event(enable_timing=True)

@@ -56,10 +56,14 @@ class WatchFile:
         return {**dict(zip(layout.FIELDS, self._sums, strict=True)), "count": self._steps}
 
     def put_text(self, facts: Mapping[str, Any]) -> None:
-        """Replace what is no number; where it is too long, places are left out."""
+        """Replace what is no number; where it is too long, places are left out, then processes."""
         left = dict(facts)
         while len(data := json.dumps(left).encode()) > layout.TEXT_BYTES - _TEXT.size:
-            left["places"] = left["places"][: len(left["places"]) // 2]
+            if places := left["places"]:
+                left["places"] = places[: len(places) // 2]
+            else:
+                roles = list(left["processes"])
+                left["processes"] = {role: left["processes"][role] for role in roles[: len(roles) // 2]}
         self._texts += 1
         self._put_slot(layout.TEXTS_AT, self._texts, data)
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from stepscope.base.watch_format import OF_CPU, PARTS, SUFFIX, TIMES
 from stepscope.errors import CaptureError
 from stepscope.record.manifest import Run
-from stepscope.record.memory.out_of_memory import AllocationFailure, size
-from stepscope.record.options import RecordOptions, target_path
+from stepscope.record.memory.out_of_memory import AllocationFailure, verdict
+from stepscope.record.options import RecordOptions, shown, target_path
 from stepscope.record.recording import call_in_forked_children
-from stepscope.record.session import Ending, Session
-from stepscope.record.unreplaced import os, time
+from stepscope.record.session import Ending, OfOneProcess, Session
+from stepscope.record.unreplaced import time
 from stepscope.record.watch.line_samples import LineSamples
 from stepscope.record.watch.requests import Requests
 from stepscope.record.watch.step_log import DeviceEvents, StepClocks, StepLog, works_on_device
@@ -28,10 +28,11 @@ _FLUSH_NS = 100_000_000  # what a kill may lose
 _WARMUP = 2  # steps before those that `stepscope record` records
 
 
-class WatchSession:
+class WatchSession(OfOneProcess):
     """Watches the run in this process; the program goes on, whatever fails here."""
 
     def __init__(self, run: Run, path: Path) -> None:
+        super().__init__()
         self.run, self.path = run, path
         self.failure: str | None = None
         self._file: WatchFile | None = None
@@ -47,7 +48,6 @@ class WatchSession:
         self._wanted = 0  # steps that `stepscope record` asked for
         self._recording: Session | None = None
         self._ended = False
-        self._pid = os.getpid()
 
     @classmethod
     def of_program(cls, name: str, command: list[str], output: str | Path | None = None) -> WatchSession:
@@ -55,10 +55,6 @@ class WatchSession:
         run = Run(command, RecordOptions())
         name += "-watch" if run.rank.world_size > 1 else ""
         return cls(run, target_path(output, name, run.rank, SUFFIX))
-
-    @property
-    def is_forked(self) -> bool:
-        return os.getpid() != self._pid
 
     @property
     def steps(self) -> int:
@@ -128,9 +124,6 @@ class WatchSession:
                 "rank": self.run.rank.rank,
                 "command": " ".join(self.run.command)[:2000],
             }
-            with suppress(Exception):  # it is watched all the same, without `status` and `record`
-                self._requests = Requests(self.path)
-                self._detach.append(self._requests.close)
             self._detach.append(self._log.clocks.detach)
             call_in_forked_children(self.detach)
             self._samples = LineSamples(self._log.begun_ns, self._facts["begun_unix_ns"])
@@ -138,6 +131,10 @@ class WatchSession:
             self._detach.append(lambda: self._samples and self._samples.stop())
             self._put_text()
             self._file.flush()
+            # Once the file can be read. It is watched all the same, without `status` and `record`.
+            with suppress(Exception):
+                self._requests = Requests(self.path)
+                self._detach.append(self._requests.close)
         return self._log
 
     @contextmanager
@@ -207,14 +204,14 @@ class WatchSession:
 
     def run_out_of_memory(self, failed: AllocationFailure) -> str:
         """Note what held the memory as an allocation failed; that in words."""
-        where = f" at {failed.file}:{failed.line}" if failed.file else ""
-        asked = f": {size(failed.requested_bytes)} requested" if failed.requested_bytes else ""
-        text = self._facts["out_of_memory"] = f"{failed.device}{asked}{where}"
-        with suppress(Exception):
-            held = held_bytes(failed.device, self._optimizers()).items()
-            kinds = ", ".join(f"{kind} {size(amount)}" for kind, amount in held if amount)
-            text = self._facts["out_of_memory"] = f"{text}; held: {kinds or 'not known'}"
-        return f"out of memory on {text}"
+        text = verdict(failed, ())
+        with suppress(Exception):  # optimizers of others may hold anything
+            from stepscope.record.memory.memory_recorder import list_storages
+            from stepscope.record.module_registry import ModuleRegistry
+
+            text = verdict(failed, list_storages(ModuleRegistry(), self._optimizers(), {}))
+        self._facts["out_of_memory"] = text.removeprefix("out of memory on ")
+        return text
 
     def closing_lines(self) -> Iterator[str]:
         if self.failure:
@@ -222,7 +219,7 @@ class WatchSession:
         elif self._log is None:
             yield "nothing was watched: the run imported neither torch nor JAX"
         else:
-            path = os.path.relpath(self.path.parent if self.run.rank.world_size > 1 else self.path)
+            path = shown(self.path.parent if self.run.rank.world_size > 1 else self.path)
             yield f"watched {self._log.steps:,} steps; wrote {path}"
             yield f"next: stepscope report {path}"
 
@@ -231,11 +228,11 @@ class WatchSession:
     def _record_if_wanted(self, *, is_torch: bool) -> None:
         with self._noting():
             session = self._recording
-            if session and self._requests and (session.result or session.failure):
+            if session and self._requests and session.is_over:
                 session.finish(Ending())  # leaves the framework as it was
-                self._recording = None
-                steps = session.result.steps_recorded if session.result else ()
-                message = session.failure or f"recorded {len(steps)} steps"
+                self._recording, result = None, session.result
+                told = [f"recorded {len(result.steps_recorded)} steps", *result.warnings] if result else []
+                message = session.failure or "; ".join(told)
                 self._requests.answer({"message": message, "file": str(session.path)})
             elif self._wanted and self._log:
                 self._begin_recording(self._log.steps, is_torch)
@@ -253,23 +250,3 @@ class WatchSession:
 def _unix_clock_ahead_ns() -> int:
     """Of the clock of steps; others may have the core between the readings of both."""
     return max(time.time_ns() - time.perf_counter_ns() for _ in range(3))
-
-
-def held_bytes(device: str, optimizers: list[Any]) -> dict[str, int]:
-    """Bytes by kind of what these optimizers train on a device."""
-    held, seen = dict.fromkeys(("weights", "gradients", "optimizer state"), 0), set[int]()
-    torch: Any = sys.modules["torch"]
-
-    def add(kind: str, tensor: Any) -> None:
-        if isinstance(tensor, torch.Tensor) and str(tensor.device) == device:
-            storage = tensor.untyped_storage()
-            held[kind] += 0 if storage.data_ptr() in seen else storage.nbytes()
-            seen.add(storage.data_ptr())
-
-    for optimizer in optimizers:
-        for weight in (weight for group in optimizer.param_groups for weight in group["params"]):
-            add("weights", weight)
-            add("gradients", weight.grad)
-        for tensor in (tensor for state in optimizer.state.values() for tensor in state.values()):
-            add("optimizer state", tensor)
-    return held

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from stepscope.errors import StepscopeError
+from stepscope.record.session import Ending
 from stepscope.record.watch.requests import Requests, ask_to_record, recorded, watch_file_of, watched_runs
+from stepscope.record.watch.watch_session import WatchSession
 
 ME = os.getpid()
 
@@ -107,3 +109,26 @@ def test_a_process_of_another_user_is_refused(folder: Path, monkeypatch: pytest.
     monkeypatch.setattr("stepscope.record.watch.requests.os.kill", refuse)
     with pytest.raises(StepscopeError, match="process 1 belongs to another user"):
         ask_to_record(1, 3)
+
+
+def test_a_request_that_cannot_be_met_is_answered(folder: Path, tmp_path: Path) -> None:
+    """The program runs a profiler of its own meanwhile."""
+    torch = pytest.importorskip("torch")
+    session = WatchSession.of_program("train", ["train.py"], tmp_path / "train.watch")
+    session.attach()
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    try:
+        ask_to_record(ME, 3)
+        session._flush_after_ns = 0
+        session._flush_now_and_then()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+            for _ in range(6):
+                weight.sum().backward()
+                optimizer.step()
+        answer = recorded(ME)
+    finally:
+        session.finish(Ending())
+    assert answer is not None
+    assert answer["message"].startswith("recorded 0 steps; stepscope could not record everything: ")
+    assert "the script runs its own profiler" in answer["message"]

@@ -246,6 +246,19 @@ def test_no_event_is_asked_while_a_graph_is_captured(run: Watched, monkeypatch: 
     assert run.steps("step", "device_backward") == [(0, 15), (1, 0), (2, 0), (3, 15)]
 
 
+def test_events_are_bounded_where_no_step_ends(run: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    train, queue = Training(run), Queue(run, 0)
+    monkeypatch.setattr(torch, "cuda", queue)
+    monkeypatch.setattr("stepscope.record.watch.step_log._MOST_MARKS", 10)
+    for _ in range(50):
+        train.weight.sum().backward()  # type: ignore[no-untyped-call]
+    assert queue.made == 10
+    train()
+    train()
+    run.log.tell_known(most_late=0)
+    assert run.steps("device_backward") == [(15,)]
+
+
 def test_garbage_collection_counts_in_its_step(run: Watched) -> None:
     train = Training(run)
 
@@ -288,10 +301,11 @@ def test_a_failure_inside_does_not_reach_the_program(run: Watched) -> None:
 
 def test_afterwards_nothing_is_left_behind() -> None:
     callbacks, engine = list(gc.callbacks), torch.autograd.Variable._execution_engine
-    backward = torch.autograd.backward
+    backward, files = torch.autograd.backward, [*Path("/proc/self/fd").iterdir()]
     watched = Watched()
     assert gc.callbacks != callbacks
     watched.close()
     assert gc.callbacks == callbacks
+    assert len([*Path("/proc/self/fd").iterdir()]) == len(files)
     assert torch.autograd.backward is backward
     assert torch.autograd.Variable._execution_engine is engine

@@ -231,3 +231,10 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CaptureError, match="cannot write"):
         WatchFile(tmp_path / "file" / "train.watch")
+
+
+def test_facts_of_many_processes_lose_some(file: WatchFile) -> None:
+    roles = {f"episode of {number:060}": 1 for number in range(2000)}
+    file.put_text({**FACTS, "processes": roles})
+    file.flush()
+    assert 400 < len(read_watched_run(file.path).facts.processes) < 2000

@@ -9,12 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stepscope.record.contexts.jax_adapter import (
-    KnownSignatures,
-    NestedDurations,
-    change_between,
-    signature_of,
-)
+from stepscope.record.contexts.jax_adapter import KnownSignatures, change_between, signature_of
+from stepscope.record.run_shares.activity_log import NestedDurations
 
 ARRAY = jnp.zeros((4, 2))
 
