@@ -300,7 +300,7 @@ def test_ranks_of_other_devices(devices: Any) -> None:
     ranks = devices.get_by_label("Data-parallel ranks")
     assert _cells(ranks.locator("table")) == [
         ["H100", "2", "5.00 ms", "150", "75%", "$12.5"],
-        ["L4", "2", "5.00 ms", "15", "75%", "no price"],
+        ["L4", "2", "5.00 ms", "15.0", "75%", "no price"],
     ]
 
 
