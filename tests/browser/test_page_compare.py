@@ -76,8 +76,8 @@ def test_a_file_compares_another_trace_as_the_server_does(
     said = ".compare-verdict"
     file.page.locator(said).wait_for()
     assert file.page.inner_text(said) == workbench.page.inner_text(said)
-    for page in (file.page, workbench.page):  # both begin at the steps that the medians are about
-        page.locator(".pair-title", has_text="nearest to each run's median").wait_for()
+    for page in (file.page, workbench.page):  # both begin at the step nearest to the median
+        page.locator(".pair-title", has_text="dlrm_8rank_v100").wait_for()
     assert file.page.inner_text(".pair-title") == workbench.page.inner_text(".pair-title")
     file.pane("flame")
     file.page.get_by_label("Compare with").select_option(label="dlrm_8rank_v100")

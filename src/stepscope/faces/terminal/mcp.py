@@ -73,7 +73,7 @@ def document_of(recordings: Recordings, file: str, tokens: int) -> str:
     from stepscope.faces.terminal.explain import document
     from stepscope.faces.terminal.source import InputFile
 
-    path, capture = str(recordings.path(file)), recordings.graph_capture and str(recordings.graph_capture)
+    path, capture = str(recordings.path(file)), str(recordings.graph_capture or "") or None
     source = InputFile(path, None, False, recordings.cache, None, recordings.range_name, capture)
     return document(source, tokens, None, True)
 
