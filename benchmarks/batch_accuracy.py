@@ -20,6 +20,7 @@ import platform
 import statistics
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -84,7 +85,7 @@ def run(model: str, experiment: Experiment, quick: bool = False) -> Json:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     entry = open_entry(_HERE / "batch_entries" / f"{model}.py")
     load = os.getloadavg()[0]
-    with Worker(preload=entry.preload) as worker:
+    with closing(Worker(preload=entry.preload)) as worker:
         truth = {batch: _truth(worker, entry, batch, quick) for batch in experiment.others}
         starts = {start: _start(worker, entry, start, quick) for start in experiment.starts}
         facts = next(iter(truth.values())).facts

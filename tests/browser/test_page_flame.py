@@ -131,7 +131,7 @@ def test_findings_are_on_their_boxes(resnet: Workbench) -> None:
     loader = next(one for one in told if one["rule"] == "input_bound")
     assert loader["nodes"]
     resnet.page.get_by_label("Measure").select_option("cpu")
-    resnet.until("document.querySelector('.flame-tools [role=status]').innerText.includes('1,24')")
+    resnet.until("document.querySelector('.flame-tools [role=status]').innerText.includes('1,239')")
     box = next(row for row in boxes(resnet, "by=cpu") if row["node"] == loader["nodes"][0])
     click_box(resnet, box)
     resnet.page.locator(".flame-chosen .flame-finding").first.wait_for()

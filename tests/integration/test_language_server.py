@@ -182,12 +182,12 @@ async def test_a_line_tells_its_cost_and_the_hover_its_parts(client, entry):
     assert await hints(client, entry) == []
     told = await measure(client, entry)
     assert told.message == "400 samples/s at 32"
-    assert await hints(client, entry) == [(4, 41, "12.0 ms · 60 % · 2 MB")]
+    assert await hints(client, entry) == [(4, 41, "12.00 ms · 60% · 2.0 MB")]
     found = await client.text_document_hover_async(
         lsp.HoverParams(lsp.TextDocumentIdentifier(entry.as_uri()), lsp.Position(4, 3))
     )
-    assert found.contents.value.startswith("**12.0 ms** per step, 60 % of it")
-    assert "| `first`  |  12.0 ms | 100 % |" in found.contents.value
+    assert found.contents.value.startswith("**12.00 ms** per step, 60% of it")
+    assert "| `first`  | 12.00 ms | 100% |" in found.contents.value
 
 
 async def test_costs_follow_edits_above_and_go_stale_with_their_own_line(client, entry):
@@ -195,11 +195,11 @@ async def test_costs_follow_edits_above_and_go_stale_with_their_own_line(client,
     open_(client, entry)
     await measure(client, entry)
     change(client, entry, 2, "import math\n\n" + MODEL)
-    assert await hints(client, entry) == [(6, 41, "12.0 ms · 60 % · 2 MB")]
+    assert await hints(client, entry) == [(6, 41, "12.00 ms · 60% · 2.0 MB")]
     change(client, entry, 3, MODEL.replace("self.second(", "self.third("))
-    assert [one[2] for one in await hints(client, entry)] == ["(12.0 ms · 60 % · 2 MB)"]
+    assert [one[2] for one in await hints(client, entry)] == ["(12.00 ms · 60% · 2.0 MB)"]
     change(client, entry, 4, MODEL)
-    assert await hints(client, entry) == [(4, 41, "12.0 ms · 60 % · 2 MB")]
+    assert await hints(client, entry) == [(4, 41, "12.00 ms · 60% · 2.0 MB")]
 
 
 async def test_torch_is_imported_beforehand_only_for_files_that_will_be_measured(client, entry):
@@ -243,7 +243,7 @@ async def test_saving_measures_again(client, entry):
     script(entry, {"lines": {"5": ["first", 1.0, 0.5, 0]}})
     save(client, entry)
     await state(client, "measured")
-    assert await hints(client, entry) == [(4, 41, "3.00 ms · 50 %")]
+    assert await hints(client, entry) == [(4, 41, "3.00 ms · 50%")]
 
 
 async def test_what_was_never_measured_is_not_measured_by_a_save(client, entry):
