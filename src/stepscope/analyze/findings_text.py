@@ -13,8 +13,8 @@ from stepscope.analyze.analysis import MOST_GROUPS, Analysis, FindingGroup, Head
 from stepscope.analyze.finding import JOB, WHOLE_RUN, Finding, Gain, Patch, Place, callers
 from stepscope.analyze.source_places import plain_name
 from stepscope.base.kernel_names import short_kernel
+from stepscope.base.numbers import ms, percent, plural, rounded
 from stepscope.facts.summary.facts import StepTimes
-from stepscope.facts.summary.numbers import ms, percent, plural, rounded
 from stepscope.trace.frame_name import FrameName
 
 _STYLE = {"critical": "bold red", "warning": "bold yellow", "info": "bold cyan"}

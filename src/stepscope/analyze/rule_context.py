@@ -16,11 +16,11 @@ from stepscope.analyze.measures import Measures
 from stepscope.analyze.source_places import PlaceFinder
 from stepscope.analyze.trace_from_contexts import name_of_node
 from stepscope.base.arrays import Rows
+from stepscope.base.numbers import rounded
 from stepscope.base.syntax_trees import parse_call
 from stepscope.errors import BatchError
 from stepscope.facts.contexts import ContextTree
 from stepscope.facts.summary.facts import RunPlace
-from stepscope.facts.summary.numbers import rounded
 from stepscope.models.batch_size.resolve_number import Resolver
 from stepscope.models.batch_size.source_facts import (
     Definition,

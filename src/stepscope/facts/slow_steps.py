@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Array, Floats, Mask
+from stepscope.base.numbers import duration, rounded
 from stepscope.base.watch_format import LOADER_WORKER
 from stepscope.facts.slow_parts import BLOCK, FEWEST, SHORTEST, SlowParts, Span, runs_of, slow_parts
-from stepscope.facts.summary.numbers import duration, rounded
 from stepscope.facts.watched_lines import during, line_ms, place_text
 from stepscope.read.watched_run import WatchedRun
 

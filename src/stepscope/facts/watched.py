@@ -7,10 +7,10 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Floats
+from stepscope.base.numbers import duration, percent
 from stepscope.base.watch_format import LOADER_WORKER, PARTS
 from stepscope.facts.slow_parts import FEWEST, slow_parts
 from stepscope.facts.slow_steps import CAUSES, HALF, UnusualSteps, own_ms, slow_steps, times_text, took_text
-from stepscope.facts.summary.numbers import duration, percent
 from stepscope.facts.watched_lines import line_shares, place_text, role_samples
 from stepscope.read.watched_run import WatchedRun, WatchedRunFacts
 

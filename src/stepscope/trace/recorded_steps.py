@@ -4,9 +4,10 @@ Functions that take a capture take its manifest; shares are from 0 to 1.
 """
 
 from collections.abc import Mapping
-from decimal import Decimal
 from statistics import median
 from typing import Any, NamedTuple
+
+from stepscope.base.numbers import rounded
 
 
 def milliseconds(ns: float) -> str:
@@ -16,8 +17,7 @@ def milliseconds(ns: float) -> str:
         >>> milliseconds(421_271_000), milliseconds(4_100_000), milliseconds(61_234_567_000), milliseconds(12)
         ('421 ms', '4.1 ms', '61,235 ms', '0.000012 ms')
     """
-    ms = ns / 1e6
-    return f"{ms:,.0f} ms" if abs(ms) >= 999.5 else f"{Decimal(f'{ms:.3g}'):f} ms"
+    return f"{rounded(ns / 1e6)} ms"
 
 
 def cpus_of(capture: Mapping[str, Any]) -> int:

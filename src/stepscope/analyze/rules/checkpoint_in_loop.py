@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.rule_context import RuleContext, finding_of_part, share_of_run
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 
 EXPLAINS = ("host", "synchronization")
 _NAMES = (

@@ -9,8 +9,8 @@ import numpy as np
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
+from stepscope.base.numbers import rounded
 from stepscope.facts.annotate.jax.scopes import scope_of
-from stepscope.facts.summary.numbers import rounded
 
 LEAST_SHARE = 0.1  # of the step
 CONVERTED = 1 / 3  # operations per byte: XLA counts one for each conversion, of 2 bytes to 1

@@ -23,8 +23,8 @@ from stepscope.analyze.python_stalls import (
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
 from stepscope.base.arrays import Rows
+from stepscope.base.numbers import rounded
 from stepscope.facts.annotate.links.launches import is_graph_launch
-from stepscope.facts.summary.numbers import rounded
 from stepscope.facts.summary.text_tables import stage_words
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import STAGES

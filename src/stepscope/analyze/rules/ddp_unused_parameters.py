@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 
 CAUSE = "communication"
 _SEARCH = r"search_unused_parameters"

@@ -8,7 +8,7 @@ from stepscope.analyze.finding import Finding
 from stepscope.analyze.gains import MOSTLY_SAVED
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.rules.repeated_module import CAUSE, LEAST, STAGES
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 
 __all__ = ["CAUSE", "element_loop"]
 MANY = 32  # per step, of one operator in one module, or outside of all

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Floats, Rows
-from stepscope.facts.summary.numbers import plural, rounded
+from stepscope.base.numbers import plural, rounded
 from stepscope.trace.row_order import place_in_group
 from stepscope.trace.schema import MODEL_STAGES
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.facts.summary.numbers import plural, rounded
+from stepscope.base.numbers import plural, rounded
 
 NOTICE = True
 

@@ -10,7 +10,7 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.analyze.source_places import are_of_pytorch
 from stepscope.base.arrays import Rows
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 from stepscope.trace.nesting import inherit
 
 _NODE = re.compile(r"^.*[: ]|Backward\d*$")

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from stepscope.analyze.finding import Finding, Place
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Mask, Rows
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 from stepscope.trace.schema import MODEL_STAGES, PRODUCT_KINDS
 
 ADVICE = (

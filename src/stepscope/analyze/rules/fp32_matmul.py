@@ -7,8 +7,8 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
+from stepscope.base.numbers import rounded
 from stepscope.errors import StepscopeError
-from stepscope.facts.summary.numbers import rounded
 from stepscope.graph import Graph
 from stepscope.models.whatif import CHANGES
 from stepscope.models.whatif.changes.pad_to_aligned import odd_sizes

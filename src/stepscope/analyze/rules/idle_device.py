@@ -10,8 +10,8 @@ from stepscope.analyze.python_stalls import MOSTLY, is_whole_step, most_of_name
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
 from stepscope.base.arrays import Ids, Rows
+from stepscope.base.numbers import rounded
 from stepscope.facts.annotate.jax.calls import is_wait
-from stepscope.facts.summary.numbers import rounded
 from stepscope.facts.summary.verdict import TAKE_TURNS
 from stepscope.trace.intervals import Intervals
 

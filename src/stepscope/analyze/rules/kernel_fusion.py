@@ -9,9 +9,9 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.gains import MOSTLY_SAVED
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Ids, Mask, Rows
+from stepscope.base.numbers import rounded
 from stepscope.facts.annotate.device.kernel_kinds import is_fused
 from stepscope.facts.annotate.jax.scopes import scope_of
-from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.schema import FORWARD_STAGES
 
 CAUSE = "elementwise"

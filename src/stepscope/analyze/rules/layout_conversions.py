@@ -7,7 +7,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.base.arrays import Rows
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 from stepscope.models.whatif.changes.channels_last import LAYOUT_KERNELS
 from stepscope.trace.schema import MODEL_STAGES
 

@@ -8,7 +8,7 @@ from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
 from stepscope.base.kernel_names import short_kernel
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 from stepscope.trace.schema import PRODUCT_KINDS
 
 CAUSE = "products"

@@ -6,7 +6,7 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 
 CAUSE = "forward_backward"
 MANY = 8  # tables; chosen: below, their launches are few

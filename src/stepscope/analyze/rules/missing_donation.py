@@ -6,9 +6,9 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.base.numbers import rounded
 from stepscope.facts.annotate.jax.calls import CALL
 from stepscope.facts.annotate.jax.frames import frames_of_events
-from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.table import Table
 
 NOTICE = True

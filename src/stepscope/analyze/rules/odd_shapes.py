@@ -8,7 +8,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Floats, Rows
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 
 _PRODUCT = r"^aten::(mm|addmm|bmm|baddbmm)$"
 _HALF = ("c10::Half", "c10::BFloat16", "at::Half", "at::BFloat16")

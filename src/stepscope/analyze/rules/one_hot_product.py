@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 from stepscope.trace.schema import MODEL_STAGES
 
 _PRODUCT = r"^aten::(linear|matmul|mm|addmm)$"

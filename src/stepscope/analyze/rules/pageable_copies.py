@@ -7,7 +7,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.base.arrays import Rows
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 
 EXPLAINS = ("synchronization",)
 _TO_DEVICE = r"Memcpy HtoD|MemcpyH2D|CopyHostToDevice"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.python_stalls import LOOP, has_names, name_of_stall, place_of_stall, stalled_ranges
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 
 CAUSE = "python"
 EXPLAINS = ("host",)

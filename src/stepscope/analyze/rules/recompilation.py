@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from stepscope.analyze.finding import WHOLE_RUN, Finding, Gain, Place
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
+from stepscope.base.numbers import rounded
 from stepscope.facts.annotate.device.one_off_costs import COMPILING
 from stepscope.facts.annotate.jax.calls import CALL
 from stepscope.facts.contexts import ContextTree
-from stepscope.facts.summary.numbers import rounded
 
 EXPLAINS = ("host",)
 LEAST_TIMES = 2  # torch.compile compiles again once to learn which sizes vary

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
-from stepscope.facts.summary.numbers import percent, rounded
+from stepscope.base.numbers import percent, rounded
 
 ADVICE = (
     "Checkpoint none or only some of these modules if there is memory for their activations. "

@@ -6,7 +6,7 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 
 EXPLAINS = ("host", "launch")
 MANY = 16  # calls per step

@@ -8,7 +8,7 @@ from stepscope.analyze.finding import Finding, short_path
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import most_sampled
 from stepscope.base.arrays import Rows
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 from stepscope.facts.summary.report_facts import samples_of
 
 _ACCUMULATES = "AccumulateGrad"

@@ -9,7 +9,7 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.rules.expert_loop import EXPERT
 from stepscope.base.arrays import Rows
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 
 CAUSE = "experts"
 MANY = 16  # calls per step, as of a recurrent cell

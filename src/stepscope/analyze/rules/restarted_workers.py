@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from stepscope.analyze.finding import Finding, Place, only_call
 from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 from stepscope.trace.recorded_steps import worker_restarts
 
 CAUSE = "input"

@@ -6,7 +6,7 @@ import numpy as np
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 from stepscope.models.whatif.parts.equal_work import slow_convolutions
 from stepscope.models.whatif.parts.step_work import step_work
 

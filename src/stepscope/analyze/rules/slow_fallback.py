@@ -9,7 +9,7 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Floats, Mask, Rows
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 from stepscope.trace.schema import PRODUCT_KINDS
 
 CAUSE = "products"

@@ -7,9 +7,9 @@ from stepscope.analyze.finding import Finding, callers, short_path
 from stepscope.analyze.gains import MOSTLY_SAVED
 from stepscope.analyze.python_stalls import WAITING, blocked_of_loop, place_at
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.base.numbers import rounded
 from stepscope.facts.annotate.device.one_off_costs import COMPILING
 from stepscope.facts.summary.facts import StagePlace
-from stepscope.facts.summary.numbers import rounded
 
 CAUSE = "work_between_stages"
 EXPLAINS = ("host", "cpu")

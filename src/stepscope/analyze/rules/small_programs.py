@@ -9,8 +9,8 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.python_stalls import LONG_NS
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
+from stepscope.base.numbers import rounded
 from stepscope.facts.annotate.jax.calls import CALL, is_wait
-from stepscope.facts.summary.numbers import rounded
 from stepscope.trace.intervals import Intervals
 
 CAUSE = "launches"

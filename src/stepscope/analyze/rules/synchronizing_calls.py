@@ -9,7 +9,7 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.gains import MOSTLY_SAVED
 from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.base.arrays import Rows
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 from stepscope.trace.schema import PRODUCT_KINDS, STAGES
 
 CAUSE = "synchronization"

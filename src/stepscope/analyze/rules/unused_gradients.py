@@ -8,7 +8,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 from stepscope.trace.schema import STAGES
 
 _NO_OPTIMIZER = ""  # as the recorder names those that no optimizer holds

@@ -9,7 +9,7 @@ from stepscope.analyze.gains import MOSTLY_SAVED
 from stepscope.analyze.python_stalls import sampled_line
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Mask, Rows
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 
 LEAST = 0.1  # of the step
 MOST = 0.8  # more of a step is the work itself, in stages that are not recognized

@@ -10,7 +10,7 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.rules.slow_function import DRAWING, DRAWS
 from stepscope.analyze.rules.work_between_stages import longest_operators
 from stepscope.base.arrays import Rows
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 from stepscope.trace.schema import MODEL_STAGES, PRODUCT_KINDS
 
 BESIDES = 0.5  # of it: memory that they take and return; a graph network saved 1.2 times it, a bank 1.5

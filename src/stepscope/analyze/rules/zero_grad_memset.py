@@ -8,7 +8,7 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.rules.exchange_per_pass import backward_passes, pass_of
 from stepscope.base.arrays import Rows
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 
 LARGE_BYTES = 1 << 19  # on a CPU such blocks return to the system, and page faults cost more
 _ZEROING = r"^aten::(zero_|fill_|_foreach_zero_|mul_)$"

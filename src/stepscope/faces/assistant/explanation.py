@@ -9,9 +9,9 @@ from stepscope.analyze.analysis import Analysis, FindingGroup, group_findings
 from stepscope.analyze.finding import WHOLE_RUN, Place
 from stepscope.analyze.findings_text import gain_text, nothing_found, places_by_line
 from stepscope.base.kernel_names import short_kernel
+from stepscope.base.numbers import count, ms, percent, plural, rounded, size
 from stepscope.facts.summary.facts import Kernel, ModuleNode, Summary
 from stepscope.facts.summary.job_findings import JobFindings
-from stepscope.facts.summary.numbers import count, ms, percent, plural, rounded, size
 from stepscope.facts.summary.report_text import ReportText, places_text
 from stepscope.facts.summary.run_shares import run_lines
 from stepscope.facts.summary.text_tables import TIME_WORDS, stage_words

@@ -16,6 +16,7 @@ from pygls.exceptions import JsonRpcException, JsonRpcInvalidRequest, JsonRpcMet
 from pygls.lsp.server import LanguageServer
 from pygls.protocol import LanguageServerProtocol, default_converter
 
+from stepscope.base.numbers import rounded
 from stepscope.faces.editor.background import Jobs, Progress, find_findings
 from stepscope.faces.editor.code_actions import (
     CurrentSite,
@@ -29,7 +30,6 @@ from stepscope.faces.editor.line_marks import LineMark, marks_of
 from stepscope.faces.editor.measured_costs import Measured, MeasureError, MeasureRequest, Problem, Settings
 from stepscope.faces.editor.measuring import Measuring
 from stepscope.faces.editor.text_document import BYTE_ORDER_MARK, Document, DocumentStore, split_lines
-from stepscope.facts.summary.numbers import rounded
 from stepscope.models.batch_size.site import SiteChoice
 from stepscope.version import __version__
 

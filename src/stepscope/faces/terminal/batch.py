@@ -9,6 +9,7 @@ import click
 from msgspec import to_builtins
 from rich.console import Console
 
+from stepscope.base.numbers import size
 from stepscope.base.scratch import plan_scratch
 from stepscope.errors import BatchError
 from stepscope.faces.page.bundle import data_element, page_in_one
@@ -24,7 +25,6 @@ from stepscope.faces.terminal.options import (
 )
 from stepscope.faces.terminal.output import echo_json, say, show_answer, step_progress, write_text
 from stepscope.facts.roofline.rates import find_capacity
-from stepscope.facts.summary.numbers import size
 from stepscope.models.batch_size import QUICK, Plan, Result, Session, open_entry
 from stepscope.models.batch_size.entry import Entry, module_file
 from stepscope.models.batch_size.entry_result import batch_profile

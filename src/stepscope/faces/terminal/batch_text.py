@@ -8,8 +8,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from stepscope.base.numbers import bar, ms, percent, rounded, size
 from stepscope.facts.roofline.rates import usable_bytes
-from stepscope.facts.summary.numbers import bar, ms, percent, rounded, size
 from stepscope.facts.summary.text_tables import WIDE, plain_table
 from stepscope.models.batch_size import Result
 from stepscope.models.batch_size.breakdown import StepBreakdown

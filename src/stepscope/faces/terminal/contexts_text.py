@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from stepscope.base.arrays import Ids
+from stepscope.base.numbers import bar, count, ms, percent, plural, size
 from stepscope.faces.terminal.output import terminal, write_text
 from stepscope.facts.contexts import ContextTree, TreeMeasure, hot_path, hotspots, measure
 from stepscope.facts.contexts.node_values import short_label
-from stepscope.facts.summary.numbers import bar, count, ms, percent, plural, size
 from stepscope.facts.summary.text_tables import plain_table
 
 _WIDE, _VERY_WIDE = 90, 120  # columns, for bars and for times of calls

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stepscope.base.kernel_names import short_kernel
-from stepscope.facts.summary.numbers import bar, ms, plural
+from stepscope.base.numbers import bar, ms, plural
 from stepscope.facts.summary.text_tables import TIME_WORDS, WIDE, plain_table
 from stepscope.models.diff import Row, RunComparison, Side, explain
 from stepscope.models.diff.step_samples import MeasuredRun

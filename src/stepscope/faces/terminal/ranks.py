@@ -9,6 +9,7 @@ import click
 from rich.text import Text
 
 from stepscope.analyze import Rule
+from stepscope.base.numbers import plural
 from stepscope.faces.page import bundle
 from stepscope.faces.page.job_answer import job_answer, job_page
 from stepscope.faces.page.open_files import Workbench
@@ -17,7 +18,6 @@ from stepscope.faces.terminal.output import echo_json, say, terminal, write_text
 from stepscope.faces.terminal.source import with_rank_progress
 from stepscope.faces.terminal.status import show_watched, watched_files
 from stepscope.facts.load import open as open_trace
-from stepscope.facts.summary.numbers import plural
 from stepscope.facts.summary.text_tables import plain_table
 from stepscope.models.ranks.files import files_at, is_url, paths_at
 from stepscope.models.ranks.hangs import HangReport, dumps_among, hang_in, in_runs

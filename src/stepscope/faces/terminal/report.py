@@ -215,11 +215,11 @@ def _write_html(
     """Write the page with the data of one step of the first trace, and of that step on its other ranks;
     the other traces are compared with it."""
     from stepscope.analyze import load_rules
+    from stepscope.base.numbers import plural
     from stepscope.faces.page.export_answers import report_of
     from stepscope.faces.page.open_files import trace_ids
     from stepscope.faces.page.single_file import project_files, single_file
     from stepscope.faces.page.trace_view import TraceView
-    from stepscope.facts.summary.numbers import plural
 
     ids = trace_ids([Path(each.metadata.source).name for each in traces])
     others = {id: TraceView(other) for id, other in zip(ids[1:], traces[1:], strict=True)}

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stepscope.base.numbers import size
 from stepscope.base.plugins import plugin_names
 from stepscope.faces.terminal.options import NamedPath
 from stepscope.faces.terminal.output import say, show_answer
 from stepscope.faces.terminal.source import InputFile, many_ranks, takes_file
-from stepscope.facts.summary.numbers import size
 
 if TYPE_CHECKING:
     from rich.console import Console

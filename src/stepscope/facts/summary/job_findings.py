@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from stepscope.facts.summary.numbers import ms, plural
+from stepscope.base.numbers import ms, plural
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,6 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from stepscope.base.numbers import count, ms, operations, percent, plural, rounded, size
 from stepscope.facts.summary.facts import (
     Device,
     Iterations,
@@ -18,7 +19,6 @@ from stepscope.facts.summary.facts import (
     UpdatedModel,
     Warning,
 )
-from stepscope.facts.summary.numbers import count, ms, operations, percent, plural, rounded, size
 from stepscope.facts.summary.run_shares import run_lines
 from stepscope.facts.summary.text_tables import STAGE_STYLE, TIME_WORDS, bar_for, plain_table, stage_words
 from stepscope.facts.summary.work_text import efficiency_parts, kernels_parts, modules_table

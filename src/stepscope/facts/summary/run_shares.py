@@ -8,8 +8,8 @@ from itertools import accumulate
 from pathlib import PurePath
 from typing import Any
 
+from stepscope.base.numbers import duration, percent
 from stepscope.facts.summary.facts import RunPlace, RunShares, RunTraining
-from stepscope.facts.summary.numbers import duration, percent
 from stepscope.trace.recorded_steps import milliseconds
 
 _ALIKE = 2  # times as long a step

@@ -4,7 +4,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.facts.summary.numbers import bar
+from stepscope.base.numbers import bar
 
 WIDE = 100  # columns of a terminal that has room for all columns of a table
 STAGE_STYLE = {

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from stepscope.base.numbers import ms
 from stepscope.facts.summary.facts import Device, Stage, Verdict
-from stepscope.facts.summary.numbers import ms
 from stepscope.facts.summary.text_tables import stage_words
 from stepscope.trace.declaration import INFERENCE_STAGES
 from stepscope.trace.recorded_steps import QUIET, blocked_share

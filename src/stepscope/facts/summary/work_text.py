@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from stepscope.base.kernel_names import short_kernel
+from stepscope.base.numbers import count, ms, operations, percent, rounded
 from stepscope.facts.summary.facts import Efficiency, Kernel, ModuleNode, Summary, busiest_ms
-from stepscope.facts.summary.numbers import count, ms, operations, percent, rounded
 from stepscope.facts.summary.text_tables import STAGE_STYLE, WIDE, bar_for, plain_table, stage_words
 
 _ROOM_FOR_BARS = 90  # columns of the terminal

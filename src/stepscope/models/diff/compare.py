@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Floats
+from stepscope.base.numbers import rounded
 from stepscope.facts.annotate.steps.step_table import ranks_with_steps
-from stepscope.facts.summary.numbers import rounded
 from stepscope.facts.summary.selected_steps import MS
 from stepscope.facts.summary.verdict import NOTABLE
 from stepscope.models.diff.significance import differs, ratio_interval, steps_apart

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from stepscope.facts.summary.numbers import size
+from stepscope.base.numbers import size
 from stepscope.models.memory.device_facts import MemoryFacts, MemoryShare
 
 # The least shares that are worth a finding.

@@ -6,7 +6,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from stepscope.facts.summary.numbers import percent, size
+from stepscope.base.numbers import percent, size
 from stepscope.facts.summary.text_tables import bar_for, plain_table
 from stepscope.models.memory import memory_facts
 from stepscope.models.memory.device_facts import MemoryFacts, MemoryShare, OutOfMemory

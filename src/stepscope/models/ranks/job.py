@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from stepscope.base.numbers import ms, percent
 from stepscope.errors import IngestError
 from stepscope.facts.annotate.steps.step_table import ranks_with_steps
 from stepscope.facts.summary.job_findings import NONE_IS_SLOW, JobFinding, JobFindings
-from stepscope.facts.summary.numbers import ms, percent
 from stepscope.models.ranks.collectives import Matched, match_calls
 from stepscope.models.ranks.files import RankFile
 from stepscope.models.ranks.map_ranks import RankResult, sketch_files, without_short

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Ids
-from stepscope.facts.summary.numbers import ms
+from stepscope.base.numbers import ms
 from stepscope.models.ranks.calls import PAIRS, CallColumns, CallKind
 from stepscope.models.ranks.collectives import Matched
 from stepscope.models.ranks.sketch import JobTable, Sketch

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.text import Text
 
-from stepscope.facts.summary.numbers import ms, percent, plural, rounded, size
+from stepscope.base.numbers import ms, percent, plural, rounded, size
 from stepscope.facts.summary.text_tables import plain_table
 from stepscope.models.ranks.job import JobReport, RankRow, cost, findings_of
 from stepscope.models.ranks.map_ranks import RankResult

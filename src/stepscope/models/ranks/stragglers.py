@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, Mask
-from stepscope.facts.summary.numbers import rounded
+from stepscope.base.numbers import rounded
 from stepscope.facts.summary.verdict import CANNOT_TELL
 from stepscope.models.ranks.hangs import in_runs
 from stepscope.models.ranks.sketch import UNSTAGED, JobTable, Sketch, by_step

@@ -14,11 +14,11 @@ from functools import cache, lru_cache
 
 import msgspec
 
+from stepscope.base.numbers import rounded
 from stepscope.base.parallel import in_threads
 from stepscope.errors import ChangeError, NotMeasured, StepscopeError
 from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.facts.roofline.rates import Capacity
-from stepscope.facts.summary.numbers import rounded
 from stepscope.graph import Graph
 from stepscope.models.whatif import CHANGES, Prediction, Request
 from stepscope.models.whatif.anchor import step_ms

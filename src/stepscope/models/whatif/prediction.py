@@ -11,13 +11,13 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Ids32, Mask, Rows
+from stepscope.base.numbers import rounded
 from stepscope.base.parallel import in_threads
 from stepscope.base.students_t import error_of_mean
 from stepscope.errors import ChangeError, TraceError
 from stepscope.facts.annotate.device.one_off_costs import inside, one_off_costs
 from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.facts.annotate.steps.step_table import mean_device_ms
-from stepscope.facts.summary.numbers import rounded
 from stepscope.graph import (
     Graph,
     Simulation,

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from stepscope.base import watch_format as layout
+from stepscope.base.numbers import duration
 from stepscope.faces.terminal.commands import stepscope
-from stepscope.facts.summary.numbers import duration
 from stepscope.record.unreplaced import time
 from stepscope.record.watch.requests import Requests
 from stepscope.record.watch.watch_file import WatchFile

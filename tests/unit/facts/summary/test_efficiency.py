@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from stepscope.base.numbers import operations
 from stepscope.facts.annotate import annotate
 from stepscope.facts.summary.facts import Summary
-from stepscope.facts.summary.numbers import operations
 from stepscope.facts.summary.report_facts import summarize
 from stepscope.facts.summary.report_text import print_report
 from stepscope.testing import drawn_trace

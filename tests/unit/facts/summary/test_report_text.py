@@ -14,8 +14,8 @@ from test_module_costs import node
 from test_report_facts import TWO_STEPS, WARMING, drawn
 
 from stepscope.base.kernel_names import short_kernel
+from stepscope.base.numbers import bar, count, ms, percent, size
 from stepscope.facts.summary.facts import Efficiency
-from stepscope.facts.summary.numbers import bar, count, ms, percent, size
 from stepscope.facts.summary.report_facts import summarize
 from stepscope.facts.summary.report_text import print_report, recording_cost
 from stepscope.facts.summary.work_text import efficiency_parts

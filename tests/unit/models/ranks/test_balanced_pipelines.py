@@ -13,7 +13,7 @@ from lin import Oracle
 from pipelined_job import COMPUTE, Job, Op
 from rich.console import Console
 
-from stepscope.facts.summary.numbers import ms, percent
+from stepscope.base.numbers import ms, percent
 from stepscope.models.ranks import JobReport, job_report, sketch_files
 from stepscope.models.ranks.job import findings_of
 from stepscope.models.ranks.ranks_text import print_job

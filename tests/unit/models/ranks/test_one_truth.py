@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from test_balanced_pipelines import FAULTS, generated
 
+from stepscope.base.numbers import ms
 from stepscope.faces.assistant.answers import Answers, Recordings
 from stepscope.faces.page.finding_answers import findings
 from stepscope.faces.page.report_answers import collectives, overview
@@ -21,7 +22,6 @@ from stepscope.faces.page.whatif_answers import whatif
 from stepscope.faces.terminal.commands import stepscope
 from stepscope.faces.terminal.mcp import document_of
 from stepscope.facts import load
-from stepscope.facts.summary.numbers import ms
 
 COMMANDS = ("report", "analyze", "whatif")
 CHANGES = ("no_straggler", "bandwidth:factor=2")
