@@ -296,7 +296,8 @@ def with_findings(trace: Trace, findings: Sequence[Finding]) -> Trace:
 
 def _findings(findings: Sequence[Finding]) -> Table:
     names = ("rule", "severity", "rank", "what", "advice", "share", "gain_by")
-    columns: dict[str, Any] = {name: [one.facts()[name] for one in findings] for name in names}
+    facts = [one.facts() for one in findings]
+    columns: dict[str, Any] = {name: [one[name] for one in facts] for name in names}
     columns["gain_ns"] = [round(one.gain.ms * 1e6) for one in findings]
     columns["changes"] = [" ".join(one.gain.changes) for one in findings]
     return Table(FINDINGS, columns)

@@ -17,10 +17,14 @@ from stepscope.read.watched_run import WatchedRun, WatchedRunFacts
 _MOSTLY = 0.8  # of the steps; chosen: of four equal ranks each is the last in a quarter
 _STARTS = "data loaders starting their workers"
 # Losses by line, by the kind of a place.
-_BY_LINE = {"evaluation": "evaluation", "checkpoint": "checkpoints", "compile": CAUSES["compile"]}
+_BY_LINE = {
+    "evaluation": "evaluation",
+    "rollout": "rollout or generation",
+    "checkpoint": "checkpoints",
+    "compile": CAUSES["compile"],
+}
 FIELDS = {cause: field for field, cause in (CAUSES | _BY_LINE).items()}
-_BY_LINE["rollout"] = "rollout or generation"  # in steps, a part of their evaluation
-FIELDS[_BY_LINE["rollout"]] = "evaluation"
+FIELDS |= {_BY_LINE["rollout"]: "evaluation"}  # of which they are a part in steps
 _MOST_LINES = 20  # in a bill
 _ROUNDED = 1e-3  # of a sum; chosen: means are written with 24 bits, and what lines lack is more
 _NAMED, _NOTABLE = 3, 0.02  # causes in a verdict, and what they cost of the run at least; chosen

@@ -257,9 +257,8 @@ def _of_one_profiler(trace: Trace, marks: Ids) -> Ids:
 
 def _by_optimizer(trace: Trace) -> Found | None:
     events = trace.events
-    rows = np.flatnonzero(
-        outermost(events["parent"], updates(trace)) & (events["track"] == main_track(trace))
-    )
+    on_loop = events["track"] == main_track(trace)
+    rows = np.flatnonzero(outermost(events["parent"], updates(trace)) & on_loop)
     if (passes := is_backward(events)).any():  # of updates with no pass between them the last counts
         passed = np.searchsorted(events["start_ns"][passes], events["start_ns"][rows])
         rows = rows[ends_run(passed) | ends_run(events["parent"][rows])]
@@ -273,8 +272,7 @@ def _by_optimizer(trace: Trace) -> Found | None:
     if len(ranges := ranges_of_updates(trace, last)):
         return (*steps_of_ranges(trace, ranges), "range")
     ends = events.spans(last)[1]
-    first = events["start_ns"][events["track"] == main_track(trace)].min()
-    starts = np.append(first, ends[:-1])
+    starts = np.append(events["start_ns"][on_loop].min(), ends[:-1])
     return np.arange(len(ends)), starts, ends, "optimizer"
 
 
