@@ -75,6 +75,15 @@ def place_in_group(keys: IntArray) -> Ids:
     return number
 
 
+def places_among(values: IntArray, wanted: IntArray) -> Ids:
+    """The position of each wanted value among some, that of the first of equal ones; -1 where it is none."""
+    if not len(values):
+        return np.full(len(wanted), -1, np.int64)
+    order = np.argsort(values, kind="stable")
+    place = np.minimum(np.searchsorted(values[order], wanted), len(values) - 1)
+    return np.where(values[order][place] == wanted, order[place], -1).astype(np.int64)
+
+
 def last_of_key(keys: Ids, places: IntArray, wanted: Ids, until: IntArray) -> Rows:
     """For each wanted key the row of that key with the last place up to one, else with the first place.
 

@@ -9,12 +9,13 @@ from msgspec.structs import asdict
 from stepscope.base.arrays import Floats, Ids, IntArray, Mask, Times
 from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.annotate.modules.costs import subtree_totals
-from stepscope.facts.annotate.steps.step_table import step_lengths, step_places
+from stepscope.facts.annotate.steps.step_table import step_lengths
 from stepscope.facts.roofline.operator_work import SHAPES, XLA, WorkPieces, work_of_pieces
 from stepscope.facts.roofline.rates import PRECISIONS, precisions, rates_of
 from stepscope.facts.summary.facts import Device, Efficiency, HardwareCounter, Kernel, KernelStatistics
 from stepscope.facts.summary.selected_steps import MS, SelectedSteps
 from stepscope.trace.intervals import Intervals
+from stepscope.trace.row_order import places_among
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Text
 
@@ -86,7 +87,7 @@ def efficiency_of(selected: SelectedSteps, bounds: WorkBounds, devices: list[Dev
 
 def _unequal_steps(selected: SelectedSteps, known: Mask, flops: Floats) -> tuple[float, float] | None:
     """The FLOPs of the smallest and the largest of several steps, if these differ by their inputs."""
-    place = step_places(selected.steps["step"], selected.trace.events["step"][selected.work])[known]
+    place = places_among(selected.steps["step"], selected.trace.events["step"][selected.work])[known]
     each, calls = (np.bincount(place, weights, selected.count) for weights in (flops[known], None))
     length = step_lengths(selected.steps)
     if selected.count < _FEWEST_STEPS or np.ptp(calls) or each.max() < _UNEQUAL * each.min():

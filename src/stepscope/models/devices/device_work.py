@@ -10,14 +10,13 @@ import numpy as np
 from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.facts.annotate.jax.calls import calls_of_host_work, is_wait
-from stepscope.facts.annotate.steps.step_table import step_places
 from stepscope.facts.roofline.formulas import call_of
 from stepscope.facts.roofline.operator_work import PRODUCTS, Operators
 from stepscope.facts.roofline.rates import precisions
 from stepscope.graph import Graph, add_links, add_thread, append
 from stepscope.models.whatif.parts.kernel_times import FIXED_NS, Rates, peak_rate
 from stepscope.trace.nesting import inherit, totals_inside
-from stepscope.trace.row_order import inverse
+from stepscope.trace.row_order import inverse, places_among
 from stepscope.trace.schema import FORWARD_STAGES, KERNEL_KINDS
 from stepscope.trace.table import Text
 
@@ -107,7 +106,7 @@ def find_device_work(graph: Graph) -> LaunchedKernels:
 def _launches(graph: Graph, event: Ids, task: Ids) -> Ids:
     """The task that launches each operator: the call of its program, if it has one; else itself."""
     call = calls_of_host_work(graph.trace)[event].astype(np.int64)
-    first = step_places(graph.tasks["event"], call)
+    first = places_among(graph.tasks["event"], call)
     return np.where((call >= 0) & (first >= 0), first, task)
 
 

@@ -17,9 +17,9 @@ from stepscope.facts.annotate.steps.step_table import (
     ranks_with_steps,
     require_steps,
     step_lengths,
-    step_places,
 )
 from stepscope.trace.recorded_steps import core_share, load_warning
+from stepscope.trace.row_order import places_among
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
@@ -124,7 +124,7 @@ class _StepWork:
         of_rank = (trace["tracks"]["rank"] == rank)[events["track"]] & (events["step"] >= 0)
         calls = on_host(trace) & events.text("category").mask("cpu_op", "runtime", "communication")
         rows = np.flatnonzero(of_rank & (device_work(trace) if on_device else calls))
-        place = step_places(steps["step"], events["step"][rows])
+        place = places_among(steps["step"], events["step"][rows])
         rows, place = rows[place >= 0], place[place >= 0]
         time = events["duration_ns" if on_device else "self_ns"][rows]
         return cls(rows, place, time, len(steps), on_device)
@@ -147,7 +147,7 @@ def _time_use(trace: Trace, rank: int, steps: Table) -> Sample:
         return Sample({})
     idle = trace["idle"]
     rows = np.flatnonzero((idle["rank"] == rank) & (idle["device"] == device))
-    place = step_places(steps["step"], idle["step"][rows])
+    place = places_among(steps["step"], idle["step"][rows])
     length = (idle["end_ns"] - idle["start_ns"])[rows]
     times: dict[Key, Floats] = {("device busy",): steps["device_busy_ns"].astype(np.float64)}
     spent = totals(idle["cause"][rows].astype(np.int64), place, length, (len(IDLE_CAUSES), len(steps)))
@@ -159,7 +159,7 @@ def _time_use(trace: Trace, rank: int, steps: Table) -> Sample:
 
 def _stages(trace: Trace, rank: int, steps: Table) -> Sample:
     runs = trace["stages"].take(trace["stages"]["rank"] == rank)
-    place = step_places(steps["step"], runs["step"])
+    place = places_among(steps["step"], runs["step"])
     runs, place = runs.take(place >= 0), place[place >= 0]
     stage, shape = runs["stage"].astype(np.int64), (len(STAGES), len(steps))
     cpu, device = (totals(stage, place, runs[column], shape) for column in ("cpu_ns", "device_ns"))

@@ -4,10 +4,9 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Counts, Floats, Ids, Mask
-from stepscope.facts.annotate.steps.step_table import step_places
 from stepscope.models.memory.owners import KINDS
 from stepscope.models.memory.recorded_memory import RecordedLines, RecordedMemory
-from stepscope.trace.row_order import place_in_group
+from stepscope.trace.row_order import place_in_group, places_among
 from stepscope.trace.trace import Trace
 
 # Of a snapshot, whose steps are not known.
@@ -70,7 +69,7 @@ def _replaces(size: Counts, owner: Ids, released: Counts) -> Mask:
     order = np.lexsort((np.arange(len(size)), -count[group], size))
     sizes, available = np.unique(released, return_counts=True)
     taken = np.zeros(len(size), np.bool_)
-    taken[order] = place_in_group(size[order]) < np.append(available, 0)[step_places(sizes, size[order])]
+    taken[order] = place_in_group(size[order]) < np.append(available, 0)[places_among(sizes, size[order])]
     return taken
 
 

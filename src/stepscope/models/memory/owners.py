@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.base.arrays import Codes, Ids, Ids32, Mask, Rows
-from stepscope.facts.annotate.steps.step_table import step_places
 from stepscope.models.memory.caching_allocator import BLOCK
 from stepscope.models.memory.lifetimes import Lifetimes
-from stepscope.trace.row_order import begins_run, place_in_group
+from stepscope.trace.row_order import begins_run, place_in_group, places_among
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -197,7 +196,7 @@ def _name_what_was_there(trace: Trace, device: int, kind: Codes) -> None:
     kept = np.flatnonzero(mine & (table["start_ns"] < 0) & (table["end_ns"] < 0) & (kind == UNKNOWN))
     gradients = np.flatnonzero(mine & (kind == GRADIENTS) & (table["start_ns"] >= 0))
     sizes, needed = _of_one_backward(table, gradients, size)
-    place = step_places(sizes, size[kept])
+    place = places_among(sizes, size[kept])
     kept, place = kept[place >= 0], place[place >= 0]
     count = np.bincount(place, minlength=len(sizes))
     whole = float(sizes @ needed)
@@ -220,7 +219,7 @@ def _name_replaced(table: Table, device: int, kind: Codes) -> None:
     least, most = np.full(len(sizes) + 1, UNKNOWN), np.full(len(sizes) + 1, -1)
     np.minimum.at(least, place, of)
     np.maximum.at(most, place, of)
-    where = step_places(sizes, table["bytes"][replaced])  # the last row of `least` and `most` is of none
+    where = places_among(sizes, table["bytes"][replaced])  # the last row of `least` and `most` is of none
     one = (least[where] == most[where]) & np.isin(least[where], np.unique(kind[stays]))
     kind[replaced[one]] = least[where[one]]
 
@@ -240,7 +239,7 @@ def _requested(trace: Trace, device: int) -> Ids:
     here = np.flatnonzero(trace["segments"]["device"][blocks["segment"]] == device)
     here = here[blocks["requested_bytes"][here] > 0]
     old = np.flatnonzero((table["device"] == device) & (table["start_ns"] < 0) & (table["end_ns"] < 0))
-    place = step_places(blocks["address"][here], table["address"][old])
+    place = places_among(blocks["address"][here], table["address"][old])
     size[old[place >= 0]] = blocks["requested_bytes"][here[place[place >= 0]]]
     return -(-size // BLOCK) * BLOCK
 

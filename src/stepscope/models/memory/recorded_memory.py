@@ -16,11 +16,11 @@ from stepscope.base.arrays import Codes, Codes8, Counts, Floats, Ids, Mask
 from stepscope.errors import TraceError
 from stepscope.facts.annotate.attribution import Attribution, attribute
 from stepscope.facts.annotate.range_names import Line
-from stepscope.facts.annotate.steps.step_table import step_places
 from stepscope.models.memory.lifetimes import Lifetimes, bytes_before
 from stepscope.models.memory.owners import KINDS
 from stepscope.trace.memory_schema import STORAGE_KINDS
 from stepscope.trace.nesting import last_started
+from stepscope.trace.row_order import places_among
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -182,7 +182,7 @@ def _storages(trace: Trace, device: str, moment: str) -> Ids:
 def _kept_at_end(trace: Trace, device: str, table: Table, begin: Ids, end: Ids) -> Ids:
     """storages.id of each allocation that is alive at the end and that training keeps."""
     rows = _storages(trace, device, "after")
-    kept = step_places(trace["storages"]["address"][rows], table["address"][begin])
+    kept = places_among(trace["storages"]["address"][rows], table["address"][begin])
     return np.where(end < 0, np.append(rows, -1)[kept], -1)
 
 

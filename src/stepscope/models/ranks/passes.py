@@ -14,9 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, Times
-from stepscope.facts.annotate.steps.step_table import step_places
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.row_order import begins_run
+from stepscope.trace.row_order import begins_run, places_among
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
 
@@ -147,11 +146,11 @@ def job_passes(
     fresh = begins_run(rank * steps + step)
     code, first = np.cumsum(fresh) - 1, np.flatnonzero(fresh)
     joined = [
-        np.vstack([np.full(len(one.step), row), step_places(np.array(place), one.step), *one[1:]])
+        np.vstack([np.full(len(one.step), row), places_among(np.array(place), one.step), *one[1:]])
         for row, (one, place) in enumerate(zip(passes, places, strict=True))
     ]
     row, at_step, kind, begin, length, even = np.hstack(joined)
-    turn = step_places(rank[first] * steps + step[first], row * steps + at_step)
+    turn = places_among(rank[first] * steps + step[first], row * steps + at_step)
     known = (turn >= 0) & (at_step >= 0) & (at_step < steps)
     turn, kind, begin, length, even = (column[known] for column in (turn, kind, begin, length, even))
     scale = 1.0 + max(float(progress.max(initial=0)), float((begin + length).max(initial=0)))

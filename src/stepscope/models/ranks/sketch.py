@@ -20,7 +20,7 @@ from stepscope.facts.annotate.device.idle import data_loading_times
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.annotate.modules.costs import subtree_totals
 from stepscope.facts.annotate.ranks import ProcessRecording, machine_of, recording_of
-from stepscope.facts.annotate.steps.step_table import steady_steps, step_places
+from stepscope.facts.annotate.steps.step_table import steady_steps
 from stepscope.models.ranks.calls import (
     PATH_LETTERS,
     Calls,
@@ -32,6 +32,7 @@ from stepscope.models.ranks.calls import (
 )
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.recorded_steps import core_share
+from stepscope.trace.row_order import places_among
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace, allocated_peaks, clock_of
 
@@ -134,7 +135,7 @@ class _Steps(NamedTuple):
 
     def places(self, step: Ids) -> Ids:
         """The position of each step number, -1 where it is none of these."""
-        return step_places(self.numbers, step)
+        return places_among(self.numbers, step)
 
     def sums(self, place: Ids, values: Array, each: int = 1) -> Floats:
         inside = place >= 0

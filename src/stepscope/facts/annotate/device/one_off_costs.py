@@ -13,9 +13,9 @@ import numpy as np
 from stepscope.base.arrays import Floats, IntArray, Mask, Rows
 from stepscope.facts.annotate.links.launches import device_work, launch_of, on_host
 from stepscope.facts.annotate.range_names import operators
-from stepscope.facts.annotate.steps.step_table import steady_steps, step_places
+from stepscope.facts.annotate.steps.step_table import steady_steps
 from stepscope.trace.nesting import inherit, outermost
-from stepscope.trace.row_order import ends_run, place_in_group
+from stepscope.trace.row_order import ends_run, place_in_group, places_among
 from stepscope.trace.schema import STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.trace import Trace
@@ -133,7 +133,7 @@ class _Spent(NamedTuple):
 
 def _per_step(trace: Trace, rank: int, rows: Rows) -> _Spent:
     events, numbers = trace.events, _numbers(trace, rank)
-    place, names = step_places(numbers, events["step"][rows]), len(events.text("name").values)
+    place, names = places_among(numbers, events["step"][rows]), len(events.text("name").values)
     rows, place = rows[place >= 0], place[place >= 0]
     cells, cell = np.unique(events["name"][rows].astype(np.int64) * len(numbers) + place, return_inverse=True)
     spent = np.bincount(cell, events["duration_ns"][rows], len(cells)).astype(np.float64)
@@ -223,7 +223,7 @@ def _compilations(trace: Trace, rank: int, host: Mask) -> Rows:
     """
     events, numbers = trace.events, _numbers(trace, rank, steady=True)
     rows = np.flatnonzero(host & compilations(trace, rank))
-    place = step_places(numbers, events["step"][rows])
+    place = places_among(numbers, events["step"][rows])
     recur = len(distinct(place[place >= 0])) > 1 or trace.metadata.capture.get("compiles_again", False)
     return np.zeros(0, np.int64) if recur or len(_numbers(trace, rank)) < _MIN_STEPS else rows
 

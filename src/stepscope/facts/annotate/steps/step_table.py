@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, IntArray, Mask, Rows, Times
+from stepscope.base.arrays import Mask, Rows, Times
 from stepscope.errors import TraceError
 from stepscope.facts.annotate.links.launches import device_work, launched_before_recording, on_host
 from stepscope.facts.annotate.range_names import is_step
@@ -93,15 +93,6 @@ def ranks_with_steps(trace: Trace) -> tuple[int, ...]:
     """The ranks that have steps; all ranks if none has (a rank that failed early has none)."""
     found = set(trace["steps"]["rank"].tolist())
     return tuple(rank for rank in trace.metadata.ranks if rank in found) or trace.metadata.ranks
-
-
-def step_places(numbers: IntArray, step: IntArray) -> Ids:
-    """The position of each step among some by their numbers, -1 where it is none of them."""
-    if not len(numbers):
-        return np.full(len(step), -1, np.int64)
-    order = np.argsort(numbers, kind="stable")
-    place = np.minimum(np.searchsorted(numbers[order], step), len(numbers) - 1)
-    return np.where(numbers[order][place] == step, order[place], -1).astype(np.int64)
 
 
 def step_lengths(steps: Table) -> Times:
