@@ -230,11 +230,7 @@ def _tensors(x: Floats, y: Floats) -> tuple[Piece, ...]:
     From the smallest size to the next a peak that does not grow with the batch, as the optimizer's,
     goes over into a line that three points make.
     """
-    hull = [0]
-    for place in range(1, len(x)):
-        while len(hull) > 1 and _slope(x, y, hull[-2], hull[-1]) >= _slope(x, y, hull[-2], place):
-            hull.pop()
-        hull.append(place)
+    hull = _hull(x, y)
     runs = _runs(x[hull], y[hull], MEMORY_TOLERANCE)
     lines = [fit_line(x[hull][run], y[hull][run]) for run in runs]
     floor = Piece(float(x[0]), 0.0, float(y[0]))
@@ -243,6 +239,25 @@ def _tensors(x: Floats, y: Floats) -> tuple[Piece, ...]:
         if met.sum() >= _LEAST_LINE and x[0] < _meet(floor, lines[1]) < lines[1].start:
             lines[0] = floor
     return _greatest(lines)
+
+
+def _hull(x: Floats, y: Floats) -> list[int]:
+    """Positions of the points that no line between others is below.
+
+    The last one may take a workspace that is not larger than that of another size: two points alone
+    say nothing about larger sizes.
+    """
+    hull = [0]
+    for place in range(1, len(x)):
+        while len(hull) > 1 and _slope(x, y, hull[-2], hull[-1]) >= _slope(x, y, hull[-2], place):
+            hull.pop()
+        hull.append(place)
+    if len(hull) > 2:
+        before = fit_line(x[hull[-3:-1]], y[hull[-3:-1]])
+        extra = y - np.interp(x, x[hull], y[hull])
+        if y[-1] - before.at(x[-1]) <= extra.max():
+            hull.pop()
+    return hull
 
 
 def _with_workspaces(tensors: Sequence[Piece], x: Floats, extra: Floats) -> tuple[Piece, ...]:

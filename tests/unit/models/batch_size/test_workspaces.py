@@ -31,6 +31,13 @@ def test_the_largest_size_leaves_no_room_for_a_workspace() -> None:
     assert "more than tensors need" in memory_warnings(model)[0]
 
 
+def test_two_points_say_nothing_of_larger_sizes_where_others_take_as_large_a_workspace() -> None:
+    sizes = (4, 8, 16, 24, 28, 32)  # of a Transformer in JAX
+    model = fit_peaks(sizes, (43.262, 57.557, 98.007, 132.527, 150.246, 169.636))
+    assert model.at(72) == pytest.approx(351.3, rel=0.02)
+    assert fit_peaks(sizes, (43.262, 57.557, 96, 132.527, 150.246, 174)).slope == pytest.approx(23.754 / 4)
+
+
 def test_at_the_small_end_the_optimizer_holds_the_peak_until_the_next_stage_does() -> None:
     sizes = (2, 16, 32, 64, 128)
     model = fit_peaks(sizes, [max(1500, 950 + 58 * size) for size in sizes])
