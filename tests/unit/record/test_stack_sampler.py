@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import struct
 import subprocess
 import sys
 import threading
@@ -159,7 +160,7 @@ def test_times_are_in_order_and_of_the_system_s_clock() -> None:
     wait()
     found = sampler.stop()
     assert before <= found.times_ns[0] <= found.times_ns[-1] <= time.time_ns()
-    assert found.times_ns == sorted(found.times_ns)
+    assert found.times_ns == tuple(sorted(found.times_ns))
     assert len(found.times_ns) == len(found.stack)
 
 
@@ -450,7 +451,14 @@ def test_a_line_has_those_that_call_it_up_to_the_loop(monkeypatch: pytest.Monkey
     assert found["loop"] == [2]
 
 
-def test_fields_of_the_library() -> None:
-    text = b"1\0f\0/x.py\x007\x002\x000 0 \0\x005\x001\x000\x001\x009\x000\x0077\x000\0"
-    found = parse(text)
-    assert found == StackSamples([5, 9], [1, 0], [[0, 0], []], [Place("f", "/x.py", 7)], [0, 77], [1, 0])
+def test_what_the_library_found() -> None:
+    def packed(*samples: tuple[int, int, int, int]) -> bytes:
+        return struct.pack(f"{4 * len(samples) + 1}q", len(samples), *(n for one in samples for n in one))
+
+    first, second = (5, 1, 0, 1), (9, 0, 77, 0)
+    found = parse(packed(first, second) + b"1\0f\0/x.py\x007\x002\x000 0 \0\0")
+    assert found == StackSamples((5, 9), (1, 0), [[0, 0], []], [Place("f", "/x.py", 7)], (0, 77), (1, 0))
+
+    later = parse(packed(second, (10, 2, 0, 0)) + b"1\0g\0/y.py\x003\x001\x001 0 \0", found)
+    places = [Place("f", "/x.py", 7), Place("g", "/y.py", 3)]
+    assert later == StackSamples((9, 10), (0, 2), [[0, 0], [], [1, 0]], places, (77, 0), (0, 0))

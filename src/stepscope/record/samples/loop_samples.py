@@ -15,6 +15,7 @@ import gc
 import linecache
 import os
 import re
+import struct
 import sys
 import threading
 import time
@@ -206,8 +207,8 @@ class Unavailable(Exception):
 class StackSamples:
     """What a sampler found."""
 
-    times_ns: list[int]  # when each sample was taken, since 1970
-    stack: list[int]  # position in `stacks` of each sample
+    times_ns: Sequence[int]  # when each sample was taken, since 1970
+    stack: Sequence[int]  # position in `stacks` of each sample
     stacks: list[list[int]]  # positions in `places`, innermost first
     places: list[SampledPlace]  # the lines that were seen
     child: Sequence[int] = ()  # of each sample: the process that is followed, 0 for this one
@@ -226,12 +227,12 @@ class StackSampler:
         if not self._library.stepscope_may_copy():
             raise Unavailable("the system refuses process_vm_readv, as some containers do")
         self._process = os.getpid()
-        self._handle = self._make(interval_ns)
+        self._handle, self._found = self._make(interval_ns), _NOTHING
         if not self._handle:
             raise Unavailable(f"stepscope does not know how Python {_version()} stores its frames")
         try:
             self._check()
-            self._handle, used = self._make(interval_ns), self._handle
+            self._handle, used, self._found = self._make(interval_ns), self._handle, _NOTHING
             self._library.stepscope_free_sampler(used)
             self._runs = bool(self._library.stepscope_start_sampler(self._handle))
             if not self._runs:
@@ -247,7 +248,7 @@ class StackSampler:
     def so_far(self, then: Callable[[], object] | None = None) -> StackSamples:
         """What was found until now; sampling goes on, or what is to be done `then` is."""
         if os.getpid() != self._process or not self._handle:
-            return StackSamples([], [], [], [])
+            return _NOTHING
         if self._runs:
             self._library.stepscope_stop_sampler(self._handle)
         samples = self._read()
@@ -281,10 +282,10 @@ class StackSampler:
     def _read(self) -> StackSamples:
         import ctypes
 
-        size = self._library.stepscope_samples(self._handle, None, 0)
-        text = ctypes.create_string_buffer(size)
-        self._library.stepscope_samples(self._handle, text, size)
-        return parse(text.raw)
+        size = ctypes.c_int64()
+        found = self._library.stepscope_samples(self._handle, ctypes.byref(size))
+        self._found = parse(ctypes.string_at(found, size.value), self._found)
+        return self._found
 
     def _free(self) -> None:
         handle, self._handle = self._handle, None
@@ -292,16 +293,21 @@ class StackSampler:
             self._library.stepscope_free_sampler(handle)
 
 
-def parse(text: bytes) -> StackSamples:
-    """What the library found: fields that end with a zero byte, as in `native/loop_sampler.cpp`."""
-    fields = iter(text.split(b"\0")[:-1])
+_NOTHING = StackSamples((), (), [], [])
+
+
+def parse(found: bytes, before: StackSamples = _NOTHING) -> StackSamples:
+    """What the library found, as in `native/loop_sampler.cpp`: all samples, and further lines and stacks."""
+    end = 8 + 4 * 8 * int.from_bytes(found[:8], sys.byteorder)  # bytes of a count, and of four numbers each
+    numbers = struct.unpack(f"{end // 8 - 1}q", found[8:end])
+    fields = iter(found[end:].split(b"\0")[:-1])
     places = [
         SampledPlace(_decoded(next(fields)), _decoded(next(fields)), int(next(fields)))
         for _ in range(int(next(fields)))
     ]
     stacks = [list(map(int, next(fields).split())) for _ in range(int(next(fields)))]
-    rest = list(map(int, fields))
-    return StackSamples(rest[::4], rest[1::4], stacks, places, rest[2::4], rest[3::4])
+    times_ns, stack, child, waits = (numbers[at::4] for at in range(4))
+    return StackSamples(times_ns, stack, before.stacks + stacks, before.places + places, child, waits)
 
 
 def _decoded(text: bytes) -> str:
@@ -337,7 +343,7 @@ def _library() -> ctypes.CDLL:
 
 def _loaded() -> ctypes.CDLL:
     import ctypes
-    from ctypes import c_char_p, c_int, c_int64, c_uint32, c_void_p
+    from ctypes import c_int, c_int64, c_uint32, c_void_p
 
     library = ctypes.CDLL(str(LIBRARY))
     library.stepscope_fingerprint.restype = c_uint32
@@ -351,7 +357,7 @@ def _loaded() -> ctypes.CDLL:
         ("start_sampler", c_int, [c_void_p]),
         ("stop_sampler", None, [c_void_p]),
         ("follow_child", None, [c_void_p, c_int]),
-        ("samples", c_int64, [c_void_p, c_char_p, c_int64]),
+        ("samples", c_void_p, [c_void_p, ctypes.POINTER(c_int64)]),
         ("free_sampler", None, [c_void_p]),
     ):
         function = getattr(library, f"stepscope_{name}")

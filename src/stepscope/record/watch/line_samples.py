@@ -44,6 +44,7 @@ class LineSamples:
         self._sampler: StackSampler | None = None
         self._names: dict[int, str] = {}  # of children that are followed, by process
         self._programs: dict[int, str] = {}  # the roles of other processes
+        self._lines: dict[tuple[int, int], Line | None] = {}  # of each stack of each process
         self.processes: dict[str, int] = {}  # how many of them were seen, by role
         self.stop: Callable[[], object] = lambda: None
 
@@ -58,19 +59,16 @@ class LineSamples:
             return None
         self._follow_programs(sampler)
         samples = sampler.so_far()
-        lines = self._lines(samples)
-        roles = {(child, line[3]) for (_, child), line in lines.items() if line and child}
+        known, seen = self._lines, set(zip(samples.stack, samples.child, strict=True))
+        self._lines = {key: known[key] if key in known else self._line(samples, *key) for key in seen}
+        roles = {(child, line[3]) for (_, child), line in self._lines.items() if line and child}
         self.processes = Counter(role for _, role in roles)
-        return _described(samples, lines, self._begun_unix_ns)
+        return _described(samples, self._lines, self._begun_unix_ns)
 
-    def _lines(self, samples: StackSamples) -> dict[tuple[int, int], Line | None]:
-        """The line of each stack of each process."""
-        return {
-            (at, process): _line(samples, samples.stacks[at], self._programs.get(process, ""))
-            if (name := self._names.get(process)) is None
-            else _line_of_child(samples, samples.stacks[at], name)
-            for at, process in set(zip(samples.stack, samples.child, strict=True))
-        }
+    def _line(self, samples: StackSamples, stack: int, process: int) -> Line | None:
+        if (name := self._names.get(process)) is None:
+            return _line(samples, samples.stacks[stack], self._programs.get(process, ""))
+        return _line_of_child(samples, samples.stacks[stack], name)
 
     def follow_children(self) -> None:
         """Sample the processes that `multiprocessing` has started in this one meanwhile."""
@@ -129,14 +127,17 @@ def _role_by_command(command: str, own: str) -> str:
 def _described(
     samples: StackSamples, lines: dict[tuple[int, int], Line | None], begun_unix_ns: int
 ) -> tuple[Lines, Samples]:
-    seen = list(zip(samples.stack, samples.child, strict=True))
-    counts = Counter(line for stack in seen if (line := lines[stack]))
+    seen, counts = list(zip(samples.stack, samples.child, strict=True)), Counter[Line]()
+    for key, count in Counter(seen).items():
+        if line := lines[key]:
+            counts[line] += count
     numbers = {line: at for at, (line, _) in enumerate(counts.most_common())}
+    number_of = {key: numbers[line] for key, line in lines.items() if line}
     helped = [bool(stack) and _AUTOGRAD in samples.places[stack[0]].file for stack in samples.stacks]
     return list(numbers), [
-        (ns - begun_unix_ns, numbers[line], int(slept and not helped[stack[0]]))
-        for ns, stack, slept in zip(samples.times_ns, seen, samples.waits, strict=True)
-        if (line := lines[stack])
+        (ns - begun_unix_ns, number_of[key], int(slept and not helped[key[0]]))
+        for ns, key, slept in zip(samples.times_ns, seen, samples.waits, strict=True)
+        if key in number_of
     ]
 
 

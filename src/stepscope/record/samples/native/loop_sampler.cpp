@@ -126,24 +126,25 @@ class LoopSampler {
     has_children_ = true;
   }
 
-  // Fields that end with a zero byte: the number of places, function, file and line of each; the
-  // number of stacks, the places of each, innermost first; of each sample the time, the stack, the
-  // process if it is of a child, else 0, and, once there are children, whether the thread slept.
-  std::string text() const {
-    std::string text;
-    auto add = [&text](const std::string& field) { text.append(field).push_back('\0'); };
-    add(std::to_string(places_.size()));
-    for (const Place& place : places_) {
-      add(place.code->name), add(place.code->file);
-      add(std::to_string(place.line));
-    }
-    add(std::to_string(stacks_.size()));
-    for (const std::string* stack : in_order()) add(*stack);
+  // The number of samples; of each the time, the stack, the process if it is of a child, else 0, and,
+  // once there are children, whether the thread slept. Then fields that end with a zero byte, of what
+  // was found since the call before: the number of places, function, file and line of each; the number
+  // of stacks, the places of each, innermost first. It stays where it is until the next call.
+  const std::string& found() {
+    found_.clear();
+    add_number(int64_t(samples_.size()));
     for (const Sample& sample : samples_) {
-      add(std::to_string(sample.time_ns)), add(std::to_string(sample.stack));
-      add(std::to_string(sample.child)), add(sample.waits ? "1" : "0");
+      add_number(int64_t(sample.time_ns)), add_number(sample.stack);
+      add_number(sample.child), add_number(sample.waits);
     }
-    return text;
+    add_field(std::to_string(places_.size() - told_places_));
+    for (; told_places_ < places_.size(); told_places_++) {
+      const Place& place = places_[told_places_];
+      add_field(place.code->name), add_field(place.code->file), add_field(std::to_string(place.line));
+    }
+    add_field(std::to_string(stacks_.size() - told_stacks_));
+    for (; told_stacks_ < stacks_.size(); told_stacks_++) add_field(*stacks_[told_stacks_]);
+    return found_;
   }
 
  private:
@@ -249,7 +250,9 @@ class LoopSampler {
     std::string stack;
     for (const SampledFrame& frame : reader.frames())
       stack.append(std::to_string(place_id(frame, reader))).push_back(' ');
-    return stacks_.try_emplace(stack, uint32_t(stacks_.size())).first->second;
+    auto found = stack_ids_.try_emplace(stack, uint32_t(stacks_.size()));
+    if (found.second) stacks_.push_back(&found.first->first);
+    return found.first->second;
   }
 
   uint32_t place_id(const SampledFrame& frame, const StackReader& reader) {
@@ -258,11 +261,8 @@ class LoopSampler {
     return found.first->second;
   }
 
-  std::vector<const std::string*> in_order() const {
-    std::vector<const std::string*> stacks(stacks_.size());
-    for (auto& [stack, id] : stacks_) stacks[id] = &stack;
-    return stacks;
-  }
+  void add_field(const std::string& field) { found_.append(field).push_back('\0'); }
+  void add_number(int64_t number) { found_.append(reinterpret_cast<const char*>(&number), sizeof number); }
 
   const PythonMemory python_;
   StackReader reader_;
@@ -276,7 +276,10 @@ class LoopSampler {
   uint64_t seen_cpu_ = 0;
   uint32_t seen_ = kNoId;
   std::vector<Place> places_;
-  std::map<std::string, uint32_t> stacks_;
+  std::map<std::string, uint32_t> stack_ids_;
+  std::vector<const std::string*> stacks_;  // the keys of `stack_ids_`, in order
+  std::string found_;
+  size_t told_places_ = 0, told_stacks_ = 0;
   std::list<Child> children_, new_;
   std::vector<Sample> samples_;
   uint64_t random_ = 88172645463325252u;
@@ -312,11 +315,11 @@ EXPORTED void stepscope_stop_sampler(LoopSampler* sampler) { sampler->stop(); }
 // Sample a child of this process, too.
 EXPORTED void stepscope_follow_child(LoopSampler* sampler, int process) { sampler->follow(process); }
 
-// The size of what was found, which is copied if it fits.
-EXPORTED int64_t stepscope_samples(const LoopSampler* sampler, char* to, int64_t room) {
-  std::string text = sampler->text();
-  if (int64_t(text.size()) <= room) memcpy(to, text.data(), text.size());
-  return int64_t(text.size());
+// What was found, and of how many bytes, while nothing samples; until the next call.
+EXPORTED const char* stepscope_samples(LoopSampler* sampler, int64_t* size) {
+  const std::string& found = sampler->found();
+  *size = int64_t(found.size());
+  return found.data();
 }
 
 EXPORTED void stepscope_free_sampler(LoopSampler* sampler) { delete sampler; }
