@@ -38,6 +38,7 @@ class Replay:
     rank: Ids
     step: Ids
     own: Floats  # the rank's own work before each mark, shape (marks,)
+    part: Ids  # of each mark: the part of the work, until a rank's next arrival or the end of its step
     passes: JobPasses | None  # the same by kind, and in balance; None for a job without pipelines
     graph: ReplayGraph
     transfer: Floats  # of each meeting once all have arrived, shape (meetings,)
@@ -52,50 +53,70 @@ class Replay:
         """With so much less own work, ms, shape (ranks, steps): where ranks make the same calls,
         taken from the longest parts."""
         ranks, steps = excess_ms.shape
-        own = self.own_ms(steps)
-        marks = np.bincount(self.rank, minlength=ranks)
-        if len(set(marks.tolist())) > 1 or self._sends:
+        if not self._makes_same_calls:
+            own = self.own_ms(steps)
             return self.scaled(1 - np.minimum(excess_ms / np.maximum(own, 1e-9), 1))
-        parts = self.own.reshape(ranks, -1)
+        parts = self._parts
         others = ~excess_ms.any(axis=1)
-        longer = np.maximum(parts - usual(parts[others] if others.any() else parts), 0).ravel()
-        code = self.rank * steps + self.step
-        total = np.bincount(code, longer, ranks * steps)
+        longer = np.maximum(parts - usual(parts[others] if others.any() else parts), 0)
+        code = self._code_of_parts(steps)
+        total = np.bincount(code, longer.ravel(), ranks * steps)
         share = np.minimum(excess_ms.ravel() * 1e6 / np.maximum(total, 1), 1)
-        return replace(self, own=self.own - longer * share[code])
+        return self._with_parts(parts.ravel() - longer.ravel() * share[code])
 
     def in_balance(self, extra_ms: Floats) -> Replay:
         """With the mean own work of all ranks, and what each does more (or less), ms, shape (ranks,
         steps): part by part where all meet in the same order."""
         if self._is_in_step:
-            return replace(self, own=self._even_parts(extra_ms))
+            return self._with_parts(self._even_parts(extra_ms))
         own = self.own_ms(extra_ms.shape[1])
         target = np.maximum(own.mean(axis=0, keepdims=True) + extra_ms, 0)
         return self.scaled(np.where(own > 0, target / np.maximum(own, 1e-9), 1))
 
-    @property
-    def _sends(self) -> bool:
-        """Whether ranks send to each other: what they do at the same time is not the same part."""
-        return bool(self.matched.sends.any())
+    @cached_property
+    def _makes_same_calls(self) -> bool:
+        """Whether ranks make as many calls and send nothing to each other, so that parts are alike."""
+        parts = np.bincount(self.rank[self._last_of_parts], minlength=len(self.begin))
+        return not self.matched.sends.any() and len(set(parts.tolist())) == 1
 
     @cached_property
     def _is_in_step(self) -> bool:
         """Whether every rank makes the same calls in the same order, with all the others."""
         ranks, matched = len(self.begin), self.matched
-        marks, calls = np.bincount(self.rank), np.bincount(matched.rank, minlength=ranks)
-        if len(set(marks.tolist())) > 1 or len(set(calls.tolist())) > 1 or self._sends:
+        calls = np.bincount(matched.rank, minlength=ranks)
+        if not self._makes_same_calls or calls.min() < calls.max():
             return False
         meeting = matched.meeting[np.argsort(matched.rank, kind="stable")].reshape(ranks, -1)
         return bool((meeting >= 0).all() and (meeting == meeting[:1]).all())
 
+    @property
+    def _parts(self) -> Floats:
+        """Own work of each part, ns, shape (ranks, parts). Ranks wait at different places in them."""
+        return np.bincount(self.part, self.own).reshape(len(self.begin), -1)
+
+    @property
+    def _last_of_parts(self) -> Ids:
+        return np.flatnonzero(np.diff(self.part, append=-1))
+
+    def _code_of_parts(self, steps: int) -> Ids:
+        """The rank and step of each part."""
+        return np.asarray((self.rank * steps + self.step)[self._last_of_parts])
+
+    def _with_parts(self, target: Floats) -> Replay:
+        """With parts of another length: what lies before each mark in proportion."""
+        parts = self._parts.ravel()
+        own = self.own * (target / np.maximum(parts, 1e-9))[self.part]
+        own[self._last_of_parts] += np.where(parts > 0, 0, target)
+        return replace(self, own=own)
+
     def _even_parts(self, extra_ms: Floats) -> Floats:
         """The mean of each part; what a rank does more lies where it does more than the mean."""
         ranks, steps = extra_ms.shape
-        parts = self.own.reshape(ranks, -1)
+        parts = self._parts
         mean = np.broadcast_to(parts.mean(axis=0), parts.shape).ravel()
-        code = self.rank * steps + self.step
+        code = self._code_of_parts(steps)
         extra = extra_ms.ravel()[code] * 1e6
-        apart = np.maximum((self.own - mean) * np.sign(extra), 0)
+        apart = np.maximum((parts.ravel() - mean) * np.sign(extra), 0)
         total = np.bincount(code, apart, ranks * steps)[code]
         return np.asarray(np.maximum(mean + extra * apart / np.maximum(total, 1), 0))
 
@@ -157,6 +178,8 @@ def _replay(table: JobTable, matched: Matched, own_ns: Floats, alike: Ids) -> Re
     # The work before each mark: since the mark before, or since the step began.
     fresh = begins_run(rank) | begins_run(step)
     own: Floats = np.maximum(np.where(fresh, progress, np.diff(progress, prepend=0.0)), 0)
+    closes = (kind[order] == 0) | np.append(fresh[1:], True)  # a part: an arrival, or the step's last mark
+    part = np.cumsum(closes) - closes
     passes = None
     if matched.sends.any():
         of_ranks = [Passes.unpack(one.calls.passes) for one in table.sketches]
@@ -167,6 +190,7 @@ def _replay(table: JobTable, matched: Matched, own_ns: Floats, alike: Ids) -> Re
         rank,
         step,
         own,
+        part,
         passes,
         ReplayGraph.of(matched, rank, place[: len(calls)], place[len(calls) : 2 * len(calls)]),
         matched.transfer_ns.astype(np.float64),

@@ -110,3 +110,16 @@ def test_a_slow_device_in_files_is_not_taken_for_a_slow_machine(tmp_path: Path, 
     assert [one.ranks for one in report.stragglers] == [(3,)]
     assert "Slower device (all kernels alike)" in report.stragglers[0].sentence
     assert "host" not in report.stragglers[0].stages
+
+
+def test_a_stall_in_files_costs_what_the_job_gains_without_it(tmp_path: Path, traces: Path) -> None:
+    """Ranks that wait for others do so at other places: what each does until its next call is alike."""
+    from generated_jobs.faults import faults
+    from generated_jobs.files import write_job
+    from generated_jobs.job import Job
+
+    job = Job("dlrm", step(), 8, 5, faults("loader_stall", 0, 8, (1, 3)))
+    results = sketch_files(files_at(write_job(job, tmp_path / "job")))
+    report = job_report([one.sketch for one in results if one.sketch])
+    gain = np.diff(job.run.begin).mean() - np.diff(Job("dlrm", step(), 8, 5).run.begin).mean()
+    assert report.together_ms == pytest.approx(1e-6 * gain, abs=0.01 * report.step_ms)
