@@ -16,6 +16,7 @@ from typing import Any
 
 from stepscope.base.scratch import Scratch, WriteWatch, enter, relocated, relocated_word
 from stepscope.errors import CaptureError
+from stepscope.record.device_times import wait_for_devices
 from stepscope.record.manifest import Run
 from stepscope.record.options import RecordOptions
 from stepscope.record.patch import AfterImport
@@ -143,9 +144,7 @@ class StepTimer:
     def _stepped(self, optimizer: Any) -> None:
         if not self._detector.advance(optimizer):
             return
-        cuda: Any = sys.modules["torch"].cuda
-        if cuda.is_initialized():
-            cuda.synchronize()  # a step ends with its device work: else steps would not be comparable
+        wait_for_devices()  # a step ends with its device work: else steps would not be comparable
         self._seen += 1
         if self._seen >= self._warmup:
             self._times.follow()
