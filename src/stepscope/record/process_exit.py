@@ -122,10 +122,7 @@ def other_threads_go_on() -> bool:
 
 
 def before_termination(write: Callable[[], object]) -> None:
-    """Call this before SIGTERM ends the process, unless the program handles that.
-
-    For the main thread after its end: other threads of the program, if they ask, see a handler.
-    """
+    """Call this before SIGTERM ends the process, unless the program handles it; as the main thread ends."""
 
     def end(number: int, frame: object) -> None:
         signal.signal(number, signal.SIG_DFL)
