@@ -24,7 +24,7 @@ _DEVICES = ("cuda", "xpu", "hpu", "npu", "mtia")  # that PyTorch and its plugins
 
 def wait_for_devices() -> None:
     """Wait until each device that PyTorch has begun to use has done what was launched."""
-    torch = sys.modules.get("torch")
+    torch: Any = sys.modules.get("torch")
     for name in _DEVICES:
         if (device := getattr(torch, name, None)) is not None and device.is_initialized():
             device.synchronize()

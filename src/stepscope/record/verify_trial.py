@@ -66,9 +66,9 @@ def run_trial(trial: Trial) -> dict[str, Any]:
     measured: list[Callable[[], dict[str, Any]]] = []
 
     def begin() -> None:
-        from stepscope.record.applied import apply_change
+        from stepscope.record.applied import CHANGES
 
-        applied.extend((name, apply_change(name, values)) for name, values in trial.changes)
+        applied.extend((name, CHANGES[name](**values)) for name, values in trial.changes)
         timer = None if trial.capture else StepTimer(trial.warmup, trial.steps, Stopped(0))
         measured.append(timer.finish if timer else _record(trial))
 

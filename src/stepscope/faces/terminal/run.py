@@ -132,10 +132,9 @@ def run(
 
 def _given(names: Sequence[str]) -> list[str]:
     """Those options of the command that its command line has."""
-    context = click.get_current_context()
-    sources = ((option, context.get_parameter_source(option.name or "")) for option in context.command.params)
-    asked = (option for option, source in sources if source is ParameterSource.COMMANDLINE)
-    return [option.opts[0] for option in asked if option.name in names]
+    context, given = click.get_current_context(), ParameterSource.COMMANDLINE
+    options = (one for one in context.command.params if one.name in names)
+    return [one.opts[0] for one in options if context.get_parameter_source(one.name or "") is given]
 
 
 @click.command(cls=RunCommand, context_settings={"allow_interspersed_args": False})
