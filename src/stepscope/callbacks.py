@@ -16,10 +16,20 @@ if TYPE_CHECKING:
     import transformers
 
 
-def _next(watched: watch, path: str | Path | None) -> watch:
-    """The watch of a training that begins; one before it that failed may not have ended."""
-    watched.__exit__(None, None, None)
-    return watch(path).__enter__()
+def _watching(base: Any, path: str | Path | None) -> Any:
+    """A class of callbacks that watch from the begin of a training to its end."""
+
+    class Watch(base):  # type: ignore[misc]
+        watched = watch(path)
+
+        def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+            self.watched.__exit__(None, None, None)  # one that failed may not have ended
+            self.watched = watch(path).__enter__()
+
+        def on_train_end(self, *args: Any, **kwargs: Any) -> None:
+            self.watched.__exit__(None, None, None)
+
+    return Watch
 
 
 def watch_trainer(trainer: transformers.Trainer, path: str | Path | None = None) -> None:
@@ -35,17 +45,9 @@ def watch_trainer(trainer: transformers.Trainer, path: str | Path | None = None)
     """
     from transformers import TrainerCallback
 
-    class Watch(TrainerCallback):
-        watched = watch(path)
-
-        def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-            self.watched = _next(self.watched, path)
-
+    class Watch(_watching(TrainerCallback, path)):  # type: ignore[misc]
         def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             kwargs["logs"].update(self.watched.metrics())
-
-        def on_train_end(self, *args: Any, **kwargs: Any) -> None:
-            self.watched.__exit__(None, None, None)
 
     # The first: those that report read the same dict afterwards.
     trainer.callback_handler.callbacks.insert(0, Watch())
@@ -65,11 +67,9 @@ def lightning_callback(path: str | Path | None = None) -> lightning.Callback:
     """
     from lightning import Callback
 
-    class Watch(Callback):
-        watched = watch(path)
-
+    class Watch(_watching(Callback, path)):  # type: ignore[misc]
         def on_train_start(self, *args: Any) -> None:
-            self.watched = _next(self.watched, path)
+            self.on_train_begin()
 
         def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
             every = trainer.log_every_n_steps  # 0 for never
@@ -79,9 +79,6 @@ def lightning_callback(path: str | Path | None = None) -> lightning.Callback:
 
         def on_exception(self, trainer: Any, module: Any, error: BaseException) -> None:
             self.watched.__exit__(type(error), error, None)
-
-        def on_train_end(self, *args: Any) -> None:
-            self.watched.__exit__(None, None, None)
 
     return Watch()
 
@@ -100,17 +97,9 @@ def keras_callback(path: str | Path | None = None) -> Any:
     """
     keras: Any = import_module("keras")  # it has no types
 
-    class Watch(keras.callbacks.Callback):  # type: ignore[misc]
-        watched = watch(path)
-
-        def on_train_begin(self, *args: Any) -> None:
-            self.watched = _next(self.watched, path)
-
+    class Watch(_watching(keras.callbacks.Callback, path)):  # type: ignore[misc]
         def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
             if logs is not None:
                 logs.update(self.watched.metrics())
-
-        def on_train_end(self, *args: Any) -> None:
-            self.watched.__exit__(None, None, None)
 
     return Watch()

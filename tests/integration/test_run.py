@@ -335,26 +335,32 @@ def test_a_folder_whose_name_is_not_utf8(tmp_path):
     assert capture.manifest["outcome"] == "complete"
 
 
-def test_a_thread_that_trains_after_the_main_one_has_ended_is_recorded(tmp_path):
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_thread_that_trains_after_the_main_one_has_ended_is_recorded(tmp_path, ended):
+    """To its end, or until SIGTERM."""
     write(
         tmp_path,
         TRAINING
-        + """
-import threading
+        + f"""
+import os, signal, threading, time
 def later():
     threading.main_thread().join()
-    train(20)
-    print("trained")
+    train({20 if ended else 6})
+    print("trained", flush=True)
+    if not {ended}:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
 threading.Thread(target=later).start()
-print("main ends")
+print("main ends", flush=True)
 """,
     )
     done, capture = record(tmp_path, "train.py")
 
+    assert done.returncode == (0 if ended else -signal.SIGTERM)
     assert done.stdout == "main ends\ntrained\n"
     assert done.stderr == own_words(done.stderr)
-    assert capture.manifest["steps_recorded"] == [5, 6, 7]
-    assert capture.manifest["outcome"] == "complete"
+    assert capture.manifest["steps_recorded"] == ([5, 6, 7] if ended else [1, 2, 3])
+    assert capture.manifest["outcome"] == ("complete" if ended else "interrupted")
 
 
 def test_children_neither_record_nor_write(tmp_path):

@@ -141,13 +141,6 @@ def test_without_a_compiler_the_program_runs_and_a_line_says_why(script, tmp_pat
     assert not (tmp_path / "train.stepscope").exists()
 
 
-def test_options_of_contexts_need_contexts(script, tmp_path):
-    command = [*RUN[:-1], "--native", str(script("train(1)"))]
-    done = start(command, tmp_path)
-    assert done.returncode == 2
-    assert "need --contexts" in done.stderr
-
-
 COMPILED = """
     import torch
     from torch import nn

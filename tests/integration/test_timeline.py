@@ -49,7 +49,7 @@ def check(above: Level, number: int, inside: Level) -> None:
     assert inside.end_ns >= costs.end_ns.max(initial=0), where
     assert inside.shift_ns >= 0
     check_threads(inside, int(outer.cpu_ns[number]))
-    if opened.is_section:
+    if opened.spread is not None:
         check_section(opened, inside)
 
 

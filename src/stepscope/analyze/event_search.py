@@ -305,11 +305,8 @@ def _parsed(text: bytes, name: str) -> Any:
 
 
 def _shapes(dims: Any) -> list[list[int]]:
-    return [shape if _is_shape(shape) else [] for shape in dims or []]
-
-
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(size, int) for size in value)
+    lists = (each if isinstance(each, list) else [] for each in dims or [])
+    return [shape if all(isinstance(size, int) for size in shape) else [] for shape in lists]
 
 
 MOST_BETWEEN = 4  # times as many calls as usual lie between two iterations; more lie between loops

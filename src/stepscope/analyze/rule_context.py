@@ -320,7 +320,7 @@ def _lines(metadata: Metadata, call: Mapping[str, Any], key: str, value: str) ->
     options = [str(word) for word in capture.get("command") or ()]
     origins = resolver.follow(given, site) if site and given is not None else []
     for origin in origins:
-        passed = origin.option and any(word.split("=")[0] == origin.option for word in options)
+        passed = origin.option and facts.spelling_of(origin.option, options)
         if origin.node is not None and not passed:
             yield _replaced(path, facts.text, *facts.span(origin.node), value)
     if not origins:

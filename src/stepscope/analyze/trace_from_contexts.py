@@ -185,7 +185,8 @@ def _columns(tree: ContextTree, chosen: Ids) -> dict[str, Any]:
     category, plain = Text.of(nodes.text("kind").map(_CATEGORY.get)), nodes.text("name")
     named = stage_of_names(plain, category.recoded(EVENTS.column("category").values))
     stage = _stages(tree, chosen, named)
-    module = _module_of(tree)[chosen]
+    modules = tree.nodes["kind"] == CONTEXT_KINDS.index("module")
+    module = inherit(tree.nodes["parent"], np.where(modules, np.cumsum(modules) - 1, -1))
     device = nodes.text("kind").mask(*DEVICE_WORK)
     work = device if device.any() else nodes.text("kind").mask("operator")
     kinds = [kind_of(name or "") if works else None for name, works in zip(plain, work.tolist(), strict=True)]
@@ -193,7 +194,7 @@ def _columns(tree: ContextTree, chosen: Ids) -> dict[str, Any]:
         "name": Text.of(map(name_of_node, nodes.rows())),
         "category": category,
         "stage": stage,
-        "module": module,
+        "module": module[chosen].astype(np.int64),
         "kind": Text.of(kinds).recoded(KERNEL_KINDS),
     }
 
@@ -214,11 +215,6 @@ def _stages(tree: ContextTree, chosen: Ids, named: Text) -> Text:
     own[tree.nodes["via"] == VIAS.index("backward")] = STAGES.index("backward")
     found = inherit(tree.nodes["parent"], own)
     return Text(np.where(found < 0, STAGES.index("forward"), found)[chosen].astype(np.int8), STAGES)
-
-
-def _module_of(tree: ContextTree) -> Ids:
-    modules = tree.nodes["kind"] == CONTEXT_KINDS.index("module")
-    return inherit(tree.nodes["parent"], np.where(modules, np.cumsum(modules) - 1, -1)).astype(np.int64)
 
 
 def _module_table(tree: ContextTree) -> Table:

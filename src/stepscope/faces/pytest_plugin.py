@@ -25,7 +25,6 @@ _WARMUP = 3  # calls that nothing counts: first launches, autotuning, compilatio
 _PAIR_S = 0.1  # that each side of a pair takes at least, in as many turns as that needs
 _TURN_S = 0.005  # of calls of one side; a core's speed varies within seconds: pairs differed by 10 %, so by 2
 _LONGEST_S = 60.0  # of all pairs: what they do not decide by then is not told
-_DEVICES = ("cuda", "xpu", "hpu", "npu", "mtia")  # that PyTorch and its plugins name; ROCm's is cuda
 _BUSY = 1.25  # runnable threads per CPU, above which an absolute time says little
 
 _LEAST = {"budget": 1e-9, "limit": 0.0, "pairs": 1}  # s, percent, count; in the order of the marker
@@ -132,14 +131,11 @@ def _time(step: Step, calls: int) -> float:
 
 
 def _wait(result: Any) -> None:
+    from stepscope.record.device_times import wait_for_devices
+
     if (jax := sys.modules.get("jax")) is not None:
         jax.block_until_ready(result)
-    torch = sys.modules.get("torch")
-    for name in _DEVICES:
-        if (device := getattr(torch, name, None)) is not None and device.is_initialized():
-            device.synchronize()
-    if torch is not None and torch.backends.mps.is_available():  # which is not asked whether it began
-        torch.mps.synchronize()
+    wait_for_devices()
 
 
 def _record(step: Step, steps: int, path: Any) -> Trace:

@@ -300,11 +300,10 @@ def _joined(traces: Mapping[Path, Trace]) -> Trace:
 
 def _skipped(merged: Iterable[Path]) -> list[WarningRow]:
     """Warnings about files of several ranks, which may repeat the other files' content."""
-    from stepscope.read.rank_folder import shown
+    from stepscope.read.rank_folder import skipped
 
-    names = [file.name for file in merged]
-    message = f"files of several ranks are skipped, since the folder has others: {shown(names)}"
-    return [("merged_file", message, len(names))] if names else []
+    message = "files of several ranks are skipped, since the folder has others"
+    return skipped("merged_file", message, (file.name for file in merged))
 
 
 def _joined_ranks(files: Mapping[Path, Trace]) -> Trace:
@@ -324,18 +323,15 @@ def _joined_ranks(files: Mapping[Path, Trace]) -> Trace:
 def _without_earlier_cycles(traces: Mapping[Path, Trace]) -> tuple[dict[Path, Trace], list[WarningRow]]:
     """The last recording of each process, and a warning about the others."""
     from stepscope.facts.annotate.ranks import last_cycles, recording_of
-    from stepscope.read.rank_folder import rank_of, shown
+    from stepscope.read.rank_folder import rank_of, skipped
 
     files = list(traces)
     known = [(file.parent, rank_of(file, trace.metadata)) for file, trace in traces.items()]
     last = last_cycles(known, [recording_of(trace) for trace in traces.values()])
     kept = {file: traces[file] for row, file in enumerate(files) if last[row] == row}
-    earlier = [file.name for file in files if file not in kept]
-    message = (
-        "one process wrote several files, one after the other: the last is read; to read another, "
-        f"give it alone: {shown(earlier)}"
-    )
-    return kept, [("earlier_cycle", message, len(earlier))] if earlier else []
+    message = "one process wrote several files, one after the other: the last is read; to read another, "
+    earlier = (file.name for file in files if file not in kept)
+    return kept, skipped("earlier_cycle", f"{message}give it alone", earlier)
 
 
 def _picture(trace: Trace) -> str | None:

@@ -153,7 +153,8 @@ def _is_of_others(run: WatchedRun, slow: Array, normal: Array, usual_ms: float) 
     """
     cpu, queued, own = (float(values.mean()) for values in (slow["cpu"], slow["queued"], own_ms(slow)))
     excess_ms, slower = own - queued - usual_ms, _UNEVEN * (cpu + queued) / max(cpu, 1e-3)  # at least 1 us
-    is_measured = float((slow["gc"] + slow["compile"]).mean()) >= HALF * excess_ms
+    told_ms = min((_NEIGHBOR - 1) * usual_ms, 1e3 * _LEAST_S / len(slow))  # as `_is_told` asks for
+    is_measured = float((slow["gc"] + slow["compile"]).mean()) >= HALF * max(excess_ms, told_ms)
     if is_measured or queued < _BUSY * cpu or own > slower * usual_ms:
         return False
     more_ms = line_ms(run, slow) - slower * line_ms(run, normal)

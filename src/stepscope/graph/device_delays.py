@@ -145,16 +145,14 @@ def _recorded(trace: Trace, rows: Ids, work: WindowWork) -> Pairs | None:
     waits = trace.events.text("name").mask("Stream Wait Event")
     if not (waits & of_same_rank(trace, rows)).any():
         return None
-    numbers = trace["tracks"]["stream"]
-    # The rows of each stream by its number; the first of equal numbers.
-    streams: dict[object, slice] = {
-        int(numbers[work.track[stream.start]]): stream for stream in reversed(work.streams)
-    }
+    # The rows of each stream by its device and number; the first of equal numbers.
+    numbered = list(zip(work.stream_numbers(trace), work.streams, strict=True))
+    streams: dict[object, slice] = dict(reversed(numbered))
     pairs: Pairs = set()
-    for call, arguments, recorded_ns in sync_events(trace, rows, waits):
+    for call, device, arguments, recorded_ns in sync_events(trace, rows, waits):
         called_ns = int(trace.events["start_ns"][call])
-        waiting = streams.get(arguments.get("stream"))
-        awaited = streams.get(arguments.get("wait_on_stream"))
+        waiting = streams.get((device, arguments.get("stream")))
+        awaited = streams.get((device, arguments.get("wait_on_stream")))
         if waiting is None or awaited is None:
             continue
         source = work.launched_before(awaited, min(called_ns, recorded_ns))

@@ -43,6 +43,11 @@ class WindowWork:
         bounds = np.append(np.flatnonzero(self.first), len(self.event)).tolist()
         return [slice(*pair) for pair in pairwise(bounds)]
 
+    def stream_numbers(self, trace: Trace) -> list[tuple[int, int]]:
+        """The device and the number of each stream; every device has a stream 7."""
+        tracks, track = trace["tracks"], self.track[self.first]
+        return list(zip(tracks["device"][track].tolist(), tracks["stream"][track].tolist(), strict=True))
+
     @cached_property
     def queued_ns(self) -> Times:
         """When the last launch of a stream up to each row began."""
@@ -129,10 +134,11 @@ def find_waits(trace: Trace, rows: Ids, work: WindowWork) -> WorkWaits:
     """Pairs of a waiting call among the CPU events `rows` and the work that it waits for.
 
     A call waits for work that was launched before it and ended before it returned. A device
-    synchronization waits for the last work of every stream; a stream or event synchronization, or
-    a wait for XLA, for the stream and the record that its `cuda_sync` event names, else for the
-    work that ended last; a copy call for its copy, if that ended before the call; a launch into a
-    full queue, and a call that XLA holds, for the work whose end made room.
+    synchronization waits for the last work of every stream of the device that its `cuda_sync` event
+    names, else of all; a stream or event synchronization, or a wait for XLA, for the stream and the
+    record that its event names, else for the work that ended last; a copy call for its copy, if that
+    ended before the call; a launch into a full queue, and a call that XLA holds, for the work whose
+    end made room.
 
     Source: DAYDREAM section 4.2.2, "CUDA Synchronization".
     """
@@ -194,17 +200,13 @@ def _in_calls(trace: Trace, rows: Ids, work: WindowWork) -> WorkWaits:
 
 
 def _every_stream(trace: Trace, calls: Ids, work: WindowWork) -> tuple[Ids, Ids]:
-    last = _last_per_stream(trace, calls, work)
+    last = _last_awaited(trace, calls, work)
     here, stream = np.nonzero(last >= 0)
     return calls[here], last[here, stream]
 
 
 def _one_stream(trace: Trace, calls: Ids, work: WindowWork) -> tuple[Ids, Ids]:
-    last = _last_per_stream(trace, calls, work)
-    targets = _sync_targets(trace, calls)
-    for row, call in enumerate(calls.tolist()):
-        if call in targets:
-            last[row] = _of_stream(trace, work, last[row], *targets[call])
+    last = _last_awaited(trace, calls, work)
     if not last.size:
         return calls[:0], calls[:0]
     end = np.where(last >= 0, work.end_ns[last], -1)
@@ -212,10 +214,11 @@ def _one_stream(trace: Trace, calls: Ids, work: WindowWork) -> tuple[Ids, Ids]:
     return calls[latest >= 0], latest[latest >= 0]
 
 
-def _last_per_stream(trace: Trace, calls: Ids, work: WindowWork) -> Ids:
-    """For each call and stream, the last work launched before it and ended before its return.
+def _last_awaited(trace: Trace, calls: Ids, work: WindowWork) -> Ids:
+    """For each call and stream, the last work launched before it and ended before its return, or -1.
 
-    XLA launches what was called for before a wait also during it, from other threads.
+    Of a call with a `cuda_sync` event, only on the device and the stream that this names, and launched
+    before the record. XLA launches what was called for before a wait also during it, from other threads.
     """
     begin, end = trace.events.spans(calls)
     begin = np.where(trace.events.text("name").where(is_wait)[calls], end, begin)
@@ -226,25 +229,27 @@ def _last_per_stream(trace: Trace, calls: Ids, work: WindowWork) -> Ids:
             np.searchsorted(work.end_ns[rows], end, side="right"),
         )
         columns.append(np.where(count > 0, rows.start + count - 1, -1))
-    return np.stack(columns, axis=1) if columns else np.zeros((len(calls), 0), np.int64)
-
-
-def _sync_targets(trace: Trace, calls: Ids) -> dict[int, tuple[int, int]]:
-    """For calls with a `cuda_sync` event: the stream, and the time of the awaited record."""
-    result: dict[int, tuple[int, int]] = {}
-    waits = trace.events.text("category").mask("sync")
-    for call, arguments, recorded_ns in sync_events(trace, calls, waits):
+    last = np.stack(columns, axis=1) if columns else np.zeros((len(calls), 0), np.int64)
+    waits, row_of = trace.events.text("category").mask("sync"), dict(zip(calls.tolist(), last, strict=True))
+    streams = list(zip(work.streams, work.stream_numbers(trace), strict=True))
+    for call, device, arguments, recorded_ns in sync_events(trace, calls, waits):
         stream = arguments.get("wait_on_stream", arguments.get("stream"))
-        if isinstance(stream, int) and stream >= 0:
-            result[call] = (stream, recorded_ns)
-    return result
+        for column, (rows, number) in enumerate(streams if isinstance(stream, int) else ()):
+            latest = min(row_of[call][column], work.launched_before(rows, recorded_ns))
+            is_awaited = number == (device, stream) or (stream < 0 and number[0] == device)
+            row_of[call][column] = latest if is_awaited and latest >= rows.start else -1
+    return last
 
 
-def sync_events(trace: Trace, calls: Ids, wanted: Mask) -> Iterator[tuple[int, Mapping[str, Any], int]]:
-    """The call of each wanted `cuda_sync` event of the rank of some calls, its arguments, and when the
-    CUDA event that it waits for was recorded, ns; of equal correlation ids the first record counts."""
+SyncEvent = tuple[int, int, Mapping[str, Any], int]
+
+
+def sync_events(trace: Trace, calls: Ids, wanted: Mask) -> Iterator[SyncEvent]:
+    """The call of each wanted `cuda_sync` event of the rank of some calls, its device and arguments, and
+    when the CUDA event that it waits for was recorded, ns; of equal correlation ids the first record
+    counts."""
     identity, start = trace.events["correlation"], trace.events["start_ns"]
-    own = of_same_rank(trace, calls) & (identity >= 0)
+    own, track = of_same_rank(trace, calls) & (identity >= 0), trace.events["track"]
     records = np.flatnonzero(own & trace.events.text("name").where(lambda name: name.endswith("EventRecord")))
     recorded = dict(zip(identity[records[::-1]].tolist(), start[records[::-1]].tolist(), strict=True))
     call_of = dict(zip(identity[calls].tolist(), calls.tolist(), strict=True))
@@ -252,20 +257,10 @@ def sync_events(trace: Trace, calls: Ids, wanted: Mask) -> Iterator[tuple[int, M
         arguments = trace.event_arguments(row)
         awaited = arguments.get("wait_on_cuda_event_record_corr_id")
         at = recorded.get(awaited, _NEVER) if isinstance(awaited, int) else _NEVER
-        yield call_of[int(identity[row])], arguments, at
+        yield call_of[int(identity[row])], int(trace["tracks"]["device"][track[row]]), arguments, at
 
 
 def of_same_rank(trace: Trace, rows: Ids) -> Mask:
     """Events of the same rank as `rows`; correlation ids are unique only within a rank."""
     rank = trace["tracks"]["rank"][trace.events["track"]]
     return rank == rank[rows[:1]] if len(rows) else np.zeros(len(rank), np.bool_)
-
-
-def _of_stream(trace: Trace, work: WindowWork, last: Ids, stream: int, recorded_ns: int) -> Ids:
-    """Of `last`, only the work on a stream that was launched before the record."""
-    result = np.full(len(last), -1, np.int64)
-    for column, rows in enumerate(work.streams):
-        if trace["tracks"]["stream"][work.track[rows.start]] == stream:
-            latest = min(last[column], work.launched_before(rows, recorded_ns))
-            result[column] = latest if latest >= rows.start else -1
-    return result

@@ -13,6 +13,7 @@ from stepscope.trace.trace import Metadata, WarningRow
 _RANK = re.compile(r"(?i)(?<![a-z])(?<!local.)rank[-_.=]?(\d+)")
 _OTHERWISE = re.compile(r"(?i)(?<![a-z])(?:rank|worker|process|proc|gpu)[-_.=]?(\d+)")  # in names without one
 _RUNS = "plugins/profile/*"
+_PROFILE, _ENDING = ".xplane.pb", re.compile(r"(\.xplane\.pb|(\.trace)?\.json)(\.gz)?$")
 _DIGITS = 18  # of a number in a name, the last ones: more do not fit 64 bits
 _SHOWN = 8  # names or ranks in a warning
 
@@ -22,29 +23,34 @@ def trace_files(folder: Path) -> tuple[list[Path], list[WarningRow]]:
 
     If it has none itself, these are the files of the folders in it, one per machine. For a folder
     that the profiler of JAX or TensorFlow wrote, or TensorBoard's logs, they are those of its last
-    run. Raises IngestError if there is none.
+    run, of all its machines. Raises IngestError if there is none.
     """
     try:
-        folder, warnings = _last_run(folder)
-        visible = _visible(folder.iterdir())
+        runs, warnings = _last_run(folder)
+        folders = runs or [folder]
+        visible = _visible(path for one in folders for path in one.iterdir())
         readable = list(filter(is_trace, visible))
         if not readable:
-            visible += _visible(folder.glob("*/*"))
+            visible += _visible(path for one in folders for path in one.glob("*/*"))
             readable = list(filter(is_trace, visible))
+        beside = list(filter(is_trace, _visible(folder.iterdir()))) if runs else []
     except OSError as error:
         raise IngestError(f"{folder}: cannot list the folder: {error.strerror}") from error
     readable.sort(key=_natural)
-    # JAX also writes part of each profile as JSON.
-    files = [path for path in readable if ".xplane.pb" in path.name] or readable
+    profiles = [path for path in readable if _PROFILE in path.name]
+    files = profiles or readable
     if not files:
         what = f"none of its {len(visible)} files is a trace" if visible else "the folder has no files"
         raise IngestError(
             f"{folder}: {what}; expected one .stepscope, .json(.gz), .xplane.pb or .sqlite file "
             "per rank, there or in one folder per machine"
         )
-    others = sorted({path.name for path in visible} - {path.name for path in readable})
-    message = f"skipped files that are not traces: {shown(others)}"
-    return files, warnings + ([("other_file", message, len(others))] if others else [])
+    known = {*map(_host, profiles), *((path.parent, "perfetto_trace") for path in profiles)}
+    left_out = beside + [path for path in readable if known and _host(path) not in known]
+    message = "skipped traces beside the profile; to read one, give it alone"
+    warnings += skipped("other_trace", message, (path.name for path in left_out))
+    no_traces = sorted({path.name for path in visible} - {path.name for path in readable})
+    return files, warnings + skipped("other_file", "skipped files that are not traces", no_traces)
 
 
 def _visible(paths: Iterable[Path]) -> list[Path]:
@@ -52,18 +58,30 @@ def _visible(paths: Iterable[Path]) -> list[Path]:
     return [path for path in paths if path.is_file() and path.name[:1] != "." and path.parent.name[:1] != "."]
 
 
-def _last_run(folder: Path) -> tuple[Path, list[WarningRow]]:
-    """The folder of the last run: JAX and TensorFlow make one for each, named by its date."""
+def _host(path: Path) -> tuple[Path, str]:
+    """The folder of a profile, and the host; JAX writes part of it as JSON beside it, under that name."""
+    return path.parent, _ENDING.sub("", path.name)
+
+
+def skipped(code: str, message: str, files: Iterable[str]) -> list[WarningRow]:
+    """A warning that names files; none if there are none."""
+    names = list(files)
+    return [(code, f"{message}: {shown(names)}", len(names))] if names else []
+
+
+def _last_run(folder: Path) -> tuple[list[Path], list[WarningRow]]:
+    """The folders of the last run, one of each machine: JAX and TensorFlow name them by the date."""
     runs = _folders(folder, _RUNS)
     if not runs and not any(map(is_trace, _visible(folder.iterdir()))):
         runs = _folders(folder, f"*/{_RUNS}")  # TensorBoard's logs: a folder for training
+    names = sorted({run.name for run in runs})
     if not runs:
-        return folder, []
+        return [], []
     message = (
-        f"the folder holds {len(runs)} runs; the last is read, {runs[-1].name}; to read another, "
-        "give its folder"
+        f"the folder holds {len(names)} runs; the last is read, {names[-1]}; to read another, give its folder"
     )
-    return runs[-1], [("other_run", message, len(runs) - 1)] if runs[:-1] else []
+    last = [run for run in runs if run.name == names[-1]]
+    return last, [("other_run", message, len(names) - 1)] if names[:-1] else []
 
 
 def _folders(folder: Path, pattern: str) -> list[Path]:

@@ -28,11 +28,6 @@ class Applied(Protocol):
         ...
 
 
-def apply_change(name: str, parameters: Mapping[str, Any]) -> Applied:
-    """Make a change to everything that the script does from now on."""
-    return CHANGES[name](**parameters)
-
-
 # -- ways in
 
 

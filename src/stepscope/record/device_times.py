@@ -19,6 +19,17 @@ from stepscope.record.unreplaced import time
 _STEPS = 3  # of each kind: enough for a median, few enough that nobody waits for them
 _CYCLES_PER_NS = 2  # of the device: GPUs run at 1 to 2.6 GHz, and longer sleep does no harm
 _LONGEST_SLEEP_NS = 200_000_000  # a longer step is launched for longer than anyone should wait
+_DEVICES = ("cuda", "xpu", "hpu", "npu", "mtia")  # that PyTorch and its plugins name; ROCm's is cuda
+
+
+def wait_for_devices() -> None:
+    """Wait until each device that PyTorch has begun to use has done what was launched."""
+    torch: Any = sys.modules.get("torch")
+    for name in _DEVICES:
+        if (device := getattr(torch, name, None)) is not None and device.is_initialized():
+            device.synchronize()
+    if hasattr(torch, "mps") and torch.backends.mps.is_available():  # which is not asked whether it began
+        torch.mps.synchronize()
 
 
 class DeviceTimes:

@@ -7,7 +7,7 @@ import atexit
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -119,6 +119,19 @@ def other_threads_go_on() -> bool:
         others = (one for one in threading.enumerate() if one is not threading.main_thread())
         return any(not one.daemon for one in others)
     return False
+
+
+def before_termination(write: Callable[[], object]) -> None:
+    """Call this before SIGTERM ends the process, unless the program handles it; as the main thread ends."""
+
+    def end(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        write()
+        os.kill(os.getpid(), number)
+
+    with suppress(Exception):  # as in a thread that is not the main one
+        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, end)
 
 
 def leave_forked_child(code: object) -> None:

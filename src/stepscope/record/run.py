@@ -127,6 +127,8 @@ class _RecordedRun:
             exits.leave_forked_child(code)
         if exits.other_threads_go_on():  # Python waits for them, and one of them may train
             atexit.register(self._write_and_tell, self.session, ending)
+            terminated = Ending("interrupted", "was terminated")
+            exits.before_termination(partial(self._write_and_tell, self.session, terminated))
         else:
             self._write_and_tell(self.session, ending)
 

@@ -176,7 +176,10 @@ class StepDetector:
         name = f"{boundary.name}.step"
         step = f"all from one {name} to the next" if self._every == 1 else f"all in {self._every} {name}s"
         stepping = (other for other in self._in_the_loop() if other.kind is Kind.OPTIMIZER and other.count)
-        others = sorted({_in_turns(other, boundary) for other in stepping if other is not boundary})
+        often = (
+            (other.name, other.count / max(boundary.count, 1)) for other in stepping if other is not boundary
+        )
+        others = sorted({f"{name}.step ({max(round(times), 1)} per step)" for name, times in often})
         return f"{step}; other optimizers: {', '.join(others)}" if others else step
 
     @property
@@ -204,11 +207,6 @@ class StepDetector:
         for boundary in all_known:
             if self._clock - boundary.last < PATIENCE * max(len(all_known), boundary.longest):
                 yield boundary
-
-
-def _in_turns(other: StepBoundary, boundary: StepBoundary) -> str:
-    """Another optimizer, with how often it steps."""
-    return f"{other.name}.step ({max(round(other.count / max(boundary.count, 1)), 1)} per step)"
 
 
 _watching: list[StepMarks] = []

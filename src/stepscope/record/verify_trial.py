@@ -16,6 +16,7 @@ from typing import Any
 
 from stepscope.base.scratch import Scratch, WriteWatch, enter, relocated, relocated_word
 from stepscope.errors import CaptureError
+from stepscope.record.device_times import wait_for_devices
 from stepscope.record.manifest import Run
 from stepscope.record.options import RecordOptions
 from stepscope.record.patch import AfterImport
@@ -65,9 +66,9 @@ def run_trial(trial: Trial) -> dict[str, Any]:
     measured: list[Callable[[], dict[str, Any]]] = []
 
     def begin() -> None:
-        from stepscope.record.applied import apply_change
+        from stepscope.record.applied import CHANGES
 
-        applied.extend((name, apply_change(name, values)) for name, values in trial.changes)
+        applied.extend((name, CHANGES[name](**values)) for name, values in trial.changes)
         timer = None if trial.capture else StepTimer(trial.warmup, trial.steps, Stopped(0))
         measured.append(timer.finish if timer else _record(trial))
 
@@ -143,9 +144,7 @@ class StepTimer:
     def _stepped(self, optimizer: Any) -> None:
         if not self._detector.advance(optimizer):
             return
-        cuda: Any = sys.modules["torch"].cuda
-        if cuda.is_initialized():
-            cuda.synchronize()  # a step ends with its device work: else steps would not be comparable
+        wait_for_devices()  # a step ends with its device work: else steps would not be comparable
         self._seen += 1
         if self._seen >= self._warmup:
             self._times.follow()

@@ -179,6 +179,16 @@ loader = {call}
             "",
             "",
         ),
+        *(
+            (
+                "DataLoader(data, num_workers=args.workers)",
+                'parser.add_argument("-j", "--workers", "--procs", default=4)\n\nloader = {call}\n',
+                command,
+                "",
+                "",
+            )
+            for command in (("-j", "0"), ("-j0",), ("--procs", "0"), ("--work=0",))
+        ),
     ],
 )
 def test_the_patch_is_where_the_number_is_written(

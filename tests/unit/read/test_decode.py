@@ -112,6 +112,20 @@ def test_the_events_of_a_repeated_key_all_count() -> None:
     assert names(trace) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("size", [1, 7, 64, 1 << 20])
+@pytest.mark.parametrize("counts", [[1, 1], [3, 1, 2], [1, 40, 1, 40]])
+@pytest.mark.parametrize("head", ['"displayTimeUnit":"us",', ""])
+def test_the_events_of_objects_in_a_row_all_count(size: int, counts: list[int], head: str) -> None:
+    """Triton's Proton writes one for each stream of a device; in pieces of any size."""
+    streams = [[f"{stream}_{number}" for number in range(count)] for stream, count in enumerate(counts)]
+    arrays = (json.dumps([event(name) for name in stream]) for stream in streams)
+    text = "".join(f'{{{head}"traceEvents":{array}}}\n' for array in arrays).encode()
+    log = WarningLog()
+    chunks = EventReader((text[at : at + size] for at in range(0, len(text), size)), log)
+    found = [chunk.names[code] for chunk in chunks for code in chunk.name]
+    assert (found, log.rows()) == ([name for stream in streams for name in stream], [])
+
+
 def test_of_other_repeated_keys_the_last_counts() -> None:
     assert names(read_text('[{"ph": "X", "name": "a", "name": "b", "ts": 1, "dur": 1}]')) == ["b"]
 

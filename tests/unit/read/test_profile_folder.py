@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from xspaces import Slice, xspace
 
 import stepscope
@@ -35,6 +36,35 @@ def test_of_several_runs_the_last_is_read_and_the_others_are_told(tmp_path: Path
         "2026_01_02/a.xplane.pb",
         "2026_01_02/b.xplane.pb",
     ]
+    assert [(code, count) for code, _, count in warnings] == [("other_run", 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_told"),
+    [
+        ("run/vm.trace.json.gz", False),  # a part of the profile as JSON
+        ("run/perfetto_trace.json.gz", False),  # written beside it
+        ("run/other.trace.json.gz", True),  # of a machine whose profile is missing
+        ("run/rank1.json", True),
+        ("rank1.json", True),  # beside the folder of JAX
+    ],
+)
+def test_traces_that_are_no_part_of_the_profile_are_told(tmp_path: Path, name: str, is_told: bool) -> None:
+    recorded(tmp_path, "2026_01_01", "vm")
+    path = tmp_path / name.replace("run", "plugins/profile/2026_01_01")
+    path.write_bytes(b'[{"ph": "X", "name": "a", "ts": 1}]')
+    files, warnings = trace_files(tmp_path)
+    assert [file.name for file in files] == ["vm.xplane.pb"]
+    message = f"skipped traces beside the profile; to read one, give it alone: {path.name}"
+    assert warnings == [("other_trace", message, 1)] * is_told
+
+
+def test_machines_may_write_one_run_into_folders_of_their_own(tmp_path: Path) -> None:
+    for machine in ("a", "b"):
+        recorded(tmp_path / machine, "2026_01_02", f"vm-{machine}")
+    recorded(tmp_path / "a", "2026_01_01", "vm-a")
+    files, warnings = trace_files(tmp_path)
+    assert [file.name for file in files] == ["vm-a.xplane.pb", "vm-b.xplane.pb"]
     assert [(code, count) for code, _, count in warnings] == [("other_run", 1)]
 
 

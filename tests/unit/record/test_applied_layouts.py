@@ -8,7 +8,7 @@ from stepscope.models.verify.verify import verifiable_changes
 
 torch = pytest.importorskip("torch")
 
-from stepscope.record.applied import CHANGES, apply_change  # noqa: E402 - it imports torch
+from stepscope.record.applied import CHANGES  # noqa: E402 - it imports torch
 
 
 def test_each_change_that_verify_offers_has_its_class() -> None:
@@ -30,7 +30,7 @@ def test_filters_and_images_have_their_channels_last() -> None:
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
     seen = []
     model.register_forward_hook(lambda _module, images, result: seen.append((images[0], result)))
-    applied = apply_change("channels_last", {})
+    applied = CHANGES["channels_last"]()
     for _ in range(2):
         model(torch.randn(2, 3, 8, 8)).sum().backward()
     assert all(is_channels_last(tensor) for pair in seen for tensor in pair)
@@ -41,7 +41,7 @@ def test_filters_and_images_have_their_channels_last() -> None:
 @pytest.mark.usefixtures("module_calls")
 def test_lazy_and_other_filters_stay_until_they_have_a_size() -> None:
     model = torch.nn.Sequential(torch.nn.LazyConv2d(4, 3), torch.nn.Flatten(), torch.nn.LazyLinear(2))
-    applied = apply_change("channels_last", {})
+    applied = CHANGES["channels_last"]()
     for _ in range(2):
         model(torch.randn(2, 3, 8, 8))
     assert is_channels_last(model[0].weight)
@@ -50,13 +50,13 @@ def test_lazy_and_other_filters_stay_until_they_have_a_size() -> None:
 
 @pytest.mark.usefixtures("module_calls")
 def test_a_model_without_images_shows_that_nothing_changed() -> None:
-    applied = apply_change("channels_last", {})
+    applied = CHANGES["channels_last"]()
     torch.nn.Linear(3, 2)(torch.randn(4, 3))
     assert applied.evidence()["count"] == 0
 
 
 def test_cudnn_times_its_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
-    applied = apply_change("cudnn_benchmark", {})
+    applied = CHANGES["cudnn_benchmark"]()
     assert torch.backends.cudnn.benchmark
     assert applied.evidence()["count"] == int(torch.cuda.is_available())

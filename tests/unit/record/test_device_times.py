@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from stepscope.record import device_times
-from stepscope.record.device_times import DeviceTimes
+from stepscope.record.device_times import DeviceTimes, wait_for_devices
 
 
 class Device:
@@ -73,6 +76,23 @@ def test_nothing_is_said_before_all_steps_are_timed(device: Device) -> None:
     times.begin()
     times.end()
     assert times.describe() is None
+
+
+@pytest.mark.parametrize("begun", [[], ["cuda"], ["xpu", "hpu"], ["cuda", "mtia", "mps"]])
+def test_every_device_that_the_process_uses_is_waited_for(
+    begun: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[str] = []
+
+    def device(name: str) -> SimpleNamespace:
+        wait = partial(waited.append, name)
+        return SimpleNamespace(is_initialized=lambda: name in begun, synchronize=wait)
+
+    devices = {name: device(name) for name in ("cuda", "xpu", "hpu", "mtia", "mps")}  # no plugin of NPUs
+    backends = SimpleNamespace(mps=SimpleNamespace(is_available=devices["mps"].is_initialized))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(**devices, backends=backends))
+    wait_for_devices()
+    assert waited == begun
 
 
 def test_a_process_without_a_device_times_none(monkeypatch: pytest.MonkeyPatch) -> None:

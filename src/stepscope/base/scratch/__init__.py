@@ -266,16 +266,12 @@ def _enter_copy(scratch: Scratch, store: str, kept: Sequence[str], protected: Se
     link_large = can_protect()
     _moved.extend(copy_roots(scratch.roots, store, link_large, kept))
     if link_large:
-        _use_temporary_folder(os.path.join(store, "tmp"))
+        # The usual one may hold the project, and then nothing new can be made directly in it.
+        tempfile.tempdir = os.environ["TMPDIR"] = os.path.join(store, "tmp")
+        os.makedirs(tempfile.tempdir, exist_ok=True)
         protect(protected, [*kept, store])
     sys.path[:] = [relocated(entry) for entry in sys.path]
     _keep_names_of_code()
-
-
-def _use_temporary_folder(folder: str) -> None:
-    """The usual one may hold the project, and then nothing new can be made directly in it."""
-    os.makedirs(folder, exist_ok=True)
-    tempfile.tempdir = os.environ["TMPDIR"] = folder
 
 
 def _keep_names_of_code() -> None:

@@ -90,17 +90,13 @@ class Recordings:
             path = (folder if folder.is_dir() else folder.parent) / file
             with suppress(OSError, ValueError, RuntimeError):  # a loop of links, an invalid name
                 real = path.resolve(strict=True)
-                if self._holds(real) and not any(
-                    map(self._leads_out, real.rglob("*") if real.is_dir() else ())
-                ):
+                links = filter(Path.is_symlink, real.rglob("*") if real.is_dir() else ())
+                if self._holds(real) and all(self._holds(link.resolve()) for link in links):
                     return real
         raise ServeError(f"no such recording within the folders of this server: {file[:200]!r}; see open")
 
     def _holds(self, real: Path) -> bool:
         return any(real == folder or real.is_relative_to(folder) for folder in self.folders)
-
-    def _leads_out(self, path: Path) -> bool:
-        return path.is_symlink() and not self._holds(path.resolve())
 
     def view(self, file: str) -> TraceView:
         """An opened recording; the last few are kept."""

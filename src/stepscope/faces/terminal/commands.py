@@ -272,7 +272,7 @@ def _checked(options: dict[str, Any], command: click.Command, path: Path) -> dic
         word.lstrip("-"): option
         for option in command.params
         if isinstance(option, click.Option)
-        for word in option.opts
+        for word in (*option.opts, *option.secondary_opts)
     }
     checked: dict[str, Any] = {}
     for word, value in options.items():
@@ -286,7 +286,7 @@ def _checked(options: dict[str, Any], command: click.Command, path: Path) -> dic
         if isinstance(option.flag_value, str):  # short for another option with that value
             checked |= {str(option.name): option.flag_value} if value else {}
         else:
-            checked[str(option.name)] = value
+            checked[str(option.name)] = not value if f"--{word}" in option.secondary_opts else value
     return checked
 
 

@@ -1,10 +1,11 @@
 """`stepscope run` and `watch`: record a few steps of an unmodified script, or watch all of them."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from stepscope.errors import CaptureError
 from stepscope.faces.terminal.commands import Deferred, call
@@ -13,6 +14,9 @@ from stepscope.record.contexts import ContextOptions, read_drivers
 from stepscope.record.options import Rank, RecordOptions
 from stepscope.record.run import run_program
 from stepscope.record.script_runner import Program
+
+_OF_STEPS = ("warmup", "steps", "step_every", "from_optimizer", "recorder_memory", "stack", "shapes")
+_OF_CONTEXTS = ("native", "sample", "sample_real", "perf", "stalls", "drivers")
 
 
 class RunCommand(ScriptCommand):
@@ -109,6 +113,9 @@ def run(
     if shapes is None:
         shapes = options["memory"] or not lean  # without shapes no operator's tensors are known
     what: RecordOptions | ContextOptions = RecordOptions(**options, shapes=shapes)
+    if wrong := _given(_OF_STEPS if contexts else _OF_CONTEXTS):
+        how = "cannot be combined with" if contexts else "only work with"
+        raise click.UsageError(f"{', '.join(wrong)} {how} --contexts, which collects the whole run")
     if contexts:
         what = ContextOptions(
             native=native,
@@ -119,12 +126,15 @@ def run(
             stalls=stalls,
             drivers=read_drivers(drivers) if drivers else (),
         )
-    elif native or sample or sample_real or perf or stalls or drivers:
-        raise click.UsageError(
-            "--native, --sample, --sample-real, --perf, --stalls and --drivers need --contexts"
-        )
     program = Program(script, arguments, as_module)
     raise Deferred(lambda: _run_or_exit(program, what, output, overwrite, ranks))
+
+
+def _given(names: Sequence[str]) -> list[str]:
+    """Those options of the command that its command line has."""
+    context, given = click.get_current_context(), ParameterSource.COMMANDLINE
+    options = (one for one in context.command.params if one.name in names)
+    return [one.opts[0] for one in options if context.get_parameter_source(one.name or "") is given]
 
 
 @click.command(cls=RunCommand, context_settings={"allow_interspersed_args": False})

@@ -95,9 +95,13 @@ def flame(
         before: a tree with the same nodes (`aligned`) to compare with.
         times: what its values are multiplied by, such as 2 where it is of half as many steps.
     """
-    shown = measure(tree, by)
-    earlier = measure(before, by).inclusive * times if before is not None else None
-    size = shown.inclusive if before is None else _widths(tree, before, by, times)
+    shown, earlier = measure(tree, by), None
+    size = shown.inclusive
+    if before is not None:
+        other = measure(before, by)
+        earlier = other.inclusive * times
+        # For both profiles: siblings together never exceed their caller.
+        size = subtree_totals(np.maximum(shown.own, other.own * times), tree.nodes["parent"])
     boxes = _laid_out(tree, size, _shown(tree, size, start, most), start)
     strings: Interner[str] = Interner()
     columns = _columns(tree, boxes, shown, strings)
@@ -118,12 +122,6 @@ def flame(
 
 
 # -- choice and layout of boxes
-
-
-def _widths(tree: ContextTree, before: ContextTree, by: str, times: float) -> Floats:
-    """The width of each node for both profiles: siblings together never exceed their caller."""
-    own = np.maximum(measure(tree, by).own, measure(before, by).own * times)
-    return subtree_totals(own, tree.nodes["parent"])
 
 
 def _shown(tree: ContextTree, size: Floats, start: int, most: int) -> Mask:

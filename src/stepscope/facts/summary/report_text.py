@@ -60,7 +60,8 @@ _EVIDENCE = {
     "pattern": "inferred from a repeating pattern",
     "whole_trace": "not a step: this is the whole trace",
 }
-_OF_FOLDER = ("other_file", "other_run", "merged_file", "unreadable_file", "rank_missing")
+_LEFT_OUT = ("other_run", "other_trace", "merged_file")  # traces of a folder, which its report lacks
+_OF_FOLDER = ("other_file", "unreadable_file", "rank_missing")
 _PHASES = ("forward", "backward")
 _NO_COUNT = "–"
 _OF_PEAK = ".avg.pct_of_peak_sustained_elapsed"  # CUPTI's names of percentages
@@ -218,8 +219,10 @@ class ReportText:
             line.append(f"\n{summary.capture.get('message', '')}", "yellow")
         if load := load_warning(summary.capture):
             line.append(f"\n! {load}", "yellow")
-        for warning in summary.warnings:
-            if warning.code in NOTES and warning.message not in summary.verdict.sentence:
+        notes = [one for one in summary.warnings if one.code in NOTES]
+        notes += [one for each in self.all for one in each.warnings if one.code in _LEFT_OUT]
+        for warning in notes:
+            if warning.message not in summary.verdict.sentence:
                 line.append(f"\n! {warning.message}", "yellow")
         return line
 
@@ -375,13 +378,13 @@ class ReportText:
         return text
 
     def warnings(self) -> list[Warning]:
-        """Warnings of the folder and of the rank shown, without how its run ended (see header)."""
-        ended = self.main.capture.get("outcome")
+        """Warnings of the folder and of the rank shown, without those in the header."""
+        told = (self.main.capture.get("outcome"), *NOTES, *_LEFT_OUT)
         return [
             warning
             for summary in self.all
             for warning in summary.warnings
-            if warning.code in _OF_FOLDER or (summary is self.main and warning.code not in (ended, *NOTES))
+            if warning.code in _OF_FOLDER or (summary is self.main and warning.code not in told)
         ]
 
 

@@ -6,11 +6,11 @@ from msgspec.structs import replace
 
 from stepscope.base.numbers import ms
 from stepscope.facts.summary.facts import Device, Stage, Verdict
-from stepscope.facts.summary.text_tables import stage_words
+from stepscope.facts.summary.text_tables import TIME_WORDS, stage_words
 from stepscope.trace.declaration import INFERENCE_STAGES
 from stepscope.trace.recorded_steps import QUIET, blocked_share
 
-NOTABLE = 0.10  # a cause that costs less than this share of the step does not limit it
+NOTABLE = 0.10  # of the step: what costs less does not limit it
 LEAST_LEFT_OUT = 0.01  # of the step: one-off costs that take less change no share
 MOSTLY = 0.50  # of the step, or of the work: more than everything else together
 MUCH_BLOCKED = 0.20  # more than in the recorded steps, whose shares of CPU time vary by less
@@ -25,6 +25,8 @@ _SENTENCES = {
     "awaits launches {share:.0%}.",
     "launch": "Launched work waits: the device is idle for {share:.0%} of the step.",
     "unknown": "The device computes or copies {computing:.0%} of the step, idles {share:.0%}. {why}",
+    "several": "The device computes or copies {computing:.0%} of the step. "
+    "The rest has several causes, the longest {share:.0%} ({words}).",
     "turns": TAKE_TURNS + ": the busiest computes or copies {computing:.0%} of the step.",
     "device": "The step is device-bound: the device computes or copies {share:.0%} of it.",
     "copies": "The step is bound by copies, {copies:.0%} of the device's work. "
@@ -107,9 +109,10 @@ def _device_verdict(step_ms: float, device: Device, copies: float, why: str, tur
     computing = max(device.computing_ms - comparing_ms, 0.0) / window
     if turns >= max(NOTABLE * window, MOSTLY * sum(idle.values())):
         return Verdict(cause, share, _SENTENCES["turns"].format(computing=computing) + _left_out(device))
-    if share >= NOTABLE:
+    if sum(idle.values()) >= NOTABLE * window:
         name = "sometimes_host" if cause == "host" and share < computing else cause
-        text = _SENTENCES[name].format(share=share, computing=computing, why=why)
+        name = name if share >= NOTABLE else "several"
+        text = _SENTENCES[name].format(share=share, computing=computing, why=why, words=TIME_WORDS[cause])
         return Verdict(cause, share, text + _left_out(device))
     text = _SENTENCES["copies" if copies >= MOSTLY else "device"]
     return Verdict("device", computing, text.format(share=computing, copies=copies) + _left_out(device))

@@ -142,7 +142,7 @@ class _Inside:
         lane = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(rows))))
         of = level[first]
         opens = np.array([operators and opening.operation.kind != "stage" for opening in opened])[of]
-        collapses = np.array([not opening.operation.is_section for opening in opened])[of]
+        collapses = np.array([opening.operation.spread is None for opening in opened])[of]
         return cls(opened, *collapsed_lanes(contents, rows, lane, context[of], collapses, opens), of)
 
     @property

@@ -38,12 +38,7 @@ class Operation:
     track: int = -1  # the thread or stream that it runs on, -1 for a step
     event: int = -1  # the event that it is, else -1
     module: int = -1  # the module that it is a call of, else -1
-    spread: Spread | None = None  # how these differ, of a section
-
-    @property
-    def is_section(self) -> bool:
-        """Whether it is a group of operations."""
-        return self.spread is not None
+    spread: Spread | None = None  # how these differ, of a section, which is a group of operations
 
 
 class StepId(NamedTuple):

@@ -32,8 +32,8 @@ from stepscope.trace.sets import distinct_rows
 from stepscope.trace.trace import Trace
 
 _NAMES = ["untracked" if kind == "unknown" else kind.replace(" ", "_") for kind in owners.KINDS]
-KINDS = ("weights", "buffers", *_NAMES[1:-1])
-"""`stepscope.models.memory.owners.KINDS` as `stepscope batch --json` names and orders them."""
+# As `stepscope batch --json` orders them.
+KINDS = ("weights", "buffers", *(name for name in _NAMES if name not in ("weights", "buffers")))
 _SUMS = ("ms", "forward_ms", "backward_ms", "cpu_ms", "bytes", *(f"{kind}_bytes" for kind in KINDS))
 _ROUNDING = 1e-6  # share of a step that sums of rounded times may lack
 

@@ -14,7 +14,7 @@ from stepscope.errors import BatchError
 from stepscope.models.batch_size.find_site import find_site
 from stepscope.models.batch_size.resolve_number import is_evaluation
 from stepscope.models.batch_size.site import Site, SiteChoice, edit_site
-from stepscope.models.batch_size.source_facts import read_facts
+from stepscope.models.batch_size.source_facts import SourceFacts, option_name, read_facts
 from stepscope.models.batch_size.source_files import EditableText, declared_encoding, read_source
 from stepscope.record.batch_size.request import RunRequest
 
@@ -22,7 +22,6 @@ _JAX = re.compile(r"^\s*(?:import|from)\s+(?:jax|flax|equinox|haiku|optax)\b", r
 _TORCH = re.compile(r"^\s*(?:import|from)\s+(?:torch|lightning|transformers)\b", re.MULTILINE)
 # What a framework reads from the environment when it is imported; a script may set it before.
 _CARES_FOR_IMPORT = re.compile(r"os\.environ|putenv|set_start_method\(|load_dotenv")
-_SHORT = re.compile(r"-[A-Za-z]\d+")  # an option of one letter with its value, `-b64`
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class Entry:
             providers=self.site.provider and self.site.provider.partition("_")[0],
             arguments=arguments,
             folder=self.folder,
-            edits={path: f"{self.sources[path].unicode_mark}{text}" for path, text in files.items()},
+            edits={path: f"{self.sources[path].mark}{text}" for path, text in files.items()},
             encodings={path: self.sources[path].encoding for path in files},
             scratch=self.scratch.to_json() if self.scratch else None,
             **how,
@@ -127,7 +126,7 @@ def open_entry(
         settings = str(Path(site.path).absolute())
         sources[settings] = source_of(settings)
         site = site.at(path=settings)
-    site = site.at(option=_as_given(site, read_facts(source.text, full).spellings, arguments))
+    site = site.at(option=_as_given(site, read_facts(source.text, full), arguments))
     written = {path for path in sources if os.path.realpath(path) in edited}
     return Entry(full, tuple(arguments), site, sources, frozenset(written), here, module=module)
 
@@ -178,35 +177,24 @@ def with_option(arguments: Sequence[str], option: str, value: int) -> tuple[str,
 
 def _values(words: Sequence[str], option: str) -> list[tuple[int, int]]:
     """The words with a value of an option, and where it begins in each; the last one first."""
-    places = []
-    for place, word in enumerate(words):
-        if word == option and place + 1 < len(words):
-            places.append((place + 1, 0))
-        elif word.startswith(f"{option}="):
-            places.append((place, len(option) + 1))
-        elif _SHORT.fullmatch(word) and word.startswith(option):
-            places.append((place, len(option)))
-    return places[::-1]
+    found = [(place, word) for place, word in enumerate(words) if option_name(word) == option]
+    places = [
+        (place + 1, 0) if word == option else (place, len(option) + ("=" in word)) for place, word in found
+    ]
+    return [(place, start) for place, start in reversed(places) if place < len(words)]
 
 
-def _as_given(site: Site, spellings: Mapping[str, Sequence[str]], arguments: Sequence[str]) -> str | None:
+def _as_given(site: Site, facts: SourceFacts, arguments: Sequence[str]) -> str | None:
     """What sets a batch size on this command line, the last one counts; by default its option.
 
-    `-b` and the beginning of a name set an option, too; and where the file defines none,
-    `--batch_size` and `train.batch_size=8` may set what has such a name: with Hydra, dataclasses
-    and the like.
+    Where the file defines none, `--batch_size` and `train.batch_size=8` may set what has such a name:
+    with Hydra, dataclasses and the like.
     """
-    given, own = site.option, {*spellings.get(site.option or "", ())}
-    others = {name for names in spellings.values() for name in names} - own
-    for word in arguments:
-        key = word[:2] if _SHORT.fullmatch(word) else word.partition("=")[0]
-        if site.option:
-            begins = [any(name.startswith(key) for name in names) for names in (own, others)]
-            is_meant = key in own or (len(key) > 2 and begins == [True, False])
-        else:
-            is_meant = (word.startswith("--") or key != word) and _is_named(site, key)
-        given = key if is_meant else given
-    return given
+    if site.option:
+        return facts.spelling_of(site.option, arguments) or site.option
+    keys = ((word, option_name(word)) for word in reversed(arguments))
+    meant = (key for word, key in keys if word.startswith("--") or key != word)
+    return next((key for key in meant if _is_named(site, key)), None)
 
 
 def _is_named(site: Site, key: str) -> bool:

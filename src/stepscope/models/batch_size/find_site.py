@@ -132,7 +132,9 @@ class _Finder:
         groups = [self._provider_group(), sure]
         for group in (loaded, read, named):  # those that say by their name that they are for training first
             groups += [[site for site in group if is_training(site.name)], group]
-        surest = [part for group in groups for part in (_without_limits(group), group)]
+        # First those whose name is not of the most that a batch may have, as `MAX_GPU_BATCH_SIZE`.
+        sizes = ([site for site in group if "max" not in words(site.name)] for group in groups)
+        surest = [part for parts in zip(sizes, groups, strict=True) for part in parts]
         training = [[site for site in group if site.role == "train"] for group in surest]
         evaluation = [site for group in groups for site in group if site.role != "train"]
         return _each_once([*training, evaluation])
@@ -213,11 +215,6 @@ def _role_of_loader(call: SourceCall, holder: str) -> str:
         return "train"
     inside = [*names, *call.scope]
     return "evaluate" if any(map(is_evaluation, inside)) else "unknown"
-
-
-def _without_limits(sites: Sequence[Site]) -> list[Site]:
-    """Those whose name is not of the most that a batch may have, as `MAX_GPU_BATCH_SIZE`."""
-    return [site for site in sites if "max" not in words(site.name)]
 
 
 def _of_best_role(sites: Iterable[Site]) -> list[Site]:

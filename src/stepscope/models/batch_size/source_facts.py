@@ -76,10 +76,28 @@ class SourceFacts:
         first = self._offset(node.lineno, node.col_offset)
         return first, self._offset(node.end_lineno, node.end_col_offset)
 
+    def spelling_of(self, option: str, words: Sequence[str]) -> str | None:
+        """The name by which a command line gives an option, the last one counts; None if it does not.
+
+        `-b` and the beginning of a name that no other option has set `--batch-size`, too.
+        """
+        own = self.spellings.get(option, [option])
+        others = [name for names in self.spellings.values() for name in names if name not in own]
+        for key in map(option_name, reversed(words)):
+            begins = [any(name.startswith(key) for name in names) for names in (own, others)]
+            if key in own or (len(key) > 2 and begins == [True, False]):
+                return key
+        return None
+
     def _offset(self, line: int, column: int) -> int:
         """The character at a line from 1 and a column in bytes of UTF-8."""
         start = self.line_starts[line - 1]
         return start + len(self.text[start : start + column].encode()[:column].decode())
+
+
+def option_name(word: str) -> str:
+    """The option that a word of a command line sets: without the value in `--lr=1` and `-b64`."""
+    return word[:2] if re.fullmatch(r"-[A-Za-z]\d+", word) else word.partition("=")[0]
 
 
 @lru_cache(maxsize=4)  # a drag, and actions for several numbers, ask about one text

@@ -44,12 +44,7 @@ class EditableText:
     path: str
     text: str  # its characters, without a byte order mark
     encoding: str = "utf-8"
-    mark: bytes = b""
-
-    @property
-    def unicode_mark(self) -> str:
-        """The byte order mark as text; it marks the file as UTF-8."""
-        return "\ufeff" if self.mark else ""
+    mark: str = ""  # its byte order mark as text, which marks it as UTF-8
 
 
 def read_source(path: str | Path) -> EditableText:
@@ -59,9 +54,10 @@ def read_source(path: str | Path) -> EditableText:
         if Path(path).stat().st_size > _MOST_BYTES:
             raise BatchError(f"cannot read {path}: it is no source file of at most {_MOST_BYTES >> 20} MB")
         content = content_of(path)
-        mark = codecs.BOM_UTF8 if content.startswith(codecs.BOM_UTF8) else b""
+        mark = "\ufeff" if content.startswith(codecs.BOM_UTF8) else ""
         encoding = declared_encoding(str(path), content)
-        return EditableText(str(path), content[len(mark) :].decode(encoding), encoding, mark)
+        text = content.removeprefix(codecs.BOM_UTF8).decode(encoding)
+        return EditableText(str(path), text, encoding, mark)
     except OSError as error:
         reason = error.strerror or str(error)
         raise BatchError(f"cannot read {path}: {reason}") from error

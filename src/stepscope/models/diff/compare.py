@@ -18,7 +18,6 @@ from stepscope.models.diff.step_samples import Key, MeasuredRun, Sample, has_dev
 from stepscope.trace.recorded_steps import QUIET
 from stepscope.trace.trace import Trace
 
-VERDICTS = ("slower", "faster", "unclear", "one_step", "same", "new", "gone")
 SIGNIFICANT = ("slower", "faster", "new", "gone")
 Evidence = Literal["certain", "likely", "none"]
 

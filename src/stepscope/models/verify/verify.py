@@ -124,7 +124,7 @@ def verify_change(
         if number == plan.rounds // 2 and plan.rounds > 1 and predictable:
             graphs.append(_recorded(script, plan, scratch, show, say))
     # Noise only makes a recording longer.
-    graph = min(graphs, key=_recorded_ms)
+    graph = min(graphs, key=lambda graph: graph.window.measured_ns.mean())
     if paths := listed_writes(path for run in (*before, *after) for path in run.get("outside_writes", ())):
         say(f"the script also writes outside its project, at each run: {paths}")
     return _compared(script, specs, graph, before, after, say)
@@ -145,7 +145,7 @@ def _compared(
         changes=tuple(spec.text for spec in specs),
         before=unchanged,
         after=MeasuredRuns.of(after),
-        recorded_ms=_recorded_ms(graph),
+        recorded_ms=float(graph.window.measured_ns.mean()) / 1e6,
         prediction=None if reason else _predicted(unrecorded(graph, unchanged), specs, say),
         reason=reason,
         applied=facts["applied"],
@@ -166,10 +166,6 @@ def _recorded(script: Program, plan: TrialPlan, scratch: Scratch, show: Show, sa
         run = TrialRun(script, plan.warmup, plan.recorded, capture=path, label="recorded", scratch=scratch)
         execute(run, show)
         return build_graph(open_trace(path, cache=False))
-
-
-def _recorded_ms(graph: Graph) -> float:
-    return float(graph.window.measured_ns.mean()) / 1e6
 
 
 def _predicted(graph: Graph, specs: Sequence[ChangeSpec], say: Say) -> Prediction:

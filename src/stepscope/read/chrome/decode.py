@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -46,6 +45,10 @@ _BORDER = re.compile(rb"\}\s*,\s*\{")
 _CLOSE = re.compile(rb"\}\s*,?\s*\]")
 _LARGEST_BYTES = 16 << 20  # of text around the events: parsed, tiny values take 30 times as much
 _WINDOW, _TRIES = 1 << 16, 4  # bytes at the end of a text, and borders in them that are tried
+# Triton's Proton writes an object for each stream, one after the other (TraceData.cpp).
+_ANOTHER = re.compile(rb'\s*\}\s*\{\s*(?:"displayTimeUnit"\s*:\s*"\w*"\s*,\s*)?"traceEvents"\s*:\s*\[')
+_BORDER_BYTES, _PIECE_BYTES = 1 << 8, 1 << 16  # chosen: a border is shorter; text that is read again
+_MOST_OBJECTS = 1 << 10  # chosen: more than a device has streams
 _BOM = b"\xef\xbb\xbf"
 Decode = Callable[[bytes, int], Chunk | None]
 
@@ -68,19 +71,36 @@ class EventReader:
 
     def __init__(self, chunks: Iterator[bytes], warn: Warn, decode: Decode = decode_chunk) -> None:
         self._chunks = chunks
+        self._again: list[bytes] = []  # pieces that were read ahead, the next one last
         self._warn = warn
         self._decode = decode
         self._offset = 0
-        self._is_object = False
+        self._is_object, self._objects = False, 1
         self.properties: dict[str, Any] = {}  # top-level values but the events, complete after iteration
 
     def __iter__(self) -> Generator[Chunk]:
         """The events in file order; close the generator to end its threads."""
-        pending, closed = yield from self._parallel(self._open_array())
-        if not closed:
-            chunk, pending, closed = self._take(pending, last=True)
-            yield chunk
+        pending, goes_on = self._open_array(), True
+        while goes_on:
+            pending, closed = yield from self._parallel(pending)
+            if not closed:
+                chunk, pending, closed = self._take(pending, last=True)
+                yield chunk
+            pending, goes_on = self._next_array(pending) if closed else (pending, False)
         yield from self._finish(pending, closed)
+
+    def _next_array(self, rest: bytes) -> tuple[bytes, bool]:
+        """The text after an array, and whether it is that of another one, which is put back."""
+        while len(rest) < _BORDER_BYTES and (more := self._more(rest)):
+            rest += b"".join(more)
+        found = _ANOTHER.match(rest) if self._is_object and self._objects < _MOST_OBJECTS else None
+        if found is None:
+            return rest, False
+        self._objects += 1
+        self._offset += found.end()
+        starts = range(found.end(), len(rest), _PIECE_BYTES)
+        self._again += [rest[start : start + _PIECE_BYTES] for start in reversed(starts)]
+        return b"", True
 
     def _parallel(self, pending: bytes) -> Generator[Chunk, None, tuple[bytes, bool]]:
         """Take the text chunk by chunk, with the text after each first cut decoded meanwhile.
@@ -107,7 +127,7 @@ class EventReader:
                     self._offset += first.rest
                     yield decoded
                     continue
-                self._chunks = chain(*(later.pieces for later in ahead), self._chunks)
+                self._again += [piece for later in reversed(ahead) for piece in reversed(later.pieces)]
                 ahead.clear()
                 undecoded, pending, closed = self._take_middle(first.text)
                 yield undecoded
@@ -128,9 +148,9 @@ class EventReader:
         """Read at least as much text as is pending, so that each byte is scanned a few times."""
         fresh: list[bytes] = []
         size = 0
-        for chunk in self._chunks:
-            fresh.append(chunk)
-            size += len(chunk)
+        while (piece := self._again.pop() if self._again else next(self._chunks, None)) is not None:
+            fresh.append(piece)
+            size += len(piece)
             if size >= len(pending):
                 break
         return fresh

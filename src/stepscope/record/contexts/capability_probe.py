@@ -3,6 +3,7 @@
 python -m stepscope.record.contexts.capability_probe
 """
 
+import sys
 from pathlib import Path
 
 from stepscope.record.contexts import native_build as build
@@ -16,7 +17,7 @@ _CAP_SYS_ADMIN = 1 << 21  # bit of CapEff (Linux, include/uapi/linux/capability.
 def probe() -> dict[str, str]:
     """What each part of the collector lacks; empty if it works."""
     try:
-        extension = build.load(build.loaded_torch())
+        extension = build.load(sys.modules.get("torch"))
     except build.BuildError as error:
         return dict.fromkeys(PARTS, str(error))
     devices = extension.devices_missing()

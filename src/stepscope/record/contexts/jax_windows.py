@@ -12,6 +12,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -57,7 +58,7 @@ class ProfilerWindows:
 
     def attach(self) -> None:
         """Open the first window at the second call, when JAX has its devices."""
-        self._extension.watch_windows(self._call_begins, self._call_ends)
+        self._extension.watch_windows(partial(self._guarded, self._begin), self._call_ends)
         self._extension.next_window(0.0)
         # A child must not inherit a session.
         abandon: weakref.WeakMethod[Callable[[], object]] = weakref.WeakMethod(self._abandon)
@@ -70,10 +71,6 @@ class ProfilerWindows:
             self._close()
         if not self._kept:
             self._extension.note(f"{_NONE}: {self._why}")
-
-    def _call_begins(self, context: int) -> Any:
-        """A call is about to begin: its mark, or None."""
-        return self._guarded(self._begin, context)
 
     def _call_ends(self, mark: Any, result: Any, compiled: bool) -> None:
         if mark is not self:

@@ -6,6 +6,7 @@ one. monitor.h is the same for tools in C++.
 """
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -158,7 +159,7 @@ def monitoring(options: ContextOptions | None = None) -> Iterator[Monitor]:
     """
     from stepscope.record.contexts.sessions import Collection
 
-    torch = build.loaded_torch()
+    torch = sys.modules.get("torch")
     try:
         extension = build.load(torch)
     except build.BuildError as error:

@@ -64,10 +64,6 @@ def load(torch: Any = None, say: Any = lambda line: None) -> ModuleType:
     return _loaded[recipe.key]
 
 
-def loaded_torch() -> Any:
-    return sys.modules.get("torch")
-
-
 def make_recipe(torch: Any = None) -> Recipe:
     if sys.platform != "linux":
         raise BuildError(f"the native collector needs Linux, this is {sys.platform}")

@@ -15,7 +15,7 @@ from stepscope.record import script_runner
 from stepscope.record.capture_file import CaptureFile, Member
 from stepscope.record.contexts.compiler_watch import ANNOTATOR, HIDDEN, CompilerWatch
 from stepscope.record.contexts.context_options import NO_MODULES, SOURCES, ContextOptions, FlushPlan
-from stepscope.record.contexts.native_build import loaded_torch
+from stepscope.record.device_times import wait_for_devices
 
 if TYPE_CHECKING:
     from stepscope.record.contexts.jax_adapter import JaxAdapter
@@ -112,7 +112,7 @@ class NativeCollector:
 
     def fetch_device_work(self) -> None:
         """Wait for what was launched, and for the records of it."""
-        _wait_for_devices()
+        wait_for_devices()  # launched work belongs to the tree even if it is not finished
         self._extension.flush_devices()
 
     def content(self, complete: bool) -> bytes | None:
@@ -147,13 +147,6 @@ class NativeCollector:
     def release(self) -> None:
         self._adapters.clear()
         self._extension.release()
-
-
-def _wait_for_devices() -> None:
-    """Launched work belongs to the tree even if it is not finished."""
-    torch = loaded_torch()
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
 
 
 class PyTorchAdapter:

@@ -58,7 +58,7 @@ class Collection(OfOneProcess):
                 f"this process already collects contexts, for {Collection.running.path}; "
                 "remove the inner record_contexts"
             )
-        torch = build.loaded_torch()
+        torch = sys.modules.get("torch")
         try:
             self._collector = NativeCollector(build.load(torch, say), self.options, torch)
         except build.BuildError as error:

@@ -219,7 +219,8 @@ class JaxRecorder:
         if window.was_preempted:
             raise CaptureError(OTHER_PROFILER)
         if window.boundary not in (None, self.detector.boundary) or self._compiled_during(recording):
-            self._discard()
+            self._close_window(drain=False)  # these were not steps, or not steps after the warm-up
+            self._main = None
             return
         if len(recording.steps) == self._options.steps:
             # The call that ended the last step has returned: its start is recorded.
@@ -249,11 +250,6 @@ class JaxRecorder:
             recording.stop_samples()
             recording.window.close(drain=drain)
             recording.keep_early_steps()
-
-    def _discard(self) -> None:
-        """What was recorded were not steps, or not steps after the warm-up."""
-        self._close_window(drain=False)
-        self._main = None
 
 
 class SteadySteps:

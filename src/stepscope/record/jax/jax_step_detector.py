@@ -76,7 +76,8 @@ class MicroBatches:
     def _remember(self, returned: list[Any], taken: list[Any]) -> None:
         watched = None if self.calls <= _INSPECTED else _WATCHED
         self._returned = _Arrays(returned, watched)
-        self._parameters = _Arrays(_shaped_as(returned, taken), watched)
+        shapes = {array.shape for array in returned if array.shape}
+        self._parameters = _Arrays([array for array in taken if array.shape in shapes], watched)
 
     def _note_begin(self) -> None:
         self.begins += 1
@@ -110,12 +111,6 @@ class _Arrays:
         """Those of other arrays that are none of these."""
         own = {id(ref()) for ref, _ in self._refs}
         return [array for array in taken if id(array) not in own]
-
-
-def _shaped_as(returned: list[Any], taken: list[Any]) -> list[Any]:
-    """Arrays that have the shape of one that was returned."""
-    shapes = {array.shape for array in returned if array.shape}
-    return [array for array in taken if array.shape in shapes]
 
 
 def arrays_in(outputs: Any) -> list[Any]:

@@ -12,8 +12,8 @@ import gc
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -30,7 +30,7 @@ from stepscope.record.watch.watch_file import Vector, moved
 # In ns since the run began, of the thread that trains: collectives that Python waits for, garbage
 # collection, compilation, CPU time, how long it could run but others had the cores, and the CPU time
 # of the other threads of its process.
-Sums = tuple[int, int, int, int, int, int]
+Sums = tuple[int, ...]
 _DEEPEST = 200  # callers of a compiler that are looked at, until one is the program's
 _PARTS = INPUT, BACKWARD, OPTIMIZER, EVALUATION, CHECKPOINT = range(5)
 _PART_OF_KIND = {"backward": BACKWARD, "optimizer": OPTIMIZER}
@@ -261,6 +261,15 @@ class StepLog(ActivityLog):
         if method == self.end_step:
             argument = argument, self.clocks.read(), self.events.taken()
         super().note(method, argument)
+
+    @contextmanager
+    def excluding(self) -> Iterator[None]:
+        """The time inside is the recorder's, and what the clocks count then."""
+        begun = self.clocks.read()
+        with super().excluding():
+            yield
+        own = (after - before for after, before in zip(self.clocks.read(), begun, strict=True))
+        self._before = tuple(map(sum, zip(self._before, own, strict=True)))
 
     def count_noted(self) -> None:
         """Count what was noted; the program goes on, whatever fails."""

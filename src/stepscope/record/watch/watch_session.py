@@ -118,8 +118,10 @@ class WatchSession(OfOneProcess):
         if self._log is None:
             self._file = WatchFile(self.path)
             self._log = StepLog(self._file.add_step, self._flush_now_and_then, self._fail)
+            # Of the clock of steps; others may have the core between the readings of both.
+            ahead_ns = max(time.time_ns() - time.perf_counter_ns() for _ in range(3))
             self._facts = {
-                "begun_unix_ns": self._log.begun_ns + _unix_clock_ahead_ns(),
+                "begun_unix_ns": self._log.begun_ns + ahead_ns,
                 "created_unix_ns": self.run.created_unix_ns,
                 "rank": self.run.rank.rank,
                 "command": " ".join(self.run.command)[:2000],
@@ -245,8 +247,3 @@ class WatchSession(OfOneProcess):
             self._recording.attach(only_training=True)
         else:
             self._recording.attach_jax()
-
-
-def _unix_clock_ahead_ns() -> int:
-    """Of the clock of steps; others may have the core between the readings of both."""
-    return max(time.time_ns() - time.perf_counter_ns() for _ in range(3))

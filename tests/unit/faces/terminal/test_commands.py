@@ -406,6 +406,20 @@ def test_an_option_that_a_recorded_script_does_not_know_may_be_stepscope_s(
     ]
 
 
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("--native --sample 9", "--native, --sample only work with --contexts"),
+        ("--contexts --steps 2 --stack", "--steps, --stack cannot be combined with --contexts"),
+        ("--contexts --no-shapes", "--shapes cannot be combined with --contexts"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(words: str, error: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("raise SystemExit(5)")
+    code, _, said = call("run", *words.split(), str(tmp_path / "train.py"))
+    assert (code, said.splitlines()[-1]) == (2, f"Error: {error}, which collects the whole run")
+
+
 def ended_by_argparse(*_: object) -> None:
     raise SystemExit(2)
 

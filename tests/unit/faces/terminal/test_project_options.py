@@ -30,6 +30,8 @@ def run() -> None:
     [
         ("stepscope.toml", "[run]\nsteps = 5\nshapes = false", {"count": 5, "shapes": False}),
         ("pyproject.toml", "[tool.stepscope.run]\nsteps = 5", {"count": 5}),
+        ("stepscope.toml", "[run]\nno-shapes = true", {"shapes": False}),
+        ("stepscope.toml", "[run]\nno-shapes = false", {"shapes": True}),
         ("stepscope.toml", "[run]\njson = true", {"form": "json"}),
         ("stepscope.toml", "[run]\njson = false", {}),
         ("pyproject.toml", "[tool.other]\nsteps = 5", {}),

@@ -26,7 +26,12 @@ def device_of(
         ({"data": 5.0, "host": 40.0}, "host"),
         ({"communication": 64.0, "host": 1.0}, "communication"),
         ({"synchronization": 12.0, "launch": 3.0}, "synchronization"),
-        ({"data": 4.0, "host": 9.0}, "device"),
+        ({"data": 4.0, "host": 5.0}, "device"),
+        ({"data": 4.0, "host": 9.0}, "host"),
+        (
+            {"data": 8.0, "synchronization": 7.0, "communication": 9.0, "host": 8.0, "launch": 8.0},
+            "communication",
+        ),
     ],
 )
 def test_the_longest_notable_idle_cause_else_the_device(idle: dict[str, float], bound_by: str) -> None:
@@ -52,6 +57,14 @@ def test_a_step_is_host_bound_if_the_device_waits_for_longer_than_it_computes(
     found = verdict(100.0, [], [device_of(computing, {"host": host})])
     assert found.sentence.startswith(sentence)
     assert found.bound_by == "host"
+
+
+def test_idle_time_of_several_short_causes_is_told_with_the_longest() -> None:
+    idle = dict.fromkeys(("data", "synchronization", "host", "launch"), 9.0) | {"one_off": 0.0}
+    assert verdict(100.0, [], [device_of(60.0, idle | {"data": 9.4})]).sentence == (
+        "The device computes or copies 60% of the step. "
+        "The rest has several causes, the longest 9% (idle, waiting for data)."
+    )
 
 
 def test_the_device_that_computes_most_decides() -> None:
@@ -237,6 +250,7 @@ def test_a_device_that_is_busy_with_the_work_of_two_ranks_says_nothing_of_either
 def test_the_first_sentence_has_at_most_twelve_words(sentence: str) -> None:
     """The others may say more: the page has room for one."""
     words = {"what": "the forward and backward pass", "stage": "prefill + decode", "parts": "a nor b"}
+    words["words"] = "idle"
     shares = dict.fromkeys(("share", "computing", "copies"), 0.5)
     first = sentence.format(where="", loads="", why="", **words, **shares).split(". ")[0]
     assert len(first.split()) <= 12, first

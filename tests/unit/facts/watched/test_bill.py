@@ -173,9 +173,10 @@ def test_other_threads_of_the_process(
     assert (slow.first, slow.last, slow.cause) == (400, 429, cause)
 
 
-OTHERS, UNKNOWN = (
+OTHERS, UNKNOWN, GARBAGE = (
     "others had the core of the training thread",
     "the training thread waited, for what is not known",
+    "garbage collection",
 )
 
 
@@ -185,6 +186,16 @@ def test_waits_that_others_explain_are_put_down_to_them(tmp_path: Path, queued: 
     more = {number: {"queued": queued, "sleep": 20.0} for number in range(400, 430)}
     (slow,) = bill_of(drawn_run(tmp_path / "run.watch", more)).slow
     assert (slow.first, slow.last, slow.cause, slow.where) == (400, 429, cause, "")
+
+
+@pytest.mark.parametrize(("gc_ms", "causes"), [(0.0, {OTHERS}), (2.0, {OTHERS}), (9.0, {GARBAGE})])
+def test_a_little_more_of_what_is_measured_hides_nobody_who_has_the_core(
+    tmp_path: Path, gc_ms: float, causes: set[str]
+) -> None:
+    """Without the time of others the steps are a little longer, as on a core that is shared."""
+    more = {number: {"queued": 25.0, "gc": gc_ms} for number in range(400, 430)}
+    slow = bill_of(drawn_run(tmp_path / "run.watch", more)).slow
+    assert {steps.cause for steps in slow} == causes
 
 
 @pytest.mark.parametrize(("queued", "causes"), [(10.0, {OTHERS}), (0.0, {UNKNOWN})])

@@ -98,8 +98,11 @@ def test_waiting_for_a_data_loader_is_part_of_its_step(run: Watched) -> None:
     assert run.steps("wall_ns", "input", "backward") == [(10, 2, 5)] * 3
 
 
-def test_a_step_has_no_time_of_the_recorder_and_begins_when_it_does(run: Watched) -> None:
+def test_a_step_has_no_time_of_the_recorder_and_begins_when_it_does(
+    run: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On the clock of the samples of lines, which would shift against the steps of a long run."""
+    monkeypatch.setattr(time, "thread_time_ns", lambda: run.ns)
     train = Training(run)
     train()
     for _ in range(2):
@@ -108,7 +111,7 @@ def test_a_step_has_no_time_of_the_recorder_and_begins_when_it_does(run: Watched
         with run.log.excluding():
             run.ms(30)
     train()
-    assert run.steps("begin_ns", "wall_ns") == [(8, 8), (46, 8), (84, 8)]
+    assert run.steps("begin_ns", "wall_ns", "cpu") == [(8, 8, 8), (46, 8, 8), (84, 8, 8)]
 
 
 def test_a_rollout_is_told_from_an_evaluation(run: Watched) -> None:

@@ -78,20 +78,18 @@ def _of_compiled(trace: Trace) -> Evidence | None:
     Of equal ones, whichever shows more of them inside others: the scopes of Equinox name only the
     classes of its layers. Functions count only where there are neither scopes nor classes.
     """
+
+    def distinct_and_nested(evidence: Evidence) -> tuple[int, int]:
+        return len(evidence.modules), sum(module.parent >= 0 for module in evidence.modules)
+
     found = [evidence for evidence in (from_scopes(trace), from_stacks(trace)) if evidence]
-    chosen = max(found, key=_distinct_and_nested, default=None)
-    chosen = chosen or from_functions(trace)
+    chosen = max(found, key=distinct_and_nested, default=None) or from_functions(trace)
     if chosen is None:
         return None
     chosen = _with_parameters(trace, chosen)
     for assigned in (with_updates, with_evaluation):
         chosen = replace(chosen, call_of=assigned(trace, chosen))
     return chosen
-
-
-def _distinct_and_nested(evidence: Evidence) -> tuple[int, int]:
-    nested = sum(module.parent >= 0 for module in evidence.modules)
-    return len(evidence.modules), nested
 
 
 def _with_parameters(trace: Trace, evidence: Evidence) -> Evidence:

@@ -192,7 +192,9 @@ class TimeAxis:
         self.index = index
         self.end_ns = max(int(index.end.max(initial=0)), 1)
         self.tile_ns = BINS << max((self.end_ns - 1) // BINS, 0).bit_length()
-        tracks = [*self._recorded_tracks(), *self._stage_tracks(), *self._idle_tracks()]
+        stages = self.index.trace["stages"]
+        tracks = [_track_of_table(stages, "stages", rank) for rank in distinct(stages["rank"]).tolist()]
+        tracks += [*self._recorded_tracks(), *self._idle_tracks()]
         # Rank by rank: stages, threads with the busiest first, then device by device.
         tracks.sort(key=lambda one: (one.rank, one.device, KINDS.index(one.kind), -one.busy_ns))
         self.tracks = {track.id: track for track in tracks}
@@ -265,10 +267,6 @@ class TimeAxis:
             device = int(tracks["device"][number])
             found.append(AxisTrack(f"t{number}", kind, name, rank, device, rows, depth[rows], busy))
         return found
-
-    def _stage_tracks(self) -> list[AxisTrack]:
-        table = self.index.trace["stages"]
-        return [_track_of_table(table, "stages", rank) for rank in distinct(table["rank"]).tolist()]
 
     def _idle_tracks(self) -> list[AxisTrack]:
         table = self.index.trace["idle"]
