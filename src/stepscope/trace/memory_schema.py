@@ -35,6 +35,7 @@ SEGMENTS = Schema(
         Column("stream", "i64", "stream that it belongs to"),
         Column("pool", "text", "small, large, …"),
         Column("expandable", "i8", "1 for an expandable segment"),
+        Column("private", "i8", "1 in a private pool, as of a CUDA graph"),
         reference("stack", "stacks", "stacks.id of its allocation", nullable=True),
     ),
 )

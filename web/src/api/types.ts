@@ -1422,7 +1422,7 @@ export interface MemoryPrediction {
   predicted_bytes: number;
   /** How far such predictions were from measurements, relative; None where none was made. */
   error: number | null;
-  /** Changes whose effect on memory is not known; it counts as none. */
+  /** Changes, and settings of the allocator, whose effect on memory is not known; it counts as none. */
   unknown: string[];
   /** What PyTorch's allocator reserves for it; None on a CPU. */
   reserved_bytes: number | null;

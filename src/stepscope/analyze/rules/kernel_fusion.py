@@ -11,7 +11,7 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Ids, Mask, Rows
 from stepscope.base.numbers import rounded
 from stepscope.facts.annotate.device.kernel_kinds import is_fused
-from stepscope.facts.annotate.jax.scopes import scope_of
+from stepscope.facts.annotate.jax.scopes import programs
 from stepscope.trace.schema import FORWARD_STAGES
 
 CAUSE = "elementwise"
@@ -133,13 +133,7 @@ def _operator_chains(context: RuleContext) -> tuple[Rows, Ids]:
 
 def _across_programs(context: RuleContext, rows: Rows, chain: Ids) -> tuple[Rows, Ids]:
     """Chains of operations of more than one program, as far as their programs are known."""
-    scope = context.events.text("scope")
-    known = [scope_of(text).program for text in scope.values]
-    number = {name: place for place, name in enumerate(dict.fromkeys(known))}
-    program = np.array([*(number[name] for name in known), -1], np.int64)[scope.codes[rows]]
-    # Without a program, each call that launched work is one.
-    key = np.where(program >= 0, program, len(number) + context.events["correlation"][rows])
-    pairs = np.unique(np.stack([chain, key], axis=1), axis=0)[:, 0]
+    pairs = np.unique(np.stack([chain, programs(context.events, rows)], axis=1), axis=0)[:, 0]
     several = np.bincount(pairs, minlength=int(chain.max(initial=0)) + 1) > 1
     return rows[several[chain]], chain[several[chain]]
 

@@ -21,7 +21,7 @@ from stepscope.models.batch_size.measurement import BatchPoint
 from stepscope.models.batch_size.site import SiteChoice
 from stepscope.models.batch_size.sweep import QUICK, NothingFits, Plan, Progress, sweep
 from stepscope.models.batch_size.worker_process import Cancelled, Worker
-from stepscope.models.memory.caching_allocator import reserved
+from stepscope.models.memory.caching_allocator import Settings, least_reserved
 from stepscope.record.batch_size.request import RunFacts
 
 # Of cuBLAS, for the threads of forward and backward: PyTorch's default on an H100; before, 8 MiB each.
@@ -93,8 +93,10 @@ def _result(entry: Entry, points: dict[int, BatchPoint], notes: list[str], error
 
 def estimated_point(batch: int, facts: RunFacts) -> BatchPoint:
     """What an estimate's allocations take, and the least that PyTorch's allocator reserves for them."""
-    found = reserved([*_WORKSPACES, *((key, size) for key, size in facts["history"])])
-    return BatchPoint(batch, 0.0, found.allocated_bytes, reserved=found.needed_bytes)
+    settings = Settings.of({"PYTORCH_ALLOC_CONF": facts.get("allocator")})
+    history = [*_WORKSPACES, *((key, size) for key, size in facts["history"])]
+    used, needed = least_reserved(history, settings)
+    return BatchPoint(batch, 0.0, used, reserved=needed)
 
 
 def own_size(result: Result, capacity: Capacity) -> dict[str, Any]:

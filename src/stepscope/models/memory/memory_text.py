@@ -24,7 +24,10 @@ def print_memory(console: Console, facts: MemoryFacts) -> None:
     device = facts.device_name or f"device {facts.device}"
     console.print(Text(f"{facts.source}   {device} · {_extent(facts)}", "bold"))
     console.print()
-    console.print(Text(_allocated(facts), "bold"), _reserved(facts))
+    held, most = f"{size(facts.peak_bytes)} allocated", facts.reserved_peak_bytes
+    held = f"Peak {held}" if facts.entries else f"{held} at the snapshot; the peak is not known"
+    reserved = "" if most is None else f"  {size(most)} reserved{' at most' * bool(facts.entries)}"
+    console.print(Text(held, "bold"), reserved)
     console.print(Text(f"▶ {verdict(facts, findings)}", "bold yellow"), soft_wrap=True)
     if facts.has_lifetimes or len(facts.kinds) > 1:
         _print_shares(console, f"At the {facts.moment}, by kind", facts.kinds, facts.peak_bytes)
@@ -46,16 +49,6 @@ def print_memory(console: Console, facts: MemoryFacts) -> None:
         _print_finding(console, finding)
     if not findings and facts.has_lifetimes:
         console.print("\nNo problem found.")
-
-
-def _allocated(facts: MemoryFacts) -> str:
-    held = f"{size(facts.peak_bytes)} allocated"
-    return f"Peak {held}" if facts.entries else f"{held} at the snapshot; the peak is not known"
-
-
-def _reserved(facts: MemoryFacts) -> str:
-    most = facts.reserved_peak_bytes
-    return "" if most is None else f"  {size(most)} reserved{' at most' * bool(facts.entries)}"
 
 
 def verdict(facts: MemoryFacts, findings: Sequence[MemoryFinding]) -> str:
@@ -127,6 +120,7 @@ def _print_state(console: Console, state: Fragmentation) -> None:
         ("in use", state.in_use),
         ("free, in segments that blocks in use pin", state.pinned),
         ("free, can be returned (cached)", state.cached),
+        *([("free, kept while CUDA graphs live (private pools)", state.private)] * bool(state.private)),
     ):
         table.add_row(name, size(value), percent(value / max(1, state.reserved)))
     console.print(table)

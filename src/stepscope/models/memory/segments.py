@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Counts, Ids
-from stepscope.models.memory.caching_allocator import BLOCK, LARGE_SEGMENT, SMALL_SEGMENT
+from stepscope.models.memory.caching_allocator import BLOCK, Settings
 from stepscope.models.memory.history import MemoryHistory
 from stepscope.models.memory.lifetimes import RETURNS, TAKES
 from stepscope.trace.intervals import index_pairs
@@ -20,7 +20,8 @@ class Fragmentation(msgspec.Struct, frozen=True):
     in_use: int  # blocks in use
     cached: int  # segments without a block in use, and free pages of expandable ones: returned at any time
     pinned: int  # free blocks in segments that also hold blocks in use
-    largest_free: int  # the largest free block: the most that fits without a new segment
+    private: int  # free blocks in private pools: kept as long as the CUDA graphs live that use them
+    largest_free: int  # the largest free block in no such pool: the most that fits without a new segment
 
 
 def find_fragmentation(trace: Trace, device: int) -> Fragmentation:
@@ -32,22 +33,24 @@ def find_fragmentation(trace: Trace, device: int) -> Fragmentation:
     used_bytes = np.bincount(of, np.where(used, size, 0), len(segments)).astype(np.int64)
     free_bytes = np.bincount(of, np.where(used, 0, size), len(segments)).astype(np.int64)
     pages = np.bincount(of, np.where(used, 0, _free_pages(trace)), len(segments)).astype(np.int64)
-    holds = mine & (used_bytes > 0)
-    pinned = np.where(holds, free_bytes - pages, 0)
+    private = mine & (segments["private"] == 1)
+    shared = mine & ~private
+    cached = np.where(used_bytes > 0, pages, segments["bytes"])
     return Fragmentation(
         reserved=int(segments["bytes"][mine].sum()),
         in_use=int(used_bytes[mine].sum()),
-        cached=int(segments["bytes"][mine & ~holds].sum() + pages[holds].sum()),
-        pinned=int(pinned.sum()),
-        largest_free=int(size[mine[of] & ~used].max(initial=0)),
+        cached=int(cached[shared].sum()),
+        pinned=int((free_bytes - pages)[shared & (used_bytes > 0)].sum()),
+        private=int(free_bytes[private].sum()),
+        largest_free=int(size[shared[of] & ~used].max(initial=0)),
     )
 
 
 def _free_pages(trace: Trace) -> Counts:
     """The bytes of each block in whole pages of an expandable segment, which are returned one by one."""
-    segments, blocks = trace["segments"], trace["blocks"]
+    segments, blocks, settings = trace["segments"], trace["blocks"], Settings.of_trace(trace)
     of = blocks["segment"]
-    page = np.where(segments.text("pool").mask("small"), SMALL_SEGMENT, LARGE_SEGMENT)[of]
+    page = np.where(segments.text("pool").mask("small"), settings.page(True), settings.page(False))[of]
     begin = blocks["address"] - segments["address"][of]
     whole = (begin + blocks["bytes"]) // page - -(-begin // page)
     return np.where(segments["expandable"][of] == 1, np.maximum(whole, 0) * page, 0)

@@ -16,6 +16,7 @@ from stepscope.base.arrays import Ids
 from stepscope.base.numbers import ms
 from stepscope.models.ranks.calls import PAIRS, CallColumns, CallKind
 from stepscope.models.ranks.collectives import Matched
+from stepscope.models.ranks.passes import KINDS, Passes
 from stepscope.models.ranks.sketch import JobTable, Sketch
 from stepscope.models.ranks.stragglers import SlowRanks, find_stragglers, machines_of
 
@@ -23,6 +24,9 @@ _UNEVEN = 1.1  # the longest stage over the mean: stages of whole layers are sel
 _ALIKE = 0.2  # of the step: other schedules wait for far less; recorded stages vary
 _NOTABLE = 0.05  # of the step: less is not advised
 _PER_STAGE = 2  # micro-batches per stage that are advised: from 1, the bubble shrinks to a third
+_LAUNCH_NS = 10_000  # about what a launch takes: work that begins so shortly before a send follows it
+_SENT_BY_TWO_CHUNKS = 3  # times that the first of two stages sends for a micro-batch in two chunks
+_LEAST_SHARE = 0.1  # of passes that begin in the first chunk: nobody divides a stage into more than ten
 _FIRST, _MIDDLE, _LAST = "first", "middle", "last"
 
 
@@ -34,6 +38,7 @@ class Pipeline(msgspec.Struct, frozen=True):
     stage_ms: tuple[float, ...]  # the own work of the median rank of each stage
     bubble: float  # the share of the step that the mean stage waits
     chunks: int = 1  # parts of the model on each stage: of several, passes are interleaved
+    is_most: bool = False  # whether fewer micro-batches in several chunks may send as often
 
     def step_ms(self, micro_batches: int, even: bool = False) -> float:
         """A step: all micro-batches through the longest stage, and one through a chunk of the others.
@@ -69,7 +74,7 @@ class Pipeline(msgspec.Struct, frozen=True):
     def sentence(self) -> str:
         """How many stages and micro-batches, the bubble, and the stage that is longest."""
         one = self.micro_batches == 1
-        count = "1 micro-batch" if one else f"{self.micro_batches} micro-batches"
+        count = "1 micro-batch" if one else f"{'at most ' * self.is_most}{self.micro_batches} micro-batches"
         count += f" in {self.chunks} chunks" if self.chunks > 1 else ""
         text = f"Pipeline of {len(self.stage_ms)} stages, {count} per step: each stage waits "
         text += f"{self.bubble:.0%} of the step for the others (bubble)"
@@ -106,19 +111,40 @@ def pipeline_of(table: JobTable, matched: Matched, places: dict[str, Ids]) -> Pi
     rank_of = {one.rank: row for row, one in enumerate(table.sketches)}
     target = [stage[rank_of[key.pair[1]]] if key.pair[1] in rank_of else -1 for key in matched.keys]
     at, to = stage[matched.rank], np.array(target, np.int64)[matched.key]
-    sends = matched.sends & (at == 0) & (to == 1)
-    # From the last stage an interleaved pass goes on in the next chunk of the first.
-    around = matched.sends & (at == last) & (to == 0) & (last > 1)
+    sends, back = (matched.sends & (at == one) & (to == other) for one, other in ((0, 1), (last, 0)))
     senders, steps = np.unique(matched.rank[sends]), np.unique(matched.columns.step[sends])
     if not len(senders):
         return None
-    each = len(senders) * len(steps)
-    count = max(round(int(sends.sum() - around.sum()) / each), 1)
+    # From the last stage an interleaved pass goes on in the next chunk of the first.
+    onward = _onward_of_two(table, stage) if last == 1 else int(back.sum()) / int(sends.sum())
+    chunks = max(round(1 / max(1 - (onward or 0.0), _LEAST_SHARE)), 1)
+    passed = 2 * chunks - 1 if last == 1 else chunks  # sends of a micro-batch from the first to the second
+    count = max(round(int(sends.sum()) / len(senders) / len(steps) / passed), 1)
     stages = tuple(float(np.median(own[stage == one])) for one in range(last + 1))
     known = stage >= 0
     bubble = 1 - float(own[known].mean()) / max(float(table.length[known].mean()), 1e-9)
-    chunks = max(round(int(sends.sum()) / each / count), 1)
-    return Pipeline(int((stage == 0).sum()), count, stages, min(max(bubble, 0.0), 1.0), chunks)
+    is_most = onward is None and count >= _SENT_BY_TWO_CHUNKS
+    return Pipeline(int((stage == 0).sum()), count, stages, min(max(bubble, 0.0), 1.0), chunks, is_most)
+
+
+def _onward_of_two(table: JobTable, stage: Ids) -> float | None:
+    """Of two stages, the passes that the second sends on to the first's next chunk, and the other way
+    round in backward, per pass that the second receives or sends back; None if nothing shows them.
+
+    Each sends forward and backward passes to the other: the work before a send tells which it is.
+    """
+    sent = np.zeros((2, len(KINDS)), np.int64)
+    for one, number in zip(table.sketches, stage.tolist(), strict=True):
+        passes, columns = Passes.unpack(one.calls.passes), one.calls.columns()
+        if number >= 0 and len(passes.step):
+            sends = np.array([kind.kind.endswith(PAIRS[0]) for kind in one.calls.kinds])[columns.kind]
+            longest = 1 + max(passes.begin_ns.max(), columns.arrival_ns.max(initial=0))
+            ready = (columns.step * longest + columns.arrival_ns)[sends] - _LAUNCH_NS
+            before = np.searchsorted(passes.step * longest + passes.begin_ns, ready) - 1
+            np.add.at(sent[number], passes.kind[np.maximum(before, 0)], 1)
+    forward, backward = (KINDS.index(kind) for kind in ("forward", "backward"))
+    onward, usual = sent[1, forward] + sent[0, backward], sent[0, forward] + sent[1, backward]
+    return float(onward / usual) if onward < usual else None
 
 
 def slow_of_pipelines(table: JobTable, stage: Ids, micro_batches: int) -> list[SlowRanks]:
@@ -132,7 +158,10 @@ def slow_of_pipelines(table: JobTable, stage: Ids, micro_batches: int) -> list[S
     for number in np.unique(stage).tolist():
         rows = np.flatnonzero(stage == number).tolist()
         if len(rows) > 1:
-            slow += [_in_job(one, table, rows) for one in find_stragglers(_ranks_of(table, rows))]
+            sketches, places = [table.sketches[row] for row in rows], [table.places[row] for row in rows]
+            work, length = table.work[rows], table.length[rows]
+            alike = replace(table, sketches=sketches, places=places, work=work, length=length)
+            slow += [_in_job(one, table, rows) for one in find_stragglers(alike)]
     return slow
 
 
@@ -146,11 +175,6 @@ def _uneven_stages(table: JobTable, stage: Ids) -> list[SlowRanks]:
             straggler = msgspec.structs.replace(one.straggler, cause=cause)
             uneven.append(one._replace(straggler=straggler, moves=stage))
     return uneven
-
-
-def _ranks_of(table: JobTable, rows: list[int]) -> JobTable:
-    sketches, places = [table.sketches[row] for row in rows], [table.places[row] for row in rows]
-    return replace(table, sketches=sketches, places=places, work=table.work[rows], length=table.length[rows])
 
 
 def _in_job(one: SlowRanks, table: JobTable, rows: list[int]) -> SlowRanks:

@@ -30,7 +30,7 @@ from stepscope.graph import (
     without_unexplained_delays,
 )
 from stepscope.graph.critical_path import BusySides
-from stepscope.models.memory.caching_allocator import repeated, replay
+from stepscope.models.memory.caching_allocator import Settings, repeated, replay
 from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.models.memory.recorded_memory import RecordedMemory, recorded_memory
 from stepscope.models.whatif.anchor import (
@@ -403,7 +403,8 @@ class MemoryPrediction(msgspec.Struct, frozen=True):
     measured_bytes: int  # the recorded peak
     predicted_bytes: int  # the peak of the changed lifetimes
     error: float | None  # how far such predictions were from measurements, relative; None where none was made
-    unknown: tuple[str, ...] = ()  # changes whose effect on memory is not known; it counts as none
+    # changes, and settings of the allocator, whose effect on memory is not known; it counts as none
+    unknown: tuple[str, ...] = ()
     reserved_bytes: int | None = None  # what PyTorch's allocator reserves for it; None on a CPU
 
 
@@ -421,13 +422,18 @@ def changed_lifetimes(memory: RecordedMemory, requests: Sequence[Request]) -> Li
 
 def predict_memory(memory: RecordedMemory, requests: Sequence[Request]) -> MemoryPrediction:
     """The peak with the changes; raises ChangeError as `changed_lifetimes`."""
-    changed = changed_lifetimes(memory, requests)
+    changed, recording = changed_lifetimes(memory, requests), memory.recording
     errors = [request.change.memory_error for request in requests if request.change.memory]
+    unknown, reserved = [str(request) for request in requests if request.change.memory is None], None
+    if recording.device != "cpu":
+        settings = Settings.of_trace(recording.trace)
+        reserved = replay(repeated(changed), settings).peak_reserved
+        unknown += ["garbage_collection_threshold"] * settings.collects
     return MemoryPrediction(
-        device=memory.recording.device,
+        device=recording.device,
         measured_bytes=memory.lifetimes.peak()[0],
         predicted_bytes=changed.peak()[0],
         error=None if None in errors else max((error or 0.0 for error in errors), default=0.0),
-        unknown=tuple(str(request) for request in requests if request.change.memory is None),
-        reserved_bytes=None if memory.recording.device == "cpu" else replay(repeated(changed)).peak_reserved,
+        unknown=tuple(unknown),
+        reserved_bytes=reserved,
     )

@@ -13,7 +13,7 @@ from stepscope.facts.annotate.steps.missing_work import notes_on_missing, work_i
 from stepscope.facts.annotate.steps.step_table import coverage_note, one_of_steps
 from stepscope.facts.roofline.rates import Capacity
 from stepscope.graph import Graph, build_graph, build_ranks
-from stepscope.models.memory.caching_allocator import repeated, runs_in
+from stepscope.models.memory.caching_allocator import Settings, repeated, runs_in
 from stepscope.models.memory.recorded_memory import RecordedMemory
 from stepscope.models.whatif import CHANGES, Prediction, Request, parse_request
 from stepscope.models.whatif.anchor import mean_ms
@@ -187,7 +187,7 @@ def _runs(memory: RecordedMemory, requests: list[Request], error: float, limit: 
     life, most = changed_lifetimes(memory, requests), int(limit.limit_bytes / (1 + error))
     if limit.is_size and memory.recording.device == "cpu":
         return life.peak()[0] <= most
-    return runs_in(repeated(life), most)
+    return runs_in(repeated(life), Settings.of_trace(memory.recording.trace), most)
 
 
 def _checkpoints(memory: RecordedMemory) -> list[list[Request]]:

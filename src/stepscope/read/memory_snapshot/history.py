@@ -126,7 +126,7 @@ class History:
         return {name: _joined(found) for name, found in parts.items()}
 
 
-_SEGMENT = ("device", "address", "bytes", "stream", "pool", "expandable", "stack")
+_SEGMENT = ("device", "address", "bytes", "stream", "pool", "expandable", "private", "stack")
 _BLOCK = ("segment", "address", "bytes", "requested_bytes", "state", "stack")
 
 
@@ -141,7 +141,9 @@ def segment_columns(segments: Any, stacks: Stacks, most_rows: int) -> tuple[dict
             raise IngestError("expected segments in the snapshot, found other data")
         numbers = (small(segment.get(key, 0)) for key in ("device", "address", "total_size", "stream"))
         pool, expandable = text_of(segment.get("segment_type")), int(bool(segment.get("is_expandable")))
-        held.append((*numbers, pool, expandable, stacks.of(segment.get("frames"))))
+        owner = segment.get("segment_pool_id")  # (0, 0) for no pool of its own
+        private = int(isinstance(owner, (list, tuple)) and any(owner))
+        held.append((*numbers, pool, expandable, private, stacks.of(segment.get("frames"))))
         blocks += _blocks(segment, len(held) - 1, stacks)
         check_rows(len(held) + len(blocks), most_rows)
     return columns_of(_SEGMENT, held), columns_of(_BLOCK, blocks)

@@ -6,6 +6,7 @@ them is in `as_gpu`.
 """
 
 import itertools
+import os
 import sys
 import weakref
 from collections.abc import Callable
@@ -185,6 +186,8 @@ class Estimate:
             "memory": {kind: sum(module[kind] for module in modules) for kind in _KINDS},
             "modules": modules,
             "history": [(entry.key, size) for entry, size in self._ledger.history if self._request.as_gpu],
+            "allocator": os.environ.get("PYTORCH_ALLOC_CONF")
+            or os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""),
             "autocast": bool(autocasts),
         }
 

@@ -102,5 +102,6 @@ class RunFacts(TypedDict, total=False):
     memory: dict[str, int]  # the peak by kind, where it is known
     modules: list[dict[str, Any]]  # the estimated peak by module: `path`, `bytes` and bytes by kind
     history: list[tuple[int, int]]  # of an estimate as on a GPU: a storage and its bytes, or -1
+    allocator: str  # the settings of its allocator, as the environment has them
     autocast: bool  # whether an estimate as on a GPU used torch.autocast
     outside_writes: list[str]  # files outside the project that the script changed

@@ -10,7 +10,7 @@ import pytest
 from stepscope.errors import BatchError
 from stepscope.facts.roofline.rates import find_capacity
 from stepscope.models.batch_size.entry_result import Result
-from stepscope.models.batch_size.profile_session import gpu_memory, own_size
+from stepscope.models.batch_size.profile_session import estimated_point, gpu_memory, own_size
 
 MB = 1 << 20
 
@@ -38,6 +38,16 @@ class Script:
     def on(self, *capacities: str) -> Result:
         entry: Any = SimpleNamespace(batch=self.batch)
         return gpu_memory(entry, list(map(find_capacity, capacities)), self.estimated)
+
+
+@pytest.mark.parametrize(
+    ("allocator", "reserved"), [("", 64 + 2 * 1000), ("expandable_segments:True", 64 + 100 + 1000 + 16)]
+)
+def test_the_script_s_settings_of_the_allocator_count(allocator: str, reserved: int) -> None:
+    """A block of 100 MB pins the segment of one of 1,000; an expandable one grows by pages of 20 MB."""
+    history = [(0, 1000 * MB), (0, -1), (1, 100 * MB), (2, 1000 * MB)]
+    facts: Any = {"history": history, "allocator": allocator}
+    assert estimated_point(8, facts).reserved == reserved * MB
 
 
 def test_memory_is_estimated_at_the_edge_of_each_device() -> None:

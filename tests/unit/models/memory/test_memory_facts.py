@@ -210,6 +210,32 @@ def test_free_pages_of_expandable_segments_pin_nothing(hole: int, returned: int,
     assert (state.cached, state.pinned) == (returned * MIB, (hole - returned) * MIB)
 
 
+@pytest.mark.parametrize("pool", [(0, 1), (3, 0), [2, 0]])
+def test_free_memory_of_private_pools_is_neither_returnable_nor_pinned(pool: object, facts_of) -> None:
+    """CUDA graphs replay in it: `empty_cache` returns none of it while they live, and others get none."""
+    allocator = ModelAllocator(segment_bytes=20 * MIB)
+    allocator.free(allocator.alloc(20 * MIB))
+    blocks = [allocator.alloc(size * MIB) for size in (19, 24, 4, 30)]
+    allocator.free(blocks[1])
+    allocator.free(blocks[2])
+    snapshot = allocator.snapshot()
+    for segment, owner in zip(snapshot["segments"], (pool, pool, (0, 0), (0, 0)), strict=False):
+        segment["segment_pool_id"] = owner
+    facts = facts_of(snapshot)
+    state = facts.fragmentation
+    assert (state.reserved, state.in_use) == (sum(s["total_size"] for s in snapshot["segments"]), 49 * MIB)
+    private = [
+        sum(b["size"] for b in s["blocks"] if b["state"] == "inactive") for s in snapshot["segments"][:2]
+    ]
+    assert (state.private, state.cached, state.pinned) == (sum(private), 20 * MIB, 0)
+    assert state.private + state.cached == state.reserved - state.in_use
+    assert state.largest_free == 20 * MIB
+    assert "fragmentation" not in [one.rule for one in find_problems(facts)]
+    console = Console(width=120, file=io.StringIO())
+    print_memory(console, facts)
+    assert "free, kept while CUDA graphs live (private pools)" in console.file.getvalue()
+
+
 def test_a_healthy_training_loop_has_no_finding(facts_of) -> None:
     allocator = ModelAllocator()
     for _ in range(40):

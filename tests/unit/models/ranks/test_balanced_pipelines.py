@@ -88,8 +88,15 @@ def report_of(job: Job, folder: Path) -> JobReport:
 )
 def test_imbalance_and_shares_are_those_of_the_oracle(number: int, tmp_path: Path) -> None:
     job = generated(number)
-    oracle, slowdown = Oracle(job), report_of(job, tmp_path).slowdown
+    oracle, report = Oracle(job), report_of(job, tmp_path)
+    slowdown, pipeline = report.slowdown, report.pipeline
     assert slowdown
+    assert pipeline
+    if pipeline.is_most:
+        assert (job.evidence, job.stages) == ("none", 2)
+        assert pipeline.micro_batches >= job.batches
+    else:
+        assert (pipeline.micro_batches, pipeline.chunks) == (job.batches, job.chunks)
     assert slowdown.replayed_ms * 1000 == pytest.approx(oracle.step_us, rel=0.01)
     assert slowdown.ratio == pytest.approx(oracle.ratio, rel=0.05)
     if oracle.ratio < LEAST_SLOWDOWN:

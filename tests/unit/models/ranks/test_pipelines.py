@@ -63,7 +63,9 @@ def test_what_more_micro_batches_save(tmp_path: Path) -> None:
     assert 0.7 * pipeline.saved_by_more_ms < saved_ms <= pipeline.saved_by_more_ms
 
 
-@pytest.mark.parametrize(("stages", "chunks"), [(4, 1), (4, 2), (3, 2), (4, 3)])
+@pytest.mark.parametrize(
+    ("stages", "chunks"), [(4, 1), (4, 2), (3, 2), (4, 3), (2, 1), (2, 2), (2, 3), (2, 4)]
+)
 def test_a_micro_batch_counts_once_however_many_chunks_it_passes(
     stages: int, chunks: int, tmp_path: Path
 ) -> None:
@@ -81,6 +83,14 @@ def test_a_micro_batch_counts_once_however_many_chunks_it_passes(
     assert (pipeline.micro_batches, pipeline.chunks) == (2 * stages, chunks)
     assert (f"in {chunks} chunks" in pipeline.sentence) == (chunks > 1)
     assert pipeline.step_ms(pipeline.micro_batches) == pytest.approx(job.step_us / 1000, rel=0.05)
+
+
+def test_of_two_stages_whose_passes_nothing_shows_micro_batches_have_a_bound(tmp_path: Path) -> None:
+    """Each sends passes of both directions to the other: 12 times for 4 micro-batches in 2 chunks."""
+    job = Job(replicas=1, stages=2, batches=4, chunks=2, evidence="none")
+    pipeline = report_of(job, tmp_path).pipeline
+    assert pipeline is not None
+    assert pipeline.sentence.startswith("Pipeline of 2 stages, at most 12 micro-batches per step")
 
 
 @pytest.mark.parametrize("stages", [2, 4])

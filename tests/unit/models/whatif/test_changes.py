@@ -102,6 +102,31 @@ def test_kernel_fusion_joins_neighbors(forward: Graph) -> None:
     assert "no device work" in refusal(graph_of(on_a_cpu), "kernel_fusion")
 
 
+@pytest.mark.parametrize(
+    ("programs", "names"),
+    [
+        (("step", "step", "step", "step"), None),  # XLA has fused within it what it can
+        (("one", "one", "two", "two"), ["add_fusion_0", "add_fusion_1", "add_fusion_3"]),
+        (("one", "two", "three", "four"), ["add_fusion_0"]),
+    ],
+)
+def test_kernel_fusion_leaves_what_one_program_of_xla_runs(
+    programs: tuple[str, ...], names: list[str] | None
+) -> None:
+    lines = ["main | 0 300 | train#step_num=0 | cat=annotation"]
+    for number, program in enumerate(programs):
+        begin, scope = 10 + 20 * number, f"jit({program})/jvp()/add"
+        lines += [
+            f"main | {begin} {begin + 5} | cudaLaunchKernel | corr={number + 1}",
+            f"stream 7 | {begin + 10} {begin + 14} | add_fusion_{number} | corr={number + 1} scope={scope}",
+        ]
+    graph = graph_of("\n".join(lines), framework="jax")
+    if names is None:
+        assert "no two elementwise kernels, of XLA in two programs" in refusal(graph, "kernel_fusion")
+    else:
+        assert device_names(changed(graph, "kernel_fusion")) == names
+
+
 def test_cuda_graphs_leave_the_device_as_the_only_limit() -> None:
     graph = graph_of("""
         main     |  0 100 | ProfilerStep#0

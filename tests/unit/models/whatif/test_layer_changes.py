@@ -162,6 +162,39 @@ def test_a_slow_link_stalls_backward_until_the_map_is_back(graph: Graph) -> None
     assert dict(times)["dgrad_first"] == pytest.approx(270, abs=2)
 
 
+PINNED, PAGEABLE = "Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD (Pageable -> Device)"
+
+
+@pytest.mark.parametrize(
+    ("copies", "device", "rate", "whose"),
+    [
+        (
+            (
+                f"21 23 | {PINNED} | bytes=8000000",
+                f"24 25 | {PINNED} | bytes=7000000",
+                f"26 27 | {PINNED} | bytes=400",  # little but its start
+                f"28 30 | {PAGEABLE} | bytes=8000000",
+            ),
+            "NVIDIA H200",
+            5000.0,
+            "recorded copies of pinned memory to the device (2): 5000 GB/s by default",
+        ),
+        ((f"28 30 | {PAGEABLE} | bytes=8000000",), "NVIDIA H200", 63.0, "16 lanes of PCIe 5.0 (H200)"),
+        ((), "Tesla V100-SXM2-16GB", 15.75, "16 lanes of PCIe 3.0 (V100)"),
+        ((), "NVIDIA Z9", 15.75, "nor the device's data sheet are known"),
+    ],
+)
+def test_copies_are_as_fast_as_recorded_ones_else_as_the_device_s_link(
+    copies: tuple[str, ...], device: str, rate: float, whose: str
+) -> None:
+    text = "\n".join([STEP, *(f"stream 9 | {copy}" for copy in copies)])
+    graph = graph_of(text, devices=({**V100[0], "name": device},))
+    answer = predict(graph, [parse_request("vdnn", CHANGES)])
+    assert answer.changes == (f"vdnn:gb_per_s={rate}",)
+    assert any(whose in text for text in answer.assumptions)
+    assert predict(graph, [parse_request("vdnn:gb_per_s=4", CHANGES)]).changes == ("vdnn:gb_per_s=4.0",)
+
+
 # -- gist
 
 

@@ -17,8 +17,11 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import NamedTuple
 
+import numpy as np
+
+from stepscope.base.arrays import Ids, Rows
 from stepscope.facts.annotate.range_names import stage_of_range
-from stepscope.trace.table import Text
+from stepscope.trace.table import Table, Text
 
 _WRAPPED = re.compile(r"^([\w-]+)\((.*)\)$", re.DOTALL)
 _CALLS = ("jit", "pjit", "pmap", "xla_call", "custom_partitioning")  # in parentheses: a function's name
@@ -177,6 +180,15 @@ def _is_loss(name: str) -> bool:
 def primitives(scope: Text) -> Text:
     """The primitive of each scope."""
     return scope.map(lambda text: scope_of(text).primitive)
+
+
+def programs(events: Table, rows: Ids | Rows) -> Ids:
+    """The program of each of some operations as a number; without one, each launch is a program."""
+    scope = events.text("scope")
+    known = [scope_of(text).program for text in scope.values]
+    number = {name: place for place, name in enumerate(dict.fromkeys(known))}
+    program = np.array([*(number[name] for name in known), -1], np.int64)[scope.codes[rows]]
+    return np.where(program >= 0, program, len(number) + events["correlation"][rows])
 
 
 # -- TensorFlow

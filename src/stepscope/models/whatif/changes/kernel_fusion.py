@@ -5,6 +5,7 @@ import numpy as np
 from stepscope.base.arrays import Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.facts.annotate.device.kernel_kinds import is_fused
+from stepscope.facts.annotate.jax.scopes import programs
 from stepscope.graph import Graph, removed_by, select, without
 from stepscope.models.whatif.change import Change
 from stepscope.trace.schema import FORWARD_STAGES
@@ -15,7 +16,8 @@ _ESTIMATES = ("low", "typical", "high")
 def kernel_fusion(graph: Graph, estimate: str = "typical") -> Graph:
     """Consecutive elementwise kernels of a stream become one, as with torch.compile.
 
-    A fused kernel takes as long as the longest kernel of its chain; the other launches go.
+    A fused kernel takes as long as the longest kernel of its chain; the other launches go. Of XLA's
+    kernels, those of one program stay apart.
 
     Args:
         estimate: a fused kernel takes as long as its whole chain (`low`: only launches are saved),
@@ -30,7 +32,9 @@ def kernel_fusion(graph: Graph, estimate: str = "typical") -> Graph:
         raise ChangeError("kernel_fusion: these steps have no device work")
     first, chain = graph.once(_chains)
     if len(chain) == len(first):
-        raise ChangeError("kernel_fusion: no two elementwise kernels are consecutive")
+        raise ChangeError(
+            "kernel_fusion: no two elementwise kernels, of XLA in two programs, are consecutive"
+        )
     length = graph.tasks["duration_ns"].copy()
     total = np.add.reduceat(length[chain], first)
     longest = np.maximum.reduceat(length[chain], first)
@@ -58,6 +62,8 @@ def _chains(graph: Graph) -> tuple[Ids, Ids]:
         return rows, rows
     key = [graph.tasks[name][rows] for name in ("thread", "stage", "step")]
     breaks = np.any([np.diff(column) != 0 for column in key], axis=0) | (np.diff(rows) != 1)
+    if graph.trace.metadata.framework in ("jax", "xla"):  # XLA has fused what it can within a program
+        breaks |= np.diff(programs(graph.trace.events, graph.tasks["event"][rows])) == 0
     return np.flatnonzero(np.append(True, breaks)), rows
 
 

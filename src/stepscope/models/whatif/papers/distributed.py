@@ -166,16 +166,13 @@ def blueconnect(
         part = graph.tasks["bytes"][tasks] / below
         channel = channels[0 if one_switch else level]
         time = network.checked("blueconnect").gather_ns(part)
-        added = _adding_ns(graph, part * (workers - 1) / workers)
+        received = part * (workers - 1) / workers
+        rates = [copy_rate(graph, size) if on_cpu(graph) else None for size in received.tolist()]
+        # What is received is added: two reads and a write, where a copy reads and writes.
+        added = 1.5 * received / np.array([rate or np.inf for rate in rates])
         scatter.append(CollectivePhase("reduce-scatter", channel, time + added))
         gather.append(CollectivePhase("all-gather", channel, time))
     return decompose(graph, tasks, [*scatter, *reversed(gather)])
-
-
-def _adding_ns(graph: Graph, size: Floats) -> Floats:
-    """Time to add `size` received bytes: two reads and a write, where a copy reads and writes."""
-    rates = [copy_rate(graph, bytes_) if on_cpu(graph) else None for bytes_ in size.tolist()]
-    return 1.5 * size / np.array([rate or np.inf for rate in rates])
 
 
 def _numbers(name: str, text: str) -> list[float]:

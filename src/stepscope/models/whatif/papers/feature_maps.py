@@ -22,14 +22,17 @@ from stepscope.graph import (
 )
 from stepscope.models.memory.recorded_memory import AllocationRecord, RecordedMemory
 from stepscope.models.whatif.change import Change
-from stepscope.models.whatif.parts.kernel_times import memory_rate
+from stepscope.models.whatif.parts.kernel_times import memory_rate, rates_of_graph
 from stepscope.models.whatif.parts.layers import Layers, calls_of, find_layers, input_bytes, neighbor
 from stepscope.trace.row_order import ends_run
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Text
 
+_PCIE_3 = 15.75  # GB/s of 16 lanes: 8 GT/s, 128 of 130 bits; each generation has twice the rate
+_LEAST_COPY = 1 << 22  # bytes; chosen: of a shorter copy much is its start
 
-def vdnn(graph: Graph, gb_per_s: float = 15.75) -> Graph:
+
+def vdnn(graph: Graph, gb_per_s: float = _PCIE_3) -> Graph:
     """The inputs of convolutions are offloaded in forward and prefetched in backward.
 
     A feature map is copied out while the convolution reads it; the next layer waits for the copy,
@@ -37,7 +40,8 @@ def vdnn(graph: Graph, gb_per_s: float = 15.75) -> Graph:
     its own backward waits for it.
 
     Args:
-        gb_per_s: rate of copies; by default 16 lanes of PCIe 3.0 (8 GT/s, 128 of 130 bits).
+        gb_per_s: rate of copies; by default that of recorded copies of pinned memory to the device,
+            else of 16 lanes of the PCIe that the device has; 15.75 is PCIe 3.0.
 
     Source: DAYDREAM sections 5.2 and A.8, algorithm 10; Rhu et al., "vDNN", MICRO 2016, section
     III, policy "conv".
@@ -69,6 +73,20 @@ def vdnn(graph: Graph, gb_per_s: float = 15.75) -> Graph:
         known = (source >= 0) & (target >= 0)
         graph = add_links(graph, source[known], target[known], "synchronization")
     return graph
+
+
+def _copy_rate(graph: Graph) -> tuple[float, str]:
+    """How many GB/s copies between host and device move, and whose rate it is."""
+    tasks, device = graph.tasks, rates_of_graph(graph)
+    pinned = tasks.text("name").where(lambda name: "HtoD (Pinned" in name)
+    rows = np.flatnonzero(pinned & (tasks["bytes"] >= _LEAST_COPY) & (tasks["duration_ns"] > 0))
+    if len(rows):
+        rate = float(tasks["bytes"][rows].sum() / tasks["duration_ns"][rows].sum())
+        return round(rate, 2), f"recorded copies of pinned memory to the device ({len(rows)})"
+    if device is None:
+        return _PCIE_3, "16 lanes of PCIe 3.0, as neither such copies nor the device's data sheet are known"
+    rate = _PCIE_3 * 2 ** (device["pcie"] - 3)
+    return rate, f"16 lanes of PCIe {device['pcie']}.0 ({device['name']}), as no such copies were recorded"
 
 
 def _append_copies(graph: Graph, layers: Layers, time_ns: Floats, size: Ids) -> tuple[Graph, Ids]:
@@ -255,11 +273,13 @@ def _first_read_in_backward(recording: AllocationRecord) -> Floats:
 VDNN = Change(
     vdnn,
     group="Memory",
-    basis="the bytes of the maps at the copy rate that you give",
+    basis="the bytes of the maps at a rate of copies",
     assumptions=(
         "copies slow no kernel down and get memory at once",
         "the freed memory is not used for anything",
     ),
+    evidence=lambda graph: ("copies are as fast as {1}: {0:g} GB/s by default".format(*_copy_rate(graph)),),
+    choose=lambda graph: {"gb_per_s": _copy_rate(graph)[0]},
     ranked=False,
     one_rank=True,
     memory=offloaded,
