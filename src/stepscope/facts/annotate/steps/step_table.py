@@ -108,11 +108,13 @@ def mean_device_ms(steps: Table) -> tuple[float | None, float | None]:
     return float(busy.mean()) / 1e6, float(idle.mean()) / 1e6
 
 
-def missing_steps(trace: Trace, rank: int, step: int | None) -> str:
-    """The message for a rank and step, any step for None, that a trace does not have."""
-    if step is None or rank not in ranks_with_steps(trace):
+def missing_steps(trace: Trace, rank: int, first: int | None, last: int | None = None) -> str:
+    """The message for a rank and step, any for None, or steps in a row, that a trace does not have."""
+    if first is None or rank not in ranks_with_steps(trace):
         return no_such_rank(trace, rank)
-    return no_such_steps(trace, rank, f"step {step}")
+    wanted = f"step {first}" if last in (None, first) else f"steps {first} to {last} in a row"
+    known = trace["steps"]["step"][trace["steps"]["rank"] == rank].tolist()
+    return f"rank {rank} has no {wanted}; it has {number_list(known)}"
 
 
 def no_such_rank(trace: Trace, rank: int) -> str:
@@ -121,12 +123,6 @@ def no_such_rank(trace: Trace, rank: int) -> str:
     Example: `there is no rank 9; the trace has 0 to 7`.
     """
     return f"there is no rank {rank}; the trace has {number_list(ranks_with_steps(trace))}"
-
-
-def no_such_steps(trace: Trace, rank: int, wanted: str) -> str:
-    """The message for steps that a rank does not have."""
-    known = trace["steps"]["step"][trace["steps"]["rank"] == rank].tolist()
-    return f"rank {rank} has no {wanted}; it has {number_list(known)}"
 
 
 def number_list(numbers: Sequence[int]) -> str:
