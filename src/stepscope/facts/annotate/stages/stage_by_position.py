@@ -30,7 +30,7 @@ from stepscope.facts.annotate.device.collectives import is_communication_call
 from stepscope.facts.annotate.device.idle import blocks
 from stepscope.facts.annotate.links.backward import is_forward
 from stepscope.facts.annotate.links.launches import device_work, launch_of
-from stepscope.facts.annotate.range_names import CODE, has_lines, operators
+from stepscope.facts.annotate.range_names import CODE, has_lines, is_update, operators
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit, outermost, totals_inside
 from stepscope.trace.row_order import begins_run
@@ -74,8 +74,10 @@ def work_launched(trace: Trace, has_optimizer: bool) -> Launched:
     copies_only = (copies > 0) & (others == 0) & (runtime | events.text("category").mask("cpu_op"))
     waits_only = outermost(events["parent"], runtime | operators(events)) & ~names.mask("aten::is_nonzero")
     waits_only &= (waits > 0) & (copies + kernels == 0)
-    inside = (inherit(events["parent"], np.where(only, 1, -1)) > 0 for only in (copies_only, waits_only))
-    return Launched(*inside, kernels > 0, has_optimizer)
+    copies_only, waits_only = (
+        inherit(events["parent"], np.where(only, 1, -1)) > 0 for only in (copies_only, waits_only)
+    )
+    return Launched(copies_only, waits_only, kernels > 0, has_optimizer)
 
 
 def assign_by_position(
@@ -354,10 +356,6 @@ _LAYER = re.compile(
     r"^aten::(linear|t?addmm|b?mm|matmul|baddbmm|conv\w*|_?convolution|embedding(_bag)?|lstm|gru"
     r"|(native_|cudnn_|miopen_)?(batch|layer|group|instance|rms)_norm|\w*attention\w*|scaled_mm)$"
 )
-_UPDATE = re.compile(
-    r"^aten::(_foreach_|_fused_)?(add|sub|mul|div|lerp|addcdiv|addcmul)_$"
-    r"|^aten::(_foreach|_fused)_\w+$"
-)
 
 
 def unmarked_forward(events: Table, rows: Rows, stage: Codes8, unassigned: Mask) -> Mask:
@@ -381,11 +379,6 @@ def is_layer(name: str) -> bool:
         (True, False)
     """
     return _LAYER.match(name) is not None
-
-
-def is_update(events: Table, rows: Rows) -> Mask:
-    """Operators that change parameters in place, as an update by hand does, bool, shape (n,)."""
-    return events.text("name").take(rows).where(lambda name: bool(_UPDATE.match(name)))
 
 
 def _before_update(events: Table, rows: Rows, stage: Codes8) -> Mask:

@@ -158,14 +158,15 @@ def messages(trace: Trace, rank: int | None, *codes: str) -> list[str]:
     return [row["message"] for row in rows if row["code"] in codes and rank in (None, row["rank"])]
 
 
-def covered_share(trace: Trace, step: Rows) -> float:
+def covered_share(trace: Trace, step: Rows, aside: Mask | None = None) -> float:
     """The share of the work that belongs to steps: of device time, else of time in operators.
 
     1 if there is no such work, or if it is not known to which step it belongs: compiled work that
     runs on the CPU after its call has returned. `step` is the index of each event's step, or -1,
-    (events,).
+    (events,); what is `aside` of the training counts in steps only.
     """
     events = trace.events
+    inside = np.asarray(step) >= 0
     work = device_work(trace) & ~launched_before_recording(trace)
     duration = events["duration_ns"]
     if not duration[work].any():
@@ -173,8 +174,10 @@ def covered_share(trace: Trace, step: Rows) -> float:
             return 1.0
         work = on_host(trace) & events.text("category").mask("cpu_op", "runtime", "communication")
         duration = events["self_ns"]
+    covered = int(duration[work & inside].sum())
+    if covered and aside is not None:
+        work &= inside | ~aside
     whole = int(duration[work].sum())
-    covered = int(duration[work & (np.asarray(step) >= 0)].sum())
     return covered / whole if whole else 1.0
 
 
