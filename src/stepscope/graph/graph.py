@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from stepscope.base.arrays import Ids, Ids32, IntArray, Mask, Times
 from stepscope.errors import GraphError, TraceError
 from stepscope.facts.annotate.steps.step_table import (
-    no_such_rank,
-    no_such_steps,
+    missing_steps,
     ranks_with_steps,
     require_steps,
     steady_steps,
@@ -96,7 +95,7 @@ def find_window(trace: Trace, rank: int | None = None, steps: tuple[int, int] | 
         inside = ([step for step in run if steps[0] <= step.number <= steps[1]] for run in runs)
         runs = [run for run in inside if run and (run[0].number, run[-1].number) == steps]
     if not runs:
-        raise TraceError(f"{trace.metadata.source}: {_missing(trace, rank, steps)}")
+        raise TraceError(f"{trace.metadata.source}: {missing_steps(trace, rank, *(steps or (None,)))}")
     run = max(runs, key=len)
     if steps is None and len(run) > 1 and run[0].start_ns < unrecorded_work_end(trace, rank):
         run = run[1:]
@@ -123,14 +122,6 @@ def _ends(run: list[_Step], starts: Times) -> Times:
     if run[0].window_start_ns <= run[0].start_ns:
         worked[:-1] = starts[1:-1]  # nothing was queued: the CPU tells the steps apart
     return np.maximum(starts[1:], worked).astype(np.int64)
-
-
-def _missing(trace: Trace, rank: int, steps: tuple[int, int] | None) -> str:
-    if steps is None or rank not in ranks_with_steps(trace):
-        return no_such_rank(trace, rank)
-    first, last = steps
-    wanted = f"step {first}" if first == last else f"steps {first} to {last} in a row"
-    return no_such_steps(trace, rank, wanted)
 
 
 def _runs(steps: Table, rank: int) -> list[list[_Step]]:

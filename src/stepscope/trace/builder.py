@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from stepscope.base.arrays import Array, Ids32, Mask, Rows, Times
 from stepscope.trace.arguments import Arguments
 from stepscope.trace.nesting import enclosing, last_started, parents, self_times
-from stepscope.trace.row_order import start_order
+from stepscope.trace.row_order import places_among, start_order
 from stepscope.trace.schema import COUNTERS, EVENTS, FLOWS, INSTANTS, MEMORY, TRACKS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace, WarningRow
@@ -54,7 +54,10 @@ def build(parts: Parts) -> Trace:
     order = start_order(events["start_ns"], events["duration_ns"])
     events = events if order is None else events.take(order)
     tolerance = rounding(events["start_ns"], events["duration_ns"])
-    events = _with_nesting(events.with_columns(start_ns=events["start_ns"] - origin), tolerance)
+    start, duration = events["start_ns"] - origin, events["duration_ns"]
+    parent = parents(events["track"], start, duration, tolerance)
+    columns = {"start_ns": start, "parent": parent, "self_ns": self_times(parent, start, duration)}
+    events = events.with_columns(**columns)
     metadata = replace(parts.metadata, origin_ns=origin, tolerance_ns=tolerance)
     tables = {
         "events": events,
@@ -88,12 +91,6 @@ def _origin(parts: Parts) -> int:
         if len(columns.get(name, ()))
     ]
     return int(min(times, default=0))
-
-
-def _with_nesting(events: Table, tolerance: int) -> Table:
-    start, duration = events["start_ns"], events["duration_ns"]
-    parent = parents(events["track"], start, duration, tolerance)
-    return events.with_columns(parent=parent, self_ns=self_times(parent, start, duration))
 
 
 def _rebased(columns: Mapping[str, Any], origin: int) -> dict[str, Any]:
@@ -140,11 +137,7 @@ def _match_tails(arrows: Arrows, tails: Rows, heads: Rows) -> Rows:
     """For each head the tail of the same kind and id, or -1."""
     kinds = len(arrows.kind.values) + 1
     key = arrows.identity * kinds + arrows.kind.codes
-    order = tails[np.argsort(key[tails], kind="stable")]
-    if not len(order):
-        return np.full(len(heads), -1)
-    index = np.minimum(np.searchsorted(key[order], key[heads]), len(order) - 1)
-    return np.where(key[order[index]] == key[heads], order[index], -1)
+    return np.append(tails, -1)[places_among(key[tails], key[heads])]
 
 
 def _next_started(events: Table, track: Array, time: Array) -> Ids32:

@@ -67,7 +67,9 @@ def concat(traces: Sequence[Trace], ahead_ns: Sequence[int] = ()) -> Trace:
     offsets = _offsets(traces, shifts)
     tables = {name: stacked([trace[name] for trace in traces], offsets) for name in SCHEMAS}
     metadata = _merged([trace.metadata for trace in traces], traces[0].metadata.origin_ns - shifts[0])
-    return Trace(in_order_of_start(tables), metadata, _all_arguments(traces, offsets)).with_warnings(warnings)
+    pairs = zip(traces, offsets, strict=True)
+    blocks = (block.shifted(by["file"]) for trace, by in pairs for block in trace.arguments.blocks)
+    return Trace(in_order_of_start(tables), metadata, Arguments(tuple(blocks))).with_warnings(warnings)
 
 
 # -- time
@@ -123,12 +125,6 @@ def _with_events(table: Table, place: IntArray) -> Table:
 
 
 # -- the rest
-
-
-def _all_arguments(traces: Sequence[Trace], offsets: Sequence[Offsets]) -> Arguments:
-    pairs = zip(traces, offsets, strict=True)
-    blocks = (block.shifted(by["file"]) for trace, by in pairs for block in trace.arguments.blocks)
-    return Arguments(tuple(blocks))
 
 
 def _merged(metadata: Sequence[Metadata], origin_ns: int) -> Metadata:

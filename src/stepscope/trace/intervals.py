@@ -123,7 +123,8 @@ def grouped_union(groups: IntArray, starts: Times, ends: Times, count: int) -> T
     if not len(starts):
         return np.zeros(count, np.int64)
     group, start, end = groups, starts, ends
-    if not _in_order(groups, starts):
+    same = groups[1:] == groups[:-1]
+    if not ((groups[1:] > groups[:-1]) | (same & (starts[1:] >= starts[:-1]))).all():
         order = np.lexsort((starts, groups))
         group, start, end = groups[order], starts[order], ends[order]
     base = int(start.min())
@@ -137,9 +138,3 @@ def grouped_union(groups: IntArray, starts: Times, ends: Times, count: int) -> T
     before = np.concatenate([[np.iinfo(np.int64).min], reach[:-1]])
     covered = np.maximum(reach - np.maximum(start + offset, before), 0)
     return np.bincount(group, weights=covered, minlength=count).astype(np.int64)
-
-
-def _in_order(groups: IntArray, starts: Times) -> bool:
-    """Whether groups come one after the other, and the intervals of each by their start."""
-    later = groups[1:] > groups[:-1]
-    return bool((later | ((groups[1:] == groups[:-1]) & (starts[1:] >= starts[:-1]))).all())

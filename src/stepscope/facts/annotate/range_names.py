@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from stepscope.base.arrays import Mask
+from stepscope.base.arrays import Mask, Rows
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table, Text
 
@@ -223,6 +223,16 @@ def has_lines(name: str) -> bool:
 def operators(events: Table) -> Mask:
     """Operators without the ranges of lines around them, which have their category; shape (events,)."""
     return events.text("category").mask("cpu_op") & ~events.text("name").where(has_lines)
+
+
+_IN_PLACE = re.compile(
+    r"^aten::(_foreach_|_fused_)?(add|sub|mul|div|lerp|addcdiv|addcmul)_$|^aten::(_foreach|_fused)_\w+$"
+)
+
+
+def is_update(events: Table, rows: Rows) -> Mask:
+    """Operators that change parameters in place, as an update by hand does, bool, shape (n,)."""
+    return events.text("name").take(rows).where(lambda name: bool(_IN_PLACE.match(name)))
 
 
 def parse_lines(name: str) -> tuple[Line, ...]:

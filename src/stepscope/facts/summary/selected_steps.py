@@ -6,13 +6,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids, Mask, Rows, Times
 from stepscope.errors import TraceError
-from stepscope.facts.annotate.steps.step_table import (
-    no_such_rank,
-    no_such_steps,
-    require_steps,
-    steady_steps,
-    step_lengths,
-)
+from stepscope.facts.annotate.steps.step_table import missing_steps, require_steps, steady_steps, step_lengths
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -40,12 +34,10 @@ class SelectedSteps:
         steps = trace["steps"]
         require_steps(trace)
         of_rank = steps["rank"] == rank
-        if not of_rank.any():
-            raise TraceError(no_such_rank(trace, rank))
         if step is not None:
             of_rank &= steps["step"] == step
-            if not of_rank.any():
-                raise TraceError(no_such_steps(trace, rank, f"step {step}"))
+        if not of_rank.any():
+            raise TraceError(missing_steps(trace, rank, step))
         chosen = of_rank & steady_steps(steps) if step is None else of_rank
         self.steps, self.warm_up = steps.take(chosen), steps.take(of_rank & ~chosen)
         self.count = len(self.steps)

@@ -348,6 +348,68 @@ def test_an_optimizer_that_calls_its_closure_again_and_again() -> None:
     assert stages["optimizer"] >= 48
 
 
+READS = """
+    main     | {0} {1} | aten::{2}
+    main     | {0} {1} | cudaMemcpyAsync | corr=7
+    main     | {0} {1} | cudaStreamSynchronize
+    stream 7 | {0} {1} | Memcpy DtoH     | corr=7
+"""
+
+
+@pytest.mark.parametrize(
+    ("wait", "stage"),
+    [
+        (READS.format(30, 40, "item"), "other"),
+        (READS.format(30, 40, "to"), "other"),
+        ("main | 30 40 | hipMemcpyWithStream", "other"),
+        ("main | 30 40 | cudaDeviceSynchronize", "other"),
+        (f"main | 30 40 | {LINES}\nmain | 30 40 | cudaEventSynchronize", "other"),
+        (READS.format(30, 40, "is_nonzero"), "optimizer"),  # a branch: whether to clip
+        (READS.format(46, 50, "item"), "optimizer"),  # whether unscaled gradients are finite
+    ],
+)
+def test_waits_between_backward_and_the_update_are_other(wait: str, stage: str) -> None:
+    trace = staged(f"""
+        main     |  0 100 | ProfilerStep#1
+        main     |  2  10 | aten::linear       | seq=1
+        autograd | 10  30 | AddmmBackward0     | seq=1 fwd=1
+        autograd | 11  12 | cudaLaunchKernel   | corr=1
+        {wait}
+        main     | 40  42 | aten::_foreach_norm
+        main     | 42  46 | aten::_amp_foreach_non_finite_check_and_unscale_
+        main     | 44  45 | cudaLaunchKernel   | corr=2
+        main     | 55  60 | Optimizer.step#SGD.step
+        stream 7 | 12  28 | gemm               | corr=1
+        stream 7 | 45  46 | unscale            | corr=2
+    """)
+    found = of_events(trace, "stage")
+    called = [name for name in found if name.startswith(("cudaStream", "cudaDevice", "cudaEvent", "hip"))]
+    assert [found[name] for name in called] == [stage]
+    assert found["aten::_foreach_norm"] == "optimizer"
+
+
+@pytest.mark.parametrize("around", ["", "main | 70 90 | preload | cat=annotation"])
+def test_copies_of_the_next_batch_are_transfers(around: str) -> None:
+    trace = staged(f"""
+        main     |  0 100 | ProfilerStep#1
+        main     |  2  10 | aten::linear       | seq=1
+        autograd | 10  30 | AddmmBackward0     | seq=1 fwd=1
+        main     | 40  60 | Optimizer.step#SGD.step
+        {around}
+        main     | 71  80 | aten::to
+        main     | 72  79 | aten::copy_
+        main     | 73  75 | cudaMemcpyAsync    | corr=1
+        main     | 81  85 | aten::div_
+        main     | 82  83 | cudaLaunchKernel   | corr=2
+        stream 8 | 76  90 | Memcpy HtoD (Pinned -> Device) | corr=1
+        stream 8 | 90  95 | div                | corr=2
+    """)
+    found = of_events(trace, "stage")
+    copies = ("aten::to", "aten::copy_", "cudaMemcpyAsync", "Memcpy HtoD (Pinned -> Device)")
+    assert [found[name] for name in copies] == ["transfer"] * 4
+    assert found["aten::div_"] == found["div"] == found.get("preload", "other") == "other"
+
+
 def test_a_thread_that_runs_autograd_is_all_backward() -> None:
     trace = staged("""
         main     | 0 100 | ProfilerStep#1

@@ -388,6 +388,34 @@ def test_steps_that_hold_little_of_the_work_do_not_stand_for_the_trace(marked, w
     assert bool(note) == whole
 
 
+@pytest.mark.parametrize("update", ["", "Optimizer.step#SGD.step"])
+@pytest.mark.parametrize(
+    ("step", "aside"),
+    [
+        ("train_step {}", "evaluate"),
+        ("train_step {}", "stepscope.evaluation: validate (train.py:9)"),
+        ("train_step {}", "save checkpoint"),
+        ("train#step_num={}", "eval#step_num={}"),
+    ],
+)
+def test_marked_evaluations_are_apart_from_the_steps_however_long(step: str, aside: str, update: str) -> None:
+    lines = []
+    ranges = [(0, step, 0), (20, step, 1), (40, aside, 0), (400, aside, 1), (800, step, 2), (820, step, 3)]
+    for at, name, number in ranges:
+        length = 20 if name == step else 350
+        lines += [
+            f"main | {at} {at + length - 1} | {name.format(number)} | cat=annotation",
+            f"main | {at + 1} {at + length - 5} | aten::mm",
+            f"main | {at + 2} {at + 3} | cudaLaunchKernel | corr={at}",
+            f"stream 7 | {at + 4} {at + length - 4} | sgemm | corr={at}",
+        ]
+        if name == step and update:
+            lines.append(f"main | {at + length - 4} {at + length - 2} | {update}")
+    trace = stepped("\n".join(lines))
+    assert [row[:2] for row in steps(trace)] == [(0, 0), (1, 20), (2, 800), (3, 820)]
+    assert warning_codes(trace) == {}
+
+
 def test_otherwise_all_is_one_step_and_said_so() -> None:
     trace = stepped("""
         main | 5 10 | aten::mm

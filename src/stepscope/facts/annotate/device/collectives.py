@@ -138,7 +138,8 @@ def mark_communication(trace: Trace) -> Trace:
     communicates = name.where(is_communication_kernel) | _with_group_arguments(trace, kernel)
     operator = category.mask("cpu_op", "annotation")
     communicates |= _launched_in(trace, operator, name.where(is_communication_call))
-    communicates |= _exchanges_experts(trace)
+    exchanges = name.where(lambda text: EXCHANGE.search(text.lower()) is not None)
+    communicates |= exchanges & _launched_in(trace, category.mask("annotation"), exchanges)
     communicates |= _on_named_stream(trace)
     communicates &= kernel
     communicates |= category.mask("memcpy") & _on_stream_of_tasks(trace)
@@ -158,13 +159,6 @@ def _with_group_arguments(trace: Trace, kernel: Mask) -> Mask:
     texts = trace.arguments.texts(trace.events["source"][rows[first]])
     marked = np.array([bool(GROUP_ARGUMENTS.search(text)) for text in texts], np.bool_)
     return np.isin(trace.events["name"], names[marked])
-
-
-def _exchanges_experts(trace: Trace) -> Mask:
-    """Kernels named dispatch or combine, launched in a range of such a name."""
-    named = trace.events.text("name").where(lambda name: EXCHANGE.search(name.lower()) is not None)
-    annotation = trace.events.text("category").mask("annotation")
-    return named & _launched_in(trace, annotation, named)
 
 
 def _launched_in(trace: Trace, marks: Mask, wanted: Mask) -> Mask:

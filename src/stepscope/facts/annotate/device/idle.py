@@ -143,21 +143,20 @@ def _idle_of_device(trace: Trace, work: Rows, once: Rows, loading: Intervals) ->
     return steps["step"][step[order]], start[order], end[order], cause[order]
 
 
-def busy_times(trace: Trace, work: Rows) -> tuple[Intervals, Intervals]:
-    """When some work of one device computes, and when it only communicates."""
+def busy_times(
+    trace: Trace, work: Rows, apart: tuple[str, ...] = ("communication",)
+) -> tuple[Intervals, Intervals]:
+    """When some work of one device runs that is not of the categories `apart`, and when only these do."""
     events = trace.events
-    communicates = events.text("category").mask("communication")[work]
+    is_apart = events.text("category").mask(*apart)[work]
     start, end = events.spans(work)
-    computing = Intervals(start[~communicates], end[~communicates])
-    return computing, Intervals(start[communicates], end[communicates]).minus(computing)
+    others = Intervals(start[~is_apart], end[~is_apart])
+    return others, Intervals(start[is_apart], end[is_apart]).minus(others)
 
 
 def copy_times(trace: Trace, work: Rows) -> Intervals:
     """When some work of one device copies or fills memory, and does nothing else."""
-    events = trace.events
-    copies = events.text("category").mask("memcpy", "memset")[work]
-    start, end = events.spans(work)
-    return Intervals(start[copies], end[copies]).minus(Intervals(start[~copies], end[~copies]))
+    return busy_times(trace, work, ("memcpy", "memset"))[1]
 
 
 def _gap_causes(
@@ -240,13 +239,16 @@ def data_loading_times(trace: Trace) -> Intervals:
     return exact.union(Intervals(*runs.spans(~marked)))
 
 
+def blocks(name: str) -> bool:
+    """Whether a call of this name returns when a device has done what was launched."""
+    return is_wait(name) or bool(_WAITS.search(name))
+
+
 def time_blocked(trace: Trace, work: Rows) -> Intervals:
     """When the thread of the training loop, or of autograd, was blocked on a device."""
     events = trace.events
     end = events.spans()[1]
-    waits = events.text("category").mask("runtime") & events.text("name").where(
-        lambda name: is_wait(name) or bool(_WAITS.search(name))
-    )
+    waits = events.text("category").mask("runtime") & events.text("name").where(blocks)
     caller = launch_of(trace)[work]
     copy = (caller >= 0) & events.text("category").mask("memcpy")[work]
     copied = work[copy]
@@ -286,7 +288,8 @@ def full_queue_launches(trace: Trace, work: Rows) -> Rows:
     queued = launched + min(launched_before_recording(trace)[work].sum(), _ROOM) - ended
     rank = int(trace["tracks"]["rank"][events["track"][work[0]]])
     unseen = end <= unrecorded_work_end(trace, rank)  # what else is queued then is not known
-    many = unseen | (queued >= _FULL) | _recorded_as_full(trace, begin, end)
+    noted = np.sort(events["start_ns"][events.text("name").mask(_FULL_EVENT)])
+    many = unseen | (queued >= _FULL) | (np.searchsorted(noted, begin) < np.searchsorted(noted, end))
     most = unseen | (queued >= max(_FULL, _MOST * queued.max()))
     most &= ~events.text("name").where(lambda name: "Memcpy" in name)[calls]
     return calls[(many & (length > _LONGER * usual)) | (most & (length > _LONG * usual))]
@@ -302,13 +305,6 @@ def usual_launch_ns(trace: Trace, calls: Rows) -> Floats:
     return usual
 
 
-def _recorded_as_full(trace: Trace, begin: Times, end: Times) -> Mask:
-    """Whether the trace records a full queue in each span."""
-    events = trace.events
-    full = np.sort(events["start_ns"][events.text("name").mask(_FULL_EVENT)])
-    return np.searchsorted(full, begin) < np.searchsorted(full, end)
-
-
 # -- idle time of the host
 
 
@@ -320,7 +316,9 @@ def python_time(trace: Trace, rank: int, steps: Table) -> Intervals:
     events = trace.events
     works = _computes(events) | events.text("category").mask("communication")
     works |= events.text("stage").mask("data_loading")
-    busy = _spans(trace, rank, steps, works).union(_backward(trace["stages"], rank))
+    runs = trace["stages"]
+    backward = runs.text("stage").mask("backward") & (runs["rank"] == rank)
+    busy = _spans(trace, rank, steps, works).union(Intervals(*runs.spans(backward)))
     return Intervals(*steps.spans()).minus(busy)
 
 
@@ -362,8 +360,3 @@ def _spans(trace: Trace, rank: int, steps: Table, chosen: Mask) -> Intervals:
     of_rank = trace["tracks"]["rank"][events["track"]] == rank
     rows = np.flatnonzero(of_rank & np.isin(events["step"], steps["step"]) & chosen)
     return Intervals(*events.spans(rows))
-
-
-def _backward(runs: Table, rank: int) -> Intervals:
-    backward = runs.text("stage").mask("backward") & (runs["rank"] == rank)
-    return Intervals(*runs.spans(backward))

@@ -29,6 +29,7 @@ from stepscope.base.arrays import Codes, Ids, Ids32, IntArray, Mask, Rows, Times
 from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.facts.annotate.links.launches import on_host
 from stepscope.trace.nesting import inherit, outermost
+from stepscope.trace.row_order import places_among
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -175,10 +176,7 @@ def _runs(trace: Trace) -> tuple[Rows, int]:
     has_id = on_host(trace) & (events["correlation"] >= 0)
     operator = events.text("category").mask("cpu_op")
     ids = np.unique(events["correlation"][has_id & operator])
-    if not len(ids):
-        return np.full(len(events), -1), 0
-    place = np.minimum(np.searchsorted(ids, events["correlation"]), len(ids) - 1)
-    return np.where(has_id & (ids[place] == events["correlation"]), place, -1), len(ids)
+    return np.where(has_id, places_among(ids, events["correlation"]), -1), len(ids)
 
 
 def _first_call(calls: _Calls, rows: Ids, run: Rows, count: int) -> Ids32:
@@ -339,13 +337,9 @@ def call_starts(trace: Trace, rows: Rows) -> Times:
     call separates the work of one step from the next.
     """
     events = trace.events
-    called = np.append(events.text("name").where(is_training_call), False)
-    begin = events["start_ns"][rows].copy()
-    around = events["parent"][rows]
-    while (around >= 0).any():
-        begin = np.where(called[around], events["start_ns"][around], begin)
-        around = np.where(around >= 0, events["parent"][around], around)
-    return begin
+    called = outermost(events["parent"], events.text("name").where(is_training_call))
+    around = inherit(events["parent"], np.where(called, events["id"], -1))[rows]
+    return events["start_ns"][np.where(around >= 0, around, rows)]
 
 
 def iterations_by_calls(trace: Trace, track: int) -> LoopIterations | None:

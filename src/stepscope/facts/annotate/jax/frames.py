@@ -17,7 +17,7 @@ import numpy as np
 
 from stepscope.base.arrays import Ids, IntArray, Mask
 from stepscope.facts.annotate.jax.scopes import scope_of
-from stepscope.trace.table import Table
+from stepscope.trace.nesting import inherit
 from stepscope.trace.trace import Trace
 
 _LIBRARY = re.compile(
@@ -37,17 +37,12 @@ def is_users(file: str) -> bool:
 
 def frames_of_events(trace: Trace) -> Ids:
     """The frame of the largest origin of each event, a row of `frames`, -1 if unknown."""
-    of_group = np.append(_frames_of_groups(trace["origins"]), -1)
-    return of_group[trace.events["origin"]]
-
-
-def _frames_of_groups(origins: Table) -> Ids:
-    """The frame of the largest origin of each group, at the group's first row."""
+    origins = trace["origins"]
     order = np.lexsort((-origins["share"], origins["first"]))
     first, place = np.unique(origins["first"][order], return_index=True)
-    result = np.full(len(origins), -1, np.int64)
-    result[first] = origins["frame"][order[place]]
-    return result
+    of_group = np.full(len(origins) + 1, -1, np.int64)  # at its first origin; the last is for none
+    of_group[first] = origins["frame"][order[place]]
+    return of_group[trace.events["origin"]]
 
 
 # -- frames from the compiled function down
@@ -128,7 +123,4 @@ def in_optimizer(trace: Trace) -> Mask:
 
 def frames_inside(chosen: Mask, outer: IntArray) -> Mask:
     """Whether each frame is one of some, or within one; outer frames come before inner ones."""
-    result = chosen.copy()
-    for row, above in enumerate(outer.tolist()):
-        result[row] |= above >= 0 and result[above]
-    return result
+    return np.asarray(inherit(np.asarray(outer, np.int32), np.where(chosen, 1, -1)) > 0)

@@ -9,6 +9,7 @@ training step, the loss function) is no module.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from itertools import takewhile
@@ -144,7 +145,8 @@ def _from_frames(trace: Trace, names: list[str]) -> Evidence | None:
     places, of_frame = _places(trace, names)
     module_of = np.append(of_frame, -1)[frames_of_events(trace)]
     call_of = np.where(_of_passes(trace), module_of, -1)
-    used = _with_outer(np.unique(call_of[call_of >= 0]).tolist(), places)
+    inner = np.unique(call_of[call_of >= 0]).tolist()
+    used = {outer for place in inner for outer in chain_of(place, lambda at: places[at].parent)}
     if not used:
         return None
     # As they were traced, which is the order of the forward pass; parents come first.
@@ -184,14 +186,6 @@ def _places(trace: Trace, names: list[str]) -> tuple[list[_CalledPlace], Ids]:
     return list(number), np.where(kept >= 0, result[kept], -1)
 
 
-def _with_outer(used: list[int], places: list[_CalledPlace]) -> set[int]:
-    found = set(used)
-    for place in used:
-        while (place := places[place].parent) >= 0:
-            found.add(place)
-    return found
-
-
 def _alike(places: list[_CalledPlace], number: dict[int, int]) -> dict[int, int]:
     """The module of each place, also of calls of a whole model from another line.
 
@@ -213,10 +207,7 @@ def _alike(places: list[_CalledPlace], number: dict[int, int]) -> dict[int, int]
 
 def _modules(places: list[_CalledPlace], number: dict[int, int]) -> list[Module]:
     """The modules; siblings of one class are numbered in the order of their calls."""
-    siblings: dict[tuple[int, str], int] = {}
-    for place in places:
-        key = place.parent, place.kind
-        siblings[key] = siblings.get(key, 0) + 1
+    siblings = Counter((place.parent, place.kind) for place in places)
     seen: dict[tuple[int, str], int] = {}
     modules: list[Module] = []
     for place in places:

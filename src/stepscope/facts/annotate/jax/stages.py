@@ -124,7 +124,8 @@ def _with_rest_of_programs(trace: Trace, stage: IntArray, scopes: list[Scope]) -
     differentiates = np.isin(program, np.unique(program[stage == CODE["backward"]]))
     stage = with_trained_functions(trace, stage)
     stage[differentiates & merged_gradients(trace)] = CODE["backward"]
-    stage = with_roles(trace, stage)
+    by_role = _table([CODE[_STAGES[role]] for role in ROLES])[_roles(trace)]
+    stage = np.where(stage == _NONE, by_role, stage)
     single = _single_stages(stage, program, len(number))
     _assign_by_position(trace, stage, program)
     stage = np.where(stage == _NONE, single[program], stage)
@@ -254,12 +255,6 @@ _STAGES = {
     "result": "other",
 }
 _TAKEN = ("data", "constant", "pass")  # by one of the passes
-
-
-def with_roles(trace: Trace, stage: IntArray) -> IntArray:
-    """The stages, with those of operations that have none yet, by their roles."""
-    table = np.array([*(CODE[_STAGES[role]] for role in ROLES), _NONE])
-    return np.where(stage == _NONE, table[_roles(trace)], stage)
 
 
 def with_trained_functions(trace: Trace, stage: IntArray) -> IntArray:

@@ -118,15 +118,12 @@ def _link_scripted(events: Table, forward: Ids32, result: Ids32) -> None:
     names = events.text("name")
     inside = events["parent"][forward]
     graph = names.mask("<forward op>")[inside] & (inside >= 0)
-    number, run = events["sequence"][forward][graph], inside[graph]
+    run = inside[graph]
     nodes = np.flatnonzero(names.where(lambda name: name.endswith("DifferentiableGraphBackward")))
-    order = np.argsort(number, kind="stable")
-    for node in nodes.tolist() if len(run) else []:
-        wanted = events["sequence"][node] + 1
-        place = np.searchsorted(number[order], [wanted, wanted + 1])
-        runs = run[order[slice(*place)]]
-        runs = runs[runs < node]
-        result[node] = runs[-1] if len(runs) else -1
+    if len(run):
+        wanted = events["sequence"][nodes] + 1
+        found = np.append(run, -1)[last_of_key(events["sequence"][forward][graph], run, wanted, nodes - 1)]
+        result[nodes] = np.where(found < nodes, found, -1)
 
 
 def _by_sequence(events: Table, forward: Ids32, backward: Ids32, arrows: Ids32) -> Ids32:

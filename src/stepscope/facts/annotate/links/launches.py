@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.base.arrays import Codes8, Ids, Ids32, IntArray, Mask, Times
+from stepscope.base.arrays import Codes8, Ids, Ids32, Mask, Times
 from stepscope.facts.annotate.range_names import is_step
 from stepscope.trace.concat import stacked
 from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.recorded_steps import milliseconds
-from stepscope.trace.row_order import last_of_key
+from stepscope.trace.row_order import last_of_key, places_among
 from stepscope.trace.schema import DEVICE_WORK, LAUNCHES
 from stepscope.trace.sets import distinct, members
 from stepscope.trace.table import Table, Text
@@ -125,11 +125,9 @@ def launch_of(trace: Trace) -> Ids32:
 def launching_operator(trace: Trace) -> Ids:
     """The innermost operator or range around the launch of each event, or -1."""
     events = trace.events
-    caller = launch_of(trace).astype(np.int64)
     runtime = events.text("category").mask("runtime")
-    while (rising := (caller >= 0) & runtime[caller]).any():
-        caller[rising] = events["parent"][caller[rising]]
-    return caller
+    around = inherit(events["parent"], np.where(runtime, -1, events["id"]))
+    return np.append(around, -1)[launch_of(trace)].astype(np.int64)
 
 
 def _by_correlation(events: Table, device: Ids32) -> Ids32:
@@ -151,18 +149,7 @@ def _by_flow(trace: Trace, device: Ids32) -> Ids32:
     tied = (flows["source_event"] >= 0) & (flows["target_event"] >= 0)
     source, target = flows["source_event"][tied], flows["target_event"][tied]
     on_cpu = ~trace.events.text("category").mask(*DEVICE_WORK)[source]
-    source, target = source[on_cpu], target[on_cpu]
-    order = np.argsort(target, kind="stable")
-    return _look_up(target[order], source[order], device)
-
-
-def _look_up(keys: IntArray, values: IntArray, wanted: IntArray) -> Ids32:
-    """The value of the first equal key in sorted `keys`, or -1; -1 itself is never found."""
-    if not len(keys):
-        return np.full(len(wanted), -1, np.int32)
-    index = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    found = (keys[index] == wanted) & (wanted >= 0)
-    return np.where(found, values[index], -1).astype(np.int32)
+    return np.append(source[on_cpu], -1)[places_among(target[on_cpu], device)].astype(np.int32)
 
 
 def _warn_fallbacks(trace: Trace) -> Trace:
@@ -360,9 +347,9 @@ def by_external_id(trace: Trace, device: Ids32) -> Ids32:
     if not (wanted >= 0).any():
         return np.full(len(device), -1, np.int32)
     operators = np.flatnonzero(trace.events.text("category").mask("cpu_op") & on_host(trace))
-    ids = recorded_ids(trace, operators, _EXTERNAL_ID)
-    order = np.argsort(ids, kind="stable")
-    return _through_calls(trace, device, _look_up(ids[order], operators[order], wanted))
+    place = places_among(recorded_ids(trace, operators, _EXTERNAL_ID), wanted)
+    found = np.where(wanted >= 0, np.append(operators, -1)[place], -1)
+    return _through_calls(trace, device, found.astype(np.int32))
 
 
 def by_order(trace: Trace, device: Ids32, caller: Ids32) -> Ids32:
@@ -390,8 +377,7 @@ def by_order(trace: Trace, device: Ids32, caller: Ids32) -> Ids32:
         if min(len(work), len(free)) < _ALIKE * max(len(work), len(free), 1):
             continue
         work = work[np.argsort(events["start_ns"][device[work]], kind="stable")]
-        begin, called = events["start_ns"][device[work]], np.sort(events["start_ns"][free])
-        result[work] = _in_order(begin, called, free[np.argsort(events["start_ns"][free])])
+        result[work] = _in_order(events["start_ns"][device[work]], events["start_ns"][free], free)
     return result
 
 

@@ -8,6 +8,7 @@ from stepscope.base.arrays import Array, Ids, Ids32, Mask, Rows, Times
 from stepscope.facts.annotate.links.launches import on_host
 from stepscope.facts.annotate.module_evidence import Evidence, Module
 from stepscope.trace.intervals import grouped_union
+from stepscope.trace.nesting import depths
 from stepscope.trace.schema import COMPUTING, FORWARD_STAGES, MODULES, OUTSIDE_STAGES, STAGES
 from stepscope.trace.shares import NO_SHARES, Shares
 from stepscope.trace.table import Table, Text
@@ -138,10 +139,7 @@ def _shares(trace: Trace) -> Shares:
 
 def subtree_totals(own: Array, parent: Ids32) -> Array:
     """Each value, or row of values, plus those of all descendants."""
-    total, depth, above = own.copy(), np.zeros(len(parent), np.int64), parent
-    while (above >= 0).any():
-        depth += above >= 0
-        above = np.where(above >= 0, parent[above], -1)
+    total, depth = own.copy(), depths(parent)
     for level in range(int(depth.max(initial=0)), 0, -1):
         rows = np.flatnonzero(depth == level)[::-1]
         np.add.at(total, parent[rows], total[rows])

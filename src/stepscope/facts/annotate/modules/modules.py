@@ -14,7 +14,7 @@ from stepscope.facts.annotate.jax.modules import from_functions, from_scopes, fr
 from stepscope.facts.annotate.jax.parameters import parameter_sizes, sizes_by_use, with_updates
 from stepscope.facts.annotate.links.cuda_graphs import replayed_modules
 from stepscope.facts.annotate.links.launches import launch_of, on_host
-from stepscope.facts.annotate.module_evidence import Evidence, Module, tree_modules
+from stepscope.facts.annotate.module_evidence import Evidence, Module, chain_of, tree_modules
 from stepscope.facts.annotate.modules.costs import module_table
 from stepscope.facts.annotate.modules.inductor_graphs import compiled_operators
 from stepscope.facts.annotate.modules.matching.matching import from_tree
@@ -224,8 +224,12 @@ def _tree_of_instances(names: Any, pairs: Counter[tuple[int, int]]) -> tuple[lis
             parent[code] = above[code] = outer
     modules: list[Module] = []
     number, depth = dict[int, int](), [0]  # of each module, then of none
+
+    def unnumbered(code: int) -> int:
+        return -1 if code in number else code
+
     for code in sorted(parent):
-        for inner in reversed(_not_added(code, parent, number)):
+        for inner in chain_of(unnumbered(code), lambda inner: unnumbered(parent.get(inner, -1))):
             outer = number.get(parent[inner], -1)
             outer = modules[outer].parent if depth[outer] == _DEEPEST else outer
             name = names[inner][len(MODULE_FRAME) :]
@@ -234,15 +238,6 @@ def _tree_of_instances(names: Any, pairs: Counter[tuple[int, int]]) -> tuple[lis
             number[inner] = len(modules)
             modules.append(Module(path, name, name.rpartition("_")[0] or name, outer))
     return modules, number
-
-
-def _not_added(code: int, parent: Mapping[int, int], number: Mapping[int, int]) -> list[int]:
-    """An instance and those around it without a number, from the innermost."""
-    chain = []
-    while code >= 0 and code not in number:
-        chain.append(code)
-        code = parent.get(code, -1)
-    return chain
 
 
 def _outermost(code: int, above: dict[int, int]) -> int:
@@ -303,13 +298,10 @@ def _paths(trace: Trace, inside: Mask) -> dict[int, tuple[str, ...]]:
         kinds = trace.events.text("category").mask("cpu_op", "annotation", "communication")
         rows = np.flatnonzero(kinds & (trace.events["track"] == track) & on_host(trace))
         noted = _noted(trace, rows)
-        moved = rows[~_of_gradients(trace)[rows]]
-        read = {"as noted": rows, "moved": moved}
-        fits = {
-            name: sum(bool(path) for row, path in zip(of, noted, strict=False) if inside[row])
-            for name, of in read.items()
-        }
-        best = read[max(fits, key=lambda name: fits[name])]
+        readings = rows, rows[~_of_gradients(trace)[rows]]
+        pairs = (zip(of.tolist(), noted, strict=False) for of in readings)
+        fits = [sum(bool(path) for row, path in pair if inside[row]) for pair in pairs]
+        best = readings[int(np.argmax(fits))]
         result |= dict(zip(best.tolist(), noted, strict=False))
     return result
 

@@ -85,7 +85,9 @@ def name_optimizers(calls: OptimizerCalls, runs: Table) -> Table:
         return runs
     stage, upcoming = runs["stage"].astype(np.int64), _upcoming(calls, runs)
     passes = np.isin(stage, _PASSES) & (upcoming >= 0)
-    group = _groups(len(calls.starts), upcoming[passes])
+    leads = np.isin(np.arange(len(calls.starts)), upcoming[passes])
+    leads[0] = True
+    group = np.cumsum(leads) - 1  # calls without a pass of their own share those of the call before
     joint = _joint_names(calls, group)
     own = [calls.names[name] for name in calls.name.tolist()]
     is_step = stage == _OPTIMIZER
@@ -108,13 +110,6 @@ def _upcoming(calls: OptimizerCalls, runs: Table) -> Rows:
     known = found < len(calls.starts)
     known &= calls.step[np.minimum(found, len(calls.starts) - 1)] == runs["step"]
     return np.where(known, found, _NONE)
-
-
-def _groups(count: int, led_to: Rows) -> Ids:
-    """Calls without a pass of their own share those of the call before, shape (count,)."""
-    leads: Mask = np.isin(np.arange(count), led_to)
-    leads[:1] = True
-    return np.cumsum(leads) - 1
 
 
 def _joint_names(calls: OptimizerCalls, group: Ids) -> list[str]:

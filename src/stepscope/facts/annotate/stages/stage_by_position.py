@@ -27,11 +27,12 @@ import numpy as np
 
 from stepscope.base.arrays import Codes8, Mask, Rows
 from stepscope.facts.annotate.device.collectives import is_communication_call
+from stepscope.facts.annotate.device.idle import blocks
 from stepscope.facts.annotate.links.backward import is_forward
 from stepscope.facts.annotate.links.launches import device_work, launch_of
-from stepscope.facts.annotate.range_names import CODE, has_lines
+from stepscope.facts.annotate.range_names import CODE, has_lines, is_update, operators
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.nesting import inherit, totals_inside
+from stepscope.trace.nesting import inherit, outermost, totals_inside
 from stepscope.trace.row_order import begins_run
 from stepscope.trace.schema import INFERENCE_STAGES
 from stepscope.trace.table import Table
@@ -48,25 +49,35 @@ class Launched:
     """What CPU events launch, each mask of shape (events,)."""
 
     copies_only: Mask
+    waits_only: Mask
     computes: Mask
     has_optimizer: bool  # any step's; then one without is no update by hand
 
 
 def work_launched(trace: Trace, has_optimizer: bool) -> Launched:
-    """For each CPU event, whether it launches only copies from the host, and whether kernels."""
-    events = trace.events
+    """For each CPU event, whether it launches only copies from the host, only waits, and whether kernels.
+
+    A branch on a result (`if norm > 1`), which waits too, belongs to what computes the result.
+    """
+    events, names = trace.events, trace.events.text("name")
     caller = launch_of(trace)
     device = np.flatnonzero(device_work(trace) & (caller >= 0))
-    copy = events.text("name").where(
-        lambda name: name.startswith(("Memcpy HtoD", "MemcpyH2D", "CopyHostToDevice"))
-    )
+    copy = names.where(lambda name: name.startswith(("Memcpy HtoD", "MemcpyH2D", "CopyHostToDevice")))
     kernel = events.text("category").mask("kernel", "communication")
     copies, others, kernels = (
         totals_inside(events["parent"], np.bincount(caller[device][which[device]], minlength=len(events)))
         for which in (copy, ~copy, kernel)
     )
-    only = (copies > 0) & (others == 0) & events.text("category").mask("cpu_op", "runtime")
-    return Launched(inherit(events["parent"], np.where(only, 1, -1)) > 0, kernels > 0, has_optimizer)
+    runtime = events.text("category").mask("runtime")
+    blocking = runtime & (names.where(blocks) | names.mask("hipMemcpyWithStream"))
+    waits = totals_inside(events["parent"], blocking.astype(np.int64))
+    copies_only = (copies > 0) & (others == 0) & (runtime | events.text("category").mask("cpu_op"))
+    waits_only = outermost(events["parent"], runtime | operators(events)) & ~names.mask("aten::is_nonzero")
+    waits_only &= (waits > 0) & (copies + kernels == 0)
+    copies_only, waits_only = (
+        inherit(events["parent"], np.where(only, 1, -1)) > 0 for only in (copies_only, waits_only)
+    )
+    return Launched(copies_only, waits_only, kernels > 0, has_optimizer)
 
 
 def assign_by_position(
@@ -110,10 +121,12 @@ def _assign_micro_batch(
     result[early & forward_work] = CODE["loss" if follows else "forward"]
     result[early & known.model_blocks] = CODE["forward"]
     by_hand = ahead & known.blocks & ~known.model_blocks  # updates of an average or a second model
-    result[ahead & _in_ranges(known, by_hand)] = CODE["other"]
+    result[ahead & _begin_in(known.events, known.rows, by_hand)] = CODE["other"]
     _assign_loss(known, ahead & (known.start >= forward), marked, result)
-    _assign_after_forward(known, unassigned & ~ahead, forward_work & ~ahead, launched.has_optimizer, result)
-    result[early & launched.copies_only[known.rows]] = CODE["transfer"]
+    after = unassigned & ~ahead
+    _assign_after_forward(known, after, forward_work & ~ahead, launched, result)
+    loads = early | (after & (result == CODE["other"]))  # of this step's batch or of the next one's
+    result[loads & launched.copies_only[known.rows]] = CODE["transfer"]
     return result
 
 
@@ -207,7 +220,7 @@ def _assign_loss(known: _KnownStages, ahead: Mask, marked: bool, result: Codes8)
     # A user's range with another name is something else.
     ranges = after & known.categories.mask("annotation") & ~known.model_blocks
     ranges &= ~_prepare_loss(known, after)
-    result[after & _in_ranges(known, ranges)] = CODE["other"]
+    result[after & _begin_in(known.events, known.rows, ranges)] = CODE["other"]
     seed = np.flatnonzero(after & known.names.mask(_SEED))[-1:]
     begin = known.first("backward")
     if len(seed) and known.start[after].max() <= known.end[seed[0]]:
@@ -248,20 +261,23 @@ def _copies(known: _KnownStages) -> Mask:
     return known.names.mask("aten::copy_") & ~called
 
 
-def _in_ranges(known: _KnownStages, ranges: Mask) -> Mask:
-    if not ranges.any():
-        return ranges
-    spans = Intervals(known.start[ranges], known.end[ranges])
-    return spans.within(known.start, known.start + 1) > 0
+def _begin_in(events: Table, rows: Rows, chosen: Mask) -> Mask:
+    """Events that begin while one of the chosen runs, themselves included."""
+    if not chosen.any():
+        return chosen
+    start = events["start_ns"][rows]
+    return Intervals(*events.spans(rows[chosen])).within(start, start + 1) > 0
 
 
 def _assign_after_forward(
-    known: _KnownStages, after: Mask, forward_work: Mask, has_optimizer: bool, result: Codes8
+    known: _KnownStages, after: Mask, forward_work: Mask, launched: Launched, result: Codes8
 ) -> None:
     """Between backward and optimizer it is optimizer: unscaling and clipping of gradients.
 
-    Without an optimizer it is an update by hand, but not among the passes of a pipelined schedule,
-    nor where other steps have one (accumulated gradients), unless something is updated.
+    What waits there is `other`, as elsewhere, but not after gradients were unscaled: their scaler
+    reads whether they are finite. Without an optimizer it is an update by hand, but not among the
+    passes of a pipelined schedule, nor where other steps have one (accumulated gradients), unless
+    something is updated.
     """
     end = known.last("backward")
     result[after] = CODE["other"]
@@ -270,9 +286,11 @@ def _assign_after_forward(
     until = known.first("optimizer") if known.has("optimizer") else _NEVER
     left = after & ~forward_work & (known.start >= end) & (known.start < until)
     goes_on = ((known.stage == CODE["forward"]) | forward_work) & (known.start >= end)
-    by_hand = not (has_optimizer or goes_on.any()) or is_update(known.events, known.rows[left]).any()
-    if until < _NEVER or by_hand:
-        result[left] = CODE["optimizer"]
+    by_hand = not (launched.has_optimizer or goes_on.any())
+    if until < _NEVER or by_hand or is_update(known.events, known.rows[left]).any():
+        unscaled = left & known.names.where(lambda name: name.startswith("aten::_amp_"))
+        waits = launched.waits_only[known.rows] & (known.start < known.start[unscaled].min(initial=_NEVER))
+        result[left & ~waits] = CODE["optimizer"]
 
 
 # -- the passes of a step
@@ -338,10 +356,6 @@ _LAYER = re.compile(
     r"^aten::(linear|t?addmm|b?mm|matmul|baddbmm|conv\w*|_?convolution|embedding(_bag)?|lstm|gru"
     r"|(native_|cudnn_|miopen_)?(batch|layer|group|instance|rms)_norm|\w*attention\w*|scaled_mm)$"
 )
-_UPDATE = re.compile(
-    r"^aten::(_foreach_|_fused_)?(add|sub|mul|div|lerp|addcdiv|addcmul)_$"
-    r"|^aten::(_foreach|_fused)_\w+$"
-)
 
 
 def unmarked_forward(events: Table, rows: Rows, stage: Codes8, unassigned: Mask) -> Mask:
@@ -350,7 +364,7 @@ def unmarked_forward(events: Table, rows: Rows, stage: Codes8, unassigned: Mask)
     linked = unassigned & np.isin(rows, partners[partners >= 0])
     layer = unassigned & events.text("name").take(rows).where(is_layer)
     recorded = is_forward(events, rows)
-    layer &= recorded if recorded.any() else ~_during_backward(events, rows, stage)
+    layer &= recorded if recorded.any() else ~_begin_in(events, rows, stage == CODE["backward"])
     if (stage == CODE["forward"]).any():  # what marks some of a model marks most of it
         layer &= ~_before_update(events, rows, stage)
     found = linked | layer
@@ -365,18 +379,6 @@ def is_layer(name: str) -> bool:
         (True, False)
     """
     return _LAYER.match(name) is not None
-
-
-def is_update(events: Table, rows: Rows) -> Mask:
-    """Operators that change parameters in place, as an update by hand does, bool, shape (n,)."""
-    return events.text("name").take(rows).where(lambda name: bool(_UPDATE.match(name)))
-
-
-def _during_backward(events: Table, rows: Rows, stage: Codes8) -> Mask:
-    start = events["start_ns"][rows]
-    backward = stage == CODE["backward"]
-    spans = Intervals(*events.spans(rows[backward]))
-    return spans.within(start, start + 1) > 0
 
 
 def _before_update(events: Table, rows: Rows, stage: Codes8) -> Mask:

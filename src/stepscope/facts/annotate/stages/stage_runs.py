@@ -147,7 +147,7 @@ def _timeline(trace: Trace) -> _Timeline:
     parts = timed_parts(trace.metadata)
     edges += [parts.times] if parts else []
     moments = distinct(np.concatenate([times, *edges]))
-    here = _value_at(times, stages, moments)
+    here = np.append(stages, _NONE)[np.searchsorted(times, moments, side="right") - 1]
     calls, waits, works = (span.within(moments, moments + 1) > 0 for span in of_loop)
     runs_it = ((here == _OTHER) | ((calls | waits) & ~works)) & compiled.any()
     idle, decided = runs_it | (here == _NONE), np.zeros(len(moments), np.bool_)
@@ -189,20 +189,13 @@ def _with_gaps_filled(moments: Times, length: Times, stage: Codes, parts: TimedP
     before, after = np.roll(result, 1), np.roll(result, -1)
     rest = part == position.get(_BETWEEN, _NO_PART)
     clips = (before == _BACKWARD) & (after == _OPTIMIZER) & np.roll(rest, -1)
-    ends = moments + length
-    clipping = _ends_of_runs(rest, ends) - ends
+    ends, last = moments + length, np.flatnonzero(ends_run(rest))  # of runs of the rest, and of others
+    clipping = ends[last[np.cumsum(begins_run(rest)) - 1]] - ends
     short |= clips & (result == _NONE) & (length <= np.maximum(clipping, _CLIPPING_PYTHON_NS))
     between = short & rest
     between &= np.isin(before, _UNTIL_UPDATE) & np.isin(after, _AFTER_FORWARD)
     between[:1] = between[-1:] = False
     return np.where(between, after, result)
-
-
-def _ends_of_runs(chosen: Mask, ends: Times) -> Times:
-    """Of each row the end of its run of chosen rows, or of others."""
-    keys = chosen.astype(np.int8)
-    last = np.flatnonzero(ends_run(keys))
-    return ends[last[np.cumsum(begins_run(keys)) - 1]]
 
 
 def _calls_waits_and_work(trace: Trace, main: int) -> tuple[Intervals, ...]:
@@ -278,18 +271,13 @@ def _changes(trace: Trace, on_track: Mask) -> tuple[Times, Codes]:
     return times[order], values[order]
 
 
-def _value_at(times: Times, values: Codes, moments: Times) -> Codes:
-    index = np.searchsorted(times, moments, side="right") - 1
-    return np.where(index >= 0, values[index] if len(values) else _NONE, _NONE)
-
-
 def _runs_of_step(timeline: _Timeline, start: int, end: int) -> tuple[Times, Times, Codes]:
     times, stages, waits = timeline
     first, last = np.searchsorted(times, [start, end], side="left")
     at = np.concatenate([[start], times[first:last]]).astype(np.int64)
-    here = np.concatenate([_value_at(times, stages, np.array([start])), stages[first:last]])
-    place = int(np.searchsorted(times, start, side="right")) - 1
-    waiting = np.append(place >= 0 and waits[place], waits[first:last])
+    before = int(np.searchsorted(times, start, side="right")) - 1
+    here = np.append(stages[before] if before >= 0 else _NONE, stages[first:last])
+    waiting = np.append(before >= 0 and waits[before], waits[first:last])
     return _merged(at, _close_gaps(at, here, end, waiting), end)
 
 

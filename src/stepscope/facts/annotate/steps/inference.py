@@ -252,8 +252,11 @@ def _by_attention(trace: Trace) -> _Found:
     calls = _calls(trace)
     if not _generates(calls):
         return _NOTHING
-    first = np.flatnonzero(_begins_iteration(trace, calls))
-    start = _starts(trace, calls.rows[first], calls.rows)
+    events = trace.events
+    lookups = events.text("name").mask(_EMBEDDING) & (events["track"] == events["track"][calls.rows[0]])
+    looked_up = events["start_ns"][lookups]
+    first = np.flatnonzero(_begins_iteration(calls, events["start_ns"][calls.rows], looked_up))
+    start = _starts(events["start_ns"], calls.rows[first], calls.rows, looked_up)
     sizes = zip(calls.batch[first].tolist(), calls.query[first].tolist(), strict=True)
     said = [
         Iteration("decode", 0, 0, batch, batch)
@@ -261,7 +264,7 @@ def _by_attention(trace: Trace) -> _Found:
         else Iteration("prefill", batch, batch * query, 0, 0)
         for batch, query in sizes
     ]
-    return _Found(trace.events["track"][calls.rows[first]], start, _ends(trace, calls, start), said)
+    return _Found(events["track"][calls.rows[first]], start, _ends(trace, calls, start), said)
 
 
 def _calls(trace: Trace) -> _Attention:
@@ -297,31 +300,20 @@ def _generates(calls: _Attention) -> bool:
     return some >= others > 0 or (others == 0 and grows)
 
 
-def _begins_iteration(trace: Trace, calls: _Attention) -> Mask:
+def _begins_iteration(calls: _Attention, starts: Times, lookups: Times) -> Mask:
     """Calls before which token embeddings are looked up; else where the lengths change."""
-    starts = trace.events["start_ns"][calls.rows]
-    lookups = trace.events["start_ns"][_lookups(trace, calls.rows)]
     if not len(lookups):
         return begins_run(calls.query) | begins_run(calls.key)
-    number = np.searchsorted(lookups, starts)
-    return begins_run(number)
+    return begins_run(np.searchsorted(lookups, starts))
 
 
-def _lookups(trace: Trace, calls: Rows) -> Rows:
-    events = trace.events
-    found = events.text("name").mask(_EMBEDDING) & (events["track"] == events["track"][calls[0]])
-    return np.flatnonzero(found)
-
-
-def _starts(trace: Trace, first: Rows, calls: Rows) -> Times:
+def _starts(begin: Times, first: Rows, calls: Rows, lookups: Times) -> Times:
     """From the first lookup after the attention before; else from the attention itself."""
-    events = trace.events
-    starts, lookups = events["start_ns"][first], events["start_ns"][_lookups(trace, calls)]
     before = np.searchsorted(calls, first) - 1
-    ended = np.where(before >= 0, events["start_ns"][calls[np.maximum(before, 0)]], -1)
+    ended = np.where(before >= 0, begin[calls[np.maximum(before, 0)]], -1)
     place = np.searchsorted(lookups, ended, side="right")
     lookup = np.append(lookups, np.iinfo(np.int64).max)[place]
-    return np.minimum(starts, lookup)
+    return np.minimum(begin[first], lookup)
 
 
 def _ends(trace: Trace, calls: _Attention, start: Times) -> Times:

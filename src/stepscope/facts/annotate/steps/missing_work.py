@@ -89,7 +89,9 @@ def launch_calls(trace: Trace, step: IntArray) -> LaunchCalls:
     order = np.argsort(rows, kind="stable")
     rows, missing = rows[order], missing[order]
     is_merged = trace["warnings"].text("code").mask(MERGED_RANKS).any()
-    if is_merged or _unlinked_count(trace) >= missing.sum():
+    unlinked = device_work(trace) & (launch_of(trace) < 0) & ~launched_before_recording(trace)
+    unlinked &= events.text("category").mask("kernel", "communication")
+    if is_merged or unlinked.sum() >= missing.sum():
         missing[:] = False  # it is there, without a link to its launch
     unsure = np.zeros(len(rows), np.bool_)
     return LaunchCalls(rows, missing, _pending(trace, rows, missing), graphs[rows], unsure)
@@ -119,12 +121,6 @@ def _silent_operators(trace: Trace, step: IntArray) -> Rows:
     outside = launches[(of_call[launches] < 0) & (step[launches] >= 0)]  # of all operators
     more = np.bincount(step[outside], minlength=len(number))[step[alike[:, 0]]]
     return alike[silent & (silent.sum(axis=1) > more - more.min())[:, np.newaxis]]
-
-
-def _unlinked_count(trace: Trace) -> int:
-    """The number of kernels that were launched within the recording by no known call."""
-    kernels = trace.events.text("category").mask("kernel", "communication") & device_work(trace)
-    return int((kernels & (launch_of(trace) < 0) & ~launched_before_recording(trace)).sum())
 
 
 def _with_work(trace: Trace, rows: Rows) -> Mask:

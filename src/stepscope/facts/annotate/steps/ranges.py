@@ -6,10 +6,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from stepscope.base.arrays import Rows, Times
-from stepscope.facts.annotate.links.launches import on_host
-from stepscope.facts.annotate.range_names import stage_of_range
-from stepscope.trace.nesting import outermost
+from stepscope.base.arrays import Mask, Rows, Times
+from stepscope.facts.annotate.links.launches import launch_of, on_host
+from stepscope.facts.annotate.range_names import is_step, stage_of_range
+from stepscope.trace.intervals import Intervals
+from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.trace import Trace
 
 CHOSEN = "chosen_range"  # property of a trace: the name of the ranges that the user asks for
@@ -132,18 +133,38 @@ def _alike(chosen: str, name: str) -> str | None:
 
 def _longest_loop(trace: Trace, group: Callable[[str], str | None], fewest: int, covers: float) -> Rows:
     events = trace.events
-    ranges = events.text("category").mask("annotation") & on_host(trace)
-    names = events.text("name").take(ranges).compact().map(group)
+    ranges = np.flatnonzero(events.text("category").mask("annotation") & on_host(trace))
+    texts = events.text("name").take(ranges).compact()
+    names, aside = texts.map(group), ranges[texts.where(_is_aside)]
     keys = np.full(len(events), -1, np.int64)  # of ranges of no group as well
     keys[ranges] = np.where(names.codes < 0, -1, events["track"][ranges].astype(np.int64) << 32 | names.codes)
     best, most = _NONE, -1
     for key in np.unique(keys[keys >= 0]).tolist():
         rows = np.flatnonzero(outermost(events["parent"], keys == key))
         start, end = events.spans(rows)
-        spent = int((end - start).sum())
-        if len(rows) >= fewest and spent >= covers * (end.max() - start[0]) and spent > most:
+        others = Intervals(*events.spans(aside[events["track"][aside] == events["track"][rows[0]]]))
+        spent, elapsed = int((end - start).sum()), others.gaps(int(start[0]), int(end.max())).total()
+        if len(rows) >= fewest and spent >= covers * elapsed and spent > most:
             best, most = rows, spent
     return best
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_aside(name: str) -> bool:
+    """Whether a range of this name is no training: an evaluation, a checkpoint, a step of another loop."""
+    of_other = is_step(name) and is_of_other_loop(name.partition("#")[0])
+    return of_other or stage_of_range(name) in ("evaluation", "checkpointing")
+
+
+def beside_training(trace: Trace) -> Mask:
+    """What runs in ranges of evaluations, of checkpoints and of another loop's steps, (events,)."""
+    events = trace.events
+    ranges = np.flatnonzero(events.text("category").mask("annotation"))
+    marks = ranges[events.text("name").take(ranges).compact().where(_is_aside)]
+    inside = np.zeros(len(events) + 1, np.bool_)  # the last is for work without a launch
+    if len(marks):
+        inside[:-1] = inherit(events["parent"], np.where(np.isin(events["id"], marks), 1, -1)) > 0
+    return np.asarray(inside[:-1] | inside[launch_of(trace)])
 
 
 def cut_to_ranges(trace: Trace, rows: Rows, numbers: Times, starts: Times, ends: Times) -> Steps:

@@ -108,11 +108,13 @@ def mean_device_ms(steps: Table) -> tuple[float | None, float | None]:
     return float(busy.mean()) / 1e6, float(idle.mean()) / 1e6
 
 
-def missing_steps(trace: Trace, rank: int, step: int | None) -> str:
-    """The message for a rank and step, any step for None, that a trace does not have."""
-    if step is None or rank not in ranks_with_steps(trace):
+def missing_steps(trace: Trace, rank: int, first: int | None, last: int | None = None) -> str:
+    """The message for a rank and step, any for None, or steps in a row, that a trace does not have."""
+    if first is None or rank not in ranks_with_steps(trace):
         return no_such_rank(trace, rank)
-    return no_such_steps(trace, rank, f"step {step}")
+    wanted = f"step {first}" if last in (None, first) else f"steps {first} to {last} in a row"
+    known = trace["steps"]["step"][trace["steps"]["rank"] == rank].tolist()
+    return f"rank {rank} has no {wanted}; it has {number_list(known)}"
 
 
 def no_such_rank(trace: Trace, rank: int) -> str:
@@ -121,12 +123,6 @@ def no_such_rank(trace: Trace, rank: int) -> str:
     Example: `there is no rank 9; the trace has 0 to 7`.
     """
     return f"there is no rank {rank}; the trace has {number_list(ranks_with_steps(trace))}"
-
-
-def no_such_steps(trace: Trace, rank: int, wanted: str) -> str:
-    """The message for steps that a rank does not have."""
-    known = trace["steps"]["step"][trace["steps"]["rank"] == rank].tolist()
-    return f"rank {rank} has no {wanted}; it has {number_list(known)}"
 
 
 def number_list(numbers: Sequence[int]) -> str:
@@ -162,14 +158,15 @@ def messages(trace: Trace, rank: int | None, *codes: str) -> list[str]:
     return [row["message"] for row in rows if row["code"] in codes and rank in (None, row["rank"])]
 
 
-def covered_share(trace: Trace, step: Rows) -> float:
+def covered_share(trace: Trace, step: Rows, aside: Mask | None = None) -> float:
     """The share of the work that belongs to steps: of device time, else of time in operators.
 
     1 if there is no such work, or if it is not known to which step it belongs: compiled work that
     runs on the CPU after its call has returned. `step` is the index of each event's step, or -1,
-    (events,).
+    (events,); what is `aside` of the training counts in steps only.
     """
     events = trace.events
+    inside = np.asarray(step) >= 0
     work = device_work(trace) & ~launched_before_recording(trace)
     duration = events["duration_ns"]
     if not duration[work].any():
@@ -177,8 +174,10 @@ def covered_share(trace: Trace, step: Rows) -> float:
             return 1.0
         work = on_host(trace) & events.text("category").mask("cpu_op", "runtime", "communication")
         duration = events["self_ns"]
+    covered = int(duration[work & inside].sum())
+    if covered and aside is not None:
+        work &= inside | ~aside
     whole = int(duration[work].sum())
-    covered = int(duration[work & (np.asarray(step) >= 0)].sum())
     return covered / whole if whole else 1.0
 
 

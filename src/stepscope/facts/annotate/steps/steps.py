@@ -34,6 +34,7 @@ from stepscope.facts.annotate.steps.missing_work import (
 )
 from stepscope.facts.annotate.steps.ranges import (
     CHOSEN,
+    beside_training,
     chosen_ranges,
     cut_to_ranges,
     is_of_other_loop,
@@ -42,6 +43,7 @@ from stepscope.facts.annotate.steps.ranges import (
     steps_of_ranges,
 )
 from stepscope.facts.annotate.steps.step_table import ITERATION, covered_share, number_list, warn_little
+from stepscope.facts.annotate.steps.turns import optimizers_in_turn
 from stepscope.facts.annotate.steps.windows import end_of_earlier_work, step_windows
 from stepscope.trace.missing_records import WORK_MISSING
 from stepscope.trace.nesting import outermost
@@ -81,8 +83,8 @@ def find_steps(trace: Trace) -> Trace:
     iteration of a server or of a generating loop, or with the compiled function that trains;
     otherwise steps are ranges with the name of a step, or the repeats of a pattern of top-level
     work; otherwise the whole trace is one step. So it is if the steps found hold little of the
-    work. Steps whose launches lack work in the file are left out, unless all do; so are those that
-    end after the last event of a file that is cut off.
+    work outside of marked evaluations. Steps whose launches lack work in the file are left out,
+    unless all do; so are those that end after the last event of a file that is cut off.
     CPU events belong to the step in which they start. Device work and compiled work on threads of
     the host belong to the step of their launch or call. Device work without a known launch, or in a
     trace where only a device marks steps, belongs to the step in which it starts.
@@ -104,7 +106,8 @@ def find_steps(trace: Trace) -> Trace:
     else:
         trace = trace.with_warnings([(WORK_MISSING, "the file is cut off within the step", 1)])
     step = _step_of_events(trace, called, starts[whole], ends[whole])
-    if not (chosen or trace.metadata.capture) and (share := covered_share(trace, step)) < _LITTLE:
+    share = 1.0 if chosen or trace.metadata.capture else covered_share(trace, step)
+    if share < _LITTLE and covered_share(trace, step, beside_training(trace)) < _LITTLE:
         return _as_one_step(trace, called, evidence, (ends - starts)[whole], share)
     if not whole.all():
         message = "an incomplete step is excluded"
@@ -114,7 +117,7 @@ def find_steps(trace: Trace) -> Trace:
         step = np.where(step < _MOST_STEPS, step, -1)
     kept = [column[whole][:_MOST_STEPS] for column in (numbers, starts, ends)]
     trace = _with_steps(trace, called, step, (kept[0], kept[1], kept[2]), evidence)
-    marked = evidence in ("profiler_step", "optimizer", "range", ITERATION)
+    marked = evidence in ("profiler_step", "range", ITERATION)
     return trace if marked else _warn_inferred(trace, evidence)
 
 
@@ -256,24 +259,29 @@ def _of_one_profiler(trace: Trace, marks: Ids) -> Ids:
 
 
 def _by_optimizer(trace: Trace) -> Found | None:
-    events = trace.events
-    on_loop = events["track"] == main_track(trace)
-    rows = np.flatnonzero(outermost(events["parent"], updates(trace)) & on_loop)
-    if (passes := is_backward(events)).any():  # of updates with no pass between them the last counts
-        passed = np.searchsorted(events["start_ns"][passes], events["start_ns"][rows])
-        rows = rows[ends_run(passed) | ends_run(events["parent"][rows])]
-    names = [events.text("name")[row] for row in rows.tolist()]
-    if not names:
+    events, rows = trace.events, _updates(trace)
+    if not len(rows):
         return None
     # With several optimizers, the one that steps least often ends the step; if tied, the last.
-    counts = Counter(names)
-    anchor = min(reversed(names), key=lambda name: counts[name])
-    last = rows[[name == anchor for name in names]]
+    optimizer, _ = optimizers_in_turn(trace, rows)
+    counts = Counter(optimizer.tolist())
+    anchor = min(reversed(optimizer.tolist()), key=lambda number: counts[number])
+    last = rows[optimizer == anchor]
     if len(ranges := ranges_of_updates(trace, last)):
         return (*steps_of_ranges(trace, ranges), "range")
     ends = events.spans(last)[1]
-    starts = np.append(events["start_ns"][on_loop].min(), ends[:-1])
-    return np.arange(len(ends)), starts, ends, "optimizer"
+    begin = events["start_ns"][events["track"] == events["track"][last[0]]].min()
+    return np.arange(len(ends)), np.append(begin, ends[:-1]), ends, "optimizer"
+
+
+def _updates(trace: Trace) -> Rows:
+    """Updates by optimizers on the thread of the loop; of those with no pass between them the last."""
+    events = trace.events
+    on_loop = events["track"] == main_track(trace)
+    rows = np.flatnonzero(outermost(events["parent"], updates(trace)) & on_loop)
+    passes = is_backward(events)
+    passed = np.searchsorted(events["start_ns"][passes], events["start_ns"][rows])
+    return rows[ends_run(passed) | ends_run(events["parent"][rows]) | (not passes.any())]
 
 
 def _by_iterations(trace: Trace) -> Found | None:
@@ -365,11 +373,8 @@ def _whole(trace: Trace, any_track: bool = False) -> Found:
     events = trace.events
     rows = events["track"] == main_track(trace)
     rows |= on_host(trace) & any_track
-    if not rows.any():
-        rows = np.ones(len(events), np.bool_)
-    start = int(events["start_ns"][rows].min(initial=np.iinfo(np.int64).max)) if len(events) else 0
-    end = int(events.spans(rows)[1].max(initial=0))
-    return np.zeros(1, np.int64), np.array([start]), np.array([end]), "whole_trace"
+    starts, ends = events.spans(rows)
+    return np.zeros(1, np.int64), starts.min(keepdims=True), ends.max(keepdims=True), "whole_trace"
 
 
 def _named(trace: Trace, test: Callable[[str], bool]) -> Ids:
@@ -404,11 +409,9 @@ def _step_of_events(trace: Trace, called: Ids32, starts: Times, ends: Times) -> 
 
 def _begun_in(begin: Times, starts: Times, ends: Times) -> Rows:
     """The step in which each event begins, -1 for none; events and steps are in order of start."""
-    first = np.searchsorted(begin, starts)
-    last = np.searchsorted(begin, np.minimum(ends, np.append(starts[1:], _NEVER)))
-    edges = np.stack([first, np.maximum(last, first)], axis=1).ravel()
-    here = np.stack([np.full(len(starts), -1), np.arange(len(starts))], axis=1).ravel()
-    return np.repeat(np.append(here, -1), np.diff(edges, prepend=0, append=len(begin)))
+    begun = np.bincount(np.searchsorted(begin, starts), minlength=len(begin) + 1)
+    step = np.cumsum(begun[: len(begin)]) - 1
+    return np.where((step >= 0) & (begin < np.append(ends, 0)[step]), step, -1)
 
 
 def _last_begun(begin: Times, starts: Times, ends: Times) -> Rows:
@@ -452,7 +455,8 @@ def _warn_work_outside(trace: Trace) -> Trace:
 def _warn_device_outside(trace: Trace, step: Rows) -> Trace:
     """Warn of devices that work in no step, as where each device has steps of its own."""
     events = trace.events
-    work = np.flatnonzero(device_work(trace) & ~launched_before_recording(trace))
+    counts = ((step >= 0) | ~beside_training(trace)) & ~launched_before_recording(trace)
+    work = np.flatnonzero(device_work(trace) & counts)
     numbers, device = np.unique(trace["tracks"]["device"][events["track"][work]], return_inverse=True)
     spent = np.bincount(device, events["duration_ns"][work])
     inside = np.bincount(device, events["duration_ns"][work] * (step[work] >= 0))
@@ -469,6 +473,7 @@ def _warn_device_outside(trace: Trace, step: Rows) -> Trace:
 def _warn_inferred(trace: Trace, evidence: str) -> Trace:
     repeated = "kernels" if device_work(trace).all() else "operators"
     message = {
+        "optimizer": optimizers_in_turn(trace, _updates(trace))[1] if evidence == "optimizer" else "",
         "compiled_call": "the file marks no steps; a step lasts from one call of the jitted "
         "training function to the next",
         "pattern": f"the file marks no steps; steps are repeats of a pattern of {repeated}",
@@ -476,4 +481,4 @@ def _warn_inferred(trace: Trace, evidence: str) -> Trace:
     }[evidence]
     if trace.events.text("category").mask("other").all():
         message = f"{message}; {_NO_CATEGORY}"
-    return trace.with_warnings([("steps_inferred", message, 1)])
+    return trace.with_warnings([("steps_inferred", message, 1)] if message else [])

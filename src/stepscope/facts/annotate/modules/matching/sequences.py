@@ -5,9 +5,8 @@ import numpy as np
 from stepscope.base.arrays import IntArray, Mask, Rows
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.annotate.steps.main_track import main_track
-from stepscope.trace.nesting import inherit, outermost
+from stepscope.trace.nesting import inherit, outermost, totals_inside
 from stepscope.trace.schema import FORWARD_STAGES, STAGES
-from stepscope.trace.sets import distinct
 from stepscope.trace.trace import Trace
 
 _FORWARD = [STAGES.index(stage) for stage in FORWARD_STAGES]
@@ -37,19 +36,8 @@ def _outermost(trace: Trace, chosen: Mask, recognized: Mask) -> Mask:
     launch[trace["launches"]["cpu_event"]] = True
     work = operator | (chosen & launch)
     named = events.text("name").where(lambda name: name.startswith("aten::"))
-    solid = work & (named | recognized | ~_around_any(trace, work & recognized))
-    return outermost(events["parent"], solid)
-
-
-def _around_any(trace: Trace, inner: Mask) -> Mask:
-    """Events that contain one of `inner`."""
-    parent = trace.events["parent"]
-    holds = np.zeros(len(parent), np.bool_)
-    outer = distinct(parent[inner])
-    while len(outer := outer[outer >= 0]):
-        holds[outer] = True
-        outer = distinct(parent[outer])
-    return holds
+    holds = totals_inside(events["parent"], (work & recognized).astype(np.int64)) > 0
+    return outermost(events["parent"], work & (named | recognized | ~holds))
 
 
 def _by_step(trace: Trace, chosen: Mask) -> list[Rows]:

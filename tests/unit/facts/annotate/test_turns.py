@@ -1,0 +1,108 @@
+"""Optimizers of one class that step in turns: torch names their updates alike."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from facts import us, warning_codes
+from tiers import family
+
+from stepscope.facts.annotate.links.launches import link_launches
+from stepscope.facts.annotate.steps.steps import find_steps
+from stepscope.testing import drawn_trace
+from stepscope.trace.trace import Trace
+
+# What an update runs, and how many gradients the pass before it computes. Capitals also create state.
+UPDATES = {
+    "d": (["aten::add_"] * 3, 2),
+    "g": (["aten::add_"] * 4, 3),
+    "D": ([*["aten::zeros_like"] * 3, *["aten::add_"] * 3], 2),
+    "G": ([*["aten::zeros_like"] * 4, *["aten::add_"] * 4], 3),
+    "p": (["aten::add_"] * 3, 3),  # as d, after another pass
+    "s": (["aten::_fused_adam_ | Input_Dims=[[[4,4],[4]]]"], 2),
+    "t": (["aten::_fused_adam_ | Input_Dims=[[[8,4],[8]]]"], 2),
+    "k": (["cudaLaunchKernel | grid=[3,1,1]"], 2),
+    "l": (["cudaLaunchKernel | grid=[4,1,1]"], 2),
+    "a": ([*["aten::add_"] * 4, "aten::copy_"], 2),  # as an average of d's parameters, now and then
+}
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def loop(sequence: str) -> Trace:
+    """A loop whose updates have the letters of a sequence; `|` loads a batch."""
+    lines: list[str] = []
+    at = 0
+
+    def event(name: str, length: int = 2) -> None:
+        nonlocal at
+        name, _, options = name.partition(" | ")
+        corr = f" corr={at}" if name.startswith("cuda") else ""
+        lines.append(f"main | {at} {at + length} | {name} |{corr} {'' if corr else options}")
+        if corr:
+            lines.append(f"stream 7 | {at + 1} {at + 2} | multi_tensor_apply | corr={at} {options}")
+        at += length
+
+    for letter in sequence:
+        if letter == "|":
+            event(LOADER)
+            continue
+        runs, nodes = UPDATES[letter]
+        number = at
+        for node in range(nodes):
+            event(f"aten::mm | seq={number + node}")
+        for node in reversed(range(nodes)):
+            event(f"MmBackward0 | seq={number + node} fwd=1")
+        lines.append(f"main | {at} {at + 2 * len(runs)} | Optimizer.step#Adam.step")
+        for name in runs:
+            event(name)
+    return find_steps(link_launches(drawn_trace("\n".join(lines))))
+
+
+@pytest.mark.parametrize(
+    ("sequence", "steps", "is_certain"),
+    [
+        ("dg" * 3, 3, True),
+        ("DG" + "dg" * 3, 4, True),
+        ("dddddg" * 2, 2, True),
+        ("|d|d|d|d|dg" * 2, 2, True),  # a batch for each update of the critic
+        ("st" * 3, 3, True),  # of one operator each
+        ("kl" * 3, 3, True),
+        ("dg" * 2, 4, False),  # too few
+        ("|dg" * 2, 2, True),
+        ("|dp" * 3, 3, True),  # of models with as many parameters
+        ("dp" * 3, 6, False),
+        ("da" * 3, 6, False),
+        ("d" * 6, 6, True),
+        ("|dd" * 3, 6, True),  # two updates with each batch
+        ("||d" * 3, 3, True),  # gradients of two batches
+        ("|d|p" * 3, 6, True),  # two tasks in turn
+        ("|d|g" * 3, 6, True),
+        ("dgdddggd", 8, True),  # parameters that have no gradients now and then
+    ],
+)
+def test_updates_of_one_class(sequence: str, steps: int, is_certain: bool) -> None:
+    trace = loop(sequence)
+    assert us(trace, "steps", "evidence") == [("optimizer",)] * steps
+    assert warning_codes(trace) == ({} if is_certain else {"steps_inferred": 1})
+
+
+@pytest.mark.parametrize("seed", family(range(100), 10))
+def test_any_loop_of_two_optimizers(seed: int) -> None:
+    choose = random.Random(seed)
+    critic, generator = choose.choice(["dg", "gd", "st", "kl"])
+    before = choose.choice(["", "|"])
+    several = choose.randint(2, 6)
+    turn = choose.choice([before + critic * several, (before + critic) * several, before + critic])
+    count = choose.randint(4, 8)
+    assert len(loop((turn + generator) * count)["steps"]) == count
+
+
+@pytest.mark.parametrize("seed", family(range(100), 10))
+def test_any_loop_of_one_optimizer(seed: int) -> None:
+    """Passes may differ by chance or in turn, and a batch may be accumulated or used again."""
+    choose = random.Random(seed)
+    letters = "dp" * 4 if seed % 2 else choose.choices("dp", k=8)
+    batch = choose.choice(["|", "||", "|" if not seed % 2 else ""])
+    trace = loop("".join(batch + letter for letter in letters))
+    assert len(trace["steps"]) + warning_codes(trace).get("cut_off_step", 0) == 8
