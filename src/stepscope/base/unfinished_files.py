@@ -22,7 +22,9 @@ def unfinished(path: Path, part: str = "file") -> Path:
     Removes what processes of this machine that have ended left of the same file. `part` says what is
     written, where several files become one.
     """
-    prefix = f".{_short(path.name)}.{_machine()}-"
+    name = os.fsencode(path.name)
+    short = path.name if len(name) <= _LONGEST_BYTES else f"{crc32(name):08x}"
+    prefix = f".{short}.{_machine()}-"
     for left in _left_by_others(path.parent, prefix):
         _remove(left)
     return path.with_name(f"{prefix}{os.getpid()}.{part}.{_MARK}")
@@ -68,12 +70,6 @@ def _runs(process: int) -> bool:
     except OSError:
         pass
     return True
-
-
-def _short(name: str) -> str:
-    """A name of the greatest length would not fit."""
-    given = os.fsencode(name)
-    return name if len(given) <= _LONGEST_BYTES else f"{crc32(given):08x}"
 
 
 def _machine() -> str:

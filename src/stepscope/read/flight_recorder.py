@@ -121,7 +121,9 @@ class _Entry(msgspec.Struct):
             return
         if self.seq_id is None:
             raise ValueError("an entry without `process_group`")
-        self.process_group = _unnamed_group(self.pg_id)
+        # Each rank counts its groups for itself.
+        what = f"group {self.pg_id} of each rank (PyTorch before 2.4 does not say which ranks are in it)"
+        self.process_group = str(self.pg_id), what if self.pg_id else "default_pg"
         self.time_created_ns = self.time_created_ns or 1000 * self.time_created_us
         self.is_p2p = self.is_p2p or _PEERS.search(self.profiling_name) is not None
         self.collective_seq_id, self.p2p_seq_id = self.seq_id, self.time_created_ns
@@ -141,12 +143,6 @@ class _Entry(msgspec.Struct):
         """Done, timed out. Gloo's entries stay `scheduled`, and retire when they are done."""
         is_done = self.state == "completed" or (self.retired and self.profiling_name.startswith("gloo:"))
         return int(is_done), int(self.retired and not is_done)
-
-
-def _unnamed_group(number: int) -> tuple[str, str]:
-    """The name and description of a group by its number, which each rank counts for itself."""
-    what = f"group {number} of each rank (PyTorch before 2.4 does not say which ranks are in it)"
-    return str(number), what if number else "default_pg"
 
 
 _Call = tuple[_Entry, LoggedOperation, int]  # and the other rank of a send or recv, else -1

@@ -68,20 +68,17 @@ def stall_reasons(context: RuleContext) -> Iterator[Finding]:
         if share < LEAST or reason in BUSY:
             continue
         shares = ", ".join(f"{name} {part:.0%}" for name, part in list(reasons.items())[:TOP])
+        advice = next(text for part, text in ADVICE if part in reason.lower())
+        if advice == _WAITS and kind_of(kernel) in PRODUCT_KINDS:
+            advice = _WAITING_PRODUCT  # nothing is fused with a kernel of a library that multiplies
         bound = part_ns / 1e6 / context.step_count * share
         longest = nodes[np.argsort(-tree.own("device_ns").sum[nodes], kind="stable")[:TOP]]
         yield context.finding_in_tree(
             f"{short_kernel(kernel, 50)} stalls mainly on {reason}. By samples: {shares}.",
-            _advice(kernel, reason.lower()),
+            advice,
             np.append(_hottest(tree, nodes, reason), longest),
             context.gains.bound(bound, "at most the stalled share of its time"),
         )
-
-
-def _advice(kernel: str, reason: str) -> str:
-    """Nothing is fused with a kernel of a library that multiplies."""
-    advice = next(text for part, text in ADVICE if part in reason)
-    return _WAITING_PRODUCT if advice == _WAITS and kind_of(kernel) in PRODUCT_KINDS else advice
 
 
 def _hot_kernels(tree: ContextTree) -> Iterator[tuple[str, Rows, float]]:

@@ -78,6 +78,7 @@ class JobAnswer(msgspec.Struct):
 
 def job_answer(name: str, job: Job, report: JobReport, results: Sequence[RankResult]) -> JobAnswer:
     table, findings = job.table, findings_of(report)
+    usual = np.median(table.work, axis=2)
     files = {result.sketch.rank: result.file for result in results if result.sketch}
     ranks = [
         filled(JobRank, row, file=files[row.rank], trace=None, peak_bytes=row.peak_memory_bytes)
@@ -91,10 +92,10 @@ def job_answer(name: str, job: Job, report: JobReport, results: Sequence[RankRes
         steps=table.steps,
         stages=table.stages,
         ranks=ranks,
-        work=_rounded(np.median(table.work, axis=2).T),
+        work=_rounded(usual.T),
         by_step=_by_step(table),
         axes=_axes(job),
-        median_rank=_median_rank(table.work),
+        median_rank=int(np.abs(usual - np.median(usual, axis=0)).sum(axis=1).argmin()),
         findings=list(findings.findings),
         groups=list(report.groups),
         lateness=_lateness(lateness(table, job.matched, job.groups)[:_MOST_KINDS]),
@@ -120,12 +121,6 @@ def _by_step(table: JobTable) -> dict[str, list[list[float]]]:
 
 def _rounded(values: Floats) -> list[list[float]]:
     return np.round(values, 3).tolist()
-
-
-def _median_rank(work: Floats) -> int:
-    """The rank whose work by stage is closest to the median rank's."""
-    usual = np.median(work, axis=2)
-    return int(np.abs(usual - np.median(usual, axis=0)).sum(axis=1).argmin())
 
 
 def _axes(job: Job) -> dict[str, list[int]]:

@@ -88,7 +88,8 @@ def panes_of_each(view: TraceView, of: Ids, rows: Rows, count: int, most: int = 
     Events are ascending in each set, and `of` has the set of each, 0 to `count` - 1, ascending.
     """
     events, index = view.trace.events, view.timeline.index
-    names, time = events.text("name"), _time(view, rows)
+    names = events.text("name")
+    time = np.where(index.on_device[rows], events["duration_ns"][rows], events["self_ns"][rows])
     module, work = events["module"][rows], events["kind"][rows] >= 0
     modules = _by_time(of, module, time, module >= 0, count, most)
     kernels = _by_time(of, names.codes[rows], time, work, count, most)
@@ -165,12 +166,6 @@ def _as_module(view: TraceView, query: Query, path: str) -> str:
         if level.operations[row].module == module:
             return "/".join(parts[:depth])
     return path
-
-
-def _time(view: TraceView, rows: Rows) -> Times:
-    """Duration of device work, self time of CPU events, ns."""
-    events, index = view.trace.events, view.timeline.index
-    return np.where(index.on_device[rows], events["duration_ns"][rows], events["self_ns"][rows])
 
 
 def _by_time(of: Ids, codes: IntArray, time: Times, chosen: Mask, count: int, most: int) -> list[list[int]]:

@@ -47,11 +47,7 @@ class Query:
 
 
 def filled(kind: type[Answer], source: object, /, **others: Any) -> Answer:
-    """A Struct with the attributes of the same names that an object has, and others."""
-    names = (name for name in kind.__struct_fields__ if name not in others)
-    return kind(**{name: _plain(getattr(source, name)) for name in names}, **others)
-
-
-def _plain(value: Any) -> Any:
-    """An array as a list, which JSON has."""
-    return value.tolist() if isinstance(value, np.ndarray) else value
+    """A Struct with the attributes of the same names that an object has, arrays as lists, and others."""
+    values = ((name, getattr(source, name)) for name in kind.__struct_fields__ if name not in others)
+    plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values}
+    return kind(**plain, **others)

@@ -135,7 +135,9 @@ def batch(
     result, predicted = _profiled(opened, how, elsewhere)
     if page:
         capacity = capacities[0].bytes if capacities else None
-        write_text(Path(page), _html(result, capacity, predicted))
+        data = data_element(ELEMENT, batch_profile(result, capacity))
+        data += data_element(DEVICES_ELEMENT, predicted) if predicted else ""
+        write_text(Path(page), page_in_one(data, "batch.html"))
     fits = [result.fits(capacity) for capacity in capacities]
     (_print_json if as_json else _print_text)(result, at, fits, predicted)
 
@@ -174,12 +176,6 @@ def _profiled(opened: Any, how: dict[str, Any], elsewhere: Elsewhere) -> tuple[R
     with step_progress() as tell, Session(how["python"], tell) as session:
         result = session.profile_entry(opened, plan)
         return result, elsewhere(result)
-
-
-def _html(result: Result, capacity: float | None, devices: DevicesAnswer | None) -> str:
-    """The page about batch sizes with its data, as HTML that needs nothing else."""
-    data = data_element(ELEMENT, batch_profile(result, capacity))
-    return page_in_one(data + (data_element(DEVICES_ELEMENT, devices) if devices else ""), "batch.html")
 
 
 def _print_json(

@@ -15,7 +15,6 @@ single server", 1952.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -145,7 +144,8 @@ def _costs_of_steps(annotated: Trace, blocked: Intervals, least_ns: float) -> _C
     for group in sorted(groups, key=lambda group: group.unrecorded is None):
         trace, steps = group.of_group(annotated), int(group.chosen.sum())
         if group.unrecorded is None:
-            rate = float(result.removed.sum()) / max(float(events[_measured(groups)].sum()), 1.0)
+            measured = np.any([one.chosen for one in groups if one.unrecorded is not None], axis=0)
+            rate = float(result.removed.sum()) / max(float(events[measured].sum()), 1.0)
             usual = annotated.metadata.capture["unrecorded_steps"]
             costs, spreads = estimated_cost(annotated, group, events[group.chosen], rate, usual), {}
             stretches = only(whole, group.chosen)
@@ -159,11 +159,6 @@ def _costs_of_steps(annotated: Trace, blocked: Intervals, least_ns: float) -> _C
         result.removed += removed_time(stretches, costs, spreads, steps, most_of_event(trace), memory)
         result.add(trace, group, sum(costs.values()), sum(memory))
     return replace(result, removed=with_own_work(whole, result.removed))
-
-
-def _measured(groups: Sequence[StepGroup]) -> Mask:
-    """The steps that some unrecorded ones are like, shape (steps,)."""
-    return np.any([group.chosen for group in groups if group.unrecorded is not None], axis=0)
 
 
 def _busy(trace: Trace, work: Rows) -> Intervals:

@@ -352,7 +352,9 @@ def _placed(index: Index, rows: Ids, table: Table) -> tuple[Ids, int]:
     lasting = np.flatnonzero(table["end_ns"] > table["start_ns"])
     lasts = table.take(lasting)
     run = _run_of(index, rows, lasts)
-    track = _main_track(index, rows[run >= 0])
+    staged = rows[run >= 0]
+    spent = np.bincount(index.track[staged], index.end[staged] - index.start[staged] + 1.0)
+    track = int(spent.argmax()) if len(spent) else -1
     if len(lasting):
         loose = (run < 0) & (index.track[rows] == track) & ~index.has_children(rows)
         at = np.searchsorted(lasts["start_ns"], index.start[rows], side="right") - 1
@@ -401,9 +403,3 @@ def _stage_operations(
         end_ns=np.where(lasts, costs.end_ns, -1),
         self_ns=np.maximum(costs.cpu_ns - busy, 0),
     )
-
-
-def _main_track(index: Index, rows: Ids) -> int:
-    """The thread that most of the stages' events run on, by time."""
-    time = np.bincount(index.track[rows], index.end[rows] - index.start[rows] + 1.0)
-    return int(time.argmax()) if len(time) else -1

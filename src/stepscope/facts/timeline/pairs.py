@@ -347,13 +347,9 @@ def _key(side: _StepPieces, module: Ids, names: Interner[str], unknown: int) -> 
     of_event = trace.events.text("kind")
     kinds = [unknown if one in _OF_NO_KIND else names[one] for one in of_event.values]
     kind = np.where(event >= 0, np.append(kinds, unknown)[of_event.codes[event]], unknown)
-    return [side.row, side.stage, module, operator, _call_numbers(call, caller), name, kind]
-
-
-def _call_numbers(key: Ids, caller: Ids) -> Ids:
-    """The number of each caller among the callers of the same key."""
-    callers, first, of = np.unique(caller, return_index=True, return_inverse=True)
-    return place_in_group(key[first])[of.ravel()] if len(callers) else of
+    _, first, of = np.unique(caller, return_index=True, return_inverse=True)
+    number = place_in_group(call[first])[of.ravel()] if len(first) else of  # among callers of the same call
+    return [side.row, side.stage, module, operator, number, name, kind]
 
 
 def _modules(before: _StepPieces, after: _StepPieces) -> tuple[Ids, Ids]:

@@ -154,7 +154,9 @@ def _of_modules(index: Index, chosen: Mask) -> Iterator[LineCost]:
             called.setdefault(SourcePlace(place.file, place.line, place.what, ""), []).append(module)
     lines = _ModuleLines(index, chosen, called)
     for line, (place, inside) in enumerate(called.items()):
-        named = SourcePlace(place.file, place.line, place.what, _names(index, place, inside))
+        text = modules.text("class" if place.what == "class" else "path")
+        names = ", ".join(dict.fromkeys(text[module] or "model" for module in inside))
+        named = SourcePlace(place.file, place.line, place.what, names)
         calls = int(modules["calls"][inside].sum())
         yield LineCost(named, inside, calls, *(column[line] for column in lines.columns()))
 
@@ -199,11 +201,6 @@ class _ModuleLines:
         within = self._index.events["module"][event].astype(np.int64)
         pair, position = index_pairs(ends[within], ends[within + 1])
         return lines[position], event[pair]
-
-
-def _names(index: Index, place: SourcePlace, modules: list[int]) -> str:
-    text = index.trace["modules"].text("class" if place.what == "class" else "path")
-    return ", ".join(dict.fromkeys(text[module] or "model" for module in modules))
 
 
 def _lines_around(parent: IntArray, called: dict[SourcePlace, list[int]]) -> tuple[Ids, Ids]:

@@ -93,9 +93,8 @@ def _result(entry: Entry, points: dict[int, BatchPoint], notes: list[str], error
 
 def estimated_point(batch: int, facts: RunFacts) -> BatchPoint:
     """What an estimate's allocations take, and the least that PyTorch's allocator reserves for them."""
-    settings = Settings.of({"PYTORCH_ALLOC_CONF": facts.get("allocator")})
     history = [*_WORKSPACES, *((key, size) for key, size in facts["history"])]
-    used, needed = least_reserved(history, settings)
+    used, needed = least_reserved(history, Settings.of({"PYTORCH_ALLOC_CONF": facts.get("allocator")}))
     return BatchPoint(batch, 0.0, used, reserved=needed)
 
 

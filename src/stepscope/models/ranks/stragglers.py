@@ -371,7 +371,10 @@ class _Kernels:
         if longer < _EXPLAINED * excess_ms:
             return f"in Python or waiting (no {work} takes longer)"
         values = np.array([ratio for ratio, _ in ratios.values()])
-        if len(values) >= _LEAST_KERNELS and _are_alike(values):
+        middle = float(np.median(values))
+        least = 1 + (1 - _ALIKE) * (middle - 1)
+        are_alike = middle > 1 + LEAST_SHARE and float(np.percentile(values, 25)) > least
+        if len(values) >= _LEAST_KERNELS and are_alike:
             throttles = ", as one that throttles" if self._grows else ""
             return f"{_DEVICE}{throttles}" if work == "kernel" else _CPU
         extra = {name: (ratio - 1) * each for name, (ratio, each) in ratios.items()}
@@ -411,9 +414,3 @@ def _times(sketch: Sketch, positions: np.ndarray, every: bool) -> dict[str, floa
     inside = ((name, values[positions]) for name, values in durations)
     recorded = {name: float(np.nanmedian(each)) for name, each in inside if not np.isnan(each).all()}
     return recorded or medians
-
-
-def _are_alike(ratios: Floats) -> bool:
-    middle = float(np.median(ratios))
-    least = 1 + (1 - _ALIKE) * (middle - 1)
-    return middle > 1 + LEAST_SHARE and float(np.percentile(ratios, 25)) > least

@@ -82,17 +82,18 @@ _UNREAD = ("samples", "stackFrames", "systemTraceEvents", "controllerTraceDataKe
 
 def metadata_of(properties: Mapping[str, Any], log: WarningLog) -> Metadata:
     """Metadata from the top level of a trace file; `log` receives what is skipped."""
-    unread = {key: _size(properties[key]) for key in _UNREAD if key in properties}
+    parts = {key: properties[key] for key in _UNREAD if key in properties}
+    unread = {key: len(part) if isinstance(part, list | dict | str) else 1 for key, part in parts.items()}
     skipped = ", ".join(f"{key} ({size})" for key, size in unread.items() if size)
     log("unread_section", f"skipped parts of the file: {skipped}", sum(unread.values()))
     for note in _notes(properties):
         log_note(log, note)
     info, devices = properties.get("distributedInfo"), properties.get("deviceProperties")
     info = info if isinstance(info, Mapping) else {}
-    devices = devices if isinstance(devices, list) else []
+    devices, version = devices if isinstance(devices, list) else [], properties.get("pytorch_version")
     return Metadata(
         framework="pytorch" if "schemaVersion" in properties else "",
-        framework_version=_text(properties.get("pytorch_version")),
+        framework_version=version if isinstance(version, str) else "",
         devices=tuple(device for device in devices if isinstance(device, Mapping)),
         ranks=(_count(info.get("rank"), 0, MOST_RANKS - 1),),
         world_size=_count(info.get("world_size"), 1, MOST_RANKS),
@@ -105,14 +106,6 @@ def _notes(properties: Mapping[str, Any]) -> list[str]:
     logged = (properties.get(severity) for severity in ("ERROR", "WARNING", "INFO"))
     notes = [note for notes in logged for note in (notes if isinstance(notes, list) else [notes])]
     return [note for note in notes if isinstance(note, str)]
-
-
-def _size(section: Any) -> int:
-    return len(section) if isinstance(section, list | dict | str) else 1
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _count(value: Any, default: int, most: int) -> int:

@@ -217,7 +217,8 @@ def change_between(before: Signature, now: Signature) -> str:
     """What changed between two signatures: `new shape of batch['x'] and 2 more`."""
     if before.keys() != now.keys():
         differing = [path for path in now if path not in before] or list(before.keys() - now.keys())
-        return f"new structure of {_root(differing[0])}"
+        parameter = differing[0].partition("[")[0].partition(".")[0]
+        return f"new structure of {parameter}"
     for field, words in _CHANGES:
         changed = [p for p in now if getattr(before[p], field) != getattr(now[p], field)]
         if changed:
@@ -252,11 +253,6 @@ def _hash(value: Any) -> int:
         return hash(value)
     except TypeError:
         return id(value)
-
-
-def _root(path: str) -> str:
-    """The parameter that a path begins with."""
-    return path.partition("[")[0].partition(".")[0]
 
 
 def _distance(before: Signature, now: Signature) -> int:

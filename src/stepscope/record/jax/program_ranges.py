@@ -152,8 +152,10 @@ def _places() -> list[tuple[str, Any, str]]:
 
 def _watched(ranges: Ranges, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     begin, end = ranges.begin_whole, ranges.end
+    names = ("__module__", "__name__", "__qualname__", "__doc__")  # of which methods in C++ may lack some
+    named = [one for one in names if isinstance(getattr(function, one, None), str)]
 
-    @functools.wraps(function, assigned=_named(function))
+    @functools.wraps(function, assigned=named)
     def watched(*arguments: Any, **keywords: Any) -> Any:
         token = begin(name)
         try:
@@ -162,12 +164,6 @@ def _watched(ranges: Ranges, name: str, function: Callable[..., Any]) -> Callabl
             end(token)
 
     return watched
-
-
-def _named(function: Callable[..., Any]) -> list[str]:
-    """The attributes that a wrapper can take over; methods in C++ may lack some."""
-    names = ("__module__", "__name__", "__qualname__", "__doc__")
-    return [name for name in names if isinstance(getattr(function, name, None), str)]
 
 
 def _watched_value(ranges: Ranges, original: property) -> property:

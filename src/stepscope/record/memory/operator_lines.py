@@ -38,7 +38,8 @@ class LineRanges(TorchFunctionMode):
 
     def stop(self) -> None:
         """No more of them; leaves a mode of the script's that lies on top where it is."""
-        if self._entered and self._on_top():
+        modes = _overrides._get_current_function_mode_stack()
+        if self._entered and modes and modes[-1] is self:
             _Mode.__exit__(self, None, None, None)
         self._entered = False
 
@@ -51,10 +52,6 @@ class LineRanges(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         with Range(label):
             return func(*args, **(kwargs or {}))
-
-    def _on_top(self) -> bool:
-        modes = _overrides._get_current_function_mode_stack()
-        return bool(modes) and modes[-1] is self
 
     def _label(self, frame: FrameType | None) -> str | None:
         """None for a call of ours."""

@@ -148,17 +148,14 @@ def _line_of_child(samples: StackSamples, stack: list[int], name: str) -> Line |
     """
     files = [samples.places[place].file for place in stack]
     loads = any(file.endswith(_LOADS) for file in files)
-    own = stack[: _first(files, _FETCH if loads else _BEGINS)]
+    end = _FETCH if loads else _BEGINS
+    own = stack[: next((at for at, file in enumerate(files) if file.endswith(end)), 0)]
     run = [place for place in own if not is_internal(samples.places[place].file)]
     if loads or not run:
         return _line(samples, own, LOADER_WORKER) if loads else None
     unnamed = _UNNAMED.fullmatch(name)
     role = samples.places[run[-1]].function if unnamed else _NUMBER.sub("", name) or name
     return _line(samples, own, role)
-
-
-def _first(files: list[str], end: str) -> int:
-    return next((at for at, file in enumerate(files) if file.endswith(end)), 0)
 
 
 def _line(samples: StackSamples, stack: list[int], role: str) -> Line | None:

@@ -265,8 +265,9 @@ def _warn_unlinked(trace: Trace, unlinked: Ids32) -> Trace:
         ),
         "unlinked_device_work": ("device work without a launch in the file", unknown, ~before),
     }
+    length = trace.events["duration_ns"][unlinked]
     return trace.with_warnings(
-        (code, _message(trace.events, what, unlinked[mask], where), int(mask.sum()))
+        (code, f"{what} ({milliseconds(length[mask].sum())} in all); it {where}", int(mask.sum()))
         for code, (what, where, mask) in messages.items()
         if mask.any()
     )
@@ -315,11 +316,6 @@ def _is_queue(trace: Trace, front: Ids, later: Ids, called: int) -> bool:
     end = int(events.spans(front)[1].max(initial=-1))
     recurs = np.isin(events["name"][front], events["name"][later]).any()
     return end > called and not recurs and not (events["start_ns"][graphs] < end).any()
-
-
-def _message(events: Table, what: str, rows: Ids32, where: str) -> str:
-    total = milliseconds(events["duration_ns"][rows].sum())
-    return f"{what} ({total} in all); it {where}"
 
 
 # -- work without a correlation id: by external id, or by order in time

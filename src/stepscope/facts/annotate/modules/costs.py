@@ -54,15 +54,11 @@ def module_costs(trace: Trace, parent: Ids32, chosen: Mask | None = None) -> dic
 def _facts(modules: list[Module]) -> dict[str, Any]:
     facts = [module.facts for module in modules]
     numbers = {
-        key: [_number(fact.get(key)) for fact in facts]
+        key: [value if isinstance(value := fact.get(key), int) and value >= 0 else -1 for fact in facts]
         for key in ("parameters", "parameter_bytes", "line", "call_line")
     }
     texts = {key: [str(fact.get(key) or "") for fact in facts] for key in ("file", "call_file")}
     return {**numbers, **texts}
-
-
-def _number(value: Any) -> int:
-    return value if isinstance(value, int) and value >= 0 else -1
 
 
 def _calls(trace: Trace, evidence: Evidence) -> Times:
