@@ -184,11 +184,7 @@ def _column(values: list[Any]) -> DetailColumn:
     answers: list[Any] = []
     for value in values:
         if id(value) not in seen:
-            short = _short(value)
+            short = replace(value, rows=value.rows[:_FEW_ROWS]) if isinstance(value, Instances) else value
             seen[id(value)] = texts[json_bytes(short)]
             answers += [short] if len(texts) > len(answers) else []
     return DetailColumn(answers, [seen[id(value)] for value in values])
-
-
-def _short(value: Any) -> Any:
-    return replace(value, rows=value.rows[:_FEW_ROWS]) if isinstance(value, Instances) else value

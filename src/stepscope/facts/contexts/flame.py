@@ -152,7 +152,8 @@ def _laid_out(tree: ContextTree, size: Floats, shown: Mask, start: int) -> Flame
     place = preorder(number[caller[order]])
     order = order[inverse(place)]
     number[nodes] = inverse(order)[: len(nodes)]
-    hidden = _hidden_below(tree, missing, tops)
+    inside = tree.below(np.bincount(missing, minlength=len(tree)))[tops]
+    hidden = np.bincount(tree.parent[tops], inside, len(tree)).astype(np.int64)
     return FlameBoxes(
         node=node[order],
         caller=caller[order],
@@ -160,11 +161,6 @@ def _laid_out(tree: ContextTree, size: Floats, shown: Mask, start: int) -> Flame
         tops=tops,
         hidden=np.where(node[order] < 0, hidden[caller[order]], 0),
     )
-
-
-def _hidden_below(tree: ContextTree, missing: Ids, tops: Ids) -> Ids:
-    inside = tree.below(np.bincount(missing, minlength=len(tree)))[tops]
-    return np.bincount(tree.parent[tops], inside, len(tree)).astype(np.int64)
 
 
 # -- columns of the boxes

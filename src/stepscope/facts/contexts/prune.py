@@ -185,7 +185,8 @@ def aligned(before: ContextTree, after: ContextTree) -> list[ContextTree]:
     """
     moved = [{"contexts": 0}, {"contexts": len(before)}]
     rows = stacked([before.nodes, after.nodes], moved)
-    folded = fold(rows, key=identity(_without_folders(rows), _SAME_PLACE))
+    files = rows.text("file").map(lambda file: file.replace("\\", "/").rpartition("/")[2])
+    folded = fold(rows, key=identity(rows.with_columns(file=files), _SAME_PLACE))
     names = dict.fromkeys([*before.metrics, *after.metrics])
     result = []
     for tree, place in ((before, folded.place[: len(before)]), (after, folded.place[len(before) :])):
@@ -196,11 +197,6 @@ def aligned(before: ContextTree, after: ContextTree) -> list[ContextTree]:
         }
         result.append(replace(tree, nodes=folded.nodes, metrics=metrics, event_node=None))
     return result
-
-
-def _without_folders(rows: Table) -> Table:
-    names = rows.text("file").map(lambda file: file.replace("\\", "/").rpartition("/")[2])
-    return rows.with_columns(file=names)
 
 
 def bottom_up(tree: ContextTree, *metrics: str) -> ContextTree:
