@@ -52,12 +52,18 @@ _MOVES = """
 """
 
 
+def slow_machine(ranks: int, steps: int) -> list[Sketch]:
+    """A generated job in which one machine is slow."""
+    planted = faults("slow_node", 1, ranks)
+    return sketches(GeneratedJob("dlrm", template("dlrm", 8), ranks, steps, planted, 0.01, 1))
+
+
 def written(made: list[Sketch], folder: Path) -> Path:
     """The page of a job as a file."""
     job = Job.of(made)
     results = [RankResult(f"/job/{one.node}/rank{one.rank}.json", one) for one in made]
     file = folder / "job.html"
-    file.write_text(job_page(job_answer("job", job, report_of(job), results)))
+    file.write_text(job_page(job_answer(f"dlrm-{len(made)}", job, report_of(job), results)))
     return file
 
 
@@ -81,8 +87,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=48)
     parser.add_argument("--seconds", type=float, default=5)
     args = parser.parse_args()
-    planted = faults("slow_node", 1, args.ranks)
-    made = sketches(GeneratedJob("dlrm", template("dlrm", 8), args.ranks, args.steps, planted, 0.01, 1))
+    made = slow_machine(args.ranks, args.steps)
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         begin = time.perf_counter()
         file = written(made, Path(folder))

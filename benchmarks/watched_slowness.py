@@ -128,7 +128,7 @@ KINDS = {
     ),
     "garbage collection": Kind("garbage collection", setup=HEAP, after=when_slow("gc.collect()")),
     "another process": Kind(
-        "others had the core",
+        "others had",
         setup=f"{CORE}; others = []",
         loop=f"others += [subprocess.Popen({HOG}) for _ in range(4)] if now == first else []; "
         "[other.kill() for other in others if now == last]",
@@ -194,7 +194,7 @@ KINDS = {
         after=when_slow("[dist.all_reduce(torch.zeros(1 << 20)) for _ in range(4)]"),
     ),
 }  # fmt: skip
-OTHERS = "others had the core of the training thread"
+OTHERS = "others had the training thread's core"
 HEALTHY = [
     Kind("", work="0.002"),
     Kind("", work="0.001", workers=2, optimizer="AdamW"),

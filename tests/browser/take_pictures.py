@@ -1,7 +1,7 @@
 """Pictures of every pane of several traces at every width, in both themes, to be looked at.
 
     python tests/browser/take_pictures.py [TRACE...] [--only NAME...] [--panes ID...] [--out FOLDER]
-    python tests/browser/take_pictures.py --docs    # those of docs/images that show the timeline
+    python tests/browser/take_pictures.py --docs    # those of docs/images but for the editor's
 
 Without TRACE it takes the shared traces below, records two captures of its own, and generates a
 million slices and a trace of kernels alone. Each picture is `NAME/PANE-WIDTH-THEME.png`; `zoomed`
@@ -192,21 +192,32 @@ def all_pictures(name: str, arguments: list[str], out: Path, sizes: list[str], p
         browser.close()
 
 
+def job_of_1024(folder: Path) -> Path:
+    """The page of a generated job in which one machine is slow."""
+    sys.path.append(str(ROOT / "benchmarks"))
+    from ranks_page import slow_machine, written
+
+    return written(slow_machine(1024, 48), folder)
+
+
 def docs_pictures(home: Path) -> None:
     """The pictures of the documentation, in a window of 1440 px in the light theme."""
     from playwright.sync_api import sync_playwright
 
-    program = os.environ.get("STEPSCOPE_CHROMIUM", "/usr/bin/chromium")
-    for name, (parts, clicked) in _DOCS.items():
-        with serving(home, *shared(parts)) as url, sync_playwright() as playwright:
-            browser = playwright.chromium.launch(
-                executable_path=program, args=["--no-sandbox", "--disable-gpu"]
-            )
-            page = browser.new_page(viewport={"width": 1440, "height": 900})
-            page.goto(url)
-            page.locator(clicked).first.click(timeout=120_000)
-            take(page, ROOT / "docs" / "images", name)
-            browser.close()
+    program, images = os.environ.get("STEPSCOPE_CHROMIUM", "/usr/bin/chromium"), ROOT / "docs" / "images"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        for name, (parts, clicked) in _DOCS.items():
+            with serving(home, *shared(parts)) as url:
+                page = browser.new_page(viewport={"width": 1440, "height": 900})
+                page.goto(url)
+                page.locator(clicked).first.click(timeout=120_000)
+                take(page, images, name)
+        page = browser.new_page(viewport={"width": 1440, "height": 1150})
+        page.goto(job_of_1024(home).as_uri())
+        page.locator(".job-findings button").first.click()
+        take(page, images, "ranks")
+        browser.close()
 
 
 def main() -> None:

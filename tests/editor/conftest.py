@@ -44,7 +44,7 @@ def stepscope_model_provider():
     return Net()
 
 
-def stepscope_input_provider(batch_size=32):  # für alle
+def stepscope_input_provider(batch_size=32):  # naïve guess
     return torch.randn(batch_size, 64, 64), torch.randint(10, (batch_size,))
 
 

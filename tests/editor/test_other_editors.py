@@ -18,7 +18,7 @@ from conftest import MODEL, need
 
 CLIENTS = Path(__file__).parent / "clients"
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "editor.md"
-CHANGED = re.compile(r"def stepscope_input_provider\(batch_size=(\d+)\):  # für alle")
+CHANGED = re.compile(r"def stepscope_input_provider\(batch_size=(\d+)\):  # naïve guess")
 
 
 def driven(folder: Path, *command: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def test_dragging_a_bar_changes_the_number_and_one_undo_takes_it_back(editor: An
     chosen = editor.drag("Peak memory", [0.3, 0.4, 0.5, 0.6, 0.7])
     assert chosen > 32
     expect(editor.line(20)).to_contain_text(f"batch_size={chosen})")
-    expect(editor.line(20)).to_contain_text(re.compile(r"#\sfür\salle"))
+    expect(editor.line(20)).to_contain_text(re.compile(r"#\snaïve\sguess"))
     editor.look("dragged")
     editor.focus(20)
     editor.press("Control+z")

@@ -41,6 +41,8 @@ const pair: Pair = {
   other: 5,
   both_are: "",
   start_ns: 1000,
+  before_us: 100,
+  after_us: 80,
   threads: [thread("main", 1), thread("main", 0), thread("idle", 0), thread("new", 0)],
   before: drawn(100, [[0, 0, 60], [1, 0, 20], [1, 30, 40], [1, 90, 10]]),
   after: drawn(80, [[0, 0, 60], [1, 0, 20], [3, 50, 0.1]]),

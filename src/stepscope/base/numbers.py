@@ -1,4 +1,4 @@
-"""Format numbers for people."""
+"""Numbers and titles as people read them."""
 
 from decimal import Decimal
 
@@ -54,6 +54,11 @@ def duration(seconds: float) -> str:
 def plural(number: int, noun: str) -> str:
     """`1 step`, `2 steps`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def is_title(text: str) -> bool:
+    """Whether a text has at most twelve words, for which a page has room in one line."""
+    return len(text.split()) <= 12
 
 
 def _scaled(value: float, units: tuple[tuple[str, int], ...], otherwise: str) -> str:

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Floats
-from stepscope.base.numbers import duration, percent
+from stepscope.base.numbers import duration, is_title, percent
 from stepscope.base.watch_format import LOADER_WORKER, PARTS
 from stepscope.facts.slow_parts import FEWEST, slow_parts
 from stepscope.facts.slow_steps import CAUSES, HALF, UnusualSteps, own_ms, slow_steps, times_text, took_text
@@ -100,18 +100,22 @@ def bill_of(run: WatchedRun) -> Bill:
 
 
 def verdict_of(bill: Bill) -> str:
-    """What a run lost most time to, and its most expensive slow steps."""
+    """What a run lost most time to, the first cause as a title, and its most expensive slow steps."""
     if bill.facts.out_of_memory:
-        return f"Out of memory on {bill.facts.out_of_memory}."
-    notable = _notable(bill.losses)
-    names = [", ".join(filter(None, [loss.cause, loss.where.partition(", ")[0]])) for loss in notable]
-    lost = [f"{duration(loss.lost_s)} {name}" for loss, name in zip(notable, names, strict=True)]
-    causes = "; ".join(lost) or f"no cause took {percent(_NOTABLE)}"
+        device, _, asked = bill.facts.out_of_memory.partition(": ")
+        return f"Out of memory on {device}.{f' The allocation: {asked}.' if asked else ''}"
+    notable, run = _notable(bill.losses), f"Of {duration(bill.run_s)}"
+    causes = [f"{duration(loss.lost_s)} {loss.cause}" for loss in notable]
+    places = [loss.where.partition(", ")[0] for loss in notable]
+    lost = [", ".join(filter(None, pair)) for pair in zip(causes, places, strict=True)]
+    firsts = (*lost[:1], *causes[:1], f"no cause took {percent(_NOTABLE)}")
+    title = next(filter(is_title, (f"{run}: {first}" for first in firsts)))
+    others = f" Then {'; '.join(lost[1:])}." if lost[1:] else ""
     slow = "Too few steps to judge them" if bill.steps < FEWEST else "No step was unusually slow"
     if bill.slow:
         slow = f"{took_text(bill.slow[0])}: {bill.slow[0].cause}".capitalize()
     limits = f" Role {bill.limiting_role} limits the run: the others wait." if bill.limiting_role else ""
-    return f"Of {duration(bill.run_s)}: {causes}. {slow}.{limits}"
+    return f"{title}.{others} {slow}.{limits}"
 
 
 def without_first(bill: Bill) -> str:

@@ -42,7 +42,7 @@ local function measured()
   found.state, found.message = "measured", shown("(%d+ samples/s at 32)")
 end
 
-local LINE = "(def stepscope_input_provider.-für alle)"
+local LINE = "(def stepscope_input_provider.-naïve guess)"
 local SIZES = "Set batch size to %d+"
 
 wait("the file", function() return shown(LINE) end)

@@ -673,7 +673,7 @@ def test_dropped_records_are_said_and_withhold_the_verdict(tmp_path: Path) -> No
 
     assert summary.warnings[0].message == f"the recorder reported: {note}"
     assert summary.verdict.sentence == (
-        "Cannot tell what limits the step: 64 of 80 launches lack recorded device work."
+        "Cannot tell what limits the step. Reason: 64 of 80 launches lack recorded device work."
     )
 
 

@@ -17,7 +17,7 @@ import type {
 export const DATA_ELEMENT = "stepscope-data";
 
 const NOT_PAIRED =
-  "This file pairs the step that it opens with alone, with what it was written for: stepscope view pairs any.";
+  "Only the step that this file opens with is paired, with what the file holds; stepscope view pairs any.";
 
 export interface Embedded {
   traces: Traces;

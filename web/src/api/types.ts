@@ -1370,6 +1370,10 @@ export interface Pair {
   both_are: "slowest" | "typical" | "fastest" | "as_long" | "";
   /** When the step on screen begins, since the trace's start. */
   start_ns: number;
+  /** What the step `before` takes; its work on devices may end later. */
+  before_us: number;
+  /** What the step `after` takes. */
+  after_us: number;
   /** Rows of both. */
   threads: PairThread[];
   before: Rectangles;

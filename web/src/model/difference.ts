@@ -38,7 +38,7 @@ export function sentence({ step, evidence, apart, cause, before, after }: Differ
   }
   const mostly = cause ? `, mostly ${partName(cause)} (${change(cause.change_ms)})` : "";
   if (evidence === "likely")
-    return `Likely: the step ${factor} (${times})${mostly}; ${apart[0]} of ${apart[1]} steps are beyond all of the other side.`;
+    return `Likely: the step ${factor} (${times})${mostly}; the runs overlap in ${apart[1]! - apart[0]!} of ${apart[1]} steps.`;
   if (step.verdict === "unclear")
     return `Within noise: the step ${factor} (${times})${mostly}, but its times overlap.`;
   if (step.verdict === "one_step") {

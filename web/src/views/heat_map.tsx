@@ -169,7 +169,7 @@ function Runs(props: { runs: readonly Run[]; ranks: number; width: number }): JS
   return (
     <ol class="heat-runs" aria-hidden="true">
       {runs
-        .filter((_, row) => row % every === 0)
+        .filter((one, row) => row % every === 0 && one.from < ranks * (1 - longest / (width || 1)))
         .map((one) => (
           <li key={one.from} title={one.name} style={{ left: `${(100 * one.from) / ranks}%` }}>
             {one.name}

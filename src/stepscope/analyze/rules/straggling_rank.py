@@ -33,7 +33,7 @@ def straggling_rank(context: RuleContext) -> Iterator[Finding]:
         cost = sum(one.cost_ms for one in parts)
         if not context.measures.is_small(cost):
             yield context.finding(
-                f"{parts[0].who}: {'. Also '.join(one.what for one in parts)}.",
+                " ".join(one.sentence for one in parts),
                 f"{ADVICE.get(parts[0].stage, ADVICE[''])} See the findings of rank {parts[0].ranks[0]}.",
                 _evidence(context, parts[0]),
                 context.gains.bound(cost, "simulated, if it worked no longer than the median rank"),

@@ -8,7 +8,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.gains import MOSTLY_SAVED
 from stepscope.analyze.rule_context import RuleContext, glob
-from stepscope.base.arrays import Rows
+from stepscope.base.arrays import Mask, Rows
 from stepscope.base.numbers import rounded
 from stepscope.trace.schema import PRODUCT_KINDS, STAGES
 
@@ -186,17 +186,22 @@ def _waits_for_copies(context: RuleContext, copies: Rows) -> Rows:
     After further launches it is for more than the copy.
     """
     starts, calls = context.events["start_ns"], context.search.caller[copies]
-    waits = context.search.find(_EXPLICIT, category="runtime")
-    later = np.union1d(waits, np.setdiff1d(_launches(context), calls))
+    waits, is_later = context.search.find(_EXPLICIT, category="runtime"), _launches(context)
+    is_later[calls[calls >= 0]] = False
+    is_later[waits] = True
+    later = np.flatnonzero(is_later)
     place = np.searchsorted(starts[later], starts[calls])
     following = np.append(later, -1)[np.where(calls >= 0, place, len(later))]
     outside = np.isin(following, waits) & (context.search.operator_of(following) < 0)
     return np.where(outside, following, -1)
 
 
-def _launches(context: RuleContext) -> Rows:
+def _launches(context: RuleContext) -> Mask:
+    """Which events launched device work, bool, shape (events,)."""
     calls = context.search.caller[context.search.find(on_device=True)]
-    return np.unique(calls[calls >= 0])
+    launches = np.zeros(len(context.events), np.bool_)
+    launches[calls[calls >= 0]] = True
+    return launches
 
 
 def _explicit(context: RuleContext) -> Iterator[Finding]:

@@ -169,6 +169,8 @@ class Pair(msgspec.Struct):
     # empty for the same step of two ranks or of a prediction, and where a run has one step
     both_are: BothAre
     start_ns: int  # when the step on screen begins, since the trace's start
+    before_us: float  # what the step `before` takes; its work on devices may end later
+    after_us: float  # what the step `after` takes
     threads: list[PairThread]  # rows of both
     before: Rectangles
     after: Rectangles
@@ -195,16 +197,19 @@ def pair(view: TraceView, query: Query) -> Pair:
     other = recorded_step(before, other_rank, number)
     key = ("pair", query.text("against"), other_rank, shown.rank, shown.number, most)
     sides = view.cached(key, lambda: pair_steps(other, shown, most))
-    return Pair("after", shown.number, other.number, both_are, shown.begin_ns, *sides)
+    return Pair(
+        "after", shown.number, other.number, both_are, shown.begin_ns, other.took_us, shown.took_us, *sides
+    )
 
 
 def _predicted(view: TraceView, shown: RecordedStep, changes: list[str], most: int) -> Pair:
     """A step as replayed, above its prediction; all ranks are simulated together."""
     try:
-        sides = pane_of(view, None, shown.number).timelines(changes, shown.rank, most)
+        threads, before, after = pane_of(view, None, shown.number).timelines(changes, shown.rank, most)
     except GraphError as refusal:
         raise ServeError(str(refusal)) from refusal
-    return Pair("before", shown.number, shown.number, "", shown.begin_ns, *sides)
+    took_us = before.length_us, after.length_us
+    return Pair("before", shown.number, shown.number, "", shown.begin_ns, *took_us, threads, before, after)
 
 
 def _alike(shown: RecordedStep, before: Trace, rank: int) -> tuple[int | None, BothAre]:
@@ -235,4 +240,6 @@ def recorded_step(trace: Trace, rank: int, step: int | None) -> RecordedStep:
     length = step_lengths(steps)
     at = int(np.abs(length - np.median(length)).argmin())
     end = int(max(steps["end_ns"][at], steps["device_end_ns"][at]))
-    return RecordedStep(trace, rank, int(steps["step"][at]), int(steps["start_ns"][at]), end)
+    return RecordedStep(
+        trace, rank, int(steps["step"][at]), int(steps["start_ns"][at]), end, float(length[at]) / 1000
+    )

@@ -129,13 +129,11 @@ def _of_events(view: TraceView, rows: Rows, name: str) -> Instances:
         side="device" if index.on_device[rows[0]] else "cpu",
         **asdict(statistics(time)),
         shapes=_shapes(view, longest),
-        rows=[_instance(view, event) for event in longest[:_MAX_ROWS].tolist()],
+        rows=[
+            Instance(event, known(events["step"], event), int(events["duration_ns"][event]))
+            for event in longest[:_MAX_ROWS].tolist()
+        ],
     )
-
-
-def _instance(view: TraceView, event: int) -> Instance:
-    events = view.trace.events
-    return Instance(event, known(events["step"], event), int(events["duration_ns"][event]))
 
 
 def _shapes(view: TraceView, longest: Rows) -> list[Shapes]:

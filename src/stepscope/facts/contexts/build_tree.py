@@ -18,6 +18,7 @@ from stepscope.facts.contexts.frames import LEFT_OUT
 from stepscope.facts.contexts.metrics import LAUNCH_METRICS, METRICS, STATISTICS, Metric, SampleStats
 from stepscope.facts.contexts.prune import Folded, fold, without_import_machinery, without_unused
 from stepscope.facts.contexts.tree import ContextTree, Note
+from stepscope.facts.roofline.operator_work import Counted, numbered_calls
 from stepscope.trace.nesting import depths
 from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.schema import CONTEXT_KINDS, CONTEXT_METRICS, CONTEXTS, STAGES, VIAS
@@ -250,6 +251,7 @@ class _Launch(msgspec.Struct, frozen=True):
 
 
 _DECODER = msgspec.json.Decoder(_Launch)
+_CONFIGURED = Counted(_Launch.__struct_encode_fields__, len(_Launch.__struct_fields__))
 
 
 def launch_metrics(trace: Trace, kernels: Ids) -> Iterator[tuple[str, Ids, Floats]]:
@@ -259,7 +261,11 @@ def launch_metrics(trace: Trace, kernels: Ids) -> Iterator[tuple[str, Ids, Float
         Name of a metric, the kernels (events.id) that have it, and its values, both of shape (known,).
     """
     launches: Interner[_Launch] = Interner()  # few differ
-    codes = launches.codes(map(_launch, trace.arguments.texts(trace.events["source"][kernels])))
+    source, codes = trace.events["source"][kernels], np.empty(len(kernels), np.int64)
+    order, names = np.argsort(source, kind="stable"), np.zeros(len(kernels), np.int64)
+    codes[order] = numbered_calls(
+        trace.arguments, source[order], names, lambda _, text: launches[_launch(text)], _CONFIGURED
+    )
     table = np.array([_values(*astuple(one)) for one in launches], np.float64)
     for name, values in zip(LAUNCH_METRICS, table.reshape(-1, len(LAUNCH_METRICS)).T, strict=True):
         known = np.isfinite(values)[codes]

@@ -203,7 +203,7 @@ def without_all_work(verdict: Verdict, why: str, is_merged: bool = False) -> Ver
     """
     if not why or (verdict.bound_by == "device" and not is_merged):
         return verdict
-    return Verdict("unknown", 0.0, f"Cannot tell what limits the step: {why}.")
+    return Verdict("unknown", 0.0, f"Cannot tell what limits the step. Reason: {why}.")
 
 
 def under_load(verdict: Verdict, share: float | None) -> Verdict:

@@ -216,7 +216,8 @@ class RecordedStep:
     rank: int
     number: int
     begin_ns: int
-    end_ns: int
+    end_ns: int  # of its work on either side
+    took_us: float  # the next step may begin before its work ends
 
 
 def pair_steps(

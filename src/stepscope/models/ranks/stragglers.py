@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, Mask
-from stepscope.base.numbers import rounded
+from stepscope.base.numbers import is_title, rounded
 from stepscope.facts.summary.verdict import CANNOT_TELL
 from stepscope.models.ranks.hangs import in_runs
 from stepscope.models.ranks.sketch import UNSTAGED, JobTable, Sketch, by_step
@@ -31,13 +31,7 @@ _IN_TURN = {
     "host": "pauses at other times on each rank, as of Python's garbage collection",
     "data_loading": "a batch is late now and then, at other times on each rank",
 }
-_STAGE_WORDS = {
-    "data_loading": "data loading",
-    "zero_grad": "zero grad",
-    "host": "host-bound time",
-    "other": "other time",
-    UNSTAGED: "computation",
-}
+_STAGE_WORDS = {"host": "host-bound time", "other": "other time", UNSTAGED: "computation"}
 
 
 class Straggler(msgspec.Struct, frozen=True):
@@ -62,27 +56,19 @@ class Straggler(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """Who, where, since when, how much, and why."""
-        return f"{self.who}: {self.what}."
-
-    @property
-    def who(self) -> str:
-        """The ranks in words."""
-        if self.in_turn:
-            return f"{len(self.ranks)} ranks in turn"
-        return ranks_in_words(self.ranks, self.node)
-
-    @property
-    def what(self) -> str:
-        """In which stage they work longer, how much and since when; then why."""
-        much = longer(self.excess, self.excess_ms)
+        """Who, where, how much and since when, as a title; then why, and who in full."""
+        what, why = f"{stage_in_words(self.stage)} {longer(self.excess, self.excess_ms)}", self.cause
         when = steps_in_words(self.steps, self.count, self.period)
-        title, cause = f"{stage_in_words(self.stage)} {much} in {when}", self.cause
         if self.in_turn and self.count:
-            title, cause = title.removesuffix(f" in {when}"), f"{cause}, in about {when}"
+            why = f"{why}, in about {when}"
+        else:
+            what = f"{what} in {when}"
+        full = f"{len(self.ranks)} ranks in turn" if self.in_turn else ranks_in_words(self.ranks, self.node)
+        names = (full, ranks_in_words(self.ranks, ""), f"{len(self.ranks)} ranks")
+        who = next(name for name in names if is_title(f"{name}: {what}"))
+        why = f"{why[:1].upper()}{why[1:]}" if who == full else f"{full}: {why}"
         growing = ", more from step to step" if self.grows else ""
-        also = f". Also {self.also}" if self.also else ""
-        return f"{title}. {cause[:1].upper()}{cause[1:]}{growing}{also}"
+        return f"{who}: {what}. {why}{growing}{f'. Also {self.also}' if self.also else ''}."
 
 
 class SlowRanks(NamedTuple):
@@ -266,7 +252,7 @@ def machines_of(table: JobTable, rows: Sequence[int]) -> str:
 
 def stage_in_words(stage: str) -> str:
     """`data loading`, `host-bound time`, `forward`."""
-    return _STAGE_WORDS.get(stage, stage)
+    return _STAGE_WORDS.get(stage) or stage.replace("_", " ")
 
 
 def longer(excess: float, excess_ms: float) -> str:

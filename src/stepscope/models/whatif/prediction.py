@@ -244,7 +244,7 @@ class Baseline:
         not apply, with the reason."""
         return self._time_with(self._chosen(requests))
 
-    @property
+    @cached_property
     def _error(self) -> float:
         """How far the replay is from the measured steps, as a share of them."""
         return step_ms(self.steady) / self.steady_ms - 1

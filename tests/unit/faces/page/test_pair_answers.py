@@ -68,6 +68,25 @@ def test_both_steps_begin_at_zero_and_the_answer_says_when_the_shown_one_does() 
     assert json.loads(json_bytes(answer)) == json.loads(json.dumps(answer))
 
 
+def test_steps_take_as_long_as_everywhere_though_their_work_ends_in_the_next() -> None:
+    answer = pair(late_work(500), late_work(900), step=1000)
+    assert (answer["before_us"], answer["after_us"]) == (1000, 1000)
+    assert [answer[side]["length_us"] for side in ("before", "after")] == [1400, 1800]
+
+
+def late_work(us: int) -> Trace:
+    """Steps of 1,000 µs, each with a kernel that begins near its end."""
+    steps = [
+        f"""
+        main     | {at} {at + 1000} | ProfilerStep#{at}
+        main     | {at + 10} {at + 20} | cudaLaunchKernel | corr={at + 1}
+        stream 7 | {at + 900} {at + 900 + us} | gemm | corr={at + 1}
+        """
+        for at in (0, 1000, 2000, 3000)
+    ]
+    return annotate(drawn_trace("".join(steps)))
+
+
 def test_what_does_the_same_is_paired_with_how_much_longer_it_takes() -> None:
     found = partners(pair(training(100), training(400)), "after")
     assert found["data_loading"] == ("data_loading", 300)

@@ -163,7 +163,7 @@ def test_a_session_whose_first_kernels_are_lost_is_judged_by_its_complete_steps(
 
 def test_a_file_whose_device_is_silent_is_not_bound_by_the_cpu() -> None:
     assert said(stepped(lost=set(range(30)))) == (
-        "Cannot tell what limits the step: 30 of 30 launches lack recorded device work.",
+        "Cannot tell what limits the step. Reason: 30 of 30 launches lack recorded device work.",
         ["30 of 30 launches lack recorded device work"],
     )
 
@@ -218,7 +218,7 @@ def test_ranges_alone_do_not_show_what_limits_the_step(inside: str, silent: bool
     """)
     )
     verdict, _ = said(trace)
-    assert ("Cannot tell what limits the step: the file has ranges" in verdict) == silent
+    assert ("Cannot tell what limits the step. Reason: the file has ranges" in verdict) == silent
 
 
 @pytest.mark.parametrize(("lost", "kept"), [(1, [0, 3]), (4, [0, 1, 2, 3])])
@@ -312,7 +312,7 @@ def test_notes_of_a_recorder_withhold_the_verdict_where_launches_do_not_show_whi
         stream 7 | 20  40 | sgemm
     """).with_warnings([("records_missing", "the recorder reported: 9 kernel records were dropped", 1)])
     verdict, notes = said(annotate(trace))
-    assert verdict.startswith("Cannot tell what limits the step: the recorder lost records")
+    assert verdict.startswith("Cannot tell what limits the step. Reason: the recorder lost records")
     assert notes[0] == "the recorder reported: 9 kernel records were dropped"
 
 

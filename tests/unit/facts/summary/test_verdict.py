@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from stepscope.facts.summary import facts
 from stepscope.facts.summary import verdict as verdict_module
-from stepscope.facts.summary.verdict import verdict, without_all_work
+from stepscope.facts.summary.verdict import NO_NAMES, under_load, verdict, without_all_work
 
 
 def stage_of(name: str, share: float) -> facts.Stage:
@@ -247,10 +249,16 @@ def test_a_device_that_is_busy_with_the_work_of_two_ranks_says_nothing_of_either
 
 
 @pytest.mark.parametrize("sentence", verdict_module._SENTENCES.values())
-def test_the_first_sentence_has_at_most_twelve_words(sentence: str) -> None:
-    """The others may say more: the page has room for one."""
+def test_the_title_has_at_most_twelve_words(sentence: str) -> None:
+    """The first sentence, however certain it is; the others may say more: the page has room for one."""
     words = {"what": "the forward and backward pass", "stage": "prefill + decode", "parts": "a nor b"}
     words["words"] = "idle"
     shares = dict.fromkeys(("share", "computing", "copies"), 0.5)
-    first = sentence.format(where="", loads="", why="", **words, **shares).split(". ")[0]
-    assert len(first.split()) <= 12, first
+    found = facts.Verdict("host", 0.5, sentence.format(where="", loads="", why=NO_NAMES, **words, **shares))
+    doubtful = [under_load(found, share) for share in (None, 0.9, 0.5)]
+    withheld = [
+        without_all_work(found, why) for why in ("30 of 30 launches lack work", "the file has ranges")
+    ]
+    for one in (*doubtful, *withheld):
+        title = re.split(r"(?<=[.]) (?=[A-Z`])", one.sentence)[0]
+        assert len(title.split()) <= 12, title

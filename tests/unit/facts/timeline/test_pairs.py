@@ -99,7 +99,7 @@ def recorded(layers: Layers) -> tuple[RecordedStep, list[str]]:
     end = max(now, device) + 5
     lines += [f"main | 0 {end} | ProfilerStep#0", f"main | 5 {end - 1} | ## forward ##"]
     trace = annotate(drawn_trace("\n".join(lines)))
-    return RecordedStep(trace, 0, 0, 0, end * 1000), identities
+    return RecordedStep(trace, 0, 0, 0, end * 1000, end), identities
 
 
 EDITS = (fused, with_an_operator, without_a_layer, other_batch_size, other_precision)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from msgspec.structs import replace as replace_struct
 
 from stepscope.base import watch_format as layout
 from stepscope.base.watch_format import LOADER_WORKER
-from stepscope.facts.watched import bill_of, slow_rank, verdict_of
+from stepscope.facts.watched import FIELDS, Bill, Loss, bill_of, slow_rank, verdict_of
 from stepscope.read.watched_run import SampledLine, WatchedRun, read_watched_run
 from stepscope.record.watch.watch_file import WatchFile
 
@@ -83,7 +84,7 @@ def test_the_run_without_its_first_losses(
         ("input", "waiting for data"),
         ("gc", "garbage collection"),
         ("compile", "compilation"),
-        ("queued", "others had the core of the training thread"),
+        ("queued", "others had the training thread's core"),
         ("collective", "waiting in collectives"),
         ("threads", "more work of other threads of the process"),
         ("device_backward", "longer backward passes of the device"),
@@ -139,22 +140,18 @@ def test_others_who_have_the_core_hide_no_slow_steps(tmp_path: Path) -> None:
         more[number]["gc"] = 20.0
     slow = bill_of(drawn_run(tmp_path / "run.watch", more)).slow
     assert sorted((steps.first, steps.last, steps.cause) for steps in slow) == [
-        (300, 399, "others had the core of the training thread"),
+        (300, 399, "others had the training thread's core"),
         (400, 429, "garbage collection"),
-        (430, 499, "others had the core of the training thread"),
+        (430, 499, "others had the training thread's core"),
     ]
 
 
 @pytest.mark.parametrize(
     ("usual_ms", "more", "cause"),
     [
-        (
-            0,
-            {"queued": 20, "threads": 40},
-            "other threads of the process had the core of the training thread",
-        ),
-        (0, {"queued": 20, "threads": 8}, "others had the core of the training thread"),
-        (20, {"queued": 20, "threads": 0}, "others had the core of the training thread"),
+        (0, {"queued": 20, "threads": 40}, "other threads of the process had the training thread's core"),
+        (0, {"queued": 20, "threads": 8}, "others had the training thread's core"),
+        (20, {"queued": 20, "threads": 0}, "others had the training thread's core"),
         (20, {"sleep": 20, "threads": 20}, "the training thread waited, for what is not known"),
         (20, {"threads": 20, "wait": 20}, "the training thread waited, for what is not known"),
         (0, {"threads": 20, "wait": 0}, "more work of other threads of the process"),
@@ -174,7 +171,7 @@ def test_other_threads_of_the_process(
 
 
 OTHERS, UNKNOWN, GARBAGE = (
-    "others had the core of the training thread",
+    "others had the training thread's core",
     "the training thread waited, for what is not known",
     "garbage collection",
 )
@@ -383,19 +380,42 @@ def test_the_numbers_of_slow_steps_that_are_apart_are_known(tmp_path: Path) -> N
         (
             {number: {"sleep": 20.0} for number in range(400, 430)},
             {"places": PLACES},
-            "4 s start, with the first step; 3 s checkpoints, save at train.py:30; 1.5 s waiting for data. "
-            "Steps 400 to 429 took 2.02 times the usual: the training thread waited, for what is not known.",
+            "4 s start, with the first step. Then 3 s checkpoints, save at train.py:30; "
+            "1.5 s waiting for data. Steps 400 to 429 took 2.02 times the usual: "
+            "the training thread waited, for what is not known.",
         ),
-        ({}, {}, "4 s start, with the first step; 1.5 s waiting for data. No step was unusually slow."),
-        ({}, {"out_of_memory": "cuda:0 at a.py:9"}, "Out of memory on cuda:0 at a.py:9."),
+        ({}, {}, "4 s start, with the first step. Then 1.5 s waiting for data. No step was unusually slow."),
+        (
+            {},
+            {"out_of_memory": "cuda:0: 4.00 GiB were requested at a.py:9"},
+            "Out of memory on cuda:0. The allocation: 4.00 GiB were requested at a.py:9.",
+        ),
     ],
 )
-def test_the_verdict_is_one_sentence_of_losses_and_one_of_slow_steps(
+def test_the_verdict_begins_with_the_first_loss_and_ends_with_slow_steps(
     tmp_path: Path, more: dict[int, dict[str, float]], facts: dict[str, Any], verdict: str
 ) -> None:
     run = drawn_run(tmp_path / "run.watch", more, **facts)
     ended = replace(run, updated_unix_ns=run.facts.created_unix_ns + 60 * S)
     assert verdict_of(bill_of(ended)).removeprefix("Of 1 min: ") == verdict
+
+
+@pytest.mark.parametrize(
+    "cause", [*FIELDS, "start, with the first step", "data loaders starting their workers"]
+)
+@pytest.mark.parametrize("where", ["", "main at train.py:30, 2 times", "f at my file of 5 words.py:7, once"])
+def test_the_title_of_a_run_has_at_most_twelve_words(drawn_bill: Bill, cause: str, where: str) -> None:
+    losses = [Loss(cause, lost_s, 0.3, where) for lost_s in (4321.0, 1234.0)]
+    bill = replace_struct(drawn_bill, run_s=8000.0, losses=losses)
+    title, *others = re.split(r"(?<=[.]) (?=[A-Z])", verdict_of(bill))
+    assert title.startswith(f"Of 2.22 h: 72 min {cause}")
+    assert len(title.split()) <= 12, title
+    assert others[0].startswith(f"Then 20.6 min {cause}{', ' if where else ''}{where.partition(', ')[0]}")
+
+
+@pytest.fixture(scope="module")
+def drawn_bill(tmp_path_factory: pytest.TempPathFactory) -> Bill:
+    return bill_of(drawn_run(tmp_path_factory.mktemp("run") / "run.watch"))
 
 
 def test_evaluation_and_checkpoints_make_no_step_slow(tmp_path: Path) -> None:

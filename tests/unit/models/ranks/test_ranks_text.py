@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -10,11 +12,14 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
+from stepscope.models.ranks.hangs import in_runs
 from stepscope.models.ranks.job import JobReport, RankRow
 from stepscope.models.ranks.process_groups import GroupRow
 from stepscope.models.ranks.ranks_text import print_job
 from stepscope.models.ranks.replay_whatifs import Share, Slowdown
-from stepscope.models.ranks.stragglers import Straggler
+from stepscope.models.ranks.sketch import UNSTAGED
+from stepscope.models.ranks.stragglers import Straggler, ranks_in_words
+from stepscope.trace.schema import STAGES as ALL_STAGES
 
 STAGES = ("data_loading", "transfer", "forward", "loss", "backward", "optimizer", "other", "host")
 GROUP = GroupRow(
@@ -109,14 +114,41 @@ def test_a_job_without_findings_says_so() -> None:
     assert "▶ No rank is slower than the others beyond noise." in text
 
 
-@pytest.mark.parametrize("when", WHEN)
-@pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize(("node", "excess"), [("", 0.25), ("", float("inf")), ("node-1", 0.25)])
-def test_the_first_sentence_has_at_most_twelve_words(
-    when: dict[str, Any], stage: str, node: str, excess: float
+@pytest.mark.parametrize(
+    "ranks", [(3,), (8, 9, 10), (3, 17, 40, 55, 71), tuple(range(16)), tuple(range(7, 1024, 8))], ids=len
+)
+@pytest.mark.parametrize("node", ["", "node-1", "node-1 and node-2", "a1, a2, a3, a4 and 60 more"])
+def test_the_title_has_at_most_twelve_words_and_all_names_stand_in_the_sentence(
+    ranks: tuple[int, ...], node: str
 ) -> None:
-    """The page has room for one: who, where, how much and when; why comes after it."""
-    slow = replace(SLOW, ranks=(8, 9, 10), stage=stage, node=node, excess=excess)
-    first, why = replace(slow, **when).sentence.split(". ", 1)
-    assert len(first.split()) <= 12, first
-    assert why.startswith("Slower device (all kernels alike)")
+    """The page has room for one title: who, where, how much and when; why comes after it."""
+    for when, stage, excess in product(WHEN, {*STAGES, *ALL_STAGES, UNSTAGED}, (0.25, float("inf"))):
+        slow = replace(SLOW, ranks=ranks, stage=stage, node=node, excess=excess)
+        slow = replace(slow, **when)
+        title, *why = re.split(r"(?<=[.]) (?=[A-Z])", slow.sentence)
+        assert len(title.split()) <= 12, title
+        assert "slower device (all kernels alike)" in why[0].lower()
+        assert f"{len(slow.ranks)} ranks" in title or in_runs(slow.ranks).capitalize() in title
+        assert slow.in_turn or ranks_in_words(slow.ranks, node) in slow.sentence
+
+
+@pytest.mark.parametrize(
+    ("facts", "sentence"),
+    [
+        ({"ranks": (3, 17)}, "Ranks 3, 17: forward 25% longer in every step. Slower device"),
+        (
+            {"ranks": (3, 17, 40, 55, 71)},
+            "Ranks 3, 17, 40, 55, 71: forward 25% longer in every step. Slower device",
+        ),
+        (
+            {"ranks": (3, 17, 40, 55, 71), "steps": (3, 43), "count": 5, "period": 10},
+            "5 ranks: forward 25% longer in every 10th step (3–43). Ranks 3, 17, 40, 55, 71: slower device",
+        ),
+        (
+            {"ranks": (8, 9), "node": "n1", "stage": "host", "steps": (3, 45), "count": 7, "excess": 99.0},
+            "Ranks 8-9: host-bound time 25 ms longer in 7 of steps 3–45. Ranks 8-9 (n1): slower device",
+        ),
+    ],
+)
+def test_a_title_without_room_for_all_names_is_followed_by_them(facts: dict[str, Any], sentence: str) -> None:
+    assert replace(SLOW, **facts).sentence.startswith(f"{sentence} (all kernels alike)")

@@ -213,6 +213,8 @@ function Choice(props: {
   );
 }
 
+const PARTS: Record<string, string> = { worker: "rank", operation: "" };
+
 function Imbalance({ job }: { job: JobAnswer }): JSX.Element | null {
   const { slowdown, whatifs, replayed_ms } = job;
   if (!slowdown) return null;
@@ -222,21 +224,22 @@ function Imbalance({ job }: { job: JobAnswer }): JSX.Element | null {
       <h2 class="pane-heading">Imbalance</h2>
       <p>
         In balance a step would take {milliseconds(slowdown.balanced_ms)}; as it is, it takes{" "}
-        {milliseconds(slowdown.replayed_ms)} ({ratio.toFixed(2)}x).
+        {milliseconds(slowdown.replayed_ms)} ({ratio.toFixed(2)}×).
         {slowdown.shares.length > 0 && " Each part alone explains:"}
       </p>
       {slowdown.shares.length > 0 && (
         <ul class="job-shares">
           {slowdown.shares.map((one) => (
             <li key={`${one.part} ${one.which}`}>
-              {words(one.part)} {partName(one.which)} <strong>{percent(one.share)}</strong>
+              {PARTS[one.part] ?? words(one.part)} {partName(one.which)}{" "}
+              <strong>{percent(one.share)}</strong>
             </li>
           ))}
         </ul>
       )}
       {Object.entries(whatifs).map(([change, ms]) => (
         <p key={change} class="dim">
-          What if <code>{change}</code>: {milliseconds(ms)}, {(replayed_ms / ms).toFixed(2)}x.
+          What if <code>{change}</code>: {milliseconds(ms)}, {(replayed_ms / ms).toFixed(2)}×.
         </p>
       ))}
     </section>

@@ -59,7 +59,7 @@ export function PairSwitch({ store }: { store: Store }): JSX.Element {
   return (
     <span class="tool-group" role="group" aria-label="Timeline shows">
       {button("Measured", "The step as it was recorded", over === "", () => showOver(store, ""))}
-      {button("Predicted", "The step above its prediction with the what-if changes", over === "predicted", () => showOver(store, "predicted"))}
+      {(store.host.live || store.host.whatIfs.length > 0) && button("Predicted", "The step above its prediction with the what-if changes", over === "predicted", () => showOver(store, "predicted"))}
       {runs.length > 0 && button("Other run", "The step above one of another open trace", over === "other" && !itself, () => showOther(store, runs[0]!.id))}
       {runs.length < others.length && button("Other rank", "The step above the same step of another rank", over === "other" && itself, () => showOther(store, here!))}
     </span>
@@ -205,7 +205,7 @@ const BOTH_ARE: Record<Pair["both_are"], string> = {
   slowest: "the slowest of each run",
   typical: "nearest to each run's median",
   fastest: "the fastest of each run",
-  as_long: "at the same place by length in each run",
+  as_long: "equally slow within each run",
   "": "",
 };
 
@@ -224,7 +224,8 @@ function PairHead(props: {
   const size = ({ side, index }: Spot): number => Math.abs(lostIn(pair, side, index));
   const largest = found.reduce<Spot | null>((a, b) => (a && size(a) >= size(b) ? a : b), null);
   const [upper, lower] = sidesOf(pair) as [Side, Side];
-  const [was, is] = [pair.before.length_us, pair.after.length_us];
+  const { before_us: was, after_us: is } = pair;
+  const took = (side: Side): string => milliseconds((side === "before" ? was : is) / 1000);
   const numbers =
     pair.step === pair.other ? `step ${pair.step}` : `steps ${pair.step} and ${pair.other}`;
   const steps = [numbers, BOTH_ARE[pair.both_are]].filter(Boolean).join(", ");
@@ -232,9 +233,9 @@ function PairHead(props: {
     <div class="pair-head">
       <span class="pair-title">
         <strong>
-          {titles[upper]} {milliseconds(pair[upper].length_us / 1000)}
+          {titles[upper]} {took(upper)}
         </strong>{" "}
-        above {titles[lower]} {milliseconds(pair[lower].length_us / 1000)},{" "}
+        above {titles[lower]} {took(lower)},{" "}
         <b class={is > was ? "lost" : "won"}>{changed(is - was, was)}</b>{" "}
         <span class="dim">{steps}</span>
       </span>
