@@ -211,7 +211,7 @@ class Words:
     def _file(self, path: str) -> str:
         """The path of a file: what follows a public package is kept, and endings."""
         parts = _SPLIT.split(path)
-        public = _public_from(parts)
+        public = len(parts) if ".." in parts else _public_from(parts)  # it may lead out of the package
         private = [self._component(part) for part in parts[:public]]
         if private and parts[0] in _PUBLIC:
             private[0] = parts[0]

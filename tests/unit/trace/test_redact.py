@@ -74,6 +74,18 @@ def test_files_of_public_packages_are_kept(file: str, kept: bool) -> None:
     assert (WORDS.file(file) == file) is kept
 
 
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("torch/nn/modules/module.py(1553): _call_impl", True),
+        ("acme/torch/model.py(3): forward", False),
+        ("torch/nn/../../acme/model.py(3): forward", False),
+    ],
+)
+def test_ranges_named_by_frames_of_public_packages_are_kept(name: str, kept: bool) -> None:
+    assert (WORDS.range(name) == name) is kept
+
+
 def test_where_a_package_is_installed_is_replaced() -> None:
     file = WORDS.file("/home/alice/venv/lib/python3.11/site-packages/torch/nn/functional.py")
     assert file.endswith("/lib/python3.11/site-packages/torch/nn/functional.py")

@@ -344,9 +344,9 @@ def drawn_settings(chance: random.Random) -> Settings:
     )
 
 
-# 340 histories in all.
+# 1,000 histories in all.
 @pytest.mark.parametrize(
-    "seed", [*range(20), *(pytest.param(n, marks=pytest.mark.full) for n in range(20, 340))]
+    "seed", [*range(20), *(pytest.param(n, marks=pytest.mark.full) for n in range(20, 1000))]
 )
 def test_any_history_keeps_the_rules(seed: int) -> None:
     """The same is reserved and in use as by the rules; blocks never overlap and free ones are merged."""
