@@ -62,7 +62,7 @@ def test_nothing_else_changes_and_undo_restores_every_byte(entry: Path) -> None:
     before = file.read_bytes()
     source = read_source(file)
     edit = edit_site(source.text, find(entry), 48)
-    after = source.mark + edit.apply(source.text).encode(source.encoding)
+    after = (source.mark + edit.apply(source.text)).encode(source.encoding)
 
     old, new = lines(before, source.encoding), lines(after, source.encoding)
     changed = [number for number, pair in enumerate(zip(old, new, strict=True), 1) if pair[0] != pair[1]]

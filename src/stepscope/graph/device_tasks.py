@@ -176,6 +176,7 @@ def _full_queue(trace: Trace, work: WindowWork) -> WorkWaits:
     return WorkWaits(calls[waits], awaited[waits], (end - usual)[waits])
 
 
+_ALL = (-1, 0xFFFFFFFF)  # the stream of a device's synchronization: CUPTI_SYNCHRONIZATION_INVALID_VALUE
 _LONG_NS = 1_000_000  # chosen: what XLA does itself before a call returns takes a tenth of it
 _SOON = 0.5  # of the wait; chosen: a call that waited returns soon after what it waited for
 
@@ -236,7 +237,7 @@ def _last_awaited(trace: Trace, calls: Ids, work: WindowWork) -> Ids:
         stream = arguments.get("wait_on_stream", arguments.get("stream"))
         for column, (rows, number) in enumerate(streams if isinstance(stream, int) else ()):
             latest = min(row_of[call][column], work.launched_before(rows, recorded_ns))
-            is_awaited = number == (device, stream) or (stream < 0 and number[0] == device)
+            is_awaited = number == (device, stream) or (stream in _ALL and number[0] == device)
             row_of[call][column] = latest if is_awaited and latest >= rows.start else -1
     return last
 
