@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -93,8 +93,8 @@ def find_steps(trace: Trace) -> Trace:
     """
     chosen = _by_choice(trace)
     found = chosen or _by_marks(trace) or _by_pattern(trace) or _whole(trace)
-    numbers, starts, ends, evidence = found
-    numbers = _ascending(numbers)
+    starts, ends, evidence = found.starts, found.ends, found.evidence
+    numbers = _ascending(found.numbers)
     called = calls_of_host_work(trace)
     # The last range of a profiler is often cut off; a capture has complete steps only.
     is_complete = evidence == ITERATION or bool(trace.metadata.capture.get("recorded_steps"))
@@ -118,7 +118,7 @@ def find_steps(trace: Trace) -> Trace:
     kept = [column[whole][:_MOST_STEPS] for column in (numbers, starts, ends)]
     trace = _with_steps(trace, called, step, (kept[0], kept[1], kept[2]), evidence)
     marked = evidence in ("profiler_step", "range", ITERATION)
-    return trace if marked else _warn_inferred(trace, evidence)
+    return trace if marked else _warn_inferred(trace, evidence, found.doubt)
 
 
 def _cut_off(trace: Trace, starts: Times, ends: Times, evidence: str) -> Mask:
@@ -163,7 +163,7 @@ def _as_one_step(trace: Trace, called: Ids32, evidence: str, lengths: Times, sha
         trace = _warn_inferred(trace, evidence)
     else:
         trace = warn_little(trace, lengths, share)
-    numbers, starts, ends, evidence = _whole(trace, any_track=True)
+    numbers, starts, ends, evidence, _ = _whole(trace, any_track=True)
     step = _step_of_events(trace, called, starts, ends)
     return _with_steps(trace, called, step, (numbers, starts, ends), evidence)
 
@@ -198,8 +198,14 @@ def _with_steps(
     return _warn_work_outside(_warn_device_outside(trace, step))
 
 
-Found = tuple[Times, Times, Times, str]
-"""Numbers, starts and ends of steps, and the evidence for them."""
+class Found(NamedTuple):
+    """Steps, and the evidence for them."""
+
+    numbers: Times
+    starts: Times
+    ends: Times
+    evidence: str
+    doubt: str = ""  # why steps may be longer than these
 
 
 def _by_choice(trace: Trace) -> Found | None:
@@ -209,8 +215,8 @@ def _by_choice(trace: Trace) -> Found | None:
         return None
     marked = _by_marks(trace.with_metadata(properties={**trace.metadata.properties, CHOSEN: ""}))
     if marked and len((inside := cut_to_ranges(trace, ranges, *marked[:3]))[0]):
-        return (*inside, marked[3])
-    return (*steps_of_ranges(trace, ranges, is_part=True), "range")
+        return Found(*inside, marked.evidence, marked.doubt)
+    return Found(*steps_of_ranges(trace, ranges, is_part=True), "range")
 
 
 def _by_marks(trace: Trace) -> Found | None:
@@ -218,7 +224,7 @@ def _by_marks(trace: Trace) -> Found | None:
     if found := next((found for way in ways if (found := way(trace))), None):
         return found
     rows = step_ranges(trace)
-    return (*steps_of_ranges(trace, rows), "range") if len(rows) else None
+    return Found(*steps_of_ranges(trace, rows), "range") if len(rows) else None
 
 
 def _by_profiler(trace: Trace) -> Found | None:
@@ -244,7 +250,7 @@ def _by_profiler(trace: Trace) -> Found | None:
     # The last marked step may be cut off by the end of profiling.
     recorded = trace.metadata.capture.get("steps_recorded") or numbers
     kept = np.isin(numbers, recorded)
-    return (numbers[kept], start[kept], end[kept], "profiler_step") if kept.any() else None
+    return Found(numbers[kept], start[kept], end[kept], "profiler_step") if kept.any() else None
 
 
 def _of_one_profiler(trace: Trace, marks: Ids) -> Ids:
@@ -263,15 +269,15 @@ def _by_optimizer(trace: Trace) -> Found | None:
     if not len(rows):
         return None
     # With several optimizers, the one that steps least often ends the step; if tied, the last.
-    optimizer, _ = optimizers_in_turn(trace, rows)
+    optimizer, doubt = optimizers_in_turn(trace, rows)
     counts = Counter(optimizer.tolist())
     anchor = min(reversed(optimizer.tolist()), key=lambda number: counts[number])
     last = rows[optimizer == anchor]
     if len(ranges := ranges_of_updates(trace, last)):
-        return (*steps_of_ranges(trace, ranges), "range")
+        return Found(*steps_of_ranges(trace, ranges), "range")
     ends = events.spans(last)[1]
     begin = events["start_ns"][events["track"] == events["track"][last[0]]].min()
-    return np.arange(len(ends)), np.append(begin, ends[:-1]), ends, "optimizer"
+    return Found(np.arange(len(ends)), np.append(begin, ends[:-1]), ends, "optimizer", doubt)
 
 
 def _updates(trace: Trace) -> Rows:
@@ -291,7 +297,7 @@ def _by_iterations(trace: Trace) -> Found | None:
         return None
     starts = iterations["start_ns"].astype(np.int64)
     ends = np.append(starts[1:], iterations["end_ns"][-1:])
-    return np.arange(len(starts)), starts, ends, ITERATION
+    return Found(np.arange(len(starts)), starts, ends, ITERATION)
 
 
 def _by_calls(trace: Trace) -> Found | None:
@@ -308,7 +314,7 @@ def _by_calls(trace: Trace) -> Found | None:
         calls = here & events.text("name").where(is_compiled_call) & (events["start_ns"] >= starts[-1])
         ends[-1] = events.spans(calls)[1].max()  # they have returned
         count -= not _last_is_like(_window_lengths(trace, starts, ends), _UNLIKE_WINDOW)
-    return np.arange(count), starts[:count], ends[:count], "compiled_call"
+    return Found(np.arange(count), starts[:count], ends[:count], "compiled_call")
 
 
 def _window_lengths(trace: Trace, starts: Times, ends: Times) -> Times:
@@ -341,7 +347,7 @@ def _by_pattern(trace: Trace) -> Found | None:
         or bool((device_work(trace) & (launch_of(trace) < 0)).any())
     )
     count = whole if kept else whole - 1
-    return np.arange(count), starts[:count], ends[:count], "pattern"
+    return Found(np.arange(count), starts[:count], ends[:count], "pattern")
 
 
 def _last_is_like(lengths: Times, unlike: float = _UNLIKE) -> bool:
@@ -374,7 +380,7 @@ def _whole(trace: Trace, any_track: bool = False) -> Found:
     rows = events["track"] == main_track(trace)
     rows |= on_host(trace) & any_track
     starts, ends = events.spans(rows)
-    return np.zeros(1, np.int64), starts.min(keepdims=True), ends.max(keepdims=True), "whole_trace"
+    return Found(np.zeros(1, np.int64), starts.min(keepdims=True), ends.max(keepdims=True), "whole_trace")
 
 
 def _named(trace: Trace, test: Callable[[str], bool]) -> Ids:
@@ -470,10 +476,10 @@ def _warn_device_outside(trace: Trace, step: Rows) -> Trace:
     return trace.with_warnings([("device_outside_steps", message, 1)])
 
 
-def _warn_inferred(trace: Trace, evidence: str) -> Trace:
+def _warn_inferred(trace: Trace, evidence: str, doubt: str = "") -> Trace:
     repeated = "kernels" if device_work(trace).all() else "operators"
     message = {
-        "optimizer": optimizers_in_turn(trace, _updates(trace))[1] if evidence == "optimizer" else "",
+        "optimizer": doubt,
         "compiled_call": "the file marks no steps; a step lasts from one call of the jitted "
         "training function to the next",
         "pattern": f"the file marks no steps; steps are repeats of a pattern of {repeated}",

@@ -30,15 +30,17 @@ def optimizers_in_turn(trace: Trace, rows: Rows) -> tuple[Ids, str]:
     """
     begin, names = trace.events["start_ns"], trace.events.text("name")
     optimizer, doubt = names.codes[rows].astype(np.int64), ""
+    loads = begin[names.where(lambda name: stage_of_range(name) == "data_loading")]
+    of_class = [np.flatnonzero(optimizer == name) for name in distinct(optimizer).tolist()]
+    loaded_by = [np.diff(np.searchsorted(loads, begin[rows[own]]), prepend=0) > 0 for own in of_class]
+    unsure = [(own, loaded) for own, loaded in zip(of_class, loaded_by, strict=True) if not loaded[1:].all()]
+    if not unsure:
+        return optimizer, doubt
     changed, ran = _changes(trace, rows)
     nodes = np.flatnonzero(is_backward(trace.events))
     passed = _alike(names.codes[nodes], np.searchsorted(begin[rows], begin[nodes]), len(rows))
-    loads = begin[names.where(lambda name: stage_of_range(name) == "data_loading")]
-    for name in distinct(optimizer).tolist():
-        own = np.flatnonzero(optimizer == name)
-        loaded = np.diff(np.searchsorted(loads, begin[rows[own]]), prepend=0) > 0
-        if loaded[1:].all():
-            continue
+    for own, loaded in unsure:
+        name = int(optimizer[own[0]])
         keys, turn = _turn(changed[own], ran[own], passed[own], loaded)
         if turn:
             optimizer[own] = keys[turn + np.arange(len(own)) % turn]
