@@ -152,9 +152,12 @@ import jax, jax.numpy as jnp
 @jax.jit
 def step(weights, batch):
     return weights - 0.1 * jax.grad(lambda w: jnp.mean((batch @ w) ** 2))(weights)
+import numpy as np
 weights = jnp.ones((4, 4))
 for number in range(60):
     weights = step(weights, jnp.ones((2 if number < 40 else 3, 4)))
+    if number % 20 == 10:
+        np.savez("weights.npz", weights)
 print(float(weights.sum()))
 """
     )
@@ -163,7 +166,10 @@ print(float(weights.sum()))
     run = read_watched_run(folder / "train.watch")
     assert 50 <= len(run.steps) < 60
     compiled = [place.line for place in run.facts.places if place.kind == "compile" and place.line]
-    assert 8 in compiled
+    assert 9 in compiled
+    [saved] = [place for place in run.facts.places if place.kind == "checkpoint"]
+    assert (saved.line, saved.count) == (11, 3)
+    assert (run.steps["checkpoint"] > 0).sum() == 3
 
 
 def test_a_file_of_somebody_else_is_not_overwritten(script: Callable[[str], Path]) -> None:

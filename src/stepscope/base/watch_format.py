@@ -22,6 +22,7 @@ WHOLE = ("step", "begin_ns", "wall_ns")  # its number; of the means how many ste
 # In ms: parts of a step on the training thread, then what overlaps them.
 PARTS = ("input", "backward", "optimizer", "evaluation", "checkpoint")
 OF_CPU = (*PARTS, "collective", "gc", "compile", "cpu", "queued", "threads")
+OF_JAX = ("input", "checkpoint", "gc", "compile", "cpu", "queued", "threads")  # what is known of its steps
 OF_DEVICE = ("device_backward", "device_optimizer")  # by events in its queue; 0 where they are not known
 TIMES = OF_CPU + OF_DEVICE
 FIELDS = WHOLE + TIMES

@@ -1,9 +1,10 @@
-"""Ranges around calls of a JAX program in recorded steps: loaders, savers, waits, transfers."""
+"""Ranges around calls of a JAX program: loaders, savers, waits, transfers."""
 
 import functools
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import jax
@@ -34,32 +35,36 @@ _SAVERS = (
 )
 
 
+LOADING, SAVING = "enumerate(", "stepscope.checkpointing: "  # names of the ranges begin so
+
+
 class LibraryRanges:
     """Ranges around calls that load batches or save checkpoints, named as in PyTorch programs.
 
     Only libraries that the program has imported are watched, until closed. Iterators of loaders may
     ask each other, one for each element of a batch, also in threads that load ahead: the outermost
-    call on the main thread counts.
+    call on the main thread counts. `ranging` makes the range of a name.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ranging: Callable[[str], AbstractContextManager[object]] | None = None) -> None:
+        self._ranging = ranging or jax.profiler.TraceAnnotation
         self._restore: list[Callable[[], None]] = []
         self._is_inside = False
         for loader, module, name in _LOADERS:
             base = getattr(sys.modules.get(module), name, None)
             for iterator in (base, *subclasses(base)) if isinstance(base, type) else ():
-                label = f"enumerate({loader})#{iterator.__name__}.__next__"
+                label = f"{LOADING}{loader})#{iterator.__name__}.__next__"
                 self._watch(iterator, "__next__", label)
         keras = sys.modules.get(_KERAS)
-        if keras is not None and not hasattr(keras, "next"):
-            ours = self._around(next, "enumerate(keras)#next")
+        if keras is not None:
+            ours = self._around(getattr(keras, "next", next), f"{LOADING}keras)#next")
             self._restore.append(replace(keras, "next", ours))
         for module, name, functions in _SAVERS:
             holder = sys.modules.get(module)
             for function in functions if holder is not None else ():
                 label = ".".join(filter(None, (module, name, function)))
                 owner = getattr(holder, name, None) if name else holder
-                self._watch(owner, function, f"stepscope.checkpointing: {label} ()")
+                self._watch(owner, function, f"{SAVING}{label} ()")
 
     def close(self) -> None:
         undo(self._restore)
@@ -76,7 +81,7 @@ class LibraryRanges:
                 return original(*args, **kwargs)
             self._is_inside = True
             try:
-                with jax.profiler.TraceAnnotation(label):
+                with self._ranging(label):
                     return original(*args, **kwargs)
             finally:
                 self._is_inside = False

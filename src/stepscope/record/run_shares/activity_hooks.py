@@ -63,6 +63,8 @@ _OF_LIBRARIES = [
             (f"{package}.loops.evaluation_loop", _EVALUATING, "_EvaluationLoop", ("run",)),
         )
     ),
+    ("deepspeed.runtime.engine", _SAVING, "DeepSpeedEngine", ("save_checkpoint", "save_16bit_model")),
+    ("peft.peft_model", _SAVING, "PeftModel", ("save_pretrained",)),
     ("safetensors.torch", _SAVING, "", ("save_file", "save_model")),
     ("torch.distributed.checkpoint.state_dict_saver", _SAVING, "", ("save", "async_save", "save_state_dict")),
 ]

@@ -1,8 +1,8 @@
 """How `stepscope status` and `stepscope record` find and ask the watched runs of this machine.
 
 Files in a folder that only the user may enter: `PID.watch` names the file of a run, and
-`PID.record` exists while steps are asked for or recorded, with how many. The run looks there ten
-times a second: it needs neither a thread nor a socket, and nothing in a request is executed.
+`PID.record` exists while steps are asked for or recorded, with how many. The run looks there once
+a second: it needs neither a thread nor a socket, and nothing in a request is executed.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Makes a vector of each step from what the hooks of the run's shares note (`ActivityHooks`).
 
-Hooks note events with their time; every 100 ms the events are counted, step by step. Evaluation and
+Hooks note events with their time; every second the events are counted, step by step. Evaluation and
 checkpoints lie between two optimizer steps: a step's wall time includes them, and its vector says
 how much they took. What is called an evaluation is decided as for the shares (`Activity.stage`).
 The first step is part of the start.
@@ -31,13 +31,14 @@ from stepscope.record.watch.watch_file import Vector, moved
 # collection, compilation, CPU time, how long it could run but others had the cores, and the CPU time
 # of the other threads of its process.
 Sums = tuple[int, ...]
-_DEEPEST = 200  # callers of a compiler that are looked at, until one is the program's
+_DEEPEST = 200  # callers of a library that are looked at, until one is the program's
 _PARTS = INPUT, BACKWARD, OPTIMIZER, EVALUATION, CHECKPOINT = range(5)
 _PART_OF_KIND = {"backward": BACKWARD, "optimizer": OPTIMIZER}
 _PART_OF_STAGE = {"evaluation": EVALUATION, "rollout": EVALUATION, "checkpointing": CHECKPOINT}
 _KINDS = {"evaluation": "evaluation", "rollout": "rollout", "checkpointing": "checkpoint"}  # by stage
 _MOST_PLACES = 100  # the file has room for them
 _MS = 1e-6  # of a ns
+_NOTABLE_NS = 200_000  # off the CPU; chosen: with less, reading how long it queued takes a tenth of that
 _EVERY_NS, _EACH = 1_000_000_000, 300  # of `DeviceClock`: 1 s as NVML's own period; 8 hours fit in the file
 Line = tuple[str, str, str, int]  # kind, function, file, line
 # What begins on the device as this is noted, a position in `watch_format.OF_DEVICE`; None for other work.
@@ -54,6 +55,7 @@ class StepClocks:
         self._compiled = compiled
         self._parts = NestedDurations()  # of compilations
         self._gc_ns = self._compile_ns = self._collective_ns = self._gc_since_ns = 0
+        self._queued_sum_ns, self._off_cpu_ns = 0, -_NOTABLE_NS  # the time off the CPU at the last reading
         self._compiling_ns: int | None = None
         self._thread = threading.get_ident()
         self._queue: int | None = None
@@ -75,9 +77,11 @@ class StepClocks:
         self._queue = None
 
     def read(self) -> Sums:
-        cpu, queued = time.thread_time_ns(), self._queued_ns()
-        others = time.process_time_ns() - cpu
-        return self._collective_ns, self._gc_ns, self._compile_ns, cpu, queued, others
+        cpu = time.thread_time_ns()
+        others, off_cpu_ns = time.process_time_ns() - cpu, time.perf_counter_ns() - cpu
+        if off_cpu_ns > self._off_cpu_ns + _NOTABLE_NS:
+            self._queued_sum_ns, self._off_cpu_ns = self._queued_ns(), off_cpu_ns
+        return self._collective_ns, self._gc_ns, self._compile_ns, cpu, self._queued_sum_ns, others
 
     def _queued_ns(self) -> int:
         """The second field of `schedstat`; Linux, Documentation/scheduler/sched-stats.rst."""
@@ -136,9 +140,7 @@ class StepClocks:
             return
         own_ns = round(self._parts.own(time.perf_counter_ns(), spent_ns))
         self._compile_ns += own_ns
-        callers = user_frames(frame, _DEEPEST)
-        own = (caller for caller in callers if not caller.f_code.co_filename.startswith(LIBRARIES))
-        self._compiled(next(own, None), own_ns, count)
+        self._compiled(_own_frame(frame), own_ns, count)
 
     def _waited(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def wait(*args: Any, **kwargs: Any) -> Any:
@@ -151,6 +153,17 @@ class StepClocks:
                 self._collective_ns += time.perf_counter_ns() - begun
 
         return wait
+
+
+def _own_frame(frame: FrameType | None) -> FrameType | None:
+    """The nearest frame of the program, none of a library."""
+    callers = user_frames(frame, _DEEPEST)
+    return next((one for one in callers if not one.f_code.co_filename.startswith(LIBRARIES)), None)
+
+
+def _place(frame: FrameType | None) -> tuple[str, str, int]:
+    """Function, file and line."""
+    return (frame.f_code.co_name, frame.f_code.co_filename, frame.f_lineno) if frame else ("", "", 0)
 
 
 def works_on_device() -> bool:
@@ -309,8 +322,7 @@ class StepLog(ActivityLog):
                 self._add_at(((kind, activity.function, activity.file, activity.line), spent_ns, count))
 
     def _compiled(self, frame: FrameType | None, spent_ns: int, count: int) -> None:
-        name, file = (frame.f_code.co_name, frame.f_code.co_filename) if frame else ("", "")
-        super().note(self._add_at, (("compile", name, file, frame.f_lineno if frame else 0), spent_ns, count))
+        super().note(self._add_at, (("compile", *_place(frame)), spent_ns, count))
 
     def _add_at(self, spent: tuple[Line, int, int]) -> None:
         line, spent_ns, count = spent
@@ -333,6 +345,25 @@ class StepLog(ActivityLog):
     def end_jax_step(self) -> None:
         """A compiled function of the program has returned that ends a step."""
         super().note(self._end_now, self.clocks.read())
+
+    @contextmanager
+    def library_call(self, *, saves: bool) -> Iterator[None]:
+        """A JAX program, inside, asks a library for a batch or saves a checkpoint."""
+        begun = self.now()
+        try:
+            yield
+        finally:
+            spent_ns = self.now() - begun
+            frame = _own_frame(sys._getframe(1)) if saves else None
+            saving = Activity("saving", *_place(frame)) if saves else None
+            super().note(self._library_called, (saving, spent_ns))
+
+    def _library_called(self, call: tuple[Activity | None, int]) -> None:
+        saving, spent_ns = call
+        if saving:
+            self._add(saving, spent_ns, 1)
+        elif not self.has_trained:  # else the hooks of torch count it
+            self._spent[INPUT] += spent_ns
 
     def _end_now(self, sums: Sums) -> None:
         now = self.now()

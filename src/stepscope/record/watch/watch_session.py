@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepscope.base.watch_format import OF_CPU, PARTS, SUFFIX, TIMES
+from stepscope.base.watch_format import OF_CPU, OF_JAX, SUFFIX, TIMES
 from stepscope.errors import CaptureError
 from stepscope.record.manifest import Run
 from stepscope.record.memory.out_of_memory import AllocationFailure, verdict
@@ -24,7 +24,7 @@ from stepscope.record.watch.watch_file import WatchFile
 if TYPE_CHECKING:
     from stepscope.record.jax.jit_calls import JitCall
 
-_FLUSH_NS = 100_000_000  # what a kill may lose
+_FLUSH_NS = 1_000_000_000  # 1 s; chosen: what a kill may lose, as of samples
 _WARMUP = 2  # steps before those that `stepscope record` records
 
 
@@ -71,9 +71,8 @@ class WatchSession(OfOneProcess):
         self._told, count = sums, since["count"]
         if not count:
             return {}
-        # Of JAX's steps the parts are not known, nor what its collectives take.
         known = TIMES if works_on_device() else OF_CPU
-        measured = known if self._log.has_trained else OF_CPU[len(PARTS) + 1 :]
+        measured = known if self._log.has_trained else OF_JAX
         parts = {f"{field}_ms": since[field] / count for field in measured}
         return {"steps": count, "step_ms": 1e-6 * since["wall_ns"] / count, **parts}
 
@@ -99,11 +98,17 @@ class WatchSession(OfOneProcess):
             from stepscope.record.jax.compilation_counter import CompilationCounter
             from stepscope.record.jax.jax_step_detector import JaxStepDetector
             from stepscope.record.jax.jit_calls import JitCallWatch
+            from stepscope.record.jax.program_ranges import SAVING, LibraryRanges
 
             log, detector = self._begin(), JaxStepDetector()
 
+            def ranging(name: str) -> AbstractContextManager[None]:
+                return log.library_call(saves=name.startswith(SAVING))
+
             def returned(call: JitCall) -> None:
                 with self._noting():
+                    if not detector.boundary:  # the first call: the program has imported its libraries
+                        self._detach.append(LibraryRanges(ranging).close)
                     if detector.advance(call.name, call.inputs, call.outputs) and not log.has_trained:
                         log.end_jax_step()
                         self._record_if_wanted(is_torch=False)
