@@ -22,7 +22,10 @@ from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
 
+import numpy as np
+
 import stepscope
+from stepscope.facts.summary.selected_steps import SelectedSteps
 
 RECORDED, AFTER = 9, 60  # steps, and steps that nothing records any more
 LEAST = 0.02  # of the step: smaller parts are not judged
@@ -93,8 +96,6 @@ def evaluate():
     for x in held_out: score(params, x).block_until_ready()
 def save_checkpoint():
     for _ in range({files}): np.savez(sys.argv[1] + ".npz", *params)
-def log_statistics():
-    for x in held_out: np.sort(np.square(x).mean(1))
 for i in range({steps}):
     spent.append({{}})
     x = batches[i % 8]
@@ -118,7 +119,7 @@ STAGES = {
     "forward": ("forward", "loss"),
     "backward": ("zero_grad", "backward"),
     "optimizer": ("optimizer",),
-    "update": ("forward", "loss", "backward", "optimizer"),
+    "update": ("forward", "loss", "backward", "optimizer", "other"),
     "evaluation": ("evaluation",),
     "checkpointing": ("checkpointing",),
     "other": ("other",),
@@ -140,13 +141,13 @@ def generated(seed: int) -> Loop:
     """One loop; a third of them of JAX."""
     chance = random.Random(seed)
     framework = "jax" if seed % 3 == 2 else "torch"
-    kinds = ["evaluation", "checkpointing", "other"] + ["average", "second"] * (framework == "torch")
+    kinds = ["evaluation", "checkpointing"] + ["other", "average", "second"] * (framework == "torch")
     rare, period = chance.choice(kinds), chance.randint(2, 8)
     phase = chance.randrange(period)
     values = {
         "depth": chance.randint(2, 6),
-        "width": chance.choice([128, 256, 384]),
-        "batch": chance.choice([64, 128, 256]),
+        "width": chance.choice([256, 384, 512]),
+        "batch": chance.choice([128, 256, 512]),
         "times": chance.choice([2, 8, 30]),
         "files": chance.choice([1, 3]),
         "optimizer": chance.choice(["SGD", "Adam", "AdamW"]),
@@ -193,8 +194,10 @@ def measured(loop: Loop, folder: Path) -> list[Part]:
 
 def parts(loop: Loop, spent: list[dict[str, float]], trace: stepscope.Trace) -> Iterator[Part]:
     """Each part that takes enough of the step."""
-    steps = trace["steps"]["step"]
-    is_rare = [int(step) % loop.period == loop.phase for step in steps]
+    steps = SelectedSteps(trace, trace.metadata.ranks[0], None).steps["step"]
+    # A step ends with the update: what follows belongs to the next one.
+    later = loop.rare != "second"
+    is_rare = [(int(step) - later) % loop.period == loop.phase for step in steps]
     after = range(len(spent) - AFTER + 15, len(spent))
     truth = {}
     for name in sorted({name for one in spent for name in one}):
@@ -207,7 +210,8 @@ def parts(loop: Loop, spent: list[dict[str, float]], trace: stepscope.Trace) -> 
     stage, cpu_ns = runs.text("stage"), runs["cpu_ns"]
     for name, ms in truth.items():
         if ms >= LEAST * sum(truth.values()):
-            found = float(cpu_ns[stage.mask(*STAGES[name]) & (runs["step"] >= 0)].sum()) / 1e6 / len(steps)
+            rows = stage.mask(*STAGES[name]) & np.isin(runs["step"], steps)
+            found = float(cpu_ns[rows].sum()) / 1e6 / len(steps)
             cost = trace.metadata.recording_cost or {}
             estimated = f"{cost['estimated_steps']} estimated" if "estimated_steps" in cost else ""
             yield Part(name, ms, found, cost.get("unknown") or estimated)

@@ -32,7 +32,9 @@ _OF_KIND = {
 _LOOP = 4  # repetitions without training in between
 _USUAL = 0.5  # of the steps
 _BINS_PER_OCTAVE = 8  # each 9 % wide
-_COUNTED_EVERY_NS = 1_000_000_000  # chosen: ten times as often, counting takes 0.4 % of steps of 20 ms
+# Counted whenever the run is twice as long, then every second; chosen: every 100 ms, with cold caches
+# each time, takes 0.4 % of steps of 20 ms.
+_LEAST_NS, _MOST_NS = 100_000_000, 1_000_000_000  # 0.1 and 1 s between two counts
 _MOST_TRAININGS = 200  # with activities of their own: memory must not grow with the run
 _FEW_STEPS = 10  # fewer are no training of their own
 _MOST_NESTED = 64  # durations that a later one may contain
@@ -190,7 +192,7 @@ class ActivityLog:
     def __post_init__(self) -> None:
         self.begun_ns = self.clock()
         self._noted: list[tuple[Callable[[Any], object], Any, int]] = []
-        self._count_after_ns = self.begun_ns + _COUNTED_EVERY_NS
+        self._count_after_ns = self.begun_ns + _LEAST_NS
         self._noted_ns: int | None = None  # when what is counted now was noted
         self._last, self._last_end = Activity("start"), self.begun_ns
         self.activities = {self._last: None}  # in order
@@ -223,7 +225,8 @@ class ActivityLog:
         for method, argument, self._noted_ns in noted:
             method(argument)
         self._noted_ns = None
-        self._count_after_ns = self.clock() - self.excluded_ns + _COUNTED_EVERY_NS
+        now = self.clock() - self.excluded_ns
+        self._count_after_ns = now + min(max(now - self.begun_ns, _LEAST_NS), _MOST_NS)
 
     @contextmanager
     def excluding(self) -> Iterator[None]:

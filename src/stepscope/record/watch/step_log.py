@@ -1,6 +1,6 @@
 """Makes a vector of each step from what the hooks of the run's shares note (`ActivityHooks`).
 
-Hooks note events with their time; every second the events are counted, step by step. Evaluation and
+Hooks note events with their time; once a second the events are counted, step by step. Evaluation and
 checkpoints lie between two optimizer steps: a step's wall time includes them, and its vector says
 how much they took. What is called an evaluation is decided as for the shares (`Activity.stage`).
 The first step is part of the start.

@@ -24,7 +24,7 @@ from stepscope.record.watch.watch_file import WatchFile
 if TYPE_CHECKING:
     from stepscope.record.jax.jit_calls import JitCall
 
-_FLUSH_NS = 1_000_000_000  # 1 s; chosen: what a kill may lose, as of samples
+_FLUSH_NS = 100_000_000  # 0.1 s: a program may ask for metrics, and so count, after each step
 _WARMUP = 2  # steps before those that `stepscope record` records
 
 
