@@ -10,6 +10,7 @@ from stepscope.graph.primitives import (
     add_thread,
     append,
     insert,
+    last_on_thread,
     numbers_after,
     parse_selection,
     redirect,
@@ -23,6 +24,7 @@ from stepscope.graph.simulate import Simulation, simulate, simulate_plainly
 
 __all__ = ["Graph", "Schedule", "Simulation", "add_links", "add_thread", "append", "breakdown"]
 __all__ += ["build_graph", "build_ranks", "critical_ms", "critical_path", "data_basis", "inherited"]
-__all__ += ["insert", "insert_device_work", "numbers_after", "parse_selection", "redirect", "remove"]
-__all__ += ["removed_by", "scale", "select", "sending_pairs", "simulate", "simulate_plainly"]
-__all__ += ["typical_launch", "with_execution_trace", "without", "without_unexplained_delays"]
+__all__ += ["insert", "insert_device_work", "last_on_thread", "numbers_after", "parse_selection"]
+__all__ += ["redirect", "remove", "removed_by", "scale", "select", "sending_pairs", "simulate"]
+__all__ += ["simulate_plainly", "typical_launch", "with_execution_trace", "without"]
+__all__ += ["without_unexplained_delays"]

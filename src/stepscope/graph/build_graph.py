@@ -254,11 +254,10 @@ def typical_launch(graph: Graph) -> tuple[int, int]:
 
     Both are 0 without launches.
     """
-    launches = graph.links.take(graph.links["kind"] == LAUNCH)
-    if not len(launches):
+    if not len(graph.launches):
         return 0, 0
-    length = graph.tasks["duration_ns"][launches["source"]]
-    return int(np.median(length)), int(np.median(launches["lag_ns"]))
+    length = graph.tasks["duration_ns"][graph.launches["source"]]
+    return int(np.median(length)), int(np.median(graph.launches["lag_ns"]))
 
 
 def _waited_for(graph: Graph, work: Ids) -> Graph:
@@ -313,10 +312,7 @@ def with_unlisted_work(graph: Graph) -> Graph:
 
 def _launch_between(graph: Graph, calls: Ids, before: Ids) -> Ids:
     """For each gap, the first graph launch between the launches of its two sides, or -1."""
-    launch = graph.links["kind"] == LAUNCH
-    cause = np.full(len(graph) + 1, -1, np.int64)
-    cause[graph.links["target"][launch]] = graph.links["source"][launch]
-    left, right = cause[before], cause[before + 1]
+    left, right = graph.launched_by[before], graph.launched_by[before + 1]
     left = np.where(left < 0, right, left)
     first = calls[np.minimum(np.searchsorted(calls, left), len(calls) - 1)]
     thread = graph.tasks["thread"]

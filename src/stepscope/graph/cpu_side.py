@@ -28,8 +28,8 @@ from stepscope.facts.annotate.steps.step_table import step_marks
 from stepscope.graph.data_flow import data_pairs, last_needs
 from stepscope.graph.device_tasks import WindowWork, WorkWaits, find_waits
 from stepscope.graph.graph import Window
-from stepscope.trace.columns import gathered
-from stepscope.trace.nesting import inherit
+from stepscope.trace.columns import ParallelArrays, gathered
+from stepscope.trace.nesting import inherit, last_started
 from stepscope.trace.row_order import begins_run, ends_run
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
@@ -150,8 +150,8 @@ def _must_stay(trace: Trace, origin: Ids, rows: Ids) -> Mask:
 _RACE_NS = 50_000  # chosen: by so much an awaited part may seem to end too late
 
 
-@dataclass(frozen=True)
-class Bursts:
+@dataclass(frozen=True, eq=False)
+class Bursts(ParallelArrays):
     """Intervals of work that another thread does for the main thread."""
 
     track: Ids  # the thread that works
@@ -173,9 +173,7 @@ def find_bursts(trace: Trace, rows: Ids, main: int) -> Bursts:
             bursts.append(_collectives(trace, own[communicates[own]], of_main))
         elif backward[own].any():  # another thread serves something else
             bursts.append(_parts_of_backward(trace, own, np.sort(trace.events["start_ns"][of_main])))
-    columns = ("track", "start_ns", "wait_ns", "end_ns")
-    empty = np.zeros(0, np.int64)
-    return Bursts(*(np.concatenate([empty, *(getattr(burst, name) for burst in bursts)]) for name in columns))
+    return Bursts.joined(bursts)
 
 
 def _parts_of_backward(trace: Trace, rows: Ids, main_starts: Times) -> Bursts:
@@ -306,13 +304,9 @@ class CpuSide:
 
     def last_tasks(self, track: Ids, end: Times) -> Ids:
         """The last task that begins on each thread before a time, such as the end of a wait for it."""
-        result = np.zeros(len(track), np.int64)
-        for thread in np.unique(track).tolist():
-            tasks = np.flatnonzero(self.pieces.track == thread)
-            of_thread = track == thread
-            index = np.searchsorted(self.pieces.start_ns[tasks], end[of_thread], side="left") - 1
-            result[of_thread] = tasks[np.maximum(index, 0)]
-        return result
+        pieces = self.pieces
+        last = last_started(track, end - 1, pieces.track, pieces.start_ns)
+        return np.where(last < 0, np.searchsorted(pieces.track, track), last)
 
     def independent(self) -> Mask:
         """First tasks of threads that do not work for the training loop."""

@@ -22,6 +22,7 @@ from stepscope.graph.device_tasks import (
     sync_events,
 )
 from stepscope.graph.graph import Window
+from stepscope.trace.nesting import last_started
 from stepscope.trace.trace import Trace
 
 
@@ -240,15 +241,10 @@ def _earlier(work: WindowWork, rows: Ids, other: Ids) -> Mask:
 
 def _next_launch(trace: Trace, waits: Ids, work: WindowWork) -> Ids:
     """The next work that the same thread launches after each call, or -1."""
-    events = trace.events
+    start, track = trace.events["start_ns"], trace.events["track"]
     launched = np.flatnonzero(work.call >= 0)
-    thread = events["track"][work.call[launched]]
-    result = np.full(len(waits), -1, np.int64)
-    for track in np.unique(events["track"][waits]).tolist():
-        of_thread = launched[thread == track]
-        of_thread = of_thread[np.argsort(work.called_ns[of_thread], kind="stable")]
-        calls = np.flatnonzero(events["track"][waits] == track)
-        index = np.searchsorted(work.called_ns[of_thread], events["start_ns"][waits[calls]])
-        found = index < len(of_thread)
-        result[calls[found]] = of_thread[index[found]]
-    return result
+    # Against the flow of time, the first that comes after a call is the last before it.
+    backward = launched[np.argsort(work.called_ns[launched], kind="stable")][::-1]
+    thread = track[work.call[backward]]
+    following = last_started(track[waits], -start[waits], thread, -work.called_ns[backward])
+    return np.append(backward, -1)[following]

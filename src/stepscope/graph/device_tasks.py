@@ -14,6 +14,7 @@ from stepscope.facts.annotate.device.idle import full_queue_launches, usual_laun
 from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait
 from stepscope.facts.annotate.links.launches import device_work, launch_of
 from stepscope.graph.graph import Window
+from stepscope.trace.columns import ParallelArrays
 from stepscope.trace.nesting import outermost
 from stepscope.trace.row_order import begins_run, ends_run
 from stepscope.trace.sets import distinct
@@ -121,8 +122,8 @@ _ONE_STREAM = re.compile(
 _NEVER = int(np.iinfo(np.int64).max)
 
 
-@dataclass(frozen=True)
-class WorkWaits:
+@dataclass(frozen=True, eq=False)
+class WorkWaits(ParallelArrays):
     """Pairs of a waiting call (events.id) and the row of `Work` that it waits for."""
 
     call: Ids  # events.id, shape (pairs,)
@@ -149,8 +150,7 @@ def find_waits(trace: Trace, rows: Ids, work: WindowWork) -> WorkWaits:
     pairs = (_copies(trace, work), _every_stream(trace, of_all, work), _one_stream(trace, of_one, work))
     waits = [WorkWaits(call, awaited, work.end_ns[awaited]) for call, awaited in pairs]
     waits += [_full_queue(trace, work), _in_calls(trace, rows, work)]
-    columns = ([getattr(wait, name) for wait in waits] for name in ("call", "work", "until_ns"))
-    return WorkWaits(*map(np.concatenate, columns))
+    return WorkWaits.joined(waits)
 
 
 def _copies(trace: Trace, work: WindowWork) -> tuple[Ids, Ids]:

@@ -20,7 +20,7 @@ from stepscope.facts.annotate.steps.step_table import (
     steady_steps,
 )
 from stepscope.facts.annotate.steps.windows import unrecorded_work_end
-from stepscope.graph.graph_schema import NO_STEP, Edges, edges_of
+from stepscope.graph.graph_schema import LAUNCH, NO_STEP, Edges, edges_of
 from stepscope.trace.columns import gathered
 from stepscope.trace.nesting import inherit
 from stepscope.trace.row_order import ends_run, grouped
@@ -209,6 +209,18 @@ class Graph:
     def links_by_source(self) -> tuple[IntArray, Ids]:
         """Rows of links by their source, and where those of each task begin (see `grouped`)."""
         return grouped(self.links["source"], len(self))
+
+    @cached_property
+    def launches(self) -> Table:
+        """The links from calls to the device work that they launch."""
+        return self.links.take(self.links["kind"] == LAUNCH)
+
+    @cached_property
+    def launched_by(self) -> Ids:
+        """The task that launches each task, or -1; int64, shape (tasks,)."""
+        caller = np.full(len(self), -1, np.int64)
+        caller[self.launches["target"]] = self.launches["source"]
+        return caller
 
     @cached_property
     def edges(self) -> Edges:

@@ -187,19 +187,24 @@ def _gaps_without(graph: Graph, gone: Mask) -> Times:
     """The gaps of all tasks, ns, with what stays of those after removed ones in front of these."""
     thread, gap = graph.tasks["thread"], graph.tasks["gap_ns"].copy()
     last = gone & np.append((thread[1:] != thread[:-1]) | ~gone[1:], True) & ~graph.on_device
-    before = np.maximum.accumulate(np.where(gone, -1, np.arange(len(gone))))
     rows = np.flatnonzero(last & (gap > _SHORT_PYTHON_NS))
-    rows = rows[(before[rows] >= 0) & (thread[before[rows]] == thread[rows])]
-    np.add.at(gap, before[rows], gap[rows] - _SHORT_PYTHON_NS)
+    before = last_on_thread(graph, ~gone, rows)
+    np.add.at(gap, before[before >= 0], gap[rows[before >= 0]] - _SHORT_PYTHON_NS)
     return gap
+
+
+def last_on_thread(graph: Graph, chosen: Mask, tasks: Ids) -> Ids:
+    """The last chosen task up to each of some `tasks` on its thread, itself included; -1 for none."""
+    thread = graph.tasks["thread"]
+    last = np.maximum.accumulate(np.where(chosen, np.arange(len(graph)), -1))[tasks]
+    return np.where((last >= 0) & (thread[last] == thread[tasks]), last, -1)
 
 
 def _only_launch(graph: Graph, gone: Mask) -> Mask:
     """CPU tasks of calls all of whose device work is removed."""
-    links = graph.links.take(graph.links["kind"] == LAUNCH)
-    count = len(graph)
-    launched = np.bincount(links["source"], minlength=count)
-    lost = np.bincount(links["source"][gone[links["target"]]], minlength=count)
+    callers, count = graph.launches["source"], len(graph)
+    launched = np.bincount(callers, minlength=count)
+    lost = np.bincount(callers[gone[graph.launches["target"]]], minlength=count)
     calls = (launched > 0) & (launched == lost)
     event = graph.tasks["event"]
     of_call = np.zeros(int(event.max(initial=-1)) + 2, np.bool_)  # the last is for no event

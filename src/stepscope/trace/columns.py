@@ -1,8 +1,10 @@
-"""Columns as arrays: of one value, of some rows of another, and growing as a file is read."""
+"""Columns as arrays: of one value, of some rows of another, side by side, and growing as a file is read."""
 
 import mmap
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -63,6 +65,26 @@ def _is_plain(column: Array, rows: Array) -> bool:
         and rows.dtype.isnative
         and not column.dtype.hasobject
     )
+
+
+Same = TypeVar("Same", bound="ParallelArrays")
+
+
+@dataclass(frozen=True, eq=False)
+class ParallelArrays:
+    """Arrays of one length, which the fields of a subclass are: each row is one thing."""
+
+    def take(self: Same, rows: ArrayLike) -> Same:
+        """Some of the rows, as indices or a mask."""
+        index = np.asarray(rows)
+        return type(self)(*(getattr(self, column.name)[index] for column in fields(self)))
+
+    @classmethod
+    def joined(cls: type[Same], parts: Iterable[Same]) -> Same:
+        """The rows of each, one after the other."""
+        none, parts = np.zeros(0, np.int64), list(parts)
+        columns = ([getattr(part, column.name) for part in parts] for column in fields(cls))
+        return cls(*(np.concatenate([none, *column]) for column in columns))
 
 
 class GrowingArray:

@@ -7,7 +7,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.numbers import rounded
-from stepscope.models.whatif.parts.equal_work import slow_convolutions
+from stepscope.models.whatif.changes.cudnn_benchmark import slow_convolutions
 from stepscope.models.whatif.parts.step_work import step_work
 
 _CONVOLUTION = r"^aten::(conv\w*[123]d|convolution_backward)$"

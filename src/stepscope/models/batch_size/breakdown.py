@@ -21,13 +21,14 @@ from stepscope.base.arrays import Ids, IntArray, Mask
 from stepscope.errors import TraceError
 from stepscope.facts.annotate import annotate
 from stepscope.facts.annotate.attribution import Attribution, attribute
-from stepscope.facts.annotate.links.launches import launch_of
+from stepscope.facts.annotate.links.launches import device_work, launch_of, on_host
 from stepscope.facts.annotate.range_names import Line
+from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.models.memory import owners
 from stepscope.models.memory.recorded_memory import AllocationRecord, RecordedMemory, recorded_memory
 from stepscope.read import read
 from stepscope.read.recorded.members_json import KeptStorage, kept_storages
-from stepscope.trace.schema import DEVICE_WORK, STAGES
+from stepscope.trace.schema import STAGES
 from stepscope.trace.sets import distinct_rows
 from stepscope.trace.trace import Trace
 
@@ -351,9 +352,7 @@ class Cost:
 def find_costs(trace: Trace, attribution: Attribution, step: int, scale: float) -> list[Cost]:
     """The costs of a step; on a CPU they add up to it."""
     events = trace.events
-    host = (trace["tracks"]["device"] < 0)[events["track"]]
-    here = (events["step"] == step) & host
-    rows = np.flatnonzero(here & _main_thread(trace, step))
+    rows = np.flatnonzero((events["step"] == step) & on_host(trace) & _counted(trace))
     device_ns = _device_time(trace)
     on_device = bool(device_ns[np.flatnonzero(events["step"] == step)].any())
     names = ("module", "operator", "lines", "stage", "backward")
@@ -374,24 +373,18 @@ def find_costs(trace: Trace, attribution: Attribution, step: int, scale: float) 
     ]
 
 
-def _main_thread(trace: Trace, step: int) -> Mask:
-    """On a CPU, time must not be counted twice: other threads run at the same time. Events whose
-    work is on a device count on whatever thread they are, as their device time does."""
-    events = trace.events
-    inside = events["step"] == step
-    busy = np.bincount(events["track"][inside], events["self_ns"][inside].astype(float), len(trace["tracks"]))
-    steps = events.text("name").where(lambda name: name.startswith("ProfilerStep#"))
-    tracks = events["track"][inside & steps]
-    main = int(tracks[0]) if len(tracks) else int(busy.argmax())
-    launched = np.zeros(len(events), np.bool_)
-    launched[trace["launches"]["cpu_event"]] = True
-    return np.asarray((events["track"] == main) | launched)
+def _counted(trace: Trace) -> Mask:
+    """Events of the training loop's thread: on a CPU, time of others at the same time must not count
+    twice. Events whose work is on a device count on whatever thread they are, as its time does."""
+    counted: Mask = trace.events["track"] == main_track(trace)
+    counted[trace["launches"]["cpu_event"]] = True
+    return counted
 
 
 def _device_time(trace: Trace) -> Ids:
     """The device time that each CPU event launched itself, ns, shape (events,)."""
     events, caller = trace.events, launch_of(trace)
-    work = events.text("category").mask(*DEVICE_WORK) & (caller >= 0)
+    work = device_work(trace) & (caller >= 0)
     return np.bincount(caller[work], events["duration_ns"][work], len(events)).astype(np.int64)
 
 
@@ -434,7 +427,7 @@ def find_footprint(trace: Trace, attribution: Attribution) -> Footprint:
     time = float(times[inside[level[inside].argmax()]])
     number = int(np.searchsorted(steps["start_ns"], time, side="right")) - 1
     turn = _end_of_forward(trace, int(steps["step"][number]), int(steps["end_ns"][number]))
-    activations = memory.lifetimes.kind == owners.KINDS.index("activations")
+    activations = memory.lifetimes.kind == owners.ACTIVATIONS
     return Footprint(
         int(steps["step"][number]),
         memory,

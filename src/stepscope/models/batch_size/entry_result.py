@@ -7,7 +7,7 @@ The panel's types, `web/src/api/batch_types.ts`, are generated from the Structs.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -23,6 +23,9 @@ from stepscope.models.batch_size.measurement import Reserve
 _CHOICES = 256  # of a curve: a pixel or two each
 _XLA_RESERVES = 1.02  # of what is in use; chosen: XLA assigns one block to all temporaries of a program
 BEYOND = 4  # times the largest batch size measured; further than that no line may be trusted
+
+
+Fit = Literal["yes", "no", "unsure", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -73,26 +76,41 @@ class Result:
             `batch_range` is of the largest that fits. The throughput is that of the device that was
             measured on.
         """
-        host, limit, largest = self.host_bytes, capacity.usable_bytes, self.profile.batch_for_bytes
+        limit, largest = capacity.usable_bytes, self.profile.batch_for_bytes
         batch = largest(limit, lambda size: self._on_device(size) * self.reserve.when_full(size))
         ends = [largest(limit, lambda size: self.reserved_range(size)[1])]
         ends += [largest(limit, lambda size: self.reserved_range(size)[0])]
         predicted: BatchPrediction = self.profile.predict(batch) if batch else {}
-        sizes = [predicted.get("bytes"), *predicted.get("bytes_range", (None, None))]
-        on_device = [max(size - host, 0) if size is not None else None for size in sizes]
+        sizes = self.bytes_on_device(batch) if batch else None
         return {
             "name": capacity.name,
             "capacity_bytes": capacity.bytes,
             "usable_bytes": capacity.usable_bytes,
-            "host_bytes": host,
+            "host_bytes": self.host_bytes,
             "batch": batch,
             "batch_range": ends,
             "extrapolated": predicted.get("extrapolated"),
-            "bytes": on_device[0],
-            "bytes_range": on_device[1:],
+            "bytes": sizes and sizes[0],
+            "bytes_range": [*sizes[1:]] if sizes else [None, None],
             "throughput": predicted.get("throughput"),
             "throughput_range": predicted.get("throughput_range"),
         }
+
+    def bytes_on_device(self, batch: int) -> tuple[int, int, int] | None:
+        """The peak without what stays in host memory, its least and its most; None without a model."""
+        found = self.profile.predict(batch)
+        if "bytes" not in found:
+            return None
+        sizes = found["bytes"], *found["bytes_range"]
+        value, least, most = (max(size - self.host_bytes, 0) for size in sizes)
+        return value, least, most
+
+    def fit(self, batch: int, usable_bytes: int) -> Fit:
+        """Whether the step runs where PyTorch's allocator may reserve so many bytes."""
+        if self.profile.memory is None:
+            return "unknown"
+        low, high = self.reserved_range(batch)
+        return "yes" if high <= usable_bytes else "no" if low > usable_bytes else "unsure"
 
     def _on_device(self, batch: int) -> float:
         """Bytes in use at the peak, without workspaces."""

@@ -100,11 +100,10 @@ def estimated_point(batch: int, facts: RunFacts) -> BatchPoint:
 
 def own_size(result: Result, capacity: Capacity) -> dict[str, Any]:
     """The step at the script's own batch size, and whether it fits."""
-    batch, usable = result.entry.batch, capacity.usable_bytes
-    low, high = result.reserved_range(batch)
-    fits = "yes" if high <= usable else "no" if low > usable else "unsure"
-    used = result.profile.predict(batch)["bytes"] - result.host_bytes
-    return {"batch": batch, "bytes": used, "reserved_range": [round(low), round(high)], "fits": fits}
+    batch = result.entry.batch
+    used, fits = result.bytes_on_device(batch), result.fit(batch, capacity.usable_bytes)
+    reserved = [*map(round, result.reserved_range(batch))]
+    return {"batch": batch, "bytes": used and used[0], "reserved_range": reserved, "fits": fits}
 
 
 class Session:

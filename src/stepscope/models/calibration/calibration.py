@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, Mask
+from stepscope.base.arrays import Floats, Ids, Mask, Times
 from stepscope.base.typed_data import decode
 from stepscope.base.unfinished_files import unfinished_file
 from stepscope.errors import ChangeError
@@ -128,7 +128,7 @@ def _are_counts(value: Any) -> bool:
 
 
 VERSION = 9  # of the file's format: a file of another version has another key
-_FILE = re.compile(r"(calibration-[0-9a-f]{16}\.json|\.calibration-[0-9a-f]{16}\.json\.\d+)")
+_FILE = re.compile(r"calibration-[0-9a-f]{16}\.json|\.calibration-[0-9a-f]{16}\.json\..+")
 _LIMITS = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
 
 
@@ -149,11 +149,6 @@ class Machine:
         version = metadata.framework_version
         forbidden = " ".join(f"{name}={os.environ[name]}" for name in _LIMITS if name in os.environ)
         return cls(cpu_model(), os.cpu_count() or 1, version, int(threads), forbidden)
-
-    @property
-    def key(self) -> str:
-        text = json.dumps([VERSION, *asdict(self).values()])
-        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     def __str__(self) -> str:
         count = "1 thread" if self.threads == 1 else f"{self.threads} threads"
@@ -219,11 +214,12 @@ def between(rows: Sequence[Sequence[float]], at: float, column: int) -> float:
 
 def calibration_path(machine: Machine) -> Path | None:
     """The file of a machine's calibration; None without a cache."""
-    return path_of_key(machine.key)
+    return path_about(VERSION, *asdict(machine).values())
 
 
-def path_of_key(key: str) -> Path | None:
-    """The file of a calibration by its key, 16 hexadecimal digits; None without a cache."""
+def path_about(*facts: str | int) -> Path | None:
+    """The file of a calibration by what it is of; None without a cache."""
+    key = hashlib.blake2b(json.dumps(facts).encode(), digest_size=8).hexdigest()
     folder = cache_folder()
     return None if folder is None else folder / f"calibration-{key}.json"
 
@@ -298,8 +294,10 @@ def calibrate(trace: Trace, *, afresh: bool = False) -> Calibration:
     kept = None if afresh else find_calibration(trace.metadata)
     kept = kept if kept and kept.casts and kept.copies else None  # of operators alone: not whole
     known = None if kept is None or kept.is_disturbed else kept
-    wanted = _worth_measuring(trace)
-    missing = [call for call in wanted if known is None or call.signature not in known.operators]
+    operators = find_operators(trace, trace.events.text("stage").mask(*STAGES))
+    length = trace.events["duration_ns"][operators.rows]
+    wanted = heaviest_operators(operators, length, _MIN_SHARE)
+    missing = [text for text in wanted if known is None or text not in known.operators]
     if known is not None and not missing:
         return known
     calibration = _measured(Machine.of(trace.metadata), known, missing)
@@ -320,27 +318,19 @@ def _less_disturbed(before: Calibration, now: Calibration) -> Calibration:
     return replace(before, operators={**before.operators, **more}, core_share=share)
 
 
-def _worth_measuring(trace: Trace) -> list[Operator]:
-    """FP32 operators of forward and backward with a relevant share of the time."""
-    events = trace.events
-    operators = find_operators(trace, events.text("stage").mask(*STAGES))
-    length = events["duration_ns"][operators.rows]
-    times: dict[str, float] = defaultdict(float)
-    calls: dict[str, Operator] = {}
-    for call, time in zip(operators.calls, length.tolist(), strict=True):
+def heaviest_operators(operators: ScriptOperators, time: Times | Floats, least_share: float) -> list[str]:
+    """Signatures of operators of FP32 values with a share of the time, which is that of each call; the
+    longest first."""
+    total: dict[str, float] = defaultdict(float)
+    for call, spent in zip(operators.calls, time.tolist(), strict=True):
         if call is not None and call.floats:
-            times[call.signature] += time
-            calls[call.signature] = call
-    least = _MIN_SHARE * float(np.sum(length))
-    return [calls[signature] for signature, time in times.items() if time >= least]
+            total[call.signature] += spent
+    least = least_share * float(np.sum(time))
+    return sorted((text for text, spent in total.items() if spent > least), key=lambda text: -total[text])
 
 
-def _measured(machine: Machine, known: Calibration | None, operators: Sequence[Operator]) -> Calibration:
-    request = {
-        "threads": machine.threads,
-        "operators": [call.signature for call in operators],
-        "machine": known is None,
-    }
+def _measured(machine: Machine, known: Calibration | None, operators: Sequence[str]) -> Calibration:
+    request = {"threads": machine.threads, "operators": operators, "machine": known is None}
     facts = in_child("measure", request)
     require_torch(machine.torch, facts["torch"])
     date = datetime.date.today().isoformat()

@@ -5,8 +5,6 @@ operators that it has.
 """
 
 import datetime
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -20,8 +18,9 @@ from stepscope.models.calibration.calibration import (
     STAGES,
     ScriptOperators,
     find_operators,
+    heaviest_operators,
     in_child,
-    path_of_key,
+    path_about,
     read_calibration,
     require_torch,
     write_calibration,
@@ -61,8 +60,7 @@ class DeviceCalibration:
 
 
 def _path(device: str, torch: str) -> Path | None:
-    text = json.dumps([_VERSION, device, torch])
-    return path_of_key(hashlib.blake2b(text.encode(), digest_size=8).hexdigest())
+    return path_about(_VERSION, device, torch)
 
 
 def find_device_calibration(metadata: Metadata) -> DeviceCalibration | None:
@@ -119,13 +117,7 @@ def calibrated_share(trace: Trace, calibration: DeviceCalibration) -> float:
 
 def wanted_operators(trace: Trace) -> list[str]:
     """Signatures of operators of FP32 values, those with most device time first."""
-    operators, time = _operators(trace)
-    total: dict[str, float] = {}
-    for call, spent in zip(operators.calls, time.tolist(), strict=True):
-        if call is not None and call.floats:
-            total[call.signature] = total.get(call.signature, 0.0) + spent
-    least = _LEAST_SHARE * float(time.sum())
-    return sorted((text for text, spent in total.items() if spent > least), key=lambda text: -total[text])
+    return heaviest_operators(*_operators(trace), _LEAST_SHARE)
 
 
 def _operators(trace: Trace) -> tuple[ScriptOperators, Floats]:

@@ -16,6 +16,7 @@ from stepscope.base.input_files import content_of
 from stepscope.base.typed_data import decode
 from stepscope.errors import BatchError
 from stepscope.facts.roofline.rates import Capacity, known_gpus, rates_of
+from stepscope.models.batch_size.entry_result import Fit
 from stepscope.models.whatif.parts.kernel_times import Rates
 
 
@@ -126,7 +127,6 @@ def _target(name: str, prices: PriceTable) -> Target:
 
 
 BasisName = Literal["kernels", "operations"]
-Fit = Literal["yes", "no", "unsure", "unknown"]
 
 
 class RangedValue(msgspec.Struct):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from stepscope.errors import BatchError, ChangeError
 from stepscope.facts.annotate import annotate
 from stepscope.facts.roofline.rates import data_sheets_date
-from stepscope.graph import Graph, build_graph, simulate
+from stepscope.graph import Graph, build_graph
 from stepscope.models.batch_size.entry_profile import Profile
 from stepscope.models.batch_size.entry_result import Result
 from stepscope.models.devices.device_answer import (
@@ -14,7 +14,6 @@ from stepscope.models.devices.device_answer import (
     DevicePrediction,
     DeviceRow,
     DevicesAnswer,
-    Fit,
     MeasuredEnergy,
     RangedValue,
     RankPrediction,
@@ -28,6 +27,7 @@ from stepscope.models.devices.device_work import (
     find_device_work,
     offload,
 )
+from stepscope.models.whatif.anchor import step_ms
 from stepscope.models.whatif.changes.batch_size import batch_size
 from stepscope.models.whatif.changes.ddp import CHANGE as DDP
 from stepscope.models.whatif.changes.faster_gpu import HOST_ERROR, faster_gpu
@@ -98,11 +98,6 @@ class CountedOperations:
 
 Basis = MeasuredKernels | CountedOperations
 """Predicts the step at any batch size on any device."""
-
-
-def step_ms(graph: Graph) -> float:
-    """Mean length of the simulated steps, ms."""
-    return float(simulate(graph).step_ns.mean()) / 1e6
 
 
 _MS_PER_HOUR = 3.6e6  # milliseconds in an hour
@@ -189,7 +184,7 @@ class Projection:
 
     def _prediction(self, target: Target, batch: int) -> DevicePrediction:
         ms = self.basis.step_ms(target, batch)
-        memory = self._bytes(batch)
+        memory = self.result.bytes_on_device(batch)
         samples = self._samples(batch)
         watts = target.watts
         return DevicePrediction(
@@ -197,8 +192,8 @@ class Projection:
             self.result.profile.extrapolates(batch),
             ms,
             ms.inverse(1e3 * samples),
-            memory,
-            _fit(memory, target.usable_bytes, self.result.reserve.range(batch)),
+            memory and RangedValue(*memory),
+            self.result.fit(batch, target.usable_bytes),
             ms.times(watts / 1e3 / samples) if watts else None,
             ms.times(self.wanted.samples / samples / _MS_PER_HOUR),
             self._usd(target, ms, samples),
@@ -210,15 +205,6 @@ class Projection:
             return None
         hours = ms.times(self.wanted.samples / samples / _MS_PER_HOUR)
         return hours.times(devices * target.instance.usd_per_device_hour)
-
-    def _bytes(self, batch: int) -> RangedValue | None:
-        """Peak memory of the step, without what stays in host memory."""
-        found = self.result.profile.predict(batch)
-        if "bytes" not in found:
-            return None
-        host = self.result.host_bytes
-        value, low, high = (max(size - host, 0) for size in (found["bytes"], *found["bytes_range"]))
-        return RangedValue(value, low, high)
 
     def _scaling(self, target: Target) -> tuple[list[RankPrediction], str | None]:
         if self.wanted.ranks < 2:
@@ -240,11 +226,3 @@ class Projection:
         samples = ranks * self._samples(self.result.entry.batch)
         usd = self._usd(target, ms, samples, ranks)
         return RankPrediction(ranks, ms, ms.inverse(1e3 * samples), 1 / slower, usd)
-
-
-def _fit(memory: RangedValue | None, usable: int, reserve: tuple[float, float]) -> Fit:
-    if memory is None:
-        return "unknown"
-    if memory.high * reserve[1] <= usable:
-        return "yes"
-    return "no" if memory.low * reserve[0] > usable else "unsure"

@@ -12,14 +12,11 @@ from stepscope.errors import TraceError
 from stepscope.models.memory.growth import Growth, find_growth, recorded_growth
 from stepscope.models.memory.history import MemoryHistory, memory_histories
 from stepscope.models.memory.lifetimes import Lifetimes
-from stepscope.models.memory.owners import KINDS
+from stepscope.models.memory.owners import ACTIVE, UNKNOWN
 from stepscope.models.memory.recorded_memory import AllocationRecord, recorded_devices
 from stepscope.models.memory.segments import Fragmentation, find_fragmentation
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
-
-# What forward makes and what is computed from it: what checkpointing and smaller batches reduce.
-ACTIVE = [KINDS.index("activations"), KINDS.index("temporaries")]
 
 
 class MemoryShare(msgspec.Struct, frozen=True):
@@ -123,7 +120,7 @@ def device_facts(history: MemoryHistory, most: int = 12) -> MemoryFacts:
     rows = np.flatnonzero(held if life is None else life.alive(moment))
     kind = history.groupings["kind"].code[rows]
     active = rows[np.isin(kind, ACTIVE)]
-    unassigned = rows[kind == KINDS.index("unknown")]
+    unassigned = rows[kind == UNKNOWN]
     before = unassigned[np.isneginf(life.start[unassigned])] if life else unassigned[:0]
     growth = _growth(history)
     return MemoryFacts(

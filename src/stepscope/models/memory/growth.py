@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Counts, Floats, Ids, Mask
-from stepscope.models.memory.owners import KINDS
+from stepscope.models.memory.owners import ACTIVATIONS, KEPT
 from stepscope.models.memory.recorded_memory import RecordedLines, RecordedMemory
 from stepscope.trace.row_order import place_in_group, places_among
 from stepscope.trace.trace import Trace
@@ -17,7 +17,6 @@ _LEAST_BYTES = 1 << 20  # of a call stack: less is not worth a finding
 _LEAST_STEPS = 2  # besides the last, whose tensors may still be in use
 _LEAST_OPERATORS = 3  # in each step that leave activations: they are a graph
 _LEAST_BYTES_OF_STEPS = 1 << 10  # of a line in all steps: less is not worth a finding
-_TRAINING = [KINDS.index(name) for name in ("weights", "buffers", "gradients", "optimizer state")]
 
 
 class Growth(msgspec.Struct, frozen=True):
@@ -109,7 +108,7 @@ def recorded_growth(memory: RecordedMemory, lines: RecordedLines) -> list[tuple[
     pairs = np.unique(np.stack([line[left], step[left]]), axis=1)
     held, count = np.unique(pairs[0], return_counts=True)
     left = left[np.isin(line[left], held[count >= steps])]
-    graph = left[memory.lifetimes.kind[left] == KINDS.index("activations")]
+    graph = left[memory.lifetimes.kind[left] == ACTIVATIONS]
     found = []
     if len(np.unique(memory.recording.root[graph])) >= _LEAST_OPERATORS * steps:
         # Of one graph the last value is what the program holds.
@@ -125,10 +124,9 @@ def recorded_growth(memory: RecordedMemory, lines: RecordedLines) -> list[tuple[
 def _results(memory: RecordedMemory, graph: Ids) -> Ids:
     """Values of a graph that were computed from others of it; all, if reads were not recorded."""
     recording, uses = memory.recording, memory.recording.uses
-    root = np.append(recording.attribution.root, -1)[uses.event]
     reads = np.isin(uses.allocation, graph) & ~uses.backward
-    reads &= root != recording.root[uses.allocation]
-    computed = graph[np.isin(recording.root[graph], root[reads])]
+    reads &= uses.root != recording.root[uses.allocation]
+    computed = graph[np.isin(recording.root[graph], uses.root[reads])]
     return computed if len(computed) else graph
 
 
@@ -137,7 +135,7 @@ def _left_behind(memory: RecordedMemory, lines: RecordedLines) -> tuple[Ids, Ids
     recording = memory.recording
     life, steps = recording.lifetimes, recording.trace["steps"]
     step = np.searchsorted(steps["start_ns"], life.start, side="right") - 1
-    training = np.isin(memory.lifetimes.kind[: len(life)], _TRAINING) | (recording.storage >= 0)
+    training = np.isin(memory.lifetimes.kind[: len(life)], KEPT) | (recording.storage >= 0)
     left = np.isposinf(life.end) & np.isfinite(life.start) & ~training
     left &= (step >= 0) & (step < len(steps) - 1)
     rows = np.flatnonzero(left).astype(np.int64)

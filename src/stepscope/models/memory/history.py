@@ -12,7 +12,7 @@ import numpy as np
 from stepscope.base.arrays import Codes, Counts, Floats, Ids, Ids32, Rows, Times
 from stepscope.facts.annotate.attribution import Attribution, attribute
 from stepscope.models.memory.lifetimes import Lifetimes, bytes_before, reserved_over_time, snapshot_lifetimes
-from stepscope.models.memory.owners import KINDS, find_owners, snapshot_lines
+from stepscope.models.memory.owners import KINDS, UNKNOWN, find_owners, snapshot_lines
 from stepscope.models.memory.recorded_memory import (
     RecordedLines,
     RecordedMemory,
@@ -252,15 +252,14 @@ class MemoryChanges:
 
 def _kinds(table: Table) -> Codes:
     category = table.text("category")
-    unknown = KINDS.index("unknown")
-    codes = [KINDS.index(name) if name in KINDS else unknown for name in category.values]
-    return np.array([*codes, unknown], np.int64)[category.codes]
+    codes = [KINDS.index(name) if name in KINDS else UNKNOWN for name in category.values]
+    return np.array([*codes, UNKNOWN], np.int64)[category.codes]
 
 
 def _held_before(table: Table, kind: Codes, change: Counts) -> Counts:
     lowest = [np.cumsum(change[kind == code]).min(initial=0) for code in range(len(KINDS))]
     before = -np.minimum(np.array(lowest, np.int64), 0)
-    before[KINDS.index("unknown")] += max(bytes_before(table) - int(before.sum()), 0)
+    before[UNKNOWN] += max(bytes_before(table) - int(before.sum()), 0)
     return before
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from stepscope.base.arrays import Codes, Counts, Floats, Ids, Mask, Times
+from stepscope.trace.columns import ParallelArrays
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -17,7 +18,7 @@ RETURNS = ("segment_free", "segment_unmap")
 
 
 @dataclass(frozen=True, eq=False)
-class Lifetimes:
+class Lifetimes(ParallelArrays):
     """Allocations of one device; every array has shape (n,)."""
 
     bytes: Counts
@@ -38,15 +39,8 @@ class Lifetimes:
     def __len__(self) -> int:
         return len(self.bytes)
 
-    def take(self, rows: Any) -> Lifetimes:
-        names = (column.name for column in fields(self))
-        return Lifetimes(**{name: getattr(self, name)[rows] for name in names})
-
     def plus(self, other: Lifetimes) -> Lifetimes:
-        both = {
-            column.name: [getattr(life, column.name) for life in (self, other)] for column in fields(self)
-        }
-        return Lifetimes(**{name: np.concatenate(parts) for name, parts in both.items()})
+        return Lifetimes.joined([self, other])
 
     def changed(self, **columns: Any) -> Lifetimes:
         return replace(self, **columns)

@@ -14,6 +14,7 @@ import numpy as np
 from stepscope.base.arrays import Codes, Ids, Ids32, Mask, Rows
 from stepscope.models.memory.caching_allocator import BLOCK
 from stepscope.models.memory.lifetimes import Lifetimes
+from stepscope.trace.nesting import inherit
 from stepscope.trace.row_order import begins_run, place_in_group, places_among
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -28,7 +29,10 @@ KINDS = (
     "unknown",
     "buffers",
 )
-WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS, INPUTS, TEMPORARIES, UNKNOWN = range(7)
+WEIGHTS, GRADIENTS, OPTIMIZER, ACTIVATIONS, INPUTS, TEMPORARIES, UNKNOWN, BUFFERS = range(len(KINDS))
+KEPT = (WEIGHTS, BUFFERS, GRADIENTS, OPTIMIZER)  # by training, from step to step
+# What forward makes and what is computed from it: what checkpointing and smaller batches reduce.
+ACTIVE = (ACTIVATIONS, TEMPORARIES)
 
 # Frames of C and C++: sources, libraries and the interpreter itself (torch/csrc/profiler/unwind
 # writes `??` for what it cannot resolve, the library in its modes `fast` and `dladdr`).
@@ -92,22 +96,19 @@ def find_roles(stacks: Table) -> StackRoles:
     """What the stacks say; parents come before their callees."""
     file = stacks.text("file")
     native = file.where(lambda name: bool(_NATIVE.search(name)))
-    parents = stacks["parent"].tolist()
     foreign = native | file.where(lambda name: bool(_LIBRARY.search(name)))
     own, strong = _own_roles(stacks)
     # Python whose outermost frame is PyTorch's was called by a thread of autograd.
     roots = (stacks["parent"] < 0) & file.where(lambda name: bool(_TORCH.search(name))) & ~native
     rooted = roots & ((own < 0) | ~strong)
     own, strong = np.where(rooted, GRADIENTS, own), strong | rooted
-    line = np.full(len(stacks), -1, np.int32)
     role = np.full(len(stacks), UNKNOWN, np.int64)
-    backward = own == GRADIENTS
-    for row, parent in enumerate(parents):
+    for row, parent in enumerate(stacks["parent"].tolist()):
         outer = role[parent] if parent >= 0 else UNKNOWN
         is_inherited = own[row] < 0 or (not strong[row] and outer != UNKNOWN)
         role[row] = outer if is_inherited else own[row]
-        line[row] = row if not foreign[row] else line[parent] if parent >= 0 else -1
-        backward[row] |= parent >= 0 and backward[parent]
+    line = inherit(stacks["parent"], np.where(foreign, -1, np.arange(len(stacks))))
+    backward = inherit(stacks["parent"], np.where(own == GRADIENTS, 1, -1)) > 0
     return StackRoles(line, role, backward, bool(native.any()))
 
 

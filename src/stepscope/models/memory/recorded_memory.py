@@ -17,7 +17,15 @@ from stepscope.errors import TraceError
 from stepscope.facts.annotate.attribution import Attribution, attribute
 from stepscope.facts.annotate.range_names import Line
 from stepscope.models.memory.lifetimes import Lifetimes, bytes_before
-from stepscope.models.memory.owners import KINDS
+from stepscope.models.memory.owners import (
+    ACTIVATIONS,
+    GRADIENTS,
+    INPUTS,
+    KINDS,
+    OPTIMIZER,
+    TEMPORARIES,
+    UNKNOWN,
+)
 from stepscope.trace.memory_schema import STORAGE_KINDS
 from stepscope.trace.nesting import last_started
 from stepscope.trace.row_order import places_among
@@ -32,6 +40,7 @@ class AllocationUses:
 
     allocation: Ids
     event: Ids  # events.id of the operator
+    root: Ids  # events.id of the outermost operator around it, -1 if unknown
     saver: Ids  # of a backward operator the forward operator that kept the tensor for it, -1 for others
     backward: Mask  # whether the operator is part of backward
     row: Ids  # row of the table `tensor_uses`, -1 for the release of an allocation
@@ -134,7 +143,7 @@ def _lifetimes(table: Table, begin: Ids, release: Ids, unseen: Counts, since: Id
         bytes=size.astype(np.int64),
         start=np.concatenate([times[begin], np.where(since >= 0, times[since], -np.inf)]),
         end=times[release],
-        kind=np.full(len(size), KINDS.index("unknown")),
+        kind=np.full(len(size), UNKNOWN),
         recorded=np.arange(len(size)),
     )
 
@@ -197,11 +206,12 @@ def _find_uses(recording: AllocationRecord) -> AllocationUses:
     gone = np.flatnonzero(recording.released_by >= 0)
     event = np.concatenate([event, recording.released_by[gone]])
     allocation = np.concatenate([allocation, gone])
-    root = np.append(recording.attribution.root, -1)[event]
+    root = recording.attribution.root[event].astype(np.int64)
     saver = np.append(recording.trace.events["forward_event"], -1)[root]
-    backward = np.append(recording.attribution.backward, False)[event]
+    backward = recording.attribution.backward[event]
     row = np.concatenate([rows, np.full(len(gone), -1)]).astype(np.int64)
-    return AllocationUses(allocation, event, np.where(backward, saver, -1).astype(np.int64), backward, row)
+    saver = np.where(backward, saver, -1).astype(np.int64)
+    return AllocationUses(allocation, event, root, saver, backward, row)
 
 
 def _alive_then(addresses: Ids, life: Lifetimes, wanted: Ids, time: Ids) -> Ids:
@@ -299,7 +309,6 @@ def recorded_memory(
 
 
 def _kinds(recording: AllocationRecord) -> Codes:
-    code = {name: number for number, name in enumerate(KINDS)}
     life, stage = recording.lifetimes, recording.stage
     released = np.append(recording.attribution.stage, -1)[recording.released_by]
     in_root = life.end <= recording.ends[recording.root]
@@ -308,20 +317,19 @@ def _kinds(recording: AllocationRecord) -> Codes:
     first_forward = _first_forward(recording)
     fed = _in(stage, "data_loading", "transfer")
     fed |= _in(stage, "other") & (life.start < first_forward) & np.isfinite(life.start)
-    kind = np.full(len(life), code["unknown"], np.int64)
-    kind[fed] = code["inputs"]
-    kind[forward] = code["activations"]
-    kind[backward] = code["temporaries"]
+    kind = np.full(len(life), UNKNOWN, np.int64)
+    kind[fed] = INPUTS
+    kind[forward] = ACTIVATIONS
+    kind[backward] = TEMPORARIES
     # Gradients outlive backward: zero_grad releases them, or the next one replaces them.
-    kind[backward & ~_in(released, "backward") & ~in_root] = code["gradients"]
-    kind[updating] = code["temporaries"]
-    kind[updating & np.isposinf(life.end)] = code["optimizer state"]
-    kind[(forward | backward | updating) & in_root] = code["temporaries"]
-    names = [
-        code[STORAGE_KINDS.get(kind or "", "unknown")] for kind in recording.trace["storages"].text("kind")
-    ]
+    kind[backward & ~_in(released, "backward") & ~in_root] = GRADIENTS
+    kind[updating] = TEMPORARIES
+    kind[updating & np.isposinf(life.end)] = OPTIMIZER
+    kind[(forward | backward | updating) & in_root] = TEMPORARIES
+    storages = recording.trace["storages"].text("kind")
+    of_storage = [KINDS.index(STORAGE_KINDS.get(name or "", "unknown")) for name in storages]
     kept = recording.storage >= 0
-    kind[kept] = np.array([*names, code["unknown"]], np.int64)[recording.storage[kept]]
+    kind[kept] = np.array([*of_storage, UNKNOWN], np.int64)[recording.storage[kept]]
     return kind
 
 
@@ -360,7 +368,7 @@ class RecordedLines:
         of_storage = np.array([place.get((file or "", line), -1) for file, line in made] + [-1], np.int64)
         code = of_stack[np.append(recording.attribution.lines, -1)[recording.event]]
         code = np.where(recording.storage >= 0, of_storage[recording.storage], code)
-        state = memory.lifetimes.kind[: len(code)] == KINDS.index("optimizer state")
+        state = memory.lifetimes.kind[: len(code)] == OPTIMIZER
         update = _update_line(recording, place)
         return cls(
             names=[f"{file}:{line}" for file, line in place],

@@ -18,7 +18,7 @@ import numpy as np
 from stepscope.base.arrays import Ids, Mask, Rows, Times
 from stepscope.facts.annotate.device.collectives import collective_key, elements, is_communication_call
 from stepscope.facts.annotate.device.idle import exposed_communication
-from stepscope.facts.annotate.links.launches import launch_of
+from stepscope.facts.annotate.links.launches import launch_of, on_host
 from stepscope.models.ranks.passes import Passes, passes_of
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit, outermost
@@ -118,16 +118,12 @@ class CallTimeline(NamedTuple):
 
 def computing_on_device(trace: Trace) -> Ids:
     """The events that are work of a device that computes or copies."""
-    events = trace.events
-    mine = events.text("category").mask(*COMPUTING)
-    return np.flatnonzero(mine & (trace["tracks"]["device"][events["track"]] >= 0))
+    return np.flatnonzero(trace.events.text("category").mask(*COMPUTING) & ~on_host(trace))
 
 
 def waits_of(trace: Trace) -> Intervals:
     """When the training thread only waits for communication; nothing if a device communicates."""
-    events = trace.events
-    mine = events.text("category").mask("communication")
-    if (trace["tracks"]["device"][events["track"][mine]] >= 0).any():
+    if (trace.events.text("category").mask("communication") & ~on_host(trace)).any():
         return Intervals([], [])
     return exposed_communication(trace, trace.metadata.ranks[0], trace["steps"])
 
@@ -181,7 +177,7 @@ def calls_timeline(trace: Trace, begins: Times, ends: Times, work: Ids, waits: I
     named = named_calls(trace, rows[kept])
     ways = np.full(len(rows), "", "<U8")
     ways[kept] = [kind.kind for kind, _ in named]
-    if not len(rows) or trace["tracks"]["device"][events["track"][rows[0]]] < 0:
+    if not len(rows) or on_host(trace)[rows[0]]:
         moments = _thread_moments(trace, rows, ends[step], waits)
     else:
         moments = _device_moments(trace, rows, ways, work, ends[step])
@@ -202,7 +198,7 @@ def outermost_calls(trace: Trace) -> Ids:
     """Communication by start, none inside other: of devices, or if none has any of threads."""
     events = trace.events
     mine = events.text("category").mask("communication")
-    on_device = mine & (trace["tracks"]["device"][events["track"]] >= 0)
+    on_device = mine & ~on_host(trace)
     mine = on_device if on_device.any() else mine
     return np.flatnonzero(outermost(events["parent"], mine)).astype(np.int64)
 

@@ -17,8 +17,8 @@ import numpy as np
 from stepscope.base.arrays import Floats, Ids, Mask, Rows, Times
 from stepscope.models.ranks.calls import PAIRS, CallColumns, CallKind, named_calls, outermost_calls
 from stepscope.models.ranks.sketch import Sketch
-from stepscope.trace.row_order import place_in_group
-from stepscope.trace.sets import distinct_rows
+from stepscope.trace.row_order import place_in_group, places_among
+from stepscope.trace.sets import Interner, distinct_rows
 from stepscope.trace.trace import Trace
 
 _NO_PAIR = (-1, -1)  # sender and receiver of what is no send
@@ -157,7 +157,7 @@ class Matched:
 
 def match_calls(sketches: Sequence[Sketch], places: Sequence[Sequence[int]]) -> Matched:
     """Match the calls of sketches; `places` are for each the positions of the steps that all ranks have."""
-    keys: dict[GroupKey, int] = {}
+    keys = Interner[GroupKey]()
     parts = [
         _of_sketch(row, one, list(place), keys)
         for row, (one, place) in enumerate(zip(sketches, places, strict=True))
@@ -168,18 +168,16 @@ def match_calls(sketches: Sequence[Sketch], places: Sequence[Sequence[int]]) -> 
 
 
 def _of_sketch(
-    row: int, sketch: Sketch, place: list[int], keys: dict[GroupKey, int]
+    row: int, sketch: Sketch, place: list[int], keys: Interner[GroupKey]
 ) -> tuple[tuple[Ids, Ids, Ids], CallColumns]:
     """The calls of one rank in the steps of all: rank, key, whether it sends, and the columns."""
     columns = sketch.calls.columns()
-    number = np.full(max(len(sketch.steps), 1), -1)
-    number[place] = np.arange(len(place))
-    kept = np.flatnonzero(number[columns.step] >= 0)
-    columns = columns.take(kept)
-    columns = columns._replace(step=number[columns.step])
-    codes = [keys.setdefault(GroupKey.of(kind, sketch.rank), len(keys)) for kind in sketch.calls.kinds]
+    step = places_among(np.array(place, np.int64), columns.step)
+    kept = np.flatnonzero(step >= 0)
+    columns = columns.take(kept)._replace(step=step[kept])
+    codes = keys.codes(GroupKey.of(kind, sketch.rank) for kind in sketch.calls.kinds)
     sends = np.array([kind.kind == "send" for kind in sketch.calls.kinds], np.int64)
-    key = np.array(codes, np.int64)[columns.kind]
+    key = codes.astype(np.int64)[columns.kind]
     return (np.full(len(kept), row), key, sends[columns.kind]), columns
 
 
@@ -189,9 +187,8 @@ def match_trace(trace: Trace, steps: Ids) -> tuple[Rows, Matched]:
     events = trace.events
     rows = outermost_calls(trace)
     rows = np.sort(rows[np.isin(events["step"][rows], steps)])
-    keys: dict[GroupKey, int] = {}
-    groups = (GroupKey.of(kind) for kind, _ in named_calls(trace, rows))
-    key = np.array([keys.setdefault(group, len(keys)) for group in groups], np.int64)
+    keys = Interner[GroupKey]()
+    key = keys.codes(GroupKey.of(kind) for kind, _ in named_calls(trace, rows)).astype(np.int64)
     none, size = np.zeros(len(rows), np.int64), events["bytes"][rows].astype(np.int64)
     columns = CallColumns(*[none] * len(CallColumns._fields))._replace(
         kind=key,

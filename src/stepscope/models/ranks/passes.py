@@ -17,6 +17,7 @@ from stepscope.base.arrays import Floats, Ids, Times
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.row_order import begins_run, places_among
 from stepscope.trace.schema import STAGES
+from stepscope.trace.sets import distinct_rows
 from stepscope.trace.trace import Trace
 
 KINDS = ("forward", "backward", "optimizer", "other", "host")  # the last is the time between operations
@@ -110,9 +111,8 @@ def _cpu_work(trace: Trace) -> _Work:
 
 def _means(kind: Ids, name: Ids, length: Times) -> Floats:
     """For each piece of work the mean of those of its kind and name."""
-    _, group = np.unique(np.stack([kind, name]), axis=1, return_inverse=True)
-    total = np.bincount(group.ravel(), length)
-    return np.asarray((total / np.maximum(np.bincount(group.ravel()), 1))[group.ravel()])
+    _, group = distinct_rows(kind, name)
+    return np.asarray((np.bincount(group, length) / np.maximum(np.bincount(group), 1))[group])
 
 
 class JobPasses(NamedTuple):

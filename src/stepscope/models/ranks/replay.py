@@ -20,7 +20,7 @@ from stepscope.models.ranks.collectives import GroupKey, Matched
 from stepscope.models.ranks.passes import JobPasses, Passes, job_passes
 from stepscope.models.ranks.sketch import JobTable, Sketch
 from stepscope.models.ranks.slow_groups import usual
-from stepscope.trace.row_order import begins_run, inverse
+from stepscope.trace.row_order import begins_run, grouped, inverse
 
 _MOST_CALLS = 40_000  # are replayed, in 0.1 s
 _NOTABLE_NS = 50_000  # clocks of a machine agree within that
@@ -280,9 +280,7 @@ class ReplayGraph:
         """The graph of the calls of all ranks, by the mark of each call's arrival, and of the wait
         for it; marks of a `rank` are consecutive."""
         source, target, own, transfer = _edges(matched, rank, arrives, waits)
-        order = np.argsort(source, kind="stable")
-        nodes = len(rank) + len(arrives) + matched.count
-        first = np.searchsorted(source[order], np.arange(nodes + 1))
+        order, first = grouped(source, len(rank) + len(arrives) + matched.count)
         begins = np.flatnonzero(np.diff(rank, prepend=-1))
         return cls(first, target[order], own[order], transfer[order], begins)
 

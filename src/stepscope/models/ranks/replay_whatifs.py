@@ -21,6 +21,8 @@ from stepscope.models.ranks.process_groups import pipeline_places
 from stepscope.models.ranks.replay import Replay
 from stepscope.models.ranks.sketch import UNSTAGED, JobTable
 from stepscope.models.ranks.stragglers import SlowRanks, Straggler
+from stepscope.trace.row_order import grouped
+from stepscope.trace.sets import Interner, distinct_rows
 
 _MOST_REPLAYS = 12  # findings whose cost is replayed; each takes as long as the report
 _MOST_APART = 5  # findings that tell steps apart: each of their 32 combinations is replayed
@@ -305,17 +307,14 @@ def _even_transfers(replay: Replay) -> Floats:
     if not matched.count:
         return replay.transfer
     call = matched.first
-    kinds = {kind: row for row, kind in enumerate(sorted({key.kind for key in matched.keys}))}
-    kind = np.array([kinds[key.kind] for key in matched.keys])[matched.key[call]]
+    kind = Interner[str]().codes(key.kind for key in matched.keys).astype(np.int64)[matched.key[call]]
     turn = np.where(matched.bytes >= 0, 0, matched.nth[call])
     way = np.array([np.sign(key.pair[1] - key.pair[0]) for key in matched.keys])[matched.key[call]]
     size, turn = np.where(way, 0, matched.bytes), np.where(way, 0, turn)
-    labels = np.stack([kind, matched.sizes, size, turn, way])
-    _, group = np.unique(labels, axis=1, return_inverse=True)
-    order = np.argsort(group.ravel(), kind="stable")
-    ends = np.cumsum(np.bincount(group.ravel()))
+    alike, group = distinct_rows(kind, matched.sizes, size, turn, way)
+    rows, first = grouped(group, len(alike))
     even = np.empty(len(replay.transfer))
-    for part in np.split(order, ends[:-1]):
+    for part in np.split(rows, first[1:-1]):
         even[part] = np.median(replay.transfer[part])
     return even
 
@@ -346,8 +345,7 @@ def _without_stragglers(table: JobTable, replay: Replay) -> Replay:
     computing = [not on_device or stage not in _NOT_COMPUTING for stage in table.stages]
     busy = table.work[:, computing].sum(axis=(1, 2))
     kinds = [frozenset((name, count) for name, (count, _) in one.kernels.items()) for one in table.sketches]
-    numbers = {kind: row for row, kind in enumerate(dict.fromkeys(kinds))}
-    group = np.array([numbers[kind] for kind in kinds], np.int64)
+    group = Interner[frozenset[tuple[str, float]]]().codes(kinds).astype(np.int64)
     stage = pipeline_places(replay.matched, len(kinds)).get("pipeline stage")
     peers = group if np.bincount(group).min() > 1 else np.zeros_like(group)
     peers = peers if stage is None else stage

@@ -17,7 +17,7 @@ import numpy as np
 from stepscope.base.arrays import Array, Floats, Ids, Times
 from stepscope.facts.annotate.device.collectives import is_communication_call, is_communication_wait
 from stepscope.facts.annotate.device.idle import data_loading_times
-from stepscope.facts.annotate.links.launches import launch_of
+from stepscope.facts.annotate.links.launches import launch_of, on_host
 from stepscope.facts.annotate.modules.costs import subtree_totals
 from stepscope.facts.annotate.ranks import ProcessRecording, machine_of, recording_of
 from stepscope.facts.annotate.steps.step_table import steady_steps
@@ -184,7 +184,7 @@ def _cpu_stages(trace: Trace, steps: _Steps, waits: Intervals) -> dict[str, Floa
 def _exposed(trace: Trace, steps: _Steps, computing: Ids, waits: Intervals) -> Floats:
     """Communication while nothing computes, by step, ns: of the device where it has any."""
     events, rows = trace.events, outermost_calls(trace)
-    rows = rows[trace["tracks"]["device"][events["track"][rows]] >= 0]
+    rows = rows[~on_host(trace)[rows]]
     alone = Intervals(*events.spans(rows)).minus(Intervals(*events.spans(computing)))
     kept = trace["steps"].take(steps.rows)
     waited = waits.within(kept["start_ns"], kept["end_ns"])
@@ -211,8 +211,7 @@ def late_launches(trace: Trace, work: Ids, begins: Times, ends: Times, waits: In
     launched = np.where(is_known, np.append(events["start_ns"][caller], 0), until)
     late = Intervals(since, np.clip(launched, since, np.maximum(until, since)))
     unknown = Intervals(since[~is_known], np.maximum(until, since)[~is_known])
-    on_device = (trace["tracks"]["device"] >= 0)[events["track"]]
-    communicates = events.text("category").mask("communication") & on_device
+    communicates = events.text("category").mask("communication") & ~on_host(trace)
     late = late.minus(unknown.intersect(Intervals(*events.spans(communicates))))
     return late.minus(waits).minus(data_loading_times(trace))
 
@@ -309,8 +308,8 @@ _QUANTILES = (0.1, 0.5, 0.9)  # of a module's time in a step
 def work_ns(trace: Trace, rows: Ids) -> Floats:
     """How long events work: on a device all their time, on a CPU that in which they call no other."""
     events = trace.events
-    on_device = trace["tracks"]["device"][events["track"][rows]] >= 0
-    return np.asarray(np.where(on_device, events["duration_ns"][rows], events["self_ns"][rows]))
+    length = np.where(on_host(trace)[rows], events["self_ns"][rows], events["duration_ns"][rows])
+    return np.asarray(length)
 
 
 def kernel_times(trace: Trace, rows: Ids, duration: Floats, place: Ids, steps: int) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from stepscope.models.ranks.slow_groups import (
     usual,
 )
 from stepscope.trace.recorded_steps import QUIET
+from stepscope.trace.sets import Interner
 
 _NOTABLE = 0.005  # of the step: a further stage of a straggler is named, at least
 _NOTABLE_PART = 0.1  # of the excess of its first stage: the same
@@ -85,8 +86,7 @@ def find_stragglers(table: JobTable, pipeline_stage: Ids | None = None) -> list[
     (of each rank, -1 for none, shape (ranks,)); costs are not known yet."""
     if len(table.sketches) < 2:
         return []
-    nodes = list(dict.fromkeys(one.node for one in table.sketches))
-    machine = np.array([nodes.index(one.node) for one in table.sketches], np.int64)
+    machine = Interner[str]().codes(one.node for one in table.sketches).astype(np.int64)
     units = [machine] if pipeline_stage is None else [pipeline_stage, machine]
     excess = {stage: Excess.of(table.work[:, row], table.step_ms) for row, stage in enumerate(table.stages)}
     groups = [(stage, one) for stage, work in excess.items() for one in slow_groups(work, units)]

@@ -14,7 +14,7 @@ import numpy as np
 
 from stepscope.base.arrays import Floats
 from stepscope.graph import Graph, Simulation, scale, simulate
-from stepscope.graph.graph_schema import LAUNCH, SYNC
+from stepscope.graph.graph_schema import SYNC
 from stepscope.trace.recorded_steps import apart_ms
 from stepscope.trace.sets import distinct
 from stepscope.trace.trace import Trace
@@ -116,9 +116,8 @@ def waited_for_room(graph: Graph) -> bool:
     """Whether launches waited for the end of other work, which may not be recorded."""
     links, on_device, event = graph.links, graph.on_device, graph.tasks["event"]
     waits = (links["kind"] == SYNC) & on_device[links["source"]] & ~on_device[links["target"]]
-    launches = links["kind"] == LAUNCH
     launched = np.full(len(graph.trace.events) + 1, -1, np.int64)  # the last is for no event
-    launched[event[links["target"][launches]]] = event[links["source"][launches]]
+    launched[event[graph.launches["target"]]] = event[graph.launches["source"]]
     callers = distinct(launched[launched >= 0])
     waiting = event[links["target"][waits]]
     own = launched[event[links["source"][waits]]] == waiting  # a copy that its call waits for

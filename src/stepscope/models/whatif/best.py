@@ -93,7 +93,8 @@ class _Search:
         wanted = [request for group in [*bases, candidates] for request in group]
         self._requests = {str(one): one for one in sorted(wanted, key=lambda one: one.change.order)}
         self._bases = [tuple(name for name in self._requests if name in map(str, base)) for base in bases]
-        self._refusals = {name: why for name in map(str, candidates) if (why := self._refusal(name))}
+        asked = ((str(request), request.refusal(baseline.graph)) for request in candidates)
+        self._refusals = {name: why for name, why in asked if why}
         self._candidates = [name for name in map(str, candidates) if name not in self._refusals]
         self._ms = cache(self._time)
         self._graph = lru_cache(max(MOST_TASKS // len(baseline.graph), 1))(self._changed)
@@ -110,7 +111,9 @@ class _Search:
             reached=None if self._goal_ms is None else self._reaches(best),
             tried=len(tried),
             left_out={name: self._reason(best, name) for name in others},
-            not_applicable={name: self._said(name, why) for name, why in self._refusals.items()},
+            not_applicable={
+                name: self._requests[name].change.reason(why) for name, why in self._refusals.items()
+            },
             unmeasured=[name for name, why in self._refusals.items() if isinstance(why, NotMeasured)],
         )
 
@@ -202,17 +205,6 @@ class _Search:
         peaks = [side.predicted_bytes for side in sides if side and name not in side.unknown]
         added = peaks[1] - peaks[0] if peaks[1:] else None
         return Part(name, gain, (min(low, gain), max(high, gain)), added)
-
-    def _refusal(self, name: str) -> StepscopeError | None:
-        """Why a change does not apply to the steps as they are; None if it does."""
-        try:
-            self._requests[name].apply(self._baseline.graph)
-        except StepscopeError as error:
-            return error
-        return None
-
-    def _said(self, name: str, why: StepscopeError) -> str:
-        return str(why).removeprefix(f"{self._requests[name].change.name}: ")
 
     def _reason(self, best: Combination, name: str) -> str:
         """Why a change that applies is not in the best combination."""

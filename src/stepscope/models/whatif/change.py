@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from stepscope.errors import ChangeError
+from stepscope.errors import ChangeError, StepscopeError
 from stepscope.graph import Graph
 from stepscope.models.memory.recorded_memory import RecordedMemory
 from stepscope.models.whatif.cpu.calibrated import CpuPrediction, on_cpu
@@ -163,6 +163,10 @@ class Change:
         """The largest error of such predictions for a graph like this."""
         return self.error_of(graph) if self.error_of else self.error
 
+    def reason(self, error: StepscopeError) -> str:
+        """Why it does not apply, by the error that says so, without its name in front."""
+        return str(error).removeprefix(f"{self.name}: ")
+
     def apply(self, graph: Graph, **values: Any) -> Graph:
         """The changed graph, with defaults for parameters without a value; raises ChangeError if
         the change does not apply, with the reason."""
@@ -182,6 +186,14 @@ class Request:
         """The changed graph; `defaults` are for parameters that the user did not give; raises
         ChangeError if the change does not apply, with the reason."""
         return self.change.apply(graph, **{**(defaults or {}), **self.values})
+
+    def refusal(self, graph: Graph) -> StepscopeError | None:
+        """Why the change does not apply to a graph; None if it does."""
+        try:
+            self.apply(graph)
+        except StepscopeError as error:
+            return error
+        return None
 
     def chosen(self, graph: Graph) -> Request:
         """The request with the values that the change chooses for a graph."""

@@ -74,11 +74,11 @@ def rank_changes(graph: Graph, rank: int | None = None, step: int | None = None)
 
     answers = list(zip(changes, in_threads(tried, changes, len(graph), MOST_TASKS), strict=True))
     gains = [answer for _, answer in answers if isinstance(answer, Prediction)]
-    errors = {change.name: answer for change, answer in answers if not isinstance(answer, Prediction)}
+    errors = [(change, answer) for change, answer in answers if not isinstance(answer, Prediction)]
     return Ranking(
         sorted(gains, key=lambda prediction: prediction.predicted_step_ms),
-        {name: str(error).removeprefix(f"{name}: ") for name, error in errors.items()},
-        [name for name, error in errors.items() if isinstance(error, NotMeasured)],
+        {change.name: change.reason(error) for change, error in errors},
+        [change.name for change, error in errors if isinstance(error, NotMeasured)],
         notes_of(graph.trace, rank, step),
     )
 

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Array, Ids
-from stepscope.errors import ChangeError, StepscopeError
+from stepscope.errors import ChangeError
 from stepscope.facts.timeline.pairs import PairThread, Pieces, Rectangles, align, paired
 from stepscope.graph import Graph, Simulation
 from stepscope.models.whatif import CHANGES, Change, Prediction, Request, parse_request
@@ -92,11 +92,8 @@ class Pane:
     def _applies(self, change: Change) -> tuple[bool, str]:
         if change.needed:
             return True, f"needs {' and '.join(change.needed)}"
-        try:
-            Request(change).apply(self.graph)
-        except StepscopeError as error:
-            return False, str(error).removeprefix(f"{change.name}: ")
-        return True, ""
+        error = Request(change).refusal(self.graph)
+        return error is None, change.reason(error) if error else ""
 
 
 def _parsed(changes: Sequence[str]) -> list[Request]:

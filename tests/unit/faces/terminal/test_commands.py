@@ -11,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from stepscope.base.unfinished_files import unfinished
 from stepscope.errors import StepscopeError
 from stepscope.faces.terminal.commands import COMMANDS, stepscope
 from stepscope.faces.terminal.run import RunCommand, run, watch
@@ -195,17 +196,19 @@ def test_what_is_kept_is_shown_and_cleared_by_kind(
 ) -> None:
     monkeypatch.delenv("STEPSCOPE_BUILDS", raising=False)
     call("query", file, "select 1")
-    (cache_folder / f"calibration-{0:016x}.json").write_text("{}")
+    calibration = cache_folder / f"calibration-{0:016x}.json"
+    calibration.write_text("{}")
+    unfinished(calibration).write_text("{")  # left by a process that was killed
     collector = cache_folder / "native" / f"{0:016x}"
     collector.mkdir(parents=True)
     (collector / "_contexts.so").write_bytes(b"x" * 1_500_000)
     (cache_folder / "mine.txt").write_text("not stepscope's")
     assert [line.split()[:4] for line in call("cache")[1].splitlines()] == [
         ["traces", "1,", "0.0", "MB"],
-        ["calibrations", "1,", "0.0", "MB"],
+        ["calibrations", "2,", "0.0", "MB"],
         ["collectors", "1,", "1.5", "MB"],
     ]
-    assert call("cache", "calibrations", "--clear")[1].startswith("calibrations  1 deleted, 0.0 MB")
+    assert call("cache", "calibrations", "--clear")[1].startswith("calibrations  2 deleted, 0.0 MB")
     assert [line.split()[1] for line in call("cache")[1].splitlines()] == ["1,", "0,", "1,"]
     assert call("cache", "--clear")[0] == 0
     kept = [path for path in cache_folder.rglob("*") if path.is_file()]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from stepscope.facts.annotate import annotate
 from stepscope.graph import Graph, build_graph
 from stepscope.models.batch_size.entry_profile import Profile, make_profile
+from stepscope.models.batch_size.entry_result import Result
 from stepscope.models.batch_size.measurement import BatchPoint, Reserve
 from stepscope.models.devices import Target, Wanted, parse_targets, read_prices
 from stepscope.models.devices.device_answer import RangedValue
@@ -44,10 +46,16 @@ def target(name: str) -> Target:
     return parse_targets(name, read_prices())[0]
 
 
+@dataclass(frozen=True)
+class Measured(Result):
+    host_bytes: int = 0
+    reserve: ClassVar[Reserve] = Reserve((16,), (1.02,))
+
+
 def projection(wanted: Wanted, host_bytes: int = 0, **device: Any) -> Projection:
     measured = profile(**device)
-    entry, reserve = SimpleNamespace(batch=16), Reserve((16,), (1.02,))
-    result: Any = SimpleNamespace(profile=measured, entry=entry, host_bytes=host_bytes, reserve=reserve)
+    entry: Any = SimpleNamespace(batch=16)
+    result = Measured(entry, measured, host_bytes=host_bytes)
     return Projection(result, MeasuredKernels(graph(), 16, measured), wanted)
 
 

@@ -23,6 +23,7 @@ PRODUCT = (
     "Input_Dims=[[64,32],[32,16]] Input_Strides=[[32,1],[16,1]] "
     'Input_type=["float","float"] Concrete_Inputs=["",""]'
 )
+FLOATS = 'Input_type=["float","float","float","Scalar"]'
 # 100 us of forward, 200 us of backward, 400 us of an optimizer with two weights; 1000 us in all.
 STEP = f"""
     main | 0 1000 | ProfilerStep#0
@@ -33,9 +34,9 @@ STEP = f"""
     main | 200 400 | aten::mm | {PRODUCT}
     main | 500 900 | Optimizer.step#AdamW.step
     main | 510 520 | aten::sqrt
-    main | 520 540 | aten::addcdiv_ | Input_Dims=[[1024],[1024],[1024],[]]
-    main | 540 550 | aten::add_ | Input_Dims=[[],[],[]]
-    main | 560 800 | aten::addcdiv_ | Input_Dims=[[64,1024],[64,1024],[64,1024],[]]
+    main | 520 540 | aten::addcdiv_ | Input_Dims=[[1024],[1024],[1024],[]] {FLOATS}
+    main | 540 550 | aten::add_ | Input_Dims=[[],[],[]] {FLOATS}
+    main | 560 800 | aten::addcdiv_ | Input_Dims=[[64,1024],[64,1024],[64,1024],[]] {FLOATS}
 """
 FLAT = 1e9  # a size so large that a table of two rows is constant
 

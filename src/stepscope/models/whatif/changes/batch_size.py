@@ -5,7 +5,7 @@ import numpy as np
 from stepscope.base.arrays import Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale
-from stepscope.models.memory.owners import KINDS
+from stepscope.models.memory.owners import INPUTS, KEPT
 from stepscope.models.memory.recorded_memory import AllocationRecord, RecordedMemory
 from stepscope.models.whatif.change import Change
 from stepscope.models.whatif.parts.layers import working
@@ -29,7 +29,6 @@ def batch_size(graph: Graph, factor: float) -> Graph:
     return scale(graph, working(graph) & graph.tasks.text("stage").mask(*_STAGES), factor)
 
 
-_FIXED = [KINDS.index(name) for name in ("weights", "buffers", "gradients", "optimizer state")]
 _SCALAR_BYTES = 8  # of the largest scalar; no batch makes one larger
 
 
@@ -52,10 +51,10 @@ def batched(memory: RecordedMemory) -> Mask:
     """Whether each recorded allocation grows with the batch size, shape (recorded,)."""
     life = memory.recording.lifetimes
     kind = memory.lifetimes.kind[: len(life)]
-    fixed = np.isin(kind, _FIXED) | _per_channel(memory)
+    fixed = np.isin(kind, KEPT) | _per_channel(memory)
     fixed |= memory.recording.stage == STAGES.index("optimizer")
     fixed |= life.bytes <= _SCALAR_BYTES
-    grows = (kind == KINDS.index("inputs")) & ~fixed
+    grows = (kind == INPUTS) & ~fixed
     for operation in operations(memory.recording):
         if grows[operation.reads].any():
             grows[operation.makes] = ~fixed[operation.makes]
@@ -65,7 +64,7 @@ def batched(memory: RecordedMemory) -> Mask:
 def _per_channel(memory: RecordedMemory) -> Mask:
     """Allocations as large as a vector of weights, and seen as vectors only."""
     vectors = _vectors(memory.recording)
-    weights = np.isin(memory.lifetimes.kind[: len(vectors)], _FIXED)
+    weights = np.isin(memory.lifetimes.kind[: len(vectors)], KEPT)
     size = memory.recording.lifetimes.bytes
     return np.asarray(vectors & np.isin(size, np.unique(size[weights & vectors])))
 

@@ -7,17 +7,17 @@ import numpy as np
 from stepscope.base.arrays import Floats
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph
-from stepscope.models.kernels.products import HALF, Gpu, bandwidth_reached
+from stepscope.models.kernels.products import HALF, Gpu
 from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.parts.gpu_precision import (
     CHANNELS_LAST,
     NORMS,
+    bytes_rate,
     changes_of_layout,
     norm_ns,
     precisions_of_operators,
     required_gpu,
 )
-from stepscope.models.whatif.parts.kernel_times import memory_rate
 from stepscope.models.whatif.parts.step_work import KernelTimes, StepWork, step_work
 
 LAYOUT_KERNELS = re.compile(
@@ -57,8 +57,7 @@ class _Layouts:
 
     def __init__(self, graph: Graph, work: StepWork, gpu: Gpu) -> None:
         self._work, self._gpu = work, gpu
-        # After `amp` kernels move fewer bytes than their recorded shapes say, and seem too fast.
-        self._rate = min(memory_rate(graph) or np.inf, bandwidth_reached(gpu))
+        self._rate = bytes_rate(graph, gpu)
         self._precision = precisions_of_operators(graph, work)
         self._predicted = HALF in graph.settings
         layout = graph.tasks.text("name").where(lambda name: bool(LAYOUT_KERNELS.search(name)))

@@ -10,7 +10,7 @@ from stepscope.errors import ChangeError
 from stepscope.facts.annotate.range_names import MODULE_RANGE
 from stepscope.graph import Graph, add_links, insert, numbers_after, simulate
 from stepscope.models.memory.lifetimes import Lifetimes
-from stepscope.models.memory.owners import KINDS
+from stepscope.models.memory.owners import ACTIVATIONS, INPUTS, UNKNOWN
 from stepscope.models.memory.recorded_memory import AllocationRecord, RecordedMemory
 from stepscope.models.whatif.change import Change
 from stepscope.models.whatif.parts.layers import first_of, in_backward, operators, regions
@@ -124,8 +124,7 @@ def _repeated(graph: Graph, rows: Ids, before: Ids) -> tuple[Graph, Ids]:
     facts["gap_ns"] = np.where(last, 0, facts["gap_ns"])
     graph, new = insert(graph, before, names, in_front=True, stage="backward", **facts)
     old = numbers_after(len(graph), new)[rows]
-    launch = graph.links.take(graph.links.text("kind").mask("launch"))
-    copy = np.full(len(graph), -1)
+    launch, copy = graph.launches, np.full(len(graph), -1)
     copy[old] = new
     both = (copy[launch["source"]] >= 0) & (copy[launch["target"]] >= 0)
     lag = np.minimum(launch["lag_ns"], np.median(launch["lag_ns"]) if len(launch) else 0)
@@ -144,7 +143,6 @@ def _saved(graph: Graph, rows: Ids, starts: Mask) -> Floats:
 
 _INSTANT = 0.5  # the repeated forward takes no time on the recorded clock, which counts ns
 _RANDOM_STATE_BYTES = 5056  # of torch.get_rng_state()
-_ACTIVATIONS = KINDS.index("activations")
 
 
 @dataclass(frozen=True)
@@ -196,13 +194,13 @@ def _module_calls(recording: AllocationRecord, module: str) -> list[_ModuleCall]
 def _repeated_lifetimes(memory: RecordedMemory, call: _ModuleCall) -> Lifetimes:
     life = memory.lifetimes
     inside = (life.start >= call.begin) & (life.start < call.end)
-    kept = inside & (life.end > call.end) & (life.kind == _ACTIVATIONS)
+    kept = inside & (life.end > call.end) & (life.kind == ACTIVATIONS)
     saved_inside, saved_elsewhere, last_read = _needs(memory.recording, call, life)
     ends_early = kept & saved_inside & ~saved_elsewhere
     end = np.where(ends_early, np.minimum(life.end, last_read), life.end)
     # A module's input is kept until its forward was repeated and its backward is over.
     given = (life.start < call.begin) & _read_inside(memory.recording, call, life)
-    given &= np.isin(life.kind, [_ACTIVATIONS, KINDS.index("inputs")])
+    given &= np.isin(life.kind, [ACTIVATIONS, INPUTS])
     end = np.where(given, np.maximum(end, call.done), end)
     again = np.flatnonzero(inside & (ends_early | (life.end <= call.end)))
     # What the repeated forward allocates just before backward begins.
@@ -212,7 +210,7 @@ def _repeated_lifetimes(memory: RecordedMemory, call: _ModuleCall) -> Lifetimes:
     if memory.recording.device != "cpu":
         return repeated
     # The state of the CPU's random numbers, which the checkpoint keeps to repeat dropout.
-    state = Lifetimes.added([_RANDOM_STATE_BYTES], [call.begin], [call.done], [KINDS.index("unknown")])
+    state = Lifetimes.added([_RANDOM_STATE_BYTES], [call.begin], [call.done], [UNKNOWN])
     return repeated.plus(state)
 
 

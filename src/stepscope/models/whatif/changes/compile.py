@@ -5,7 +5,6 @@ import numpy as np
 from stepscope.base.arrays import Floats
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, remove, scale, select
-from stepscope.graph.graph_schema import LAUNCH
 from stepscope.models.kernels.products import BYTES, HALF, SINGLE
 from stepscope.models.whatif.change import Application, Change
 from stepscope.models.whatif.cpu.calibrated import on_cpu
@@ -89,12 +88,11 @@ def _called(graph: Graph, call_ns: Floats, estimate: str) -> Graph:
     """The graph whose CPU takes a generated call for each kernel of compiled modules."""
     modules = graph.tasks["module"] >= 0
     host = ~graph.on_device & (modules | ~modules.any())
-    launches = graph.links["source"][graph.links["kind"] == LAUNCH]
     stages = graph.tasks.text("stage")
     for names, each_ns in zip((FORWARD_STAGES, ("backward",)), call_ns.tolist(), strict=True):
         tasks = host & stages.mask(*names)
         before = sum(float(graph.tasks[name][tasks].sum()) for name in ("duration_ns", "gap_ns"))
-        calls = np.count_nonzero(tasks[launches]) * _CALL[estimate] * (each_ns or _CALL_NS)
+        calls = np.count_nonzero(tasks[graph.launches["source"]]) * _CALL[estimate] * (each_ns or _CALL_NS)
         graph = scale(graph, tasks, min(calls / before, 1.0) if before else 1.0, gaps=True)
     return graph
 

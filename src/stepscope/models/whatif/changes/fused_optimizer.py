@@ -140,7 +140,7 @@ def _their_calls(graph: Graph, update: Ids, first: Mask) -> Mask:
     tied[links["target"]] = True
     others = ~select(graph, stage="optimizer", category="kernel", on_device=True)
     tied[links["source"][others[links["target"]]]] = True
-    calls = links["source"][first[links["target"]] & links.text("kind").mask("launch")]
+    calls = graph.launches["source"][first[graph.launches["target"]]]
     begun = np.full(update.max() + 2, len(graph), np.int64)  # the last is of tasks of none
     np.minimum.at(begun, update[calls], calls)
     after = np.arange(len(graph)) > begun[update]

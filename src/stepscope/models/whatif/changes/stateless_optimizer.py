@@ -4,7 +4,7 @@ import numpy as np
 
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale, select
-from stepscope.models.memory.owners import KINDS
+from stepscope.models.memory.owners import OPTIMIZER, TEMPORARIES
 from stepscope.models.memory.recorded_memory import RecordedMemory
 from stepscope.models.whatif.change import Change
 from stepscope.models.whatif.parts.layers import weight_update
@@ -35,17 +35,14 @@ def stateless_optimizer(graph: Graph) -> Graph:
     return scale(graph, update & ~last, 0, gaps=True)
 
 
-_STATE, _TEMPORARY = KINDS.index("optimizer state"), KINDS.index("temporaries")
-
-
 def without_state(memory: RecordedMemory) -> RecordedMemory:
     """The memory with an optimizer such as SGD without momentum."""
     life = memory.lifetimes
-    state = life.kind == _STATE
+    state = life.kind == OPTIMIZER
     if not (state & (life.bytes > 0)).any():
         raise ChangeError("stateless_optimizer: the optimizer keeps no state, or none was recorded")
     stage = np.append(memory.recording.stage, -1)[life.recorded]
-    own = (life.kind == _TEMPORARY) & (stage == STAGES.index("optimizer"))
+    own = (life.kind == TEMPORARIES) & (stage == STAGES.index("optimizer"))
     return memory.with_lifetimes(life.changed(bytes=np.where(state | own, 0, life.bytes)))
 
 

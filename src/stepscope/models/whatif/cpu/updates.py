@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stepscope.base.arrays import Floats
 from stepscope.errors import ChangeError
+from stepscope.facts.roofline.formulas import call_of
 from stepscope.graph import Graph, remove
 from stepscope.models.calibration.calibration import Calibration, between, find_calibration, find_operators
 from stepscope.models.whatif.cpu.calibrated import copy_rate, needed_calibration
@@ -63,7 +63,9 @@ def _fused_ns(trace: Trace, step: int, calibration: Calibration) -> float:
     names = list(trace.events.text("name").take(rows))
     momentum = cls == "SGD" and any(name in _MOMENTUM for name in names)
     updates = (row for row, name in zip(rows, names, strict=True) if name in _UPDATES[cls])
-    tensors = [elements for row in updates for elements in _elements(trace.event_arguments(row))]
+    # The first input is what an operator writes: a tensor, or a list of them; none for a scalar counter.
+    written = (each for row in updates for each in call_of(trace, row).inputs[:1])
+    tensors = [tensor.elements for each in written for tensor in each if tensor.shape]
     if not tensors:
         raise ChangeError(f"fused_optimizer: {cls} is fused already, or its shapes were not recorded")
     share = 0.5 if momentum else 1.0  # the other half updates the momentum
@@ -88,15 +90,6 @@ def step_ns(rows: Sequence[Sequence[float]], tensors: float, elements: float) ->
     rates = [[at, max(time - once, 1.0) / at] for at, time in large]
     rate = between(rates, min(elements, rates[-1][0]), 1)
     return once + tensors * each + elements * rate
-
-
-def _elements(arguments: dict[str, Any]) -> list[int]:
-    """Elements of each tensor that an in-place operator writes; none for a scalar counter."""
-    dims = arguments.get("Input Dims") or [[]]
-    target = dims[0]
-    if target and isinstance(target[0], list):
-        return [prod(size) for size in target if size]
-    return [prod(target)] if target else []
 
 
 SHARDING_ASSUMPTIONS_ON_CPU = (

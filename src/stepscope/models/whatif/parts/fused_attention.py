@@ -19,7 +19,7 @@ from stepscope.graph import Graph
 from stepscope.models.calibration.calibration import Operator
 from stepscope.models.kernels.operators import Product, attention_ns, tensors
 from stepscope.models.kernels.products import BYTES, Gpu
-from stepscope.models.memory.owners import KINDS
+from stepscope.models.memory.owners import ACTIVE
 from stepscope.models.memory.recorded_memory import RecordedMemory
 from stepscope.models.whatif.parts.memory_flow import operations
 from stepscope.models.whatif.parts.step_work import KernelTimes, StepWork, step_work
@@ -211,9 +211,6 @@ def _passes(call: Operator | None) -> tuple[int, int, int, int]:
 # -- memory
 
 
-_VALUES = [KINDS.index(name) for name in ("activations", "temporaries")]
-
-
 def without_intermediates(memory: RecordedMemory) -> RecordedMemory:
     """The memory in which what only fused operators read is computed again, and never written;
     raises ChangeError if the capture has no tensors."""
@@ -232,6 +229,6 @@ def without_intermediates(memory: RecordedMemory) -> RecordedMemory:
         if not fuses or name in _SUMS:
             stays[operation.makes] = True
     gone = np.append(read & ~stays, False)[memory.lifetimes.recorded]
-    gone &= np.isin(memory.lifetimes.kind, _VALUES)
+    gone &= np.isin(memory.lifetimes.kind, ACTIVE)
     life = memory.lifetimes
     return memory.with_lifetimes(life.changed(bytes=np.where(gone, 0, life.bytes)))

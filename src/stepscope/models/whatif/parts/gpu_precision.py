@@ -173,14 +173,19 @@ def fused_casts_ns(graph: Graph, work: StepWork) -> Floats:
     gpu, nothing = precise_gpu(graph), np.zeros(len(work.operators.rows))
     if HALF not in graph.settings or gpu is None:
         return nothing
-    # After `amp` kernels move fewer bytes than their recorded shapes say, and seem too fast.
-    rate = min(memory_rate(graph) or np.inf, bandwidth_reached(gpu))
+    rate = bytes_rate(graph, gpu)
     for row, effect in enumerate(_effects(graph, work)):
         call = work.forward_call(row) or work.call(row)
         weights = [prod(size) for size in call.floats[1:]] if call and call.name in WEIGHTED else []
         sizes = [size for size in (*effect.down, *effect.up) if size not in weights]
         nothing[row] = sum(_cast_ns(size, rate) for size in sizes)
     return nothing
+
+
+def bytes_rate(graph: Graph, gpu: Gpu) -> float:
+    """How fast kernels move bytes, per ns, also of a graph that a change has made."""
+    # After `amp` kernels move fewer bytes than their recorded shapes say, and seem too fast.
+    return min(memory_rate(graph) or np.inf, bandwidth_reached(gpu))
 
 
 def _cast_ns(elements: int, rate: float) -> float:

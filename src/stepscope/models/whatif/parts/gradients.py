@@ -9,10 +9,19 @@ from numpy.typing import ArrayLike
 
 from stepscope.base.arrays import Floats, Ids, Ids32, Times
 from stepscope.errors import ChangeError
-from stepscope.graph import Graph, add_links, inherited, insert, numbers_after, redirect, select, simulate
+from stepscope.graph import (
+    Graph,
+    add_links,
+    inherited,
+    insert,
+    last_on_thread,
+    numbers_after,
+    redirect,
+    select,
+    simulate,
+)
 from stepscope.models.whatif.cpu.calibrated import copy_rate, on_cpu
 from stepscope.models.whatif.parts.layers import (
-    TaskColumns,
     add_channel,
     first_of,
     in_backward,
@@ -22,6 +31,7 @@ from stepscope.models.whatif.parts.layers import (
     working,
 )
 from stepscope.models.whatif.parts.network import append_collectives
+from stepscope.trace.columns import ParallelArrays
 from stepscope.trace.nesting import inherit
 from stepscope.trace.row_order import ends_run
 from stepscope.trace.sets import distinct_rows
@@ -29,8 +39,8 @@ from stepscope.trace.sets import distinct_rows
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 
-@dataclass(frozen=True)
-class Gradients(TaskColumns):
+@dataclass(frozen=True, eq=False)
+class Gradients(ParallelArrays):
     """One row per parameter (or module, if parameters are not recorded) and step, by readiness."""
 
     step: Ids  # one of the graph's window
@@ -103,26 +113,17 @@ def _accumulated(graph: Graph) -> Gradients:
 
 def _operator_before(graph: Graph, ends: Ids) -> Ids:
     """The operator whose backward computed each gradient: the last before it on its thread."""
-    operator, thread = operators(graph), graph.tasks["thread"]
-    known = np.maximum.accumulate(np.where(operator >= 0, np.arange(len(graph)), -1))[ends]
-    same = (known >= 0) & (thread[known] == thread[ends])
-    return np.where(same, operator[known], -1)
+    operator = operators(graph)
+    return np.append(operator, -1)[last_on_thread(graph, operator >= 0, ends)]
 
 
 def _last_launched(graph: Graph, calls: Ids) -> Ids:
     """The last device work that the thread of each CPU task launched by its end, or -1."""
-    launch = graph.links.text("kind").mask("launch")
-    source, target = graph.links["source"][launch], graph.links["target"][launch]
+    source, target = graph.launches["source"], graph.launches["target"]
     computes = ~graph.tasks.text("category").mask("communication")[target]
-    source, target = source[computes], target[computes]
-    if not len(source):
-        return np.full(len(calls), -1, np.int64)
-    order = np.lexsort((target, source))
-    source, target = source[order], target[order]
-    place = np.searchsorted(source, calls, side="right") - 1
-    safe, thread = np.maximum(place, 0), graph.tasks["thread"]
-    same = (place >= 0) & (thread[source[safe]] == thread[calls])
-    return np.where(same, target[safe], -1).astype(np.int64)
+    last = np.full(len(graph) + 1, -1, np.int64)
+    np.maximum.at(last, source[computes], target[computes].astype(np.int64))
+    return last[last_on_thread(graph, last[:-1] >= 0, calls)]
 
 
 def _uses(graph: Graph, keys: Ids, wanted: Ids) -> tuple[Ids, Ids]:

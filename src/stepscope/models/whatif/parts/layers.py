@@ -1,17 +1,19 @@
 """The tasks of each forward operator, in forward and in backward, and those of optimizers."""
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from stepscope.base.arrays import Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.facts.roofline.formulas import call_of
-from stepscope.graph import Graph, add_thread, inherited, scale, select, simulate
+from stepscope.graph import Graph, add_thread, inherited, last_on_thread, scale, select, simulate
+from stepscope.trace import nesting
+from stepscope.trace.columns import ParallelArrays
+from stepscope.trace.row_order import places_among
 
 
 def operators(graph: Graph) -> Ids:
@@ -102,21 +104,8 @@ def input_bytes(graph: Graph, event: int) -> int:
     return tensor.bytes if tensor else 0
 
 
-Taken = TypeVar("Taken", bound="TaskColumns")
-
-
-@dataclass(frozen=True)
-class TaskColumns:
-    """Arrays of equal length, which the fields of a subclass are."""
-
-    def take(self: Taken, rows: ArrayLike) -> Taken:
-        """Some of the rows."""
-        index = np.asarray(rows)
-        return type(self)(*(getattr(self, column.name)[index] for column in fields(self)))
-
-
-@dataclass(frozen=True)
-class Layers(TaskColumns):
+@dataclass(frozen=True, eq=False)
+class Layers(ParallelArrays):
     """Forward operators with a backward, in the order in which forward runs them."""
 
     operator: Ids  # events.id
@@ -149,11 +138,8 @@ def calls_of(graph: Graph, tasks: Ids) -> Ids:
     If the launch is unknown, the launch of the nearest task before it on its stream, else the
     graph's first task.
     """
-    launch = graph.links.text("kind").mask("launch")
-    call = np.full(len(graph), -1, np.int64)
-    call[graph.links["target"][launch]] = graph.links["source"][launch]
-    near = np.maximum.accumulate(np.where(call >= 0, np.arange(len(graph)), -1))[tasks]
-    return np.where(near >= 0, call[near], 0)
+    near = last_on_thread(graph, graph.launched_by >= 0, tasks)
+    return np.where(near >= 0, graph.launched_by[near], 0)
 
 
 def neighbor(graph: Graph, tasks: Ids, by: int) -> Ids:
@@ -171,25 +157,17 @@ def regions(graph: Graph, glob: str) -> Ids:
 def outermost(graph: Graph, glob: str) -> Ids:
     """The outermost module around each module, or itself, whose path matches a glob, or -1."""
     modules = graph.trace["modules"]
-    parents = modules["parent"].tolist()
-    matches = modules.text("path").where(lambda path: fnmatchcase(path, glob)).tolist()
-    result = [-1] * len(parents)
-    for row, parent in enumerate(parents):
-        above = result[parent] if parent >= 0 else -1
-        result[row] = above if above >= 0 else row if matches[row] else -1
-    return np.array(result, np.int64)
+    matches = modules.text("path").where(lambda path: fnmatchcase(path, glob))
+    chosen = nesting.outermost(modules["parent"], matches)
+    found = nesting.inherit(modules["parent"], np.where(chosen, modules["id"], -1))
+    return found.astype(np.int64)
 
 
 def first_of(keys: Ids, rows: Ids, wanted: Ids) -> Ids:
     """The first of `rows` (sorted) that has each wanted key, or -1, as for a wanted -1; `keys` are
     of every task, shape (tasks,)."""
-    found, place = np.unique(keys[rows], return_index=True)
-    index = np.searchsorted(found, wanted)
-    safe = np.minimum(index, max(len(found) - 1, 0))
-    if not len(found):
-        return np.full(len(wanted), -1, np.int64)
-    same = (found[safe] == wanted) & (wanted >= 0)
-    return np.where(same, rows[place[safe]], -1)
+    place = np.where(wanted >= 0, places_among(keys[rows], wanted), -1)
+    return np.append(rows, -1)[place]
 
 
 FUSIBLE = ("Adam", "AdamW", "SGD", "Adagrad")  # these take `fused=True` in torch.optim

@@ -13,7 +13,7 @@ import numpy as np
 from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.models.memory.lifetimes import Lifetimes
-from stepscope.models.memory.owners import KINDS
+from stepscope.models.memory.owners import ACTIVATIONS, BUFFERS, GRADIENTS, TEMPORARIES, WEIGHTS
 from stepscope.models.memory.recorded_memory import AllocationRecord, RecordedMemory
 from stepscope.models.whatif.parts.autocast_flow import policy_of
 from stepscope.trace.schema import STAGES
@@ -31,13 +31,12 @@ class FlowOperation:
 def operations(recording: AllocationRecord) -> Iterator[FlowOperation]:
     """Every outermost operator, in order of time."""
     uses = recording.uses
-    root = np.append(recording.attribution.root, -1)[uses.event].astype(np.int64)
-    before = recording.lifetimes.start[uses.allocation] < recording.starts[root]
-    read = np.flatnonzero((root >= 0) & before)
+    before = recording.lifetimes.start[uses.allocation] < recording.starts[uses.root]
+    read = np.flatnonzero((uses.root >= 0) & before)
     made = np.flatnonzero(recording.root >= 0)
-    roots = np.unique(np.concatenate([root[read], recording.root[made]]))
+    roots = np.unique(np.concatenate([uses.root[read], recording.root[made]]))
     roots = roots[np.argsort(recording.starts[roots], kind="stable")]
-    reads = _grouped(roots, root[read], uses.allocation[read])
+    reads = _grouped(roots, uses.root[read], uses.allocation[read])
     makes = _grouped(roots, recording.root[made], made)
     for root_event, reading, making in zip(roots.tolist(), reads, makes, strict=True):
         yield FlowOperation(root_event, reading, making)
@@ -46,18 +45,11 @@ def operations(recording: AllocationRecord) -> Iterator[FlowOperation]:
 def _grouped(keys: Ids, key: Ids, values: Ids) -> list[Ids]:
     """The distinct values of each key, in the order of `keys`."""
     pairs = np.unique(np.stack([key, values]), axis=1)
-    rank = np.argsort(keys, kind="stable")
-    low = np.searchsorted(pairs[0], keys[rank], side="left")
-    high = np.searchsorted(pairs[0], keys[rank], side="right")
-    result: list[Ids] = [values[:0]] * len(keys)
-    for place, first, last in zip(rank.tolist(), low.tolist(), high.tolist(), strict=True):
-        result[place] = pairs[1][first:last]
-    return result
+    first, last = (np.searchsorted(pairs[0], keys, side).tolist() for side in ("left", "right"))
+    return [pairs[1][begin:end] for begin, end in zip(first, last, strict=True)]
 
 
-_GRADIENTS = KINDS.index("gradients")
-_PARAMETERS = [KINDS.index(name) for name in ("weights", "buffers")]
-_ACTIVATIONS, _TEMPORARIES = KINDS.index("activations"), KINDS.index("temporaries")
+_PARAMETERS = (WEIGHTS, BUFFERS)
 _FORWARD = [STAGES.index(name) for name in ("forward", "loss")]
 _BACKWARD = STAGES.index("backward")
 _SCALAR_BYTES = 8  # of the largest scalar, which autocast does not count
@@ -160,7 +152,7 @@ class _PrecisionFlow:
             (root, allocation), int(self.recording.lifetimes.bytes[allocation]) // 4
         )
         needed = self.saved.get(allocation, {}).get(root, -np.inf)
-        self.added.append((size, self._span(root)[0], max(end, needed), _ACTIVATIONS))
+        self.added.append((size, self._span(root)[0], max(end, needed), ACTIVATIONS))
 
     def _backward(self, operation: FlowOperation) -> None:
         """Gradients have the precision of the values that they belong to."""
@@ -174,17 +166,17 @@ class _PrecisionFlow:
     def _gradient(self, allocation: int, root: int, begin: float, end: float) -> None:
         size = int(self.recording.lifetimes.bytes[allocation])
         start = float(self.recording.lifetimes.start[allocation])
-        is_kept = self.memory.lifetimes.kind[allocation] == _GRADIENTS
+        is_kept = self.memory.lifetimes.kind[allocation] == GRADIENTS
         if root in self.half_results:
             if is_kept or size in self.casts.get(root, ()):
                 # Made in 16 bits, then cast to the FP32 of the parameter or value.
-                self.added.append((size // 2, start, end + _INSTANT, _TEMPORARIES))
+                self.added.append((size // 2, start, end + _INSTANT, TEMPORARIES))
                 self.starts[allocation] = end
             else:
                 self.half[allocation] = True
         elif size in self.raised.get(root, ()) and self.last_backward[root] == begin:
             recorded_end = float(self.recording.lifetimes.end[allocation])
-            self.added.append((size // 2, end, recorded_end, _TEMPORARIES))
+            self.added.append((size // 2, end, recorded_end, TEMPORARIES))
             self.ends[allocation] = end + _INSTANT
 
     def _span(self, root: int) -> tuple[float, float]:
@@ -230,9 +222,8 @@ def _elements(recording: AllocationRecord) -> dict[tuple[int, int], int]:
     uses, shape = recording.uses, recording.trace["tensor_uses"].text("shape")
     sizes = np.array([prod(int(size) for size in text.split(",") if size) for text in shape.values] + [0])
     rows = np.flatnonzero((uses.row >= 0) & ~uses.backward)
-    root = recording.attribution.root[uses.event[rows]]
     count = sizes[shape.codes[uses.row[rows]]]
-    pairs = zip(root.tolist(), uses.allocation[rows].tolist(), count.tolist(), strict=True)
+    pairs = zip(uses.root[rows].tolist(), uses.allocation[rows].tolist(), count.tolist(), strict=True)
     found: dict[tuple[int, int], int] = {}
     for operator, allocation, elements in pairs:
         found.setdefault((operator, allocation), elements)
@@ -244,7 +235,7 @@ def _saved(recording: AllocationRecord) -> dict[int, dict[int, float]]:
     uses = recording.uses
     rows = np.flatnonzero(uses.saver >= 0)
     root = recording.attribution.root[uses.saver[rows]]
-    back = recording.ends[recording.attribution.root[uses.event[rows]].astype(np.int64)]
+    back = recording.ends[uses.root[rows]]
     found: dict[int, dict[int, float]] = {}
     for allocation, operator, end in zip(
         uses.allocation[rows].tolist(), root.tolist(), back.tolist(), strict=True
@@ -259,6 +250,5 @@ def _last_reads(recording: AllocationRecord) -> Floats:
     uses = recording.uses
     reads = recording.ends[recording.root]
     forward = ~uses.backward
-    roots = recording.attribution.root[uses.event[forward]].astype(np.int64)
-    np.maximum.at(reads, uses.allocation[forward], recording.ends[roots])
+    np.maximum.at(reads, uses.allocation[forward], recording.ends[uses.root[forward]])
     return reads

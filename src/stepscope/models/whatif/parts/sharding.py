@@ -11,7 +11,7 @@ from stepscope.base.arrays import Ids
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, scale, simulate
 from stepscope.models.memory.lifetimes import Lifetimes
-from stepscope.models.memory.owners import KINDS
+from stepscope.models.memory.owners import GRADIENTS, OPTIMIZER, TEMPORARIES, WEIGHTS
 from stepscope.models.memory.recorded_memory import RecordedMemory
 from stepscope.models.whatif.cpu.calibrated import on_cpu
 from stepscope.models.whatif.cpu.updates import shard_on_cpu
@@ -220,7 +220,7 @@ def zero_sharded(
 
     Source: Rajbhandari et al., "ZeRO", SC 2020, section 5.
     """
-    kinds = ("optimizer state", "gradients", "weights")[: max(1, min(stage, 3))]
+    kinds = (OPTIMIZER, GRADIENTS, WEIGHTS)[: max(1, min(stage, 3))]
     extra = bucket_cap_mb * MIB * (_GATHERED if stage >= 3 else stage >= 2)
     return _sharded(memory, kinds, workers, int(extra))
 
@@ -230,16 +230,14 @@ def fully_sharded(
 ) -> RecordedMemory:
     """The memory of one rank under FSDP; see `fsdp`."""
     largest = _largest_unit(memory, unit) if unit else int(unit_mb * MIB)
-    kinds = ("optimizer state", "gradients", "weights")
-    return _sharded(memory, kinds, workers, _GATHERED * largest)
+    return _sharded(memory, (OPTIMIZER, GRADIENTS, WEIGHTS), workers, _GATHERED * largest)
 
 
-def _sharded(memory: RecordedMemory, kinds: tuple[str, ...], workers: int, extra: int) -> RecordedMemory:
+def _sharded(memory: RecordedMemory, kinds: tuple[int, ...], workers: int, extra: int) -> RecordedMemory:
     life = memory.lifetimes
-    shared = np.isin(life.kind, [KINDS.index(name) for name in kinds])
-    share = np.where(shared, -(-life.bytes // workers), life.bytes)
-    held = int(life.bytes[life.kind == KINDS.index("weights")].sum())
-    gathered = Lifetimes.added([min(extra, held)], [-np.inf], [np.inf], [KINDS.index("temporaries")])
+    share = np.where(np.isin(life.kind, kinds), -(-life.bytes // workers), life.bytes)
+    held = int(life.bytes[life.kind == WEIGHTS].sum())
+    gathered = Lifetimes.added([min(extra, held)], [-np.inf], [np.inf], [TEMPORARIES])
     return memory.with_lifetimes(life.changed(bytes=share).plus(gathered))
 
 

@@ -129,7 +129,7 @@ def step_work(graph: Graph) -> StepWork:
     """The operators of a graph's steps, with the work of their kernels as the graph has it."""
     events = graph.trace.events
     stage = events.text("stage")
-    operators = _operators(graph)
+    operators = step_operators(graph)
     count, device = len(operators.rows), graph.on_device
     event = graph.tasks["event"]
     caller = np.where(device, launch_of(graph.trace)[event], event)
@@ -164,7 +164,7 @@ def step_work(graph: Graph) -> StepWork:
 _FOUND: WeakKeyDictionary[Trace, dict[tuple[int, ...], ScriptOperators]] = WeakKeyDictionary()
 
 
-def _operators(graph: Graph) -> ScriptOperators:
+def step_operators(graph: Graph) -> ScriptOperators:
     """The operators of a graph's steps, found once for all that changes make of the graph."""
     steps, of_trace = graph.window.steps, _FOUND.setdefault(graph.trace, {})
     if steps not in of_trace:
