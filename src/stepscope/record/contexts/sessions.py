@@ -210,7 +210,7 @@ class record_contexts:
         stalls: bool = False,
         drivers: str | Path | None = None,
     ) -> None:
-        functions = read_drivers(drivers) if drivers else ()
+        functions = read_drivers(drivers)
         options = ContextOptions(
             python, modules, native, device, memory, sample, sample_real, perf, stalls, drivers=functions
         )
@@ -272,11 +272,10 @@ def _begin(output: str) -> None:
         path = path.with_name(f"{path.stem}-{os.getpid()}{path.suffix}")
     check_target(path)
     switches = {name: bool(_number(name)) for name in ("native", "memory", "perf", "stalls")}
-    named = os.environ.get(f"{_VARIABLE}_DRIVERS")
     options = ContextOptions(
         sample=_number("sample"),
         sample_real=_number("sample_real"),
-        drivers=read_drivers(named) if named else (),
+        drivers=read_drivers(os.environ.get(f"{_VARIABLE}_DRIVERS")),
         **switches,
     )
     collection = Collection(run, path, options, keep_empty=False)
