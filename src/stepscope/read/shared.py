@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.base.arrays import Ids32
+from stepscope.base.arrays import Ids32, Mask, Times
 from stepscope.errors import IngestError
 from stepscope.trace.missing_records import RECORDS_MISSING, says_records_missing
 from stepscope.trace.sets import Interner
@@ -117,6 +117,15 @@ MOST_RANKS = 1 << 24  # no job has more: a higher number is not a rank
 LONGEST_NS = 2**53  # 104 days: more is a recorder's mistake, and beyond a float's precision
 MOST_LEVELS = 150  # of nested objects and arrays: Python's recursion limit is 1000 calls
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def near_others(times: Times, log: WarningLog) -> Mask:
+    """Which times are at most `LONGEST_NS` from the median; the others are logged and to be skipped."""
+    if not len(times) or int(times.max()) - int(times.min()) <= LONGEST_NS // 2:
+        return np.ones(len(times), np.bool_)
+    near: Mask = np.abs(times.astype(np.float64) - float(np.median(times))) <= LONGEST_NS
+    log("far_timestamp", "skipped an event over 104 days away from the others", int((~near).sum()))
+    return near
 
 
 # Counts that facts are computed from, with more than any device has.

@@ -162,7 +162,7 @@ class OptimizerWatch:
         self._replaced.append((optimizer, step, replaced))
 
 
-_pass: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+_pass: Callable[[], int] = torch._C._current_graph_task_id
 
 
 class BackwardSteps:

@@ -104,8 +104,6 @@ class ProfilerWindow:
 
 def _watch_profilers(notice: Callable[[], object]) -> Callable[[], None]:
     """Call `notice` before another profiler starts; returns what ends that."""
-    if not hasattr(_Profile, "_prepare_trace"):
-        return lambda: None
     original = _Profile._prepare_trace
 
     @functools.wraps(original)

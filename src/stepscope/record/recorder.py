@@ -27,7 +27,6 @@ larger loop. While either is possible, there is no early window, and the main on
 
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from enum import Enum, auto
 from typing import Any
 
@@ -159,7 +158,12 @@ class Recorder:
         is_recording = self._state is State.RECORDING
         with self._hooks.own_work(), self._thread.turn(kind, is_recording=is_recording) as counts:
             if counts:
-                with self._hooks.outside_of_run(), _unseen():
+                # What the recorder does with tensors must not reach modes and subclasses of the script.
+                with (
+                    self._hooks.outside_of_run(),
+                    torch._C.DisableTorchFunction(),
+                    torch._C._DisableTorchDispatch(),
+                ):
                     self._try(self._advance, thing, kind)
 
     def _try(self, action: Callable[..., None], *arguments: Any) -> None:
@@ -332,12 +336,3 @@ class Recorder:
         self._state = State.OBSERVING
         self._hooks.attach()
         self._on_resume()
-
-
-def _unseen() -> ExitStack:
-    """Operations of the recorder on tensors must not reach modes and subclasses of the script."""
-    stack = ExitStack()
-    for name in ("DisableTorchFunction", "_DisableTorchDispatch"):
-        if guard := getattr(torch._C, name, None):
-            stack.enter_context(guard())
-    return stack

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from reading import event, names, read_text, warnings
 
-from stepscope.read.chrome.event_columns import LONGEST_NS
+from stepscope.read.shared import LONGEST_NS
 from stepscope.trace.trace import Trace
 
 

@@ -25,7 +25,8 @@ from stepscope.faces.assistant.explanation import all_nodes
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.routes import answer
 from stepscope.faces.page.trace_view import TraceView
-from stepscope.facts.contexts import ContextTree, build_contexts, default_measure, measure, measures
+from stepscope.faces.page.whatif_answers import pane_of
+from stepscope.facts.contexts import ContextTree, default_measure, measure, measures
 from stepscope.facts.load import open as open_trace
 from stepscope.facts.roofline.rates import with_device
 from stepscope.models.memory import memory_facts
@@ -34,7 +35,6 @@ from stepscope.models.ranks.files import files_at, paths_at
 from stepscope.models.ranks.hangs import dumps_among, hang_in
 from stepscope.models.ranks.job import files_of_many, sketched, sketched_trace
 from stepscope.models.whatif import CHANGES
-from stepscope.models.whatif.whatif_pane import Pane
 from stepscope.read import is_trace
 from stepscope.read.rank_folder import shown
 from stepscope.trace.trace import Trace
@@ -170,9 +170,9 @@ class Answers:
         """
         from stepscope.models.whatif.ranking import rank_changes
 
-        pane = self._pane(file, rank, step)
+        view = self.recordings.view(file)
+        pane = pane_of(view, rank, step)
         if not changes:
-            view = self.recordings.view(file)
             ranking = view.cached(("ranking", rank, step), lambda: rank_changes(pane.graph, rank, step))
             gains = [_gain(gain) for gain in ranking.gains]
             return {"notes": ranking.notes, "gains": gains, "not_applicable": ranking.reasons}
@@ -187,7 +187,7 @@ class Answers:
         from stepscope.models.whatif.ranking import find_fits
 
         limit = find_capacity(capacity)
-        fits = find_fits(self._pane(file, None, None).graph, limit)
+        fits = find_fits(pane_of(self.recordings.view(file), None, None).graph, limit)
         return {"limit_bytes": limit.limit_bytes, "fits": fits}
 
     def diff(self, before: str, after: str, rank: int | None = None) -> Any:
@@ -220,8 +220,7 @@ class Answers:
 
     def contexts(self, file: str, by: str = "", rank: int | None = None, step: int | None = None) -> Any:
         """The hottest call paths: Python line, module, operator, kernel; totals over all recorded steps."""
-        view = self.recordings.view(file)
-        tree = view.cached(("tree", rank, step), lambda: build_contexts(view.trace, step=step, rank=rank))
+        tree = self.recordings.view(file).contexts(rank, step)
         chosen = measure(tree, by or default_measure(tree))
         unit, own, inclusive = chosen.unit or "count", chosen.own, chosen.inclusive
         hottest = np.argsort(-own, kind="stable")[:_MOST_ROWS].tolist()
@@ -273,10 +272,6 @@ class Answers:
     def _page(self, file: str, name: str, **asked: str | int | None) -> Any:
         values = {key: str(value) for key, value in asked.items() if value is not None}
         return answer(self.recordings.view(file), name, Query(values))
-
-    def _pane(self, file: str, rank: int | None, step: int | None) -> Pane:
-        view = self.recordings.view(file)
-        return view.cached(("what-ifs", rank, step), lambda: Pane(view.trace, rank, step))
 
     def _trace(self, file: str) -> Trace:
         return self.recordings.view(file).trace

@@ -130,10 +130,7 @@ def _evidence(tree: ContextTree, view: TraceView, query: Query, finding: int) ->
 
 
 def _tree(view: TraceView, query: Query) -> ContextTree:
-    rank, step = query.number("rank"), query.number("step")
-    if len(view.trace.metadata.ranks) == 1 and step is None:
-        rank = None  # use the tree that the collector recorded: it knows no rank
-    return view.cached(("contexts", rank, step), lambda: build_contexts(view.trace, rank=rank, step=step))
+    return view.contexts(query.number("rank"), query.number("step"))
 
 
 def _trees(view: TraceView, query: Query, by: str) -> tuple[ContextTree, ContextTree | None]:
@@ -153,7 +150,7 @@ def _trees(view: TraceView, query: Query, by: str) -> tuple[ContextTree, Context
 def _other_rank(view: TraceView, query: Query) -> int | None:
     """The same rank of the other trace; None for all that it has."""
     rank, ranks = query.number("rank"), view.other(query.text("against")).metadata.ranks
-    return rank if len(ranks) > 1 and rank in ranks else None
+    return rank if rank in ranks else None
 
 
 def _times(view: TraceView, query: Query) -> float:

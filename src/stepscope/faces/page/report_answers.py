@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from stepscope.base.typed_data import convert
 from stepscope.errors import TraceError
-from stepscope.faces.page.requests import Query
+from stepscope.faces.page.requests import Query, filled
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.annotate.steps.step_table import step_lengths
 from stepscope.facts.roofline.rates import rates_of
@@ -114,7 +114,7 @@ def _facts(view: TraceView, query: Query) -> tuple[Facts | None, str]:
         if len(view.trace["steps"]):
             raise
         return None, str(error)
-    return Facts(**{name: getattr(summary, name) for name in Facts.__struct_fields__}), ""
+    return filled(Facts, summary), ""
 
 
 def summary_of(view: TraceView, query: Query) -> Summary:

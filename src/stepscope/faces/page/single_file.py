@@ -26,7 +26,6 @@ from stepscope.faces.page.export_answers import KeyedAnswer, Report, request_key
 from stepscope.faces.page.open_files import TraceEntry, Traces
 from stepscope.faces.page.step_answers import details_of_levels, step_of_levels
 from stepscope.faces.page.trace_view import TraceView
-from stepscope.facts.contexts import build_contexts
 from stepscope.facts.timeline.level import Opening
 from stepscope.facts.timeline.operation import StepId
 
@@ -271,7 +270,7 @@ def _add_some(archive: Archive, answers: Iterable[KeyedAnswer], what: str, numbe
 
 def add_contexts(add: Callable[..., bool], report: Report) -> list[str]:
     """Add the flame graphs of contexts, as large as possible; returns what is left out."""
-    contexts = len(build_contexts(report.view.trace))
+    contexts = len(report.view.contexts(None, None))
     for most in _BOXES_OF_CONTEXTS:
         if add(*export.flames_of(report, {}, most)):
             rest = f"all but the {most:,} largest contexts of each flame graph"

@@ -8,9 +8,9 @@ from typing import Literal
 
 import msgspec
 
-from stepscope.faces.page.requests import Query
+from stepscope.faces.page.requests import Query, filled
 from stepscope.faces.page.trace_view import TraceView
-from stepscope.facts.contexts import build_contexts, line_totals, whole_ns
+from stepscope.facts.contexts import line_totals, whole_ns
 from stepscope.facts.timeline.source_lines import LineCost
 
 _MS = 1e-6  # of a nanosecond
@@ -94,14 +94,8 @@ def source(view: TraceView, query: Query) -> Source:
     costs, steps, whole = _costs(view, query)
     recorded = max(int((view.trace["steps"]["rank"] == view.rank_of(query)).sum()), 1)
     lines = [_line(cost, steps, recorded, whole or 1) for cost in costs if cost.place.file == name]
-    return Source(
-        file=name,
-        reason=text.reason,
-        text=text.text,
-        changed=text.changed,
-        per=_per(view, query),
-        lines=sorted(lines, key=lambda line: line.line),
-    )
+    in_order = sorted(lines, key=lambda line: line.line)
+    return filled(Source, text, file=name, per=_per(view, query), lines=in_order)
 
 
 def _per(view: TraceView, query: Query) -> Per:
@@ -113,7 +107,7 @@ def _per(view: TraceView, query: Query) -> Per:
 def _costs(view: TraceView, query: Query) -> tuple[list[LineCost], int, int]:
     """Cost of each line, over how many steps, and the time that shares are of; a recording is one step."""
     if _per(view, query) == "recording":
-        tree = view.cached(("contexts", None, None), lambda: build_contexts(view.trace))
+        tree = view.contexts(None, None)
         return view.cached(("lines of contexts",), lambda: line_totals(tree)), 1, max(whole_ns(tree))
     if not len(view.trace["steps"]):
         return [], 1, 1
@@ -131,10 +125,9 @@ def _file(view: TraceView, name: str, lines: list[LineCost], steps: int) -> Sour
 
 
 def _line(cost: LineCost, steps: int, recorded: int, whole: int) -> SourceLine:
-    return SourceLine(
-        line=cost.place.line,
-        what=cost.place.what,
-        name=cost.place.name,
+    return filled(
+        SourceLine,
+        cost.place,
         **{f"{name}_ms": getattr(cost, f"{name}_ns") * _MS / steps for name in _TIMES},
         share=max(cost.cpu_ns, cost.device_ns) / whole,
         calls=cost.calls / recorded,

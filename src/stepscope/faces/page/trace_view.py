@@ -16,6 +16,7 @@ import numpy as np
 from stepscope.analyze import RULES, Rule
 from stepscope.errors import ServeError
 from stepscope.faces.page.requests import Query
+from stepscope.facts.contexts import ContextTree, build_contexts
 from stepscope.facts.summary.selected_steps import SelectedSteps
 from stepscope.facts.timeline import Timeline
 from stepscope.facts.timeline.axis.time_axis import TimeAxis
@@ -209,6 +210,11 @@ class TraceView:
     def selected(self, rank: int, step: int | None) -> SelectedSteps:
         key = ("steps", rank, step)
         return self.cached(key, lambda: SelectedSteps(self.trace, rank, step))
+
+    def contexts(self, rank: int | None, step: int | None) -> ContextTree:
+        """The calling-context tree of a rank and a step, or of all."""
+        rank = None if self.trace.metadata.ranks == (rank,) else rank
+        return self.cached(("contexts", rank, step), lambda: build_contexts(self.trace, rank=rank, step=step))
 
     def line_costs(self, rank: int, step: int | None) -> tuple[list[LineCost], int]:
         """Cost of each source line in the chosen steps, and the number of steps."""

@@ -94,12 +94,6 @@ def run(
     output: str | None,
     overwrite: bool,
     contexts: bool,
-    native: bool,
-    sample: int,
-    sample_real: int,
-    perf: bool,
-    stalls: bool,
-    drivers: str | None,
     ranks: str,
     shapes: bool | None,
     **options: Any,
@@ -112,20 +106,14 @@ def run(
     lean = Rank.from_environment().world_size > 1
     if shapes is None:
         shapes = options["memory"] or not lean  # without shapes no operator's tensors are known
+    of_contexts = {name: options.pop(name) for name in _OF_CONTEXTS}
     what: RecordOptions | ContextOptions = RecordOptions(**options, shapes=shapes)
     if wrong := _given(_OF_STEPS if contexts else _OF_CONTEXTS):
         how = "cannot be combined with" if contexts else "only work with"
         raise click.UsageError(f"{', '.join(wrong)} {how} --contexts, which collects the whole run")
     if contexts:
-        what = ContextOptions(
-            native=native,
-            memory=options["memory"],
-            sample=sample,
-            sample_real=sample_real,
-            perf=perf,
-            stalls=stalls,
-            drivers=read_drivers(drivers) if drivers else (),
-        )
+        functions = read_drivers(of_contexts.pop("drivers"))
+        what = ContextOptions(**of_contexts, memory=options["memory"], drivers=functions)
     program = Program(script, arguments, as_module)
     raise Deferred(lambda: _run_or_exit(program, what, output, overwrite, ranks))
 

@@ -51,6 +51,8 @@ def build_contexts(trace: Trace, *, step: int | None = None, rank: int | None = 
 
     Source: DEEPCONTEXT sections 4.1 (forward and backward) and 4.2 (calling-context tree).
     """
+    if trace.metadata.ranks == (rank,):
+        rank = None  # all: a tree that the collector recorded knows no rank
     if len(trace["contexts"]) and step is None and rank is None:
         return without_import_machinery(recorded_contexts(trace))
     wanted = _wanted(trace, step, rank)

@@ -9,7 +9,7 @@ import numpy as np
 
 from stepscope.base.arrays import Array, Codes32, Ids, Mask, Rows, Times
 from stepscope.read.chrome.chunk import DEFAULTS, INVALID, NO_IDENTITY, ChromePlace, Chunk, Label
-from stepscope.read.shared import LONGEST_NS, EventNames, WarningLog
+from stepscope.read.shared import EventNames, WarningLog, near_others
 from stepscope.trace.arguments import Arguments, GrowingArguments, parse
 from stepscope.trace.columns import GrowingArray, constant
 from stepscope.trace.sets import Interner, members
@@ -143,18 +143,11 @@ class RecordedEvents:
     def _usable(self) -> Mask:
         """Events with a plausible timestamp; the others are counted and skipped."""
         valid: Mask = self.time_ns != INVALID
+        if valid.all():
+            return near_others(self.time_ns, self.log)
         self.log("bad_timestamp", "skipped an event without a valid timestamp", int((~valid).sum()))
-        if not valid.any():
-            return valid
-        times = self.time_ns if valid.all() else self.time_ns[valid]
-        if int(times.max()) - int(times.min()) < LONGEST_NS // 2:
-            return valid
-        middle = float(np.median(times))
-        near = np.abs(self.time_ns.astype(np.float64) - middle) <= LONGEST_NS
-        self.log(
-            "far_timestamp", "skipped an event over 104 days away from the others", int((valid & ~near).sum())
-        )
-        return np.logical_and(valid, near)
+        valid[valid] = near_others(self.time_ns[valid], self.log)
+        return valid
 
     def rows(self, test: Callable[[str, str], bool]) -> Rows:
         """Usable events whose phase and recorded category pass `test`, called once per pair."""

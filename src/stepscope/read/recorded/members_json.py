@@ -8,11 +8,12 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
-from stepscope.base.arrays import Codes, Ids32
+from stepscope.base.arrays import Ids32, Times
 from stepscope.base.typed_data import decode
 from stepscope.read.shared import checked, codes_of
 from stepscope.trace.concat import stacked
 from stepscope.trace.memory_schema import STORAGES, TENSOR_USES
+from stepscope.trace.row_order import places_among
 from stepscope.trace.schema import INSTANTS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace, clock_of
@@ -128,12 +129,11 @@ def _uses(uses: Uses, trace: Trace) -> Table:
     return Table(TENSOR_USES, columns)
 
 
-def _begun_at(trace: Trace, time: Codes) -> Ids32:
+def _begun_at(trace: Trace, time: Times) -> Ids32:
     """The operator that begins at each time, -1 where none does."""
     operators = np.flatnonzero(trace.events.text("category").mask("cpu_op"))
-    starts = np.append(trace.events["start_ns"][operators], np.iinfo(np.int64).max)
-    place = np.searchsorted(starts, time)
-    return np.where(starts[place] == time, np.append(operators, -1)[place], -1).astype(np.int32)
+    place = places_among(trace.events["start_ns"][operators], time)
+    return np.append(operators, -1)[place].astype(np.int32)
 
 
 Count = Annotated[int, Meta(ge=0, le=1 << 60)]

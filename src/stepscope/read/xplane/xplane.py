@@ -13,10 +13,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from stepscope.base.arrays import Integers, Mask, Rows
+from stepscope.base.arrays import Integers, Rows
 from stepscope.errors import IngestError
 from stepscope.read.byte_stream import Progress, chunks
-from stepscope.read.shared import LONGEST_NS, EventNames, WarningLog, log_note
+from stepscope.read.shared import LONGEST_NS, EventNames, WarningLog, log_note, near_others
 from stepscope.read.xplane.compiled_events import CompiledEvents
 from stepscope.read.xplane.hlo import METADATA_PLANE, HloPrograms
 from stepscope.read.xplane.xevents import Batch, PlaneReader
@@ -97,7 +97,7 @@ class _Profile:
         self._names.report(self._source.log)
         columns = _joined(self._chunks)
         columns["correlation"] = self._tracks.correlations(columns, columns.pop("run"))
-        near = self._near(columns["start_ns"])
+        near = near_others(columns["start_ns"], self._source.log)
         columns = {name: column[near] for name, column in columns.items()}
         events: dict[str, Any] = {
             **columns,
@@ -115,15 +115,6 @@ class _Profile:
             arguments=Arguments(tuple(self._blocks)),
             tables=self._compiled.tables(),
         )
-
-    def _near(self, start: Integers) -> Mask:
-        """Events with times near the others; the rest is counted and skipped."""
-        if not len(start):
-            return np.zeros(0, np.bool_)
-        near: Mask = np.abs(start - np.median(start)) <= LONGEST_NS
-        message = "skipped an event over 104 days away from the others"
-        self._source.log("far_timestamp", message, int((~near).sum()))
-        return near
 
     def _metadata(self, hosts: Sequence[str]) -> Metadata:
         stats = {plane.name: plane.stats for plane in self._planes if plane.stats}

@@ -66,11 +66,13 @@ class FlushPlan:
     interval_s: float
 
 
-def read_drivers(path: str | Path) -> tuple[DriverFunction, ...]:
+def read_drivers(path: str | Path | None) -> tuple[DriverFunction, ...]:
     """The functions of other devices' libraries that a file names (docs/reference/shim.md).
 
-    Raises CaptureError if the file cannot be read, or names none or what cannot be followed.
+    None without a file. Raises CaptureError if it cannot be read, or names none or what cannot be followed.
     """
+    if not path:
+        return ()
     try:
         import tomllib
 

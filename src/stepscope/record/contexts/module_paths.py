@@ -5,16 +5,14 @@ asks once for each module and place, and again after any known module has died, 
 come again.
 """
 
-import inspect
 import sys
 import weakref
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any
 
 import torch
 
-from stepscope.record.call_sites import name_in, user_frame
+from stepscope.record.call_sites import name_in, self_of, user_frame
 from stepscope.record.module_registry import class_name, class_site, is_bare, unused_name, unwrap
 from stepscope.record.torch_internals import CompilerPaused, hide_from_compiler
 
@@ -142,21 +140,11 @@ def _name_where_called(module: Any) -> str | None:
     """What the user calls `module` where it is called; an operator deep inside has led us here."""
     frame = sys._getframe(1)
     while frame.f_back is not None:
-        is_call = frame.f_code is CALL_CODE and frame.f_locals.get("self") is module
-        _let_go(frame)
+        is_call = frame.f_code is CALL_CODE and self_of(frame) is module
         frame = frame.f_back
         if is_call:
-            caller = user_frame(frame)
-            name = name_in(caller, module)
-            _let_go(caller)
-            return name
+            return name_in(user_frame(frame), module)
     return None
-
-
-def _let_go(frame: FrameType | None) -> None:
-    """Before Python 3.13 a function's frame keeps the objects that a look at its locals found."""
-    if sys.version_info < (3, 13) and frame and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        frame.f_locals.clear()
 
 
 def hidden_from_compiler(paths: ModulePaths) -> Any:

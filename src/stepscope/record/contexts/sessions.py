@@ -134,9 +134,7 @@ class Collection(OfOneProcess):
 class ContextSession(Collection):
     """The session of a run that collects from the import of a framework to the end."""
 
-    def __init__(self, run: Run, path: Path, options: ContextOptions, overwrite: bool = False) -> None:
-        super().__init__(run, path, options, overwrite=overwrite)
-        self._has_begun = False
+    _has_begun = False
 
     def attach(self) -> None:
         if self._has_begun:
@@ -210,7 +208,7 @@ class record_contexts:
         stalls: bool = False,
         drivers: str | Path | None = None,
     ) -> None:
-        functions = read_drivers(drivers) if drivers else ()
+        functions = read_drivers(drivers)
         options = ContextOptions(
             python, modules, native, device, memory, sample, sample_real, perf, stalls, drivers=functions
         )
@@ -272,11 +270,10 @@ def _begin(output: str) -> None:
         path = path.with_name(f"{path.stem}-{os.getpid()}{path.suffix}")
     check_target(path)
     switches = {name: bool(_number(name)) for name in ("native", "memory", "perf", "stalls")}
-    named = os.environ.get(f"{_VARIABLE}_DRIVERS")
     options = ContextOptions(
         sample=_number("sample"),
         sample_real=_number("sample_real"),
-        drivers=read_drivers(named) if named else (),
+        drivers=read_drivers(os.environ.get(f"{_VARIABLE}_DRIVERS")),
         **switches,
     )
     collection = Collection(run, path, options, keep_empty=False)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from oracles.context_tree import checked
 
-from stepscope.errors import IngestError
+from stepscope.errors import IngestError, TraceError
 from stepscope.facts.contexts import ContextTree, build_contexts
 from stepscope.facts.contexts.build_tree import with_contexts
 from stepscope.read import read
@@ -159,6 +159,13 @@ def test_ranks_are_merged() -> None:
     both = checked(build_contexts(concat([of_rank(trace_of(), rank) for rank in (0, 1)])))
     assert len(both) == len(tree())
     assert both.total("cpu_ns") == 2 * tree().total("cpu_ns")
+
+
+def test_the_only_rank_has_the_tree() -> None:
+    of_one = of_rank(trace_of(), 3)
+    assert len(build_contexts(of_one, rank=3)) == len(tree())
+    with pytest.raises(TraceError, match="has no rank 0"):
+        build_contexts(of_one, rank=0)
 
 
 def test_a_tree_goes_into_the_tables_and_comes_back() -> None:
