@@ -15,6 +15,10 @@ from stepscope.trace.trace import Trace
 
 V100 = ({"id": 0, "name": "Tesla V100-SXM2-16GB", "computeMajor": 7, "numSms": 80},)
 A100 = ({"id": 0, "name": "NVIDIA A100-SXM4-80GB", "computeMajor": 8, "numSms": 108},)
+DEVICE = {"devices": A100}
+JAX = {"devices": A100, "framework": "jax"}
+NODE = "autograd::engine::evaluate_function:"
+WAIT = "\nmain | 100 995 | cudaDeviceSynchronize"
 
 
 def findings(text: str, **metadata: Any) -> list[Finding]:
@@ -87,3 +91,21 @@ def repeated(inside: str, us: float = 1000, times: int = 2, mark: str = "Profile
 
 def _numbered(options: str, more: int) -> str:
     return re.sub(r"\b(corr|seq)=(\d+)", lambda found: f"{found[1]}={int(found[2]) + more}", options)
+
+
+def work(
+    number: int,
+    name: str,
+    begin: float,
+    end: float,
+    operator: str = "aten::mm",
+    more: str = "",
+    kernel: str = "",
+) -> str:
+    """An operator early in the step, and the kernel that it launches."""
+    at = 4 * number
+    return f"""
+    main     | {at} {at + 3} | {operator} | {more}
+    main     | {at + 1} {at + 2} | cudaLaunchKernel | corr={number}
+    stream 7 | {begin} {end} | {name} | corr={number} {kernel}
+    """

@@ -1,4 +1,4 @@
-"""Each rule's finding in full, on a CPU: what it says, advises and saves, where, and what does not count."""
+"""Findings in full on a CPU: what each says, advises and saves, where, and what does not count."""
 
 from __future__ import annotations
 
@@ -16,11 +16,7 @@ from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 NODE = "autograd::engine::evaluate_function:"
-TRAINING = f"""
-    main | 10 20 | aten::mm | seq=1
-    main | 900 910 | {NODE} MmBackward0 | seq=1 fwd=1
-    main | 950 960 | Optimizer.step#SGD.step
-"""
+
 LIGHTNING, TRANSFORMERS, ACCELERATE, TIMM = (
     f"main | 1 999 | {file}(9): fit | cat=python\n"
     for file in (
@@ -30,9 +26,6 @@ LIGHTNING, TRANSFORMERS, ACCELERATE, TIMM = (
         "timm/data/loader.py",
     )
 )
-
-
-# -- memory of the system
 
 
 def allocating(*rows: tuple[int, str, int, str]) -> Trace:
@@ -46,12 +39,12 @@ def allocating(*rows: tuple[int, str, int, str]) -> Trace:
 
 
 BIG = 32 << 20
+
 OPERATORS = (1, 2, 3, 4, 6, 7, 8, 9)  # events.id
+
 BLOCKS = [(event, "cpu", 0, BIG) for event in OPERATORS]
+
 OTHERS = [(1, "cuda:0", 0, BIG), (2, "cpu", 1, BIG), (-1, "cpu", 0, BIG), (3, "cpu", 0, BIG - 1)]
-
-
-# -- checks of gradients
 
 
 def checked(nodes: int, checked: int, view_us: int = 30) -> str:
@@ -79,8 +72,6 @@ def checked(nodes: int, checked: int, view_us: int = 30) -> str:
     return repeated("\n".join(lines), 10_000)
 
 
-# -- checkpoints
-
 SAVING = """
     main | 10 400 | train.py(31): main
     main | 20 {end} | {name} | cat=python
@@ -91,9 +82,6 @@ SAVING = """
 
 def saving(name: str, end: float = 220) -> str:
     return repeated(SAVING.format(name=name, end=end))
-
-
-# -- Python
 
 
 def python(first_us: float, longest_us: float, update: str = "aten::relu", times: int = 3) -> str:
@@ -108,9 +96,6 @@ def scattered(us: float) -> str:
     return repeated("\n".join(f"main | {at} {at + us} | aten::mm" for at in range(0, 10_000, 1000)), 10_000)
 
 
-# -- forward and backward
-
-
 def gradient(
     name: str, node: str, forward_us: float, backward_us: float, length: float = 1000, more: str = ""
 ) -> str:
@@ -122,9 +107,6 @@ def gradient(
         """,
         length,
     )
-
-
-# -- loops
 
 
 def elements(count: int, us: float = 4000, name: str = "aten::select", node: str = "SelectBackward0") -> str:
@@ -149,52 +131,6 @@ def cells(name: str, count: int = 16, us: float = 1000) -> str:
         lines += [f"main | {back} {back + 20} | {NODE} AddmmBackward0 | seq={n} fwd=1"]
     return repeated("\n".join(lines), us)
 
-
-# -- optimizers
-
-
-def updating(name: str, count: int, operator: str = "aten::mul_", more: str = "") -> str:
-    """An update of operators of 15 us, and others outside of it."""
-    lines = [f"main | 100 950 | Optimizer.step#{name}.step", "main | 20 30 | aten::mm"]
-    lines += [f"main | {at} {at + 15} | {operator}" for at in range(110, 110 + 20 * count, 20)]
-    lines += ["main | 40 50 | autograd::engine::evaluate_function: MmBackward0"]
-    lines += ["main | 60 70 | aten::norm", "main | 945 948 | a range | cat=annotation"]
-    return repeated("\n".join(lines) + more)
-
-
-def marked(count: int) -> str:
-    """An update that the user marks, of operators of 15 us."""
-    return updating("Adam", count).replace("Optimizer.step#Adam.step", "## optimizer ##")
-
-
-def on_device(name: str, count: int, operator: str = "aten::mul_", kernel: str = "elementwise_kernel") -> str:
-    """An update that launches kernels of 3 us, which the device runs at once."""
-    lines = [f"main | 100 950 | Optimizer.step#{name}.step", "main | 20 30 | aten::mm"]
-    lines += ["main | 21 22 | cudaLaunchKernel | corr=1", "stream 7 | 25 90 | volta_gemm | corr=1"]
-    for at in range(110, 110 + 20 * count, 20):
-        lines += [
-            f"main | {at} {at + 15} | {operator}",
-            f"main | {at + 2} {at + 12} | cudaLaunchKernel | corr={at}",
-        ]
-        lines.append(f"stream 7 | {at + 16} {at + 19} | {kernel} | corr={at}")
-    lines += ["main | 920 925 | cudaMemcpyAsync | corr=2", "stream 7 | 930 931 | Memcpy DtoD | corr=2"]
-    return repeated("\n".join(lines))
-
-
-def created(name: str, call: str) -> dict[str, Any]:
-    """A capture with the line that creates the only optimizer."""
-    facts = {
-        "what": "optimizer",
-        "class": name,
-        "file": "train.py",
-        "line": 1,
-        "call": call,
-        "source": f"o = {call}",
-    }
-    return {"capture": {"created": [facts]}}
-
-
-# -- statistics
 
 STATISTICS = f"""
     main | 10 200 | aten::mm | seq=7
@@ -437,243 +373,6 @@ CASES = {
         * autograd::engine::evaluate_function: _ScanBackward × 1, 0.1 ms, backward
         """,
     ),
-    "Adam": Case(
-        "optimizer_loop",
-        updating("Adam", 30),
-        """
-        Adam updates the weights one parameter at a time.
-        A Python loop starts 30 operators per step.
-        -> Create the optimizer with fused=True: torch.optim.Adam(..., fused=True).
-        critical: 0.85 of 1 ms, 0 to 0.85
-        at most the time of the update without its products
-        * aten::mul_ × 30, 0.45 ms, optimizer
-        """,
-    ),
-    "AdamW and SGD": Case(
-        "optimizer_loop",
-        updating(
-            "AdamW",
-            20,
-            more="\nmain | 960 990 | Optimizer.step#SGD.step\n"
-            + "\n".join(f"main | {at} {at + 1} | aten::add_" for at in range(961, 981, 2)),
-        ),
-        """
-        AdamW and SGD update the weights one parameter at a time.
-        A Python loop starts 30 operators per step.
-        -> Create the optimizers with fused=True: torch.optim.AdamW(..., fused=True) and
-        torch.optim.SGD(..., fused=True).
-        critical: 0.88 of 1 ms, 0 to 0.88
-        at most the time of the update without its products
-        * aten::mul_ × 20, 0.3 ms, optimizer
-        * aten::add_ × 10, 0.01 ms, optimizer
-        """,
-    ),
-    "Lion": Case(
-        "optimizer_loop",
-        updating("Lion", 30),
-        """
-        Lion updates the weights one parameter at a time.
-        A Python loop starts 30 operators per step.
-        -> Compile the step of the optimizer: step = torch.compile(optimizer.step).
-        critical: 0.85 of 1 ms, 0 to 0.85
-        at most the time of the update without its products
-        * aten::mul_ × 30, 0.45 ms, optimizer
-        """,
-    ),
-    "SGD and Adam": Case(
-        "optimizer_loop",
-        updating("SGD", 30, more="\nmain | 960 990 | Optimizer.step#Adam.step\nmain | 961 962 | aten::add_"),
-        """
-        SGD and Adam update the weights one parameter at a time.
-        A Python loop starts 31 operators per step.
-        -> Create the optimizers with fused=True: torch.optim.SGD(..., fused=True) and
-        torch.optim.Adam(..., fused=True).
-        critical: 0.88 of 1 ms, 0 to 0.88
-        at most the time of the update without its products
-        * aten::mul_ × 30, 0.45 ms, optimizer
-        * aten::add_ × 1, 0.001 ms, optimizer
-        """,
-    ),
-    "an update of the user's": Case(
-        "optimizer_loop",
-        marked(30),
-        """
-        The optimizer updates the weights one parameter at a time.
-        A Python loop starts 31 operators per step.
-        -> Use Adam, AdamW, SGD or Adagrad of torch.optim with fused=True.
-        critical: 0.46 of 1 ms, 0 to 0.46
-        simulated, at most: with an update that takes no time
-        scale:select=stage=optimizer,factor=0
-        * aten::mul_ × 30, 0.45 ms, optimizer
-        * aten::norm × 1, 0.01 ms, optimizer
-        """,
-    ),
-    "an update in JAX": Case(
-        "optimizer_loop",
-        marked(30),
-        """
-        The optimizer updates the weights one parameter at a time.
-        It starts 31 operators per step.
-        -> Update all weights as one vector (wrap the optimizer in optax.flatten).
-        critical: 0.46 of 1 ms, 0 to 0.46
-        simulated, at most: with an update that takes no time
-        scale:select=stage=optimizer,factor=0
-        * aten::mul_ × 30, 0.45 ms, optimizer
-        * aten::norm × 1, 0.01 ms, optimizer
-        """,
-        metadata={"framework": "jax"},
-    ),
-    "an update of another framework": Case(
-        "optimizer_loop",
-        marked(30),
-        """
-        The optimizer updates the weights one parameter at a time.
-        It starts 31 operators per step.
-        -> The trace is of mx; stepscope has advice for PyTorch and JAX only.
-        critical: 0.46 of 1 ms, 0 to 0.46
-        simulated, at most: with an update that takes no time
-        scale:select=stage=optimizer,factor=0
-        * aten::mul_ × 30, 0.45 ms, optimizer
-        * aten::norm × 1, 0.01 ms, optimizer
-        """,
-        metadata={"framework": "mx"},
-    ),
-    "Adam, created in one line": Case(
-        "optimizer_loop",
-        updating("Adam", 30),
-        """
-        Adam updates the weights one parameter at a time.
-        A Python loop starts 30 operators per step.
-        -> Create the optimizer with fused=True: torch.optim.Adam(..., fused=True).
-        critical: 0.85 of 1 ms, 0 to 0.85
-        at most the time of the update without its products
-        - o = Adam(weights, foreach=False) + o = Adam(weights, fused=True)
-        * aten::mul_ × 30, 0.45 ms, optimizer
-        """,
-        metadata=created("Adam", "Adam(weights, foreach=False)"),
-    ),
-    "RMSprop on a device, created in one line": Case(
-        "optimizer_loop",
-        on_device("RMSprop", 30),
-        """
-        RMSprop updates the weights one parameter at a time.
-        A Python loop starts 30 kernels per step.
-        -> Create the optimizer with foreach=True: torch.optim.RMSprop(..., foreach=True).
-        critical: 0.85 of 1 ms, 0 to 0.85
-        simulated, at most: with an update that takes no time
-        scale:select=stage=optimizer,factor=0
-        - o = RMSprop(weights) + o = RMSprop(weights, foreach=True)
-        * elementwise_kernel × 30, 0.09 ms, optimizer
-        """,
-        metadata=created("RMSprop", "RMSprop(weights)"),
-    ),
-    "Adam on a device": Case(
-        "optimizer_loop",
-        on_device("Adam", 30),
-        """
-        Adam updates the weights one parameter at a time.
-        A Python loop starts 30 kernels per step.
-        -> Create the optimizer with fused=True: torch.optim.Adam(..., fused=True).
-        critical: 0.8135 of 1 ms, 0.789255 to 0.837745
-        what-if fused_optimizer
-        fused_optimizer
-        * elementwise_kernel × 30, 0.09 ms, optimizer
-        """,
-    ),
-    "Adam with many kernels": Case(
-        "optimizer_loop",
-        on_device("Adam", 30, "aten::_foreach_add_"),
-        """
-        Adam updates the weights with many kernels.
-        It starts 30 kernels per step.
-        -> Create the optimizer with fused=True: torch.optim.Adam(..., fused=True).
-        critical: 0.8135 of 1 ms, 0.789255 to 0.837745
-        what-if fused_optimizer
-        fused_optimizer
-        * elementwise_kernel × 30, 0.09 ms, optimizer
-        """,
-    ),
-    "RMSprop with many kernels": Case("optimizer_loop", on_device("RMSprop", 30, "aten::_foreach_add_")),
-    "Lion with many kernels": Case("optimizer_loop", on_device("Lion", 30, "aten::_foreach_add_")),
-    "Lion on a device": Case(
-        "optimizer_loop",
-        on_device("Lion", 30),
-        """
-        Lion updates the weights one parameter at a time.
-        A Python loop starts 30 kernels per step.
-        -> Compile the step of the optimizer: step = torch.compile(optimizer.step).
-        critical: 0.85 of 1 ms, 0 to 0.85
-        simulated, at most: with an update that takes no time
-        scale:select=stage=optimizer,factor=0
-        * elementwise_kernel × 30, 0.09 ms, optimizer
-        """,
-    ),
-    "a fused update": Case("optimizer_loop", on_device("Adam", 30, kernel="multi_tensor_apply<FusedAdam>")),
-    "AdamW in transformers": Case(
-        "optimizer_loop",
-        updating("AdamW", 30) + "\n" + TRANSFORMERS,
-        """
-        AdamW updates the weights one parameter at a time.
-        A Python loop starts 30 operators per step.
-        -> Set optim='adamw_torch_fused' in TrainingArguments.
-        critical: 0.85 of 1 ms, 0 to 0.85
-        at most the time of the update without its products
-        * aten::mul_ × 15, 0.225 ms, optimizer
-        * aten::mul_ × 15, 0.225 ms, optimizer transformers/trainer.py:9 in fit
-        """,
-    ),
-    "Adam in timm": Case(
-        "optimizer_loop",
-        updating("Adam", 30) + "\n" + TIMM,
-        """
-        Adam updates the weights one parameter at a time.
-        A Python loop starts 30 operators per step.
-        -> Run with --opt adamw and --opt-kwargs fused=True.
-        critical: 0.85 of 1 ms, 0 to 0.85
-        at most the time of the update without its products
-        * aten::mul_ × 15, 0.225 ms, optimizer
-        * aten::mul_ × 15, 0.225 ms, optimizer timm/data/loader.py:9 in fit
-        """,
-    ),
-    "SGD in transformers": Case(
-        "optimizer_loop",
-        updating("SGD", 30) + "\n" + TRANSFORMERS,
-        """
-        SGD updates the weights one parameter at a time.
-        A Python loop starts 30 operators per step.
-        -> Create the optimizer with fused=True: torch.optim.SGD(..., fused=True).
-        critical: 0.85 of 1 ms, 0 to 0.85
-        at most the time of the update without its products
-        * aten::mul_ × 15, 0.225 ms, optimizer
-        * aten::mul_ × 15, 0.225 ms, optimizer transformers/trainer.py:9 in fit
-        """,
-    ),
-    "Adam in transformers": Case(
-        "optimizer_loop",
-        updating("Adam", 30) + "\n" + TRANSFORMERS,
-        """
-        Adam updates the weights one parameter at a time.
-        A Python loop starts 30 operators per step.
-        -> Set optim='adamw_torch_fused' in TrainingArguments.
-        critical: 0.85 of 1 ms, 0 to 0.85
-        at most the time of the update without its products
-        * aten::mul_ × 15, 0.225 ms, optimizer
-        * aten::mul_ × 15, 0.225 ms, optimizer transformers/trainer.py:9 in fit
-        """,
-    ),
-    "Lion in transformers": Case(
-        "optimizer_loop",
-        updating("Lion", 30) + "\n" + TRANSFORMERS,
-        """
-        Lion updates the weights one parameter at a time.
-        A Python loop starts 30 operators per step.
-        -> Compile the step of the optimizer: step = torch.compile(optimizer.step).
-        critical: 0.85 of 1 ms, 0 to 0.85
-        at most the time of the update without its products
-        * aten::mul_ × 15, 0.225 ms, optimizer
-        * aten::mul_ × 15, 0.225 ms, optimizer transformers/trainer.py:9 in fit
-        """,
-    ),
     "cells": Case(
         "recurrent_loop",
         cells("aten::lstm_cell"),
@@ -724,6 +423,7 @@ CASES = {
         metadata={"framework": "jax"},
     ),
 }
+
 LIMITS = {
     "4 blocks": Limit("allocator_churn", allocating(*BLOCKS), allocating(*BLOCKS[:-1])),
     "30 % of the nodes": Limit("anomaly_detection", checked(9, 3), checked(10, 3)),
@@ -759,8 +459,6 @@ LIMITS = {
         gradient("aten::cumsum", "CumsumBackward0", 5, 100),
         gradient("aten::cumsum", "CumsumBackward0", 4.999, 100),
     ),
-    "30 operators": Limit("optimizer_loop", updating("Adam", 30), updating("Adam", 29)),
-    "30 kernels": Limit("optimizer_loop", on_device("Adam", 30), on_device("Adam", 29)),
     "16 cells": Limit("recurrent_loop", cells("aten::gru_cell"), cells("aten::gru_cell", 15)),
     "cells in 5 % of the step": Limit(
         "recurrent_loop", cells("aten::gru_cell", us=11_000), cells("aten::gru_cell", us=12_000)
@@ -781,10 +479,3 @@ def test_a_finding_in_full(name: str) -> None:
 def test_a_rule_finds_from_its_limit_on(name: str) -> None:
     rule, found, silent, metadata = LIMITS[name]
     assert [len(alone(rule, trace, **metadata)) for trace in (found, silent)] == [1, 0]
-
-
-@pytest.mark.parametrize("name", ["Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"])
-def test_a_class_that_is_not_fused_may_update_many_weights_at_once_on_a_device(name: str) -> None:
-    (finding,) = alone("optimizer_loop", on_device(name, 30))
-    assert finding.advice == f"Create the optimizer with foreach=True: torch.optim.{name}(..., foreach=True)."
-    assert alone("optimizer_loop", updating(name, 30)) == []

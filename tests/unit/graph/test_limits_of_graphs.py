@@ -115,6 +115,16 @@ def test_what_a_launch_takes(begin: float, other: str, latency_us: float) -> Non
     assert launch_latency(work, NO_ROWS, NO_ROWS) == round(latency_us * US)
 
 
+def test_a_lost_launch_may_be_before_the_first_operator() -> None:
+    graph = graph_of("""
+        main     |  0 100 | ProfilerStep#0
+        main     | 50  60 | aten::add
+        stream 7 | 15  30 | lost
+    """)
+    assert links(graph, "launch") == [("step 0", "lost")]
+    assert (starts(graph)["lost"], step_us(graph)) == (15, [100])
+
+
 @pytest.mark.parametrize(("gap", "is_work"), [(10, False), (10.001, True)])
 def test_unlisted_work_is_longer_than_a_launch(gap: float, is_work: bool) -> None:
     graph = graph_of(f"""
