@@ -6,7 +6,13 @@ import textwrap
 from typing import Any
 
 import pytest
-from drawn_findings import NODE, Case, Limit, alone, repeated, told
+from drawn_findings import BY_NAME, NODE, Case, Limit, alone, repeated, told
+from msgspec.structs import replace
+
+from stepscope.analyze import RuleContext, apply_rules
+from stepscope.facts.annotate import annotate
+from stepscope.facts.summary.facts import StagePlace
+from stepscope.testing import drawn_trace
 
 JAX: dict[str, Any] = {"framework": "jax"}
 
@@ -71,7 +77,104 @@ def later(loading_ms: float, rest_ms: float) -> dict[str, Any]:
     return loader(unrecorded_steps={"count": 20, "median_ns": 50_000_000, "parts": parts})
 
 
+FRAME = "main | 1 9990 | transformers/trainer.py(3): fit | cat=python"
+SOME_COMPUTED = {"recorded_steps": {"parts": {"data_loading": {"cpu_ns": 30, "median_ns": 100}}}}
+NOTHING_COMPUTED = {"recorded_steps": {"parts": {"data_loading": {"median_ns": 100}}}}
+SEVERAL = [{"workers": None}, {"workers": 1}, {"workers": 4}]
 CASES = {
+    "loading that waits most": Case(
+        "input_bound",
+        alone_loading(),
+        """
+        The training loop waits 90% of the step while batches load.
+        They load in the main process (num_workers=0).
+        -> Load batches in worker processes: DataLoader(num_workers=…, persistent_workers=True).
+        critical: 5.5 of 10 ms, 4.23 to 6.05
+        what-if dataloader, with 2 workers
+        dataloader:workers=2,computing=0.30
+        - loader = DataLoader(data, batch_size=16) + loader = DataLoader(data, batch_size=16,
+        num_workers=2, persistent_workers=True)
+        * enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ × 1, 9 ms, data_loading
+        """,
+        metadata=loader(**SOME_COMPUTED),
+    ),
+    "loading that only waits": Case(
+        "input_bound",
+        alone_loading(),
+        """
+        The training loop waits 90% of the step while batches load.
+        They load in the main process (num_workers=0).
+        -> Load batches in worker processes: DataLoader(num_workers=…, persistent_workers=True).
+        critical: 5.5 of 10 ms, 4.23 to 6.05
+        what-if dataloader, with 2 workers
+        dataloader:workers=2,computing=0.00
+        - loader = DataLoader(data, batch_size=16) + loader = DataLoader(data, batch_size=16,
+        num_workers=2, persistent_workers=True)
+        * enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ × 1, 9 ms, data_loading
+        """,
+        metadata=loader(**NOTHING_COMPUTED),
+    ),
+    "loading on 1 core in transformers": Case(
+        "input_bound",
+        alone_loading(more=FRAME),
+        """
+        The training loop waits 90% of the step while batches load.
+        They load in the main process (num_workers=0).
+        -> Workers would share 1 core with the training loop and save little.
+        critical: 9 of 10 ms, 0 to 9
+        what-if dataloader, at most: with batches that are always ready
+        dataloader
+        * enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ × 1, 9 ms, data_loading
+        transformers/trainer.py:3 in fit
+        """,
+        metadata=loader(1),
+    ),
+    "loading by 2 workers in transformers": Case(
+        "input_bound",
+        BY_WORKERS + "\n" + FRAME,
+        """
+        The training loop waits 90% of the step while batches load.
+        -> The workers have all of 2 cores: more help only where they wait for a disk.
+        critical: 9 of 10 ms, 0 to 9
+        what-if dataloader, at most: with batches that are always ready
+        dataloader
+        * enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ × 0.5, 4.5 ms,
+        data_loading
+        * enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ × 0.5, 4.5 ms,
+        data_loading transformers/trainer.py:3 in fit
+        """,
+        metadata=loader(workers=2),
+    ),
+    "loading by 1 worker in transformers": Case(
+        "input_bound",
+        BY_WORKERS + "\n" + FRAME,
+        """
+        The training loop waits 90% of the step while batches load.
+        -> Raise dataloader_num_workers in TrainingArguments, and set
+        dataloader_persistent_workers=True.
+        critical: 9 of 10 ms, 0 to 9
+        what-if dataloader, at most: with batches that are always ready
+        dataloader
+        * enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ × 0.5, 4.5 ms,
+        data_loading
+        * enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ × 0.5, 4.5 ms,
+        data_loading transformers/trainer.py:3 in fit
+        """,
+        metadata=loader(workers=1),
+    ),
+    "loading by several loaders": Case(
+        "input_bound",
+        BY_WORKERS,
+        """
+        The training loop waits 90% of the step while batches load.
+        -> The workers have all of 4 cores: more help only where they wait for a disk.
+        critical: 9 of 10 ms, 0 to 9
+        what-if dataloader, at most: with batches that are always ready
+        dataloader
+        * enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ × 1, 9 ms, data_loading
+        """,
+        metadata=loader(4, loaders=SEVERAL),
+    ),
     "loading on 2 cores": Case(
         "input_bound",
         alone_loading(),
@@ -400,3 +503,102 @@ def test_a_rule_finds_from_its_limit_on(name: str) -> None:
 @pytest.mark.parametrize(("workers", "found"), [(2, 0), (3, 1)])
 def test_as_many_workers_as_cores(workers: int, found: int) -> None:
     assert len(alone("too_many_workers", BY_WORKERS, **loader(workers=workers))) == found
+
+
+@pytest.mark.parametrize(
+    ("us", "words"),
+    [
+        (237, ""),  # 30 % of loading
+        (237.1, "The largest part is decoding (30%)."),
+        (394.9, "The largest part is decoding (50%)."),
+        (395, "Most of it is decoding (50%)."),
+    ],
+)
+def test_the_largest_part_of_loading(us: float, words: str) -> None:
+    text = repeated(
+        "main | 10 800 | enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__\n"
+        f"main | 20 {20 + us} | PIL/Image.py(3000): open\nmain | 700 739.4 | h5py/files.py(3): read"
+    )
+    (finding,) = alone("input_bound", text)
+    assert finding.what.partition("load. ")[2] == words
+    assert ("decode on the device" in finding.advice) is bool(words)
+
+
+@pytest.mark.parametrize(("us", "parts"), [(39.5, "decoding"), (39.4, "")])
+def test_a_part_of_5_percent_of_loading_is_named(us: float, parts: str) -> None:
+    text = repeated(
+        "main | 10 800 | enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__\n"
+        f"main | 20 520 | h5py/files.py(3): read\nmain | 600 {600 + us} | PIL/Image.py(3000): open\n"
+        "main | 700 790 | /me/collate/data.py(3): load"
+    )
+    (finding,) = alone("input_bound", text)
+    others = f", then {parts} (5%)" if parts else ""
+    assert finding.what.endswith(f"Most of it is reading files (63%){others}.")
+
+
+@pytest.mark.parametrize(
+    ("us", "after", "says"),
+    [
+        (4285, later(6, 4), True),  # 6 ms of waits beside 4 ms, twice as much as 4.29 ms beside 5.71 ms
+        (4286, later(6, 4), False),
+        (10, later(0.5, 9.5), True),  # 5 % of a step
+        (10, later(0.499, 9.501), False),
+    ],
+)
+def test_later_steps_count_where_they_wait_far_longer(us: float, after: dict[str, Any], says: bool) -> None:
+    found = alone("input_bound", alone_loading(us), **after)
+    assert any("Later steps load or wait" in one.what for one in found) is says
+
+
+@pytest.mark.parametrize(("loading_ms", "says"), [(20, False), (20.001, True)])
+def test_workers_that_start_again_explain_half_of_later_waits(loading_ms: float, says: bool) -> None:
+    """Ten restarts of 100 ms in 100 steps."""
+    starts = {"starts": 11, "workers": 2, "loaders": 1, "datasets": 1, "first": 11, "batches": 90}
+    starts |= {"starting_ns": 440_000_000, "stopping_ns": 220_000_000, "first_ns": 462_000_000}
+    run = {"ended": True, "elapsed_ns": 5_000_000_000, "steps": 100, "data_loading_ns": 0, "places": []}
+    run |= {"stages_ns": {"start_up": 3_000_000_000, "training_steps": 2_000_000_000}}
+    run |= {"worker_starts": starts | {"waiting_ns": 180_000_000}}
+    facts = later(loading_ms, 4)
+    facts["capture"] |= {"run_shares": run}
+    found = alone("input_bound", BY_WORKERS.replace("9010", "110").replace("19010", "10110"), **facts)
+    assert any("Later steps load or wait" in one.what for one in found) is says
+
+
+def test_the_line_that_samples_saw_while_batches_loaded() -> None:
+    context = RuleContext(annotate(drawn_trace(alone_loading(), **loader(1))))
+    places = [
+        StagePlace("data_loading", "Data.__getitem__", "/me/data.py", 7, 5.0, 0.5, 0.0, 50),
+        StagePlace("data_loading", "read", "/me/data.py", 9, 12.0, 1.2, 2.0),
+        StagePlace("other", "log", "/me/train.py", 9, 20.0, 2.0, 2.0),
+    ]
+    vars(context.measures)["summary"] = replace(context.measures.summary, places=places)
+    (finding,) = apply_rules(context, [BY_NAME["input_bound"]])
+    assert finding.what.endswith("Most of it is in me/data.py:9 in read.")
+    assert finding.advice.endswith("Or shorten what that function does: all of loading is 90% of the step.")
+    assert [(one.name, one.ms, one.count) for one in finding.evidence] == [
+        ("read", 12.0, 2.0),
+        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 9.0, 1.0),
+        ("Data.__getitem__", 5.0, 1.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "advice"),
+    [
+        ("multiprocessing/popen_fork.py(3): run", "starting workers", "Keep the workers between epochs"),
+        ("torch/data/pin.py(3): pin_memory", "pinning memory", "Pin fewer bytes"),
+        ("data.py(3): my_collate", "collating", "Return whole batches from the dataset"),
+        ("aten::stack", "collating", "Return whole batches from the dataset"),
+        ("data.py(3): load_image", "decoding", "Store samples smaller or already decoded"),
+        ("torchvision/transforms/f.py(3): run", "augmenting", "Augment whole batches on the device"),
+        ("data.py(3): tokenize", "tokenizing", "Tokenize once, ahead of time"),
+        ("cudaMemcpyAsync", "copying to the device", "Copy the next batch while this step runs"),
+        ("<built-in method read of file>", "reading files", "Read fewer, larger files"),
+    ],
+)
+def test_each_part_of_loading_has_its_advice(name: str, part: str, advice: str) -> None:
+    category = "" if name.startswith(("aten", "cuda")) else "cat=python"
+    loads = "main | 10 800 | enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+    (finding,) = alone("input_bound", repeated(f"{loads}\nmain | 20 520 | {name} | {category}"))
+    assert finding.what.endswith(f"Most of it is {part} (63%).")
+    assert advice in finding.advice

@@ -287,6 +287,20 @@ LIMITS = {
 }
 
 
+@pytest.mark.parametrize(
+    ("file", "advice"),
+    [
+        ("transformers/trainer.py", "Raise logging_steps in TrainingArguments."),
+        ("lightning/pytorch/trainer.py", "Raise log_every_n_steps of the Trainer, and log tensors"),
+        ("train.py", "Keep the value in a tensor"),
+    ],
+)
+def test_a_library_has_an_option_for_its_reads(file: str, advice: str) -> None:
+    text = f"{reads(40, 'aten::argmax')}\nmain | 1 999 | {file}(3): fit | cat=python"
+    (finding,) = alone("synchronizing_calls", text)
+    assert finding.advice.startswith(advice)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_finding_in_full(name: str) -> None:
     rule, trace, says, metadata = CASES[name]

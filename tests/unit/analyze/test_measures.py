@@ -14,6 +14,7 @@ from stepscope.analyze.event_search import EagerCalls, EventSearch
 from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
+from stepscope.trace.concat import concat, of_rank
 from stepscope.trace.intervals import Intervals
 
 NODE = "autograd::engine::evaluate_function:"
@@ -213,6 +214,29 @@ def test_stalls_are_python_of_1_ms() -> None:
         (0, 1_000_000),
         (4_000_000, 5_000_000),
     ]
+
+
+def test_each_rank_is_measured_by_itself() -> None:
+    """Rank 1 takes longer, and its device works longer, too."""
+    ranks = [
+        of_rank(annotate(drawn_trace(repeated(DEVICE.replace("220 | sgemm", f"{end} | sgemm"), us))), number)
+        for number, (us, end) in enumerate(((1000, 120), (1200, 220)))
+    ]
+    job = concat(ranks)
+    for rank, (us, busy_ms) in enumerate(((1000, 0.26), (1200, 0.34))):
+        measures = RuleContext(job, rank).measures
+        assert (measures.step_ms, measures.summary.steps.mean_ms) == (us / 1000, us / 1000)
+        assert measures.busiest_device.computing_ms == pytest.approx(busy_ms)
+        assert measures.ms(measures._search.find("sgemm|relu_kernel")) == pytest.approx(busy_ms + 0.02 * rank)
+    assert [EventSearch(job, *one).rank for one in ((), (0,), (1,), (None, 0), (None, 1), (0, 1))] == [
+        1,
+        0,
+        1,
+        0,
+        1,
+        0,
+    ]
+    assert [EventSearch(job, *one).requested_rank for one in ((), (0,), (None, 1))] == [None, 0, None]
 
 
 # -- eager calls

@@ -9,6 +9,9 @@ import pytest
 from drawn_findings import NODE, Case, Limit, alone, repeated, told
 
 from stepscope.analyze.rules.copy_fusions import only_moves
+from stepscope.analyze.rules.missing_donation import _functions_around
+from stepscope.trace.schema import FRAMES
+from stepscope.trace.table import Table, Text
 
 JAX: dict[str, Any] = {"framework": "jax"}
 
@@ -327,3 +330,25 @@ def test_a_donation_of_a_tenth_of_the_arguments(could: int, found: int) -> None:
     assert (
         len(alone("missing_donation", of_jax(program("f", 0, 4000)), **donating(could, 44_000_000))) == found
     )
+
+
+def test_each_program_is_judged_by_itself() -> None:
+    sizes = {"argument_bytes": 44_000_000, "could_donate_bytes": 40_000_000}
+    known = {
+        "programs": {"jit_small": sizes | {"could_donate_bytes": 9}, "jit_f": sizes, "jit_unused": sizes}
+    }
+    text = of_jax(program("unknown", 0, 900), program("small", 1000, 1900), program("f", 2000, 4000))
+    (finding,) = alone("missing_donation", text, **JAX, properties=known)
+    assert finding.what.startswith("f returns 40 MB")
+
+
+def test_the_functions_around_some_frames() -> None:
+    frames = {
+        "parent": [-1, 0, 1, -1],
+        "function": Text.of(["main", "Trainer.step", "clip", "other"]),
+        "file": Text.of(["a.py"] * 4),
+        "line": [1] * 4,
+    }
+    assert _functions_around(Table(FRAMES, frames), [1]) == {"main", "step"}
+    assert _functions_around(Table(FRAMES, frames), [2, 3]) == {"main", "step", "clip", "other"}
+    assert _functions_around(Table(FRAMES, frames), []) == set()

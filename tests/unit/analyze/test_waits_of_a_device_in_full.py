@@ -133,7 +133,7 @@ LAUNCHED = """
     main     |    10    20 | cudaLaunchKernel | corr=1
     main     |    22    24 | cudaLaunchKernel | corr=2
     main     |    25    27 | cudaLaunchKernel | corr=3
-    stream 7 |    30   400 | a                | corr=1
+    stream 7 |    10   400 | a                | corr=1
     stream 7 | 99020 99900 | b                | corr=2
     stream 7 | 99900 99950 | c                | corr=3
 """
@@ -433,9 +433,9 @@ CASES = {
         The device idles 99% of the step although work was launched.
         That is 98.6 ms per step.
         -> Find the stream or the event that it waits for.
-        warning: 98.64 of 100 ms, 0 to 98.64
+        warning: 98.62 of 100 ms, 0 to 98.62
         at most this idle time
-        * cudaLaunchKernel × 3, 0.014 ms, other
+        * b × 0.5, 0.44 ms, other
         """,
     ),
     "a batch that is late": Case(
