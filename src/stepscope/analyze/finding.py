@@ -142,7 +142,7 @@ def callers(called: Sequence[str], file: str) -> str:
     """
     words = []
     for one in called:
-        path, _, line = one.rpartition(" (")[2].removesuffix(")").rpartition(":")
+        path, _, line = one.partition(" (")[2].removesuffix(")").rpartition(":")
         words.append(f"line {line}" if path == file else f"{short_path(path)}:{line}")
         file = path
     if len(words) > _CALLERS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from rich.console import Console
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
 from stepscope.analyze.analysis import analysis_of
 from stepscope.analyze.findings_text import print_findings
+from stepscope.analyze.trace_from_contexts import samples_instructions, trace_from_contexts
 from stepscope.facts.annotate import annotate
 from stepscope.facts.contexts import ContextTree, build_contexts
 from stepscope.facts.contexts.build_tree import with_contexts
@@ -20,7 +22,7 @@ from stepscope.facts.contexts.metrics import SampleStats
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import CONTEXTS
 from stepscope.trace.table import Table
-from stepscope.trace.trace import Trace
+from stepscope.trace.trace import Metadata, Trace
 
 STEP = "\n".join(
     [
@@ -128,6 +130,84 @@ def tree_of(rows: list[dict[str, Any]], call_ns: dict[int, list[int]], **metrics
     at = np.repeat(list(call_ns), [len(times) for times in call_ns.values()])
     times = SampleStats.of(at, np.concatenate([*call_ns.values()]), len(rows))
     return checked(ContextTree(nodes, {"call_ns": times, **metrics}))
+
+
+STEPS_OF_TREE: list[dict[str, Any]] = [
+    {"parent": -1, "kind": "root", "name": "all"},
+    {"parent": 0, "kind": "step", "name": "ProfilerStep#0"},
+    {"parent": 1, "kind": "python", "name": "fit", "file": "train.py", "line": 7},
+    {"parent": 2, "kind": "module", "name": "net", "file": "net.py", "line": 3},
+    {"parent": 3, "kind": "operator", "name": "aten::mm"},
+    {"parent": 4, "kind": "runtime", "name": "cudaLaunchKernel"},
+    {"parent": 5, "kind": "kernel", "name": "sgemm", "via": "launch"},
+    {"parent": 4, "kind": "operator", "name": "MmBackward0", "via": "backward"},
+    {"parent": 7, "kind": "operator", "name": "aten::mm"},
+    {"parent": 7, "kind": "kernel", "name": "sgemm", "via": "launch"},
+    {"parent": 3, "kind": "native", "name": "relu", "file": "a.cpp", "line": 2},
+    {"parent": 10, "kind": "operator", "name": "aten::relu"},
+    {"parent": 2, "kind": "python", "name": "<built-in>"},
+    {"parent": 2, "kind": "operator", "name": "Optimizer.step#SGD.step"},
+    {"parent": 13, "kind": "operator", "name": "aten::add_"},
+    {"parent": 13, "kind": "annotation", "name": "compilation of f"},
+]
+US = 1000
+CALLED = {4: [30 * US] * 4, 5: [4 * US] * 4, 7: [50 * US] * 4, 8: [20 * US] * 4, 13: [41 * US] * 4}
+CALLED |= {14: [5 * US, 5 * US, 5 * US, 6 * US], 15: [4 * US], 11: [3 * US] * 2}
+WORKED = SampleStats.of(
+    np.array([6] * 4 + [9] * 4), np.array([70 * US] * 4 + [80 * US] * 4), len(STEPS_OF_TREE)
+)
+
+
+def test_a_tree_as_events() -> None:
+    """Four steps: the update has no line of its compilation; backward and kernels are on their own tracks."""
+    tree = tree_of(STEPS_OF_TREE, CALLED, device_ns=WORKED)
+    found = trace_from_contexts(tree, Metadata(framework="pytorch"))
+    events, trace = found.trace.events, found.trace
+    lines = []
+    for row, node, calls in zip(events.rows(), found.node.tolist(), found.calls.tolist(), strict=True):
+        facts = [row[name] for name in ("category", "stage", "kind", "module", "parent", "forward_event")]
+        times = [row[name] / US for name in ("start_ns", "duration_ns", "self_ns")]
+        lines.append(f"{node} {row['name']} × {calls:g} on {row['track']}: {facts} {times} of {row['step']}")
+    assert "\n".join(lines) == textwrap.dedent(EVENTS_OF_TREE).strip()
+    assert found.steps == 4
+    launches = zip(
+        trace["launches"]["cpu_event"].tolist(), trace["launches"]["device_event"].tolist(), strict=True
+    )
+    assert list(launches) == LAUNCHES_OF_TREE
+    modules = (*map(trace["modules"].text, ("path", "name", "file")), trace["modules"]["line"].tolist())
+    assert list(zip(*modules, trace["modules"]["parent"].tolist(), strict=True)) == MODULES_OF_TREE
+    assert [list(trace["tracks"].text(name)) for name in ("kind", "name", "thread")] == [
+        ["cpu", "cpu", "device"],
+        ["calls", "autograd", "device"],
+        ["calls", "autograd", "device"],
+    ]
+    assert trace["tracks"]["device"].tolist() == trace["tracks"]["stream"].tolist() == [-1, -1, 0]
+    assert [row["evidence"] for row in trace["steps"].rows()] == ["whole_trace"]
+    bounds = ("start_ns", "end_ns", "window_start_ns", "window_end_ns")
+    assert [trace["steps"][name].tolist() for name in bounds] == STEP_OF_TREE
+    assert trace.metadata.framework == "pytorch"
+    assert not samples_instructions(tree)
+
+
+EVENTS_OF_TREE = """
+1 ProfilerStep#0 × 4 on 0: ['annotation', 'forward', None, None, None, None] [0.0, 286.0, 0.0] of 0
+2 train.py(7): fit × 4 on 0: ['python', 'forward', None, None, 0, None] [0.0, 286.0, 0.0] of 0
+3 net × 4 on 0: ['python', 'forward', None, 0, 1, None] [0.0, 126.0, 0.0] of 0
+4 aten::mm × 4 on 0: ['cpu_op', 'forward', None, 0, 2, None] [0.0, 120.0, 104.0] of 0
+5 cudaLaunchKernel × 4 on 0: ['runtime', 'forward', None, 0, 3, None] [0.0, 16.0, 16.0] of 0
+6 sgemm × 4 on 2: ['kernel', 'forward', 'gemm', 0, None, None] [0.0, 280.0, 280.0] of 0
+10 relu × 2 on 0: ['python', 'forward', None, 0, 2, None] [120.0, 6.0, 0.0] of 0
+11 aten::relu × 2 on 0: ['cpu_op', 'forward', None, 0, 6, None] [120.0, 6.0, 6.0] of 0
+12 <built-in> × 0 on 0: ['python', 'forward', None, None, 1, None] [126.0, 0.0, 0.0] of 0
+13 Optimizer.step#SGD.step × 4 on 0: ['cpu_op', 'optimizer', None, None, 1, None] [126.0, 160.0, 139.0] of 0
+14 aten::add_ × 4 on 0: ['cpu_op', 'optimizer', None, None, 9, None] [126.0, 21.0, 21.0] of 0
+9 sgemm × 4 on 2: ['kernel', 'backward', 'gemm', 0, None, None] [280.0, 320.0, 320.0] of 0
+7 MmBackward0 × 4 on 1: ['cpu_op', 'backward', None, 0, None, 3] [286.0, 200.0, 120.0] of 0
+8 aten::mm × 4 on 1: ['cpu_op', 'backward', None, 0, 12, None] [286.0, 80.0, 80.0] of 0
+"""
+LAUNCHES_OF_TREE = [(4, 5), (12, 11)]
+MODULES_OF_TREE = [("net", "net", "net.py", 3, -1)]
+STEP_OF_TREE = [[0], [600_000], [0], [600_000]]
 
 
 def test_compilation_is_no_part_of_the_calls_around_it() -> None:
@@ -239,6 +319,55 @@ def test_the_reasons_that_a_hot_kernel_stalls_for() -> None:
     assert "constants" in finding.advice
     assert finding.gain.ms == pytest.approx(0.8 * 0.6)
     assert {(place.file, place.line) for place in finding.evidence} == {("train.py", 7)}
+    places = [(place.name, place.count, round(place.ms, 6), place.function) for place in finding.evidence]
+    assert places == [("smsp__pcsamp_constant_miss", 60, 0.48, "step"), ("convert", 1, 0.8, "step")]
+
+
+REASONS = {
+    "imc_miss": "Each block loads constants again",
+    "constant": "Each block loads constants again",
+    "math_pipe": "Use vector loads and conversions",
+    "Stall_Math": "Use vector loads and conversions",
+    "long_scoreboard": "It waits for memory: fuse it",
+    "waitcnt": "It waits for memory: fuse it",
+    "alu_dependency": "It waits for its own results",
+    "ex_stall": "It saturates a pipeline",
+    "lg_throttle": "It makes more memory requests than fit",
+    "memory_dependency": "It waits for memory: fuse it",
+    "short_scoreboard": "It waits for shared memory or special functions",
+    "mio_throttle": "It saturates shared memory or special functions",
+    "no_instruction": "It waits for instructions",
+    "branch_resolving": "It branches often",
+    "drain": "It waits for its last stores",
+    "barrier": "Its threads wait for each other",
+    "sleeping": "It calls an explicit sleep",
+    "unheard_of": "See the device's profiler guide for this reason.",
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_each_reason_has_its_advice(reason: str) -> None:
+    (finding,) = [one for one in findings(sampled({reason: 60, "b": 40})) if one.rule == "stall_reasons"]
+    assert finding.advice.startswith(REASONS[reason])
+
+
+@pytest.mark.parametrize("reason", ["selected", "not_selected", "reason not recorded"])
+def test_a_warp_that_waits_for_nothing_does_not_stall(reason: str) -> None:
+    assert not [one for one in findings(sampled({reason: 60, "b": 40})) if one.rule == "stall_reasons"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "says"),
+    [
+        ([30, 29, 21, 20], "By samples: r0 30%, r1 29%, r2 21%."),
+        ([29, 28, 22, 21], ""),
+        ([40, 0, 60], "By samples: r2 60%, r0 40%."),
+    ],
+)
+def test_the_most_frequent_reason_has_30_percent_of_the_samples(counts: list[int], says: str) -> None:
+    tree = sampled({f"r{number}": count for number, count in enumerate(counts) if count})
+    found = [one for one in findings(tree) if one.rule == "stall_reasons"]
+    assert [one.what.partition(". ")[2] for one in found] == [says] * bool(says)
 
 
 def test_a_kernel_whose_warps_mostly_issue_is_no_finding() -> None:

@@ -87,6 +87,49 @@ def test_among_operators_too_short_to_grow_a_long_one_is_delayed_by_all_of_it() 
     assert find_delays(trace, trace["steps"]).total() == 1_000_000
 
 
+def lengths(*each: float, first: float = 5) -> Trace:
+    """Steps of one operator of these lengths, so many us after their beginning, with 5 us after it."""
+    lines, now = list[str](), 0.0
+    for step, us in enumerate(each):
+        lines.append(f"main | {now:.3f} {now + us + first + 5:.3f} | ProfilerStep#{step}")
+        lines.append(f"main | {now + first:.3f} {now + first + us:.3f} | aten::add | stage=forward")
+        now += us + first + 5
+    return annotate(drawn_trace("\n".join(lines)))
+
+
+@pytest.mark.parametrize(
+    ("each", "lost_us"),
+    [
+        ([10, 10, 70, 10], 0),  # twice as long as usual, and 50 us
+        ([10, 10, 70.001, 10], 60.001),
+        ([20, 20, 120, 20], 0),  # all of the step may be longer
+        ([19.999, 19.999, 120, 19.999], 100.001),
+        ([10] + [110] * 6, 600),  # of less than 8 steps, what the shortest takes is usual
+        ([10] + [110] * 7, 0),
+    ],
+)
+def test_what_takes_far_longer_than_usual_is_a_delay(each: list[float], lost_us: float) -> None:
+    trace = lengths(*each)
+    assert find_delays(trace, trace["steps"]).total() == round(1000 * lost_us)
+
+
+def test_delays_are_cut_out_of_the_clock() -> None:
+    cut = without_delays(lengths(10, 10, 1010))
+    assert cut["steps"]["start_ns"].tolist() == [0, 20_000, 40_000]
+    assert cut["steps"]["end_ns"].tolist() == [20_000, 40_000, 60_000]
+    assert cut.events["duration_ns"].tolist() == [20_000, 10_000] * 3
+    assert cut.events["self_ns"].tolist() == [10_000, 10_000] * 3
+    assert cut.events["start_ns"].tolist() == [0, 5_000, 20_000, 25_000, 40_000, 45_000]
+
+
+@pytest.mark.parametrize("metadata", [{"ranks": (0, 1)}, {"world_size": 2}])
+def test_a_job_and_a_device_are_left_alone(metadata: dict[str, object]) -> None:
+    trace = lengths(10, 10, 1010)
+    assert without_delays(trace) is not trace
+    job = trace.with_metadata(**metadata)
+    assert without_delays(job) is job
+
+
 def test_steps_that_grow_with_their_batch_are_not_delayed() -> None:
     growing = small_operators(0, work_us=500.0, grows=0.8)
     assert without_delays(growing) is growing

@@ -24,6 +24,7 @@ from stepscope.analyze import (
     with_findings,
 )
 from stepscope.analyze.analysis import Analysis, Heading, group_findings
+from stepscope.analyze.finding import Patch, callers
 from stepscope.analyze.findings_text import gain_text, print_findings
 from stepscope.errors import RuleError, TraceError
 from stepscope.facts.annotate import annotate
@@ -107,6 +108,190 @@ def test_a_finding_in_words() -> None:
         assert "  MmBackward0 × 1, 1.00 ms per step, forward" in out.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("gain", "words"),
+    [
+        (Gain(1.0), ""),
+        (Gain(1.0, "why"), "why"),
+        (Gain(1.0, "why", edit=0), "simulated, why"),
+        (Gain(1.0, "why", ("scale:select=name=a,factor=0", "amp")), "why"),
+        (Gain(1.0, "why", ("scale:select=name=a,factor=0",), edit=0), "simulated, why"),
+        (Gain(1.0, "", ("amp", "pad_to_aligned")), "what-if amp and 1 more"),
+        (Gain(1.0, "why", ("no_sync:name=a", "no_sync:name=b"), edit=3), "what-if no_sync, why"),
+        (Gain(1.0, "", ("amp", "tf32", "sdpa"), edit=3), "what-if amp and 2 more"),
+    ],
+)
+def test_the_basis_of_a_gain(gain: Gain, words: str) -> None:
+    assert gain.words == words
+
+
+@pytest.mark.parametrize(
+    ("range_ms", "stated"),
+    [
+        (None, (0.0, 10.0)),
+        ((9.0, 11.0), (9.0, 11.0)),
+        ((9.99, 10.0), (0.0, 10.0)),  # narrower than 0.1 %
+        ((9.989, 10.0), (9.989, 10.0)),
+        ((999.0, 1000.0), (0.0, 10.0)),
+        ((998.9, 1000.0), (998.9, 1000.0)),
+        ((10.0, 10.0), (0.0, 10.0)),
+        ((0.0, 0.0), (0.0, 10.0)),
+    ],
+)
+def test_the_range_of_a_gain_as_shown(
+    range_ms: tuple[float, float] | None, stated: tuple[float, float]
+) -> None:
+    assert Gain(10.0, range_ms=range_ms).stated_ms == stated
+
+
+def test_gains_are_limited_scaled_and_compared() -> None:
+    gain = Gain(10.0, "why", ("amp",), (8.0, 12.0), 3)
+    assert gain.at_most(10.0) is gain
+    half = gain.at_most(5.0)
+    assert (half.ms, half.note, half.changes, half.range_ms, half.edit) == (
+        5.0,
+        "why",
+        ("amp",),
+        (4.0, 6.0),
+        3,
+    )
+    assert Gain(10.0).at_most(5.0) == Gain(5.0)
+    assert gain.scaled(1.5).range_ms == (12.0, 18.0)
+    bound = gain.as_bound("at most")
+    assert (bound.ms, bound.note, bound.range_ms, bound.changes) == (10.0, "at most", (0.0, 10.0), ("amp",))
+    assert gain == replace(gain, edit=4)
+    assert gain != replace(gain, changes=())
+    assert gain != replace(gain, ms=11.0)
+    assert gain != 10.0
+
+
+@pytest.mark.parametrize(
+    ("facts", "where", "code", "short"),
+    [
+        ({}, "", "", ""),
+        ({"module": "a.b"}, "a.b", "", "a.b"),
+        ({"file": "/x/y/z.py"}, "/x/y/z.py", "/x/y/z.py", "y/z.py"),
+        ({"file": "/x/y/z.py", "line": 0}, "/x/y/z.py:0", "/x/y/z.py:0", "y/z.py:0"),
+        ({"line": 3, "function": "f"}, "", "", ""),
+        (
+            {"file": "/x/y/z.py", "line": 3, "function": "f", "module": "a"},
+            "a · /x/y/z.py:3 in f",
+            "/x/y/z.py:3 in f",
+            "y/z.py:3 in f",
+        ),
+    ],
+)
+def test_a_place_in_words(facts: dict[str, str], where: str, code: str, short: str) -> None:
+    place = replace(Place("aten::mm", "forward", "", "", None, "", 1.0, 1.0), **facts)
+    assert (place.where, place.code, place.short) == (where, code, short)
+
+
+@pytest.mark.parametrize(
+    ("called", "words"),
+    [
+        ([], ""),
+        (["f (/x/data.py:3)"], ", called in line 3"),
+        (["f (/y/train.py:3)"], ", called in y/train.py:3"),
+        (["f (/y/x (1)/train.py:3)"], ", called in x (1)/train.py:3"),
+        (
+            ["f (/x/data.py:3)", "g (/y/t (1).py:4)", "h (/y/t (1).py:5)"],
+            ", called in line 3, from y/t (1).py:4, from line 5",
+        ),
+        ([f"f (/x/data.py:{n})" for n in range(3)], ", called in line 0, from line 1, from line 2"),
+        ([f"f (/x/data.py:{n})" for n in range(5)], ", called in line 0, from line 1, from line 4"),
+    ],
+)
+def test_the_lines_that_call_a_line(called: list[str], words: str) -> None:
+    assert callers(called, "/x/data.py") == words
+
+
+@pytest.mark.parametrize(
+    ("ms", "facts", "share", "severity"),
+    [
+        (10, {}, 0.1, "warning"),
+        (10, {"steady_ms": 50.0}, 0.2, "critical"),
+        (10, {"step_ms": 0.0}, 0.0, "info"),
+        (300, {}, 1.0, "critical"),
+        (20, {"limit": "warning"}, 0.2, "warning"),
+        (20, {"limit": "info"}, 0.2, "info"),
+        (40, {"certain": 0.5}, 0.4, "critical"),
+        (40, {"certain": 0.49}, 0.4, "warning"),
+        (40, {"certain": 0.0}, 0.4, "info"),
+    ],
+)
+def test_a_share_is_of_the_steady_step_and_severity_of_what_is_certain(
+    ms: float, facts: dict[str, float], share: float, severity: str
+) -> None:
+    one = replace(finding(ms), **facts)
+    assert (one.share, one.severity) == (pytest.approx(share), severity)
+
+
+def test_a_finding_has_defaults_and_is_written_in_full() -> None:
+    plain = Finding(what="W.", advice="A.", evidence=(), gain=Gain(1.0), step_ms=2.0)
+    facts = (
+        plain.rule,
+        plain.rank,
+        plain.cause,
+        plain.limit,
+        plain.steady_ms,
+        plain.patch,
+        plain.certain,
+        plain.of,
+    )
+    assert facts == ("", 0, "", "critical", 0.0, None, 1.0, "step")
+    place = replace(PLACE, events=tuple(range(1001)), contexts=(4,), called=("f (x.py:1)",))
+    patch = Patch("train.py", 3, "a", "b")
+    gain = Gain(30.0, "why", ("amp",), (20.0, 40.0), 1)
+    whole = replace(
+        finding(30),
+        evidence=(place,),
+        gain=gain,
+        patch=patch,
+        rank=2,
+        cause="cause",
+        of="run",
+        steady_ms=60.0,
+    )
+    assert whole.to_json() == {
+        "rule": "rule",
+        "severity": "critical",
+        "what": "What.",
+        "advice": "Do.",
+        "patch": {"file": "train.py", "line": 3, "before": "a", "after": "b"},
+        "gain_ms": 30.0,
+        "share": 0.5,
+        "share_of": "run",
+        "gain_by": "what-if amp, why",
+        "range_ms": (20.0, 40.0),
+        "changes": ("amp",),
+        "rank": 2,
+        "cause": "cause",
+        "evidence": [
+            {
+                "name": "aten::mm",
+                "stage": "forward",
+                "module": "",
+                "file": "",
+                "line": None,
+                "function": "",
+                "count": 1.0,
+                "ms": 1.0,
+                "events": tuple(range(1000)),
+                "contexts": (4,),
+                "called": ("f (x.py:1)",),
+            }
+        ],
+    }
+    moved = whole.at_line("net.py", 9, "forward", ("main (net.py:1)",)).evidence[0]
+    assert (moved.file, moved.line, moved.function, moved.called) == (
+        "net.py",
+        9,
+        "forward",
+        ("main (net.py:1)",),
+    )
+    assert whole.at_line("net.py", None, "").evidence[0].called == ()
+
+
 def test_a_share_of_the_step_without_delays_says_so() -> None:
     delayed = replace(finding(30), step_ms=100.0, steady_ms=60.0)
     assert gain_text(delayed, "step").plain.startswith("saves up to 30.00 ms, 50% of the step without delays")
@@ -139,6 +324,26 @@ def test_findings_are_tables_of_the_trace() -> None:
             "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
         )
     ]
+
+
+def test_each_event_and_context_of_a_finding_is_a_row() -> None:
+    places = (
+        replace(PLACE, module="a", file="x.py", line=3, events=(4, 5), contexts=(6,)),
+        replace(PLACE, events=(), contexts=(7,)),
+    )
+    one = replace(finding(30.0000004), evidence=places, gain=Gain(30.0000004, "why", ("amp", "tf32")), rank=1)
+    trace, words = with_findings(Trace({}), [finding(10), one]), "what-if amp and 1 more, why"
+    rows = [tuple(row.values()) for row in trace["findings"].rows()]
+    assert rows == [
+        (0, "rule", "warning", 0, "What.", "Do.", 10_000_000, pytest.approx(0.1), "at most", ""),
+        (1, "rule", "critical", 1, "What.", "Do.", 30_000_000, pytest.approx(0.3), words, "amp tf32"),
+    ]
+    evidence = trace["evidence"]
+    columns = zip(*(evidence[name].tolist() for name in ("finding", "event", "context", "line")), strict=True)
+    assert list(columns) == [(0, 2, -1, -1), (1, 4, -1, 3), (1, 5, -1, 3), (1, -1, 6, 3), (1, -1, 7, -1)]
+    assert list(evidence.text("module")) == ["", "a", "a", "a", ""]
+    assert list(evidence.text("file")) == ["", "x.py", "x.py", "x.py", ""]
+    assert not len(with_findings(Trace({}), [])["evidence"])
 
 
 def test_a_step_without_a_defect_has_no_finding() -> None:
@@ -207,6 +412,98 @@ def test_every_rule_has_a_file_of_its_own_and_says_when_it_is_silent() -> None:
     for rule in RULES:
         assert rule.summary.endswith("."), rule.name
         assert rule.silent.startswith("Silent"), rule.name
+
+
+DECLARED = """
+    allocator_churn: explains host synchronization
+    anomaly_detection:
+    checkpoint_in_loop: explains host synchronization
+    copy_fusions:
+    cpu_latency: of launches, explains host launch
+    ddp_unused_parameters: of communication
+    element_loop: of experts
+    exchange_per_pass: of communication, explains communication
+    expert_loop: of experts, explains host launch
+    exposed_communication: of communication, explains communication, notice
+    first_use: notice
+    forward_backward:
+    forward_without_backward:
+    fp32_matmul:
+    fp64_matmul:
+    frequent_evaluation: explains host synchronization
+    fsdp_prefetch: of communication, explains communication
+    host_callbacks: explains synchronization host
+    hotspot:
+    idle_device: fallback
+    index_backward:
+    input_bound: of input, explains data
+    kernel_fusion: of elementwise
+    layout_conversions:
+    low_utilization: of products
+    many_embeddings: of forward_backward
+    missing_donation: notice
+    missing_kv_cache: explains host launch
+    odd_shapes:
+    one_hot_product:
+    optimizer_loop: of optimizer, explains host launch
+    pageable_copies: explains synchronization
+    pipeline_bubble: of communication, explains communication
+    python_stall: of python, explains host
+    recompilation: explains host
+    recomputation:
+    recurrent_loop: explains host launch
+    repeated_backward:
+    repeated_module: of experts
+    restarted_workers: of input, explains data
+    rollouts:
+    slow_convolution:
+    slow_fallback: of products
+    slow_function: of work_between_stages, explains host cpu
+    small_batch: of launches, explains host launch
+    small_buckets: of communication
+    small_programs: of launches, explains host launch
+    stall_reasons:
+    straggling_rank: of communication, explains communication
+    synchronizing_calls: of synchronization, explains synchronization
+    too_many_workers: of input, explains data
+    unfused_attention: of attention
+    unused_gradients:
+    work_between_stages:
+    work_without_gradient:
+    zero_grad_memset:
+"""
+
+
+def test_what_each_rule_declares() -> None:
+    declared = []
+    for rule in RULES:
+        cause, explains = rule.cause and f" of {rule.cause}", " ".join(rule.explains)
+        parts = (
+            cause,
+            explains and f" explains {explains}",
+            " fallback" * rule.fallback,
+            " notice" * rule.notice,
+        )
+        declared.append(f"{rule.name}:{','.join(filter(None, parts))}")
+    assert declared == [line.strip() for line in DECLARED.strip().splitlines()]
+
+
+def test_what_a_rule_is_by_its_function() -> None:
+    def silent(context: RuleContext) -> list[Finding]:
+        """First line.
+
+        More.
+
+        Silent here,
+        and there.
+        """
+        return []
+
+    rule = Rule(silent)
+    assert (rule.name, rule.summary, rule.silent) == ("silent", "First line.", "Silent here, and there.")
+    assert (rule.cause, rule.explains, rule.fallback, rule.notice) == ("", (), False, False)
+    bare = Rule(lambda context: [])
+    assert (bare.summary, bare.silent) == ("", "")
 
 
 MINE = '''

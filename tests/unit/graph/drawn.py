@@ -41,3 +41,26 @@ def starts(graph: Graph) -> dict[str | None, float]:
 def step_us(graph: Graph) -> list[float]:
     """The simulated length of each step, us."""
     return [time / US for time in simulate(graph).step_ns.tolist()]
+
+
+def whole(graph: Graph) -> str:
+    """A graph in words: steps, each thread with its tasks (start, length + gap), and the links."""
+    tasks, threads, links = graph.tasks, graph.threads, graph.links
+    times = (simulate(graph).start_ns, tasks["duration_ns"], tasks["gap_ns"], tasks["earliest_ns"])
+    rows = zip(tasks["thread"], *((time / US).tolist() for time in times), tasks.rows(), strict=True)
+    of_thread: dict[int, list[str]] = {number: [] for number in range(len(threads))}
+    for thread, start, length, gap, earliest, row in rows:
+        facts = (row[name] for name in ("category", "kind", "stage", "module", "bytes"))
+        known = " ".join(str(fact) for fact in facts if fact not in (None, -1, ""))
+        text = f"{start:g} {row['name'] or '-'} {length:g}+{gap:g} of {row['step']} {known}"
+        text += f" from {earliest:g}" * (earliest != 0) + " mark" * row["mark"]
+        of_thread[thread].append(text if row["event"] is None else f"{text} event {row['event']}")
+    lines = ["steps " + " ".join(f"{us:g}" for us in step_us(graph))]
+    for thread, row in enumerate(threads.rows()):
+        lines.append(f"{row['kind']} {row['name']}" + " main" * row["main"] + f" rank {row['rank']}")
+        lines += [f"- {text}" for text in of_thread[thread]]
+    names = tasks.text("name")
+    for row in links.rows():
+        source, target = (f"{names[row[end]] or '-'} ({row[end]})" for end in ("source", "target"))
+        lines.append(f"{source} > {target} {row['kind']} {row['lag_ns'] / US:g}")
+    return "\n".join(lines)

@@ -103,6 +103,22 @@ def test_a_thread_waits_for_what_another_one_writes(
     assert step_us(scaled(both, factor, name="branch"))[:2] == truth_us
 
 
+@pytest.mark.parametrize(("begin", "step"), [(16, 35.5), (22, 35.5), (22.001, 40)])
+def test_a_thread_waited_for_what_it_used_soon_after(tmp_path: Path, begin: float, step: float) -> None:
+    """It was idle from 8 us on, and the branch ended at 15 us: up to half of its idle time."""
+    text = f"""
+        main   |  0 40 | ProfilerStep#0
+        main   |  1  5 | trunk  | id=1
+        worker |  6 15 | branch | id=2
+        main   |  6  8 | own    | id=3
+        main   | {begin} {begin + 2} | head | id=4
+        main   | 40 41 | ProfilerStep#1
+    """
+    calls = (("trunk", "x", "t"), ("branch", "t", "b"), ("own", "t", "a"), ("head", "a b"))
+    _, trace = with_nodes(tmp_path, text, *(node(1 + number, *call) for number, call in enumerate(calls)))
+    assert step_us(scaled(trace, 0.5, name="branch"))[0] == step
+
+
 def test_a_thread_waits_for_what_the_main_thread_gives_it(tmp_path: Path) -> None:
     alone, both = branches(tmp_path)
     assert step_us(scaled(both, 0.5, name="trunk"))[:2] == [18, 18]

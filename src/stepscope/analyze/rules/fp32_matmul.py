@@ -40,7 +40,7 @@ def fp32_matmul(context: RuleContext) -> Iterator[Finding]:
     (AMD).
     """
     major = context.measures.device_facts().get("computeMajor") or 0
-    rows = context.search.find(_FP32, kind=PRODUCT_KINDS, category="kernel", on_device=True)
+    rows = context.search.find(_FP32, kind=PRODUCT_KINDS, on_device=True)
     rows = np.setdiff1d(rows, context.search.find(_OTHER, kind=PRODUCT_KINDS, on_device=True))
     if major < 7 or context.measures.is_small(context.measures.ms(rows)):
         return

@@ -61,7 +61,7 @@ def _gain(context: RuleContext, products: Rows) -> Gain:
 
 
 def _on_device(context: RuleContext) -> Rows:
-    kernels = context.search.find(kind=PRODUCT_KINDS, category="kernel", on_device=True)
+    kernels = context.search.find(kind=PRODUCT_KINDS, on_device=True)
     callers = context.search.operator_of(kernels)
     doubles = np.zeros(len(context.events) + 1, np.bool_)
     doubles[_of_doubles(context, np.unique(callers[callers >= 0]))] = True

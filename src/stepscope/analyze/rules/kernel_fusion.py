@@ -140,7 +140,7 @@ def _across_programs(context: RuleContext, rows: Rows, chain: Ids) -> tuple[Rows
 
 def _kernels(context: RuleContext) -> Rows:
     """Elementwise kernels that may be fused, except those by which convolutions change layouts."""
-    rows = context.search.find(category="kernel", kind="elementwise", stage=_STAGES, on_device=True)
+    rows = context.search.find(kind="elementwise", stage=_STAGES, on_device=True)
     name = context.events.text("name")
     rows = rows[~name.where(is_fused)[rows]]
     operator = context.search.operator_of(rows)

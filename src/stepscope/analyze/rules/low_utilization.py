@@ -26,7 +26,7 @@ def low_utilization(context: RuleContext) -> Iterator[Finding]:
     """
     if not context.measures.has_device or context.context_trace:
         return
-    rows = context.search.find(kind=PRODUCT_KINDS, category="kernel", on_device=True)
+    rows = context.search.find(kind=PRODUCT_KINDS, on_device=True)
     time = context.events["duration_ns"][rows].astype(np.float64)
     bound = context.measures.roofline(rows).least_ns
     low = (bound > 0) & (bound < LOW * time) & (time >= LEAST_NS)
