@@ -35,6 +35,7 @@ def test_a_row_that_is_not_there_is_an_error_as_in_numpy(row: int) -> None:
         (np.arange(100), np.repeat(ROWS, 2)[::2]),
         (np.arange(100).reshape(50, 2), ROWS),
         (np.arange(100), np.abs(ROWS).reshape(-1, 3)),
+        (np.arange(100).reshape(50, 2), np.abs(ROWS).reshape(-1, 3) % 50),
         (np.arange(100), np.abs(ROWS).astype(np.uint64)),
         (np.arange(100), ROWS.astype(">i8")),
         (np.arange(9000), ROWS > 0),

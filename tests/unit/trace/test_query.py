@@ -13,7 +13,7 @@ from stepscope.errors import QueryError
 from stepscope.faces.terminal.query import as_csv
 from stepscope.testing import drawn_trace
 from stepscope.trace.arguments import ArgumentBlock, Arguments
-from stepscope.trace.query import NO_FILES, answer_of, is_number, plain_values
+from stepscope.trace.query import KINDS, NO_FILES, answer_of, is_number, plain_values
 from stepscope.trace.schema import SCHEMAS
 from stepscope.trace.trace import Trace
 
@@ -95,6 +95,13 @@ def test_values_of_a_result_are_those_of_python(column: pa.Array, values: list[o
 )
 def test_numbers_are_told_from_others(kind: pa.DataType, is_one: bool) -> None:
     assert is_number(kind) is is_one
+
+
+def test_numbers_are_called_as_numpy_calls_them() -> None:
+    trace = Trace({})
+    columns = [(table, column) for table in trace.tables.values() for column in table.schema.columns]
+    found = {column.kind: table[column.name].dtype.name for table, column in columns if column.kind != "text"}
+    assert {**found, "text": "text"} == KINDS
 
 
 def test_a_trace_without_steps_has_no_findings() -> None:

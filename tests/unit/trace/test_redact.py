@@ -151,6 +151,8 @@ def test_each_kind_of_text_has_its_rule(rule: str, text: str, form: str) -> None
 def test_letters_of_a_word_are_those_of_earlier_versions() -> None:
     """Else files redacted with one key would no longer name the same things alike."""
     assert [WORDS.text(word) for word in ("acme", "acme_1")] == ["jmonfrbz", "jmonfrbz_1"]
+    assert WORDS.text("jit_acme") == "jit_jmonfrbz"
+    assert WORDS.text("\udc80acme") == "\udc80jmonfrbz"  # a name that is not UTF-8
 
 
 class Setting(msgspec.Struct):

@@ -23,7 +23,15 @@ from stepscope.facts.annotate.modules.matching.roles import (
     root_shape,
 )
 
-NAMES = {"l": "linear", "c": "conv2d", "n": "layer_norm", "a": "relu", "d": "dropout", "x": "sin"}
+NAMES = {
+    "l": "linear",
+    "c": "conv2d",
+    "n": "layer_norm",
+    "a": "relu",
+    "d": "dropout",
+    "x": "sin",
+    "m": "matmul",
+}
 Node = dict[str, Any]
 
 
@@ -399,3 +407,16 @@ def test_a_child_moves_to_where_an_operator_is_left() -> None:
     assert near == {("Late", 2, 1, False)}
     assert moves(True) - near >= {("Net", 1, 0, True), ("Net", 1, 0, False)}
     assert list(alignment._moves(model.roles.bits_of("conv2d"), 0, before, after, True)) == []
+
+
+def test_operators_of_a_branch_cost_nothing_next_to_its_leaves() -> None:
+    model = Model(tree("Net", attn=tree("SelfAttention", q="Linear", k="Linear"), out="Linear"))
+    aligner = Aligner(model.root, model.roles.sure, model.roles.all_sizes)
+    best = aligner._first(model.tokens("lmml"))
+    product, skip = best._of(model.tokens("m")[0])
+    assert np.isinf(product).all()
+    assert (skip == 0).tolist() == [True, True, True, False]
+    match, skip = best._of(model.tokens("l")[0])
+    assert match.tolist() == [0, 0, 0]
+    assert (skip > 0).all()
+    assert model.explained("lmml") == ["l@attn.q", "m@attn", "m@attn", "l@attn.k"]

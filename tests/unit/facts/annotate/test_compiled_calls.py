@@ -229,6 +229,38 @@ def test_work_of_the_host_belongs_to_the_call_of_its_run() -> None:
     assert set(calls_of_host_work(drawn_trace("pool | 0 9 | x | scope=jit(f)/a corr=1")).tolist()) == {-1}
 
 
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ([], [0, 60]),  # none is seen to execute: the outermost
+        (["main | 10 20 | PjRtExecutable::Execute | cat=runtime"], [0, 5, 60]),
+        (
+            [
+                "main | 10 20 | Executable::Execute | cat=runtime",
+                "main | 65 70 | Executable::Execute | cat=runtime",
+            ],
+            [5, 60],
+        ),
+    ],
+)
+def test_calls_that_execute_a_program(lines: list[str], found: list[int]) -> None:
+    calls = [(0, 50, "f"), (5, 40, "g"), (60, 90, "f")]
+    text = [f"main | {start} {end} | PjitFunction({name}) | cat=runtime" for start, end, name in calls]
+    trace = drawn_trace("\n".join([*text, *lines]))
+    assert (trace.events["start_ns"][of_calls._Calls(trace).rows] // 1000).tolist() == found
+
+
+def test_a_program_that_executes_after_all_calls_was_called_in_one_itself() -> None:
+    trace = drawn_trace("""
+        main |  0 20 | PjitFunction(f) | cat=runtime
+        main |  5 10 | Executable::Execute | cat=runtime
+        main | 30 50 | Executable::Execute | cat=runtime
+        main | 31 40 | Executable::ExecuteHelper | cat=runtime
+        pool | 60 70 | Executable::Execute | cat=runtime
+    """)
+    assert (of_calls._Calls(trace).cut_off // 1000).tolist() == [30]
+
+
 def test_the_run_of_an_event_spreads_to_what_is_around_and_inside_it() -> None:
     parent = np.array([-1, 0, 1, 1, 3, -1], np.int32)
     run = np.array([-1, -1, 5, 7, -1, -1])
@@ -332,10 +364,11 @@ def test_frames_begin_below_the_compiled_function() -> None:
         (4, "Trainer.step", "train.py", 5),  # the stack, once more
         (5, "loss", "train.py", 7),
         (6, "net", "net.py", 2),
+        (7, "step", "other.py", 9),  # a function of the same name in it
     ]
     outer, kept = frames_below_call(with_frames(rows))
-    assert kept.tolist() == [0, 1, 1, 3, 4, 3, 4, 7]
-    assert outer.tolist() == [-1, -1, -1, -1, 3, -1, -1, 4]
+    assert kept.tolist() == [0, 1, 1, 3, 4, 3, 4, 7, 8]
+    assert outer.tolist() == [-1, -1, -1, -1, 3, -1, -1, 4, 7]
 
 
 def test_an_event_has_the_frame_of_its_largest_origin() -> None:
@@ -528,7 +561,7 @@ def test_evaluations_get_modules_from_where_they_were_traced() -> None:
 
     call_of = np.array([-1, -1, 7, 6, -1], np.int32)
     found = modules.with_evaluation(trace, Evidence("stacks", [], call_of, of_origin=of_origin))
-    assert found.tolist() == [4, -1, 7, 6, -1]
+    assert (found.tolist(), found.dtype) == ([4, -1, 7, 6, -1], np.int32)
     assert sorted(asked) == [("s0", 4), ("s1", -1)]
 
 

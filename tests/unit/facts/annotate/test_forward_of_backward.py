@@ -115,6 +115,18 @@ def test_an_arrow_links_where_no_number_does() -> None:
     assert links(trace) == {"MmBackward0": "aten::mm"}
 
 
+def test_a_number_counts_for_more_than_an_arrow() -> None:
+    trace = link_backward(
+        drawn_trace("""
+            main     |  0  5 | a | seq=1
+            main     |  5  6 | x
+            autograd | 10 11 | A | seq=1 fwd=1
+            fwdbwd   | arrow | x > A
+        """)
+    )
+    assert links(trace) == {"A": "a"}
+
+
 def test_sequence_number_zero_is_a_number() -> None:
     trace = link_backward(
         drawn_trace("""
@@ -167,6 +179,8 @@ def test_the_gradient_of_a_scripted_graph_is_of_its_last_run() -> None:
             {node.format(22, 23, 4)}
             main     | 30 40 | <forward op>
             main     | 31 32 | aten::a | seq=5
+            main     | 40 41 | aten::outer
+            main     | 40.2 40.8 | aten::a | seq=5
             {node.format(42, 43, 4)}
             {node.format(44, 45, 9)}
         """)

@@ -210,6 +210,8 @@ def loop(*spans: tuple[float, float, str], track: str = "main") -> list[str]:
         ([(0, 90, "step 3"), (100, 190, "step 4")], False, [(3, 0, 100), (4, 100, 190)]),
         ([(0, 90, "step 3"), (100, 190, "step 3")], False, [(0, 0, 100), (1, 100, 190)]),
         ([(0, 90, "a"), (100, 190, "b")], False, [(0, 0, 100), (1, 100, 190)]),
+        ([(0, 90, "x 0"), (100, 190, "x 2147483647")], False, [(0, 0, 100), (2**31 - 1, 100, 190)]),
+        ([(0, 90, "x 5"), (100, 190, "x 2147483648")], False, [(0, 0, 100), (1, 100, 190)]),
         ([(0, 90, "step 3")], False, [(3, 0, 90)]),
         # A pause of more than three usual ones ends a step, unless it is no longer than the range.
         (
@@ -359,6 +361,7 @@ def test_ranges_that_hold_one_update_each_are_steps(lines: list[str], found: int
         ("a | 0 20 | autograd::engine::evaluate_function: X\nb | 0 9 | aten::y", "b"),
         ("a | 0 90 | a.py(3): wait\nb | 0 9 | aten::y", "b"),
         ("a | 0 90 | a.py(3): wait\nb | 0 9 | b.py(3): f", "a"),
+        ("a | 0 90 | a.py(3): wait\nb | 0 9 | cudaLaunchKernel", "b"),
         ("a | 0 90 | x | cat=other\nb | 0 9 | y | cat=other", "a"),
         ("stream 7 | 0 9 | k\nstream 8 | 0 99 | k2", "stream 8"),
         ("stream 7 | 0 9 | ProfilerStep#1 | cat=annotation\nmain | 0 99 | aten::y", "stream 7"),
@@ -633,3 +636,19 @@ def test_work_belongs_to_the_step_of_its_launch() -> None:
     assert {
         names[row]: step for row, step in enumerate(found_steps.tolist()) if names[row] != "cudaLaunchKernel"
     } == {**{"a": 0, "b": 1, "lost": 1, "later": 1, "earlier": -1, "range": -1}}
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        (290, [(0, 0, 100), (1, 100, 200), (2, 200, 290)]),  # the last is like the others
+        (900, [(0, 0, 100), (1, 100, 200)]),  # with what came after the loop
+    ],
+)
+def test_a_step_lasts_from_one_call_of_the_training_function_to_the_next(
+    end: int, expected: list[tuple[int, int, int]]
+) -> None:
+    lines = [f"main | {100 * n} {100 * n + 10} | PjitFunction(f) | cat=runtime" for n in range(3)]
+    lines += [f"main | {end - 10} {end} | aten::last", "other | 0 9999 | aten::long"]
+    trace = link_launches(drawn_trace("\n".join(lines)))
+    assert found(steps._by_calls, trace) == (expected, "compiled_call")

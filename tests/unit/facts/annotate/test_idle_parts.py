@@ -380,3 +380,17 @@ def test_events_inside_of_costs_and_their_work_are_part_of_them() -> None:
     assert one_off_costs._work_of(trace, calls[:0]).tolist() == []
     inside = one_off_costs.inside(trace, one_off_costs.OneOffCosts(calls, work))
     assert np.flatnonzero(inside).tolist() == [0, 1, 2]
+
+
+def test_a_step_that_warms_up_counts_unless_typical_ones_are_asked_for() -> None:
+    ends = np.cumsum([400, 100, 100, 50])
+    columns = {
+        "step": [4, 5, 6, 4],
+        "rank": [0, 0, 0, 1],
+        "start_ns": ends - [400, 100, 100, 50],
+        "end_ns": ends,
+    }
+    trace = Trace({"steps": Table(STEPS, columns)})
+    assert one_off_costs._numbers(trace, 0).tolist() == [4, 5, 6]
+    assert one_off_costs._numbers(trace, 0, steady=True).tolist() == [5, 6]
+    assert one_off_costs._numbers(trace, 1).tolist() == [4]

@@ -337,11 +337,13 @@ def test_a_stage_that_only_a_device_has_is_a_run_without_length() -> None:
         stream 7 | 20 30 | k      | corr=1
         stream 7 | 30 35 | k2     | corr=2
         stream 7 | 40 50 | lost
+        stream 7 | 55 58 | load
         stream 7 | 60 70 | known
         stream 7 | 80 90 | no_step
     """)
     )
     stage = {"k": "optimizer", "k2": "optimizer", "lost": "backward", "known": "forward", "no_step": "loss"}
+    stage["load"] = "data_loading"
     names = trace.events.text("name")
     trace = trace.with_events(
         stage=Text.of(stage.get(name or "") for name in names),
@@ -350,8 +352,13 @@ def test_a_stage_that_only_a_device_has_is_a_run_without_length() -> None:
     columns = (np.array([0], np.int32), np.array([0]), np.array([100_000]), np.array(codes("forward")))
     step, starts, ends, found = stage_runs._with_device_only(trace, *columns)
     rows = list(zip((starts // 1000).tolist(), (ends // 1000).tolist(), decoded(found), strict=True))
-    assert rows == [(0, 100, "forward"), (10, 10, "optimizer"), (40, 40, "backward")]
-    assert step.tolist() == [0, 0, 0]
+    assert rows == [
+        (0, 100, "forward"),
+        (10, 10, "optimizer"),
+        (40, 40, "backward"),
+        (55, 55, "data_loading"),
+    ]
+    assert step.tolist() == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
