@@ -878,3 +878,15 @@ def test_an_update_belongs_to_what_is_around_all_that_it_takes() -> None:
     assert of(("unknown", None, None)) == 0
     several = Evidence("scopes", [Module("A"), Module("B")], np.zeros(0, np.int32))
     assert parameters._Owners(Trace({}), several).of([{"argument": "x", "scope": None, "frame": None}]) == -1
+
+
+def test_the_work_of_a_program_is_that_of_its_operations() -> None:
+    trace = drawn_trace("""
+        pool |  0 10 | a | scope=jit(f)/a
+        pool |  2  5 | b | scope=jit(g)/b
+        pool | 20 30 | c | scope=jit(f)/c
+        pool | 40 90 | d
+        pool | 95 96 | e | scope=jit(h)/transpose(jvp())/e
+    """)
+    assert of_calls._work(trace) == {"f": 17_000, "g": 3_000, "h": 1_000}
+    assert of_calls.differentiated(trace) == {"h"}

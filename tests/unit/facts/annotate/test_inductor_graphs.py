@@ -429,6 +429,8 @@ def test_several_modules_are_one_event_of_what_is_around_them():
     found._put(2, {-1: 1.0})
     assert found.module.tolist() == [1, 4, -1]
     assert found.divided == {0: {1: 1.0, 2: 3.0}}
+    found._put(2, {0: 1.0})
+    assert found.module.tolist() == [1, 4, 0]
     shares = found._shares()
     assert list(zip(*(shares[name].tolist() for name in ("event", "module", "share")), strict=True)) == [
         *((0, 1, 0.25), (0, 2, 0.75))
