@@ -31,7 +31,7 @@ from stepscope.facts.annotate.jax.stages import hides_transformations
 from stepscope.facts.annotate.links.launches import link_launches
 from stepscope.facts.annotate.module_evidence import Evidence, Module
 from stepscope.testing import drawn_trace
-from stepscope.trace.schema import FRAMES, INPUTS, ORIGINS, ROLES, STAGES
+from stepscope.trace.schema import FRAMES, INPUTS, ORIGINS, ROLES, STAGES, STEPS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -890,3 +890,40 @@ def test_the_work_of_a_program_is_that_of_its_operations() -> None:
     """)
     assert of_calls._work(trace) == {"f": 17_000, "g": 3_000, "h": 1_000}
     assert of_calls.differentiated(trace) == {"h"}
+
+
+@pytest.mark.parametrize(
+    ("origin", "makes", "steps", "stage"),
+    [
+        (1, [], [0, 1], "evaluation"),
+        (2, [], [0, 1], None),  # runs nothing that is trained
+        (1, ["f32[2]", "f32[3]"], [0, 1], "forward"),  # makes what training takes
+        (1, ["f32[2]", "f32[9]"], [0, 1], "evaluation"),  # one shape may be that of labels
+        (1, ["f32[2]", "f32[9]"], [0], "forward"),  # unless every step runs it
+        (1, ["f32[9]"], [0], "evaluation"),
+    ],
+)
+def test_a_program_that_runs_what_is_trained_evaluates_or_makes_data(
+    origin: int, makes: list[str], steps: list[int], stage: str | None
+) -> None:
+    rows = [
+        *((-1, "step", "t.py", 1), (0, "net", "n.py", 2), (-1, "evaluate", "t.py", 9)),
+        *((2, "net", "n.py", 2), (2, "other", "n.py", 5)),
+    ]
+    origins = [
+        {"first": number, "scope": f"jit({name})/x", "frame": frame, "share": 1.0}
+        for number, (name, frame) in enumerate([("step", 1), ("evaluate", 3), ("evaluate", 4)])
+    ]
+    base = with_frames(rows, origins)
+    text = "main | 0 9 | a | scope=jit(step)/jvp()/dot\nmain | 10 19 | b | scope=jit(evaluate)/add"
+    shapes = {"jit_evaluate": {"makes": makes}, "jit_step": {"takes": ["f32[2]", "f32[3]"]}}
+    trace = drawn_trace(text, properties={"program_shapes": shapes})
+    trace = (
+        trace.with_table(base["frames"]).with_table(base["origins"]).with_table(Table(STEPS, {"step": steps}))
+    )
+    trace = trace.with_events(origin=[0, origin], step=[0, 0])
+    given, program = np.array([STAGES.index("forward"), -1]), np.array([0, 1])
+    found = stages.with_evaluation(trace, given, program, ["step", "evaluate"])
+    assert [STAGES[code] if code >= 0 else None for code in found] == ["forward", stage]
+    known = np.array([STAGES.index("forward"), STAGES.index("loss")])
+    assert stages.with_evaluation(trace, known, program, ["step", "evaluate"]).tolist() == known.tolist()
