@@ -197,7 +197,7 @@ def _renumbered(table: Table, track: IntArray) -> Table:
 
 def _arguments_of(trace: Trace, sources: IntArray) -> Arguments:
     """The blocks that hold arguments of these events."""
-    first, last = int(sources.min(initial=0)), int(sources.max(initial=-1))
+    first, last = (int(sources.min()), int(sources.max())) if len(sources) else (0, -1)
     blocks = trace.arguments.blocks
     return Arguments(tuple(b for b in blocks if b.sources[0] <= last and b.sources[-1] >= first))
 

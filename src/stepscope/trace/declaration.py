@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Column:
-    """One column: `kind` is i8, i16, i32, i64, f64 or text; a nullable integer stores null as -1.
+    """One column: `kind` is i8, i32, i64, f64 or text; a nullable integer stores null as -1.
 
     `refers` names the table whose row numbers it holds, or is `file` for positions in the source
     file, or `clock` for times on the trace's clock. Text with a closed list of `values` is coded by

@@ -38,4 +38,4 @@ def is_users_frame(name: str) -> bool:
     if not frame.file.endswith(".py") and not frame.file.startswith("<ipython-"):
         return False
     top = PurePosixPath(frame.file).parts[0].removesuffix(".py")
-    return not top.startswith("<frozen") and top not in sys.stdlib_module_names
+    return top not in sys.stdlib_module_names

@@ -20,7 +20,7 @@ from stepscope.trace.spill import joined
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace
 
-_DTYPES = {"i8": "<i1", "i16": "<i2", "i32": "<i4", "i64": "<i8", "f64": "<f8", "text": "<i4"}
+_DTYPES = {"i8": "<i1", "i32": "<i4", "i64": "<i8", "f64": "<f8", "text": "<i4"}
 REDACTED = "stepscope_redacted"  # property of a trace whose facts are taken as they are
 _LAST_NS = 1 << 61  # sums and differences of times fit 64 bits
 
@@ -87,8 +87,7 @@ def _packed(column: Column, table: Table) -> PortableColumn:
     values = None
     numbers = table[column.name]
     if column.kind == "text":
-        text = table.text(column.name)
-        text = text if column.values else text.compact()
+        text = table.text(column.name).compact()
         numbers, values = text.codes, list(text.values)
     numbers = numbers[:1] if (numbers == numbers[0]).all() else numbers
     return PortableColumn(numbers.astype(_DTYPES[column.kind]).tobytes(), values)

@@ -17,7 +17,7 @@ from stepscope.trace.trace import Trace
 
 ARGUMENTS = "arguments"
 # What the types of columns are called in docs and on the page, and statements to begin with.
-KINDS = {"i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "f64": "float64", "text": "text"}
+KINDS = {"i8": "int8", "i32": "int32", "i64": "int64", "f64": "float64", "text": "text"}
 EXAMPLES = {
     "Where the device time of each stage goes, by kernel": """\
 select step, stage, name, sum(duration_ns) / 1e6 as device_ms, count(*) as calls

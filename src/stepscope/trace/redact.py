@@ -248,7 +248,7 @@ class Words:
         stem, number = _stem(word)
         if not stem:
             return word
-        digest = hmac.digest(self._key, stem.encode("utf-8", "surrogatepass"), hashlib.sha256)
+        digest = hmac.digest(self._key, stem.encode(), hashlib.sha256)
         letters = "".join(chr(97 + byte % 26) for byte in digest[:8])
         letters += "fused" * ("fused" in stem.lower())  # what the analysis asks of any optimizer's name
         return (letters.capitalize() if stem[0].isupper() else letters) + number

@@ -38,8 +38,6 @@ LAYOUT = 1  # of the folder: raise it when what this file writes changes
 INDEX = "trace.json"
 _METADATA = "metadata.json"
 _ARGUMENTS = "arguments"
-# Arrow's names of numbers that NumPy calls otherwise.
-_NUMPY_NAMES = {"float": "float32", "halffloat": "float16"}
 
 
 def fingerprint() -> int:
@@ -159,8 +157,7 @@ def _column(array: pa.Array) -> Array | Text:
 
 def _numbers(array: pa.Array) -> Array:
     """The numbers without a copy, including those below a mask."""
-    # Not `to_pandas_dtype`, which imports pandas in Arrow 15.
-    dtype = _NUMPY_NAMES.get(str(array.type), str(array.type))
+    dtype = str(array.type)  # not `to_pandas_dtype`, which imports pandas in Arrow 15
     return np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
 
 

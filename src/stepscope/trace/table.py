@@ -21,13 +21,7 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-_DTYPES: dict[str, type[np.generic]] = {
-    "i8": np.int8,
-    "i16": np.int16,
-    "i32": np.int32,
-    "i64": np.int64,
-    "f64": np.float64,
-}
+_DTYPES: dict[str, type[np.generic]] = {"i8": np.int8, "i32": np.int32, "i64": np.int64, "f64": np.float64}
 _FEW_ROWS = 1 << 12  # so many are compared faster in Python
 
 

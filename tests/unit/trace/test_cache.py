@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
+import zlib
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,22 @@ def test_what_is_kept_is_fetched(source: Path) -> None:
     found = cache.fetch(key)
     assert found is not None
     assert_same(found, TRACE)
+    assert cache.entries() == [Path(os.environ["STEPSCOPE_CACHE"]) / key.name]
+
+
+def test_a_text_is_kept_with_its_checksum(source: Path, cache_folder: Path) -> None:
+    key = cache.key_of(source)
+    assert cache.fetch_text(key) is None
+    cache.keep_text(key, b"sketch")
+    assert cache.fetch_text(key) == b"sketch"
+    stored = cache_folder / key.name / "text"
+    assert stored.read_bytes() == zlib.crc32(b"sketch").to_bytes(4, "little") + b"sketch"
+    stored.write_bytes(stored.read_bytes()[:-1])
+    assert cache.fetch_text(key) is None
+    assert cache.entries() == []
+    cache.keep(key, TRACE)
+    assert cache.fetch_text(key) is None  # an entry without a text
+    assert cache.entries() == [cache_folder / key.name]
 
 
 def overwrite(path: Path) -> None:
@@ -72,11 +89,87 @@ def test_a_changed_file_is_another(change: object, source: Path) -> None:
 def test_options_and_code_make_another_key(source: Path) -> None:
     keys = {
         cache.key_of(source).name,
+        cache.key_of(source, b"", b"").name,
         cache.key_of(source, options=b"model").name,
         cache.key_of(source, code=b"2").name,
         cache.key_of(source.with_name("..") / source.parent.name / source.name).name,
     }
     assert len(keys) == 3  # the last is the first by another way
+
+
+@pytest.mark.parametrize("size", [5, 1 << 14, 200_001, 1_000_000])
+def test_the_state_of_a_file_has_eight_samples_and_its_end(size: int, tmp_path: Path) -> None:
+    path, content = tmp_path / "file", bytes(range(251)) * (size // 251 + 1)
+    path.write_bytes(content[:size])
+    places = [*range(0, size, max(size // 8, 1 << 14)), max(size - (1 << 14), 0)]
+    samples = [content[place : min(place + (1 << 14), size)] for place in places]
+    facts = path.stat()
+    times = facts.st_mtime_ns, facts.st_ctime_ns
+    assert cache._state(path) == (size, *times, facts.st_ino, b"".join(samples))
+
+
+@pytest.mark.parametrize(("variable", "limit"), [(None, 10 << 30), ("7", 7), ("much", 10 << 30)])
+def test_the_limit_is_that_of_the_environment(
+    variable: str | None, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if variable:
+        monkeypatch.setenv("STEPSCOPE_CACHE_BYTES", variable)
+    assert cache.limit_bytes() == limit
+
+
+@pytest.mark.parametrize(("chosen", "name"), [("OFF", None), ("here", "here"), ("", "stepscope")])
+def test_the_folder_is_that_of_the_environment(
+    chosen: str, name: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEPSCOPE_CACHE", chosen)
+    folder = entry_folder.cache_folder()
+    assert (folder and folder.name) == name
+    assert folder is None or (len(folder.parts) > 1) == (chosen == "")  # the user's, else as it is written
+
+
+def test_an_entry_is_written_beside_its_place(tmp_path: Path) -> None:
+    with entry_folder.written(tmp_path / "entry") as work:
+        (work / "member").write_bytes(b"12345")
+        assert (work.parent, work.name[:7]) == (tmp_path, ".entry.")
+    assert [path.name for path in tmp_path.iterdir()] == ["entry"]
+    assert entry_folder.size(tmp_path / "entry") == 5
+    entry_folder.remove(tmp_path / "entry")
+    entry_folder.remove(tmp_path / "none")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "count", "until_next"), [(1000, 30, (3, 87)), (300, 30, (3, 0)), (200, 17, (2, 3))]
+)
+def test_room_is_made_for_an_eighth_of_the_limit(
+    limit: int, count: int, until_next: tuple[int, int], cache_folder: Path
+) -> None:
+    """Thirty entries of 10 bytes; then it is looked again after an eighth of their number, or of the rest."""
+    for number in range(30):
+        cache.keep_text(cache.Key(f"{number:024x}", "0" * 24), b"6 more")
+    cache._shrink(cache_folder, limit)
+    assert (len(cache.entries()), cache._left[cache_folder]) == (count, until_next)
+
+
+def test_the_cache_is_looked_at_after_so_many_entries_or_bytes(tmp_path: Path) -> None:
+    entry = tmp_path / "entry"
+    entry.mkdir()
+    (entry / "text").write_bytes(b"x" * 60)
+    for left, due in [((9, 120), (False, False, True)), ((1, 1000), (False, True, True))]:
+        cache._left[tmp_path] = left
+        assert tuple(cache._is_look_due(tmp_path, entry) for _ in due) == due
+
+
+@pytest.mark.parametrize(("now_s", "is_left"), [(3700, True), (3700.5, False)])
+def test_what_is_unfinished_for_an_hour_is_abandoned(
+    now_s: float, is_left: bool, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = cache_folder / f".{'0' * 24}-{'0' * 24}.x1"
+    work.mkdir()
+    os.utime(work, (100, 100))
+    monkeypatch.setattr(cache.time, "time", lambda: now_s)
+    cache._shrink(cache_folder, 1000)
+    assert work.exists() is is_left
 
 
 def test_keeping_a_changed_file_drops_its_old_entry(source: Path, cache_folder: Path) -> None:

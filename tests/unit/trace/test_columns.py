@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.trace.columns import gathered
+from stepscope.trace.columns import constant, gathered, taken
 
 DICE = np.random.default_rng(0)
 ROWS = DICE.integers(-50, 50, 9000)
@@ -28,6 +28,28 @@ def test_a_row_that_is_not_there_is_an_error_as_in_numpy(row: int) -> None:
         gathered(np.arange(50), rows)
 
 
-def test_columns_that_are_not_end_to_end_are_left_to_numpy() -> None:
-    column = np.arange(100)[::2]
-    assert gathered(column, ROWS).tolist() == column[ROWS].tolist()
+@pytest.mark.parametrize(
+    ("column", "rows"),
+    [
+        (np.arange(100)[::2], ROWS),
+        (np.arange(100), np.repeat(ROWS, 2)[::2]),
+        (np.arange(100).reshape(50, 2), ROWS),
+        (np.arange(100), np.abs(ROWS).reshape(-1, 3)),
+        (np.arange(100).reshape(50, 2), np.abs(ROWS).reshape(-1, 3) % 50),
+        (np.arange(100), np.abs(ROWS).astype(np.uint64)),
+        (np.arange(100), ROWS.astype(">i8")),
+        (np.arange(9000), ROWS > 0),
+        (np.array([*"abcdefghij"] * 5, object), ROWS),
+    ],
+)
+def test_what_is_not_plain_is_left_to_numpy(column, rows) -> None:
+    assert gathered(column, rows).tolist() == column[rows].tolist()
+
+
+def test_rows_of_a_constant_are_constant_and_have_its_type() -> None:
+    column = constant(-1, 9, np.int16)
+    for rows, count in [([2, 0, 2], 3), (np.arange(9) > 3, 5), ([], 0)]:
+        found = taken(column, rows)
+        assert (found.tolist(), found.dtype, found.strides) == ([-1] * count, np.int16, (0,))
+    assert taken(column, [[0, 1], [2, 3]]).tolist() == [[-1, -1], [-1, -1]]
+    assert taken(np.arange(9), np.arange(9) > 6).tolist() == [7, 8]

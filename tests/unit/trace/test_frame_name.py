@@ -8,7 +8,7 @@ from stepscope.facts.annotate import annotate
 from stepscope.facts.contexts import build_contexts
 from stepscope.facts.timeline.source_lines import frame_place
 from stepscope.testing import drawn_trace
-from stepscope.trace.frame_name import FrameName
+from stepscope.trace.frame_name import FrameName, is_users_frame
 
 LONG = f"train.py({'9' * 5000}): step"
 
@@ -34,3 +34,22 @@ def test_a_number_that_no_line_has_is_part_of_a_name() -> None:
     assert frame_place(LONG) is None
     tree = build_contexts(annotate(drawn_trace(f"main | 0 9 | {LONG} | cat=python")))
     assert tree.label(tree.search("train")[0]) == LONG
+
+
+@pytest.mark.parametrize(
+    ("name", "is_users"),
+    [
+        *((f"{file}(3): f", True) for file in ("train.py", "/home/me/model/net.py", "<ipython-input-4-0a>")),
+        *((f"{file}(3): f", True) for file in ("torchx/a.py", "my_torch/a.py", "lib/python3_of_mine/a.py")),
+        *((f"{package}/a.py(3): f", False) for package in ("torch", "torchvision", "triton", "stepscope")),
+        *(
+            (f"/opt/{folder}/x/a.py(3): f", False)
+            for folder in ("site-packages", "dist-packages", "lib/python3")
+        ),
+        *((f"{file}(3): f", False) for file in ("/tmp/torchinductor_me/ab/c.py", "threading.py")),
+        *((f"{file}(3): f", False) for file in ("json/decoder.py", "<string>", "<frozen os>", "a.pyc")),
+        *(("aten::mm", False), ("train.py: f", False)),
+    ],
+)
+def test_a_users_frame_is_of_no_library(name: str, is_users: bool) -> None:
+    assert is_users_frame(name) is is_users

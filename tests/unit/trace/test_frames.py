@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import pyarrow as pa
 import pytest
 
@@ -63,3 +66,9 @@ def test_polars() -> None:
     assert frame["name"].to_list() == NAMES
     assert frame["parent"].to_list() == [None, 0, None]
     assert frame.filter(frame["duration_ns"] > 2000).height == 2
+
+
+def test_polars_gets_the_table_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is not installed, what it is called with."""
+    monkeypatch.setitem(sys.modules, "polars", SimpleNamespace(DataFrame=lambda table: [table]))
+    assert EVENTS.to_polars() == [EVENTS]

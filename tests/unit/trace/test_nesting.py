@@ -12,6 +12,7 @@ from stepscope.trace.nesting import (
     enclosing,
     inherit,
     last_started,
+    outermost,
     parents,
     passed_down,
     self_times,
@@ -62,6 +63,23 @@ def test_drawn_by_hand() -> None:
     assert parent.tolist() == [-1, 0, -1, 1, -1, 4]
     assert depths(parent).tolist() == [0, 1, 0, 2, 0, 1]
     assert self_times(parent, start, duration).tolist() == [6, 2, 2, 2, 7, 1]
+    assert inherit(parent, np.array([7, -1, -1, 9, -1, 5])).tolist() == [7, 7, -1, 9, -1, 5]
+    assert totals_inside(parent, np.array([1, 2, 4, 8, 16, 32])).tolist() == [11, 10, 4, 8, 48, 32]
+    chosen = np.array([False, True, True, True, False, True])
+    assert outermost(parent, chosen).tolist() == [False, True, True, False, False, True]
+    assert outermost(parent, chosen & False).tolist() == [False] * 6
+    # Code 1 is allowed in code 0 and in none, 0 in none.
+    allowed = np.array([[False, True], [False, False], [True, True]])
+    passed = passed_down(parent, np.array([0, 1, 0, 0, -1, 1], np.int8), allowed)
+    assert (passed.tolist(), passed.dtype) == ([0, 1, 0, 1, -1, 1], np.int8)
+    asked = np.array([0, 0, 0, 0, 1, 1, 2]), np.array([-1, 3, 5, 13, 3, 4, 3])
+    assert enclosing(*asked, track, start, duration, parent).tolist() == [-1, 3, 5, -1, 2, -1, -1]
+    assert last_started(*asked, track, start).tolist() == [-1, 3, 5, 5, 2, 2, -1]
+
+
+def test_a_track_has_no_negative_number() -> None:
+    with pytest.raises(ValueError, match="found a negative one"):
+        last_started(np.array([0]), np.array([0]), np.array([0, -1]), np.array([0, 1]))
 
 
 def test_rounding_is_forgiven_within_the_tolerance() -> None:

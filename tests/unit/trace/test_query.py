@@ -3,14 +3,19 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from stepscope.errors import QueryError
 from stepscope.faces.terminal.query import as_csv
 from stepscope.testing import drawn_trace
+from stepscope.trace.arguments import ArgumentBlock, Arguments
+from stepscope.trace.query import KINDS, NO_FILES, answer_of, is_number, plain_values
 from stepscope.trace.schema import SCHEMAS
+from stepscope.trace.trace import Trace
 
 TRACE = drawn_trace(
     """
@@ -36,6 +41,72 @@ def test_text_numbers_and_null() -> None:
 def test_the_arguments_are_a_table() -> None:
     sql = "select event, json->>'$.shape' from Arguments where json like '%shape%'"
     assert rows(sql) == [(0, "[2,3]")]
+
+
+def test_arguments_are_of_the_events_that_are_left_and_of_valid_text() -> None:
+    texts = [b'{"a": "\xff"}', b'{"a": 1}', b'{"a": "\xc3\xbc"}', b"{}"]
+    arguments = Arguments((ArgumentBlock.of([0, 1, 2, 9], texts),))
+    trace = Trace({"events": TRACE.events.take([2, 0])}, TRACE.metadata, arguments)
+    found = trace.query("from arguments").to_pylist()
+    assert found == [{"event": 1, "json": '{"a": "�"}'}, {"event": 0, "json": '{"a": "ü"}'}]
+
+
+def test_a_result_is_cut_after_one_row_more() -> None:
+    counts = [answer_of("from range(10)", lambda connection: None, most_rows=most) for most in (0, 3)]
+    assert [table.num_rows for table in counts] == [10, 4]
+
+
+def test_too_little_memory_is_told_in_the_database_s_words() -> None:
+    config = {**NO_FILES, "memory_limit": "10MB"}
+    with pytest.raises(QueryError, match=r"(?s)^Out of Memory(?!.*show tables)"):
+        answer_of("select list(n) from range(3000000) as a(n)", lambda connection: None, config)
+
+
+@pytest.mark.parametrize(
+    ("message", "raised"), [("Query interrupted", KeyboardInterrupt), ("Broken", RuntimeError)]
+)
+def test_an_interrupt_as_tables_are_registered_is_one(message: str, raised: type[BaseException]) -> None:
+    def register(connection: object) -> None:
+        raise RuntimeError(message)
+
+    with pytest.raises(raised):
+        answer_of("select 1", register)
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        (pa.array([Decimal("12"), Decimal("1.5"), None]), [12, 1.5, None]),
+        (pa.array([1, None]), [1, None]),
+        (pa.chunked_array([["a"], ["b"]]), ["a", "b"]),
+    ],
+)
+def test_values_of_a_result_are_those_of_python(column: pa.Array, values: list[object]) -> None:
+    found = plain_values(column, "n")
+    assert (found, [type(value) for value in found]) == (values, [type(value) for value in values])
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_one"),
+    [
+        *((kind, True) for kind in (pa.int8(), pa.uint64(), pa.float32(), pa.float64(), pa.decimal128(9))),
+        *((kind, False) for kind in (pa.string(), pa.bool_(), pa.list_(pa.int8()), pa.date32())),
+    ],
+)
+def test_numbers_are_told_from_others(kind: pa.DataType, is_one: bool) -> None:
+    assert is_number(kind) is is_one
+
+
+def test_numbers_are_called_as_numpy_calls_them() -> None:
+    trace = Trace({})
+    columns = [(table, column) for table in trace.tables.values() for column in table.schema.columns]
+    found = {column.kind: table[column.name].dtype.name for table, column in columns if column.kind != "text"}
+    assert {**found, "text": "text"} == KINDS
+
+
+def test_a_trace_without_steps_has_no_findings() -> None:
+    assert rows("select count(*) from findings") == rows("select count(*) from evidence") == [(0,)]
+    assert rows("explain select 1")[0][0] == "physical_plan"
 
 
 def test_every_table_and_column_of_the_schema_is_there() -> None:

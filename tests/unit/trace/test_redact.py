@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import msgspec
+import numpy as np
+import platformdirs
 import pytest
 from examples import assert_same, drawn_traces
 from hypothesis import given, settings
@@ -11,7 +16,9 @@ from stepscope.errors import TraceError
 from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 from stepscope.trace.portable import from_bytes, to_bytes
-from stepscope.trace.redact import Words, redacted
+from stepscope.trace.redact import Words, own_words, redacted
+from stepscope.trace.schema import CONTEXTS, COUNTERS, FRAMES, INSTRUCTION_SAMPLES, MODULES, STORAGES
+from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 KEY = b"a key of tests"
@@ -36,7 +43,16 @@ def test_any_trace_is_the_same_after_its_bytes(trace: Trace) -> None:
 
 
 def test_a_trace_of_facts_is_the_same_after_its_bytes() -> None:
-    assert_same(from_bytes(to_bytes(STEP)), STEP)
+    counters = Table(COUNTERS, {"time_ns": [1, 2], "track": [0, 1], "value": [1.5, -2.0], "name": ["a", "b"]})
+    trace = STEP.with_table(counters)
+    assert_same(from_bytes(to_bytes(trace)), trace)
+    assert_same(from_bytes(to_bytes(Trace({}))), Trace({}))
+    assert msgspec.msgpack.decode(to_bytes(trace))["version"] == 1
+
+
+def test_what_msgpack_has_not_becomes_text() -> None:
+    trace = STEP.with_metadata(properties={"folder": Path("a")}, origin_ns=1 << 61)
+    assert from_bytes(to_bytes(trace)).metadata.properties == {"folder": "a"}
 
 
 def test_kernels_and_operators_keep_their_names_and_ranges_lose_them() -> None:
@@ -68,6 +84,9 @@ def test_what_the_analysis_reads_is_kept(text: str) -> None:
         ("threading.py", True),
         ("train.py", False),
         ("acme/torch/model.py", False),
+        ("<stdin>", True),
+        ("/tmp/<string>", True),
+        ("torch/../model.py", False),
     ],
 )
 def test_files_of_public_packages_are_kept(file: str, kept: bool) -> None:
@@ -84,6 +103,157 @@ def test_files_of_public_packages_are_kept(file: str, kept: bool) -> None:
 )
 def test_ranges_named_by_frames_of_public_packages_are_kept(name: str, kept: bool) -> None:
     assert (WORDS.range(name) == name) is kept
+
+
+@pytest.mark.parametrize(
+    ("file", "form"),
+    [
+        ("/opt/conda/lib/python3.11/threading.py", r"/\w{8}/\w{8}/lib/python3.11/threading\.py"),
+        ("torch/acme.so", r"torch/[a-z]{8}\.\w+"),
+        ("acme/torch/model.so", r"[a-z]{8}/[a-z]{8}/[a-z]{8}\.[a-z]{8}"),
+        ("/tmp/acme_3.json.gz", r"/tmp/[a-z]{8}_3\.json\.gz"),
+        ("C:\\acme\\train.py", r"\w{8}:\\[a-z]{8}\\[a-z]{8}\.py"),
+        ("acme/Linear.py", r"[a-z]{8}/Linear\.py"),
+    ],
+)
+def test_of_other_files_endings_and_common_folders_are_kept(file: str, form: str) -> None:
+    assert re.fullmatch(form, WORDS.file(file))
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "form"),
+    [
+        ("class_name", "torch.nn.Acme", r"torch\.nn\.Acme"),
+        ("class_name", "acme.Linear", r"[a-z]{8}\.Linear"),
+        ("class_name", "Acme", r"[A-Z][a-z]{7}"),
+        ("module_path", "acme17.forward.Linear_0", r"[a-z]{8}17\.[a-z]{8}\.Linear_0"),
+        ("module_path", "block 1e5", r"[a-z]{8} 1e5"),
+        ("event", "acme::sort", "acme::sort"),
+        ("event", "cudaAcme", "cudaAcme"),
+        ("event", "acme::sort forward", r"[a-z]{8}::sort forward"),
+        ("instruction", "v_add_f32 v1, acme +0x1c", r"v_add_f32 \+0x1c"),
+        ("instruction", "mov acme, 0x1c", r"\w+ [a-z]{8}, 0x1c"),
+        ("range", "torch/nn/module.py(3): acme", r"torch/nn/module\.py\(3\): acme"),
+        ("range", "stepscope.module: acme.forward", r"stepscope\.module: [a-z]{8}\.[a-z]{8}"),
+        ("range", "acme forward", r"[a-z]{8} forward"),
+        ("text", "AcmeFused_2", r"[A-Z][a-z]{7}fused_2"),
+        ("text", "jit_acme", r"jit_[a-z]{8}"),
+        ("text", "triton_poi_fused_acme_add_0", "triton_poi_fused_acme_add_0"),
+        ("text", "MmBackward0 _ 0xacme", r"MmBackward0 _ 0?[a-z]{8}"),
+        ("text", "/job:acme", r"/job:[a-z]{8}"),
+        ("text", "torch.acme acme.torch", r"torch\.acme [a-z]{8}\.torch"),
+    ],
+)
+def test_each_kind_of_text_has_its_rule(rule: str, text: str, form: str) -> None:
+    assert re.fullmatch(form, getattr(WORDS, rule)(text)), getattr(WORDS, rule)(text)
+
+
+def test_letters_of_a_word_are_those_of_earlier_versions() -> None:
+    """Else files redacted with one key would no longer name the same things alike."""
+    assert [WORDS.text(word) for word in ("acme", "acme_1")] == ["jmonfrbz", "jmonfrbz_1"]
+    assert WORDS.text("jit_acme") == "jit_jmonfrbz"
+    assert WORDS.text("\udc80acme") == "\udc80jmonfrbz"  # a name that is not UTF-8
+
+
+class Setting(msgspec.Struct):
+    kind: str
+    path: str
+    number: int
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kept"),
+    [
+        *(("note", "forward", True), ("note", "acme", False), ("note", 7, True), ("note", None, True)),
+        *((name, "forward", False) for name in ("path", "module", "base", "modules", "root", "class")),
+        *(("class", "torch.acme", True), ("path", "torch.acme", False), ("note", ["forward"], True)),
+        *(("kernel", "acme::sort", True), ("kernel", "acme_sort", False), ("note", "acme::sort", False)),
+        *(("devices", [{name: "acme"}], name != "note") for name in ("name", "device_vendor", "note")),
+        *(("options", {"acme": "forward"}, True), ("options", {"acme": "acme"}, False)),
+        *(("allocator_settings", {"acme": 1}, True), ("note", {"acme": 1}, False)),
+        *(("updated_modules", {"forward": ["forward"]}, False), ("note", {"forward": ["forward"]}, True)),
+    ],
+)
+def test_a_value_is_replaced_by_the_rule_of_its_key(key: str, value: object, kept: bool) -> None:
+    assert (WORDS.value(value, key) == value) is kept
+
+
+def test_a_struct_keeps_its_fields_and_words_of_closed_lists() -> None:
+    found = WORDS.value({"note": Setting("acme", "forward", 3)})
+    assert found == {"note": {"kind": "acme", "path": WORDS.module_path("forward"), "number": 3}}
+    assert WORDS.value(("forward", 2)) == ["forward", 2]
+
+
+def test_the_secret_of_a_user_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platformdirs, "user_data_path", lambda name: tmp_path / "data" / name)
+    words = own_words()
+    secret = tmp_path / "data" / "stepscope" / "redaction.key"
+    assert (len(secret.read_bytes()), secret.stat().st_mode & 0o777) == (32, 0o600)
+    assert words.text("acme") == own_words().text("acme") == Words(secret.read_bytes()).text("acme")
+    assert words.text("acme") != WORDS.text("acme")
+
+
+def test_each_column_has_the_rule_of_its_texts() -> None:
+    tables = [
+        Table(
+            CONTEXTS,
+            {
+                "name": ["acme_kernel", "acme::sort", "acme::sort", "v_mov acme +0x10"],
+                "kind": ["kernel", "annotation", "operator", "instruction"],
+                "module": ["forward"] * 4,
+                "file": ["/tmp/forward.py"] * 4,
+            },
+        ),
+        Table(
+            MODULES, {"path": ["forward"], "name": ["forward"], "class": ["torch.Acme"], "file": ["forward"]}
+        ),
+        Table(FRAMES, {"function": ["forward"], "file": ["torch/a.py"]}),
+        Table(STORAGES, {"path": ["forward"], "file": ["forward"], "name": ["forward"]}),
+        Table(INSTRUCTION_SAMPLES, {"event": [0], "instruction": ["v_mov acme +0x10"], "file": ["forward"]}),
+    ]
+    trace = STEP
+    for table in tables:
+        trace = trace.with_table(table)
+    found = redacted(trace, WORDS)
+    hidden = WORDS.module_path("forward")
+    assert list(found["contexts"].text("name")) == [
+        *("acme_kernel", WORDS.range("acme::sort"), "acme::sort", "v_mov +0x10")
+    ]
+    assert set(found["contexts"].text("module")) == {hidden}
+    assert set(found["contexts"].text("file")) == {f"/tmp/{hidden}.py"}
+    rows = {
+        name: {column: value for column, value in next(found[name].rows()).items() if isinstance(value, str)}
+        for name in ("modules", "frames", "storages", "instruction_samples")
+    }
+    texts = [
+        *(rows["modules"][name] for name in ("path", "name", "class", "file")),
+        *(rows["frames"][name] for name in ("function", "file")),
+        *(rows["storages"][name] for name in ("path", "file", "name")),
+        *(rows["instruction_samples"][name] for name in ("instruction", "file")),
+    ]
+    assert texts == [
+        *(hidden, hidden, "torch.Acme", hidden),
+        *("forward", "torch/a.py"),
+        *(hidden, hidden, "forward"),
+        *("v_mov +0x10", hidden),
+    ]
+
+
+def test_metadata_and_arguments_are_redacted() -> None:
+    texts = {"source": "acme.json", "framework": "pytorch", "devices": ({"name": "acme GPU", "acme": 1},)}
+    free = {name: {"note": "acme forward"} for name in ("capture", "captures", "model", "recording_cost")}
+    trace = drawn_trace(
+        "main | 0 9 | mm | acme=forward\nmain | 1 2 | add", **texts, **free, properties={"a": "acme"}
+    )
+    found = redacted(trace, WORDS)
+    acme = WORDS.text("acme")
+    metadata = found.metadata
+    assert (metadata.source, metadata.framework) == ("", "pytorch")
+    assert metadata.devices == ({"name": "acme GPU", acme: 1},)
+    for name in free:
+        assert getattr(metadata, name) == {"note": f"{acme} forward"}
+    assert metadata.properties == {WORDS.text("a"): acme, "stepscope_redacted": True}
+    assert [found.event_arguments(event) for event in (0, 1)] == [{acme: "forward"}, {}]
 
 
 def test_where_a_package_is_installed_is_replaced() -> None:
@@ -143,6 +313,16 @@ def test_numbers_of_modules_stay_and_so_do_equal_names() -> None:
 # -- damaged files
 
 
+NUMBERS = {
+    "a negative duration": ("duration_ns", [-1]),
+    "events out of order": ("start_ns", range(7, 0, -1)),
+    "a time beyond all": ("start_ns", [(1 << 61) + 1]),
+    "a time before all": ("start_ns", [-(1 << 61) - 1]),
+    "a track that does not exist": ("track", [2]),
+    "no track": ("track", [-1]),
+}
+
+
 def _with(change: str) -> bytes:
     damaged = msgspec.msgpack.decode(to_bytes(STEP))
     events = damaged["tables"]["events"]
@@ -162,6 +342,21 @@ def _with(change: str) -> bytes:
         damaged["metadata"]["ranks"] = []
     elif change == "a time of no clock":
         damaged["metadata"]["origin_ns"] = 1 << 62
+    elif change == "fewer rows than none":
+        damaged["rows"]["events"] = -1
+    elif change in NUMBERS:
+        column, number = NUMBERS[change]
+        events[column][0] = np.array(number, "<i8" if column.endswith("ns") else "<i4").tobytes()
+    elif change == "arguments of another length":
+        damaged["arguments"] += b" "
+    elif change == "arguments in another order":
+        damaged["sources"] = np.frombuffer(damaged["sources"], "<i4")[::-1].tobytes()
+    elif change == "arguments of too many events":
+        damaged["sources"] += b"\x7f\0\0\0"
+    elif change == "arguments that end before they begin":
+        ends = np.frombuffer(damaged["ends"], "<i8").copy()
+        ends[0] = -1
+        damaged["ends"] = ends.tobytes()
     elif change == "metadata in metadata":
         deep = b"\xa6source" + b"\x91" * 50_000 + b"\xc0"
         return msgspec.msgpack.encode(damaged).replace(b"\xa6source\xa0", deep)
@@ -175,7 +370,9 @@ def _with(change: str) -> bytes:
     [
         *("more rows than bytes", "a parent that does not exist", "a parent of itself", "too few rows"),
         *("a text that does not exist", "a rank that is text", "arguments of no event"),
-        *("no rank", "a time of no clock", "metadata in metadata"),
+        *("no rank", "a time of no clock", "metadata in metadata", "fewer rows than none"),
+        *("arguments of another length", "arguments in another order", "arguments of too many events"),
+        *("arguments that end before they begin", *NUMBERS),
     ],
 )
 def test_damaged_tables_are_refused_in_one_line(change: str) -> None:

@@ -70,6 +70,37 @@ def test_no_file_is_seen(cache_folder: Path) -> None:
     assert list(cache_folder.iterdir()) == []
 
 
+def test_files_lie_in_the_cache_or_where_temporary_ones_do(
+    cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deeper = cache_folder / "not" / "yet"
+    monkeypatch.setenv("STEPSCOPE_CACHE", str(deeper))
+    assert (spill._folder(), deeper.is_dir()) == (str(deeper), True)
+    assert spill._folder() == str(deeper)
+    monkeypatch.setenv("STEPSCOPE_CACHE", "off")
+    assert spill._folder() is None
+    assert lies_in_a_file(spilled(np.arange(1000)))
+
+
+@pytest.mark.parametrize(("rows", "is_large"), [(124, False), (125, True)])
+def test_so_many_bytes_are_large(rows: int, is_large: bool) -> None:
+    """A view of memory counts as well, and what it is a view of."""
+    assert lies_in_a_file(spilled(np.arange(rows))) is is_large
+    assert lies_in_a_file(spilled(np.arange(rows + 5)[5:])) is is_large
+    assert lies_in_a_file(joined([np.arange(rows)], np.int64)) is is_large
+    assert joined([np.arange(3)], np.int32).dtype == np.int32
+    assert (SpillFile.of(8 * rows) is not None) is is_large
+
+
+def test_a_file_that_grows_keeps_its_content() -> None:
+    memory = SpillFile.of(1000)
+    assert memory is not None
+    memory[:3] = b"abc"
+    memory.release()
+    memory.resize(5000)
+    assert (len(memory), memory[:3], memory[4999:]) == (5000, b"abc", b"\0")
+
+
 def test_without_room_on_the_disk_arrays_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(handle: int, offset: int, size: int) -> None:
         raise OSError("No space left on device")

@@ -13,7 +13,8 @@ from stepscope.errors import TraceError
 from stepscope.read import read
 from stepscope.testing import drawn_trace
 from stepscope.trace import store
-from stepscope.trace.schema import MEMORY
+from stepscope.trace.arguments import Arguments
+from stepscope.trace.schema import COUNTERS, MEMORY
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -48,6 +49,24 @@ def test_real_traces_come_back_as_they_were(name: str, traces: Path, tmp_path: P
     trace = read(traces / name)
     store.save(trace, tmp_path / "trace")
     assert_same(store.load(tmp_path / "trace"), trace)
+
+
+def test_numbers_of_every_type_and_arguments_come_back(tmp_path: Path) -> None:
+    trace = drawn_trace(SMALL)
+    counters = Table(COUNTERS, {"time_ns": [1, 2], "track": [0, 1], "value": [1.5, -2.0], "name": ["a", "b"]})
+    trace = trace.with_table(counters).with_events(recompute=[0, 1, 0], stage=["forward", None, None])
+    first, second = (trace.arguments.blocks[0].shifted(by) for by in (0, 3))
+    trace = Trace(trace.tables, trace.metadata, Arguments((first, second)))
+    store.save(trace, tmp_path / "trace")
+    found = store.load(tmp_path / "trace")
+    assert_same(found, trace)
+    assert len(found.arguments.blocks) == 2
+    index = json.loads((tmp_path / "trace" / "trace.json").read_text())
+    assert (index["format"], index["fingerprint"]) == ("stepscope trace", store.fingerprint())
+    assert {*index["members"]} == {
+        *("metadata.json", "events.arrow", "tracks.arrow", "flows.arrow", "counters.arrow"),
+        "arguments.arrow",
+    }
 
 
 def test_metadata_come_back(tmp_path: Path) -> None:

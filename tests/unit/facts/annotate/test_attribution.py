@@ -43,3 +43,50 @@ def test_what_the_first_event_is_the_forward_of_is_backward() -> None:
     trace = drawn_trace("main | 0 10 | aten::mm\nmain | 20 30 | MmBackward0")
     trace = trace.with_events(forward_event=np.array([-1, 0], np.int32))
     assert attribute(trace).backward.tolist() == [False, True]
+
+
+def test_backward_has_the_attribution_of_forward() -> None:
+    """Of lines, of operators and of what is around and inside them."""
+    trace = annotate(
+        drawn_trace(f"""
+        main     |  0 100 | ProfilerStep#0
+        main     |  2  30 | {LINES_RANGE}/p/net.py:3
+        main     |  3  20 | aten::linear | seq=1
+        main     |  4  10 | aten::addmm
+        main     | 32  40 | {LINES_RANGE}/p/train.py:9
+        autograd | 50  70 | autograd::engine::evaluate_function: AddmmBackward0 | seq=1 fwd=1
+        autograd | 52  60 | aten::mm
+        autograd | 80  90 | autograd::engine::evaluate_function: Accumulate
+    """)
+    )
+    told = attribute(trace)
+    names = [(name or "").rpartition(" ")[2] for name in trace.events.text("name")]
+    lines = {
+        name: told.stacks[row] if row >= 0 else None
+        for name, row in zip(names, told.lines.tolist(), strict=True)
+    }
+    operators = {
+        name: told.operators[row] if row >= 0 else None
+        for name, row in zip(names, told.operator.tolist(), strict=True)
+    }
+    net = (("/p/net.py", 3),)
+    assert {
+        name: lines[name]
+        for name in ("aten::linear", "aten::addmm", "AddmmBackward0", "aten::mm", "Accumulate")
+    } == {
+        **dict.fromkeys(("aten::linear", "aten::addmm", "AddmmBackward0", "aten::mm"), net),
+        "Accumulate": None,
+    }
+    assert {
+        name: operators[name] for name in ("aten::addmm", "AddmmBackward0", "aten::mm", "Accumulate")
+    } == {
+        **dict.fromkeys(("aten::addmm", "AddmmBackward0", "aten::mm"), "aten::linear"),
+        "Accumulate": "Accumulate",
+    }
+    assert told.backward.tolist() == [name in ("AddmmBackward0", "aten::mm", "Accumulate") for name in names]
+    assert told.module.tolist() == [-1] * len(names)
+    assert told.stage.tolist() == trace.events["stage"].tolist()
+    root = {
+        name: names[row] if row >= 0 else None for name, row in zip(names, told.root.tolist(), strict=True)
+    }
+    assert (root["aten::addmm"], root["aten::mm"]) == ("aten::linear", "AddmmBackward0")

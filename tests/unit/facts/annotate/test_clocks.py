@@ -93,3 +93,29 @@ def test_which_clocks_were_set_is_said() -> None:
     assert count == 2
     assert message.startswith("the clocks of ranks 1, 2 differ from the clock of rank 0")
     assert compare_clocks([rank(), rank()]).warnings([0, 1]) == []
+
+
+@pytest.mark.parametrize(("ahead", "found"), [(49, 0), (50, 50), (-50, -50)])
+def test_fifty_microseconds_are_notable(ahead: int, found: int) -> None:
+    assert ahead_us(rank(), rank(ahead_us=ahead)) == [0, found]
+
+
+@pytest.mark.parametrize(("ends", "found"), [((1000, 2010, 3000), 50), ((1000, 2013, 3000), 0)])
+def test_an_offset_is_five_times_its_spread(ends: tuple[int, ...], found: int) -> None:
+    """Which is that of nine of ten ends: 8 us and 10.4 us."""
+    assert ahead_us(rank(), rank(ends, ahead_us=50)) == [0, found]
+
+
+def test_of_many_ranks_the_first_are_named() -> None:
+    clocks = compare_clocks([rank(), *(rank(ahead_us=3000) for _ in range(9))])
+    ((_, message, count),) = clocks.warnings(range(10))
+    assert count == 9
+    assert message.startswith("the clocks of ranks 1, 2, 3, 4, 5, 6, 7, 8, … differ")
+    assert "by up to 3 ms" in message
+    ((_, message, _),) = compare_clocks([rank(), *(rank(ahead_us=3000) for _ in range(8))]).warnings(range(9))
+    assert "7, 8 differ" in message
+
+
+def test_kinds_with_other_numbers_of_collectives_are_left_out() -> None:
+    other = rank((1000, 2000, 2500, 3000), ahead_us=3000)
+    assert ahead_us(rank(), other) == [0, 0]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stepscope.facts.annotate import annotate
-from stepscope.facts.annotate.modules.inductor_graphs import calls_in, modules_of_calls
+from stepscope.facts.annotate.links.launches import link_launches
+from stepscope.facts.annotate.module_evidence import Evidence, Module
+from stepscope.facts.annotate.modules import inductor_graphs
+from stepscope.facts.annotate.modules.inductor_graphs import Call, calls_in, modules_of_calls
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 
@@ -273,3 +277,200 @@ def test_a_product_without_a_name_is_one_of_those_between_its_neighbors():
     )
     found = modules_of_calls(calls, graph(nodes=nodes), backward=True)
     assert [list(parts) for parts in found] == [["second"], [""], ["first"]]
+
+
+# -- part by part
+
+
+def test_each_call_has_the_work_of_its_nodes():
+    """Elements, and of products their operations too."""
+    forward = modules_of_calls(calls_in(FORWARD), graph(), backward=False)
+    assert forward == [{"first": 608.0}, {"": 300.0, "act": 100.0}, {"second": 608.0}]
+    parameters = [True, False, True]
+    backward = modules_of_calls(calls_in(BACKWARD, parameters), graph(), backward=True)
+    assert backward == [{"second": 608.0}, {"second": 608.0}, {"": 300.0, "act": 100.0}, {"first": 608.0}]
+
+
+def test_a_node_without_elements_counts_as_one():
+    nodes = [{**node, "elements": 0, "operations": 0} for node in graph()["nodes"]]
+    assert modules_of_calls([Call("mm", False, ("linear",))], graph(nodes=nodes), backward=False) == [
+        {"first": 1.0}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "elements"),
+    [
+        ("a, b, )", ["a", "b"]),
+        ("f(a, b), [c, d], )", ["f(a, b)", "[c, d]"]),
+        ("a)", ["a"]),
+        (")", []),
+        ("f(g(a)), b) ignored, c", ["f(g(a))", "b"]),
+    ],
+)
+def test_the_elements_of_a_tuple(text, elements):
+    assert list(inductor_graphs._elements(text)) == elements
+
+
+@pytest.mark.parametrize(
+    ("returned", "parameters", "found"),
+    [
+        (["a", "None"], [True, False], [(0, "a"), (1, "None")]),
+        (["a", "None", "b"], [True, False, False, True], [(0, "a"), (3, "b")]),
+        (["a", "b"], [True, False, False], []),
+        ([], [], []),
+    ],
+)
+def test_what_a_backward_program_returns_is_of_its_inputs(returned, parameters, found):
+    assert inductor_graphs._gradients(returned, parameters) == found
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "is_kernel"),
+    [
+        ("aten.mm.default(a, b)", "mm", False),
+        ("buf1 = ops.aten.sum.dim(a)", "sum", False),
+        ("buf1 = torch.ops.mylib.f(a)", "f", False),
+        ("pallas_fused_0(a)", "pallas_fused_0", True),
+        ("buf3 = halide_fused_1.run(a)", "halide_fused_1", True),
+    ],
+)
+def test_more_calls_of_generated_code(line, name, is_kernel):
+    (call,) = calls_in(line)
+    assert (call.name, call.is_kernel, call.nodes, call.gradients) == (name, is_kernel, (), ())
+    assert calls_in("x = other(a)") == calls_in("del buf0") == []
+
+
+def test_nodes_are_of_the_next_call_alone():
+    calls = calls_in(
+        "# Source Nodes: [x,  y, ]\nextern_kernels.mm(a, out=buf0)\nextern_kernels.mm(b, out=buf1)"
+    )
+    assert [call.nodes for call in calls] == [("x", "y"), ()]
+
+
+def test_operators_are_calls_of_their_names():
+    kernel, product = Call("triton_x", True), Call("bias_addmm", False)
+    assert inductor_graphs._is_named(kernel, "triton_x")
+    assert not inductor_graphs._is_named(Call("bias_addmm", True), "addmm")
+    assert inductor_graphs._is_named(product, "addmm")
+    assert not inductor_graphs._is_named(product, "mm")
+
+
+@pytest.mark.parametrize(
+    ("target", "kernel", "is_in"),
+    [
+        ("relu", "cpp_fused_add_relu_0", True),
+        ("relu_", "cpp_fused_threshold_backward_0", True),
+        ("cross_entropy", "triton_nll_loss", True),
+        ("leaky_relu", "triton_where", True),
+        ("__Add__", "triton_add", True),
+        ("gelu", "triton_add", False),
+    ],
+)
+def test_kernels_are_named_after_operators_or_their_gradients(target, kernel, is_in):
+    assert inductor_graphs._is_in(target, kernel) is is_in
+
+
+PATHS = ("", "0", "0.first", "1", "1.first", "first")
+
+
+def attribution():
+    modules = [Module(path, parent=PATHS.index(path.rpartition(".")[0]) if path else -1) for path in PATHS]
+    trace = drawn_trace("main | 0 9 | a\nmain | 1 2 | b\nmain | 3 4 | c")
+    evidence = Evidence("ranges", modules, np.full(3, -1, np.int32))
+    return inductor_graphs._Attribution(trace, evidence)
+
+
+def run(base, around, parts=()):
+    program = inductor_graphs._InductorProgram(
+        "k", {"base": base, "nodes": []}, False, [Call("x", True)] * len(parts), list(parts)
+    )
+    return inductor_graphs._ProgramRun(0, [], program, around)
+
+
+@pytest.mark.parametrize(
+    ("base", "around", "path", "found"),
+    [
+        ("0", "1", "0.first", "1.first"),
+        ("0", "1", "0", "1"),
+        ("0", "0", "0.first", "0.first"),
+        ("0", "1", "other", ""),
+        ("", "1", "first", "1.first"),
+        ("0", "", "0.first", "first"),
+        (None, "1", "0.first", "0.first"),
+        ("0", None, "0.first", "0.first"),
+        ("", "", "0.first.x.y", "0.first"),
+        ("0", "1", "01.first", ""),
+    ],
+)
+def test_a_module_is_located_below_the_one_that_was_called(base, around, path, found):
+    number = -1 if around is None else PATHS.index(around)
+    assert PATHS[attribution()._locate(path, run(base, number))] == found
+
+
+def test_parts_without_a_module_are_of_the_one_around():
+    found = attribution()._numbered({None: 2.0, "first": 3.0, "first.x": 1.0}, run("", 0))
+    assert found == {0: 2.0, PATHS.index("first"): 4.0}
+
+
+def test_the_kernels_between_two_calls_share_the_time_between_them():
+    program = run("", 0, [{"a": 1.0}, {"a": 2.0, "b": 1.0}, {}, {"c": 5.0}]).program
+    assert inductor_graphs._between(program, -1, 2) == {"a": 3.0, "b": 1.0}
+    assert inductor_graphs._between(program, 2, 3) == {"c": 5.0}  # of the next call
+    assert inductor_graphs._between(program, 1, 2) == {"a": 2.0, "b": 1.0}  # of the last one
+    assert inductor_graphs._between(program, 3, 4) == {"c": 5.0}
+    assert inductor_graphs._between(run("", 0, [{}]).program, -1, 0) == {}
+
+
+def test_several_modules_are_one_event_of_what_is_around_them():
+    found = attribution()
+    found._put(0, {1: 1.0, 2: 3.0})
+    found._put(1, {4: 1.0})
+    found._put(2, {-1: 1.0})
+    assert found.module.tolist() == [1, 4, -1]
+    assert found.divided == {0: {1: 1.0, 2: 3.0}}
+    found._put(2, {0: 1.0})
+    assert found.module.tolist() == [1, 4, 0]
+    shares = found._shares()
+    assert list(zip(*(shares[name].tolist() for name in ("event", "module", "share")), strict=True)) == [
+        *((0, 1, 0.25), (0, 2, 0.75))
+    ]
+
+
+def test_gaps_of_an_event_are_what_its_children_leave():
+    trace = drawn_trace("""
+        main | 0 100 | ## Call CompiledFxGraph fw ##
+        main | 0  10 | a
+        main | 20 30 | b
+        main | 30 40 | c
+    """)
+    found = inductor_graphs._Attribution(trace, Evidence("ranges", [], np.full(4, -1, np.int32)))
+    assert [(begin // 1000, end // 1000) for begin, end in found._gaps(0)] == [(10, 20), (40, 100)]
+
+
+def test_time_of_which_nothing_is_known_is_of_the_module_around():
+    trace = drawn_trace("main | 0 100 | ## Call CompiledFxGraph fw ##")
+    modules = [Module(""), Module("a", parent=0)]
+    found = inductor_graphs._Attribution(trace, Evidence("ranges", modules, np.array([0], np.int32)))
+    found._divide_rest(run("", 0, [{}]), [])
+    assert found.module.tolist() == [0]
+    unknown = inductor_graphs._Attribution(trace, Evidence("ranges", modules, np.array([-1], np.int32)))
+    unknown._divide_rest(run("", -1, [{}]), [])
+    assert unknown.module.tolist() == [-1]
+    both = inductor_graphs._Attribution(trace, Evidence("ranges", modules, np.array([0], np.int32)))
+    both._divide_rest(run("", 0, [{"": 1.0, "a": 3.0}]), [])
+    assert both.divided == {0: {0: 25_000.0, 1: 75_000.0}}
+
+
+def test_what_a_divided_call_launches_divides_alike():
+    trace = link_launches(
+        drawn_trace(
+            "main | 0 9 | cudaLaunchKernel | corr=1\nmain | 20 29 | aten::x\nstream 7 | 10 19 | k | corr=1"
+        )
+    )
+    modules = [Module(""), Module("a", parent=0)]
+    found = inductor_graphs._Attribution(trace, Evidence("ranges", modules, np.full(3, -1, np.int32)))
+    found.divided = {0: {0: 1.0, 1: 1.0}}
+    found._follow_launches()
+    assert set(found.divided) == {0, 1}
+    assert trace.events.text("name")[1] == "k"

@@ -11,9 +11,12 @@ import pytest
 from facts import of_events, us
 
 from stepscope.facts.annotate import annotate
-from stepscope.facts.annotate.steps.inference import iteration_of
+from stepscope.facts.annotate.steps import inference
+from stepscope.facts.annotate.steps.inference import find_iterations, iteration_of, stages_by_iteration
 from stepscope.facts.summary.report_facts import summarize
 from stepscope.testing import drawn_trace
+from stepscope.trace.schema import ITERATIONS, STAGES
+from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 
@@ -278,3 +281,172 @@ def test_attention_that_pools_is_no_generation() -> None:
                 f"main | {start} {start + 9} | aten::scaled_dot_product_attention | Input_Dims={dims}"
             )
     assert not len(annotate(drawn_trace("\n".join(lines)))["iterations"])
+
+
+# -- part by part
+
+
+@pytest.mark.parametrize(
+    ("name", "stage"),
+    [
+        *(
+            (name, "prefill")
+            for name in ("prefill", "model_prefill", "ModelPrefill", "prefill chunk", "PrefillStep")
+        ),
+        *(
+            (name, "decode")
+            for name in ("decode", "decode iteration", "decode_n_tokens", "model_decode_forward")
+        ),
+        *(
+            (name, None)
+            for name in (
+                "prefilling",
+                "decoder",
+                "decode 3",
+                "my_decode",
+                "execute_context_0(0)_generation_0(0)",
+            )
+        ),
+    ],
+)
+def test_plain_names_of_iterations(name: str, stage: str | None) -> None:
+    found = iteration_of(name)
+    assert (found and found.stage) == stage
+    assert iteration_of(name, any_name=False) is None
+
+
+def test_very_large_counts_fit_the_table() -> None:
+    trace = find_iterations(
+        drawn_trace(f"main | 0 9 | execute_context_1({'9' * 17})_generation_0(0) | cat=annotation")
+    )
+    assert trace["iterations"]["prefill_tokens"].tolist() == [2**31 - 1]
+    assert iteration_of(f"step[DECODE bs={'1' * 30}]").decode_requests == int("1" * 18)  # type: ignore[union-attr]
+
+
+def test_iterations_of_one_track_follow_each_other() -> None:
+    """The track with most of them; nested ones are part of the outer one."""
+    trace = find_iterations(
+        drawn_trace("""
+        main     |  0 50 | step[EXTEND bs=2 toks=7] | cat=annotation
+        main     |  5 20 | step[DECODE bs=1]        | cat=annotation
+        main     | 60 70 | step[DECODE bs=3]        | cat=annotation
+        main     | 70 80 | step[DECODE bs=4]        | cat=annotation
+        other    |  0 90 | step[DECODE bs=9]        | cat=annotation
+        stream 7 |  0 90 | step[DECODE bs=8]        | cat=annotation
+    """)
+    )
+    columns = (
+        "track",
+        "stage",
+        "start_ns",
+        "end_ns",
+        "prefill_requests",
+        "prefill_tokens",
+        "decode_requests",
+        "decode_tokens",
+    )
+    assert us(trace, "iterations", *columns) == [
+        (0, "prefill", 0, 50, 2, 7, None, None),
+        (0, "decode", 60, 70, None, None, 3, None),
+        (0, "decode", 70, 80, None, None, 4, None),
+    ]
+
+
+def test_events_have_the_stage_of_the_iteration_around_them_on_their_track() -> None:
+    trace = drawn_trace(
+        "a | 0 1 | x\na | 5 6 | x\na | 10 11 | x\na | 12 13 | x\nb | 5 6 | x\na | 6 7 | aside"
+    )
+    table = Table(
+        ITERATIONS,
+        {
+            "track": [0, 0],
+            "stage": ["prefill", "decode"],
+            "start_ns": [5000, 10_000],
+            "end_ns": [8000, 12_000],
+        },
+    )
+    among = ~trace.events.text("name").mask("aside")
+    found = stages_by_iteration(trace.with_table(table), among).tolist()
+    begin = (trace.events["start_ns"] // 1000).tolist()
+    names = [STAGES[code] if code >= 0 else None for code in found]
+    assert sorted(zip(begin, names, strict=True), key=str) == sorted(
+        [(0, None), (5, "prefill"), (5, None), (6, None), (10, "decode"), (12, None)], key=str
+    )
+    assert stages_by_iteration(trace, among).tolist() == [-1] * 6
+
+
+@pytest.mark.parametrize(
+    ("dims", "sizes"),
+    [
+        ([[2, 8, 1, 64], [2, 8, 33, 64], [2, 8, 33, 64]], (2, 1, 33)),
+        ([[2, 7, 64], [2, 9, 64]], (2, 7, 9)),
+        ([[], [2, 7, 64], [2, 9, 64]], None),
+        ([0, [2, 7, 64], [2, 9, 64]], (2, 7, 9)),
+        ([[2, 64], [2, 64]], None),
+        ([[2, 7, 64]], None),
+        ([["2", 7, 64], [2, 9, 64]], None),
+        (None, None),
+    ],
+)
+def test_shapes_of_attention_give_batch_query_and_key(dims: object, sizes: tuple[int, ...] | None) -> None:
+    assert inference._sizes(dims) == sizes
+
+
+def attention(*sizes: tuple[int, int]) -> inference._Attention:
+    query, key = np.array(sizes, np.int64).reshape(-1, 2).T
+    return inference._Attention(np.arange(len(sizes)), np.ones(len(sizes), np.int64), query, key)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "generates"),
+    [
+        ([], False),
+        ([(1, 5)], False),
+        ([(7, 7), (1, 8)], True),
+        ([(7, 7), (7, 7), (1, 8)], False),  # more long queries than single ones
+        ([(1, 8), (1, 9)], True),
+        ([(1, 8), (1, 8)], False),
+        ([(1, 8), (1, 10)], False),
+        ([(7, 7), (9, 9)], False),
+    ],
+)
+def test_queries_of_one_token_show_a_generation(sizes: list[tuple[int, int]], generates: bool) -> None:
+    assert inference._generates(attention(*sizes)) is generates
+
+
+def test_an_iteration_begins_with_a_lookup_or_where_lengths_change() -> None:
+    calls = attention((7, 7), (7, 7), (1, 8), (1, 8), (1, 9))
+    starts = np.array([10, 20, 30, 40, 50])
+    none = np.zeros(0, np.int64)
+    assert inference._begins_iteration(calls, starts, none).tolist() == [True, False, True, False, True]
+    assert inference._begins_iteration(calls, starts, np.array([5, 35])).tolist() == [
+        True,
+        False,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_an_iteration_lasts_from_the_lookup_after_the_attention_before_to_the_last_operator() -> None:
+    begin = np.array([0, 5, 10, 20, 25, 28, 40])
+    calls = np.array([2, 6])  # at 10 and at 40
+    assert inference._starts(begin, calls, calls, np.array([5, 25, 28])).tolist() == [5, 25]
+    assert inference._starts(begin, calls, calls, np.array([28])).tolist() == [10, 28]
+    assert inference._starts(begin, calls, calls, np.zeros(0, np.int64)).tolist() == [10, 40]
+    trace = drawn_trace("""
+        main  |  0  2 | aten::embedding
+        main  |  3  9 | aten::scaled_dot_product_attention
+        main  | 10 15 | aten::mm
+        main  | 11 19 | range | cat=annotation
+        main  | 20 22 | aten::embedding
+        main  | 23 29 | aten::scaled_dot_product_attention
+        main  | 30 34 | aten::add
+        other | 31 99 | aten::add
+    """)
+    names = trace.events.text("name").mask("aten::scaled_dot_product_attention")
+    one = np.ones(2, np.int64)
+    found = inference._ends(
+        trace, inference._Attention(np.flatnonzero(names), one, one, one), np.array([0, 20_000])
+    )
+    assert found.tolist() == [15_000, 34_000]

@@ -6,8 +6,10 @@ import pytest
 from facts import of_events
 
 from stepscope.facts.annotate import annotate
-from stepscope.facts.annotate.device.kernel_kinds import kind_of
+from stepscope.facts.annotate.device.kernel_kinds import classify_kernels, is_fused, is_of_library, kind_of
+from stepscope.facts.annotate.links.launches import link_launches
 from stepscope.testing import drawn_trace
+from stepscope.trace.table import Text
 
 # The operators of torch/csrc/distributed/c10d/Ops.cpp.
 COLLECTIVES = (
@@ -218,3 +220,114 @@ def test_a_convolution_that_runs_as_a_matrix_product_is_a_convolution() -> None:
 def test_a_lookup_in_dynamo_s_cache_is_no_embedding() -> None:
     assert kind_of("TorchDynamo Cache Lookup") == "other"
     assert kind_of("batched_embedding_lookup") == "embedding"
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("optimizer", "fusedAdam fused_sgd lamb_stage_1 sgd_momentum aten::_foreach_add_"),
+        (
+            "elementwise",
+            "concat_and_cache_mla append_paged_kv set_kv_buffer loop_add_fusion wrapped_add rope_k aten::exp",
+        ),
+        (
+            "elementwise",
+            "cat add.3 select_n bitcast_convert aten::hardswish aten::lerp dropout CatArrayBatchedCopy",
+        ),
+        ("attention", "sdpa mha_fwd my_attn_x paged_x linear_attn wkv flash_x flex_attention"),
+        (
+            "normalization",
+            "batchnorm groupNorm instance_norm rms_norm bn_fw welford RowwiseMoments norm_backward",
+        ),
+        ("convolution", "dgrad winograd im2col igemm conv2d"),
+        ("embedding", "gather scatter_x lookup tbe_x index_select unique aten::index aten::_unsafe_index"),
+        (
+            "gemm",
+            "gemv dot.3 ragged_dot cublas_x triton_mm_3 triton_bmm_1 mul_mat aten::linear aten::_scaled_mm",
+        ),
+        (
+            "reduction",
+            "softmax amax topk max_dim cross_entropy mse_loss avg_pool cub::x cumsum sort top_p aten::var",
+        ),
+        ("other", "converts summary matches cache"),
+    ],
+)
+def test_names_of_each_kind(kind: str, names: str) -> None:
+    found = {name: kind_of(name) for name in names.split()}
+    assert found == dict.fromkeys(found, kind)
+
+
+def test_kernels_of_libraries_and_generated_ones_are_not_fused_further() -> None:
+    library = [
+        "vllm::act_and_mul_kernel<half>",
+        "reshape_and_cache",
+        "rotary_k",
+        "quant_k",
+        "swiglu",
+        "moe::finalizeKernel",
+    ]
+    assert all(map(is_of_library, library))
+    assert not any(map(is_of_library, ["triton_poi_0", "quantile_k", "europe", "add", "k(int rotary)"]))
+    assert all(
+        map(is_fused, [*library, "triton_poi_fused_add_0", "triton_red_x", "triton_per_x", "triton_for_x"])
+    )
+    assert not any(
+        map(is_fused, ["vectorized_elementwise_kernel<4, AddFunctor>", "triton_mm_3", "xtriton_poi_0"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "scope", "known", "kind"),
+    [
+        ("fusion.3", "jit(f)/dot_general", None, "gemm"),  # by its scope
+        ("fusion.3", "jit(f)/unknown", None, "other"),
+        ("loop_add_fusion", "jit(f)/reduce_sum", None, "reduction"),
+        ("sgemm", "jit(f)/reduce_sum", None, "gemm"),
+        ("fusion.3", None, "convolution", "convolution"),  # by its program
+        ("fusion.3", None, "reduction", "reduction"),
+        ("fusion.3", None, "optimizer", "other"),
+        ("sgemm", None, "reduction", "reduction"),  # a product that the program does not have
+        ("layer_norm", None, "gemm", "gemm"),
+        ("layer_norm", None, "reduction", "normalization"),
+    ],
+)
+def test_scopes_and_programs_tell_where_names_do_not(
+    name: str, scope: str | None, known: str | None, kind: str
+) -> None:
+    trace = drawn_trace(f"stream 7 | 0 9 | {name} | n=1 {f'scope={scope}' if scope else ''}\nmain | 0 9 | x")
+    trace = trace.with_events(kind=Text.of([known, known]))
+    assert list(classify_kernels(trace).events.text("kind")) == [kind, None]
+
+
+def test_the_kind_of_work_is_that_of_its_category_operator_and_stage() -> None:
+    trace = link_launches(
+        drawn_trace("""
+        main     |  0 19 | aten::convolution
+        main     |  1 18 | unknown_wrapper
+        main     |  2  3 | cudaLaunchKernel | corr=1
+        main     |  4  5 | cudaLaunchKernel | corr=2
+        main     |  6  7 | cudaLaunchKernel | corr=3
+        main     | 20 29 | c10d::allreduce_
+        main     | 21 22 | cudaLaunchKernel | corr=4
+        stream 7 | 30 31 | k_1       | corr=1
+        stream 7 | 32 33 | sgemm     | corr=2
+        stream 7 | 34 35 | relu      | corr=3
+        stream 7 | 36 37 | k_4       | corr=4
+        stream 7 | 38 39 | Memcpy    | corr=9
+        stream 7 | 40 41 | Memset    | corr=9
+        stream 7 | 42 43 | reduce_k  | cat=communication
+        stream 7 | 44 45 | vectorized
+        stream 7 | 46 47 | k_5
+        stream 7 | 48 49 | softmax
+        stream 7 | 50 51 | a_range   | cat=annotation
+    """)
+    )
+    names = trace.events.text("name")
+    updates = names.mask("vectorized", "k_5", "softmax")
+    trace = trace.with_events(stage=Text.of("optimizer" if one else None for one in updates))
+    found = dict(zip(names, classify_kernels(trace).events.text("kind"), strict=True))
+    assert {name: found[name] for name in names if found[name]} == {
+        **{"k_1": "convolution", "sgemm": "convolution", "relu": "elementwise", "k_4": "other"},
+        **{"Memcpy": "memcpy", "Memset": "memset", "reduce_k": "communication"},
+        **{"vectorized": "optimizer", "k_5": "optimizer", "softmax": "reduction"},
+    }

@@ -91,3 +91,30 @@ def test_each_rank_has_its_own_events_arrows_and_memory() -> None:
     assert second.events["track"].tolist() == [0, 0, 1]
     assert second["tracks"]["stream"].tolist() == [-1, 2]
     assert second.events["start_ns"].tolist() == [0, 11_000, 16_000]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "ranks"),
+    [
+        ("rank9_", "rank10_", [9, 10]),
+        ("[TP1] ", "[TP1] ", None),  # one label
+        ("[a] rank1", "[b] rank1", [0, 1]),
+        ("x[TP0] ", "x[TP1] ", None),  # a label is in front
+        ("rank1_", "[b] ", [0, 1]),  # only one says its rank
+    ],
+)
+def test_labels_are_in_their_natural_order(a: str, b: str, ranks: list[int] | None) -> None:
+    trace = merged(SAME, f"{b}78", f"{b}78", f"{b}0", f"{a}77", f"{a}1")
+    result = found(trace)
+    assert (result and result[1]) == ranks
+    if ranks == [9, 10]:
+        assert result == ([1, 1, 1, 0, 0], ranks)
+
+
+def test_a_process_without_a_label_is_of_the_first_rank() -> None:
+    assert found(merged(SAME, "[TP0] 7", "7", "7", "[TP1] 8", "[TP1] 1")) == ([0, 0, 0, 1, 1], [0, 1])
+
+
+def test_steps_are_marked_by_callers_or_all_callers_are_ranks() -> None:
+    unmarked = "\n".join(line for line in OWN.splitlines() if "ProfilerStep" not in line)
+    assert found(merged(unmarked, "77", "77", "0", "78", "1")) == ([0, 0, 0, 1, 1], [0, 1])

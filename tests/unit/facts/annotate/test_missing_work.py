@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 from facts import us, warning_codes
 
 from stepscope.facts.annotate import annotate
-from stepscope.facts.annotate.steps.missing_work import launch_calls
+from stepscope.facts.annotate.links.launches import link_launches
+from stepscope.facts.annotate.steps import missing_work
+from stepscope.facts.annotate.steps.missing_work import (
+    LaunchCalls,
+    complete_steps,
+    launch_calls,
+    notes_on_missing,
+    warn_missing,
+    work_is_missing,
+    work_of_calls,
+)
 from stepscope.facts.summary.facts import Summary
 from stepscope.facts.summary.report_facts import summarize
 from stepscope.testing import drawn_trace
 from stepscope.trace.missing_records import NOTES, says_records_missing
+from stepscope.trace.schema import STEPS
+from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 # -- what each call of an API does
@@ -326,7 +340,14 @@ def test_notes_of_a_recorder_withhold_the_verdict_where_launches_do_not_show_whi
         ("Detected GPU events dropped on host7: Profiler has collected 9 driver events; 4 dropped.", True),
         ("Failed to subscribe to CUPTI: CUPTI_ERROR_NOT_INITIALIZED", True),
         ("Record counts: Out-of-range = 3, GPU stopped early? = 1", True),
+        ("4 activity records were dropped", True),
+        ("hip: three records were lost", True),
+        ("roctracer could not initialize", True),
+        ("the device's buffer is full", True),
+        ("XPU: TRUNCATED", True),
         ("Record counts: Out-of-range = 3, GPU stopped early? = 0", False),
+        ("CUPTI records dropped: 0", False),
+        ("chip records were lost", False),
         ("CUDA device 0: 0 CUDA kernel records were dropped.", False),
         ("Number of CUPTI events produced: 1200, CUPTI buffers: 4.", False),
         ("Not all NVTX events might have been collected.", False),
@@ -481,3 +502,368 @@ def test_generated_recordings_with_lost_records(block: int) -> None:
 def test_all_generated_recordings_with_lost_records(block: int) -> None:
     for seed in range(1000 + 40 * block, 1040 + 40 * block):
         check_no_false_word(seed)
+
+
+# -- part by part
+
+
+def calls_of(missing: str, pending: str = "", graphs: str = "", unsure: str = "") -> LaunchCalls:
+    """Calls, one for each letter; x has the property."""
+    rows = np.arange(len(missing))
+    masks = [
+        np.array([one == "x" for one in (text or "." * len(rows))])
+        for text in (missing, pending, graphs, unsure)
+    ]
+    return LaunchCalls(rows, *masks)
+
+
+@pytest.mark.parametrize(
+    ("missing", "steps", "complete"),
+    [
+        ("....", "0011", [True, True]),
+        ("x...", "0011", [False, True]),
+        (".x..", "0011", [False, False]),  # the next step begins when that work ends
+        ("..x.", "0011", [True, False]),
+        ("x...", "-011", [False, True]),
+        ("...x", "001-", [True, True]),
+        ("x.", "-0", [False]),
+    ],
+)
+def test_a_step_is_complete_with_its_work_and_what_ends_before_it(
+    missing: str, steps: str, complete: list[bool]
+) -> None:
+    step = np.array([-1 if one == "-" else int(one) for one in steps])
+    assert complete_steps(Trace({}), calls_of(missing), step, len(complete)).tolist() == complete
+
+
+BARE = "main | 0 9 | aten::mm\nmain | 1 2 | cudaLaunchKernel | corr=1\nstream 7 | 4 6 | k | corr=1"
+
+
+@pytest.mark.parametrize(
+    ("calls", "steps", "complete", "found"),
+    [
+        (calls_of("...."), "0011", "++", {}),
+        (
+            calls_of("x..."),
+            "0011",
+            "-+",
+            {"steps_left_out": "1 of 4 launches lack recorded device work; the figures are of step 7, whose"},
+        ),
+        (calls_of("x.x."), "0011", "--", {"work_missing": "2 of 4 launches lack recorded device work"}),
+        (calls_of("x.x."), "-011", "--", {"work_missing": "1 of 3 launches lack recorded device work"}),
+        (
+            calls_of("x...", graphs="xx.."),
+            "0011",
+            "--",
+            {"work_missing": "1 of 2 graph launches lack recorded device work"},
+        ),
+        (calls_of("x.x.", graphs="xx.."), "0011", "--", {"work_missing": "2 of 4 launches lack recorded"}),
+        (calls_of("...x", "...x"), "0011", "+-", {"steps_left_out": "1 of 4 launches"}),
+        (
+            calls_of("...x", "...x"),
+            "0000",
+            "-",
+            {"work_after_recording": "1 of 4 launches lack recorded device work: the recording ended"},
+        ),
+        (
+            calls_of("....", graphs="xx..", unsure="x..."),
+            "0011",
+            "++",
+            {"graphs_vary": "1 of 2 graph launches have less recorded"},
+        ),
+        (calls_of("....", graphs="xx..", unsure="x..."), "-011", "++", {}),
+    ],
+)
+def test_what_steps_lack_is_told(
+    calls: LaunchCalls, steps: str, complete: str, found: dict[str, str]
+) -> None:
+    trace = drawn_trace(BARE).with_table(Table(STEPS, {"step": [7]}))
+    step = np.array([-1 if one == "-" else int(one) for one in steps])
+    told = warn_missing(trace, calls, step, np.array([one == "+" for one in complete]))
+    rows = {row["code"]: row["message"] for row in told["warnings"].rows()}
+    assert set(rows) == set(found)
+    assert all(rows[code].startswith(text) for code, text in found.items())
+
+
+def test_lost_records_that_no_launch_shows_are_told() -> None:
+    trace = drawn_trace(BARE).with_warnings([("records_missing", "9 were dropped", 1)])
+    told = warn_missing(trace, calls_of(".."), np.array([0, 0]), np.array([True]))
+    assert work_is_missing(told) == "the recorder lost records, and the file does not show which"
+    assert work_is_missing(told, 1) == ""
+    assert notes_on_missing(told, 0) == ["9 were dropped", work_is_missing(told)]
+
+
+@pytest.mark.parametrize(
+    ("steps", "text"),
+    [
+        ([4], "the figures are of step 4, whose launches all have theirs"),
+        ([4, 5, 6, 9], "the figures are of steps 4 to 6, 9, whose launches all have theirs"),
+    ],
+)
+def test_steps_that_are_kept_are_named(steps: list[int], text: str) -> None:
+    assert missing_work._kept(Trace({"steps": Table(STEPS, {"step": steps})})) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "devices", "silent"),
+    [
+        (
+            "main | 0 9 | forward | cat=annotation",
+            (),
+            "the file has ranges, and nothing of what runs in them",
+        ),
+        ("main | 0 9 | ProfilerStep#1", (), ""),
+        ("main | 0 9 | aten::mm", (), ""),
+        *(
+            (f"main | 0 9 | {name}", (), f"the file has no device work, although {name} uses a device")
+            for name in (
+                "cudaStreamSynchronize",
+                "hipEventRecord",
+                "cudaStreamWaitEvent",
+                "aclrtSynchronizeStream",
+                "urQueueFinish",
+                "nccl:all_reduce",
+                "aten::cudnn_convolution",
+                "aten::_cudnn_rnn",
+                "aten::miopen_rnn",
+                "aten::_pin_memory",
+                "aten::_flash_attention_forward",
+                "aten::_scaled_dot_product_efficient_attention",
+                "aten::_mps_convolution",
+                "aten::convolution_overrideable",
+                "aten::copy_for_mps",
+                "npu::x",
+                "hpu::y",
+                "xla::z",
+                "torch_mlu::w",
+            )
+        ),
+        *(
+            (f"main | 0 9 | {name}", (), "")
+            for name in (
+                "cudaDeviceSynchronize",
+                "aten::cudnn_is_acceptable",
+                "aten::_scaled_dot_product_flash_attention_for_cpu",
+                "xnpu::x",
+                "Stream",
+            )
+        ),
+        (
+            "main | 0 1000 | aten::_local_scalar_dense",
+            (),
+            "the file has no device work, although aten::_local_scalar_dense uses a device",
+        ),
+        ("main | 0 999 | aten::_local_scalar_dense", (), ""),
+        (
+            "main | 0 9 | Optimizer.step#SGD.step\nmain | 1 2 | aten::_foreach_add_",
+            ({"name": "A"},),
+            "the file has no device work, although aten::_foreach_add_ uses a device",
+        ),
+        ("main | 0 9 | Optimizer.step#SGD.step\nmain | 1 2 | aten::_foreach_add_", (), ""),
+        ("main | 0 9 | aten::_foreach_add_", ({"name": "A"},), ""),
+        (
+            "main | 0 9 | Optimizer.step#SGD.step\nmain | 1 2 | aten::_foreach_add_\nmain | 3 4 | cudaMalloc",
+            ({"name": "A"},),
+            "",
+        ),
+        ("main | 0 9 | cudaStreamSynchronize\nstream 7 | 1 2 | k", (), ""),
+    ],
+)
+def test_what_shows_that_a_device_is_silent(
+    text: str, devices: tuple[dict[str, str], ...], silent: str
+) -> None:
+    assert missing_work._silent(drawn_trace(text, devices=devices)) == silent
+
+
+def test_work_of_calls_is_in_their_order() -> None:
+    trace = link_launches(
+        drawn_trace("""
+        main     |  0  9 | aten::a
+        main     |  1  2 | cudaLaunchKernel | corr=1
+        main     |  3  4 | cudaLaunchKernel | corr=2
+        main     | 10 12 | cudaLaunchKernel | corr=3
+        main     | 15 16 | cudaLaunchKernel | corr=4
+        stream 7 | 20 30 | c | corr=3
+        stream 7 | 30 40 | b | corr=2
+        stream 7 | 40 50 | a | corr=1
+        stream 7 | 50 60 | d | corr=4
+    """)
+    )
+    call, work = work_of_calls(trace, np.array([0, 3]))
+    names = trace.events.text("name")
+    assert list(zip(call.tolist(), [names[row] for row in work.tolist()], strict=True)) == [
+        (0, "b"),
+        (0, "a"),
+        (1, "c"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("end", "sync", "pending"),
+    [
+        (1040, "", [False, True]),  # the device works to the end
+        (1060, "", [False, True]),
+        (1061, "", [False, False]),  # longer than a millisecond and its longest work
+        (1040, "main | 45 50 | cudaDeviceSynchronize", [False, False]),  # which waited for it
+        (1040, "main | 35 38 | cudaDeviceSynchronize", [False, True]),
+    ],
+)
+def test_work_of_the_last_calls_may_end_after_the_recording(end: int, sync: str, pending: list[bool]) -> None:
+    trace = link_launches(
+        drawn_trace(f"""
+        main     | 0  2   | cudaLaunchKernel | corr=1
+        {sync}
+        main     | 40 42  | cudaLaunchKernel | corr=2
+        main     | 50 {end} | aten::last
+        stream 7 | 5  25  | k | corr=1
+        stream 7 | 30 40  | k | corr=1
+    """)
+    )
+    rows = np.flatnonzero(trace.events.text("name").mask("cudaLaunchKernel"))
+    missing = np.array([False, True])
+    assert missing_work._pending(trace, rows, missing).tolist() == pending
+    assert not missing_work._pending(trace, rows, missing & False).any()
+
+
+def test_operators_that_call_no_device_in_one_step_are_silent() -> None:
+    """The second of two operators launches in two of three steps, the first in none."""
+    lines = []
+    for step in range(3):
+        at = 100 * step
+        lines += [f"main | {at} {at + 90} | ProfilerStep#{step}", f"main | {at + 1} {at + 5} | aten::view"]
+        lines.append(f"main | {at + 10} {at + 20} | aten::mm")
+        if step < 2:
+            lines += [
+                f"main | {at + 12} {at + 14} | cudaLaunchKernel | corr={step}",
+                f"stream 7 | {at + 20} {at + 30} | k | corr={step}",
+            ]
+    trace = link_launches(drawn_trace("\n".join(lines)))
+    step = trace.events["start_ns"] // 100_000
+    silent = missing_work._silent_operators(trace, step)
+    assert (trace.events["start_ns"][silent] // 1000).tolist() == [210]
+    once = trace.with_table(trace["launches"].take([0]))  # in one of three steps: too seldom
+    assert len(missing_work._silent_operators(once, np.where(step == 1, 1, step))) == 0
+    assert len(missing_work._silent_operators(trace, np.minimum(step, 1))) == 0
+    other = trace.events["start_ns"] // 1000
+    assert len(missing_work._silent_operators(trace, np.where(other >= 200, -1, step))) == 0
+
+
+def test_replays_are_told_apart_by_what_they_lack() -> None:
+    length, name = np.array([5, 7, 9, 5, 9]), np.array([1, 2, 3, 1, 3])
+    idle = np.array([2, 9])
+    replays = missing_work._Replays(
+        *(np.array([3, 2]), np.array([0, 3]), name, length, np.array([21, 14]), idle),
+        *(np.array([0, 0]), np.zeros(2, np.bool_)),
+    )
+    assert replays.kernels(0) == Counter({1: 1, 2: 1, 3: 1})
+    assert replays.kernels(1) == Counter({1: 1, 3: 1})
+    missing = replays.kernels(0) - replays.kernels(1)
+    assert missing == Counter({2: 1})
+    assert replays.unusual_idle(1, np.array([0]), missing) == (True, True)  # 7 more, at least half of 7
+    less = replays._replace(idle=np.array([2, 5]))
+    assert less.unusual_idle(1, np.array([0]), missing) == (False, False)
+    after = less._replace(idle_after=np.array([0, 1]))
+    assert after.unusual_idle(1, np.array([0]), missing) == (False, True)
+    assert less._replace(idle=np.array([2, 6])).unusual_idle(1, np.array([0]), missing) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("last", "called", "need"),
+    [
+        (15, 0, (40, 50)),  # b was called at 40
+        (15, 45, (50, 50)),  # before the launch: it is for other work
+        (15, 40, (40, 50)),
+        (60, 0, (70, 80)),  # a wait
+        (60, 75, (80, 80)),
+        (90, 0, (100, 100)),  # the end
+    ],
+)
+def test_what_waits_for_a_replay(last: int, called: int, need: tuple[int, int]) -> None:
+    trace = link_launches(
+        drawn_trace("""
+        main     |  0   1 | cudaLaunchKernel | corr=1
+        main     | 40  41 | cudaLaunchKernel | corr=2
+        main     | 70  80 | cudaDeviceSynchronize
+        main     | 99 100 | aten::x
+        stream 7 | 10  20 | a | corr=1
+        stream 7 | 50  60 | b | corr=2
+    """)
+    )
+    work = trace["launches"]["device_event"]
+    since, until = missing_work._next_need(trace, work, np.array([last * 1000]), np.array([called * 1000]))
+    assert (since[0] // 1000, until[0] // 1000) == need
+
+
+def test_kernels_without_a_duration_are_missing_where_durations_were_lost() -> None:
+    trace = link_launches(
+        drawn_trace("""
+        main     |  0  1 | cudaLaunchKernel | corr=1
+        main     | 10 11 | cudaLaunchKernel | corr=2
+        main     | 20 21 | cudaLaunchKernel | corr=3
+        stream 7 |  5  6 | a | corr=1
+        stream 7 | 15 15 | b | corr=2
+    """)
+    )
+    rows = np.flatnonzero(trace.events.text("name").mask("cudaLaunchKernel"))
+    assert missing_work._with_work(trace, rows).tolist() == [True, True, False]
+    for code in ("no_duration", "negative_duration", "long_duration"):
+        lost = trace.with_warnings([(code, "some", 1)])
+        assert missing_work._with_work(lost, rows).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize(("others", "found"), [(1, [20]), (2, [])])
+def test_a_copy_without_work_counts_where_half_of_its_calls_have_some(others: int, found: list[int]) -> None:
+    lines = ["main | 0 1 | cudaMemcpyAsync | corr=1", "stream 7 | 5 6 | Memcpy HtoD | corr=1"]
+    lines += [f"main | {20 + 10 * n} {21 + 10 * n} | cudaMemcpyAsync | corr={50 + n}" for n in range(others)]
+    lines += ["main | 80 81 | cudaMemcpy | corr=70", "main | 85 86 | hipMemcpyAsync | corr=71"]
+    trace = link_launches(drawn_trace("\n".join(lines)))
+    assert (trace.events["start_ns"][missing_work._copies(trace)] // 1000).tolist() == found
+
+
+@pytest.mark.parametrize(("late", "pauses"), [(0, False), (1000, True)])
+def test_a_device_is_idle_before_within_and_after_a_replay(late: int, pauses: bool) -> None:
+    """The second replay is waited for; between its two nodes the device pauses, in us."""
+    trace = link_launches(
+        drawn_trace(f"""
+        main     |   0   2 | cudaGraphLaunch | corr=1
+        main     | 100 102 | cudaGraphLaunch | corr=2
+        main     | 130 {180 + late} | cudaDeviceSynchronize
+        stream 7 |  10  20 | a | corr=1
+        stream 7 |  25  30 | b | corr=1
+        stream 7 | 110 120 | a | corr=2
+        stream 7 | {170 + late} {175 + late} | b | corr=2
+    """)
+    )
+    launches = np.flatnonzero(trace.events.text("name").mask("cudaGraphLaunch"))
+    found = missing_work._replays(trace, launches)
+    assert (found.works.tolist(), found.first.tolist(), (found.busy // 1000).tolist()) == (
+        [2, 2],
+        [0, 2],
+        [15, 15],
+    )
+    # From its launch, or the end of the work before, to its end; and from the next launch, or wait, on.
+    assert (found.idle // 1000).tolist() == [15 + 10, 60 + late + 5]
+    assert (found.idle_after // 1000).tolist() == [70, 0]
+    assert found.pauses.tolist() == [False, pauses]
+    assert (found.length // 1000).tolist() == [10, 5, 10, 5]
+    assert missing_work.partial_replays(trace, launches, np.array([0, 1])).lost.tolist() == [1] * pauses
+
+
+def test_a_replay_with_fewer_kernels_lost_them_where_the_device_was_idle() -> None:
+    """The third of three replays; the fourth lacks what would have made no difference to the time."""
+    lines = []
+    for step in range(4):
+        at = 1000 * step
+        lines.append(f"main | {at} {at + 2} | cudaGraphLaunch | corr={step + 1}")
+        lines.append(f"main | {at + 500} {at + 900} | cudaDeviceSynchronize")
+        now = at + 10
+        for node, length in (("a", 100), ("b", 50), ("c", 80)):
+            lost, left_out = node == "b" and step == 2, node == "b" and step == 3
+            if not (lost or left_out):
+                lines.append(f"stream 7 | {now} {now + length} | {node} | corr={step + 1}")
+            now += 0 if left_out else length
+    trace = link_launches(drawn_trace("\n".join(lines)))
+    launches = np.flatnonzero(trace.events.text("name").mask("cudaGraphLaunch"))
+    found = missing_work.partial_replays(trace, launches, np.arange(4))
+    assert (found.lost.tolist(), found.unsure.tolist()) == ([2], [3])
+    assert missing_work.partial_replays(trace, launches, np.full(4, -1)).lost.tolist() == []

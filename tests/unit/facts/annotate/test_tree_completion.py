@@ -66,3 +66,39 @@ def test_blocks_that_differ_as_often_as_not_differ_on_purpose():
 def test_doubled_leaves_are_doubted():
     result = complete(tree("cna", "cna", "cnna", "cna"))
     assert [result.modules[index].name for index in sorted(result.doubtful)] == ["n_2_2"]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "last"),
+    [
+        (["cna", "cn"], "cn"),  # two are too few
+        (["cna", "cna", "cn"], "cna?"),
+        (["cna"] * 4 + ["cn"] * 2, "cn"),  # half as often: on purpose
+        (["cna"] * 5 + ["cn"] * 2, "cna?"),
+        (["cna", "cn", "ca"], "ca"),  # none is usual
+        (["cna", "cna", "c"], "cn?a?"),  # half of both in common
+        (["cna", "cna", "cx"], "cx"),
+        (["cna", "cna", "cnx"], "cnx"),
+        (["cna", "cna", "cnax"], "cnax"),
+        (["cna", "cna", "acn"], "cna"),  # in the usual order
+        (["cnl", "cnl", "cnnl"], "cnnl"),
+        (["llla", "llla", "lla"], "l?l?l?a"),
+    ],
+)
+def test_what_is_usual_among_blocks(blocks, last):
+    assert completed(*blocks)[-1] == last
+
+
+def test_origins_of_leaves_are_themselves_or_their_block():
+    given = tree("cna", "cna", "cn")
+    result = complete(given)
+    assert result.modules[-1].kind == "ReLU"
+    block = next(number for number, module in enumerate(given) if module.name == "2")
+    assert (result.origin.tolist()[-1], result.own.tolist()[-1]) == (block, False)
+    assert result.origin.tolist()[:-1] == list(range(len(given)))
+    assert result.own.tolist()[:-1] == [True] * len(given)
+    assert result.doubtful == {len(given)}
+    parents = [
+        result.modules[module.parent].name if module.parent >= 0 else None for module in result.modules
+    ]
+    assert parents == [None, "", *["0"] * 3, "", *["1"] * 3, "", *["2"] * 3]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from facts import us, warning_codes
 from tiers import family
 
 from stepscope.facts.annotate.links.launches import link_launches
 from stepscope.facts.annotate.steps.steps import find_steps
+from stepscope.facts.annotate.steps.turns import _alike, _cycle, _turn
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 
@@ -106,3 +108,59 @@ def test_any_loop_of_one_optimizer(seed: int) -> None:
     batch = choose.choice(["|", "||", "|" if not seed % 2 else ""])
     trace = loop("".join(batch + letter for letter in letters))
     assert len(trace["steps"]) + warning_codes(trace).get("cut_off_step", 0) == 8
+
+
+@pytest.mark.parametrize(
+    ("keys", "cycle"),
+    [
+        ("abab", (2, 2)),
+        ("ababab", (2, 4)),
+        ("aab" * 3, (3, 6)),
+        ("aaaa", (0, 0)),  # no different keys
+        ("abc", (0, 0)),
+        ("abcd", (0, 0)),
+        ("xyabab", (2, 2)),  # the first cycle differs
+        ("xyab", (0, 0)),
+        ("", (0, 0)),
+        ("abba", (0, 0)),
+    ],
+)
+def test_the_shortest_cycle_of_different_keys(keys: str, cycle: tuple[int, int]) -> None:
+    assert _cycle(np.array([ord(key) for key in keys], np.int64)) == cycle
+
+
+def test_a_cycle_has_at_most_so_many_updates() -> None:
+    for length, found in ((101, 101), (102, 0)):
+        keys = np.array([0] * (length - 1) + [1] + [0] * (length - 1) + [1])
+        assert _cycle(keys)[0] == found
+
+
+@pytest.mark.parametrize(
+    ("changed", "ran", "passed", "loaded", "turn"),
+    [
+        ("ababab", "xxxxxx", "pppppp", "111111", 2),
+        ("ababab", "yyxxxx", "pppppp", "111111", 2),  # the first cycle also creates its state
+        ("ababab", "xxxyxx", "pppppp", "111111", 0),  # of other operators
+        ("abab", "xxxx", "pppp", "1111", 0),  # too few
+        ("abab", "xxxx", "pqpq", "1010", 2),  # a batch for each turn
+        ("abab", "xxxx", "pqpq", "1111", 0),
+        ("aaaaaa", "xxxxxx", "pqrpqr", "100100", 3),
+        ("aaaaaa", "xxxxxx", "pqrpqr", "110110", 0),
+    ],
+)
+def test_a_turn_shows_in_what_updates_change_or_in_passes_of_one_batch(
+    changed: str, ran: str, passed: str, loaded: str, turn: int
+) -> None:
+    columns = (np.array([ord(key) for key in keys], np.int64) for keys in (changed, ran, passed))
+    keys, found = _turn(*columns, np.array([one == "1" for one in loaded]))
+    assert found == turn
+    assert keys.tolist() == [ord(key) for key in (changed if turn == 2 and len(changed) == 6 else passed)]
+
+
+def test_groups_with_each_key_as_often_are_alike() -> None:
+    found = _alike(np.array([0, 1, 1, 0, 0, 1, 2]), np.array([0, 0, 1, 1, 2, 2, 3]), 4).tolist()
+    assert found[0] == found[1] == found[2] != found[3]
+    twice = _alike(np.array([0, 0, 0, 5]), np.array([0, 0, 1, 3]), 3).tolist()
+    assert twice[0] == 2 * twice[1] != 0
+    assert twice[2] == 0
+    assert _alike(np.zeros(0, np.int64), np.zeros(0, np.int64), 2).tolist() == [0, 0]
