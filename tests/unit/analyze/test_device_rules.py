@@ -517,6 +517,7 @@ def test_a_compilation_inside_the_steps() -> None:
     assert finding is not None
     assert finding.gain.ms == pytest.approx(0.79)
     assert finding.advice.startswith("If these steps are the first, record later ones")
+    assert finding.severity == "warning"
     assert found("recompilation", text.replace("_compile.compile_inner (dynamo_timed)", "eval")) is None
 
 

@@ -57,13 +57,14 @@ def recompilation(context: RuleContext) -> Iterator[Finding]:
         return
     who = context.by_framework("torch.compile", jax="jax.jit")
     mostly = _functions(context, rows) + context.main_place(rows) if context.is_jax else ""
-    again = bool(context.trace.metadata.capture.get("compiles_again"))
+    unsure = context.step_count < _FEW and not context.trace.metadata.capture.get("compiles_again")
     yield context.finding(
         f"{who} compiles {context.times(rows)} per step, {rounded(context.measures.ms(rows), 4)} ms.{mostly}",
-        _FIRST * (context.step_count < _FEW and not again) + context.by_framework(_ADVICE, jax=_OF_JAX),
+        _FIRST * unsure + context.by_framework(_ADVICE, jax=_OF_JAX),
         rows,
         context.gains.without(rows, context.measures.ms(rows), _WHY),
-        recurs=not again,  # few of many steps are recorded
+        recurs=not context.trace.metadata.capture.get("compiles_again"),  # few of many steps are recorded
+        limit="warning" if unsure else "critical",
     )
 
 
