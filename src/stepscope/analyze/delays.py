@@ -1,6 +1,5 @@
 """Delays by a busy machine: a thread that lost its core in one step, and not in the others."""
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +7,7 @@ import numpy as np
 from stepscope.base.arrays import Floats, Ids, Mask, Rows, Times
 from stepscope.facts.annotate.device.one_off_costs import COMPILING
 from stepscope.facts.annotate.links.launches import device_work
+from stepscope.facts.annotate.range_names import codes_of_names
 from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.annotate.steps.step_table import steady_steps
 from stepscope.trace.intervals import Intervals
@@ -20,7 +20,6 @@ MIN_STEPS = 3  # with fewer nothing shows what a segment usually takes
 LEAST_NS = 50_000  # a preempted thread waits for longer
 UNUSUAL = 2.0  # of what the segment usually takes
 _SCALES_NS = 20_000  # shorter operators do not grow with their tensors
-_STEP = re.compile(r"^(ProfilerStep|stepscope\.step)#")
 
 
 def without_delays(trace: Trace) -> Trace:
@@ -84,7 +83,7 @@ def _aligned_pieces(trace: Trace, steps: Table) -> _Pieces:
     length = np.diff(time, prepend=time[:1])
     step = np.searchsorted(steps["step"], events["step"][row])
     kept = np.flatnonzero(np.isin(events["step"][row], steps["step"]))
-    kind = _names(trace)[row[kept]] * 2 + side[kept]
+    kind = codes_of_names(events)[row[kept]] * 2 + side[kept]
     kept = kept[_in_order_of_place(kind, step[kept], len(steps))]
     inner = np.where(side == 1, row, events["parent"][row])[kept]
     varies = np.append(_varying(trace), False)[inner]
@@ -113,21 +112,12 @@ def _scale_of_steps(length: Floats, usual: Floats) -> Floats:
     return result
 
 
-def _names(trace: Trace) -> Ids:
-    """The code of each event's name; the ranges of all steps share one."""
-    names = trace.events.text("name")
-    codes = names.codes.astype(np.int64)
-    step = names.where(lambda name: bool(_STEP.search(name)))
-    return np.where(step, codes[step].min(initial=len(names.values)), codes)
-
-
 def _varying(trace: Trace) -> Mask:
     """Events whose time varies by itself: loading, communication, calls of a driver, compiling."""
     events = trace.events
     varying = events.text("stage").mask("data_loading")
     varying |= events.text("category").mask("communication", "sync", "runtime")
-    compiling = re.compile(COMPILING)
-    varying |= events.text("name").where(lambda name: bool(compiling.search(name)))
+    varying |= events.text("name").where(lambda name: bool(COMPILING.search(name)))
     return inherit(events["parent"], np.where(varying, 1, -1)) > 0
 
 

@@ -226,10 +226,8 @@ class Measures:
 
     def idle_during_ms(self, spans: Intervals) -> float:
         """Idle time of the busiest device within these intervals, ms per step."""
-        idle = self._search.trace["idle"]
-        chosen = (idle["rank"] == self._search.rank) & (idle["device"] == self.busiest_device.device)
-        within = spans.intersect(Intervals(idle["start_ns"][chosen], idle["end_ns"][chosen]))
-        return self._per_step(within.total())
+        every = np.ones(len(self._search.trace["idle"]), np.bool_)
+        return self._per_step(spans.intersect(self._idle_gaps(every)).total())
 
     def launch_gaps(self) -> Intervals:
         """When the busiest device idles because the CPU launches too slowly.

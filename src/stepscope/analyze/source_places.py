@@ -18,7 +18,7 @@ from stepscope.facts.annotate.jax.calls import CALL
 from stepscope.facts.annotate.jax.frames import frames_of_events, is_users
 from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.facts.annotate.links.launches import launch_of
-from stepscope.facts.annotate.range_names import MODULE_RANGE, has_lines, parse_lines
+from stepscope.facts.annotate.range_names import MODULE_RANGE, codes_of_names, has_lines, parse_lines
 from stepscope.facts.summary.report_facts import CalledLine, count_samples, samples_of
 from stepscope.read.recorded.members_json import CATEGORY
 from stepscope.trace.arguments import parse
@@ -190,7 +190,7 @@ class PlaceFinder:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._names = trace.events.text("name")
+        self._names, self._name = trace.events.text("name"), codes_of_names(trace.events)
         self._compiled = CompiledSources(trace)
 
     def of(self, rows: IntArray, steps: int, calls: Floats | None = None) -> tuple[Place, ...]:
@@ -232,18 +232,13 @@ class PlaceFinder:
             events=tuple(rows[:_MOST_EVENTS].tolist()),
         )
 
-    def line(self, event: int) -> tuple[str, int | None, str]:
-        """File, line and function of the user's code that caused an event, as far as known.
+    def _recorded(self, event: int) -> tuple[str, int | None, str]:
+        """File, line and function of the user's code that caused an event, but for its module's call.
 
         A profiler's Python frame has the line on which its function begins; a range of lines has
         the line of the call; a compiled operation has the line at which it was traced, a compiled
         program its first line; an evaluation or a checkpoint has the line at which it began.
         """
-        recorded = self._recorded(event)
-        return recorded if recorded[0] else self._of_module(int(self._trace.events["module"][event]))
-
-    def _recorded(self, event: int) -> tuple[str, int | None, str]:
-        """The same without the line that calls the event's module."""
         if (compiled := self._compiled.line(event)).file:
             return *compiled, self._compiled.program(event)
         row = int(self._frame[event])
@@ -286,13 +281,6 @@ class PlaceFinder:
             if path and number >= 0 and not LIBRARY.search(path):
                 return path, number, ""
         return "", None, ""
-
-    @cached_property
-    def _name(self) -> Ids:
-        """The name code of each event; the ranges of all steps share one."""
-        codes = self._names.codes.astype(np.int64)
-        step = self._names.where(lambda name: name.startswith("ProfilerStep#"))
-        return np.where(step, codes[step].min(initial=len(codes)), codes)
 
     @cached_property
     def _frame(self) -> Ids32:

@@ -385,6 +385,20 @@ def test_a_copy_from_pageable_memory_costs_what_the_device_waits_for_its_call() 
     assert finding.gain.ms == pytest.approx(0.399)  # 200 to 598, and 599 to 600
 
 
+def test_a_thread_that_fetches_batches_blocks_no_step() -> None:
+    """The loop does something else, while another thread copies the next batch."""
+    text = """
+        main     |   0 1000 | ProfilerStep#0
+        main     |  10   12 | cudaLaunchKernel | corr=1
+        stream 7 |  20  200 | volta_fp16_s884gemm | corr=1
+        fetcher  | 100  600 | cudaMemcpyAsync | corr=2
+        stream 8 | 598  599 | Memcpy HtoD (Pageable -> Device) | corr=2
+        main     | 610  612 | cudaLaunchKernel | corr=3
+        stream 7 | 615  990 | volta_fp16_s884gemm | corr=3
+    """
+    assert found("pageable_copies", text, devices=V100) is None
+
+
 def test_a_launch_that_loads_its_kernel_is_no_overhead_of_a_small_batch() -> None:
     text = """
         main     |    0 5000 | ProfilerStep#0
@@ -502,6 +516,8 @@ def test_a_compilation_inside_the_steps() -> None:
     finding = found("recompilation", text)
     assert finding is not None
     assert finding.gain.ms == pytest.approx(0.79)
+    assert finding.advice.startswith("If these steps are the first, record later ones")
+    assert finding.severity == "warning"
     assert found("recompilation", text.replace("_compile.compile_inner (dynamo_timed)", "eval")) is None
 
 

@@ -19,7 +19,7 @@ LEAST_BIG = 4  # per step
 ADVICE = "Leave memory free (a smaller batch) and do not call torch.cuda.empty_cache() in the loop."
 RETRIES = "Leave memory free: a smaller batch, or activation checkpointing."
 SEGMENTS = " If sizes vary, set PYTORCH_ALLOC_CONF=expandable_segments:True."
-EMPTIED = "Do not call torch.cuda.empty_cache() in the loop; the next allocations are slow."
+EMPTIED = "Do not call torch.cuda.empty_cache() in the loop. Let other code allocate from PyTorch's memory."
 PINNED = (
     "It is pinned memory of the host",
     "Pin buffers once, before the loop, and copy each batch into them.",
@@ -68,7 +68,7 @@ def _reason(context: RuleContext, rows: Rows) -> tuple[str, str]:
     """Why memory is freed, and what to do.
 
     Within an operator the allocator has run out of memory, frees what it caches and tries again;
-    outside it was asked to. It maps pages (cuMemMap) if its segments can be expanded.
+    outside it was asked to, or it is another's. It maps pages (cuMemMap) if its segments can be expanded.
     """
     names, time = context.events.text("name").take(rows), context.events["duration_ns"][rows]
     if 2 * time[names.where(lambda name: "Host" in name)].sum() > time.sum():
@@ -81,7 +81,7 @@ def _reason(context: RuleContext, rows: Rows) -> tuple[str, str]:
         return "The caching allocator cannot keep enough memory", ADVICE + more
     if (context.search.operator_of(frees) >= 0).mean() > 0.5:
         return "The allocator ran out of memory, freed its cache and retried", RETRIES + more
-    return "The cache of the allocator is emptied in the loop", EMPTIED
+    return "The cache of the allocator is emptied in the loop, or other code allocates by itself", EMPTIED
 
 
 def _by_system(context: RuleContext) -> Iterator[Finding]:

@@ -100,7 +100,7 @@ QUICK = (
     "receive a batch from one takes about as long."
 )
 CHEAPER = "the work per sample: smaller files, decoding and augmentation on the device, caching."
-TOGETHER = f"Give the DataLoader more workers or a larger prefetch_factor. Or reduce {CHEAPER}"
+TOGETHER = f"Load ahead in a thread, with more workers or a larger prefetch_factor. Or reduce {CHEAPER}"
 ALL_CORES = f"The workers have all of {{cores}}: more help only where they wait for a disk. Reduce {CHEAPER}"
 STREAM = (
     "Let each worker read its own part of the IterableDataset (torch.utils.data.get_worker_info). "

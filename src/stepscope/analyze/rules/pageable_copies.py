@@ -48,7 +48,7 @@ def pageable_copies(context: RuleContext) -> Iterator[Finding]:
 
 
 def _gain(context: RuleContext, rows: Rows) -> Gain:
-    """The gain of copies without cost, or the device's idle time during their calls, if greater.
+    """The gain of copies without cost, or the device's idle time during the loop's calls, if greater.
 
     The CPU fills the staging buffer; the simulation takes that time for the latency of the copy.
     """
@@ -58,7 +58,8 @@ def _gain(context: RuleContext, rows: Rows) -> Gain:
         *(f"scale:select=name={glob(name)},factor=0" for name in names),
         at_most="at most: with copies that overlap computation",
     )
-    calls = context.search.caller[rows]
-    idle = context.measures.idle_during_ms(context.measures.spans(np.unique(calls[calls >= 0])))
+    calls = np.unique(context.search.caller[rows])
+    calls = calls[(calls >= 0) & (context.events["track"][calls] == context.search.loop_track)]
+    idle = context.measures.idle_during_ms(context.measures.spans(calls))
     waited = context.gains.bound(idle, "at most the idle time of the device during these calls")
     return max(free, waited, key=lambda gain: gain.ms)

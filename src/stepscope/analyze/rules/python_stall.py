@@ -32,7 +32,7 @@ ADVICE = (
         r"(?<![a-z])ema(?![a-z])|E(ma|MA)(?![a-z])|moving_average|MovingAverage|swa_utils",
         "Update the moving average with torch._foreach_lerp_ on the device.",
     ),
-    (r"", "Move this work out of the {loop}: to another thread, {loader}or to every N-th step."),
+    (r"", "Move this work to the device, another thread, {loader}or every N-th step of the {loop}."),
 )
 
 

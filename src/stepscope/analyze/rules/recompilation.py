@@ -35,6 +35,8 @@ _OUTSIDE = (
     "Put the code around them under one jax.jit, as in jax.jit(model.init)(key, x). Each is a program "
     "of its own, compiled for each shape."
 )
+_FIRST = "If these steps are the first, record later ones: each function has to be compiled once. "
+_FEW = 3  # steps: with fewer nothing shows whether later ones compile again
 _WHY = "at most the compile time"
 
 
@@ -48,19 +50,21 @@ def recompilation(context: RuleContext) -> Iterator[Finding]:
     if context.context_trace and context.contexts is not None:
         yield from _in_tree(context, context.contexts)
         return
-    rows = context.search.outermost(context.search.find(COMPILING, category=("annotation", "cpu_op")))
+    rows = context.search.outermost(context.search.find(COMPILING.pattern, category=("annotation", "cpu_op")))
     rows = np.setdiff1d(rows, context.measures.first_use)
     if not len(rows):
         yield from _in_later_steps(context)
         return
     who = context.by_framework("torch.compile", jax="jax.jit")
     mostly = _functions(context, rows) + context.main_place(rows) if context.is_jax else ""
+    unsure = context.step_count < _FEW and not context.trace.metadata.capture.get("compiles_again")
     yield context.finding(
         f"{who} compiles {context.times(rows)} per step, {rounded(context.measures.ms(rows), 4)} ms.{mostly}",
-        context.by_framework(_ADVICE, jax=_OF_JAX),
+        _FIRST * unsure + context.by_framework(_ADVICE, jax=_OF_JAX),
         rows,
         context.gains.without(rows, context.measures.ms(rows), _WHY),
         recurs=not context.trace.metadata.capture.get("compiles_again"),  # few of many steps are recorded
+        limit="warning" if unsure else "critical",
     )
 
 

@@ -36,7 +36,7 @@ def slow_function(context: RuleContext) -> Iterator[Finding]:
     """
     if context.measures.has_device or context.context_trace or not context.trains:
         return
-    compiling = context.measures.ms(context.search.find(COMPILING, on_device=False))
+    compiling = context.measures.ms(context.search.find(COMPILING.pattern, on_device=False))
     for place in context.measures.summary.places:
         if place.stage != "other" or not place.samples:
             continue

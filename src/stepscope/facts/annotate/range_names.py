@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from stepscope.base.arrays import Mask, Rows
+from stepscope.base.arrays import Ids, Mask, Rows
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table, Text
 
@@ -137,6 +137,14 @@ def is_step(name: str) -> bool:
 def is_recorded_step(name: str) -> bool:
     """Whether a JAX capture begins a step with an event of this name."""
     return name.startswith(_RECORDED)
+
+
+def codes_of_names(events: Table) -> Ids:
+    """The code of each event's name, int64; the ranges of all steps share one."""
+    names = events.text("name")
+    codes, steps = names.codes.astype(np.int64), ("ProfilerStep#", _RECORDED)
+    step = names.where(lambda name: name.startswith(steps))
+    return np.where(step, codes[step].min(initial=len(names.values)), codes)
 
 
 def ends_update(name: str) -> bool:

@@ -222,6 +222,7 @@ def _by_launches(trace: Trace, callers: IntArray) -> Merged | None:
     process, launches = trace["tracks"].text("process").codes, link_launches(trace)["launches"]
     launches = launches.take(launches.text("evidence").mask("correlation"))  # ids of arrows may be shared
     caller, work = (process[trace.events["track"][launches[row]]] for row in ("cpu_event", "device_event"))
+    callers = callers[np.isin(callers, caller)] if len(caller) else callers  # others only ask for devices
     rank = {code: number for number, code in enumerate(callers.tolist())}
     for device in distinct(work).tolist():
         found = distinct(caller[work == device])

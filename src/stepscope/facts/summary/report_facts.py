@@ -156,7 +156,7 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
         rank=selected.rank,
         world_size=trace.metadata.world_size,
         steps=steps,
-        verdict=_verdict(selected, steps, stages, devices, kinds),
+        verdict=_verdict(selected, steps, stages, devices),
         core_share=core_share(selected.capture),
         run=run_shares(selected.capture),
         iterations=iterations_of(selected),
@@ -190,21 +190,17 @@ def warnings_of(trace: Trace, rank: int) -> list[Warning]:
 
 
 def _verdict(
-    selected: SelectedSteps,
-    steps: StepTimes,
-    stages: list[Stage],
-    devices: list[Device],
-    kinds: dict[str, float],
+    selected: SelectedSteps, steps: StepTimes, stages: list[Stage], devices: list[Device]
 ) -> Verdict:
     python, communication = ({}, 0.0) if devices else _without_device(selected)
-    copies = kinds.get("memcpy", 0.0) / (sum(kinds.values()) or 1.0)
     capture = selected.capture
     active, blocked = active_share(capture), later_blocked_share(capture)
     later = later_loading(capture)
     data = later.share if later else 0.0
-    shares = python, communication, copies, active, data, blocked
+    shares = python, communication, active, data, blocked
     all_wait = len(devices) > 1 and all(any(device.idle_ms.values()) for device in devices)
-    waits = turns(selected.rows_of(selected.trace["idle"])) * MS / selected.count if all_wait else 0.0
+    idle = selected.rows_of(selected.trace["idle"])
+    waits = turns(idle, selected.length_ns) * MS / selected.count if all_wait else 0.0
     why = _why_unknown(selected.trace)
     found = verdict(steps.mean_ms, stages, devices, *shares, why, waits, _compiling(selected))
     missing = work_is_missing(selected.trace, selected.rank)

@@ -66,7 +66,6 @@ def verdict(
     devices: Sequence[Device],
     python: Mapping[str, float] | None = None,
     communication: float = 0.0,
-    copies: float = 0.0,
     active: float = 1.0,
     later_data: float = 0.0,
     later_blocked: float = 0.0,
@@ -93,14 +92,14 @@ def verdict(
     """
     if devices:
         busiest = max(devices, key=lambda device: device.computing_ms)
-        return _device_verdict(step_ms, busiest, copies, why, turns)
+        return _device_verdict(step_ms, busiest, why, turns)
     if compiling >= MOSTLY:
         return Verdict("cpu", compiling, _SENTENCES["cpu_compiles"].format(share=compiling))
     found = _later_verdict(stages, python or {}, communication, later_data, later_blocked)
     return found or _cpu_verdict(stages, python or {}, communication, active)
 
 
-def _device_verdict(step_ms: float, device: Device, copies: float, why: str, turns: float) -> Verdict:
+def _device_verdict(step_ms: float, device: Device, why: str, turns: float) -> Verdict:
     """What limits the steps of a device, without what later steps do not pay."""
     window = device.steady_ms or step_ms or 1.0
     idle = {cause: ms for cause, ms in device.idle_ms.items() if cause != "one_off"}
@@ -114,6 +113,7 @@ def _device_verdict(step_ms: float, device: Device, copies: float, why: str, tur
         name = name if share >= NOTABLE else "several"
         text = _SENTENCES[name].format(share=share, computing=computing, why=why, words=TIME_WORDS[cause])
         return Verdict(cause, share, text + _left_out(device))
+    copies = device.copying_ms / (device.computing_ms or 1.0)  # those beside kernels limit nothing
     text = _SENTENCES["copies" if copies >= MOSTLY else "device"]
     return Verdict("device", computing, text.format(share=computing, copies=copies) + _left_out(device))
 

@@ -28,7 +28,7 @@ def attributed(trace: Trace, truth: dict[float, tuple[str, int]]) -> dict[str, i
     events, places, result = trace.events, PlaceFinder(trace), {"right": 0, "wrong": 0, "unknown": 0}
     for row, module in zip(rows.tolist(), modules_of(trace), strict=True):
         begin = round((int(events["start_ns"][row]) + trace.metadata.origin_ns) / 1000, 3)
-        line = places.line(row)[1]
+        line = places.of(np.array([row]), 1)[0].line
         pairs = list(zip((module, line), truth[begin], strict=True))
         wrong = any(known and known != true for known, true in pairs)
         whole = all(known == true for known, true in pairs)
@@ -187,7 +187,7 @@ def test_backward_has_the_module_and_line_of_its_forward() -> None:
     rows, places = np.flatnonzero(replayed(trace)), PlaceFinder(trace)
     assert [*trace.events.text("stage").take(rows)] == ["forward", "forward", "backward"]
     assert modules_of(trace) == ["Linear_0"] * 3
-    assert {places.line(row)[:2] for row in rows.tolist()} == {("model.py", 3)}
+    assert {(one.file, one.line) for one in places.of(rows, 1)} == {("model.py", 3)}
 
 
 def test_a_file_without_a_capture_is_refused(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_one_iteration_of_a_server(traces: Path) -> None:
     rows, places = np.flatnonzero(replayed(trace)), PlaceFinder(trace)
     assert len(rows) == 421
     assert (trace.events["module"][rows] >= 0).all()
-    files = {places.line(row)[0].partition("/")[0] for row in rows.tolist()}
+    files = {one.file.partition("/")[0] for one in places.of(rows, 1)}
     assert files == {"aiter", "triton_kernels", "vllm"}
     assert set(trace.events.text("stage").take(rows)) == {"decode"}
     assert not warnings_of(trace)

@@ -130,6 +130,15 @@ def test_a_launch_that_loads_its_kernel_has_launched_nothing_until_it_returns() 
     """) == [(0, 3000, "one_off"), (3000, 3010, "launch")]
 
 
+def test_a_graph_is_launched_when_the_call_returns() -> None:
+    assert idle("""
+        main     |   0 1000 | ProfilerStep#1
+        main     |   0  400 | cudaGraphLaunch | corr=1
+        stream 7 | 405  600 | a               | corr=1
+        stream 7 | 610 1000 | b               | corr=1
+    """) == [(0, 400, "host"), (400, 405, "launch"), (600, 610, "launch")]
+
+
 def test_with_two_clocks_that_differ_by_much_no_cause_is_certain() -> None:
     """The device's clock is early by 5 us, which is little, or by 60 us."""
     for early, causes in ((5, {"host", "launch"}), (60, {"unknown"})):

@@ -203,6 +203,24 @@ def test_a_range_named_decode_next_to_one_of_training_is_no_server() -> None:
     assert not len(trace["iterations"])
 
 
+@pytest.mark.parametrize(("other", "count"), [("denoise", 0), ("prefill", 4), ("decode_one_token", 4)])
+def test_what_decodes_images_generates_no_tokens(other: str, count: int) -> None:
+    """The decoder of a diffusion model, or of files, follows other work."""
+    trace = annotate(
+        drawn_trace(f"""
+            main |   0  60 | {other}  | cat=annotation
+            main |   5  55 | aten::mm
+            main |  60 100 | decode   | cat=annotation
+            main |  65  95 | aten::conv2d
+            main | 100 160 | {other}  | cat=annotation
+            main | 105 155 | aten::mm
+            main | 160 200 | decode   | cat=annotation
+            main | 165 195 | aten::conv2d
+        """)
+    )
+    assert len(trace["iterations"]) == count
+
+
 def test_a_server_inside_of_training() -> None:
     trace = annotate(
         drawn_trace("""
@@ -269,6 +287,16 @@ def test_a_family_of_generating_loops(seed: int, growing: bool) -> None:
     ]
     assert found == truth
     assert len(trace["steps"]) == len(truth)
+
+
+def test_attention_of_one_item_to_histories_is_no_generation() -> None:
+    """A recommender scores an item by a history of any length; by chance one is longer by one."""
+    lines = []
+    for at, length in enumerate((9, 10, 31, 7, 18, 19, 5, 40)):
+        dims = f"[[8,4,1,8],[8,4,{length},8]]"
+        start = 100 * at
+        lines.append(f"main | {start} {start + 9} | aten::scaled_dot_product_attention | Input_Dims={dims}")
+    assert not len(annotate(drawn_trace("\n".join(lines)))["iterations"])
 
 
 def test_attention_that_pools_is_no_generation() -> None:

@@ -79,6 +79,13 @@ def test_a_second_process_without_steps_is_no_rank() -> None:
     assert found(trace) is None
 
 
+def test_a_process_that_only_asks_for_devices_is_no_rank() -> None:
+    """The launcher of the ranks, where Nsight Systems records all processes and nothing marks steps."""
+    text = "\n".join(line for line in OWN.splitlines() if "ProfilerStep" not in line)
+    trace = merged(f"agent | 1 2 | cudaGetDeviceCount\n{text}", *["5", "77", "77", "0", "100078", "100000"])
+    assert found(trace) == ([0, 0, 0, 0, 1, 1], [0, 1])
+
+
 def test_each_rank_has_its_own_events_arrows_and_memory() -> None:
     trace = merged(SAME, "[TP0] 7", "[TP0] 7", "[TP0] 0", "[TP1] 8", "[TP1] 1")
     ranks = merged_ranks(trace)

@@ -44,6 +44,7 @@ def in_us(line: str) -> str:
         *("cuModuleLoadData", "cuModuleUnload", "cuLibraryLoadData", "cudaStreamCreateWithFlags"),
         *("cublasCreate_v2", "cudnnDestroy", "ncclCommInitRank", "cuCtxCreate_v2", "cudaGraphInstantiate"),
         *("hipModuleLoad", "rocblas_create_handle", "cuLinkCreate_v2", "nvrtcCompileProgram"),
+        *("zeModuleCreate", "zeContextCreate", "urProgramBuildExp", "urKernelCreate"),
     ],
 )
 def test_setup_and_teardown_count_by_their_name(name: str) -> None:
@@ -119,3 +120,9 @@ def test_compilation_in_one_step_of_three_counts() -> None:
     assert once("", compiles, "") == ["_compile.compile_inner (dynamo_timed)"]
     assert once("", compiles, compiles) == []
     assert once("", compiles) == []
+
+
+@pytest.mark.parametrize(("region", "count"), [("0/0", 1), ("0/1", 0)])
+def test_compilation_in_one_step_counts_if_no_function_was_compiled_before(region: str, count: int) -> None:
+    compiles = "main | 10 80 | _compile.compile_inner (dynamo_timed)"
+    assert len(once(f"{compiles}\nmain | 80 95 | Torch-Compiled Region: {region}")) == count

@@ -160,6 +160,65 @@ def test_a_range_named_a_loss_around_all_layers_calls_the_model(model: str, loss
     assert (found["aten::nll_loss"], found["aten::conv2d"]) == (loss, layer)
 
 
+@pytest.mark.parametrize(
+    ("inside", "stage", "recompute"),
+    [
+        ("aten::conv2d", "forward", 0),  # the range is around a training step and its backward pass
+        ("aten::mul", "backward", 1),  # of a GradScaler
+    ],
+)
+def test_a_range_named_backward_around_layers_is_around_the_model(
+    inside: str, stage: str, recompute: int
+) -> None:
+    """Lightning until 1.5 calls one `training_step_and_backward`."""
+    trace = staged(f"""
+        main | 0 100 | ProfilerStep#1
+        main | 4  95 | Optimizer.step#SGD.step
+        main | 5  80 | training_step_and_backward | cat=annotation
+        main | 10 30 | {inside}                   | seq=1
+        main | 40 55 | aten::nll_loss             | seq=2
+        main | 58 80 | backward                   | cat=annotation
+        main | 60 65 | autograd::engine::evaluate_function: NllLossBackward0 | seq=2 fwd=1
+        main | 65 80 | autograd::engine::evaluate_function: OtherBackward0   | seq=1 fwd=1
+        main | 85 90 | aten::add_
+    """)
+    found = of_events(trace, "stage", "recompute")
+    assert found[inside] == (stage, recompute)
+    assert found["autograd::engine::evaluate_function: OtherBackward0"][0] == "backward"
+
+
+def test_autograds_thread_is_known_by_its_name() -> None:
+    """As Kineto writes it, in a recording of the device alone."""
+    trace = staged("""
+        thread 7 (python3)       | 0 100 | ProfilerStep#1
+        thread 7 (python3)       | 5  10 | cudaLaunchKernel | corr=1
+        thread 9 (pt_autograd_0) | 50 60 | cudaLaunchKernel | corr=2
+        stream 7                 | 12 40 | forward_gemm     | corr=1
+        stream 7                 | 62 90 | other_gemm       | corr=2
+    """)
+    assert of_events(trace, "stage")["other_gemm"] == "backward"
+
+
+def test_work_that_another_process_launches_is_of_the_operator_that_asked_for_it() -> None:
+    """On Ascend CANN launches; an arrow of its own, and then one of PyTorch's, lead to the work."""
+    trace = staged("""
+        python   |  0 100 | ProfilerStep#1
+        python   | 10  20 | aten::linear | seq=1
+        python   | 40  60 | AddmmBackward0 | seq=1 fwd=1
+        python   | 80  90 | Optimizer.step#SGD.step
+        CANN     | 22  24 | Node@launch | cat=other
+        CANN     | 62  64 | AscendCL@aclrtLaunch | cat=other
+        stream 3 | 30  50 | MatMulV2
+        stream 3 | 66  78 | MatMulV3
+        HostToDevice | arrow | Node@launch > MatMulV2
+        HostToDevice | arrow | AscendCL@aclrtLaunch > MatMulV3
+        async_npu    | arrow | aten::linear > MatMulV2
+        async_npu    | arrow | AddmmBackward0 > MatMulV3
+    """)
+    found = of_events(trace, "stage")
+    assert (found["MatMulV2"], found["MatMulV3"]) == ("forward", "backward")
+
+
 def test_threads_that_backward_returns_to_run_forward() -> None:
     """The replicas of DataParallel, which equal each other."""
     trace = staged("""
@@ -283,10 +342,22 @@ def times(trace: Trace) -> dict[str, int]:
     return total
 
 
-@pytest.mark.parametrize(("optimizer", "stage"), [(True, "other"), (False, "optimizer")])
-def test_a_step_that_accumulates_gradients_updates_nothing(optimizer: bool, stage: str) -> None:
-    """What follows backward is an update by hand only where no step has an optimizer."""
+ACCUMULATES = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "gradients", "stage"), [(True, 0, "other"), (False, 0, "optimizer"), (False, 2, "other")]
+)
+def test_a_step_that_accumulates_gradients_updates_nothing(
+    optimizer: bool, gradients: int, stage: str
+) -> None:
+    """What follows backward is an update by hand only where no step has an optimizer, and it has as
+    many operators as there are gradients."""
+    accumulated = [
+        f"main | {at + each} {at + each + 1} | {ACCUMULATES}" for at in (40, 140) for each in range(gradients)
+    ]
     trace = staged(f"""
+        {chr(10).join(accumulated)}
         main | 0   100 | ProfilerStep#1
         main | 5    10 | aten::mm    | seq=1
         main | 20   40 | MmBackward0 | seq=1 fwd=1

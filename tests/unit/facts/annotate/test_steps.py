@@ -114,6 +114,31 @@ def test_a_last_range_that_holds_no_step_is_left_out() -> None:
     assert warning_codes(trace) == {"cut_off_step": 1}
 
 
+@pytest.mark.parametrize(("last", "kept"), [("cudaDeviceSynchronize", [5, 6]), ("aten::add", [5, 6, 7])])
+def test_a_last_range_that_only_waits_for_the_device_is_no_step(last: str, kept: list[int]) -> None:
+    """`torch.cuda.synchronize()` after the loop, in the profiler's `with`, while the device has a queue."""
+    lines, id = [f"main | 202 260 | {last}", "main | 200 262 | ProfilerStep#7"], 0
+    for step, begin in ((5, 0), (6, 100)):
+        lines.append(f"main | {begin} {begin + 100} | ProfilerStep#{step}")
+        for at in range(begin, begin + 100, 20):
+            id += 1
+            lines.append(f"main | {at} {at + 9} | aten::mm")
+            lines.append(f"main | {at + 2} {at + 4} | cudaLaunchKernel | corr={id}")
+            lines.append(f"stream 7 | {26 * id} {26 * id + 26} | sgemm | corr={id}")
+    assert [step[0] for step in steps(stepped("\n".join(lines)))] == kept
+
+
+def test_a_file_that_is_cut_off_before_the_work_of_its_devices_says_nothing_of_them() -> None:
+    """Kineto writes calls of the runtime and kernels after all operators."""
+    text = "\n".join(
+        f"main | {at} {at + 100} | ProfilerStep#{at // 100}\nmain | {at + 5} {at + 95} | aten::mm"
+        for at in (0, 100, 200)
+    )
+    for devices, codes in (((), set()), (({"id": 0, "name": "A100"},), {"work_missing"})):
+        trace = drawn_trace(text, devices=devices).with_warnings([("truncated_file", "the file ends", 1)])
+        assert {*warning_codes(find_steps(link_launches(trace)))} & {"work_missing"} == codes
+
+
 def test_of_a_capture_only_the_steps_that_it_says_it_recorded_count() -> None:
     trace = drawn_trace(
         """

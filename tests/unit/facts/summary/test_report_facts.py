@@ -127,6 +127,33 @@ def test_devices_that_work_one_after_the_other_wait_for_each_other(later: int, t
     assert ("take turns" in found.verdict.sentence) == turns
 
 
+@pytest.mark.parametrize(("ahead", "turns"), [(0, False), (17, False), (50, True)])
+def test_replicas_whose_pauses_differ_take_no_turns(ahead: int, turns: bool) -> None:
+    """Of each 100 us both devices work for 80, or for 50: the second so much later than the first."""
+    lines, work = ["main | 0 2100 | ProfilerStep#1"], 50 if turns else 80
+    for number in range(20):
+        for device, later in enumerate((0, ahead)):
+            begin, id = 100 * number + later, 2 * number + device + 1
+            lines.append(f"main | {begin} {begin + 2} | cudaLaunchKernel | corr={id}")
+            lines.append(f"stream {device} | {begin + 10} {begin + 10 + work} | mm | corr={id}")
+    trace = drawn_trace("\n".join(lines))
+    tracks = trace["tracks"]
+    number = np.where(tracks.text("name").mask("stream 1"), 1, tracks["device"])
+    found = summarize(annotate(trace.with_table(tracks.with_columns(device=number))))
+    assert ("take turns" in found.verdict.sentence) == turns, found.verdict.sentence
+
+
+def test_copies_beside_kernels_limit_nothing() -> None:
+    found = summary("""
+        main     |   0 100 | ProfilerStep#1
+        main     |   0   1 | cudaLaunchKernel | corr=1
+        main     |   1   2 | cudaMemcpyAsync  | corr=2
+        stream 7 |   2  95 | sgemm            | corr=1
+        stream 8 |   2 100 | Memcpy HtoD      | corr=2
+    """)
+    assert found.verdict.sentence == "The step is device-bound: the device computes or copies 98% of it."
+
+
 def test_a_device_that_is_always_busy_takes_no_turns() -> None:
     """Of two others each works as the other idles."""
     trace = drawn_trace("""

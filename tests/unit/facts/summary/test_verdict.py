@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from stepscope.facts.summary import facts
 from stepscope.facts.summary import verdict as verdict_module
@@ -171,12 +172,19 @@ def test_without_a_device_waiting_for_others_decides_where_it_is_longer_than_loa
     assert verdict(100.0, stages[1:], [], {}, 0.05).bound_by == "cpu"
 
 
-def test_a_device_that_mostly_copies_does_not_compute() -> None:
-    found = verdict(100.0, [], [device_of(99.0, {"host": 1.0})], copies=0.96)
-    assert found.bound_by == "device"
-    assert found.sentence == (
-        "The step is bound by copies, 96% of the device's work. The device is busy for 99% of the step."
-    )
+@pytest.mark.parametrize(
+    ("copying_ms", "sentence"),
+    [
+        (
+            95.0,
+            "The step is bound by copies, 96% of the device's work. The device is busy for 99% of the step.",
+        ),
+        (40.0, "The step is device-bound: the device computes or copies 99% of it."),
+    ],
+)
+def test_a_device_that_mostly_copies_does_not_compute(copying_ms: float, sentence: str) -> None:
+    found = verdict(100.0, [], [replace(device_of(99.0, {"host": 1.0}), copying_ms=copying_ms)])
+    assert (found.bound_by, found.sentence) == ("device", sentence)
 
 
 def test_what_waits_for_other_ranks_is_no_block_of_the_loop() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.base.arrays import Ids, Mask
-from stepscope.facts.annotate.device.kernel_kinds import kind_of
+from stepscope.facts.annotate.device.kernel_kinds import GENERATED, kind_of
 from stepscope.facts.annotate.links.launches import launch_of, on_host
 from stepscope.trace.arguments import element_bytes
 from stepscope.trace.nesting import inherit
@@ -101,7 +101,7 @@ def is_communication_kernel(name: str) -> bool:
         >>> is_communication_kernel("flash_fwd_splitkv_combine_kernel")
         False
     """
-    return _KERNEL.search(name.lower()) is not None
+    return not GENERATED.match(name) and _KERNEL.search(name.lower()) is not None
 
 
 def is_communication_call(name: str) -> bool:
@@ -182,8 +182,6 @@ def _on_stream_of_tasks(trace: Trace) -> Mask:
     events = trace.events
     kernel = events.text("category").mask("kernel")
     task = kernel & events.text("name").where(lambda name: bool(_TASK.search(name.lower())))
-    if not task.any():
-        return np.zeros(len(events), np.bool_)
     spent, among = (
         np.bincount(events["track"][rows], events["duration_ns"][rows], len(trace["tracks"]))
         for rows in (task, kernel)

@@ -13,6 +13,7 @@ from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait
 from stepscope.facts.annotate.links.launches import (
     clock_error,
     device_work,
+    is_graph_launch,
     launch_of,
     launched_before_recording,
     shows_cpu,
@@ -108,11 +109,18 @@ def working_devices(trace: Trace, rank: int, windows: Intervals) -> list[int]:
     return np.unique(tracks["device"][events["track"][rows[here]]]).tolist()
 
 
-def turns(idle: Table) -> int:
-    """How long the device that idles least does so while another works, ns, by rows of `idle`."""
+def turns(idle: Table, whole: int) -> int:
+    """How long the device that idles least does so while another works, ns, by rows of `idle` of several.
+
+    It is 0 if it mostly works at once with others, which then take no turns. `whole` is the steps' length.
+    """
     of = idle["device"]
     spans = [Intervals(*idle.spans(of == device)) for device in distinct(of).tolist()]
-    return min(span.total() for span in spans) - reduce(Intervals.intersect, spans).total() if spans else 0
+    least, *others = sorted(spans, key=Intervals.total)
+    others_idle = reduce(Intervals.intersect, others)
+    both = least.intersect(others_idle).total()
+    is_alone = 2 * (others_idle.total() - both) >= whole - least.total()
+    return is_alone * (least.total() - both)
 
 
 def _with_busy_times(trace: Trace) -> Trace:
@@ -195,7 +203,8 @@ def _feed_times(trace: Trace, work: Rows, operation: str) -> Intervals:
 def _pending_times(trace: Trace, work: Rows, once: Rows) -> Intervals:
     """When work is launched and has not begun.
 
-    A launch with one-off costs, or within them, has launched nothing until these have ended.
+    A launch of a program or a graph, or with one-off costs, or within them, has launched nothing until
+    these have ended.
     """
     events, call = trace.events, launch_of(trace)[work]
     begin, end = events.spans()
@@ -203,8 +212,8 @@ def _pending_times(trace: Trace, work: Rows, once: Rows) -> Intervals:
     is_once, is_call = (np.where(np.isin(events["id"], rows), events["id"], -1) for rows in (once, call))
     around, within = inherit(events["parent"], is_once)[call], inherit(events["parent"], is_call)[once]
     launched = begin.copy()
-    program = events.text("name").where(is_compiled_call)[call]
-    launched[call[program]] = end[call[program]]  # which ends in the launch
+    whole = events.text("name").where(lambda name: is_compiled_call(name) or is_graph_launch(name))[call]
+    launched[call[whole]] = end[call[whole]]  # of many kernels, at the end of the call
     launched[call[around >= 0]] = end[around[around >= 0]]
     np.maximum.at(launched, within[within >= 0], end[once[within >= 0]])
     return Intervals(launched[call], start)

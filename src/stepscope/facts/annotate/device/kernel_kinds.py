@@ -98,8 +98,8 @@ _RULES = tuple(
     )
 )
 # Kernels that Inductor generates are named after all operators fused into them: such a kernel may
-# add the bias of a matrix product, but computes no product.
-_GENERATED = re.compile(r"^triton_(poi|red|per|for)_")
+# add the bias of a matrix product or copy what a collective sends, but does neither itself.
+GENERATED = re.compile(r"^triton_(poi|red|per|for)_")
 _PRODUCT_CODES = tuple(_CODE[kind] for kind in PRODUCT_KINDS)
 _FUSED_RULES = tuple(rule for rule in _RULES if rule[1] not in PRODUCT_KINDS)
 
@@ -138,7 +138,7 @@ def classify_kernels(trace: Trace) -> Trace:
 def kind_of(name: str) -> str:
     """The kind of a kernel or an operator by its name."""
     name = without_parameters(name).lower()
-    rules = _FUSED_RULES if _GENERATED.match(name) else _RULES
+    rules = _FUSED_RULES if GENERATED.match(name) else _RULES
     return next((kind for pattern, kind in rules if pattern.search(name)), "other")
 
 
@@ -159,7 +159,7 @@ def is_fused(name: str) -> bool:
         >>> is_fused("triton_poi_fused_add_0"), is_fused("vectorized_elementwise_kernel<4, AddFunctor>")
         (True, False)
     """
-    return bool(_GENERATED.match(name)) or is_of_library(name)
+    return bool(GENERATED.match(name)) or is_of_library(name)
 
 
 def _by_name(names: Text, rows: Mask) -> Codes8:

@@ -20,7 +20,7 @@ from stepscope.trace.schema import STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.trace import Trace
 
-COMPILING = (
+COMPILING = re.compile(
     r"dynamo_timed|compile_inner|^_compile|CompilationMetrics|compile_fx|entire_frame_compile"
     r"|^backend_compile(_and_load)?$"  # of JAX
 )
@@ -39,6 +39,7 @@ _ONCE = re.compile(
     r"|Library(Load|Unload|GetKernel|GetModule|GetGlobal)|Link(Create|Add|Complete|Destroy)"
     r"|FuncGetAttributes|FuncSetAttribute|KernelGetFunction|MemPool(Create|Destroy)"
     r"|Graph(Instantiate|ExecDestroy))|^(nvrtc|hiprtc|nvJitLink)[A-Z]|^ncclComm(Init|Destroy|Finalize)"
+    r"|^(ze|ur)(Context|Module|Program|Kernel|Queue|CommandQueue)(Create|Build|Compile|Link|Destroy)"
     r"|^(cublas|cublasLt|cudnn|cusolver\w*|cusparse|cufft|curand|rocblas|hipblas(Lt)?|miopen)"
     r"(Create|Destroy|_create|_destroy)(_?[Hh]andle)?(_v2)?$"
 )
@@ -49,7 +50,7 @@ _ALLOCATES = re.compile(r"Malloc|Free|Host(Alloc|Register|Unregister)|Mem(Alloc|
 _LAUNCH = re.compile(rf"{_DRIVER}(Ext)?(Module)?Launch\w*Kernel")
 _TIMES = re.compile(r"(Event|Stream|Device)Synchronize|EventElapsedTime")
 _CONVOLUTION = re.compile(r"(?i)conv")
-_COMPILING = re.compile(COMPILING)
+_REGION = re.compile(r"^Torch-Compiled Region: \d+/(\d+)")  # how often its function was compiled before
 
 
 class OneOffCosts(NamedTuple):
@@ -72,20 +73,16 @@ def _found(trace: Trace, rank: int) -> OneOffCosts:
     here = (trace["tracks"]["rank"] == rank)[trace.events["track"]]
     host, work = here & on_host(trace), np.flatnonzero(here & device_work(trace))
     benchmarks = _benchmarks(trace, rank, host)
-    chosen = np.zeros(len(trace.events), np.bool_)
-    chosen[_calls_by_name(trace, rank, host, work)] = True
-    chosen[_slow_launches(trace, work)] = True
-    chosen[_compilations(trace, rank, host)] = True
-    chosen[benchmarks] = True
-    calls = np.flatnonzero(outermost(trace.events["parent"], chosen))
+    by_name, launches = _calls_by_name(trace, rank, host, work), _slow_launches(trace, work)
+    found = np.concatenate([by_name, launches, _compilations(trace, rank, host), benchmarks])
+    calls = np.flatnonzero(outermost(trace.events["parent"], np.isin(trace.events["id"], found)))
     return OneOffCosts(calls, _work_of(trace, benchmarks))
 
 
 def inside(trace: Trace, costs: OneOffCosts) -> Mask:
     """All events that are part of one-off costs, on the CPU and on the device, shape (events,)."""
-    own = np.full(len(trace.events), -1, np.int32)
-    own[costs.calls] = 1
-    result: Mask = inherit(trace.events["parent"], own) > 0
+    calls = np.isin(trace.events["id"], costs.calls)
+    result: Mask = inherit(trace.events["parent"], np.where(calls, 1, -1)) > 0
     result[costs.work] = True
     return result
 
@@ -201,8 +198,6 @@ def _benchmarks(trace: Trace, rank: int, host: Mask) -> Rows:
 
 def _work_of(trace: Trace, calls: Rows) -> Rows:
     """The device work that operators launch, ascending."""
-    if not len(calls):
-        return calls
     part = inside(trace, OneOffCosts(calls, calls[:0]))
     launches = trace["launches"]
     return np.sort(launches["device_event"][part[launches["cpu_event"]]]).astype(np.int64)
@@ -211,21 +206,24 @@ def _work_of(trace: Trace, calls: Rows) -> Rows:
 def compilations(trace: Trace, rank: int) -> Mask:
     """The events of a rank that compile functions, shape (events,)."""
     here = (trace["tracks"]["rank"] == rank)[trace.events["track"]]
-    named = _named(trace, _COMPILING)
-    result: Mask = here & trace.events.text("category").mask("annotation", "cpu_op") & named
+    calls = trace.events.text("category").mask("annotation", "cpu_op")
+    result: Mask = here & calls & _named(trace, COMPILING)
     return result
 
 
 def _compilations(trace: Trace, rank: int, host: Mask) -> Rows:
     """Compilation in at most one of three steps or more, besides one that warms up.
 
-    None where the whole run compiles one function again and again.
+    Of fewer, if compiled regions run and all are the first of their function. None where the whole
+    run compiles one function again and again.
     """
     events, numbers = trace.events, _numbers(trace, rank, steady=True)
     rows = np.flatnonzero(host & compilations(trace, rank))
     place = places_among(numbers, events["step"][rows])
     recur = len(distinct(place[place >= 0])) > 1 or trace.metadata.capture.get("compiles_again", False)
-    return np.zeros(0, np.int64) if recur or len(_numbers(trace, rank)) < _MIN_STEPS else rows
+    regions = {found[1] for name in events.text("name").compact().values if (found := _REGION.match(name))}
+    known = len(_numbers(trace, rank)) >= _MIN_STEPS or regions == {"0"}
+    return rows if known and not recur else np.zeros(0, np.int64)
 
 
 # -- delays by a busy machine

@@ -77,7 +77,7 @@ def link_launches(trace: Trace) -> Trace:
     device = np.flatnonzero(device_work(trace)).astype(np.int32)
     caller = _by_correlation(events, device)
     evidence = np.zeros(len(device), np.int8)
-    for code, link in ((1, _by_flow), (2, by_external_id)):
+    for code, link in ((1, tails_of_arrows), (2, by_external_id)):
         unlinked = np.flatnonzero(caller < 0)
         caller[unlinked] = link(trace, device[unlinked])
         evidence[unlinked] = code
@@ -85,29 +85,28 @@ def link_launches(trace: Trace) -> Trace:
     evidence[(caller < 0) & (ordered >= 0)] = 3
     caller = np.where(caller < 0, ordered, caller)
     linked = caller >= 0
-    columns: dict[str, Any] = {
-        "cpu_event": caller[linked],
-        "device_event": device[linked],
-        "delay_ns": events["start_ns"][device[linked]] - events["start_ns"][caller[linked]],
-        "evidence": Text(evidence[linked], _EVIDENCE),
-    }
-    table = Table(LAUNCHES, columns)
+    table = _links(events, caller[linked], device[linked], evidence[linked])
     trace = _warn_clocks(_warn_fallbacks(trace.with_table(table)))
     return _warn_unlinked(trace, device[~linked])
+
+
+def _links(events: Table, calls: Ids32, work: Ids32, evidence: Codes8) -> Table:
+    """Rows of `launches`, each from a call to its work."""
+    columns: dict[str, Any] = {
+        "cpu_event": calls,
+        "device_event": work,
+        "delay_ns": events["start_ns"][work] - events["start_ns"][calls],
+        "evidence": Text(evidence, _EVIDENCE),
+    }
+    return Table(LAUNCHES, columns)
 
 
 def with_launches_by_order(trace: Trace, calls: Ids32, work: Ids32) -> Trace:
     """The trace with further links, from calls to device work, that follow from their order."""
     if not len(work):
         return trace
-    begin, table = trace.events["start_ns"], trace["launches"]
-    columns: dict[str, Any] = {
-        "cpu_event": calls,
-        "device_event": work,
-        "delay_ns": begin[work] - begin[calls],
-        "evidence": Text(np.full(len(work), _EVIDENCE.index("order"), np.int8), _EVIDENCE),
-    }
-    joined = stacked([table, Table(LAUNCHES, columns)])
+    evidence = np.full(len(work), _EVIDENCE.index("order"), np.int8)
+    joined = stacked([trace["launches"], _links(trace.events, calls, work, evidence)])
     joined = joined.take(np.argsort(joined["device_event"], kind="stable"))
     trace = trace.with_table(joined).without_warnings(_UNLINKED)
     unlinked = device_work(trace) & (launch_of(trace) < 0)
@@ -143,13 +142,13 @@ def _by_correlation(events: Table, device: Ids32) -> Ids32:
     return np.append(calls, -1)[caller].astype(np.int32)
 
 
-def _by_flow(trace: Trace, device: Ids32) -> Ids32:
-    """The CPU event at the tail of an arrow to the device work, or -1."""
+def tails_of_arrows(trace: Trace, work: Ids32 | Ids, chosen: Mask | None = None) -> Ids32:
+    """The chosen event, by default any of the CPU, at the tail of an arrow to each piece of work, or -1."""
     flows = trace["flows"]
     tied = (flows["source_event"] >= 0) & (flows["target_event"] >= 0)
     source, target = flows["source_event"][tied], flows["target_event"][tied]
-    on_cpu = ~trace.events.text("category").mask(*DEVICE_WORK)[source]
-    return np.append(source[on_cpu], -1)[places_among(target[on_cpu], device)].astype(np.int32)
+    kept = (~trace.events.text("category").mask(*DEVICE_WORK) if chosen is None else chosen)[source]
+    return np.append(source[kept], -1)[places_among(target[kept], work)].astype(np.int32)
 
 
 def _warn_fallbacks(trace: Trace) -> Trace:

@@ -68,8 +68,6 @@ def split_by_optimizer(
     run = np.searchsorted(starts, changes, side="right") - 1
     inside = (run >= 0) & (stage[run] == _OPTIMIZER) & (starts[run] <= before)
     inside &= changes < ends[run]
-    if not inside.any():
-        return step, starts, ends, stage
     run, changes = run[inside], changes[inside]
     order = np.argsort(np.concatenate([starts, changes]), kind="stable")
     row = np.concatenate([np.arange(len(starts)), run])[order]

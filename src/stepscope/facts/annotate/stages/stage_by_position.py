@@ -42,6 +42,7 @@ _NEVER = np.iinfo(np.int64).max
 _LOSS = re.compile(r"^aten::_?log_softmax$")  # the first part of a loss that no name covers
 _BLOCK = "stepscope.block: "  # a recorder's mark of a block without gradients
 _SEED = "aten::ones_like"  # backward() starts from a gradient of ones
+_ACCUMULATES = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
 
 
 @dataclass(frozen=True)
@@ -276,8 +277,8 @@ def _assign_after_forward(
 
     What waits there is `other`, as elsewhere, but not after gradients were unscaled: their scaler
     reads whether they are finite. Without an optimizer it is an update by hand, but not among the
-    passes of a pipelined schedule, nor where other steps have one (accumulated gradients), unless
-    something is updated.
+    passes of a pipelined schedule, nor where other steps have one (accumulated gradients) or fewer
+    operators follow than there are gradients, unless something is updated.
     """
     end = known.last("backward")
     result[after] = CODE["other"]
@@ -286,7 +287,8 @@ def _assign_after_forward(
     until = known.first("optimizer") if known.has("optimizer") else _NEVER
     left = after & ~forward_work & (known.start >= end) & (known.start < until)
     goes_on = ((known.stage == CODE["forward"]) | forward_work) & (known.start >= end)
-    by_hand = not (launched.has_optimizer or goes_on.any())
+    is_little = (left & known.categories.mask("cpu_op")).sum() < known.names.mask(_ACCUMULATES).sum()
+    by_hand = not (launched.has_optimizer or goes_on.any() or is_little)
     if until < _NEVER or by_hand or is_update(known.events, known.rows[left]).any():
         unscaled = left & known.names.where(lambda name: name.startswith("aten::_amp_"))
         waits = launched.waits_only[known.rows] & (known.start < known.start[unscaled].min(initial=_NEVER))

@@ -1,6 +1,5 @@
 """The unbroken runs of each stage within each step: the table `stages`."""
 
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -83,7 +82,6 @@ _COMPILED_STAGES = tuple(
     STAGES.index(name) for name in ("data_loading", "evaluation", "optimizer", "forward", "loss")
 )
 _BACKWARD, _OPTIMIZER = STAGES.index("backward"), STAGES.index("optimizer")
-_COMPILES = re.compile(COMPILING)
 _NONE = -1
 
 
@@ -209,7 +207,7 @@ def _calls_waits_and_work(trace: Trace, main: int) -> tuple[Intervals, ...]:
     named = (outer >= 0) & (outer != _OTHER) & ~names.where(is_compiled_call)[events["parent"]]
     calls = here & names.where(is_compiled_call) & ~named
     waits, works = here & names.where(is_wait), here & (events["scope"] >= 0)
-    compiles = Intervals(*events.spans(here & names.where(lambda name: bool(_COMPILES.search(name)))))
+    compiles = Intervals(*events.spans(here & names.where(lambda name: bool(COMPILING.search(name)))))
     spans = tuple(Intervals(*events.spans(rows)) for rows in (calls, waits, works))
     return (spans[0].minus(compiles), *spans[1:])
 

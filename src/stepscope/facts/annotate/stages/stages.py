@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepscope.base.arrays import Codes8, Mask, Rows
+from stepscope.base.arrays import Codes8, Ids32, Mask, Rows
 from stepscope.base.parallel import in_threads
 from stepscope.facts.annotate.device.collectives import is_communication_call
 from stepscope.facts.annotate.jax.stages import passes_are_unknown, stages_by_scope, warn_unknown_passes
 from stepscope.facts.annotate.links.backward import is_backward, recomputed
-from stepscope.facts.annotate.links.launches import launch_of, on_host
+from stepscope.facts.annotate.links.launches import launch_of, on_host, tails_of_arrows
 from stepscope.facts.annotate.range_names import CODE, stage_of_names
 from stepscope.facts.annotate.stages.optimizers import release_closures
 from stepscope.facts.annotate.stages.stage_by_position import assign_by_position, is_layer, work_launched
@@ -43,7 +43,7 @@ _INSIDE_BACKWARD = 0.9  # of a thread's launches, while the training loop's thre
 _NAMED_SHARE = 0.5  # of device time, at least: single kernels such as softmax_backward name no pass
 _OF_WEIGHTS = re.compile(r"(?i)(?<![a-z])(weights?|[dw]grad)(?![a-z])")  # gradients in a pass of their own
 _COMPILED = ("Torch-Compiled Region", "CompiledFunction")  # calls of a compiled model
-_AUTOGRAD_THREAD = re.compile(r"^(.* )?pt_autograd_\d+( |$)")  # as PyTorch names it
+_AUTOGRAD_THREAD = re.compile(r"^(.*[ (])?pt_autograd_\d+([ )]|$)")  # as PyTorch names it
 
 
 def assign_stages(trace: Trace) -> Trace:
@@ -80,16 +80,19 @@ def _own_stages(trace: Trace, by_scope: Codes8) -> Codes8:
 
 
 def _around_models(events: Table, own: Codes8) -> Mask:
-    """Ranges that are named a loss and call the model too: they hold layers, as no other part does."""
-    loss = events.text("category").mask("annotation") & (own == CODE["loss"])
-    if not loss.any():
-        return loss
+    """Ranges that are named a loss, or backward, and call the model too.
+
+    They hold layers, as no other part does; those around backward some that it returns to.
+    """
+    ranges = events.text("category").mask("annotation") & np.isin(own, (CODE["loss"], CODE["backward"]))
     layers = events.text("name").where(lambda name: is_layer(name) or name.startswith(_COMPILED))
+    returned = layers & np.isin(events["id"], events["forward_event"])
     layers |= own == CODE["forward"]
     other = (own >= 0) & (own != CODE["forward"])
-    around = inherit(events["parent"], np.where(loss, 1, np.where(other, 0, _NONE)))
-    inside = layers & (around == 1) & ~(layers & (around == _NONE)).any()
-    return np.asarray(loss & (totals_inside(events["parent"], inside.astype(np.int64)) > 0))
+    around = inherit(events["parent"], np.where(ranges, own, np.where(other, CODE["other"], _NONE)))
+    inside = (layers & (around == CODE["loss"])) | (returned & (around == CODE["backward"]))
+    inside &= ~(layers & (around == _NONE)).any()
+    return np.asarray(ranges & (totals_inside(events["parent"], inside.astype(np.int64)) > 0))
 
 
 def _inherit_stages(events: Table, own: Codes8) -> tuple[Codes8, Mask]:
@@ -201,8 +204,17 @@ def _by_device_ranges(trace: Trace) -> Codes8:
     return inherit(events["parent"], np.where(served >= 0, served, stage)).astype(np.int8)
 
 
+def _callers(trace: Trace) -> Ids32:
+    """What launched each event, or -1; where another process does, as CANN on Ascend, what asked for it."""
+    caller, category = launch_of(trace), trace.events.text("category")
+    rows = np.flatnonzero((caller >= 0) & category.mask("other")[caller])
+    asked = tails_of_arrows(trace, rows, category.mask("cpu_op"))
+    caller[rows] = np.where(asked >= 0, asked, caller[rows])
+    return caller
+
+
 def _through_launches(trace: Trace, stage: Codes8, recompute: Mask, by_scope: Codes8) -> Trace:
-    caller = launch_of(trace)
+    caller = _callers(trace)
     linked = caller >= 0
     stage, recompute = stage.copy(), recompute.copy()
     stage[linked] = stage[caller[linked]]
@@ -220,7 +232,8 @@ def _is_lazy(trace: Trace, stage: Codes8) -> bool:
 
     Calls in these whose work is not in the file were recorded without it.
     """
-    events, callers = trace.events, trace["launches"]["cpu_event"]
+    events, caller = trace.events, _callers(trace)
+    callers = caller[caller >= 0]
     backward, asked = stage == CODE["backward"], events["sequence"] >= 0
     if not len(callers) or backward[callers].any():  # as nearly everywhere
         return False

@@ -37,6 +37,7 @@ from stepscope.trace.trace import Trace
 _NONE = -1
 _MOST, _DIGITS = 2**31 - 1, 18  # of a count, as the table stores it, and of one in a name
 _OF_TRAINING = ("backward", "optimizer")
+_OF_TOKENS = re.compile(r"(?i)prefill|_tokens?\b")  # images and codes are decoded, too
 
 
 class _Found(NamedTuple):
@@ -58,8 +59,9 @@ def find_iterations(trace: Trace) -> Trace:
     ranges = names.take(trace.events.text("category").mask("annotation")).compact()
     trains = bool(is_backward(trace.events).any() or names.where(ends_update).any())
     trains |= bool(ranges.where(lambda name: stage_of_range(name) in _OF_TRAINING).any())
+    plain = not trains and bool(ranges.where(lambda name: bool(_OF_TOKENS.search(name))).any())
     ways: list[Callable[[], _Found]] = [
-        lambda: _by_names(trace, "annotation", lambda name: iteration_of(name, False, not trains)),
+        lambda: _by_names(trace, "annotation", lambda name: iteration_of(name, False, plain)),
         lambda: _by_names(trace, "python", lambda name: iteration_of(name, True)),
         lambda: _by_loops(trace),
         lambda: _NOTHING if trains else _by_attention(trace),
@@ -90,8 +92,7 @@ def _by_names(trace: Trace, category: str, said: Callable[[str], Iteration | Non
     host = on_host(trace)
     named &= host if (named & host).any() else ~host
     rows = np.flatnonzero(named)
-    if len(rows):
-        rows = rows[events["track"][rows] == np.bincount(events["track"][rows]).argmax()]
+    rows = rows[events["track"][rows] == np.bincount(events["track"][rows], minlength=1).argmax()]
     # Rows of one track that begin after all earlier ones of them have ended.
     end = events.spans(rows)[1]
     reach = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(end)[:-1])[: len(rows)]
@@ -273,8 +274,7 @@ def _calls(trace: Trace) -> _Attention:
     named = events.text("name").where(lambda name: _ATTENTION.match(name) is not None)
     named &= on_host(trace)
     rows = np.flatnonzero(outermost(events["parent"], named))
-    if len(rows):
-        rows = rows[events["track"][rows] == np.bincount(events["track"][rows]).argmax()]
+    rows = rows[events["track"][rows] == np.bincount(events["track"][rows], minlength=1).argmax()]
     sizes = [_sizes(trace.event_arguments(row).get("Input Dims")) for row in rows.tolist()]
     known = np.array([size is not None for size in sizes], np.bool_)
     found = np.array([size for size in sizes if size], np.int64).reshape(-1, 3)
@@ -291,12 +291,13 @@ def _sizes(dims: Any) -> tuple[int, int, int] | None:
 
 
 def _generates(calls: _Attention) -> bool:
-    """Whether there are queries of one token: at least as many as others, or with growing keys."""
+    """Whether there are queries of one token: at least as many as others, or with keys that mostly grow."""
     if len(calls.rows) < _LEAST:
         return False
     single = calls.query == 1
     some, others = int(single.sum()), int((~single).sum())
-    grows = bool((np.diff(calls.key[single]) == 1).any())
+    change = np.diff(calls.key[single])
+    grows = bool(2 * (change == 1).sum() > (change != 0).sum())
     return some >= others > 0 or (others == 0 and grows)
 
 

@@ -161,10 +161,8 @@ def beside_training(trace: Trace) -> Mask:
     events = trace.events
     ranges = np.flatnonzero(events.text("category").mask("annotation"))
     marks = ranges[events.text("name").take(ranges).compact().where(_is_aside)]
-    inside = np.zeros(len(events) + 1, np.bool_)  # the last is for work without a launch
-    if len(marks):
-        inside[:-1] = inherit(events["parent"], np.where(np.isin(events["id"], marks), 1, -1)) > 0
-    return np.asarray(inside[:-1] | inside[launch_of(trace)])
+    inside = inherit(events["parent"], np.where(np.isin(events["id"], marks), 1, -1)) > 0
+    return np.asarray(inside | np.append(inside, False)[launch_of(trace)])  # the last: without a launch
 
 
 def cut_to_ranges(trace: Trace, rows: Rows, numbers: Times, starts: Times, ends: Times) -> Steps:

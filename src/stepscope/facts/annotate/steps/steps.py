@@ -100,11 +100,12 @@ def find_steps(trace: Trace) -> Trace:
     is_complete = evidence == ITERATION or bool(trace.metadata.capture.get("recorded_steps"))
     whole = ~_cut_off(trace, starts, ends, evidence) | is_complete
     cut = (ends > trace.events["start_ns"][trace.events["source"].argmax()]) & (evidence != "whole_trace")
-    cut &= trace["warnings"].text("code").mask("truncated_event", "truncated_file").any()
-    if (whole & ~cut).any():
+    is_cut = trace["warnings"].text("code").mask("truncated_event", "truncated_file").any()
+    has_work = trace.events.text("category").mask("runtime", *DEVICE_WORK).any()  # which Kineto writes last
+    if is_cut and ((trace.metadata.devices and not has_work) or not (whole & ~cut).any()):
+        trace = trace.with_warnings([(WORK_MISSING, "the file is cut off before the end of all work", 1)])
+    elif is_cut:
         whole &= ~cut
-    else:
-        trace = trace.with_warnings([(WORK_MISSING, "the file is cut off within the step", 1)])
     step = _step_of_events(trace, called, starts[whole], ends[whole])
     share = 1.0 if chosen or trace.metadata.capture else covered_share(trace, step)
     if share < _LITTLE and covered_share(trace, step, beside_training(trace)) < _LITTLE:
@@ -124,13 +125,14 @@ def find_steps(trace: Trace) -> Trace:
 def _cut_off(trace: Trace, starts: Times, ends: Times, evidence: str) -> Mask:
     """Ranges without any record where most have many, and short ones at the end of a sequence.
 
-    The recording ended in these, if they launched nothing. Ranges in which a program was put into a
-    queue are short too, and have no record where a file has only those of the device. Of steps of
-    which only the end is marked, the first is as long as the recording had begun before: it is cut
-    off if it has fewer records than any other, by more than those vary.
+    The recording ended in these, if they launched nothing; a wait for the device is no such record.
+    Ranges in which a program was put into a queue are short too, and have no record where a file has
+    only those of the device. Of steps of which only the end is marked, the first may have begun before
+    the recording: it is cut off if it has fewer records than any other, by more than those vary.
     """
     work = trace.events.text("category").mask("cpu_op", "runtime", *DEVICE_WORK)
-    begin = trace.events["start_ns"][work]
+    acts = work & on_host(trace) & ~trace.events.text("name").where(lambda name: "Synchronize" in name)
+    begin = trace.events["start_ns"][acts if acts.any() and not marked_on_devices(trace) else work]
     records = np.searchsorted(begin, ends) - np.searchsorted(begin, starts)
     length = ends - starts
     short = length < _CUT_OFF * np.median(length)

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from stepscope.base.arrays import Ids32, Mask, Rows, Times
-from stepscope.facts.annotate.jax.calls import BEFORE_RECORDING, UNKNOWN
+from stepscope.facts.annotate.jax.calls import BEFORE_RECORDING
 from stepscope.facts.annotate.jax.device_runs import call_times
 from stepscope.facts.annotate.links.launches import device_work, launch_of
 from stepscope.facts.annotate.steps.step_table import steady_steps
@@ -143,8 +143,6 @@ def _usual_delay(trace: Trace, work: Rows, call: Rows) -> int:
 
 def _on_host(trace: Trace, called: Ids32, starts: Times) -> int:
     """When the compiled work on the host ends that was called for before the first step, or -1."""
-    if not (called != UNKNOWN).any():
-        return -1
     begin = trace.events["start_ns"]
     earlier = (called >= 0) & (begin[called] < starts.min(initial=np.iinfo(np.int64).max))
     work = (called == BEFORE_RECORDING) | earlier
