@@ -13,12 +13,12 @@ from functools import cached_property
 import numpy as np
 
 from stepscope.base.arrays import Codes, Codes8, Counts, Floats, Ids, Mask
+from stepscope.base.numbers import STORAGE_KINDS
 from stepscope.errors import TraceError
 from stepscope.facts.annotate.attribution import Attribution, attribute
 from stepscope.facts.annotate.range_names import Line
 from stepscope.models.memory.lifetimes import Lifetimes, bytes_before
 from stepscope.models.memory.owners import KINDS
-from stepscope.trace.memory_schema import STORAGE_KINDS
 from stepscope.trace.nesting import last_started
 from stepscope.trace.row_order import places_among
 from stepscope.trace.schema import STAGES

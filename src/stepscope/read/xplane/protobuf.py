@@ -64,10 +64,10 @@ def fields(data: bytes | mmap | memoryview, span: Span, damage: Damage) -> Itera
     """
     at, end = span
     while at < end:
-        key, at = _varint(data, at, end)
+        key, at = varint(data, at, end)
         kind = key & 7
         if kind in (VARINT, BYTES):
-            value, at = _varint(data, at, end)
+            value, at = varint(data, at, end)
         elif kind in _WIDTH:
             value = _WIDTH[kind]
         else:
@@ -99,7 +99,7 @@ def repeated(data: bytes, span: Span, number: int) -> tuple[list[int], int]:
     while at + 1 < end and data[at] == key:
         length, start = data[at + 1], at + 2
         if length >= 128:
-            length, start = _varint(data, at + 1, end)
+            length, start = varint(data, at + 1, end)
         if start + length > end:
             break
         at = start + length
@@ -107,8 +107,8 @@ def repeated(data: bytes, span: Span, number: int) -> tuple[list[int], int]:
     return places, at
 
 
-def _varint(data: bytes | mmap | memoryview, at: int, end: int) -> tuple[int, int]:
-    """A varint and its end, which is after `end` if the varint is incomplete."""
+def varint(data: bytes | mmap | memoryview, at: int, end: int) -> tuple[int, int]:
+    """A varint and its end, which is after `end` if the varint is incomplete, or of more than 64 bits."""
     value = shift = 0
     while at < end and shift < 7 * _LONGEST_VARINT:
         byte = data[at]

@@ -14,6 +14,7 @@ import numpy as np
 
 from stepscope.base.arrays import Integers
 from stepscope.errors import IngestError
+from stepscope.read.byte_stream import most_expanded
 from stepscope.read.shared import WarningLog
 from stepscope.read.xplane import protobuf
 from stepscope.read.xplane.protobuf import (
@@ -27,11 +28,11 @@ from stepscope.read.xplane.protobuf import (
     padded,
     repeated,
     signed,
+    varint,
 )
 
 _LONGEST_TEXT = 1 << 20  # bytes
 _MOST_PLANES = 10_000  # a few for each device of a host; each costs 0.1 ms
-_LONGEST_SHIFT = 63  # bits: a damaged varint may be of any length
 _OPERATION_TYPE = re.compile(r"^[A-Z_]\w*$")
 # The first plane, with or without an id, and the start of its name, since Perfetto's traces begin
 # like it.
@@ -57,6 +58,7 @@ class XSpaceFile:
 
     def __post_init__(self) -> None:
         self.octets = padded(self.data)
+        self.left_bytes = most_expanded(len(self.data)) // 2  # of arguments as JSON, which are held twice
 
     def fields(self, span: Span) -> Iterator[Field]:
         """The fields of the message at `span`."""
@@ -105,14 +107,11 @@ class XSpaceFile:
         return found
 
     def packed(self, start: int, end: int) -> Iterator[int]:
-        """The integers of a packed field."""
-        value = shift = 0
-        for byte in self.data[start:end]:
-            value |= (byte & 127) << min(shift, _LONGEST_SHIFT)
-            shift += 7
-            if byte < 128:
-                yield value & (2**64 - 1)
-                value = shift = 0
+        """The integers of a packed field, up to one that is damaged."""
+        while start < end:
+            value, start = varint(self.data, start, end)
+            if start <= end:
+                yield value
 
     def double(self, start: int) -> float:
         """The eight bytes at `start` as a double."""
