@@ -317,6 +317,19 @@ def test_a_long_line_that_all_samples_come_from_is_not_named_by_each(tmp_path: P
     assert "samples.json is not valid: its places have long names" in outcome(path)
 
 
+def test_a_file_of_contexts_has_a_bounded_number_of_metrics_and_notes(tmp_path: Path) -> None:
+    columns = {name: [1] for name in ("count", "sum", "min", "max", "squares")}
+    metric = {"node": [0], "nesting": "inclusive", **columns}
+    nodes = {"parent": [-1], "kind": [0], "name": [0]}
+    contexts = {"format": "stepscope contexts", "version": 1, "strings": [""], "kinds": [""], "nodes": nodes}
+    path, notes = tmp_path / "a.stepscope", {"notes": ["note"] * 10_000}
+    archive(path, {"contexts.json": json.dumps({**contexts, **notes}).encode()})
+    assert len(read(path)["warnings"]) == 20
+    many = {"metrics": {f"metric {number}": metric for number in range(100_000)}}
+    archive(path, {"contexts.json": json.dumps({**contexts, **many}).encode()})
+    assert "length <= 1000" in outcome(path)
+
+
 def test_many_unknown_members_are_one_warning(tmp_path: Path) -> None:
     path = tmp_path / "unknown.stepscope"
     archive(path, {"note{}.txt": b""}, copies=900)

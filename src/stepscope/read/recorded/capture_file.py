@@ -22,7 +22,7 @@ from stepscope.read.memory_snapshot.memory_snapshot import with_snapshot
 from stepscope.read.model_json import parse_model
 from stepscope.read.recorded.contexts_json import with_recorded_contexts
 from stepscope.read.recorded.members_json import parse_compiled, with_memory, with_samples
-from stepscope.read.shared import AGAIN, MOST_RANKS, checked, parse_json
+from stepscope.read.shared import AGAIN, MOST_NOTES, MOST_RANKS, checked, parse_json
 from stepscope.read.xplane.xplane import read_xplane
 from stepscope.trace.concat import of_rank
 from stepscope.trace.portable import from_bytes
@@ -284,7 +284,7 @@ def _stored(content: bytes) -> Trace:
 
 
 def _warnings(manifest: Manifest, members: list[str]) -> list[tuple[str, str, int]]:
-    warnings = [("capture", text, 1) for text in manifest.warnings]
+    warnings = [("capture", text, 1) for text in manifest.warnings[:MOST_NOTES]]
     recorded = bool({*_TRACES, _CONTEXTS}.intersection(members))
     if manifest.outcome != "complete" or not recorded:
         code = manifest.outcome if recorded else "nothing_recorded"
