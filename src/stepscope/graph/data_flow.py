@@ -88,7 +88,7 @@ def _needed(trace: Trace, calls: dict[int, Call]) -> Iterator[tuple[int, int]]:
     written: dict[int, list[tuple[Part, int]]] = defaultdict(list)
     left = 4_000_000 + 50 * len(calls)  # parts to compare; chosen: most operators have one
     for _, begins, row in sorted(turns):
-        for part in calls[row][1 if begins else 2]:
+        for part in calls[row][1] if begins else calls[row][2]:
             earlier = written[part[0]]
             if (left := left - len(earlier)) < 0:
                 raise TraceError("the execution trace has too many parts in a piece of memory to compare")
