@@ -46,6 +46,13 @@ ENDS = {
     "exits": "sys.exit(3)",
     "fails": "raise ValueError('wrong')",
     "is killed": "train(20, 0.02); os.kill(os.getpid(), 9)",
+    "replaces functions": """
+import builtins, io, json
+for module in (builtins, io, json, os):
+    for name in {"open", "dumps", "getpid", "stat", "scandir", "listdir", "read"} & vars(module).keys():
+        setattr(module, name, lambda *words, name=name: print("called", name))
+train(60, 0.02)  # longer than samples of lines are waited for
+""",
 }
 
 

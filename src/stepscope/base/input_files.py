@@ -1,7 +1,7 @@
 """Files that a user names: whatever is read from one is opened here, since a pipe may never end."""
 
 import os
-from errno import EINVAL
+from errno import EFBIG, EINVAL
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import BinaryIO
@@ -19,6 +19,8 @@ def open_input(path: str | Path) -> BinaryIO:
 
 
 def content_of(path: str | Path) -> bytes:
-    """All of such a file."""
+    """All of such a file; raises OSError also for one that is too large."""
     with open_input(path) as file:
+        if os.fstat(file.fileno()).st_size > 256 << 20:  # chosen: model trees and dumps have a few MB
+            raise OSError(EFBIG, "it has more than 256 MiB", str(path))
         return file.read()

@@ -1,6 +1,14 @@
-"""Numbers and titles as people read them."""
+"""Numbers, titles and kinds of memory as people read them."""
 
 from decimal import Decimal
+
+STORAGE_KINDS = {
+    "parameter": "weights",
+    "buffer": "buffers",
+    "gradient": "gradients",
+    "optimizer_state": "optimizer state",
+    "input": "inputs",
+}
 
 
 def bar(share: float, width: int) -> str:

@@ -118,9 +118,9 @@ def took_text(slow: UnusualSteps) -> str:
 
 
 def own_ms(steps: Array) -> Floats:
-    """Steps without evaluation and checkpoints, ms."""
+    """Steps without evaluation and checkpoints, ms; both are rounded."""
     own: Floats = 1e-6 * steps["wall_ns"] - steps["evaluation"] - steps["checkpoint"]
-    return own
+    return np.clip(own, 1e-3, None)  # 1 us
 
 
 def _is_told(run: WatchedRun, slow: UnusualSteps, rows: Array, normal: Array) -> bool:

@@ -81,7 +81,9 @@ def bill_of(run: WatchedRun) -> Bill:
     """What a run lost time to; also of one that has just begun."""
     slow, usual_ms = slow_steps(run)
     roles = _roles(run)
-    run_s = 1e-9 * max(run.updated_unix_ns - run.facts.created_unix_ns, 1)
+    stepped_ns = run.facts.begun_unix_ns + int(run.totals["begin_ns"]) + int(run.totals["wall_ns"])
+    # The clock may have been set back.
+    run_s = 1e-9 * max(max(run.updated_unix_ns, stepped_ns) - run.facts.created_unix_ns, 1)
     tenths = [part for part in np.array_split(run.steps, 10) if len(part)]
     losses = _losses(run, run_s)
     return Bill(

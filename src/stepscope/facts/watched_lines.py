@@ -27,7 +27,7 @@ def role_samples(run: WatchedRun, asked: Mask, role: str) -> tuple[Array, Floats
     if np.count_nonzero(of_role & asked) < _FEWEST_SAMPLES:
         return run.samples[:0], np.zeros(0)
     samples = run.samples[of_role]
-    return samples, np.gradient(samples["ns"].astype(float)) * asked[of_role]
+    return samples, np.gradient(samples["ns"].astype(float)).clip(0) * asked[of_role]
 
 
 def line_ms(run: WatchedRun, steps: Array, role: str = "") -> Floats:

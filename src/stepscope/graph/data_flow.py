@@ -86,15 +86,19 @@ def _needed(trace: Trace, calls: dict[int, Call]) -> Iterator[tuple[int, int]]:
     turns = [turn for begins, times in sides for turn in zip(times.tolist(), repeat(begins), calls)]
     track, stream = trace.events["track"].tolist(), _streams(trace)
     written: dict[int, list[tuple[Part, int]]] = defaultdict(list)
+    left = 4_000_000 + 50 * len(calls)  # parts to compare; chosen: most operators have one
     for _, begins, row in sorted(turns):
-        for part in calls[row][1] if begins else ():
-            for known, writer in written[part[0]]:
+        for part in calls[row][1] if begins else calls[row][2]:
+            earlier = written[part[0]]
+            if (left := left - len(earlier)) < 0:
+                raise TraceError("the execution trace has too many parts in a piece of memory to compare")
+            for known, writer in earlier if begins else ():
                 elsewhere = track[writer] != track[row] or stream.get(writer) != stream.get(row)
                 if elsewhere and known[1] < part[2] and part[1] < known[2]:
                     yield writer, row
-        for part in () if begins else calls[row][2]:
-            kept = [(known, by) for known, by in written[part[0]] if known[1] < part[1] or part[2] < known[2]]
-            written[part[0]] = [*kept, (part, row)]
+            if not begins:
+                kept = [(known, by) for known, by in earlier if known[1] < part[1] or part[2] < known[2]]
+                written[part[0]] = [*kept, (part, row)]
 
 
 def _streams(trace: Trace) -> dict[int, int]:

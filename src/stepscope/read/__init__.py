@@ -12,13 +12,13 @@ from stepscope.errors import IngestError
 from stepscope.read.byte_stream import Progress, check_holes, decompressed_head, utf16_of
 from stepscope.read.chrome.trace_events import read_trace_events
 from stepscope.read.memory_snapshot.memory_snapshot import is_snapshot, read_snapshot
-from stepscope.read.memory_timeline import is_memory_timeline, read_memory_timeline
+from stepscope.read.memory_timeline import read_memory_timeline
 from stepscope.read.nsys.nsys import exported, is_report, read_nsys
 from stepscope.read.perfetto.perfetto import is_perfetto, read_perfetto
 from stepscope.read.recorded.capture_file import read_capture
-from stepscope.read.rocprofv3 import is_rocprofv3, read_rocprofv3
+from stepscope.read.rocprofv3 import read_rocprofv3
 from stepscope.read.shared import possible_devices
-from stepscope.read.unsupported import is_trace_events, refuse_foreign
+from stepscope.read.unsupported import is_trace_events, like, refuse_foreign
 from stepscope.read.xplane.xplane import read_xplane
 from stepscope.read.xplane.xspace import is_space
 from stepscope.trace.trace import Trace
@@ -43,8 +43,8 @@ class Reader:
 
 READERS = (
     Reader("stepscope capture", lambda head: head.startswith(b"PK"), read_capture),
-    Reader("memory timeline", is_memory_timeline, read_memory_timeline),
-    Reader("rocprofv3 JSON", lambda head: is_rocprofv3(_text_of(head)), read_rocprofv3),
+    Reader("memory timeline", like(rb"\[\s*\[\s*-?\d"), read_memory_timeline),
+    Reader("rocprofv3 JSON", like(rb'\{\s*"rocprofiler-sdk-tool"\s*:'), read_rocprofv3),
     Reader("trace events", lambda head: is_trace_events(_text_of(head)), read_trace_events),
     Reader("XLA profile", is_space, read_xplane),
     Reader("Perfetto trace", is_perfetto, read_perfetto),

@@ -26,6 +26,7 @@ CHUNK_BYTES = 4 << 20  # decompressed
 _READ_BYTES = 1 << 18  # compressed, at a time
 _SMALL_BYTES, MOST_EXPANSION = 128 << 20, 200  # recordings shrink to a fifth or a fiftieth
 _BLOCK_BYTES = 512  # of `st_blocks`, in POSIX
+MOST_AT_ONCE = 2 << 30  # bytes in memory; the limit of a protobuf message
 Warn = Callable[[str, str], None]
 Progress = Callable[[int], None]
 
@@ -38,6 +39,17 @@ def chunks(file: BinaryIO, compressed: bool, warn: Warn, progress: Progress) -> 
     """
     pieces = (_decompressed if compressed else _read)(file, warn, progress)
     return _ahead(_sized(_as_utf8(pieces)))
+
+
+def whole(file: BinaryIO, compressed: bool, warn: Warn, progress: Progress) -> bytes:
+    """All of the content; raises IngestError if it has more bytes than `MOST_AT_ONCE`."""
+    taken, left = [], MOST_AT_ONCE
+    with closing(chunks(file, compressed, warn, progress)) as pieces:
+        for piece in pieces:
+            taken.append(piece)
+            if (left := left - len(piece)) < 0:
+                raise IngestError(f"it holds more than {MOST_AT_ONCE >> 30} GiB; record fewer steps")
+    return b"".join(taken)
 
 
 @contextmanager

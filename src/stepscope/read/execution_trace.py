@@ -16,11 +16,11 @@ from msgspec import Struct
 from stepscope.base.input_files import open_input
 from stepscope.base.typed_data import decode
 from stepscope.errors import IngestError
-from stepscope.read.byte_stream import GZIP, chunks
+from stepscope.read.byte_stream import GZIP, check_holes, whole
 
 Part = tuple[int, int, int]  # of memory: storage, first byte, byte after the last
 Call = tuple[str, list[Part], list[Part]]  # its name, what it reads, what it writes
-_DEFAULT = re.compile(r"=\[[^\]]*\]")  # of an argument that is a list, which has commas
+_DEFAULT = re.compile(r"=\[[^\[\]]*\]")  # of an argument that is a list, which has commas
 
 
 class _File(Struct):
@@ -32,9 +32,10 @@ def read_execution_trace(path: Path) -> tuple[int, dict[int, Call]]:
     """The process that an execution trace is of, and its calls by `rf_id`; IngestError if it is none."""
     try:
         with open_input(path) as file:
+            check_holes(file)
             packed = file.read(len(GZIP)) == GZIP
             file.seek(0)
-            text = b"".join(chunks(file, packed, lambda code, message: None, lambda size: None))
+            text = whole(file, packed, lambda code, message: None, lambda size: None)
         recorded = decode(text, _File)
         return recorded.pid, dict(map(_call, recorded.nodes))
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
@@ -70,6 +71,6 @@ def _memory(tensors: list[Any], shapes: list[Any], strides: list[Any] | None) ->
     for tensor, shape, steps in zip_longest(tensors, shapes, strides or ()):
         storage, offset, count, size = map(int, tensor[1:5] if isinstance(tensor, list) else [0] * 4)
         if count and steps is not None:
-            count = 1 + sum((each - 1) * step for each, step in zip(shape, steps, strict=True))
+            count = 1 + sum((int(each) - 1) * int(step) for each, step in zip(shape, steps, strict=True))
         if count:
             yield storage, offset * size, (offset + count) * size

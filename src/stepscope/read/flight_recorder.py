@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _MOST_DIMENSIONS = 64  # of a tensor: the product of more takes thousands of digits
 _HEAD_BYTES = 1 << 12  # hold the first entry, or the groups
 _Number = Annotated[int, msgspec.Meta(ge=-(2**62), lt=2**62)]
+_Count = Annotated[int, msgspec.Meta(ge=-(2**52), lt=2**52)]  # of calls, or of µs since 1970
 _LIBRARY = re.compile(
     r"(^|/)(site-packages|dist-packages|lib/python3[^/]*|torch/[a-z_]+)/|^[<?]|\.(cpp|h|cc)$"
 )
@@ -57,7 +58,7 @@ COLUMNS = (
 
 
 class Group(NamedTuple):
-    """A process group as a rank lists it; `members` is empty if the dump does not list them."""
+    """A process group as a rank lists it; `members`, sorted, is empty if the dump does not list them."""
 
     name: str
     description: str
@@ -99,7 +100,7 @@ class _Frame(msgspec.Struct):
 class _Entry(msgspec.Struct):
     profiling_name: str
     process_group: tuple[str, str] = _NO_GROUP
-    collective_seq_id: _Number = 0
+    collective_seq_id: _Count = 0
     p2p_seq_id: _Number = 0
     is_p2p: bool = False
     input_sizes: list[list[_Number]] = []
@@ -113,8 +114,8 @@ class _Entry(msgspec.Struct):
     frames: list[_Frame] = []
     # Before PyTorch 2.4.
     pg_id: _Number = 0
-    seq_id: _Number | None = None
-    time_created_us: _Number = 0
+    seq_id: _Count | None = None
+    time_created_us: _Count = 0
 
     def __post_init__(self) -> None:
         if self.process_group is not _NO_GROUP:
@@ -252,16 +253,16 @@ def _collective(parts: list[_Entry]) -> Iterator[_Call]:
 
 
 def _messages(parts: list[_Entry], group: Group) -> Iterator[_Call]:
-    members = sorted(group.members)
     for part in parts:
         if match := _PEERS.search(part.profiling_name):
             peer = int(match[3])  # within the group
-            yield part, _operation(part, match[1]), members[peer] if peer < len(members) else peer
+            peer = group.members[peer] if peer < len(group.members) else peer
+            yield part, _operation(part, match[1]), peer
 
 
 def _members(ranks: str | list[int]) -> tuple[int, ...]:
     numbers = re.findall(r"\d{1,8}", ranks) if isinstance(ranks, str) else ranks
-    return tuple(rank for rank in map(int, numbers) if 0 <= rank < MOST_RANKS)
+    return tuple(sorted({rank for rank in map(int, numbers) if 0 <= rank < MOST_RANKS}))
 
 
 def _operation(entry: _Entry, name: str = "") -> LoggedOperation:

@@ -6,8 +6,7 @@
 Source: `MemoryProfileTimeline` in PyTorch's torch/profiler/_memory_profiler.py.
 """
 
-import re
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import Annotated, Any, BinaryIO
 
 import msgspec
@@ -16,13 +15,12 @@ import numpy as np
 from stepscope.base.arrays import Codes, Integers, Times
 from stepscope.base.typed_data import decode
 from stepscope.errors import IngestError
-from stepscope.read.byte_stream import Progress, chunks
+from stepscope.read.byte_stream import Progress, whole
 from stepscope.read.shared import WarningLog
 from stepscope.trace.schema import MEMORY
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace
 
-_HEAD = re.compile(rb"\[\s*\[\s*-?\d")
 # PyTorch's categories by number: the last but one is the inside of backward.
 _LISTED = "weights, optimizer state, inputs, temporaries, activations, gradients, temporaries, unknown"
 _KINDS = tuple(_LISTED.split(", "))
@@ -33,16 +31,10 @@ _Raw = list[tuple[int, int, int, int]]
 _Levels = tuple[list[int], list[Annotated[list[int], msgspec.Meta(min_length=len(_KINDS) + 1)]]]
 
 
-def is_memory_timeline(head: bytes) -> bool:
-    """Whether a file's first bytes are JSON of a list that begins with a list of numbers."""
-    return bool(_HEAD.match(head.lstrip()))
-
-
 def read_memory_timeline(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     """A trace with the table `memory` and no events, as every `Reader` gives one."""
     log = WarningLog()
-    with closing(chunks(file, gzipped, log, progress)) as pieces:
-        recorded = _decoded(b"".join(pieces))
+    recorded = _decoded(whole(file, gzipped, log, progress))
     times, change, category = _of_levels(*recorded) if isinstance(recorded, tuple) else _of_raw(recorded)
     if len(category) and not 0 <= category.min() <= category.max() < len(_KINDS):
         raise IngestError(f"expected categories 0 to {len(_KINDS) - 1} in the memory timeline")

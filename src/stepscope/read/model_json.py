@@ -86,6 +86,7 @@ _PATHS, _CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy
 _QUOTED = re.compile(r"'([^']*)'")
 _MOST_FIELDS = 2_000_000  # of a file: 2 µs each, measured; a model of 50,000 nodes has a million
 _DEEPEST = 100  # modules inside each other; readers of the tree recurse
+_MOST_MODULES, _LONGEST_PATH = 200_000, 1_000  # letters; chosen: all of them take 300 MB
 # The class of a module, where only the operator that it runs is written.
 _LAYERS = {
     "Conv": "Conv2d",
@@ -142,6 +143,8 @@ def _add(modules: dict[str, dict[str, Any]], path: str) -> dict[str, Any]:
         above, _, name = path.rpartition(".")
         if path.count(".") > _DEEPEST:
             raise IngestError(f"a module of the ONNX file is more than {_DEEPEST} levels deep")
+        if len(modules) > _MOST_MODULES or len(path) > _LONGEST_PATH:
+            raise IngestError(f"the ONNX file has over {_MOST_MODULES:,} modules, or one of a huge name")
         modules[path] = _module(name, _CONTAINER)
         _add(modules, above)["children"].append(modules[path])
     return modules[path]
@@ -187,4 +190,5 @@ def _inner(
 
 
 def _text(data: bytes | mmap.mmap, span: Span) -> str:
-    return data[span.start : span.end].decode("utf-8", "replace")
+    most = 2 * _DEEPEST * _LONGEST_PATH  # bytes, which hold the paths of all modules around a node
+    return data[span.start : min(span.end, span.start + most)].decode("utf-8", "replace")

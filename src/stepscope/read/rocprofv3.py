@@ -6,14 +6,13 @@ Source: ROCm/rocprofiler-sdk, source/lib/output/generateJSON.cpp, and pc_samplin
 import re
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from io import BytesIO
 from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
 from stepscope.errors import IngestError
-from stepscope.read.byte_stream import Progress, chunks
+from stepscope.read.byte_stream import Progress, whole
 from stepscope.read.chrome.trace_events import read_parts
 from stepscope.read.shared import WarningLog, columns_of, parse_json
 from stepscope.trace.builder import build
@@ -23,7 +22,6 @@ from stepscope.trace.trace import Trace
 
 T = TypeVar("T")
 _NONE: list[Any] = []
-_HEAD = re.compile(rb'\{\s*"rocprofiler-sdk-tool"\s*:')
 _GPU = 2  # the type of an agent
 _RECORDS = ("kernel_dispatch", "memory_copy", "hip_api", "hsa_api", "rccl_api", "marker_api")
 # NVIDIA's word where AMD records the same: the instruction of another warp was issued.
@@ -35,18 +33,12 @@ _REASONS = (  # AMD's others, as of pc_sampling.h; what a later version adds cou
 _PLACE = re.compile(r"(.+):(\d{1,9})$")  # of source; the calls that it was inlined into follow " -> "
 
 
-def is_rocprofv3(head: bytes) -> bool:
-    """Whether a file's first bytes are those of rocprofv3's JSON."""
-    return bool(_HEAD.match(head.lstrip()))
-
-
 def read_rocprofv3(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     """Read JSON of rocprofv3, as every `Reader` does."""
     log = WarningLog()
-    with closing(chunks(file, gzipped, log, progress)) as pieces:
-        text = b"".join(pieces)
+    text = whole(file, gzipped, log, progress).decode("utf-8", "replace")
     try:
-        processes = _at(parse_json(text.decode("utf-8", "replace")), _NONE, "rocprofiler-sdk-tool")
+        processes = _at(parse_json(text), _NONE, "rocprofiler-sdk-tool")
     except ValueError as error:
         raise IngestError(f"the JSON of rocprofv3 is damaged: {error}; record it again") from error
     log("unread_process", "records of further processes were not read", max(len(processes) - 1, 0))
@@ -57,8 +49,8 @@ def read_rocprofv3(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     events = list(_events(process, records, [_at(gpu, -1, "id", "handle") for gpu in gpus]))
     if not events:
         raise IngestError("rocprofv3 recorded no kernel and no call; record with `--kernel-trace`")
-    whole = BytesIO(msgspec.json.encode({"deviceProperties": devices, "traceEvents": events}))
-    trace = build(read_parts(whole, False, lambda size: None))
+    as_events = BytesIO(msgspec.json.encode({"deviceProperties": devices, "traceEvents": events}))
+    trace = build(read_parts(as_events, False, lambda size: None))
     place = {source: event for event, source in enumerate(trace.events["source"].tolist())}
     rows = list(_samples(process, records["kernel_dispatch"], place, log))
     samples = columns_of([column.name for column in INSTRUCTION_SAMPLES.columns], rows)

@@ -114,6 +114,7 @@ def checked(member: str) -> Iterator[None]:
 
 
 MOST_RANKS = 1 << 24  # no job has more: a higher number is not a rank
+MOST_NOTES = 20  # of a recorder, which are shown one by one; chosen: more than any writes
 LONGEST_NS = 2**53  # 104 days: more is a recorder's mistake, and beyond a float's precision
 MOST_LEVELS = 150  # of nested objects and arrays: Python's recursion limit is 1000 calls
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")

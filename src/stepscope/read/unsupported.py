@@ -25,13 +25,14 @@ def _starts(*magics: bytes) -> Callable[[bytes], bool]:
     return lambda head: head.startswith(magics)
 
 
-def _like(pattern: bytes) -> Callable[[bytes], bool]:
+def like(pattern: bytes) -> Callable[[bytes], bool]:
+    """Whether a file's first bytes, after a byte order mark and white space, are those of a pattern."""
     compiled = re.compile(pattern)
     # Of a bounded text, since a pattern may take the square of its length.
     return lambda head: compiled.match(head[:2048].removeprefix(b"\xef\xbb\xbf").lstrip()) is not None
 
 
-_LOG, _HATCHET = _like(rb"\[\d{4}-\d\d-\d\d[T ]\d\d:"), _like(rb'\[\s*\{\s*"children"')
+_LOG, _HATCHET = like(rb"\[\d{4}-\d\d-\d\d[T ]\d\d:"), like(rb'\[\s*\{\s*"children"')
 
 
 def is_trace_events(head: bytes) -> bool:
@@ -93,11 +94,11 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
         "a protobuf message, and no trace of Perfetto",
         "give the recording as JSON (a Chrome trace)",
     ),
-    (_like(rb'==PROF==|"ID","Process ID","Process Name"'), "a table of Nsight Compute", _TIMELINE),
-    (_like(rb"==\d+== (NVPROF|Profiling)"), "a summary of nvprof", _TIMELINE),
-    (_like(rb'"?Time ?\(%\)"?,"?Total Time'), "a summary of `nsys stats`", _NSYS),
+    (like(rb'==PROF==|"ID","Process ID","Process Name"'), "a table of Nsight Compute", _TIMELINE),
+    (like(rb"==\d+== (NVPROF|Profiling)"), "a summary of nvprof", _TIMELINE),
+    (like(rb'"?Time ?\(%\)"?,"?Total Time'), "a summary of `nsys stats`", _NSYS),
     (
-        _like(
+        like(
             rb'"?Index"?,"?KernelName"?,|"Name","Calls","TotalDurationNs"'
             rb'|"Kind","(Agent_Id|Direction)"|"Domain","Function"|"Correlation_Id","Dispatch_Id"'
             rb'|"?Sample_Timestamp"?,'
@@ -105,26 +106,26 @@ FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
         "a table of rocprof",
         "record with rocprofv3 and `--output-format json`, and open that",
     ),
-    (_like(rb'"?AMD uProf|"?Function[^\n,\t]*"?[,\t]"?CPU Time'), "a table of a sampling profiler", _SAMPLES),
+    (like(rb'"?AMD uProf|"?Function[^\n,\t]*"?[,\t]"?CPU Time'), "a table of a sampling profiler", _SAMPLES),
     (
-        _like(rb"-{8,}  -{8,}"),
+        like(rb"-{8,}  -{8,}"),
         "a printed table of torch.profiler",
         "give the trace of the same run: `prof.export_chrome_trace(FILE)`",
     ),
-    (_like(rb"-+ DeepSpeed Flops Profiler -+"), "a summary of DeepSpeed", _TIMELINE),
+    (like(rb"-+ DeepSpeed Flops Profiler -+"), "a summary of DeepSpeed", _TIMELINE),
     (_LOG, "a log, such as DeepSpeed's", _TIMELINE),
     (_HATCHET, "a profile for hatchet, such as Proton's", _TOTALS),
-    (_like(rb"[^\n]+ \d+ +(\[\d+\] +)?\d+\.\d+: +\d+ [\w:-]+:"), "the output of `perf script`", _SAMPLES),
+    (like(rb"[^\n]+ \d+ +(\[\d+\] +)?\d+\.\d+: +\d+ [\w:-]+:"), "the output of `perf script`", _SAMPLES),
     (
-        _like(rb"=== (API|Device|Kernel \w+) Timing Summary ==="),
+        like(rb"=== (API|Device|Kernel \w+) Timing Summary ==="),
         "a summary of Intel's unitrace",
         "record with `unitrace --chrome-call-logging --chrome-kernel-logging` and open the JSON",
     ),
-    (_like(rb"(# callgrind format\n)?version: 1\ncreator: "), "a profile of callgrind", _TIMELINE),
-    (_like(rb"_ +\._ +__/__ "), "a printed profile of pyinstrument", _SAMPLES),
-    (_like(rb"([^\n;]*\d+\r?\n)?[^\n]+;[^\n]+ \d+\r?\n"), "a file of collapsed stacks", _SAMPLES),
-    (_like(rb"(?i)<!doctype html|<html"), "a web page", "download the trace itself"),
-    (_like(rb"<\?xml|<svg"), "XML, such as a picture", "give the recording that it was made from"),
+    (like(rb"(# callgrind format\n)?version: 1\ncreator: "), "a profile of callgrind", _TIMELINE),
+    (like(rb"_ +\._ +__/__ "), "a printed profile of pyinstrument", _SAMPLES),
+    (like(rb"([^\n;]*\d+\r?\n)?[^\n]+;[^\n]+ \d+\r?\n"), "a file of collapsed stacks", _SAMPLES),
+    (like(rb"(?i)<!doctype html|<html"), "a web page", "download the trace itself"),
+    (like(rb"<\?xml|<svg"), "XML, such as a picture", "give the recording that it was made from"),
 )
 
 _SCRIPT = ("a Python script", "record it with `stepscope run` and open the capture that this writes")

@@ -100,6 +100,7 @@ def read_watched_run(path: str | Path) -> WatchedRun:
     numbers = np.arange(max(count - layout.KEPT_STEPS, 0), max(count, 0))
     rows = np.frombuffer(data, _ROW, layout.KEPT_STEPS, layout.STEPS_AT)[numbers % layout.KEPT_STEPS]
     rows = rows[(rows["step"] == numbers) & (rows["wall_ns"] > 0)]  # others were being written
+    rows = rows[(rows["begin_ns"] >= 0) & (np.maximum(rows["begin_ns"], rows["wall_ns"]) < 2**62)]
     totals = _plausible(np.frombuffer(data, _ROW, 1, layout.TOTALS_AT))
     return WatchedRun(facts, updated, totals[0], _plausible(rows), _device(data), *_samples(data, path))
 

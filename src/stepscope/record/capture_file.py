@@ -96,7 +96,7 @@ def check_target(path: Path, is_ours: Callable[[Path], bool] | None = None) -> N
     Raises CaptureError if the folder is missing or read-only, or the file is not an earlier capture.
     """
     # A device such as /dev/zero has no end to look at.
-    if path.exists() and not (path.is_file() and (is_ours or is_capture)(path)):
+    if path.exists() and not (path.is_file() and (not path.stat().st_size or (is_ours or is_capture)(path))):
         raise CaptureError(
             f"cannot write the capture to {path}: the file exists and is not a capture; "
             "choose another file with -o"

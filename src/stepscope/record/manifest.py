@@ -74,13 +74,8 @@ def describe_framework(name: str | None = None) -> Json:
 
     By default it is the loaded one, PyTorch where both `pytorch` and `jax` are.
     """
-    facts: Json = {
-        "framework": None,
-        "framework_version": None,
-        "threads": None,
-        "cpu_capability": None,
-        "devices": [],
-    }
+    unknown = dict.fromkeys(("framework", "framework_version", "threads", "cpu_capability"))
+    facts: Json = {**unknown, "devices": []}
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if torch is not None and name != "jax":
         facts |= {

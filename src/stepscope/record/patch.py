@@ -5,8 +5,9 @@ Scripts set environment variables before `import torch`; importing it first woul
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
@@ -27,9 +28,10 @@ def replace(holder: Any, name: str, ours: Any) -> Callable[[], None]:
 
 
 def undo(restore: list[Callable[[], Any]]) -> None:
-    """Call what `replace` returned, the last first."""
+    """Call what `replace` returned, the last first, whatever the program has made of some."""
     while restore:
-        restore.pop()()
+        with suppress(Exception):
+            restore.pop()()
 
 
 def subclasses(cls: type) -> Iterator[type]:
@@ -69,8 +71,9 @@ class AfterImport(MetaPathFinder):
         """Part of the import protocol."""
         if fullname != self._name:
             return None
-        # Only later finders: another watch for the same name would ask this one again.
-        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+        # Only later finders: another watch would ask this one again. A program may have wrapped all.
+        later = sys.meta_path[sys.meta_path.index(self) + 1 :] if self in sys.meta_path else [PathFinder]
+        for finder in later:
             find = getattr(finder, "find_spec", None)  # Python passes over those without it
             if find and (spec := find(fullname, path, target)):
                 self._watch(spec.loader)
@@ -89,3 +92,23 @@ class AfterImport(MetaPathFinder):
             self._action()
 
         loader.exec_module = exec_module  # type: ignore[method-assign]
+
+
+def around_compilations(also: Callable[..., AbstractContextManager[None]]) -> list[Callable[[], object]]:
+    """Enter a context around what torch compiles; its own callbacks `torch._dynamo.reset` would clear."""
+    restore: list[Callable[[], object]] = []
+
+    def follow() -> None:
+        handler: Any = getattr(sys.modules["torch._dynamo.callback"], "callback_handler", None)
+        if install := getattr(handler, "install_callbacks", None):  # old versions have none
+
+            @contextmanager
+            def install_callbacks(*args: Any, **kwargs: Any) -> Iterator[None]:
+                with install(*args, **kwargs), also(*args):
+                    yield
+
+            restore.append(replace(handler, "install_callbacks", install_callbacks))
+
+    watch = AfterImport("torch._dynamo.callback", follow)
+    watch.install()
+    return [watch.remove, lambda: undo(restore)]

@@ -97,7 +97,8 @@ class _RecordedRun:
 
     def finish_after(self, error: BaseException) -> object:
         if isinstance(error, SystemExit):
-            self.finish(Ending(detail=f"exited with {error.code!r}"), error.code)
+            told = error.code if isinstance(error.code, int | str | None) else 1  # others may not be shown
+            self.finish(Ending(detail=f"exited with {told!r}"), error.code)
             return error.code
         self._explain(error)
         code = show(error)

@@ -98,15 +98,6 @@ STACKS = Schema(
     ),
 )
 
-# What reports call the kinds of storages.
-STORAGE_KINDS = {
-    "parameter": "weights",
-    "buffer": "buffers",
-    "gradient": "gradients",
-    "optimizer_state": "optimizer state",
-    "input": "inputs",
-}
-
 STORAGES = Schema(
     "storages",
     "one piece of memory that training keeps from step to step, in a capture with `--memory`",

@@ -37,11 +37,11 @@ def core_share(capture: Mapping[str, Any]) -> float | None:
     None where it was not measured.
     """
     times = capture.get("recorded_steps") or {}
-    elapsed, queued = times.get("elapsed_ns"), times.get("queued_ns")
+    elapsed, queued, used = (times.get(f"{name}_ns") for name in ("elapsed", "queued", "used"))
     if not elapsed or queued is None:
         return None
     if times.get("cpu_ns") is None:
-        return float(times["used_ns"] / max(times["used_ns"] + queued, 1))
+        return None if used is None else float(used / max(used + queued, 1))
     typical: float = times.get("cpu_ns", 0) / max(times.get("median_ns", 0), 1)
     over_all: float = 1 - queued / elapsed
     return max(over_all, min(typical, 1.0))
@@ -60,7 +60,7 @@ def active_share(capture: Mapping[str, Any], steps: str = "recorded_steps") -> f
     if not elapsed or queued is None or cpu is None:
         return most
     if each := times.get("each"):  # between steps the recorder works, and does not wait
-        blocked = max(elapsed - times["used_ns"] - queued, 0)
+        blocked = max(elapsed - (times.get("used_ns") or 0) - queued, 0)
         return float(min(max(1 - blocked / max(sum(each["elapsed_ns"]), 1), 0.0), most))
     share: float = cpu / max(times.get("median_ns", 0), 1) + queued / elapsed
     return min(share, most)

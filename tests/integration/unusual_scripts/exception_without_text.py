@@ -1,3 +1,5 @@
 class Odd(Exception):
-    def __str__(self): raise RuntimeError("no text")
+    def __str__(self):
+        print("asked")
+        raise RuntimeError("no text")
 raise Odd()

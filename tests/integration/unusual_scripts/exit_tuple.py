@@ -1,1 +1,5 @@
-raise SystemExit((1, 2))
+class Odd:
+    def __repr__(self):
+        print("asked")
+        raise RuntimeError("no text")
+raise SystemExit((1, Odd()))

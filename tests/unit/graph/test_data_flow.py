@@ -240,6 +240,13 @@ def test_predictions_say_what_they_rest_on(tmp_path: Path) -> None:
     assert np.array_equal(simulate(build_graph(both)).step_ns, simulate(build_graph(alone)).step_ns)
 
 
+def with_values(**values: Any) -> str:
+    """An execution trace with these values in what its operator writes."""
+    odd = node(1, "first", "", "y")
+    odd["outputs"] |= values
+    return json.dumps({"pid": 1, "nodes": [odd]})
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -248,6 +255,7 @@ def test_predictions_say_what_they_rest_on(tmp_path: Path) -> None:
         ('{"pid": 1, "nodes": [{"name": "a"}]}', "no execution trace of PyTorch: 'attrs'"),
         ('{"pid": 2, "nodes": []}', "is of process 2, .* of 1: give one run's"),
         ('{"pid": 1, "nodes": []}', "of 0 operators with the same id, 0 have the same name"),
+        (with_values(strides=[["x"]], shapes=[[1 << 40]]), "no execution trace of PyTorch: invalid literal"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused(tmp_path: Path, text: str, problem: str) -> None:
@@ -255,6 +263,21 @@ def test_a_file_that_does_not_fit_is_refused(tmp_path: Path, text: str, problem:
     path.write_text(text, "latin-1")
     with pytest.raises((IngestError, TraceError), match=problem):
         with_execution_trace(annotate(drawn_trace(CALLED.replace("id=", "Record_function_id="))), path)
+
+
+@pytest.mark.parametrize("form", ["y[{0}:{1}]", "y[{0}:99999]"])  # apart, and each within the one before
+def test_thousands_of_parts_in_a_piece_of_memory_are_refused(tmp_path: Path, form: str) -> None:
+    parts = [tensor(form.format(at, at + 1)) for at in range(4_000)]
+    first = node(1, "first", "", f"({' '.join(['y'] * len(parts))})")
+    first["outputs"]["values"] = [parts]
+    with pytest.raises(TraceError, match="too many parts in a piece of memory"):
+        with_nodes(tmp_path, CALLED, first, node(2, "second", "(y)"), node(3, "third", "y"))
+
+
+def test_a_default_that_never_ends_takes_no_square_of_time(tmp_path: Path) -> None:
+    schema = f"first({'=[' * 200_000}) -> ()"
+    _, trace = with_nodes(tmp_path, CALLED, node(1, "first", "x", "y", schema), node(2, "second", "y"))
+    assert len(data_pairs(trace)[0]) == 1
 
 
 def test_names_of_another_run_are_refused(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from xspaces import message
 
 from stepscope.analyze import load_rules
 from stepscope.base.input_files import content_of
@@ -118,6 +119,17 @@ def test_a_profile_of_thousands_of_planes_is_refused(tmp_path: Path) -> None:
     assert "planes" in outcome(path)
 
 
+def test_a_text_that_every_event_of_a_profile_repeats_is_not_written_out(tmp_path: Path) -> None:
+    note = message((1, 1), (5, b"x" * (1 << 20)))
+    kinds = message((1, 7), (2, message((1, 7), (2, "op"), (5, note))))
+    names = message((1, 1), (2, message((1, 1), (2, "note"))))
+    line = message((2, "thread"), (3, 1000), *[(4, message((1, 7), (2, 1), (3, 5)))] * 20_000)
+    path = tmp_path / "a.xplane.pb"
+    path.write_bytes(message((1, message((2, "/host:CPU"), (3, line), (4, kinds), (5, names)))))
+    assert outcome(path) == ""
+    assert "long_arguments" in [row["code"] for row in read(path)["warnings"].rows()]
+
+
 # Each way in which a file comes to stepscope: a pipe would wait for its writer, a device may never end.
 WAYS_IN: dict[str, Callable[[Path], object]] = {
     "FILE": read,
@@ -145,6 +157,15 @@ def test_a_pipe_and_a_device_are_refused_without_waiting(way: str, tmp_path: Pat
                 WAYS_IN[way](path)
             assert "\n" not in str(refused.value)
             assert not any(looks(path) for looks in (is_watched_run, is_dump, is_trace))
+
+
+@pytest.mark.parametrize("way", ["--model", "--execution-trace", "a dump", "--key"])
+def test_a_file_of_a_terabyte_that_is_a_hole_is_refused(way: str, tmp_path: Path) -> None:
+    path = tmp_path / "rank_0"
+    path.write_bytes(b'{"pg_config": "')
+    os.truncate(path, 1 << 40)
+    with pytest.raises((StepscopeError, OSError), match=r"more than|is a hole"):
+        WAYS_IN[way](path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a file of Linux")
@@ -284,6 +305,29 @@ def test_a_member_that_is_larger_than_it_says_is_not_unpacked(member: str, tmp_p
     archive(path, {member: content})
     path.write_bytes(path.read_bytes().replace(struct.pack("<I", len(content)), struct.pack("<I", 100)))
     assert "damaged" in outcome(path)
+
+
+def test_a_long_line_that_all_samples_come_from_is_not_named_by_each(tmp_path: Path) -> None:
+    path, line = tmp_path / "a.stepscope", {"function": "f", "file": "x" * (10 << 20), "line": 1}
+    places = [line, *[{"function": "g", "file": "t.py", "line": 2, "called": 0}] * 20_000]
+    samples = {"thread": 1, "after_ns": [0], "place": [0], "places": places}
+    event = {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
+    members = {"samples.json": json.dumps(samples).encode(), "trace.json": json.dumps([event]).encode()}
+    archive(path, members)
+    assert "samples.json is not valid: its places have long names" in outcome(path)
+
+
+def test_a_file_of_contexts_has_a_bounded_number_of_metrics_and_notes(tmp_path: Path) -> None:
+    columns = {name: [1] for name in ("count", "sum", "min", "max", "squares")}
+    metric = {"node": [0], "nesting": "inclusive", **columns}
+    nodes = {"parent": [-1], "kind": [0], "name": [0]}
+    contexts = {"format": "stepscope contexts", "version": 1, "strings": [""], "kinds": [""], "nodes": nodes}
+    path, notes = tmp_path / "a.stepscope", {"notes": ["note"] * 10_000}
+    archive(path, {"contexts.json": json.dumps({**contexts, **notes}).encode()})
+    assert len(read(path)["warnings"]) == 20
+    many = {"metrics": {f"metric {number}": metric for number in range(100_000)}}
+    archive(path, {"contexts.json": json.dumps({**contexts, **many}).encode()})
+    assert "length <= 1000" in outcome(path)
 
 
 def test_many_unknown_members_are_one_warning(tmp_path: Path) -> None:

@@ -79,6 +79,20 @@ def test_modules_far_inside_each_other_are_refused(name: str) -> None:
         model_tree(_model(_node(name, "Add")))
 
 
+def _deep(count: int) -> bytes:
+    """Nodes of modules that have only the outermost one in common with others, 100 levels each."""
+    return _model(*(_node(f"/{n}{'/a' * 99}/Add", "Add") for n in range(count)))
+
+
+def test_modules_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(IngestError, match="over 200,000 modules, or one of a huge name"):
+        model_tree(_model(_node(f"/{'a' * 100_000}" * 60 + "/Add", "Add")))
+    monkeypatch.setattr(model_json, "_MOST_MODULES", 2_000)  # of 200,000, which take seconds
+    assert len(_outline(model_tree(_deep(20)))) == 2 + 20
+    with pytest.raises(IngestError, match="over 2,000 modules"):
+        model_tree(_deep(21))
+
+
 @pytest.mark.parametrize("part", [b"\x0a\x00", message((1, b"\x0a\x00" * 9)), message((1, b"\x4a\x00" * 9))])
 def test_a_file_of_countless_parts_is_refused(part: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_json, "_MOST_FIELDS", 2_000)  # of 2,000,000, which take seconds

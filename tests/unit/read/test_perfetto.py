@@ -189,6 +189,13 @@ def test_a_name_that_would_be_written_too_often_is_refused() -> None:
         read(TRACKS + name + b"".join(at(ns, BEGIN, (10, 1)) for ns in range(300)))
 
 
+def test_what_compressed_packets_write_is_bounded_by_the_file() -> None:
+    filler = packet((99, random.Random(0).randbytes(10_000)))  # so that they expand less than others
+    events = packet((13, 1), interned(2, **{"x" * 2_000: 1})) + at(0, BEGIN, (10, 1)) * 80_000
+    with pytest.raises(IngestError, match="more than 128 MiB as text"):
+        read(TRACKS + packet((50, zlib.compress(filler + events))))
+
+
 def test_what_does_not_balance_is_read_as_in_json() -> None:
     trace = read(TRACKS + at(0, END) + at(10, BEGIN, (23, "open")) + at(20, BEGIN, (23, "a")) + at(30, END))
     assert [row[1:5] for row in rows(trace)] == [("a", "other", 10, 10), ("open", "other", 0, 20)]

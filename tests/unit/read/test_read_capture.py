@@ -269,6 +269,9 @@ def test_the_trace_s_own_words_fill_what_the_manifest_leaves_open(path: Path) ->
     assert trace.metadata.devices == ({"name": "V100"},)
 
 
+STEPS = {"count": 3, "median_ns": 5, "p10_ns": 4, "p90_ns": 6}
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
@@ -279,6 +282,9 @@ def test_the_trace_s_own_words_fill_what_the_manifest_leaves_open(path: Path) ->
         ("created", [{"what": "optimizer"}], r"at `\$\.created\[0\]`"),
         ("rank", 2**40, r"at `\$\.rank`"),
         ("world_size", 2**63, r"at `\$\.world_size`"),
+        ("command", 5, r"at `\$\.command`"),
+        ("awaited", "x", r"at `\$\.awaited`"),
+        ("recorded_steps", {**STEPS, "used_ns": "x"}, r"at `\$\.recorded_steps\.used_ns`"),
     ],
 )
 def test_a_fact_of_another_type_is_refused_at_once(path: Path, key: str, value: object, message: str) -> None:

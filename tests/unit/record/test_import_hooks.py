@@ -31,6 +31,21 @@ def test_the_action_runs_once_after_the_module_has(late):
     assert watch not in sys.meta_path
 
 
+def test_a_program_may_put_finders_of_its_own_around_all(late, monkeypatch):
+    class Around:
+        def __init__(self, inner):
+            self.find_spec = inner.find_spec
+
+    seen = []
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    AfterImport(late, lambda: seen.append(sys.modules[late].ready)).install()
+    sys.meta_path[:] = [Around(finder) for finder in sys.meta_path if hasattr(finder, "find_spec")]
+
+    importlib.import_module(late)
+
+    assert seen == [True]
+
+
 def test_looking_for_the_module_is_not_importing_it(late):
     seen = []
     watch = AfterImport(late, lambda: seen.append(True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -32,6 +34,17 @@ def test_workers_start_for_every_epoch_unless_they_are_kept() -> None:
     kept = counted(DataLoader(DATA, batch_size=2, num_workers=1, persistent_workers=True))
     assert kept is not None
     assert kept["starts"] == 1
+
+
+@dataclass(eq=True, init=False)
+class Unhashable(DataLoader[object]):
+    """A loader as a program may make it."""
+
+
+def test_loaders_that_have_no_hash_count() -> None:
+    facts = counted(Unhashable(DATA, batch_size=2, num_workers=1))
+    assert facts is not None
+    assert (facts["starts"], facts["loaders"]) == (2, 1)
 
 
 def test_loaders_without_workers_do_not_count() -> None:

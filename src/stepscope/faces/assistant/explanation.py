@@ -68,7 +68,7 @@ def _sections(knowledge: Knowledge, report: ReportText | None) -> Iterator[Secti
         yield Section("step", _lines(report.step().plain), "stepscope report FILE")
     yield Section("doubts", _doubts(knowledge, report), "stepscope report FILE")
     if knowledge.job:
-        rows = [f"- {one.sentence} It {one.cost}." for one in knowledge.job.findings]
+        rows = [f"- {one_line(one.sentence)} It {one.cost}." for one in knowledge.job.findings]
         yield Section("slow ranks", rows or ["- none beyond noise"], "stepscope ranks FOLDER")
     if report:
         yield Section("stages and devices", list(_stages(report.main)), "stepscope report FILE")
@@ -88,7 +88,7 @@ def _sections(knowledge: Knowledge, report: ReportText | None) -> Iterator[Secti
     for facts in knowledge.memory:
         alike.setdefault(tuple(_memory(facts)), []).append(facts.device_name or f"device {facts.device}")
     for lines, devices in alike.items():
-        yield Section(f"memory of {', '.join(devices)}", lines, "stepscope memory FILE")
+        yield Section(f"memory of {', '.join(map(code, devices))}", lines, "stepscope memory FILE")
 
 
 def _lines(text: str) -> list[str]:
@@ -171,7 +171,7 @@ def _work(summary: Summary) -> Iterator[Section]:
     rows = [_module(node, on_device) for node in nodes if _cost(node, on_device) >= least]
     yield Section("modules", rows, command, len(nodes))
     facts = [
-        *(f"- peak on {device}: {size(peak)}" for device, peak in summary.peak_memory_bytes.items()),
+        *(f"- peak on {code(device)}: {size(peak)}" for device, peak in summary.peak_memory_bytes.items()),
         *([f"- {count(summary.parameters)} parameters"] if summary.parameters is not None else []),
     ]
     yield Section("model and memory", facts, "stepscope report FILE")

@@ -15,7 +15,7 @@ import click
 
 from stepscope.base.kernel_names import readable, without_parameters
 from stepscope.errors import StepscopeError
-from stepscope.faces.terminal.output import say
+from stepscope.faces.terminal.output import printable, say
 
 if TYPE_CHECKING:
     from stepscope.facts.summary.facts import Kernel, Summary
@@ -30,13 +30,15 @@ _SCRIPT = "YOUR_SCRIPT.py"  # where the trace does not name it
 
 
 def profile_hottest(summary: Summary) -> None:
-    """Print the command that profiles a step's hottest kernels, and offer to run it; raises StepscopeError
-    if the step has no kernel of an NVIDIA GPU."""
+    """Print the command that profiles a step's hottest kernels, and offer to run it as it is shown; raises
+    StepscopeError if the step has no kernel of an NVIDIA GPU."""
     command = ncu_command(hottest_kernels(summary), summary.capture)
     folder = Path(summary.capture.get("cwd") or ".")
-    away = folder not in (Path(), Path.cwd())
-    click.echo(f"cd {shlex.quote(str(folder))} && {shlex.join(command)}" if away else shlex.join(command))
-    if _SCRIPT in command:
+    away = "" if folder in (Path(), Path.cwd()) else f"cd {shlex.quote(str(folder))} && "
+    click.echo(printable(line := away + shlex.join(command)))
+    if line != printable(line):
+        say("! the recorded command has control characters, which are left out here")
+    elif _SCRIPT in command:
         say(f"! the trace does not name the script: replace {_SCRIPT}")
     elif summary.world_size > 1:
         say(f"! of a job of {summary.world_size} ranks: let its launcher start this command")
@@ -65,7 +67,7 @@ def ncu_command(kernels: Sequence[Kernel], capture: Mapping[str, Any]) -> list[s
         capture: manifest of the recording, with the script's `command` and the steps before it.
     """
     script = [str(word) for word in capture.get("command") or (_SCRIPT,)]
-    name = next(word for word in script if word != "-m")
+    name = next((word for word in script if word != "-m"), _SCRIPT)
     per_step = max(round(sum(kernel.count for kernel in kernels)), 1)
     before = min(capture.get("steps_recorded") or (1,))
     patterns = dict.fromkeys(name_pattern(kernel.name) for kernel in kernels)

@@ -41,7 +41,7 @@ def status(pids: Sequence[int], as_json: bool) -> None:
         echo_json([{"pid": pid, "file": str(files[pid]), "last_minute": minutes[pid]} for pid in files])
         return
     for pid, file in files.items():
-        click.echo(f"{pid}: {_line(minutes[pid])}; {file}")
+        click.echo(printable(f"{pid}: {_line(minutes[pid])}; {file}"))
 
 
 @click.command()
@@ -56,7 +56,7 @@ def record(pids: Sequence[int], steps: int) -> None:
     for pid in pids:
         while (answer := recorded(pid)) is None:
             time.sleep(0.2)
-        click.echo(f"{pid}: {answer['message']}; next: stepscope report {answer['file']}")
+        click.echo(printable(f"{pid}: {answer['message']}; next: stepscope report {answer['file']}"))
 
 
 def _line(minute: LastMinute | None) -> str:

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from stepscope.base.arrays import Codes, Codes8, Counts, Floats, Ids, Mask
+from stepscope.base.numbers import STORAGE_KINDS
 from stepscope.errors import TraceError
 from stepscope.facts.annotate.attribution import Attribution, attribute
 from stepscope.facts.annotate.range_names import Line
@@ -26,7 +27,6 @@ from stepscope.models.memory.owners import (
     TEMPORARIES,
     UNKNOWN,
 )
-from stepscope.trace.memory_schema import STORAGE_KINDS
 from stepscope.trace.nesting import last_started
 from stepscope.trace.row_order import places_among
 from stepscope.trace.schema import STAGES

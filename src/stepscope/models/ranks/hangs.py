@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import combinations, groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +28,7 @@ _IN_FLIGHT_S = 5.0  # chosen: a call that waits less when the dump is written is
 _DEFAULT = "default_pg"  # PyTorch's description of the group of all ranks
 _MOST_RUNS = 6  # of ranks in a sentence
 _MOST_LINKS = 4  # of a circle of ranks that wait for each other, in a sentence
+_MOST_QUEUED = 100  # calls of a rank whose order is compared; chosen: more than a step has groups
 _Key = tuple[int, ...]  # of a call that ranks wait in: its group, and of a send its two ranks
 
 
@@ -90,8 +92,11 @@ def hang_of(dumps: Sequence[RankDump]) -> HangReport:
     """What a job's dumps, one a rank, say about a hang: the call, who is missing, who disagrees."""
     job = _Job(dumps)
     # The first call that is not done in each group, and between each two ranks.
-    keys = sorted({job.key(row) for row in job.pending.tolist()})
-    nodes = {key: _collective(job, key[0]) if len(key) == 1 else _message(job, key) for key in keys}
+    pending = groupby(sorted((job.key(row), row) for row in job.pending.tolist()), lambda pair: pair[0])
+    nodes = {
+        key: _message(job, key, np.array([row for _, row in rows])) if key[1:] else _collective(job, *key)
+        for key, rows in pending
+    }
     waits = {rank: job.key(row) for rank, row in job.first_pending.items()}
     if all(0 <= node.waited_s < _IN_FLIGHT_S and not node.is_timed_out for node in nodes.values()):
         words = "All recorded calls have finished" if not nodes else "No call had waited long"
@@ -127,11 +132,9 @@ def _cause(nodes: dict[_Key, _Node], waits: dict[int, _Key]) -> tuple[_Key, str]
 def _crossed(job: _Job) -> tuple[_Key, str] | None:
     """Two collectives that two ranks have queued in different orders, where no rank is missing."""
     orders: dict[tuple[_Key, _Key], int] = {}
-    for rank in job.dumps:
-        queued = job.pending[
-            (job.columns["rank"][job.pending] == rank) & (job.columns["peer"][job.pending] < 0)
-        ]
-        rows = {job.key(row): row for row in queued[::-1].tolist()}
+    collectives = job.pending[job.columns["peer"][job.pending] < 0]
+    for rank, queued in _split(collectives, job.columns["rank"]).items():
+        rows = {job.key(row): row for row in queued[:_MOST_QUEUED][::-1].tolist()}
         for second, first in combinations(rows, 2):
             orders.setdefault((first, second), rank)
             if (other := orders.get((second, first))) is not None:
@@ -227,7 +230,7 @@ class _Node:
 
 def _collective(job: _Job, group: int) -> _Node:
     """The call of a group that its ranks disagree about, else the first that waits."""
-    rows = np.flatnonzero((job.columns["group"] == group) & (job.columns["peer"] < 0))
+    rows = job.collectives[group]
     rows = rows[np.argsort(job.columns["sequence"][rows], kind="stable")]
     sequence, ranks = job.columns["sequence"][rows], job.columns["rank"][rows]
     reached = dict(zip(ranks.tolist(), sequence.tolist(), strict=True))  # the last of each rank
@@ -276,12 +279,10 @@ def _how(job: _Job, rows: Rows, usual: int, odd: int) -> str:
     return f": {in_runs([job.value('rank', odd)])} {way}" if comes_later or came_early else ""
 
 
-def _message(job: _Job, key: _Key) -> _Node:
-    """The first send or recv between two ranks that is not done."""
-    group, source, target = key
+def _message(job: _Job, key: _Key, rows: Rows) -> _Node:
+    """The first send or recv between two ranks that is not done; of those in `rows`."""
+    _, source, target = key
     columns = job.columns
-    of_group = job.pending[(columns["group"][job.pending] == group) & (columns["peer"][job.pending] >= 0)]
-    rows = np.array([row for row in of_group.tolist() if job.key(row) == key])
     sends, recvs = rows[columns["is_send"][rows] != 0], rows[columns["is_send"][rows] == 0]
     absent = {target if len(sends) else source} if not (len(sends) and len(recvs)) else set()
     here = np.array([int(part[0]) for part in (sends, recvs) if len(part)])
@@ -310,6 +311,13 @@ def _ranks(job: _Job, rows: Rows) -> tuple[int, ...]:
     return tuple(np.unique(job.columns["rank"][rows]).tolist())
 
 
+def _split(rows: Rows, column: Integers) -> dict[int, Rows]:
+    """Rows by their number in a column, each in the same order."""
+    rows = rows[np.argsort(column[rows], kind="stable")]
+    parts = np.split(rows, np.flatnonzero(np.diff(column[rows])) + 1)
+    return {int(column[part[0]]): part for part in parts if len(part)}
+
+
 class _Group(NamedTuple):
     label: str
     members: tuple[int, ...]
@@ -336,22 +344,24 @@ class _Job:
             parts.append(own)
         self.columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         self.operations, self.places = list(operations), list(places)
-        self.name_of = np.unique([operation.name for operation in operations], return_inverse=True)[1]
+        self.name_of = Interner[str]().codes(operation.name for operation in operations)
+        ranks, self.pending = self.columns["rank"], np.flatnonzero(self.columns["is_done"] == 0)
+        listed = (rank for dump in dumps for group in dump.groups for rank in group.members)
+        self._everyone = cache(lambda: tuple(sorted({*listed, *self.dumps})))
+        self._calls = _split(np.arange(len(ranks)), self.columns["group"])
         self.groups = [self._group(code, group) for group, code in groups.items()]
-        self.pending = np.flatnonzero(self.columns["is_done"] == 0)
-        ranks = self.columns["rank"]
+        self.collectives = _split(np.flatnonzero(self.columns["peer"] < 0), self.columns["group"])  # by group
         for group in {groups[dump.groups[row]] for dump in dumps for row in dump.drifting}:
-            self._align(group)
+            if group in self.collectives:
+                self._align(self.collectives[group])
         self.last = {rank: row for row, rank in enumerate(ranks.tolist())}
         self.first_pending: dict[int, int] = {int(ranks[row]): row for row in self.pending[::-1].tolist()}
 
-    def _align(self, group: int) -> None:
+    def _align(self, rows: Rows) -> None:
         """Number a group's calls so that all ranks have the same number for the last that is done."""
         sequence, done = self.columns["sequence"], self.columns["is_done"] != 0
-        of_group = (self.columns["group"] == group) & (self.columns["peer"] < 0)
-        parts = [of_group & (self.columns["rank"] == rank) for rank in self.dumps]
-        parts = [part for part in parts if part.any()]
-        last = [int(sequence[part & done].max(initial=sequence[part].min() - 1)) for part in parts]
+        parts = _split(rows, self.columns["rank"]).values()
+        last = [int(sequence[part[done[part]]].max(initial=sequence[part].min() - 1)) for part in parts]
         for part, number in zip(parts, last, strict=True):
             sequence[part] += max(last) - number
 
@@ -362,9 +372,8 @@ class _Job:
             listing = "" if label == _DEFAULT else f" ({in_runs(group.members)})"
             return _Group(label + listing, group.members)
         if label != _DEFAULT:
-            return _Group(label, _ranks(self, np.flatnonzero(self.columns["group"] == code)), True)
-        listed = {rank for dump in self.dumps.values() for other in dump.groups for rank in other.members}
-        return _Group(label, tuple(sorted(listed | self.dumps.keys())))
+            return _Group(label, _ranks(self, self._calls.get(code, self.pending[:0])), True)
+        return _Group(label, self._everyone())
 
     def value(self, name: str, row: int) -> int:
         """One number of the table."""
@@ -381,8 +390,8 @@ class _Job:
         """The ranks that have made this call; of a send or recv its two ranks."""
         if self.value("peer", row) >= 0:
             return self.key(row)[1:]
-        same = [self.columns[name] == self.value(name, row) for name in ("group", "sequence")]
-        return _ranks(self, np.flatnonzero(same[0] & same[1] & (self.columns["peer"] < 0)))
+        rows = self.collectives[self.value("group", row)]
+        return _ranks(self, rows[self.columns["sequence"][rows] == self.value("sequence", row)])
 
     def call(self, row: int) -> str:
         """`all_reduce #6 (1,024 Float) of default_pg`."""

@@ -6,7 +6,7 @@
 import os
 import re
 import zlib
-from contextlib import closing
+from contextlib import closing, suppress
 from tempfile import TemporaryFile
 from typing import BinaryIO
 
@@ -47,8 +47,9 @@ def read_perfetto(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     with closing(chunks(file, gzipped, log, progress)) as pieces:
         for piece in pieces:
             data += piece
+    most = most_expanded(len(data))  # bytes of its packets, and of its events as text
     with TemporaryFile() as text:  # takes more room than the trace
-        _write(_unpacked(data, log), text, log)
+        _write(_unpacked(data, most, log), text, most, log)
         del data
         text.seek(0)
         parts = read_parts(text, False, lambda size: None)
@@ -56,10 +57,9 @@ def read_perfetto(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     return build(parts)
 
 
-def _write(data: bytes | bytearray, text: BinaryIO, log: WarningLog) -> None:
+def _write(data: bytes | bytearray, text: BinaryIO, most: int, log: WarningLog) -> None:
     """Write the events of a trace as JSON."""
-    most, counts = most_expanded(len(data)), np.empty(len(_WARNINGS), np.int64)
-    packets = np.frombuffer(data, np.uint8)
+    packets, counts = np.frombuffer(data, np.uint8), np.empty(len(_WARNINGS), np.int64)
     failure = function("stepscope_write_track_events")(packets, len(data), text.fileno(), most, counts)
     if failure == _TOO_LARGE:
         raise IngestError(
@@ -72,23 +72,24 @@ def _write(data: bytes | bytearray, text: BinaryIO, log: WarningLog) -> None:
         log(code, message, count)
 
 
-def _unpacked(data: bytearray, log: WarningLog) -> bytes | bytearray:
+def _unpacked(data: bytearray, most: int, log: WarningLog) -> bytes | bytearray:
     """The trace with each packet that holds compressed ones replaced by them."""
     find, packets = function("stepscope_compressed_packets"), np.frombuffer(data, np.uint8)
     places = np.empty((find(packets, len(data), 0, np.empty(0, np.int64)), 4), np.int64)
     if not find(packets, len(data), len(places), places):
         return data
-    ends = [0, *places[:, :2].ravel().tolist(), len(data)]
-    between = [data[a:b] for a, b in zip(ends[::2], ends[1::2], strict=True)]
-    return between[0] + b"".join(
-        _inflated(data[start:end], log) + rest
-        for start, end, rest in zip(places[:, 2].tolist(), places[:, 3].tolist(), between[1:], strict=True)
-    )
+    unpacked, passed = bytearray(), 0
+    for begin, end, first, last in places.tolist():
+        unpacked += data[passed:begin]
+        unpacked += _inflated(data[first:last], most - len(unpacked), log)
+        passed = end
+    return unpacked + data[passed:]
 
 
-def _inflated(packed: bytearray, log: WarningLog) -> bytes:
-    try:
-        return zlib.decompressobj().decompress(packed, MOST_EXPANSION * len(packed))
-    except zlib.error:
+def _inflated(packed: bytearray, most: int, log: WarningLog) -> bytes:
+    engine, content = zlib.decompressobj(), b""
+    with suppress(zlib.error):
+        content = engine.decompress(packed, max(min(MOST_EXPANSION * len(packed), most), 1))
+    if not engine.eof:
         log(*_WARNINGS[0])
-        return b""
+    return content

@@ -16,14 +16,14 @@ from msgspec import Meta, Struct
 
 from stepscope.base.typed_data import convert, decode
 from stepscope.errors import IngestError, TraceError
-from stepscope.read.byte_stream import Progress
+from stepscope.read.byte_stream import MOST_AT_ONCE, Progress
 from stepscope.read.chrome.trace_events import read_trace_events
 from stepscope.read.memory_snapshot.memory_snapshot import with_snapshot
 from stepscope.read.model_json import parse_model
 from stepscope.read.recorded.contexts_json import with_recorded_contexts
 from stepscope.read.recorded.members_json import parse_compiled, with_memory, with_samples
-from stepscope.read.shared import AGAIN, MOST_RANKS, checked, parse_json
-from stepscope.read.xplane.xplane import LONGEST_BYTES, read_xplane
+from stepscope.read.shared import AGAIN, MOST_NOTES, MOST_RANKS, checked, parse_json
+from stepscope.read.xplane.xplane import read_xplane
 from stepscope.trace.concat import of_rank
 from stepscope.trace.portable import from_bytes
 from stepscope.trace.trace import Metadata, Trace, WarningRow
@@ -44,7 +44,7 @@ _LIMITS = {
     _SNAPSHOT: 4 << 30,
     TABLES: 64 << 30,
     "trace.json": 64 << 30,
-    "trace.xplane.pb": LONGEST_BYTES,
+    "trace.xplane.pb": MOST_AT_ONCE,
 }
 _MOST_MEMBERS = 1000  # a capture has a dozen, and 64 windows
 _SMALL_BYTES, _MOST_EXPANSION = 32 << 20, 100  # recordings shrink to a fifth or a fiftieth
@@ -104,6 +104,7 @@ class TimedSteps(Struct):
     page_fault_ns: Duration | None = None
     elapsed_ns: Duration | None = None
     queued_ns: Duration | None = None
+    used_ns: Duration | None = None
     parts: dict[str, PartTimes] = {}
     changes: PartChanges | None = None
 
@@ -159,8 +160,6 @@ class RecordedRun(Struct):
     stages_ns: dict[str, Duration]
     places: list[RecordedPlace]
     trainings: list[RecordedTraining] = []
-    first_step_ns: Duration | None = None
-    torch_imported_ns: Duration | None = None
     worker_starts: RecordedWorkerStarts | None = None
 
 
@@ -171,6 +170,7 @@ class Manifest(Struct):
     version: int
     outcome: str
     message: str
+    command: list[str] = []
     framework: str | None = None
     framework_version: str | None = None
     devices: list[dict[str, Any]] = []
@@ -182,6 +182,7 @@ class Manifest(Struct):
     cpus_usable: int | None = None
     threads: int | None = None
     cpu_capability: str | None = None
+    awaited: float = 0.0
     steps_recorded: list[int] = []
     loaders: list[Loader] = []
     created: list[Created] = []
@@ -283,7 +284,7 @@ def _stored(content: bytes) -> Trace:
 
 
 def _warnings(manifest: Manifest, members: list[str]) -> list[tuple[str, str, int]]:
-    warnings = [("capture", text, 1) for text in manifest.warnings]
+    warnings = [("capture", text, 1) for text in manifest.warnings[:MOST_NOTES]]
     recorded = bool({*_TRACES, _CONTEXTS}.intersection(members))
     if manifest.outcome != "complete" or not recorded:
         code = manifest.outcome if recorded else "nothing_recorded"
@@ -379,7 +380,7 @@ def read_windows(path: Path) -> WindowProfiles | None:
 def _profile(archive: zipfile.ZipFile, name: str) -> Trace | str:
     """The trace of a window, or why there is none."""
     info = archive.getinfo(name)
-    if info.flag_bits & 1 or info.file_size > _LARGEST_BYTES:
+    if info.flag_bits & 1 or info.file_size > min(_LARGEST_BYTES, _MOST_EXPANSION * info.compress_size):
         return f"skipped {name} of the capture: encrypted, or too large"
     try:
         return read_xplane(BytesIO(_content(archive, info)), False, lambda size: None)

@@ -1,7 +1,7 @@
 """Reader of a capture's calling contexts, `contexts.json` (docs/reference/contexts_format.md)."""
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from stepscope.base.arrays import Codes8
 from stepscope.base.typed_data import decode
-from stepscope.read.shared import checked, codes_of
+from stepscope.read.shared import MOST_NOTES, checked, codes_of
 from stepscope.trace.concat import stacked
 from stepscope.trace.schema import CONTEXT_KINDS, CONTEXT_METRICS, CONTEXTS, VIAS
 from stepscope.trace.table import Table, Text
@@ -63,7 +63,7 @@ class Contexts(Struct):
     strings: list[str]
     kinds: list[str]
     nodes: ContextNodes
-    metrics: dict[str, ContextMetric] = {}
+    metrics: Annotated[dict[str, ContextMetric], msgspec.Meta(max_length=1_000)] = {}  # chosen: 30 are known
     dropped: dict[str, int] = {}
     notes: list[str] = []
 
@@ -175,8 +175,8 @@ def _spread(metric: ContextMetric) -> list[float]:
 
 
 def _warnings(contexts: Contexts) -> Iterator[WarningRow]:
-    for text in contexts.notes:
+    for text in contexts.notes[:MOST_NOTES]:
         yield "contexts", text, 1
-    for name, count in contexts.dropped.items():
+    for name, count in list(contexts.dropped.items())[:MOST_NOTES]:
         if count:
             yield f"dropped_{name}", _DROPPED.get(name, f"dropped {name}"), count

@@ -240,6 +240,9 @@ def with_samples(trace: Trace, text: bytes) -> Trace:
         called = [place.called for place in samples.places if place.called is not None]
         if max([*samples.place, *samples.loop, *called], default=-1) >= len(samples.places):
             raise ValueError("a place is not in the list")
+        longest = max((len(place.function + place.file) for place in samples.places), default=0)
+        if longest * len(samples.places) > 10_000_000:  # letters; chosen: 20,000 lines have fewer
+            raise ValueError("its places have long names, or are too many")
     if samples.lacks:
         properties = {**trace.metadata.properties, NOT_SAMPLED: samples.lacks}
         return trace.with_metadata(properties=properties)

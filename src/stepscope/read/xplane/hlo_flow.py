@@ -76,7 +76,7 @@ class ProgramFlow:
         by_id: dict[int, _Member] = {}
         members: list[_Member] = []
         for node, scope in zip(nodes, scopes, strict=True):
-            called = tuple(number for number in node.called if number in self._members)
+            called = tuple(number for number in dict.fromkeys(node.called) if number in self._members)
             member = _Member(node, scope, self._new_values(node), called)
             self._connect(member, [by_id[operand].values for operand in node.operands if operand in by_id])
             self._mark(member)

@@ -108,7 +108,7 @@ def repeated(data: bytes, span: Span, number: int) -> tuple[list[int], int]:
 
 
 def varint(data: bytes | mmap | memoryview, at: int, end: int) -> tuple[int, int]:
-    """A varint and its end, which is after `end` if the varint is incomplete."""
+    """A varint and its end, which is after `end` if the varint is incomplete, or of more than 64 bits."""
     value = shift = 0
     while at < end and shift < 7 * _LONGEST_VARINT:
         byte = data[at]

@@ -97,11 +97,14 @@ class Batch:
         shared = {kind: self._reader.shared_json(kind) for kind in self._kinds[0]}
         more, which = further.parts, further.which.tolist()
         kinds = self.kind.tolist()
-        texts = (
-            b",".join(more[which[row]] + shared[kinds[row]] + parts[bounds[row] : bounds[row + 1]])
-            for row in rows.tolist()
-        )
-        return [b"{%b}" % text if text else b"" for text in texts]
+        source, texts = self._reader.source, list[bytes]()
+        for row in rows.tolist():
+            found = more[which[row]] + shared[kinds[row]] + parts[bounds[row] : bounds[row + 1]]
+            text = b",".join(found) if source.left_bytes > 0 else b""
+            source.left_bytes -= len(text)
+            texts.append(b"{%b}" % text if text else b"")
+        source.log("long_arguments", "events repeat long arguments; read a part", int(source.left_bytes <= 0))
+        return texts
 
 
 class PlaneReader:

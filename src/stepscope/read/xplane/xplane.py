@@ -7,15 +7,14 @@ Source: xplane.proto, xplane_schema.cc and xplane_builder.h (https://github.com/
 """
 
 import re
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from stepscope.base.arrays import Integers, Rows
 from stepscope.errors import IngestError
-from stepscope.read.byte_stream import Progress, chunks
+from stepscope.read.byte_stream import Progress, whole
 from stepscope.read.shared import LONGEST_NS, EventNames, WarningLog, log_note, near_others
 from stepscope.read.xplane.compiled_events import CompiledEvents
 from stepscope.read.xplane.hlo import METADATA_PLANE, HloPrograms
@@ -29,7 +28,6 @@ from stepscope.trace.sets import Interner
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Metadata, Trace
 
-LONGEST_BYTES = 2 << 30  # the limit of a protobuf message
 _LONGEST_PS = LONGEST_NS * 1000
 _LATEST_NS = 2**62  # differences of such times fit 64 bits
 _SIZE = re.compile(r"\bsize:(\d{1,18})\b")
@@ -42,8 +40,7 @@ _COLUMNS = (
 def read_xplane(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     """Read an XLA profile, as every `Reader` does."""
     log = WarningLog()
-    with closing(chunks(file, gzipped, log, progress)) as pieces:
-        source = XSpaceFile(_whole(pieces), log)
+    source = XSpaceFile(whole(file, gzipped, log, progress), log)
     planes, texts = read_space(source)
     for severity in ("errors", "warnings"):
         for text in texts[severity]:
@@ -59,19 +56,6 @@ def read_xplane(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
             + "".join(f"; {message}" for _, message, _ in parts.warnings)
         )
     return build(parts)
-
-
-def _whole(pieces: Generator[bytes, None, None]) -> bytes:
-    taken, size = [], 0
-    for piece in pieces:
-        taken.append(piece)
-        size += len(piece)
-        if size > LONGEST_BYTES:
-            raise IngestError(
-                f"the XLA profile is larger than {LONGEST_BYTES >> 30} GiB, the limit of a "
-                "protobuf message; record fewer steps"
-            )
-    return b"".join(taken)
 
 
 class _Profile:

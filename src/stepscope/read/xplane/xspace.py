@@ -14,6 +14,7 @@ import numpy as np
 
 from stepscope.base.arrays import Integers
 from stepscope.errors import IngestError
+from stepscope.read.byte_stream import most_expanded
 from stepscope.read.shared import WarningLog
 from stepscope.read.xplane import protobuf
 from stepscope.read.xplane.protobuf import (
@@ -57,6 +58,7 @@ class XSpaceFile:
 
     def __post_init__(self) -> None:
         self.octets = padded(self.data)
+        self.left_bytes = most_expanded(len(self.data)) // 2  # of arguments as JSON, which are held twice
 
     def fields(self, span: Span) -> Iterator[Field]:
         """The fields of the message at `span`."""
@@ -105,7 +107,7 @@ class XSpaceFile:
         return found
 
     def packed(self, start: int, end: int) -> Iterator[int]:
-        """The integers of a packed field."""
+        """The integers of a packed field, up to one that is damaged."""
         while start < end:
             value, start = varint(self.data, start, end)
             if start <= end:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from stepscope.record.patch import AfterImport, replace, undo
+from stepscope.record.patch import AfterImport, around_compilations, replace, undo
 
 # Frames of the compiler's own, left out: torch's, and those of code that it made.
 HIDDEN = [
@@ -58,7 +58,6 @@ class CompilerWatch:
         self._watches = [
             AfterImport("torch._inductor.config", self._show_kernels),
             AfterImport("torch._inductor.debug", self._follow_kernels),
-            AfterImport("torch._dynamo.callback", self._follow_compilations),
         ]
 
     def install(self) -> None:
@@ -66,6 +65,7 @@ class CompilerWatch:
         for watch in self._watches:
             self._undo.append(watch.remove)
             watch.install()
+        self._undo += around_compilations(self._compilation)
 
     def remove(self) -> None:
         undo(self._undo)
@@ -107,19 +107,6 @@ class CompilerWatch:
             return handle
 
         self._undo.append(replace(debug, "set_kernel_post_grad_provenance_tracing", traced))
-
-    def _follow_compilations(self) -> None:
-        handler: Any = getattr(sys.modules["torch._dynamo.callback"], "callback_handler", None)
-        install = getattr(handler, "install_callbacks", None)
-        if install is None:
-            return
-
-        @contextmanager
-        def around(*args: Any, **kwargs: Any) -> Iterator[None]:
-            with install(*args, **kwargs), self._compilation(*args):
-                yield
-
-        self._undo.append(replace(handler, "install_callbacks", around))
 
     @contextmanager
     def _compilation(self, trigger: Any = None, number: object = "", *_: object) -> Iterator[None]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from stepscope.base.numbers import STORAGE_KINDS
 from stepscope.record.process_exit import entries_of
 
 _POWERS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -18,13 +19,6 @@ _MESSAGES = (
     "DefaultCPUAllocator: ",
     "not enough memory: you tried to allocate",
 )
-_NAMES = {
-    "parameter": "weights",
-    "buffer": "buffers",
-    "gradient": "gradients",
-    "optimizer_state": "optimizer state",
-    "input": "inputs",
-}
 
 
 @dataclass(frozen=True)
@@ -40,7 +34,7 @@ class AllocationFailure:
 
 def find_out_of_memory(error: BaseException) -> AllocationFailure | None:
     """The failed allocation behind an exception; None for any other exception."""
-    text = str(error)
+    text = str(error) if isinstance(error, MemoryError | RuntimeError) else ""  # others may notice
     named = type(error).__name__ == "OutOfMemoryError"
     if not (named or isinstance(error, MemoryError) or any(part in text for part in _MESSAGES)):
         return None
@@ -64,7 +58,7 @@ def verdict(failed: AllocationFailure, storages: Iterable[Mapping[str, Any]]) ->
         if row["device"] == failed.device:
             held[row["kind"]] = held.get(row["kind"], 0) + row["bytes"]
     parts = sorted(held.items(), key=lambda item: -item[1])
-    kept = ", ".join(f"{_NAMES[kind]} {size(amount)}" for kind, amount in parts)
+    kept = ", ".join(f"{STORAGE_KINDS[kind]} {size(amount)}" for kind, amount in parts)
     return (
         f"out of memory on {failed.device}: {asked} requested{where}{inside}"
         f"{f'; kept from step to step: {kept}' if kept else ''}"

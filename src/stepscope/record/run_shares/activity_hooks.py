@@ -8,7 +8,6 @@ microseconds per step.
 import re
 import sys
 import threading
-import weakref
 from collections.abc import Callable
 from functools import partial
 from types import CodeType, FrameType
@@ -323,7 +322,7 @@ class WorkerTimes:
         self.first = self.first_ns = 0  # batches, the first of each worker, and the time for these
         self.stopping_ns = 0  # at the end of each, until its workers have stopped
         self.batches = self.waiting_ns = 0  # later ones, and the time for these
-        self._loaders: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._loaders = OptimizerOrder()
         self.loaders = 0  # that start workers
         self._datasets: set[int] = set()
 
@@ -341,10 +340,8 @@ class WorkerTimes:
         self.starts += 1
         self.starting_ns += spent_ns
         self.workers = max(self.workers, loader.num_workers)
-        if loader not in self._loaders:
-            self._loaders.add(loader)
-            self.loaders += 1
-            self._datasets.add(id(loader.dataset))
+        self.loaders = max(self.loaders, self._loaders.number(loader))
+        self._datasets.add(id(loader.dataset))
 
     def received(self, is_first: bool, spent_ns: int) -> None:
         """Each worker makes its first batch as soon as it has started."""

@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import gc
 import linecache
-import os
 import re
 import struct
 import sys
 import threading
-import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stepscope.base.compiled.build import LIBRARY, fingerprint
 from stepscope.record.call_sites import LIBRARIES, is_internal
 from stepscope.record.patch import replace
+from stepscope.record.unreplaced import os, time
 
 _NEARLY_ALL = 0.9  # of the samples; chosen: what is around the loop, not what a step calls
 _RECORDER = str(Path(__file__).parents[1])

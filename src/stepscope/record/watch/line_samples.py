@@ -16,7 +16,7 @@ from stepscope.base.watch_format import LOADER_WORKER
 from stepscope.record import fork_warnings
 from stepscope.record.call_sites import is_internal, is_library
 from stepscope.record.samples.loop_samples import StackSampler, StackSamples, Unavailable, line_of
-from stepscope.record.unreplaced import os, time
+from stepscope.record.unreplaced import OwnFunctions, os, time
 
 _EVERY_NS = 20_000_000  # at first; chosen: 15 samples in a stretch of 0.3 s. The sampler thins them out
 _LATER = 1.05  # of the length of the run when they were last read: that takes up to 15 ms
@@ -81,7 +81,7 @@ class LineSamples:
 
     def _follow_programs(self, sampler: StackSampler) -> None:
         """Sample the Python processes that were started in other ways, of an actor those beside it."""
-        with suppress(OSError):  # a system without /proc; a process that has ended
+        with suppress(OSError), OwnFunctions():  # a system without /proc; a process that has ended
             own, known = os.getpid(), self._names.keys() | self._programs.keys()
             is_actor = _ACTOR.match(_command_of(own))
             for process in set(_below(os.getppid() if is_actor else own)) - known - {own}:

@@ -43,6 +43,7 @@ class Requests:
     def wanted(self) -> int:
         """How many steps are to be recorded; 0 if none are."""
         try:
+            os.stat(self._request)  # mostly there is none; what `Path` calls the program may have replaced
             text = self._request.read_bytes()
         except OSError:
             return 0

@@ -21,7 +21,7 @@ from typing import Any
 
 from stepscope.base.watch_format import OF_DEVICE
 from stepscope.record.call_sites import LIBRARIES, user_frames
-from stepscope.record.patch import AfterImport, replace, undo
+from stepscope.record.patch import around_compilations, replace, undo
 from stepscope.record.run_shares.activity_log import Activity, ActivityLog, NestedDurations
 from stepscope.record.step_detector import StepDetector
 from stepscope.record.unreplaced import os, time
@@ -56,7 +56,6 @@ class StepClocks:
         self._parts = NestedDurations()  # of compilations
         self._gc_ns = self._compile_ns = self._collective_ns = self._gc_since_ns = 0
         self._queued_sum_ns, self._off_cpu_ns = 0, -_NOTABLE_NS  # the time off the CPU at the last reading
-        self._compiling_ns: int | None = None
         self._thread = threading.get_ident()
         self._queue: int | None = None
         with suppress(OSError):
@@ -109,29 +108,19 @@ class StepClocks:
 
     def follow_torch(self) -> None:
         """Torch has been imported."""
-        watch = AfterImport("torch._dynamo.callback", self._follow_compiler)
-        self._restore.append(watch.remove)
-        watch.install()
+        self._restore += around_compilations(self._compiling)
         with suppress(Exception):  # a build without torch.distributed
             from torch._C import _distributed_c10d as c10d
 
             work: Any = c10d.Work
             self._restore.append(replace(work, "wait", self._waited(work.wait)))
 
-    def _follow_compiler(self) -> None:
-        with suppress(Exception):  # a version that has no such callbacks
-            handler: Any = sys.modules["torch._dynamo.callback"].callback_handler
-            handler.register_start_callback(self._compilation_begins)
-            self._restore.append(lambda: handler.remove_start_callback(self._compilation_begins))
-            handler.register_end_callback(self._compilation_ended)
-            self._restore.append(lambda: handler.remove_end_callback(self._compilation_ended))
-
-    def _compilation_begins(self, about: object) -> None:
-        self._compiling_ns = None if self._is_elsewhere() else time.perf_counter_ns()
-
-    def _compilation_ended(self, about: object) -> None:
-        begun, self._compiling_ns = self._compiling_ns, None
-        if begun is not None:
+    @contextmanager
+    def _compiling(self, *_: object) -> Iterator[None]:
+        begun = time.perf_counter_ns()
+        try:
+            yield
+        finally:
             self.add_compilation(sys._getframe(1), time.perf_counter_ns() - begun)
 
     def add_compilation(self, frame: FrameType | None, spent_ns: int, count: int = 1) -> None:

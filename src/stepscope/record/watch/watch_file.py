@@ -21,6 +21,7 @@ _ROW = struct.Struct(layout.ROW)
 _TEXT = struct.Struct(layout.TEXT)
 _DEVICE = struct.Struct(f"<{len(layout.DEVICE)}d")
 _SAMPLE = struct.Struct(layout.SAMPLE)
+_encode = json.JSONEncoder(ensure_ascii=False).encode  # not `dumps`, which a program may replace
 _FIRST_DESCRIPTOR = 500  # below the usual limit of 1,024
 
 
@@ -36,8 +37,8 @@ class WatchFile:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)  # who reads the earlier file goes on reading that
             self._file = moved(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644))
+            os.pwrite(self._file, layout.MAGIC, 0)  # first: where that fails, an empty file is left
             os.truncate(self._file, layout.FILE_BYTES)
-            os.pwrite(self._file, layout.MAGIC, 0)
         except OSError as error:
             raise CaptureError(f"cannot write {path}: {error.strerror}") from None
         self._identity = _identity(os.fstat(self._file))
@@ -58,7 +59,7 @@ class WatchFile:
     def put_text(self, facts: Mapping[str, Any]) -> None:
         """Replace what is no number; where it is too long, places are left out, then processes."""
         left = dict(facts)
-        while len(data := json.dumps(left).encode()) > layout.TEXT_BYTES - _TEXT.size:
+        while len(data := _encode(left).encode("utf-8", "replace")) > layout.TEXT_BYTES - _TEXT.size:
             if places := left["places"]:
                 left["places"] = places[: len(places) // 2]
             else:
@@ -76,7 +77,7 @@ class WatchFile:
         out and the samples thinned out.
         """
         left = list(lines)
-        while len(text := json.dumps(left).encode()) > layout.MOST_LINES_BYTES:
+        while len(text := _encode(left).encode("utf-8", "replace")) > layout.MOST_LINES_BYTES:
             left = left[: len(left) // 2]
         every = -(-len(samples) // layout.MOST_SAMPLES) or 1
         kept = [_SAMPLE.pack(*sample) for sample in samples[::every] if sample[1] < len(left)]

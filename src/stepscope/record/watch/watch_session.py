@@ -13,9 +13,10 @@ from stepscope.errors import CaptureError
 from stepscope.record.manifest import Run
 from stepscope.record.memory.out_of_memory import AllocationFailure, verdict
 from stepscope.record.options import RecordOptions, shown, target_path
+from stepscope.record.patch import undo
 from stepscope.record.recording import call_in_forked_children
 from stepscope.record.session import Ending, OfOneProcess, Session
-from stepscope.record.unreplaced import time
+from stepscope.record.unreplaced import OwnFunctions, time
 from stepscope.record.watch.line_samples import LineSamples
 from stepscope.record.watch.requests import Requests
 from stepscope.record.watch.step_log import DeviceEvents, StepClocks, StepLog, works_on_device
@@ -78,7 +79,7 @@ class WatchSession(OfOneProcess):
 
     def attach(self) -> None:
         """Watch PyTorch, which has been imported."""
-        with self._noting():
+        with self._noting(), OwnFunctions():
             from stepscope.record.run_shares.activity_hooks import ActivityHooks
             from stepscope.record.torch_internals import hide_methods
 
@@ -94,7 +95,7 @@ class WatchSession(OfOneProcess):
 
     def attach_jax(self) -> None:
         """Watch JAX, which has been imported."""
-        with self._noting():
+        with self._noting(), OwnFunctions():
             from stepscope.record.jax.compilation_counter import CompilationCounter
             from stepscope.record.jax.jax_step_detector import JaxStepDetector
             from stepscope.record.jax.jit_calls import JitCallWatch
@@ -161,9 +162,7 @@ class WatchSession(OfOneProcess):
 
     def detach(self) -> None:
         """Leave the frameworks as they were."""
-        while self._detach:
-            with suppress(Exception):
-                self._detach.pop()()
+        undo(self._detach)
 
     def _flush_now_and_then(self) -> None:
         now = time.perf_counter_ns()

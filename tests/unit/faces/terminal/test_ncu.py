@@ -88,8 +88,11 @@ def test_two_answers_are_refused(tmp_path: Path) -> None:
     assert "--json and --ncu cannot be combined" in _run(_trace(tmp_path), "--ncu", "--json").stderr
 
 
-def test_where_ncu_is_installed_the_command_runs_once_the_user_agrees(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("word", "runs"), [("t.py", True), ("rm\x1b[1A\x1b[2K.py", False), ("\u202et.py", False)]
+)
+def test_where_ncu_is_installed_the_command_that_is_shown_runs_once_the_user_agrees(
+    word: str, runs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ran: list[tuple[list[str], Path]] = []
     monkeypatch.setattr("stepscope.faces.terminal.ncu.shutil.which", lambda name: f"/opt/{name}")
@@ -101,13 +104,14 @@ def test_where_ncu_is_installed_the_command_runs_once_the_user_agrees(
 
     monkeypatch.setattr(ncu, "hottest_kernels", lambda summary: [])
     monkeypatch.setattr("stepscope.faces.terminal.ncu.click.confirm", lambda *_, **__: True)
-    ncu.profile_hottest(_Summary(tmp_path))  # type: ignore[arg-type]
-    assert [(command[-2:], folder) for command, folder in ran] == [(["python", "t.py"], tmp_path)]
+    ncu.profile_hottest(_Summary(tmp_path, word))  # type: ignore[arg-type]
+    assert [(command[-2:], folder) for command, folder in ran] == [(["python", word], tmp_path)] * runs
+    assert not {*"".join(capsys.readouterr())} & {*"\x1b\u202e"}
 
 
 class _Summary:
-    def __init__(self, folder: Path) -> None:
-        self.capture = {"command": ["t.py"], "cwd": str(folder)}
+    def __init__(self, folder: Path, word: str) -> None:
+        self.capture = {"command": [word], "cwd": str(folder)}
         self.world_size = 1
 
 

@@ -450,6 +450,17 @@ def test_the_line_that_takes_most_of_the_start(tmp_path: Path, share: float, whe
     assert [line.where for line in bill.lines] == ["main at train.py:9"]
 
 
+def test_a_run_is_as_long_as_its_steps_where_the_clock_was_set_back(tmp_path: Path) -> None:
+    run = drawn_run(tmp_path / "run.watch")  # steps of 20 s after 4 s
+    assert round(bill_of(replace(run, updated_unix_ns=0)).run_s) == START_S + 20
+    ns = np.arange(0, 20 * S, S // 5)
+    ns[50:] -= 3600 * S  # as samples of earlier versions were
+    samples = np.array([(at, 0, 0) for at in ns], run.samples.dtype)
+    lines = [SampledLine("main", "/run/train.py", 9)]
+    (line,) = bill_of(replace(run, updated_unix_ns=0, samples=samples, lines=lines)).lines
+    assert line.share < 1
+
+
 def test_a_run_that_has_just_begun_has_a_bill(tmp_path: Path) -> None:
     file = WatchFile(tmp_path / "run.watch")
     file.put_text({"created_unix_ns": S, "begun_unix_ns": 2 * S})

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import random
+import resource
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -469,6 +470,12 @@ def test_other_files_next_to_dumps_do_not_hide_them(tmp_path: Path) -> None:
             "rank_0",
             "not a dump",
         ),
+        (
+            b'[{"profiling_name": "a", "seq_id": 1, "time_created_us": 100000000000000000}]',
+            "rank_0",
+            "not a dump",
+        ),
+        (b'[{"profiling_name": "a", "seq_id": -4611686018427387904}]', "rank_0", "not a dump"),
     ],
 )
 def test_files_that_are_no_dumps_say_so(content: bytes, name: str, message: str, tmp_path: Path) -> None:
@@ -482,6 +489,45 @@ def test_an_empty_dump_names_nothing(tmp_path: Path) -> None:
     (tmp_path / "rank_0").write_bytes(b'{"version": "2.4", "pg_config": {}}')
     found = hang_of([read_dump(tmp_path / "rank_0")])
     assert (found.is_hang, found.sentence) == (False, "No call is recorded: the dumps show no hang.")
+
+
+def pending_calls(names: Iterable[str], groups: Iterable[str]) -> list[dict[str, Any]]:
+    return [
+        {"profiling_name": name, "process_group": [group, ""], "collective_seq_id": at + 1}
+        | {"p2p_seq_id": at, "is_p2p": "->" in name, "time_created_ns": CREATED_NS}
+        for at, (name, group) in enumerate(zip(names, groups, strict=True))
+    ]
+
+
+COUNT = 8_000
+MANY: dict[str, tuple[Callable[[], list[dict[str, Any]]], str | list[int]]] = {
+    "messages to many ranks": (
+        lambda: pending_calls((f"nccl:send 0->{n}" for n in range(COUNT)), ["0"] * COUNT),
+        "",
+    ),
+    "groups of many ranks": (
+        lambda: pending_calls(["nccl:send 0->1"] * 2_000, ["0"] * 2_000),
+        [*range(100_000), *[7] * 100_000],
+    ),
+    "many groups": (lambda: pending_calls(["nccl:all_reduce"] * COUNT, map(str, range(COUNT))), ""),
+    "a long name among others": (
+        lambda: pending_calls([f"nccl:{n}" for n in range(1_000)] + ["x" * (1 << 20)], ["0"] * 1_001),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_calls_of_thousands_are_compared_once(name: str, tmp_path: Path) -> None:
+    entries, ranks = MANY[name]
+    for rank in (0, 1):
+        dump = {"version": "2.4", "pg_config": {"0": {"ranks": ranks}}, "entries": entries()}
+        (tmp_path / f"rank_{rank}").write_text(json.dumps(dump))
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    hang_of([read_dump(tmp_path / f"rank_{rank}") for rank in (0, 1)])
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    assert after.ru_utime - usage.ru_utime < 10  # s of CPU, not elapsed
+    assert after.ru_maxrss - usage.ru_maxrss < 600 << 10  # KiB
 
 
 def test_sizes_that_no_tensor_has_are_read(tmp_path: Path) -> None:

@@ -293,6 +293,20 @@ def test_a_compilation_counts_in_its_step_with_its_line(run: Watched) -> None:
     assert (place["kind"], place["file"], place["total_ns"]) == ("compile", __file__, 50_000_000)
 
 
+def test_compilations_count_after_the_compiler_was_reset(run: Watched) -> None:
+    run.log.clocks.follow_torch()
+    train, handler = Training(run), torch._dynamo.callback.callback_handler
+    for number in range(3):
+        train()
+        if number == 1:
+            torch._dynamo.reset()
+            with handler.install_callbacks(torch._dynamo.callback.CallbackTrigger.DYNAMO, "0/0"):
+                run.ms(50)
+    assert run.steps("compile") == [(0,), (50,)]
+    run.close()
+    assert "install_callbacks" not in vars(handler)
+
+
 def test_a_failure_inside_does_not_reach_the_program(run: Watched) -> None:
     train = Training(run)
     run.log._on_step = lambda vector: 1 / 0  # type: ignore[assignment]

@@ -15,7 +15,9 @@ import pytest
 
 from stepscope.base import watch_format as layout
 from stepscope.errors import CaptureError, IngestError
+from stepscope.facts.watched import last_minute
 from stepscope.read.watched_run import read_watched_run
+from stepscope.record.capture_file import check_target
 from stepscope.record.watch.step_log import StepLog
 from stepscope.record.watch.watch_file import Vector, WatchFile
 
@@ -88,6 +90,28 @@ def test_memory_is_constant_over_100_000_steps_and_the_file_keeps_its_size(file:
     assert max(held) - held[0] < 50_000  # bytes: half of one a step
     assert read_watched_run(file.path).totals["step"] == steps
     assert file.path.stat().st_blocks * 512 < layout.STEPS_AT + 1.1 * steps * layout.ROW_BYTES
+
+
+@pytest.mark.parametrize(
+    ("begin_ns", "wall_ns"), [(-(2**63), 1), (2**63 - 1, 1), (1, 2**63 - 1), (1, 0), (1, -5)]
+)
+def test_steps_that_no_run_has_are_left_out(file: WatchFile, begin_ns: int, wall_ns: int) -> None:
+    file._sums = [0.0] * len(layout.FIELDS)
+    file._pending.append((layout.STEPS_AT, struct.pack(layout.ROW, 0, begin_ns, wall_ns, *step(0)[3:])))
+    file._steps = 1
+    file.add_step(step(1))
+    file.flush()
+    run = read_watched_run(file.path)
+    assert run.steps["step"].tolist() == [1]
+    assert last_minute(run, 10**18) is not None
+
+
+def test_names_that_are_no_text_are_kept_as_far_as_they_are(file: WatchFile) -> None:
+    file.put_text({**FACTS, "command": "train\udcff.py"})
+    file.put_samples([("main", "/home/\udcff/train.py", 3, "")], [(5, 0, 0)])
+    file.flush()
+    run = read_watched_run(file.path)
+    assert (run.facts.command, run.lines[0].file) == ("train?.py", "/home/?/train.py")
 
 
 def test_times_that_no_run_has_count_for_nothing(file: WatchFile) -> None:
@@ -214,6 +238,21 @@ def test_a_full_disk_is_said_at_the_end(file: WatchFile, monkeypatch: pytest.Mon
         file.flush()
     file.close()
     assert file.failure == f"{file.path} ends at step 1: No space left on device"
+
+
+def test_a_full_disk_at_the_start_leaves_nothing_that_the_next_run_must_spare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "train.watch"
+    with monkeypatch.context() as full:
+        full.setattr("stepscope.record.watch.watch_file.os.pwrite", refuse)
+        with pytest.raises(CaptureError, match="No space left on device"):
+            WatchFile(path)
+    check_target(path, layout.is_watched_run)
+    assert WatchFile(path).failure == ""
 
 
 def test_a_file_of_the_program_with_the_same_number_is_left_alone(file: WatchFile, tmp_path: Path) -> None:

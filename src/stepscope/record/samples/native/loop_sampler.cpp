@@ -110,7 +110,7 @@ class LoopSampler {
 
   // Takes one sample now; false if the stack could not be read.
   bool take() {
-    uint64_t now = nanoseconds_of(CLOCK_REALTIME), cpu = nanoseconds_of(clock_);
+    uint64_t now = unix_ns(), cpu = nanoseconds_of(clock_);
     if (cpu != seen_cpu_ || seen_ == kNoId) {  // else the thread has not run since
       if ((seen_ = read(reader_, state_, (unsigned long)sampled_)) == kNoId) return false;
       seen_cpu_ = cpu;
@@ -164,6 +164,9 @@ class LoopSampler {
     std::unique_ptr<StackReader> reader;  // null before the child has loaded Python
   };
 
+  // Time since 1970, as it was when sampling began: the clock may be set meanwhile.
+  uint64_t unix_ns() const { return ahead_ns_ + nanoseconds_of(CLOCK_MONOTONIC); }
+
   void run() {
     using Clock = std::chrono::steady_clock;
     ask_for_short_delays();
@@ -193,7 +196,7 @@ class LoopSampler {
       if (kill(child.process, 0) && errno == ESRCH) children_.pop_back();
       return;
     }
-    uint64_t now = nanoseconds_of(CLOCK_REALTIME);
+    uint64_t now = unix_ns();
     errno = 0;
     copy_from_process(child.process);
     const char* state = static_cast<const char*>(state_) + child.moved;
@@ -269,6 +272,7 @@ class LoopSampler {
   const void* const state_;
   const pthread_t sampled_;
   const int process_, thread_number_;
+  const uint64_t ahead_ns_ = nanoseconds_of(CLOCK_REALTIME) - nanoseconds_of(CLOCK_MONOTONIC);
   int64_t interval_ns_;
   clockid_t clock_{};
   bool has_clock_ = false;
