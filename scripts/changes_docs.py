@@ -39,7 +39,7 @@ def _section(change: Change) -> str:
         lines.append(_error(change))
     if change.application:
         lines.append(f"- **`verify`**: {change.application.summary}.")
-    lines += [f"- **Assumes** that {text}." for text in change.assumptions]
+    lines += [f"- **Assumes**: {text}." for text in change.assumptions]
     return "\n".join([*lines, "", *_parameters(list(change.parameters.values()))])
 
 

@@ -230,8 +230,8 @@ def _overheads(device: Path) -> str:
 
 
 def _tool(name: str, cost: Mapping[str, Any]) -> str:
-    """A tool's name; contexts that were collected in Python cost more than they have to."""
-    return f"{name}, in Python" if cost.get("collector") == "python" else name
+    """A tool's name; the collector of contexts in Python is gone."""
+    return f"{name}, in Python (removed since)" if cost.get("collector") == "python" else name
 
 
 # -- Markdown

@@ -141,7 +141,7 @@ def test_training_wins_over_an_evaluation_before_it(tmp_path, script):
     done, capture = same_with_and_without(tmp_path, "train.py")
 
     assert capture.manifest["step_ends_after"] == "SGD.step"
-    assert capture.manifest["step_is"] == "all from one SGD.step to the next"
+    assert capture.manifest["step_is"] == "everything from one SGD.step to the next"
     assert capture.manifest["steps_recorded"] == [5, 6, 7]
     assert len(capture.named("Optimizer.step#SGD.step")) == 3
     assert capture.calls("second") == 3

@@ -16,7 +16,7 @@ from stepscope.facts.watched_lines import during, line_ms, place_text
 from stepscope.read.watched_run import WatchedRun
 
 HALF = 0.5  # of what steps were longer by: a cause that explains less is not named
-_OTHERS = "others had the training thread's core"
+_OTHERS = "other processes had the training thread's core"
 _THREADS = "other threads of the process had the training thread's core"
 # Measured parts of steps that are losses, the more specific first.
 CAUSES = {

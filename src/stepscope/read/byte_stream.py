@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-# Threads that decode less at a time wait for the interpreter's lock so often that a busy second
-# core gains nothing (docs/evidence/performance.md, "Two cores").
+# Threads that decode less at a time wait for the interpreter's lock too often for a second core to help.
 CHUNK_BYTES = 4 << 20  # decompressed
 _READ_BYTES = 1 << 18  # compressed, at a time
 _SMALL_BYTES, MOST_EXPANSION = 128 << 20, 200  # recordings shrink to a fifth or a fiftieth

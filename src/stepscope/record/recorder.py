@@ -284,7 +284,7 @@ class Recorder:
         """Only the thread of a profiler can stop it, and that thread still runs at the end."""
         recording.stop_samples()
         recording.window.abandon()
-        self._note(CaptureError("the thread that trains still ran as the program ended"))
+        self._note(CaptureError("the training thread was still running when the program ended"))
 
     def _other_profiler_starts(self) -> None:
         """torch has one profiler at a time: the script's own comes first; complete steps stay."""

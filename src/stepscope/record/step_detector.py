@@ -174,13 +174,13 @@ class StepDetector:
         if boundary.kind is not Kind.OPTIMIZER:
             return _STEPS[boundary.kind].format(boundary.name)
         name = f"{boundary.name}.step"
-        step = f"all from one {name} to the next" if self._every == 1 else f"all in {self._every} {name}s"
+        step = f"from one {name} to the next" if self._every == 1 else f"in {self._every} {name}s"
         stepping = (other for other in self._in_the_loop() if other.kind is Kind.OPTIMIZER and other.count)
         often = (
             (other.name, other.count / max(boundary.count, 1)) for other in stepping if other is not boundary
         )
         others = sorted({f"{name}.step ({max(round(times), 1)} per step)" for name, times in often})
-        return f"{step}; other optimizers: {', '.join(others)}" if others else step
+        return f"everything {step}" + f"; other optimizers: {', '.join(others)}" * bool(others)
 
     @property
     def is_sure(self) -> bool:

@@ -108,7 +108,7 @@ def test_workers_that_start_for_every_epoch_are_kept() -> None:
     finding = found("restarted_workers", text, capture=capture(call=call, workers=2, **restarted(11)))
     assert finding is not None
     assert finding.patch is not None
-    assert "started again 10 times" in finding.what
+    assert "starts its 2 workers again 10 times" in finding.what
     assert finding.patch.after == "loader = DataLoader(data, num_workers=2, persistent_workers=True)"
     assert finding.of == "run"
     assert finding.share == pytest.approx(10 * 0.1 / 2)
@@ -136,7 +136,7 @@ def test_workers_that_start_for_ever_other_data_are_started_again() -> None:
     finding = found("restarted_workers", text, capture=stages)
     assert finding is not None
     assert finding.patch is None
-    assert "started again 8 times" in finding.what
+    assert "starts its 2 workers again 8 times" in finding.what
     few = capture(workers=2, **restarted(3, loaders=3, datasets=3))
     assert found("restarted_workers", text, capture=few) is None
 

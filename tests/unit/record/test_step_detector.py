@@ -189,7 +189,7 @@ def test_a_turn_begins_with_the_rarest_model_and_of_equals_the_first(sequence, m
 def test_other_optimizers_of_a_step_are_named():
     _, detector = ends("AB" * 3 + "BABBAB" * 20)
 
-    assert detector.step_is == "all from one A.step to the next; other optimizers: B.step (2 per step)"
+    assert detector.step_is == "everything from one A.step to the next; other optimizers: B.step (2 per step)"
 
 
 def test_a_turn_is_named_by_its_model():
@@ -209,7 +209,7 @@ def test_what_tells_a_step_surely_wins_over_what_tells_it_less_surely():
     assert not detector.advance(loader, Kind.BATCH)
     assert (detector.boundary_name, detector.step_is) == (
         "Optimizer.step",
-        "all from one Optimizer.step to the next",
+        "everything from one Optimizer.step to the next",
     )
 
 

@@ -1,6 +1,6 @@
 import type { ComponentChildren, JSX } from "preact";
 import type { Details, EventLink } from "../api/types";
-import { bytes, count, duration, grouped, percent, sideName, words } from "../base/format";
+import { bytes, count, duration, grouped, percent, plural, sideName, words } from "../base/format";
 import { parent } from "../base/path";
 import { noteChosen } from "../state/notes";
 import type { Store } from "../state/store";
@@ -17,7 +17,7 @@ export function DetailsPane({ store }: { store: Store }): JSX.Element {
     <>
       {subject && chosen && (
         <p class="subject">
-          <strong>{chosen.title}</strong>: {grouped(chosen.total)} events; the longest is shown.
+          <strong>{chosen.title}</strong>: {plural(chosen.total, "event")}; the longest is shown.
         </p>
       )}
       <WithAnswer answer={store.details}>

@@ -1,7 +1,8 @@
 import type { JSX } from "preact";
 import type { Flame, NodeFinding } from "../api/types";
 
-const LEGEND = ["python", "module", "operator", "runtime", "kernel", "memcpy", "communication"];
+const LEGEND = ["python", "module", "operator", "runtime", "kernel"];
+const COPIES = ["memcpy", "communication"]; // have one color
 
 /** The colors of what there is: of kinds, or of what changed, and of what findings mark. */
 export function FlameLegend(props: {
@@ -9,13 +10,14 @@ export function FlameLegend(props: {
   findings: readonly NodeFinding[];
 }): JSX.Element {
   const { value, findings } = props;
-  const kinds = LEGEND.filter((one) => value.strings.includes(one));
+  const has = (one: string): boolean => value.strings.includes(one);
+  const kinds = [...LEGEND.filter(has), COPIES.filter(has).join(", ")].filter(Boolean);
   const names = value.boxes.before ? ["more", "less"] : kinds;
   return (
     <span class="flame-legend">
       {names.map((one) => (
         <span key={one}>
-          <span class={`flame-swatch flame-${one}`} aria-hidden="true" /> {one}
+          <span class={`flame-swatch flame-${one.split(",")[0]}`} aria-hidden="true" /> {one}
         </span>
       ))}
       {findings.some((one) => one.severity === "critical") && (

@@ -16,6 +16,7 @@ import {
   milliseconds,
   operationRate,
   percent,
+  plural,
   sideName,
   words,
 } from "../base/format";
@@ -131,7 +132,7 @@ function iterations(kind: Iterations): [string, string] {
   const tokens = (kind.prefill_tokens ?? 0) + (kind.decode_tokens ?? 0);
   const many = tokens ? `, ${grouped(Math.round(tokens))} tokens` : "";
   const name = words(kind.stage).replace(/^./, (first) => first.toUpperCase());
-  return [`${name}, ${kind.count} iterations`, `${milliseconds(kind.ms)}${many}`];
+  return [`${name}, ${plural(kind.count, "iteration")}`, `${milliseconds(kind.ms)}${many}`];
 }
 
 /** Operations a second, and what share of the device's peak that is. */

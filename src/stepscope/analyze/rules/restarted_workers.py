@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from stepscope.analyze.finding import Finding, Place, only_call
 from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.base.numbers import rounded
+from stepscope.base.numbers import plural, rounded
 from stepscope.trace.recorded_steps import worker_restarts
 
 CAUSE = "input"
@@ -38,7 +38,7 @@ def restarted_workers(context: RuleContext) -> Iterator[Finding]:
         return
     each = rounded(restarts.most_ns / 1e6 / restarts.restarts)
     yield context.finding_of_run(
-        f"The {restarts.workers} workers of the DataLoader are started again {restarts.restarts} "
+        f"The DataLoader starts its {plural(restarts.workers, 'worker')} again {restarts.restarts} "
         f"times. As for every epoch, the {context.loop} waits {each} ms each time.",
         f"{context.advice(REMAKE if restarts.remakes_loader else KEEP, **LIBRARIES)}. {ALONE}",
         (_place(context, restarts.restarts / run.steps, most_ms),),

@@ -47,8 +47,8 @@ def small_batch(context: RuleContext) -> Iterator[Finding]:
         return
     bound = context.gains.bound(overhead, "per sample: the overhead is shared by more samples")
     yield context.finding(
-        f"Batches have {max(sizes)} rows; {overhead / context.measures.steady_ms:.0%} of the "
-        "step is fixed overhead. It does not grow with the batch.",
+        f"Batches have {max(sizes)} row{'s' * (max(sizes) > 1)}; "
+        f"{overhead / context.measures.steady_ms:.0%} of the step is fixed overhead.",
         ADVICE if context.trains else INFERENCE,
         rows,
         # Half of it in batches of twice the size, more of the step in larger ones.

@@ -77,7 +77,7 @@ def best(view: TraceView, query: Query) -> BestChanges | Refused:
     """
     goal, capacity = query.text("to"), query.text("fits")
     if goal and not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", goal):
-        raise ServeError(f"expected to to be milliseconds, found {goal[:40]!r}")
+        raise ServeError(f"expected `to` in milliseconds, found {goal[:40]!r}")
     rank, step = query.number("rank"), query.number("step")
 
     def search() -> BestChanges | Refused:

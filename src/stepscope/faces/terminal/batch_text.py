@@ -115,9 +115,8 @@ def _verdict(profile: Profile, batch: int, suggested: int | None, fits: Sequence
     if profile.max_throughput and profile.time and profile.memory:
         time, memory = profile.time, profile.memory
         if not time.has_certain_slope:
-            text.append("▶ The most samples per second are not known", "yellow")
-            text.append(": run time grows with the batch size by hardly more than its noise.")
-            text.append(" Measure larger batch sizes.", "dim")
+            text.append("▶ The maximum throughput is not known", "yellow")
+            text.append(": run time grows by hardly more than its noise. Measure larger batch sizes.")
             return _add_rest(text, profile, fits)
         text.append("▶ ", "green")
         text.append(f"At most {_rate(profile.max_throughput)} samples/s", "bold")
@@ -151,11 +150,9 @@ def _add_share(text: Text, profile: Profile, batch: int, note: str) -> None:
 
 
 def _add_unknown_limit(text: Text, profile: Profile) -> None:
-    text.append("\n  No batch size is suggested: ", "yellow")
-    if profile.mispredicted:
-        text.append("the held-back batch size was mispredicted.", "yellow")
-    else:
-        text.append(f"90 % is far beyond {profile.most}, the largest that was measured.", "yellow")
+    far = f"90 % is far beyond {profile.most}, the largest that was measured"
+    why = "the held-back batch size was mispredicted" if profile.mispredicted else far
+    text.append(f"\n  No batch size is suggested: {why}.", "yellow")
 
 
 def _add_fit(text: Text, profile: Profile, fit: Mapping[str, Any]) -> None:

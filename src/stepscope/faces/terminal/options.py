@@ -40,13 +40,13 @@ def opens_traces(command: Command) -> Command:
             "range_name",
             metavar="NAME",
             default="",
-            help="Look at the steps in ranges of this name, or else at each such range as a step.",
+            help="Show only steps inside ranges of this name; if there are none, each range is a step.",
         ),
         click.option(
             "--graph-capture",
             metavar="TRACE",
             type=NamedPath(exists=True, dir_okay=False),
-            help="Trace of the capture of the CUDA graphs that the file replays.",
+            help="Trace in which the CUDA graphs that the file replays were captured.",
         ),
         click.option("--no-cache", is_flag=True, help="Do not use the cache."),
     )

@@ -168,7 +168,7 @@ def _print_hang(report: HangReport) -> None:
     console.print(Text(f"▶ {report.sentence}", "bold yellow"), soft_wrap=True)
     for blocked in report.blocked[1 : 1 + _MOST_OTHERS]:
         console.print(Text(f"  also: {blocked.sentence}", "dim"), soft_wrap=True)
-    table = plain_table("Where the ranks stand", "ranks~", "state", "call~", "at~")
+    table = plain_table("Where each rank is", "ranks~", "state", "call~", "at~")
     for stand in report.stands[:_MOST_ROWS]:
         ranks = in_runs(stand.ranks).partition(" ")[2]
         table.add_row(ranks, stand.state, Text(stand.call), Text(stand.place))

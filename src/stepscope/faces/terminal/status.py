@@ -65,8 +65,8 @@ def _line(minute: LastMinute | None) -> str:
     shares = minute.shares.items()
     named = "".join(f", {share:.0%} {cause}" for cause, share in shares if share >= 0.01)  # of the minute
     return (
-        f"step {minute.step:,} ended {duration(minute.since_s)} ago; the last {minute.steps:,} steps "
-        f"took {ms(minute.mean_ms)} ms, at most {ms(minute.most_ms)} ms{named}"
+        f"step {minute.step:,} ended {duration(minute.since_s)} ago; the last {minute.steps:,} step"
+        f"{'s' * (minute.steps > 1)} took {ms(minute.mean_ms)} ms, at most {ms(minute.most_ms)} ms{named}"
     )
 
 
@@ -102,8 +102,8 @@ def _bill_lines(bill: Bill) -> Iterator[str]:
     from stepscope.facts.slow_steps import sentence_of
     from stepscope.facts.watched import without_first
 
-    outcome = bill.facts.outcome or "goes on, or was killed"
-    yield f"{bill.facts.command}: {bill.steps:,} steps in {duration(bill.run_s)}; {outcome}"
+    steps = f"{bill.steps:,} step{'s' * (bill.steps != 1)} in {duration(bill.run_s)}"
+    yield f"{bill.facts.command}: {steps}; {bill.facts.outcome or 'still running, or killed'}"
     if bill.facts.out_of_memory:
         yield f"out of memory on {bill.facts.out_of_memory}"
     if bill.steps:

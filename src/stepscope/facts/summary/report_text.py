@@ -453,4 +453,4 @@ def _place_line(place: StagePlace) -> str:
     if not place.samples:
         return f"  {ms(place.ms)} ms of {stage_words(place.stage)} in {where}"
     time = f"about {ms(place.ms)} ± {ms(place.error_ms)} ms"
-    return f"  {time} of {stage_words(place.stage)} in {where} ({place.samples} samples)"
+    return f"  {time} of {stage_words(place.stage)} in {where} ({plural(place.samples, 'sample')})"

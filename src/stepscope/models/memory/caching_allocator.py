@@ -248,7 +248,7 @@ class CachingAllocator:
 
     def _reserve(self, room: int) -> None:
         if self.capacity is not None and self.reserved + room > self.capacity:
-            raise CapacityExceeded(f"{room} bytes do not fit beside {self.reserved} of {self.capacity}")
+            raise CapacityExceeded(f"{room} bytes do not fit next to {self.reserved} of {self.capacity}")
         self.reserved += room
         self.peak_reserved = max(self.peak_reserved, self.reserved)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from stepscope.base.numbers import size
+from stepscope.base.numbers import plural, size
 from stepscope.models.memory.device_facts import MemoryFacts, MemoryShare
 
 # The least shares that are worth a finding.
@@ -44,7 +44,7 @@ def _growing(facts: MemoryFacts) -> Iterator[MemoryFinding]:
         if growth.bytes >= _GROWTH_SHARE * facts.peak_bytes:
             yield MemoryFinding(
                 "kept_graph" if growth.keeps_graph else "growing_memory",
-                f"{size(growth.bytes)} in {growth.count} allocations "
+                f"{size(growth.bytes)} in {plural(growth.count, 'allocation')} "
                 f"{'of an autograd graph ' if growth.keeps_graph else ''}are never released; "
                 f"{size(growth.bytes_per_cycle)} are added in each step.",
                 _KEEP_NO_GRAPH if growth.keeps_graph else _KEEP_NOTHING,

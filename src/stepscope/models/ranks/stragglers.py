@@ -236,18 +236,21 @@ def _also(stages: dict[str, float], ratios: dict[str, float], causes: dict[str, 
         known.add(causes[name])
         much = f"{longer(ratios[name], stages[name])}{why}"
         parts.setdefault(much, []).append(stage_in_words(name))
-    return ", ".join(f"{' and '.join(names)} {much}" for much, names in parts.items())
+    return ", ".join(f"{_listed(names)} {much}" for much, names in parts.items())
 
 
 def machines_of(table: JobTable, rows: Sequence[int]) -> str:
     """The machines of which these are all ranks; empty if there is another rank on one."""
     names = list(dict.fromkeys(table.sketches[row].node for row in rows))
     every = {row for row, one in enumerate(table.sketches) if one.node in names}
-    if "" in names or every != set(rows):
-        return ""
-    if len(names) > _MOST_NAMES:
-        return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES} more"
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    return "" if "" in names or every != set(rows) else _listed(names)
+
+
+def _listed(names: list[str]) -> str:
+    """`a, b and c`, or `a, b, c, d and 3 more`."""
+    more = len(names) - _MOST_NAMES
+    *before, last = [*names[:_MOST_NAMES], f"{more} more"] if more > 0 else names
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def stage_in_words(stage: str) -> str:

@@ -226,7 +226,7 @@ class WatchSession(OfOneProcess):
             yield "nothing was watched: the run imported neither torch nor JAX"
         else:
             path = shown(self.path.parent if self.run.rank.world_size > 1 else self.path)
-            yield f"watched {self._log.steps:,} steps; wrote {path}"
+            yield f"watched {self._log.steps:,} step{'s' * (self._log.steps != 1)}; wrote {path}"
             yield f"next: stepscope report {path}"
 
     # -- recordings on demand: on the thread that trains, where no hook of the framework is being called
@@ -237,7 +237,8 @@ class WatchSession(OfOneProcess):
             if session and self._requests and session.is_over:
                 session.finish(Ending())  # leaves the framework as it was
                 self._recording, result = None, session.result
-                told = [f"recorded {len(result.steps_recorded)} steps", *result.warnings] if result else []
+                count = len(result.steps_recorded) if result else 0
+                told = [f"recorded {count} step{'s' * (count != 1)}", *result.warnings] if result else []
                 message = session.failure or "; ".join(told)
                 self._requests.answer({"message": message, "file": str(session.path)})
             elif self._wanted and self._log:

@@ -84,7 +84,7 @@ def test_the_run_without_its_first_losses(
         ("input", "waiting for data"),
         ("gc", "garbage collection"),
         ("compile", "compilation"),
-        ("queued", "others had the training thread's core"),
+        ("queued", "other processes had the training thread's core"),
         ("collective", "waiting in collectives"),
         ("threads", "more work of other threads of the process"),
         ("device_backward", "longer backward passes of the device"),
@@ -140,9 +140,9 @@ def test_others_who_have_the_core_hide_no_slow_steps(tmp_path: Path) -> None:
         more[number]["gc"] = 20.0
     slow = bill_of(drawn_run(tmp_path / "run.watch", more)).slow
     assert sorted((steps.first, steps.last, steps.cause) for steps in slow) == [
-        (300, 399, "others had the training thread's core"),
+        (300, 399, "other processes had the training thread's core"),
         (400, 429, "garbage collection"),
-        (430, 499, "others had the training thread's core"),
+        (430, 499, "other processes had the training thread's core"),
     ]
 
 
@@ -150,8 +150,8 @@ def test_others_who_have_the_core_hide_no_slow_steps(tmp_path: Path) -> None:
     ("usual_ms", "more", "cause"),
     [
         (0, {"queued": 20, "threads": 40}, "other threads of the process had the training thread's core"),
-        (0, {"queued": 20, "threads": 8}, "others had the training thread's core"),
-        (20, {"queued": 20, "threads": 0}, "others had the training thread's core"),
+        (0, {"queued": 20, "threads": 8}, "other processes had the training thread's core"),
+        (20, {"queued": 20, "threads": 0}, "other processes had the training thread's core"),
         (20, {"sleep": 20, "threads": 20}, "the training thread waited, for what is not known"),
         (20, {"threads": 20, "wait": 20}, "the training thread waited, for what is not known"),
         (0, {"threads": 20, "wait": 0}, "more work of other threads of the process"),
@@ -171,7 +171,7 @@ def test_other_threads_of_the_process(
 
 
 OTHERS, UNKNOWN, GARBAGE = (
-    "others had the training thread's core",
+    "other processes had the training thread's core",
     "the training thread waited, for what is not known",
     "garbage collection",
 )

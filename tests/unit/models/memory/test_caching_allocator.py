@@ -80,7 +80,7 @@ def test_unused_segments_are_returned_before_memory_runs_out() -> None:
     allocator.free(allocator.allocate(60 * MB))
     allocator.allocate(80 * MB)
     assert allocator.reserved == 80 * MB
-    with pytest.raises(CapacityExceeded, match="do not fit beside"):
+    with pytest.raises(CapacityExceeded, match="do not fit next to"):
         allocator.allocate(30 * MB)
 
 
@@ -153,7 +153,7 @@ def test_whole_free_pages_are_returned_beside_blocks_in_use() -> None:
     allocator.allocate(60 * MB)  # at the lowest place with room: the hole, whose pages come back
     assert allocator.reserved == 80 * MB
     allocator.free(last)
-    with pytest.raises(CapacityExceeded, match="do not fit beside"):
+    with pytest.raises(CapacityExceeded, match="do not fit next to"):
         allocator.allocate(60 * MB)
 
 

@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import type { Memory, MemoryDevice } from "../../api/types";
-import { bytes, grouped, words } from "../../base/format";
+import { bytes, plural, words } from "../../base/format";
 import { memoryOf, type MemoryState } from "../../state/memory";
 import type { Store } from "../../state/store";
 import { Coded } from "../../widgets/coded";
@@ -99,7 +99,7 @@ function Tools(props: { about: Memory; state: MemoryState; device: MemoryDevice 
         </button>
       ))}
       <span class="dim memory-extent">
-        {grouped(device.changes)} changes
+        {plural(device.changes, "change")}
         {device.reserved_bytes !== null && `, at most ${bytes(device.reserved_bytes)} reserved`}
         {!device.lifetimes && "; without addresses, so only totals are known"}
       </span>

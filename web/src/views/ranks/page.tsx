@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import type { JobAnswer, JobFinding } from "../../api/ranks_types";
-import { count, milliseconds, percent, plural, words } from "../../base/format";
+import { milliseconds, percent, plural, words } from "../../base/format";
 import { titleOf } from "../../base/sentences";
 import { latestRank } from "../../model/heat";
 import { ALL, partName, type JobStore } from "../../state/job";
@@ -251,7 +251,7 @@ function Errors({ job }: { job: JobAnswer }): JSX.Element | null {
   return (
     <section aria-label="Files that cannot be read">
       <h2 class="pane-heading">
-        {count(job.errors.length)} files cannot be read; the others are compared
+        {plural(job.errors.length, "file")} cannot be read; the others are compared
       </h2>
       <ul class="job-errors">
         {job.errors.map((one) => (

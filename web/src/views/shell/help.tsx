@@ -28,7 +28,10 @@ const KEYS: [string, string][] = [
   ["m", "this step only, or means over all steps"],
   ["t", "the timeline as a table"],
   ["n", "note on the moment below the pointer, else on what is selected"],
-  ["k", "marker at the pointer, else at what is selected; times are told from it; again: gone"],
+  [
+    "k",
+    "set a marker at the pointer, or at what is selected, from which times are measured; again: remove it",
+  ],
   ["p", "open in Perfetto"],
   ["l", "light or dark"],
   ["?", "keys and terms"],

@@ -19,7 +19,7 @@ export function BillPanel({ store }: { store: WatchStore }): JSX.Element {
       <h2 class="pane-heading">
         Time lost <span class="dim">causes may overlap; a row marks its steps</span>
       </h2>
-      {notable.length === 0 && <p class="dim">Nothing that is measured took notable time.</p>}
+      {notable.length === 0 && <p class="dim">No measured cause took notable time.</p>}
       <ul class="watch-rows">
         {notable.map((one) => (
           <li key={`${one.cause} ${one.where}`}>

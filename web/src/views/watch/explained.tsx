@@ -55,7 +55,7 @@ function Stretch({ store, slow }: { store: WatchStore; slow: UnusualSteps }): JS
         {mine.map((one) => (
           <Recording key={one[1]} recording={one} />
         ))}
-        {!mine.length && <span class="dim">no recording of these steps is beside the file</span>}
+        {!mine.length && <span class="dim">no recording of these steps is next to the file</span>}
       </p>
       <Means titles={["these steps", "other steps"]} these={these} others={others} />
     </div>

@@ -77,7 +77,7 @@ function State({ store }: { store: WatchStore }): JSX.Element {
   const { facts, written_s } = store.answer.value;
   const { outcome } = facts;
   if (outcome) return <>{outcome}</>;
-  if (!store.follows) return <>it went on, or was killed</>;
+  if (!store.follows) return <>still running, or killed</>;
   return <span class="watch-follows">following; written {spoken(written_s)} ago</span>;
 }
 

@@ -1,7 +1,7 @@
 import { signal, type Signal } from "@preact/signals";
 import type { JSX } from "preact";
 import type { Best, BestChanges, Refused } from "../../api/types";
-import { milliseconds } from "../../base/format";
+import { milliseconds, plural } from "../../base/format";
 import { latest } from "../../state/latest";
 import { perStore } from "../../state/per_store";
 import type { Store } from "../../state/store";
@@ -86,5 +86,5 @@ export function sentence(best: Best): string {
     ? `, ${milliseconds(best.same_samples_ms)} for as many samples as before`
     : "";
   const times = `${milliseconds(then)} instead of ${milliseconds(now)}${alike}`;
-  return `${missed}${changes.join(" + ")}: ${times}, of ${best.tried} combinations.`;
+  return `${missed}${changes.join(" + ")}: ${times}, of ${plural(best.tried, "combination")}.`;
 }

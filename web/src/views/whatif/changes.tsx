@@ -44,7 +44,7 @@ export function ChangeList({ store, known }: { store: Store; known: ListedChange
 }
 
 function Off({ change, onOn }: { change: ListedChange; onOn: () => void }): JSX.Element {
-  // It may apply behind another change, or with other parameters: so it can be tried.
+  // It may apply after another change, or with other parameters: so it can be tried.
   return (
     <li class={`whatif-change ${change.applies ? "" : "whatif-not"}`} data-change={change.name}>
       <label>
@@ -54,7 +54,7 @@ function Off({ change, onOn }: { change: ListedChange; onOn: () => void }): JSX.
       <p>{change.summary}</p>
       {change.reason && (
         <p class="whatif-reason">
-          {change.applies ? "" : "Not as the trace is: "}
+          {change.applies ? "" : "Does not apply by itself: "}
           {change.reason}
         </p>
       )}
