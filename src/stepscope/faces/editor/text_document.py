@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from copy import copy
 from itertools import pairwise
+from typing import Any
 
 from lsprotocol import types as lsp
 from pygls.workspace import PositionCodec, TextDocument, Workspace
@@ -111,18 +112,6 @@ class Document(TextDocument):
 class DocumentStore(Workspace):
     """The client's documents, with the specification's lines."""
 
-    def _create_text_document(
-        self,
-        doc_uri: str,
-        source: str | None = None,
-        version: int | None = None,
-        language_id: str | None = None,
-    ) -> Document:
-        return Document(
-            doc_uri,
-            source=source,
-            version=version,
-            language_id=language_id,
-            sync_kind=self._sync_kind,
-            position_codec=PositionCodec(self.position_encoding),
-        )
+    def _create_text_document(self, *about: Any, **further: Any) -> Document:
+        further |= {"sync_kind": self._sync_kind, "position_codec": PositionCodec(self.position_encoding)}
+        return Document(*about, **further)
