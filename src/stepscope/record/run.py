@@ -173,7 +173,7 @@ def _session(
     path = target_path(output, program.name, run.rank)
     if isinstance(options, RecordOptions):
         return Session(run, path, overwrite, RunClock(options.step_every))
-    return ContextSession(run, path, options, overwrite)
+    return ContextSession(run, path, options, overwrite=overwrite)
 
 
 def _closing_lines(session: AnySession, reports: bool) -> Iterator[str]:

@@ -134,9 +134,7 @@ class Collection(OfOneProcess):
 class ContextSession(Collection):
     """The session of a run that collects from the import of a framework to the end."""
 
-    def __init__(self, run: Run, path: Path, options: ContextOptions, overwrite: bool = False) -> None:
-        super().__init__(run, path, options, overwrite=overwrite)
-        self._has_begun = False
+    _has_begun = False
 
     def attach(self) -> None:
         if self._has_begun:
