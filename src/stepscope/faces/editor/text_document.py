@@ -113,5 +113,5 @@ class DocumentStore(Workspace):
     """The client's documents, with the specification's lines."""
 
     def _create_text_document(self, *about: Any, **further: Any) -> Document:
-        codec = PositionCodec(self.position_encoding)
-        return Document(*about, **further, sync_kind=self._sync_kind, position_codec=codec)
+        further |= {"sync_kind": self._sync_kind, "position_codec": PositionCodec(self.position_encoding)}
+        return Document(*about, **further)
