@@ -174,6 +174,41 @@ CASES = {
         first (11) > third (13) synchronization 2
         """,
     ),
+    "a recorded wait for an event of another stream": (
+        f"""
+        main     |   0 200 | ProfilerStep#0
+        main     |  10  11 | cudaLaunchKernel     | corr=1
+        main     |  12  13 | cudaLaunchKernel     | corr=3
+        main     |  14  15 | cudaEventRecord      | corr=2
+        main     |  16  17 | cudaLaunchKernel     | corr=4
+        main     |  30 150 | cudaEventSynchronize | corr=5
+        stream 8 |  20  60 | first                | corr=1
+        stream 7 |  22  90 | second               | corr=3
+        stream 7 |  90 120 | third                | corr=4
+        stream 8 | 140 141 | Event Synchronize | corr=5 stream=8 {WAITS} cat=sync
+        """,
+        """
+        steps 200
+        cpu main main rank 0
+        - 0 step 0 0+10 of 0 other other mark
+        - 10 cudaLaunchKernel 1+1 of 0 runtime other event 1
+        - 12 cudaLaunchKernel 1+1 of 0 runtime other event 2
+        - 14 cudaEventRecord 1+1 of 0 runtime other event 3
+        - 16 cudaLaunchKernel 1+13 of 0 runtime other event 4
+        - 30 cudaEventSynchronize 0+0 of 0 runtime other event 7
+        - 90 cudaEventSynchronize 60+50 of 0 runtime other event 7
+        - 200 step 0 0+0 of 0 other mark
+        device stream 8 rank 0
+        - 20 first 40+0 of 0 kernel other other event 5
+        device stream 7 rank 0
+        - 22 second 68+0 of 0 kernel other other event 6
+        - 90 third 30+0 of 0 kernel other other event 8
+        cudaLaunchKernel (1) > first (8) launch 10
+        cudaLaunchKernel (2) > second (9) launch 10
+        cudaLaunchKernel (4) > third (10) launch 10
+        second (9) > cudaEventSynchronize (6) synchronization 0
+        """,
+    ),
     "forward, autograd's thread, and a collective's": (
         f"""
         main     |   0 400 | ProfilerStep#0
