@@ -57,6 +57,8 @@ CASES = {
         """,
         """
         steps 300
+        CPU, device, both, neither: 85, 160, 55, 0
+        path forward 235, none 45, optimizer 20
         cpu main main rank 0
         - 0 step 3 0+10 of 3 other forward mark
         - 10 aten::mm 2+0 of 3 cpu_op forward event 1
@@ -102,6 +104,8 @@ CASES = {
         """,
         """
         steps 200
+        CPU, device, both, neither: 110, 78, 0, 12
+        path other 200, none 0
         cpu main main rank 0
         - 0 step 0 0+10 of 0 other other mark
         - 10 cudaLaunchKernel 2+0 of 0 runtime other event 1
@@ -147,6 +151,8 @@ CASES = {
         """,
         """
         steps 200
+        CPU, device, both, neither: 120, 40, 40, 0
+        path other 200, none 0
         cpu main main rank 0
         - 0 step 0 0+10 of 0 other other mark
         - 10 cudaLaunchKernel 1+1 of 0 runtime other event 1
@@ -189,6 +195,8 @@ CASES = {
         """,
         """
         steps 200
+        CPU, device, both, neither: 100, 60, 40, 0
+        path other 200, none 0
         cpu main main rank 0
         - 0 step 0 0+10 of 0 other other mark
         - 10 cudaLaunchKernel 1+1 of 0 runtime other event 1
@@ -226,6 +234,8 @@ CASES = {
         """,
         """
         steps 400
+        CPU, device, both, neither: 400, 0, 0, 0
+        path optimizer 230, backward 120, forward 50, none 0
         cpu main main rank 0
         - 0 step 0 0+10 of 0 other forward mark
         - 10 aten::mm 5+0 of 0 cpu_op gemm forward event 1
@@ -269,6 +279,8 @@ CASES = {
         """,
         """
         steps 200
+        CPU, device, both, neither: 200, 0, 0, 0
+        path forward 170, other 30, none 0
         cpu main main rank 0
         - 0 step 0 0+20 of 0 other forward mark
         - 20 - 0+5 of 0 other forward
@@ -298,6 +310,8 @@ CASES = {
         """,
         """
         steps 90
+        CPU, device, both, neither: 5, 0, 85, 0
+        path none 90
         device stream 7 main rank 0
         - 0 step 0 0+0 of 0 other mark
         - 0 sgemm 40+5 of 0 kernel gemm event 0
@@ -326,6 +340,8 @@ CASES = {
         """,
         """
         steps 130 80
+        CPU, device, both, neither: 0, 102.5, 0, 2.5
+        path other 105
         cpu main main rank 0
         - 0 step 4 0+10 of 4 other other mark
         - 10 cudaLaunchKernel 2+88 of 4 runtime other event 3
@@ -355,6 +371,8 @@ CASES = {
         """,
         """
         steps 250
+        CPU, device, both, neither: 40, 0, 210, 0
+        path other 250, none 0
         cpu main main rank 0
         - 0 step 0 0+10 of 0 other other mark
         - 10 cudaLaunchKernel 2+8 of 0 runtime other event 1
@@ -390,6 +408,8 @@ CASES = {
         """,
         """
         steps 900
+        CPU, device, both, neither: 285, 0, 615, 0
+        path other 900, none 0
         cpu main main rank 0
         - 0 step 0 0+5 of 0 other other mark
         - 5 cudaLaunchKernel 1+14 of 0 runtime other event 1
@@ -432,6 +452,8 @@ CASES = {
         """,
         """
         steps 5050 9950
+        CPU, device, both, neither: 1565, 2750, 3185, 0
+        path other 7500, none 0
         cpu main main rank 0
         - 0 step 0 0+10 of 0 other other mark
         - 10 PjitFunction(update) 10+0 of 0 cpu_op other event 1
@@ -493,6 +515,8 @@ def test_ranks_that_send_and_reduce(apart: bool) -> None:
 
 TOGETHER = """
     steps 300
+    CPU, device, both, neither: 65, 123, 10, 102
+    path other 300, none 0
     cpu main main rank 0
     - 0 step 0 0+10 of 0 other other mark
     - 10 cudaLaunchKernel 2+2 of 0 runtime other event 2
@@ -551,6 +575,7 @@ TOGETHER = """
     """
 APART = (
     TOGETHER.replace("steps 300", "steps 295")
+    .replace("neither: 65, 123,", "neither: 65, 118,")
     .replace("- 260 cudaDeviceSynchronize", "- 250 cudaDeviceSynchronize", 1)
     .replace("- 300 step 0", "- 290 step 0", 1)
     .replace("- 210 ncclDevKernel_AllReduce 50", "- 210 ncclDevKernel_AllReduce 40", 1)
@@ -600,6 +625,8 @@ EDITS: dict[str, tuple[Callable[[Graph], Graph], str]] = {
         lambda graph: graph,
         """
         steps 600
+        CPU, device, both, neither: 87, 150, 363, 0
+        path forward 550, other 50, none 0
         cpu main main rank 0
         - 0 step 3 0+10 of 3 other forward mark
         - 10 aten::mm 2+0 of 3 cpu_op forward event 1
@@ -636,6 +663,8 @@ EDITS: dict[str, tuple[Callable[[Graph], Graph], str]] = {
         lambda graph: remove(graph, select(graph, name="sgemm")),
         """
         steps 536
+        CPU, device, both, neither: 113, 90, 333, 0
+        path forward 486, other 50, none 0
         cpu main main rank 0
         - 0 step 3 0+10 of 3 other forward mark
         - 10 aten::mm 2+0 of 3 cpu_op forward event 1
@@ -669,6 +698,8 @@ EDITS: dict[str, tuple[Callable[[Graph], Graph], str]] = {
         lambda graph: remove(graph, select(graph, name="relu"), calls=False),
         """
         steps 532
+        CPU, device, both, neither: 77, 82, 373, 0
+        path forward 482, other 50, none 0
         cpu main main rank 0
         - 0 step 3 0+10 of 3 other forward mark
         - 10 aten::mm 2+0 of 3 cpu_op forward event 1
@@ -701,6 +732,8 @@ EDITS: dict[str, tuple[Callable[[Graph], Graph], str]] = {
         lambda graph: remove(graph, select(graph, name="copy")),
         """
         steps 394
+        CPU, device, both, neither: 246, 0, 148, 0
+        path other 300, forward 94, none 0
         cpu main main rank 0
         - 0 step 3 0+10 of 3 other forward mark
         - 10 aten::mm 2+0 of 3 cpu_op forward event 1
@@ -732,6 +765,8 @@ EDITS: dict[str, tuple[Callable[[Graph], Graph], str]] = {
         lambda graph: remove(graph, select(graph, name="cudaDeviceSynchronize")),
         """
         steps 550
+        CPU, device, both, neither: 37, 150, 363, 0
+        path forward 550
         cpu main main rank 0
         - 0 step 3 0+10 of 3 other forward mark
         - 10 aten::mm 2+0 of 3 cpu_op forward event 1
@@ -764,6 +799,8 @@ EDITS: dict[str, tuple[Callable[[Graph], Graph], str]] = {
         lambda graph: remove(graph, select(graph, operator="aten::*", on_device=False)),
         """
         steps 588
+        CPU, device, both, neither: 70, 393, 120, 5
+        path forward 538, other 50, none 0
         cpu main main rank 0
         - 0 step 3 0+10 of 3 other forward mark
         - 10 cudaStreamWaitEvent 2+2 of 3 runtime forward event 7
@@ -790,6 +827,8 @@ EDITS: dict[str, tuple[Callable[[Graph], Graph], str]] = {
         lambda graph: remove(graph, np.ones(len(graph), np.bool_)),
         """
         steps 10
+        CPU, device, both, neither: 10, 0, 0, 0
+        path forward 10, none 0
         cpu main main rank 0
         - 0 step 3 0+10 of 3 other forward mark
         - 10 step 3 0+0 of 3 other mark
@@ -807,6 +846,8 @@ EDITS: dict[str, tuple[Callable[[Graph], Graph], str]] = {
         )[0],
         """
         steps 606
+        CPU, device, both, neither: 87, 156, 363, 0
+        path forward 556, other 50, none 0
         cpu main main rank 0
         - 0 step 3 0+10 of 3 other forward mark
         - 10 aten::mm 2+0 of 3 cpu_op forward event 1
@@ -848,6 +889,8 @@ EDITS: dict[str, tuple[Callable[[Graph], Graph], str]] = {
         )[0],
         """
         steps 602
+        CPU, device, both, neither: 87, 152, 363, 0
+        path forward 552, other 50, none 0
         cpu main main rank 0
         - 0 step 3 0+10 of 3 other forward mark
         - 10 aten::mm 2+0 of 3 cpu_op forward event 1
@@ -893,6 +936,8 @@ EDITS: dict[str, tuple[Callable[[Graph], Graph], str]] = {
         )[0],
         """
         steps 602
+        CPU, device, both, neither: 87, 144, 371, 0
+        path forward 552, other 50, none 0
         cpu main main rank 0
         - 0 step 3 0+10 of 3 other forward mark
         - 10 aten::mm 2+0 of 3 cpu_op forward event 1
@@ -935,6 +980,8 @@ EDITS: dict[str, tuple[Callable[[Graph], Graph], str]] = {
         appended,
         """
         steps 600
+        CPU, device, both, neither: 85, 150, 365, 0
+        path forward 550, other 50, none 0
         cpu main main rank 0
         - 0 step 3 0+10 of 3 other forward mark
         - 10 aten::mm 2+0 of 3 cpu_op forward event 1
@@ -977,6 +1024,8 @@ EDITS: dict[str, tuple[Callable[[Graph], Graph], str]] = {
         redirected,
         """
         steps 601
+        CPU, device, both, neither: 87, 151, 363, 0
+        path forward 551, other 50, none 0
         cpu main main rank 0
         - 0 step 3 0+10 of 3 other forward mark
         - 10 aten::mm 2+0 of 3 cpu_op forward event 1
@@ -1014,6 +1063,8 @@ EDITS: dict[str, tuple[Callable[[Graph], Graph], str]] = {
         lambda graph: scale(graph, graph.on_device, 0.5, gaps=True),
         """
         steps 450
+        CPU, device, both, neither: 193.5, 0, 256.5, 0
+        path other 300, forward 150, none 0
         cpu main main rank 0
         - 0 step 3 0+10 of 3 other forward mark
         - 10 aten::mm 2+0 of 3 cpu_op forward event 1
@@ -1050,6 +1101,8 @@ EDITS: dict[str, tuple[Callable[[Graph], Graph], str]] = {
         lambda graph: scale(graph, select(graph, name="relu"), [0.5, 0.25]),
         """
         steps 561
+        CPU, device, both, neither: 87, 111, 363, 0
+        path forward 511, other 50, none 0
         cpu main main rank 0
         - 0 step 3 0+10 of 3 other forward mark
         - 10 aten::mm 2+0 of 3 cpu_op forward event 1
@@ -1086,6 +1139,8 @@ EDITS: dict[str, tuple[Callable[[Graph], Graph], str]] = {
         without_unexplained_delays,
         """
         steps 595
+        CPU, device, both, neither: 82, 145, 368, 0
+        path forward 545, other 50, none 0
         cpu main main rank 0
         - 0 step 3 0+10 of 3 other forward mark
         - 10 aten::mm 2+0 of 3 cpu_op forward event 1
