@@ -368,3 +368,23 @@ at most this time, by samples of the loop
 )
 def test_functions_of_10_percent_of_the_step(places: list[StagePlace], text: str, number: int) -> None:
     assert len(sampled_functions(*places, text=text)) == number
+
+
+WORKS = "\nmain | 1 2 | cudaLaunchKernel | corr=1\nstream 7 | 3 9 | sgemm | corr=1"
+OF_PYTORCH = {"repeated_backward": "two losses", "recomputation": "a forward pass again"}
+
+
+@pytest.mark.parametrize("rule", OF_PYTORCH)
+def test_what_only_pytorch_has(rule: str) -> None:
+    text = CASES[OF_PYTORCH[rule]].trace
+    assert len(alone(rule, text)) == 1
+    assert alone(rule, text, framework="jax") == []
+
+
+def test_what_trains_nothing_counts_on_a_cpu_of_pytorch_that_trains() -> None:
+    text = repeated(FREE.format(end=200))
+    assert len(alone("work_without_gradient", text)) == 1
+    assert alone("work_without_gradient", text + WORKS) == []
+    assert alone("work_without_gradient", text, framework="jax") == []
+    sampled = sampled_functions(place(0.2), text=TRAINING + WORKS.replace("corr=1", "corr=9"))
+    assert sampled == []

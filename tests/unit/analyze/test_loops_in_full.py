@@ -318,3 +318,11 @@ def place(
 ) -> StagePlace:
     called = ("main (/me/train.py:64)",)
     return StagePlace(stage, function, "/me/train.py", 7, 10 * share, share, 0.0, samples, 10 * error, called)
+
+
+def test_calls_one_by_one_count_on_a_cpu_of_pytorch() -> None:
+    text = modules(16)
+    works = "\nmain | 1 2 | cudaLaunchKernel | corr=1\nstream 7 | 3 9 | sgemm | corr=1"
+    assert len(alone("repeated_module", text, model=LAYER)) == 1
+    assert alone("repeated_module", text + works, model=LAYER) == []
+    assert alone("repeated_module", text, model=LAYER, framework="jax") == []

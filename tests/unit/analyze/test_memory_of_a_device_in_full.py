@@ -83,6 +83,9 @@ COPY = """
     stream 7 | 410 990 | volta_gemm   | corr=3
     stream 7 | 992 993 | Memcpy HtoD (Pinned -> Device) | corr=4 bytes=1
     main     | 412 413 | cudaMemcpyAsync       | corr=4
+    main     | 414 415 | Memcpy HtoD (Pageable -> Device) | cat=cpu_op
+    main     | 991 999 | cudaMemcpyAsync       | corr=5
+    stream 7 | 994 996 | Memcpy DtoH (Device -> Pageable) | corr=5 bytes=8
 """
 
 
@@ -292,9 +295,21 @@ CASES = {
         Copies from pageable memory block the CPU, 1 per step (64 MB).
         -> Keep inputs in pinned memory (tensor.pin_memory()) and copy them asynchronously:
         tensor.to(device, non_blocking=True).
-        critical: 0.32 of 1 ms, 0 to 0.32
+        critical: 0.321 of 1 ms, 0 to 0.321
         simulated, at most: with copies that overlap computation
         scale:select=name=Memcpy HtoD (Pageable -> Device),factor=0
+        * Memcpy HtoD (Pageable -> Device) × 1, 0.32 ms, transfer
+        """,
+    ),
+    "a pageable copy after its call": Case(
+        "pageable_copies",
+        copying("Memcpy HtoD (Pageable -> Device)", 60),
+        """
+        Copies from pageable memory block the CPU, 1 per step (64 MB).
+        -> Keep inputs in pinned memory (tensor.pin_memory()) and copy them asynchronously:
+        tensor.to(device, non_blocking=True).
+        info: 0.02 of 1 ms, 0 to 0.02
+        at most the idle time of the device during these calls
         * Memcpy HtoD (Pageable -> Device) × 1, 0.32 ms, transfer
         """,
     ),

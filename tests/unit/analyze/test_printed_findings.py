@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import textwrap
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -47,9 +48,10 @@ RELATED = found(3, 2, cause="cause 1")
 SEVERAL = [found(30, 1), RELATED, *(found(20 - number, number) for number in range(3, 9))]
 SIX_PLACES = tuple(replace(PLACE, line=number, ms=10.0 - number, events=(number,)) for number in range(6))
 SPREAD = (replace(PLACE, ms=1.0), replace(PLACE, module="net.b", ms=2.5, count=1.0))
-CASES: dict[str, tuple[str, str]] = {
+NOWHERE = replace(PLACE, line=None, file="", function="")
+CASES: dict[str, tuple[Callable[[], str], str]] = {
     "one finding": (
-        printed(found(30)),
+        lambda: printed(found(30)),
         """
         run.json   1 finding · 50 rules · step time 100.0 ms
 
@@ -62,7 +64,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "styles": (
-        printed(found(30, patch=Patch("/me/train.py", 3, "a\nb", "c\nb")), styled=True),
+        lambda: printed(found(30, patch=Patch("/me/train.py", 3, "a\nb", "c\nb")), styled=True),
         """
         <1;33>run.json<0><1;2;33>   1 finding · 50 rules<0><1;2;33> · step time 100.0 ms<0>
 
@@ -78,7 +80,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "of three severities": (
-        printed(found(30, 1), found(6, 2), found(2, 3), styled=True),
+        lambda: printed(found(30, 1), found(6, 2), found(2, 3), styled=True),
         """
         <1;33>run.json<0><1;2;33>   3 findings · 50 rules<0><1;2;33> · step time 100.0 ms<0>
 
@@ -101,7 +103,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "more than five groups": (
-        printed(*SEVERAL, together=Gain(40.04, "")),
+        lambda: printed(*SEVERAL, together=Gain(40.04, "")),
         """
         run.json   8 findings · 50 rules · step time 100.0 ms
 
@@ -138,7 +140,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "all of them": (
-        printed(*SEVERAL, every=True, together=Gain(40.04, "")),
+        lambda: printed(*SEVERAL, every=True, together=Gain(40.04, "")),
         """
         run.json   8 findings · 50 rules · step time 100.0 ms
 
@@ -187,7 +189,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "six places": (
-        printed(found(30, evidence=SIX_PLACES)),
+        lambda: printed(found(30, evidence=SIX_PLACES)),
         """
         run.json   1 finding · 50 rules · step time 100.0 ms
 
@@ -204,7 +206,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "a line in several modules": (
-        printed(found(30, evidence=SPREAD)),
+        lambda: printed(found(30, evidence=SPREAD)),
         """
         run.json   1 finding · 50 rules · step time 100.0 ms
 
@@ -217,7 +219,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "a range": (
-        printed(found(30, gain=Gain(30, "why", range_ms=(20.0, 40.0)))),
+        lambda: printed(found(30, gain=Gain(30, "why", range_ms=(20.0, 40.0)))),
         """
         run.json   1 finding · 50 rules · step time 100.0 ms
 
@@ -230,7 +232,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "no gain": (
-        printed(found(0), replace(RELATED, gain=Gain(0.0), cause="cause 0")),
+        lambda: printed(found(0), replace(RELATED, gain=Gain(0.0), cause="cause 0")),
         """
         run.json   2 findings · 50 rules · step time 100.0 ms
 
@@ -243,7 +245,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "of a run": (
-        printed(found(30, of="run"), found(30, 1, of=WHOLE_RUN), found(20, 2, of=JOB)),
+        lambda: printed(found(30, of="run"), found(30, 1, of=WHOLE_RUN), found(20, 2, of=JOB)),
         """
         run.json   3 findings · 50 rules · step time 100.0 ms
 
@@ -266,7 +268,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "of a job together": (
-        printed(found(30, of=JOB), together=Gain(15.0, "")),
+        lambda: printed(found(30, of=JOB), together=Gain(15.0, "")),
         """
         run.json   1 finding · 50 rules · step time 100.0 ms
 
@@ -280,7 +282,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "delays": (
-        printed(found(30, steady_ms=60.0), together=Gain(15.0, ""), steady_ms=60.0),
+        lambda: printed(found(30, steady_ms=60.0), together=Gain(15.0, ""), steady_ms=60.0),
         """
         run.json   1 finding · 50 rules · step time 100.0 ms, 60.00 ms without one-off costs and delays
 
@@ -294,7 +296,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "hardly any delays": (
-        printed(found(30, steady_ms=99.0), together=Gain(15.0, ""), steady_ms=99.0),
+        lambda: printed(found(30, steady_ms=99.0), together=Gain(15.0, ""), steady_ms=99.0),
         """
         run.json   1 finding · 50 rules · step time 100.0 ms
 
@@ -308,7 +310,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "of a tree": (
-        printed(found(30), of_tree="operators"),
+        lambda: printed(found(30), of_tree="operators"),
         """
         run.json   1 finding · 50 rules · 100.0 ms of operators per step
 
@@ -321,7 +323,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "of a run's tree": (
-        printed(found(30), of_tree="device work", unit="run"),
+        lambda: printed(found(30), of_tree="device work", unit="run"),
         """
         run.json   1 finding · 50 rules · 100.0 ms in all
 
@@ -334,7 +336,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "notes": (
-        printed(found(30), excludes_warm_up=True, notes=("One.", "Two.")),
+        lambda: printed(found(30), excludes_warm_up=True, notes=("One.", "Two.")),
         """
         run.json   1 finding · 50 rules · step time 100.0 ms (warm-up excluded)
         ! One.
@@ -349,7 +351,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "no lines": (
-        printed(found(30, evidence=(replace(PLACE, line=None, file="", function=""),))),
+        lambda: printed(found(30, evidence=(NOWHERE,))),
         """
         run.json   1 finding · 50 rules · step time 100.0 ms
 
@@ -363,7 +365,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "no lines in JAX": (
-        printed(found(30, evidence=(replace(PLACE, line=None, file="", function=""),)), without_lines=True),
+        lambda: printed(found(30, evidence=(NOWHERE,)), without_lines=True),
         """
         run.json   1 finding · 50 rules · step time 100.0 ms
 
@@ -376,7 +378,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "device": (
-        printed(found(30), steps=BUSY),
+        lambda: printed(found(30), steps=BUSY),
         """
         run.json   1 finding · 50 rules · step time 100.0 ms · device busy 60.00 ms, idle 40.00 ms
 
@@ -389,7 +391,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "no device": (
-        printed(found(30), steps=IDLE),
+        lambda: printed(found(30), steps=IDLE),
         """
         run.json   1 finding · 50 rules · step time 100.0 ms
 
@@ -402,7 +404,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "job": (
-        printed(found(30), job=JOB_OF_TWO, rank=1),
+        lambda: printed(found(30), job=JOB_OF_TWO, rank=1),
         """
         Rank 1 is slow. 2 ranks compared, 90.00 ms per step.
         run.json · rank 1   1 finding · 50 rules · step time 100.0 ms
@@ -416,7 +418,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "nothing": (
-        printed(),
+        lambda: printed(),
         """
         run.json   0 findings · 50 rules
 
@@ -424,7 +426,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "nothing in a run": (
-        printed(unit="run"),
+        lambda: printed(unit="run"),
         """
         run.json   0 findings · 50 rules
 
@@ -432,7 +434,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "nothing, styled": (
-        printed(styled=True),
+        lambda: printed(styled=True),
         """
         <1;33>run.json<0><1;2;33>   0 findings · 50 rules<0>
 
@@ -440,7 +442,7 @@ CASES: dict[str, tuple[str, str]] = {
         """,
     ),
     "missing work": (
-        printed(work_is_missing=True),
+        lambda: printed(work_is_missing=True),
         """
         run.json   0 findings · 50 rules
 
@@ -453,4 +455,4 @@ CASES: dict[str, tuple[str, str]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_printed(name: str) -> None:
     text, expected = CASES[name]
-    assert text == textwrap.dedent(expected).strip("\n")
+    assert text() == textwrap.dedent(expected).strip("\n")

@@ -152,6 +152,12 @@ def test_the_ranges_in_which_the_loop_stalls() -> None:
     assert has_names(context(repeated(CALLS)), "log")
 
 
+def test_a_path_may_have_spaces() -> None:
+    found = context(repeated(FRAMES.replace("log.py(7)", "my x/log.py(7)"), 10_000))
+    stalled = stalled_ranges(found, spans((1000, 2000), (2500, 5000)))
+    assert name_of_stall(found, stalled) == "my x/log.py:7 in write"
+
+
 @pytest.mark.parametrize(
     ("spent", "outside", "words"),
     [
@@ -214,6 +220,8 @@ def test_the_line_with_half_of_the_time_of_a_stage(
 ) -> None:
     known = SimpleNamespace(measures=SimpleNamespace(summary=SimpleNamespace(places=places)))
     assert sampled_line(cast("RuleContext", known), spent_ms, stage) == line
+    if stage == "other":
+        assert sampled_line(cast("RuleContext", known), spent_ms) == line
 
 
 def test_the_evidence_of_a_sampled_function() -> None:

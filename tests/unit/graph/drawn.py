@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepscope.facts.annotate import annotate
-from stepscope.graph import Graph, build_graph, simulate
+from stepscope.graph import Graph, breakdown, build_graph, critical_ms, simulate
 from stepscope.graph.graph_schema import EDGE_KINDS
 from stepscope.testing import drawn_trace
 
@@ -44,7 +44,7 @@ def step_us(graph: Graph) -> list[float]:
 
 
 def whole(graph: Graph) -> str:
-    """A graph in words: steps, each thread with its tasks (start, length + gap), and the links."""
+    """A graph in words: its steps, each thread with its tasks (start, length + gap), and the links."""
     tasks, threads, links = graph.tasks, graph.threads, graph.links
     times = (simulate(graph).start_ns, tasks["duration_ns"], tasks["gap_ns"], tasks["earliest_ns"])
     rows = zip(tasks["thread"], *((time / US).tolist() for time in times), tasks.rows(), strict=True)
@@ -55,7 +55,11 @@ def whole(graph: Graph) -> str:
         text = f"{start:g} {row['name'] or '-'} {length:g}+{gap:g} of {row['step']} {known}"
         text += f" from {earliest:g}" * (earliest != 0) + " mark" * row["mark"]
         of_thread[thread].append(text if row["event"] is None else f"{text} event {row['event']}")
+    sides, stages = breakdown(simulate(graph)), critical_ms(simulate(graph))["stages"]
+    busy = (sides.cpu_only_ms, sides.device_only_ms, sides.parallel_ms, sides.idle_ms)
     lines = ["steps " + " ".join(f"{us:g}" for us in step_us(graph))]
+    lines += ["CPU, device, both, neither: " + ", ".join(f"{US * ms:.6g}" for ms in busy)]
+    lines += ["path " + ", ".join(f"{stage} {US * ms:.6g}" for stage, ms in stages.items())]
     for thread, row in enumerate(threads.rows()):
         lines.append(f"{row['kind']} {row['name']}" + " main" * row["main"] + f" rank {row['rank']}")
         lines += [f"- {text}" for text in of_thread[thread]]
