@@ -177,6 +177,7 @@ def test_metadata_are_the_same_after_json() -> None:
     assert Metadata.from_json(metadata.to_json()) == metadata
     assert (metadata.capture_of(2), metadata.capture_of(1)) == ({"outcome": "done"}, {})
     assert (Metadata().ranks, Metadata().world_size) == ((0,), 1)
+    assert Metadata() == Metadata("", "", "", "", (), (0,), 1, 0, 0, {}, {}, {}, {}, {})
 
 
 def test_a_copy_of_a_trace_has_other_warnings_and_its_arguments() -> None:
