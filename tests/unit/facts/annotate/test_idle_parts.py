@@ -208,7 +208,10 @@ def queue(
         ((700, {600: 30}), []),  # many, and not most
         ((400, {390: 90}), []),  # not many
         ((400, {390: 90}, None, True), [390]),  # but the trace says so
+        ((4, {0: 90}, None, True), [0]),
         ((700, {690: 30}, {690: "cudaMemcpyAsync"}), []),  # a copy takes long by itself
+        ((700, {690: 30}, dict.fromkeys([*range(10, 700, 10)], "cudaMemcpyAsync")), []),
+        ((700, {690: 30}, dict.fromkeys([*range(10, 700, 10)], "cudaMemsetAsync")), [690]),
     ],
 )
 def test_launches_wait_where_the_queue_is_full(arguments: tuple[Any, ...], found: list[int]) -> None:
