@@ -193,6 +193,15 @@ def test_a_copy_of_a_trace_has_other_warnings_and_its_arguments() -> None:
     assert trace._repr_html_() is None
 
 
+def test_a_copy_of_a_trace_has_other_columns_of_events() -> None:
+    trace = drawn_trace("main | 0 9 | a\nmain | 10 19 | b")
+    copy = trace.with_events(step=[3, 4], start_ns=[1, 2])
+    assert (copy.events["step"].tolist(), copy.events["start_ns"].tolist()) == ([3, 4], [1, 2])
+    assert copy.events.text("name") is trace.events.text("name")
+    assert copy["tracks"] is trace["tracks"]
+    assert trace.events["start_ns"].tolist() == [0, 10_000]
+
+
 def test_unknown_columns_and_uneven_ones_are_refused() -> None:
     with pytest.raises(ValueError, match="no column"):
         Table(STEPS, {"stop": [1]})
