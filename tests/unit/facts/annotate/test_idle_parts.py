@@ -218,6 +218,14 @@ def test_launches_wait_where_the_queue_is_full(arguments: tuple[Any, ...], found
     assert queue(*arguments) == found
 
 
+@pytest.mark.parametrize(("until_ns", "found"), [(40_000, [1]), (39_999, []), (-1, [])])
+def test_launches_wait_also_for_work_that_no_file_shows(
+    until_ns: int, found: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idle, "unrecorded_work_end", lambda trace, rank: {0: until_ns}[rank])
+    assert queue(4, {1: 30}) == found
+
+
 def test_without_launches_no_queue_is_full() -> None:
     trace = link_launches(drawn_trace("stream 7 | 0 9 | k"))
     assert len(full_queue_launches(trace, np.array([0]))) == 0
