@@ -110,6 +110,7 @@ def test_whole_microseconds_are_rounded_ones(start: list[int], duration: list[in
 def test_nothing_makes_an_empty_trace() -> None:
     trace = build(Parts({}, {}))
     assert {name: len(table) for name, table in trace.tables.items() if len(table)} == {}
+    assert trace.metadata.origin_ns == 0
 
 
 def test_warnings_add_up() -> None:

@@ -309,3 +309,24 @@ def test_many_at_once_see_the_whole_or_nothing(source: Path) -> None:
     assert len(seen) == 40
     assert [one for one in seen if one not in (None, [5000])] == []
     assert cache.fetch(key) is not None
+
+
+def test_folders_are_renamed_to_hidden_ones_beside_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, renamed, rename = tmp_path / "entry", list[tuple[Path, Path]](), Path.rename
+    monkeypatch.setattr(Path, "rename", lambda path, to: renamed.append((path, to)) or rename(path, to))
+    folder.mkdir()
+    (folder / "old").touch()
+    with entry_folder.written(folder) as work:
+        (work / "new").touch()
+    assert [path.name for path in folder.iterdir()] == ["new"]
+    entry_folder.remove(folder)
+    entry_folder.remove(folder)  # what is not there is removed
+    assert list(tmp_path.iterdir()) == []
+    tried, old, made, last, _ = renamed
+    assert tried == made == (work, folder)
+    assert (work.parent, work.name[:7]) == (tmp_path, ".entry.")
+    for path, trash in (old, last):
+        assert (path, trash.name) == (folder, "entry")
+        assert (trash.parent.parent, trash.parent.name[:7]) == (tmp_path, ".entry.")

@@ -236,6 +236,13 @@ def test_a_part_without_events_has_no_arguments() -> None:
     assert parts[0]["memory"]["bytes"].tolist() == [3]
 
 
+def test_a_file_of_one_process_or_none_is_one_part() -> None:
+    (part,) = split(drawn_trace("main | 0 9 | a"), np.zeros(1, np.int64))
+    assert list(part.events.text("name")) == ["a"]
+    (part,) = split(Trace({}), np.zeros(0, np.int64))
+    assert len(part.events) == 0
+
+
 def test_of_one_rank_are_marks_on_its_tracks_and_arrows_between_its_events() -> None:
     flows = {"kind": ["both"] * 4, "source_event": [1, 1, -1, 4], "target_event": [3, 4, 1, -1]}
     marks = [Table(INSTANTS, {"track": [0, 2, 3]}), Table(COUNTERS, {"track": [1]}), Table(FLOWS, flows)]

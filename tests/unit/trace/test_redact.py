@@ -106,6 +106,19 @@ def test_ranges_named_by_frames_of_public_packages_are_kept(name: str, kept: boo
 
 
 @pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        *((f"{library}GetX_2", True) for library in ("cu", "cuda", "hip", "nccl", "rccl", "nvrtc")),
+        *((name, False) for name in ("cudacorp", "hipster_x", "cuXy me", "my cudaX", "acmeLaunch", "xcuA")),
+        *((name, True) for name in ("acme::sort", "a::b.c::d", "_x1::y")),
+        *((name, False) for name in ("acme::", "1a::zed", "acme::sort me", "::zed", "acme:zed")),
+    ],
+)
+def test_calls_and_operators_keep_their_names(name: str, kept: bool) -> None:
+    assert (WORDS.event(name) == name) is kept
+
+
+@pytest.mark.parametrize(
     ("file", "form"),
     [
         ("/opt/conda/lib/python3.11/threading.py", r"/\w{8}/\w{8}/lib/python3.11/threading\.py"),

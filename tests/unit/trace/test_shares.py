@@ -43,3 +43,11 @@ def test_an_event_that_is_not_divided_is_its_own_element() -> None:
         *((4, 20), (7, 5), (8, 5), (8, 30), (9, 40))
     ]
     assert [column.tolist() for column in NO_SHARES.spread(rows, values)] == [rows.tolist(), values.tolist()]
+
+
+def test_no_shares_are_of_no_event() -> None:
+    assert [column.tolist() for column in (NO_SHARES.event, NO_SHARES.element, NO_SHARES.until)] == [
+        [],
+        [],
+        [],
+    ]

@@ -177,6 +177,7 @@ def test_metadata_are_the_same_after_json() -> None:
     assert Metadata.from_json(metadata.to_json()) == metadata
     assert (metadata.capture_of(2), metadata.capture_of(1)) == ({"outcome": "done"}, {})
     assert (Metadata().ranks, Metadata().world_size) == ((0,), 1)
+    assert Metadata() == Metadata("", "", "", "", (), (0,), 1, 0, 0, {}, {}, {}, {}, {})
 
 
 def test_a_copy_of_a_trace_has_other_warnings_and_its_arguments() -> None:
@@ -190,6 +191,15 @@ def test_a_copy_of_a_trace_has_other_warnings_and_its_arguments() -> None:
     assert left.event_arguments(0) == {"shape": [2]}
     assert [*left.tables] == [*trace.tables]
     assert trace._repr_html_() is None
+
+
+def test_a_copy_of_a_trace_has_other_columns_of_events() -> None:
+    trace = drawn_trace("main | 0 9 | a\nmain | 10 19 | b")
+    copy = trace.with_events(step=[3, 4], start_ns=[1, 2])
+    assert (copy.events["step"].tolist(), copy.events["start_ns"].tolist()) == ([3, 4], [1, 2])
+    assert copy.events.text("name") is trace.events.text("name")
+    assert copy["tracks"] is trace["tracks"]
+    assert trace.events["start_ns"].tolist() == [0, 10_000]
 
 
 def test_unknown_columns_and_uneven_ones_are_refused() -> None:

@@ -409,6 +409,31 @@ def test_a_child_moves_to_where_an_operator_is_left() -> None:
     assert list(alignment._moves(model.roles.bits_of("conv2d"), 0, before, after, True)) == []
 
 
+def test_only_the_innermost_of_several_blocks_is_near() -> None:
+    late = tree("Late", fc="Linear", act="ReLU", norm="LayerNorm")
+    model = Model(tree("Net", outer=tree("Outer", late=late, ln="LayerNorm")))
+    by_name = {model.path(path[-1]): path for path in alignment._leaf_paths(model.root, (), {})}
+    token, leaves = (
+        model.roles.bits_of("layer_norm"),
+        [by_name[f"outer.late.{name}"] for name in ("fc", "act")],
+    )
+    for is_far, names in ((False, ["Late"]), (True, ["Outer", "Late", "Outer", "Late"])):
+        moves = alignment._moves(token, 0, *leaves, is_far)
+        assert [move.kinds[0][0] for move in moves] == names
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_an_order_costs_the_less_the_more_blocks_have_it(count: int) -> None:
+    late = [tree("Late", fc="Linear", act="ReLU", norm="LayerNorm")] * count
+    model = Model(tree("Net", h=blocks(*late), g=tree("Also", fc="Linear", norm="LayerNorm")))
+    by_name = {model.path(path[-1]): path for path in alignment._leaf_paths(model.root, (), {})}
+    token, leaves = model.roles.bits_of("layer_norm"), [by_name[f"h.0.{name}"] for name in ("fc", "act")]
+    moves = list(alignment._moves(token, 0, *leaves, False))
+    orders = list(Aligner(model.root, model.roles.sure, model.roles.all_sizes)._orders(moves))
+    assert [list(order.values()) for order, _ in orders] == [[(0, 2, 1)], [(2, 0, 1)], [(0, 2, 1)]]
+    assert [cost for _, cost in orders] == [0.25 / count] * 3
+
+
 def test_operators_of_a_branch_cost_nothing_next_to_its_leaves() -> None:
     model = Model(tree("Net", attn=tree("SelfAttention", q="Linear", k="Linear"), out="Linear"))
     aligner = Aligner(model.root, model.roles.sure, model.roles.all_sizes)

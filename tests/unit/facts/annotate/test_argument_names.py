@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 from stepscope.facts.annotate.jax.parameters import parameter_sizes
+from stepscope.facts.annotate.module_evidence import Evidence, Module
+from stepscope.facts.annotate.modules.modules import _with_parameters
+from stepscope.testing import drawn_trace
 
 NET = [("Net",), ("Net", "block_0"), ("Net", "block_0", "Dense_0"), ("Net", "head")]
 
@@ -45,3 +51,25 @@ def test_numbered_arguments_tell_nothing() -> None:
     arguments = [("model.states[0][1]", 12, 48), ("dynamic['first'][0]", 3, 12), ("", 1, 4)]
     assert parameter_sizes(arguments, NET) == {}
     assert parameter_sizes([], NET) == {}
+
+
+@pytest.mark.parametrize(
+    ("names", "sizes"),
+    [
+        (["params['Net_0']['kernel']", "params['Net_0']['bias']", "x"], {"Net_0": (5, 20)}),  # by name
+        (["a", "b", "c"], {"Net_0": (2, 8), "Net_1": (3, 12)}),  # by what uses them, if updated
+    ],
+)
+def test_parameters_have_names_or_else_uses(names: list[str], sizes: dict[str, tuple[int, int]]) -> None:
+    uses = [(0, 2, True), (1, 3, True), (0, 9, False)]
+    arguments = [
+        (name, n, 4 * n, "s", use, updated) for name, (use, n, updated) in zip(names, uses, strict=True)
+    ]
+    arguments += [("d", 7, 28, "s", -1, True)]  # of no module
+    modules = [Module("Net_0", facts={"a": 1}), Module("Net_1"), Module("Net_2")]
+    evidence = Evidence("scopes", modules, np.zeros(0, np.int32), of_origin=lambda scope, frame: frame)
+    trace = drawn_trace("main | 0 1 | a", properties={"arguments": arguments})
+    found = {module.path: dict(module.facts) for module in _with_parameters(trace, evidence).modules}
+    expected = {path: {"parameters": n, "parameter_bytes": size} for path, (n, size) in sizes.items()}
+    expected = {"Net_0": {}, "Net_1": {}, "Net_2": {}} | expected
+    assert found == {**expected, "Net_0": {"a": 1, **expected["Net_0"]}}

@@ -24,7 +24,7 @@ from stepscope.facts.annotate.links.launches import link_launches
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import MODULES
 from stepscope.trace.table import Table, Text
-from stepscope.trace.trace import Trace
+from stepscope.trace.trace import Metadata, Trace
 
 NAMES = {
     "B": "cudaStreamBeginCapture",
@@ -224,3 +224,8 @@ def test_captures_are_what_launch_calls_without_work_say() -> None:
     ]
     assert found.frames == [(-1, "train.py", 3, "step"), (-1, "a.py", 3, "")]
     assert found.classes == {"net": "Net"}
+
+
+def test_what_is_known_of_captures_stays_in_a_file() -> None:
+    properties = {cuda_graphs.CAPTURED: {"0": [1]}}
+    assert Metadata.from_json(Metadata(properties=properties).to_json()).properties == properties

@@ -307,6 +307,8 @@ def test_collectives_of_one_kind_and_group_have_one_key(
         (("c10d::allreduce_", "aten::add"), "kernel"),  # the innermost operator around the launch
         (("aten::add", "c10d::allreduce_"), "communication"),
         (("c10d::allreduce_", "stepscope.lines: /a.py:3 | cat=python"), "communication"),
+        (("c10d::allreduce_", "train | cat=annotation"), "kernel"),
+        (("train | cat=annotation", "nccl:all_reduce | cat=annotation"), "communication"),
     ],
 )
 def test_the_innermost_operator_around_a_launch_counts(names: tuple[str, str], kind: str) -> None:

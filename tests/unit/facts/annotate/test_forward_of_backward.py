@@ -239,3 +239,10 @@ def test_what_a_node_records_besides_other_operators_is_repeated(inside: str, ag
     found = recomputed(trace.events, in_backward)
     assert [name for name, one in zip(trace.events.text("name"), found, strict=True) if one] == again
     assert not recomputed(trace.events, in_backward & False).any()
+
+
+def test_the_innermost_of_some_events_around_each() -> None:
+    trace = drawn_trace("main | 0 9 | a\nmain | 1 8 | b\nmain | 2 7 | a\nmain | 3 4 | c\nmain | 10 11 | b")
+    for chosen, around in (("a", [0, 0, 2, 2, -1]), ("b", [-1, 1, 1, 1, 4]), ("d", [-1] * 5)):
+        rows = trace.events.text("name").mask(chosen)
+        assert backward._innermost(trace.events, rows).tolist() == around

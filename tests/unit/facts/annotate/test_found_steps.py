@@ -638,6 +638,26 @@ def test_work_belongs_to_the_step_of_its_launch() -> None:
     } == {**{"a": 0, "b": 1, "lost": 1, "later": 1, "earlier": -1, "range": -1}}
 
 
+def test_a_step_has_its_work_until_its_last_operation_ends() -> None:
+    trace = drawn_trace("""
+        main | 0 90   | call | cat=runtime
+        main | 100 190 | call | cat=runtime
+        pool | 10 150 | run | cat=runtime
+        pool | 20 130 | dot
+        pool | 210 220 | outside
+    """)
+    called, step = np.array([-1, 0, 0, -1, 0], np.int32), np.array([0, 0, 0, 1, -1])
+    assert list(trace.events.text("name")) == ["call", "run", "dot", "call", "outside"]
+    edges = np.array([3, 4]), np.array([0, 100_000]), np.array([100_000, 200_000])
+    found = steps._with_steps(trace, called, step, edges, "range")
+    assert found["steps"]["device_end_ns"].tolist() == [130_000, -1]
+    assert found.events["step"].tolist() == [3, 3, 3, 4, -1]
+    assert [found["steps"][name].tolist() for name in ("step", "start_ns", "end_ns", "rank")] == [
+        *([3, 4], [0, 100_000], [100_000, 200_000], [0, 0])
+    ]
+    assert list(found["steps"].text("evidence")) == ["range"] * 2
+
+
 @pytest.mark.parametrize(
     ("end", "expected"),
     [

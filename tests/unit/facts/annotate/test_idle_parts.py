@@ -208,11 +208,22 @@ def queue(
         ((700, {600: 30}), []),  # many, and not most
         ((400, {390: 90}), []),  # not many
         ((400, {390: 90}, None, True), [390]),  # but the trace says so
+        ((4, {0: 90}, None, True), [0]),
         ((700, {690: 30}, {690: "cudaMemcpyAsync"}), []),  # a copy takes long by itself
+        ((700, {690: 30}, dict.fromkeys([*range(10, 700, 10)], "cudaMemcpyAsync")), []),
+        ((700, {690: 30}, dict.fromkeys([*range(10, 700, 10)], "cudaMemsetAsync")), [690]),
     ],
 )
 def test_launches_wait_where_the_queue_is_full(arguments: tuple[Any, ...], found: list[int]) -> None:
     assert queue(*arguments) == found
+
+
+@pytest.mark.parametrize(("until_ns", "found"), [(40_000, [1]), (39_999, []), (-1, [])])
+def test_launches_wait_also_for_work_that_no_file_shows(
+    until_ns: int, found: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idle, "unrecorded_work_end", lambda trace, rank: {0: until_ns}[rank])
+    assert queue(4, {1: 30}) == found
 
 
 def test_without_launches_no_queue_is_full() -> None:

@@ -442,6 +442,22 @@ def test_queries_of_one_token_show_a_generation(sizes: list[tuple[int, int]], ge
     assert inference._generates(attention(*sizes)) is generates
 
 
+def test_outermost_calls_of_attention_with_shapes_count() -> None:
+    q, k = "[[2,4,3,8],[2,4,7,8]]", "[[5,4,1,8],[5,4,9,8]]"
+    trace = drawn_trace(f"""
+        main  |  0  9 | aten::mm | Input_Dims={k}
+        main  | 10 19 | aten::scaled_dot_product_attention | Input_Dims={q}
+        main  | 12 15 | aten::_scaled_dot_product_flash_attention | Input_Dims={k}
+        main  | 20 29 | aten::scaled_dot_product_attention
+        main  | 30 39 | aten::scaled_dot_product_attention | Input_Dims={k}
+        other | 40 49 | aten::scaled_dot_product_attention | Input_Dims={q}
+        a     | 50 59 | aten::scaled_dot_product_attention | Input_Dims={q}
+    """)
+    found = inference._calls(trace)
+    assert trace.events["start_ns"][found.rows].tolist() == [10_000, 30_000]
+    assert [column.tolist() for column in found[1:]] == [[2, 5], [3, 1], [7, 9]]
+
+
 def test_an_iteration_begins_with_a_lookup_or_where_lengths_change() -> None:
     calls = attention((7, 7), (7, 7), (1, 8), (1, 8), (1, 9))
     starts = np.array([10, 20, 30, 40, 50])

@@ -428,6 +428,13 @@ def test_work_at_the_front_of_a_queue_was_launched_before(front: str, graph: str
     assert [name for name, one in zip(trace.events.text("name"), before, strict=True) if one] == found
 
 
+def test_the_first_launch_may_have_the_number_0() -> None:
+    lines = [f"main | {at} {at + 5} | cudaLaunchKernel | corr={number}" for at, number in ((0, 0), (10, 7))]
+    lines += ["stream 7 | 20 30 | linked | corr=7", "stream 7 | 40 50 | lost | corr=3"]
+    assert not launched_before_recording(link_launches(drawn_trace("\n".join(lines)))).any()
+    assert launched_before_recording(link_launches(drawn_trace("\n".join(lines[1:])))).sum() == 1
+
+
 def test_without_any_launch_nothing_is_known_to_be_earlier() -> None:
     assert not launched_before_recording(link_launches(drawn_trace("stream 7 | 0 9 | k | corr=3"))).any()
 

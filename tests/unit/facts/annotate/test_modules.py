@@ -221,6 +221,15 @@ def test_the_parts_of_divided_kernels_lie_one_after_the_other() -> None:
     assert (costs["forward_device_ns"] / 1000).tolist() == [20, 12, 12]
 
 
+def test_the_parts_of_divided_operators_add_up() -> None:
+    """Of modules 0 and 1; what is of none does not count."""
+    trace = drawn_trace("main | 0 10 | fused\nmain | 10 14 | own")
+    trace = trace.with_events(step=[0, 0], stage=Text.of(["forward"] * 2), module=[0, 1], self_ns=[100, 40])
+    shares = {"event": [0, 0, 0], "module": [0, 1, -1], "share": [0.25, 0.25, 0.5]}
+    costs = module_costs(trace.with_table(Table(MODULE_SHARES, shares)), np.array([-1, 0], np.int32))
+    assert costs["forward_cpu_ns"].tolist() == [90, 65]
+
+
 # -- trees of modules
 
 TREE = {

@@ -68,6 +68,8 @@ def test_merged_collectives_belong_to_the_modules_that_they_share() -> None:
     gradients = "transpose(jvp(Net))/Dense_0/dot_general:transpose(jvp(Net))/Dense_1/reduce_sum"
     scope = scope_of(f"jit(step)/({gradients}:jvp()/reduce_sum)")
     assert scope[:5] == ("step", "backward", False, ("Net",), "dot_general")
+    one = scope_of("jit(f)/(mul:Dense_0/add:jvp()/sub)")  # only one of them is in a module
+    assert one[:5] == ("f", "forward", False, ("Dense_0",), "mul")
 
 
 @pytest.mark.parametrize(

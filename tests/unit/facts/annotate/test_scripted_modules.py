@@ -5,11 +5,16 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 from tiers import family
 
 from stepscope.facts.annotate import annotate
+from stepscope.facts.annotate.module_evidence import Evidence, Module
+from stepscope.facts.annotate.modules.modules import scripted_operators
 from stepscope.testing import drawn_trace
+from stepscope.trace.schema import STAGES
+from stepscope.trace.table import Text
 from stepscope.trace.trace import Trace
 
 
@@ -119,3 +124,31 @@ def test_the_gradient_of_a_scripted_graph_is_of_its_model() -> None:
     )
     row = next(iter(trace["modules"].rows()))
     assert (row["forward_cpu_ns"], row["backward_cpu_ns"]) == (25000, 20000)
+
+
+@pytest.mark.parametrize("scripted", [True, False])
+def test_operators_of_a_scripted_model_but_not_its_calls_are_of_its_parts(scripted: bool) -> None:
+    trace = drawn_trace("""
+        main |  0  40 | net
+        main |  2   8 | aten::add | Module_Hierarchy=TOP(Net)::forward.
+        main | 10  18 | aten::mm  | Module_Hierarchy=TOP(Net)::forward.a(Part)::forward.
+        main | 20  28 | aten::mm  | Module_Hierarchy=TOP(Net)::forward.a(Part)::forward.
+        main | 30  38 | aten::sum | Module_Hierarchy=TOP(Net)::forward.
+        main | 50  58 | aten::out
+        a    | 10  20 | kernel
+    """)
+    stage = np.full(len(trace.events), STAGES.index("forward"), np.int32)
+    stage[list(trace.events.text("name")).index("aten::sum")] = STAGES.index("optimizer")
+    trace = trace.with_events(stage=Text(stage, STAGES))
+    modules = [Module("", "net", facts={"scripted": scripted}), Module("a", "a", parent=0)]
+    call_of = np.where(trace.events.text("name").mask("net"), 0, -1).astype(np.int32)
+    found = scripted_operators(trace, Evidence("ranges", modules, call_of))
+    if not scripted:
+        assert found is None
+        return
+    assert found
+    by_name = dict(zip(trace.events.text("name"), found.module.tolist(), strict=True))
+    assert by_name == {
+        **{"net": -1, "aten::add": 0, "aten::mm": 1, "aten::sum": -1, "aten::out": -1, "kernel": -1}
+    }
+    assert found.calls.tolist() == [0, 1]

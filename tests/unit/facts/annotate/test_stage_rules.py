@@ -35,6 +35,7 @@ from stepscope.trace.trace import Trace
 NONE = -1
 LETTERS = {".": NONE, "f": CODE["forward"], "l": CODE["loss"], "b": CODE["backward"], "u": CODE["optimizer"]}
 LETTERS |= {"o": CODE["other"], "z": CODE["zero_grad"], "e": CODE["evaluation"], "t": CODE["transfer"]}
+LETTERS |= {"d": CODE["data_loading"]}
 
 
 def coded(row: str) -> np.ndarray:
@@ -120,6 +121,7 @@ def test_threads_of_autograd_are_known_by_name(name: str, is_one: bool) -> None:
         (["weight_gemm 60", "dgrad_x 40"], "b b"),
         (["my_optimizer_step 10", "gemm_fwd 90"], "u f"),
         (["weighted 60", "fwd 70"], ". f"),
+        (["dataloader.weights 20", "fwd 70"], "d f"),
     ],
 )
 def test_kernels_tell_passes_where_nothing_else_does(names: list[str], found: str) -> None:

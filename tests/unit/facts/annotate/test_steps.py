@@ -12,6 +12,7 @@ from stepscope.errors import TraceError
 from stepscope.facts.annotate import annotate
 from stepscope.facts.annotate.links.launches import link_launches
 from stepscope.facts.annotate.steps.main_track import main_track
+from stepscope.facts.annotate.steps.ranges import CHOSEN
 from stepscope.facts.annotate.steps.step_table import coverage_note, require_steps
 from stepscope.facts.annotate.steps.steps import _begun_in, find_steps
 from stepscope.testing import drawn_trace
@@ -408,6 +409,9 @@ def test_steps_that_hold_little_of_the_work_do_not_stand_for_the_trace(marked, w
     expected = (0, 0, 298, "whole_trace") if whole else (3, 0, 200, "profiler_step")
     assert steps(trace) == [expected]
     assert warning_codes(trace) == ({"steps_cover_little": 1} if whole else {})
+    drawn = link_launches(drawn_trace("\n".join(lines)))
+    for known in ({"properties": {CHOSEN: "ProfilerStep"}}, {"capture": {"outcome": "done"}}):
+        assert steps(find_steps(drawn.with_metadata(**known)))[0][:3] == (3, 0, marked)
     note = coverage_note(annotate(drawn_trace("\n".join(lines))), 0)
     assert note.startswith("the step found takes 0.02 ms and holds 7% of the trace's work") == whole
     assert bool(note) == whole
