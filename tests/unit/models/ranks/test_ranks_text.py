@@ -18,7 +18,7 @@ from stepscope.models.ranks.process_groups import GroupRow
 from stepscope.models.ranks.ranks_text import print_job
 from stepscope.models.ranks.replay_whatifs import Share, Slowdown
 from stepscope.models.ranks.sketch import UNSTAGED
-from stepscope.models.ranks.stragglers import Straggler, ranks_in_words
+from stepscope.models.ranks.stragglers import Straggler, _also, ranks_in_words
 from stepscope.trace.schema import STAGES as ALL_STAGES
 
 STAGES = ("data_loading", "transfer", "forward", "loss", "backward", "optimizer", "other", "host")
@@ -152,3 +152,21 @@ def test_the_title_has_at_most_twelve_words_and_all_names_stand_in_the_sentence(
 )
 def test_a_title_without_room_for_all_names_is_followed_by_them(facts: dict[str, Any], sentence: str) -> None:
     assert replace(SLOW, **facts).sentence.startswith(f"{sentence} (all kernels alike)")
+
+
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        ({"loss": 1.5}, "loss 50% longer"),
+        ({"loss": 1.5, "forward": 1.5}, "loss and forward 50% longer"),
+        ({"loss": 1.5, "forward": 1.5, "optimizer": 1.5}, "loss, forward and optimizer 50% longer"),
+        (
+            {"loss": 1.5, "forward": 1.2, "optimizer": 1.5},
+            "loss and optimizer 50% longer, forward 20% longer",
+        ),
+    ],
+)
+def test_stages_that_take_longer_alike_are_one_list(others: dict[str, float], words: str) -> None:
+    stages = {"backward": 9.0, **dict.fromkeys(others, 3.0)}
+    ratios = {name: times - 1 for name, times in {"backward": 1.5, **others}.items()}
+    assert _also(stages, ratios, dict.fromkeys(stages, "slower device")) == words
