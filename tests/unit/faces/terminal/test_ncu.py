@@ -91,7 +91,7 @@ def test_two_answers_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "runs"), [("t.py", True), ("rm\x1b[1A\x1b[2K.py", False), ("\u202et.py", False)]
 )
-def test_where_ncu_is_installed_the_command_that_is_shown_runs_once_the_user_agrees(
+def test_where_ncu_is_installed_the_command_runs_once_the_user_agrees(
     word: str, runs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ran: list[tuple[list[str], Path]] = []
