@@ -8,19 +8,19 @@ import numpy as np
 from stepscope.base.arrays import Floats, Ids, Mask, Rows, Times
 from stepscope.facts.annotate.device.one_off_costs import COMPILING
 from stepscope.facts.annotate.links.launches import device_work
+from stepscope.facts.annotate.range_names import codes_of_names
 from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.annotate.steps.step_table import steady_steps
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.nesting import inherit, self_times
+from stepscope.trace.nesting import is_inside
 from stepscope.trace.row_order import place_in_group
 from stepscope.trace.table import Table
-from stepscope.trace.trace import Trace, with_times
+from stepscope.trace.trace import Trace, on_clock
 
 MIN_STEPS = 3  # with fewer nothing shows what a segment usually takes
 LEAST_NS = 50_000  # a preempted thread waits for longer
 UNUSUAL = 2.0  # of what the segment usually takes
 _SCALES_NS = 20_000  # shorter operators do not grow with their tensors
-_STEP = re.compile(r"^(ProfilerStep|stepscope\.step)#")
 
 
 def without_delays(trace: Trace) -> Trace:
@@ -43,8 +43,6 @@ def without_delays(trace: Trace) -> Trace:
 def find_delays(trace: Trace, steps: Table) -> Intervals:
     """When the training loop is delayed in some steps, at least three."""
     pieces = _aligned_pieces(trace, steps)
-    if not len(pieces.end_ns):
-        return Intervals([], [])
     length = pieces.length_ns.reshape(-1, len(steps)).astype(np.float64)
     unknown = pieces.is_first.reshape(length.shape)
     length = np.where(unknown, length.max(axis=1, keepdims=True), length)
@@ -75,8 +73,7 @@ def _aligned_pieces(trace: Trace, steps: Table) -> _Pieces:
     """The pieces that every step has as often."""
     events = trace.events
     on_loop = np.flatnonzero(events["track"] == main_track(trace))
-    start = events["start_ns"][on_loop]
-    time = np.concatenate([start, start + events["duration_ns"][on_loop]])
+    time = np.concatenate(events.spans(on_loop))
     row = np.concatenate([on_loop, on_loop])
     side = np.repeat([0, 1], len(on_loop))
     order = np.lexsort((1 - side, time))  # one step ends where the next begins
@@ -84,7 +81,7 @@ def _aligned_pieces(trace: Trace, steps: Table) -> _Pieces:
     length = np.diff(time, prepend=time[:1])
     step = np.searchsorted(steps["step"], events["step"][row])
     kept = np.flatnonzero(np.isin(events["step"][row], steps["step"]))
-    kind = _names(trace)[row[kept]] * 2 + side[kept]
+    kind = codes_of_names(trace.events.text("name"))[row[kept]] * 2 + side[kept]
     kept = kept[_in_order_of_place(kind, step[kept], len(steps))]
     inner = np.where(side == 1, row, events["parent"][row])[kept]
     varies = np.append(_varying(trace), False)[inner]
@@ -113,14 +110,6 @@ def _scale_of_steps(length: Floats, usual: Floats) -> Floats:
     return result
 
 
-def _names(trace: Trace) -> Ids:
-    """The code of each event's name; the ranges of all steps share one."""
-    names = trace.events.text("name")
-    codes = names.codes.astype(np.int64)
-    step = names.where(lambda name: bool(_STEP.search(name)))
-    return np.where(step, codes[step].min(initial=len(names.values)), codes)
-
-
 def _varying(trace: Trace) -> Mask:
     """Events whose time varies by itself: loading, communication, calls of a driver, compiling."""
     events = trace.events
@@ -128,7 +117,7 @@ def _varying(trace: Trace) -> Mask:
     varying |= events.text("category").mask("communication", "sync", "runtime")
     compiling = re.compile(COMPILING)
     varying |= events.text("name").where(lambda name: bool(compiling.search(name)))
-    return inherit(events["parent"], np.where(varying, 1, -1)) > 0
+    return is_inside(events["parent"], varying)
 
 
 def _cut(trace: Trace, delays: Intervals) -> Trace:
@@ -140,11 +129,5 @@ def _cut(trace: Trace, delays: Intervals) -> Trace:
         result: Times = time - np.rint(np.interp(time, knots, shift, left=0)).astype(np.int64)
         return result
 
-    events = trace.events
-    start, end = events["start_ns"], events["start_ns"] + events["duration_ns"]
-    duration = moved(end) - moved(start)
-    own = self_times(events["parent"], moved(start), duration)
-    trace = trace.with_events(duration_ns=duration, self_ns=own)
-    for table in trace.tables.values():
-        trace = trace.with_table(with_times(table, moved)) if len(table) else trace
-    return trace
+    start, end = map(moved, trace.events.spans())
+    return on_clock(trace, start, end, moved)
