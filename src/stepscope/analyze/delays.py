@@ -11,10 +11,10 @@ from stepscope.facts.annotate.range_names import codes_of_names
 from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.annotate.steps.step_table import steady_steps
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.nesting import inherit, self_times
+from stepscope.trace.nesting import is_inside
 from stepscope.trace.row_order import place_in_group
 from stepscope.trace.table import Table
-from stepscope.trace.trace import Trace, with_times
+from stepscope.trace.trace import Trace, on_clock
 
 MIN_STEPS = 3  # with fewer nothing shows what a segment usually takes
 LEAST_NS = 50_000  # a preempted thread waits for longer
@@ -42,8 +42,6 @@ def without_delays(trace: Trace) -> Trace:
 def find_delays(trace: Trace, steps: Table) -> Intervals:
     """When the training loop is delayed in some steps, at least three."""
     pieces = _aligned_pieces(trace, steps)
-    if not len(pieces.end_ns):
-        return Intervals([], [])
     length = pieces.length_ns.reshape(-1, len(steps)).astype(np.float64)
     unknown = pieces.is_first.reshape(length.shape)
     length = np.where(unknown, length.max(axis=1, keepdims=True), length)
@@ -74,8 +72,7 @@ def _aligned_pieces(trace: Trace, steps: Table) -> _Pieces:
     """The pieces that every step has as often."""
     events = trace.events
     on_loop = np.flatnonzero(events["track"] == main_track(trace))
-    start = events["start_ns"][on_loop]
-    time = np.concatenate([start, start + events["duration_ns"][on_loop]])
+    time = np.concatenate(events.spans(on_loop))
     row = np.concatenate([on_loop, on_loop])
     side = np.repeat([0, 1], len(on_loop))
     order = np.lexsort((1 - side, time))  # one step ends where the next begins
@@ -83,7 +80,7 @@ def _aligned_pieces(trace: Trace, steps: Table) -> _Pieces:
     length = np.diff(time, prepend=time[:1])
     step = np.searchsorted(steps["step"], events["step"][row])
     kept = np.flatnonzero(np.isin(events["step"][row], steps["step"]))
-    kind = codes_of_names(events)[row[kept]] * 2 + side[kept]
+    kind = codes_of_names(trace.events.text("name"))[row[kept]] * 2 + side[kept]
     kept = kept[_in_order_of_place(kind, step[kept], len(steps))]
     inner = np.where(side == 1, row, events["parent"][row])[kept]
     varies = np.append(_varying(trace), False)[inner]
@@ -118,7 +115,7 @@ def _varying(trace: Trace) -> Mask:
     varying = events.text("stage").mask("data_loading")
     varying |= events.text("category").mask("communication", "sync", "runtime")
     varying |= events.text("name").where(lambda name: bool(COMPILING.search(name)))
-    return inherit(events["parent"], np.where(varying, 1, -1)) > 0
+    return is_inside(events["parent"], varying)
 
 
 def _cut(trace: Trace, delays: Intervals) -> Trace:
@@ -130,11 +127,5 @@ def _cut(trace: Trace, delays: Intervals) -> Trace:
         result: Times = time - np.rint(np.interp(time, knots, shift, left=0)).astype(np.int64)
         return result
 
-    events = trace.events
-    start, end = events["start_ns"], events["start_ns"] + events["duration_ns"]
-    duration = moved(end) - moved(start)
-    own = self_times(events["parent"], moved(start), duration)
-    trace = trace.with_events(duration_ns=duration, self_ns=own)
-    for table in trace.tables.values():
-        trace = trace.with_table(with_times(table, moved)) if len(table) else trace
-    return trace
+    start, end = map(moved, trace.events.spans())
+    return on_clock(trace, start, end, moved)

@@ -18,14 +18,19 @@ from stepscope.facts.annotate.device.one_off_costs import OneOffCosts, one_off_c
 from stepscope.facts.annotate.links.launches import device_work as mask_of_device_work
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.annotate.steps.main_track import main_track
-from stepscope.facts.annotate.steps.step_table import no_such_rank, require_steps, steady_steps
+from stepscope.facts.annotate.steps.step_table import (
+    events_in_steps,
+    no_such_rank,
+    require_steps,
+    steady_steps,
+)
 from stepscope.facts.contexts import build_contexts
 from stepscope.facts.roofline.operator_work import Counted, numbered_calls
 from stepscope.trace.arguments import parse
-from stepscope.trace.nesting import inherit, totals_inside
+from stepscope.trace.nesting import holds, innermost
 from stepscope.trace.row_order import inverse
 from stepscope.trace.schema import MODEL_STAGES
-from stepscope.trace.sets import distinct
+from stepscope.trace.sets import distinct, mask_of
 from stepscope.trace.trace import Trace
 
 Made = TypeVar("Made")
@@ -120,11 +125,8 @@ class EventSearch:
         """
         rows = self.find(category=("python", "annotation"), on_device=False)
         named, in_file = re.compile(pattern), re.compile(of_libraries)
-        called = (
-            self.events.text("name")
-            .take(rows)
-            .where(lambda name: bool(named.search(what_is_called(name)) or in_file.search(name)))
-        )
+        names = self.events.text("name").take(rows)
+        called = names.where(lambda name: bool(named.search(what_is_called(name)) or in_file.search(name)))
         return self.outermost(rows[called])
 
     def within(self, rows: Rows) -> Mask:
@@ -146,9 +148,7 @@ class EventSearch:
 
     def holding(self, rows: IntArray) -> Mask:
         """Mask of events that are, or contain, one of `rows`."""
-        own = np.zeros(len(self.events), np.int64)
-        own[rows] = 1
-        return totals_inside(self.events["parent"], own) > 0
+        return holds(self.events["parent"], mask_of(rows, len(self.events)))
 
     def backward_of(self, rows: Rows) -> Rows:
         """The outermost nodes of the backward pass of what runs in `rows`."""
@@ -156,12 +156,23 @@ class EventSearch:
         inside = self.within(rows)
         return self.outermost(np.flatnonzero((origin >= 0) & inside[np.maximum(origin, 0)]))
 
+    def with_backward(self, rows: Rows) -> Rows:
+        """The outermost of `rows` and of the nodes of their backward pass."""
+        return self.outermost(np.union1d(rows, self.backward_of(rows)))
+
+    def own_ns(self, rows: Rows, spent: Times) -> Times:
+        """What each of `rows` has spent, ns, without what others of them have that it contains."""
+        around = np.append(self.enclosing(rows), -1)[self.events["parent"][rows]]
+        inner = around >= 0
+        taken = np.bincount(around[inner], spent[inner], len(self.events))
+        return spent - taken[rows].astype(np.int64)
+
     def trained(self) -> Mask:
         """Mask of events with work in them that has a backward pass, or is one."""
-        own = self.events.text("stage").mask("backward").astype(np.int64)
+        own = self.events.text("stage").mask("backward")
         origin = self.events["forward_event"]
-        own[origin[origin >= 0]] = 1
-        return totals_inside(self.events["parent"], own) > 0
+        own[origin[origin >= 0]] = True
+        return holds(self.events["parent"], own)
 
     def is_range(self, rows: Rows) -> Mask:
         """Mask of `rows` that are ranges around Python code, not operators."""
@@ -172,9 +183,7 @@ class EventSearch:
     def innermost_operators(self, rows: Rows) -> Rows:
         """Those of `rows` that call no other operator."""
         parent = self.events["parent"][self.events.text("category").mask("cpu_op")]
-        calls = np.zeros(len(self.events), np.bool_)
-        calls[parent[parent >= 0]] = True
-        return rows[~calls[rows]]
+        return np.setdiff1d(rows, parent)
 
     def outlasted(self, copies: Rows) -> Mask:
         """Mask of `copies` that end within their calls, which wait for them; none in a tree, without order.
@@ -196,6 +205,10 @@ class EventSearch:
 
     def name(self, row: int) -> str:
         return self.events.text("name")[row] or ""
+
+    def names(self, rows: Rows) -> list[str]:
+        """The distinct names of events, sorted."""
+        return sorted(self.events.text("name").take(rows).compact().values)
 
     def arguments(self, rows: Rows) -> list[dict[str, Any]]:
         """The recorded arguments of each event (shapes, grid, …)."""
@@ -260,9 +273,7 @@ class EventSearch:
     @cached_property
     def in_steps(self) -> Mask:
         """Events of the analyzed rank and steps."""
-        rank = self.trace["tracks"]["rank"][self.events["track"]]
-        result: Mask = (rank == self.rank) & np.isin(self.events["step"], self.steps["step"])
-        return result
+        return events_in_steps(self.trace, self.rank, self.steps["step"])
 
     @cached_property
     def _of_rank(self) -> Mask:
@@ -275,12 +286,10 @@ class EventSearch:
     def _operator(self) -> Ids32:
         operator = self.events.text("category").mask("cpu_op")
         operator &= ~self.events.text("name").where(lambda name: name.startswith("stepscope."))
-        return inherit(self.events["parent"], np.where(operator, self.events["id"], -1))
+        return innermost(self.events["parent"], operator)
 
     def _around(self, rows: Rows) -> Ids32:
-        own = np.full(len(self.events), -1, np.int32)
-        own[rows] = rows
-        return inherit(self.events["parent"], own)
+        return innermost(self.events["parent"], mask_of(rows, len(self.events)))
 
 
 def _busiest(trace: Trace) -> int:
@@ -423,8 +432,7 @@ class EagerCalls:
     @cached_property
     def _positions(self) -> Ids:
         """The position of the call around each event, or -1."""
-        position = np.full(len(self._events) + 1, -1, np.int64)
-        position[self.rows] = np.arange(len(self.rows))
+        position = inverse(self.rows, len(self._events) + 1)
         return position[self._search.enclosing(self.rows)]
 
 

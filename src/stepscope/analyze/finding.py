@@ -150,6 +150,12 @@ def callers(called: Sequence[str], file: str) -> str:
     return f", called in {', from '.join(words)}" if words else ""
 
 
+def line_words(file: str, line: int | None, function: str, called: Sequence[str] = ()) -> str:
+    """A line for sentences, such as `me/train.py:12 in step, called in me/train.py:40`."""
+    of = f" in {function}" if function not in ("", "<module>") else ""
+    return f"{short_path(file)}:{line}{of}{callers(called, file)}"
+
+
 class Gain(msgspec.Struct, frozen=True, eq=False):
     """The time that a fix could save."""
 

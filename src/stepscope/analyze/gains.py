@@ -72,6 +72,11 @@ class Gains:
         found = found.as_bound(at_most) if at_most else replace(found, note=note)
         return found.at_most(self._measures.cost_ms(rows))
 
+    def without_names(self, rows: Rows, at_most: str = "") -> Gain:
+        """Simulate that no events of the names of `rows` take time; see `gain`."""
+        changes = (f"scale:select=name={glob(name)},factor=0" for name in self._search.names(rows))
+        return self.gain(rows, *changes, at_most=at_most)
+
     def scaled(self, rows: Rows, factor: float | Floats = 0.0, note: str = "") -> Gain:
         """Simulate the steps with some events scaled, with all that runs inside them.
 

@@ -11,14 +11,14 @@ from stepscope.base.arrays import Floats, Mask, Rows, Times
 from stepscope.facts.annotate.device.idle import exposed_communication
 from stepscope.facts.annotate.device.idle import python_time as intervals_of_python
 from stepscope.facts.annotate.device.one_off_costs import one_off_delays
+from stepscope.facts.annotate.steps.step_table import step_lengths, windows_of
 from stepscope.facts.summary.facts import Summary
 from stepscope.facts.summary.kernels import WorkBounds
 from stepscope.facts.summary.report_facts import summarize
 from stepscope.facts.summary.selected_steps import SelectedSteps
-from stepscope.trace.intervals import Intervals
+from stepscope.trace.intervals import Intervals, grouped_union
 from stepscope.trace.schema import IDLE_CAUSES
 from stepscope.trace.sets import distinct
-from stepscope.trace.table import Table
 
 _MOST_LEFT_OUT = 1_000  # of a step's length: less than that is left of none
 _MIN_STEPS = 3  # with fewer nothing shows which step is typical
@@ -53,18 +53,16 @@ class Measures:
     @cached_property
     def step_ms(self) -> float:
         """Mean step length as recorded, ms."""
-        start, end = _windows(self._search.recorded_steps)
-        return self._per_step((end - start).sum())
+        return self.per_step(step_lengths(self._search.recorded_steps).sum())
 
     @cached_property
     def steady_ms(self) -> float:
         """Mean step length without first-use costs and one-off delays, ms."""
-        start, end = _windows(self._steps)
-        length = self._per_step((end - start).sum())
+        length = self.per_step(step_lengths(self._steps).sum())
         once, device = self.spans(self.first_use), self.busiest_device
         # As the report states it; on a CPU all of it.
-        once_ms = device.one_off_ms if device else self._per_step(once.total())
-        left = length - once_ms - self._per_step(self.spans(self.noise).minus(once).total())
+        once_ms = device.one_off_ms if device else self.per_step(once.total())
+        left = length - once_ms - self.per_step(self.spans(self.noise).minus(once).total())
         return max(left, length / _MOST_LEFT_OUT)
 
     @property
@@ -78,6 +76,10 @@ class Measures:
         """When first use, or a delay in one step, takes its time."""
         return self.spans(np.union1d(self.first_use, self.noise))
 
+    def per_step(self, total_ns: float) -> float:
+        """A time of all steps, ns, as ms per step."""
+        return float(total_ns) / 1e6 / self._search.step_count
+
     def part_of_step(self, rows: Rows, ms: float | None = None) -> float:
         """The share of a step, 0 to 1, in which any of `rows` runs, or of the `ms` that they take
         on all threads and devices, if that may be less: both without one-off costs and delays."""
@@ -89,7 +91,7 @@ class Measures:
         return min(self._steady_part_ms(self.stage_spans(stage)) / (self.steady_ms or 1.0), 1.0)
 
     def _steady_part_ms(self, spans: Intervals) -> float:
-        return self._per_step(Intervals(*_windows(self._steps)).intersect(spans).minus(self._once).total())
+        return self.per_step(Intervals(*windows_of(self._steps)).intersect(spans).minus(self._once).total())
 
     @cached_property
     def first_use(self) -> Rows:
@@ -124,21 +126,18 @@ class Measures:
         The step with the most of it (of ten or more, one in ten) counts as much as the one with the
         next most, so that what a busy machine does to one step does not count. Nor do one-off costs.
         """
-        steps = np.unique(self._steps["step"])
-        place = np.searchsorted(steps, self._events["step"][rows])
-        known = place < len(steps)
         once = self.spans(self.first_use).within(*self._events.spans(rows))
         length = self._events["duration_ns"][rows] - np.where(self._search.device_work[rows], 0, once)
-        spent = np.bincount(place[known], length[known], len(steps))
-        if len(steps) < _MIN_STEPS or not spent.sum():
+        spent = self._by_step(rows, length)
+        if len(spent) < _MIN_STEPS or not spent.sum():
             return 1.0
         return float(_without_most(spent.astype(np.float64)) / spent.mean())
 
     def recurring_ms(self, gaps: Intervals) -> float:
         """Time in the gaps per step, ms; the step with the most counts as the one with the next."""
         if len(self._steps) < _MIN_STEPS:
-            return self._per_step(gaps.total())
-        return _without_most(gaps.within(*_windows(self._steps)).astype(np.float64)) / 1e6
+            return self.per_step(gaps.total())
+        return _without_most(gaps.within(*windows_of(self._steps)).astype(np.float64)) / 1e6
 
     @property
     def has_device(self) -> bool:
@@ -151,10 +150,13 @@ class Measures:
 
     def ms(self, rows: Rows) -> float:
         """Time of `rows`, ms per step: their union on each track, summed over tracks."""
-        start, duration = (self._events["start_ns"][rows], self._events["duration_ns"][rows])
-        track = self._events["track"][rows]
-        spans = (Intervals(start[track == one], (start + duration)[track == one]) for one in np.unique(track))
-        return self._per_step(sum(span.total() for span in spans))
+        tracks = len(self._search.trace["tracks"])
+        spent = grouped_union(self._events["track"][rows], *self._events.spans(rows), tracks)
+        return self.per_step(spent.sum())
+
+    def elapsed_ms(self, rows: Rows) -> float:
+        """Time in which any of `rows` runs, ms per step."""
+        return self.per_step(self.spans(rows).total())
 
     def calls(self, rows: Rows) -> float:
         """Number of calls, or of pieces of device work, per step."""
@@ -169,11 +171,8 @@ class Measures:
 
     def share(self, rows: Rows, own: bool = False) -> float:
         """Share of a step that `rows` take, on any thread or device, the median over the steps."""
-        column = self._events["self_ns" if own else "duration_ns"][rows]
-        place = np.searchsorted(self._steps["step"], self._events["step"][rows])
-        spent = np.bincount(place, column, len(self._steps))
-        start, end = _windows(self._steps)
-        return float(np.median(np.minimum(spent / np.maximum(end - start, 1), 1.0)))
+        spent = self._by_step(rows, self._events["self_ns" if own else "duration_ns"][rows])
+        return float(np.median(np.minimum(spent / np.maximum(step_lengths(self._steps), 1), 1.0)))
 
     def caused_ns(self, rows: Rows) -> Floats:
         """The time that each CPU event causes, ns: on the device, or on the CPU if there is none.
@@ -192,11 +191,10 @@ class Measures:
     def wait_ms(self) -> float:
         """Time in which the CPU only waits for communication, ms per step."""
         search = self._search
-        return self._per_step(exposed_communication(search.trace, search.rank, search.steps).total())
+        return self.per_step(exposed_communication(search.trace, search.rank, search.steps).total())
 
     def spans(self, rows: Rows) -> Intervals:
-        start = self._events["start_ns"][rows]
-        return Intervals(start, start + self._events["duration_ns"][rows])
+        return Intervals(*self._events.spans(rows))
 
     def stage_spans(self, stage: str) -> Intervals:
         runs = self._search.trace["stages"]
@@ -222,12 +220,12 @@ class Measures:
     def share_of_window(self, gaps: Intervals) -> float:
         """Share of the step that gaps in the work of the busiest device take, as `idle_share`."""
         window = self.busiest_device.steady_ms or self.step_ms
-        return self._per_step(gaps.total()) / window
+        return self.per_step(gaps.total()) / window
 
     def idle_during_ms(self, spans: Intervals) -> float:
         """Idle time of the busiest device within these intervals, ms per step."""
         every = np.ones(len(self._search.trace["idle"]), np.bool_)
-        return self._per_step(spans.intersect(self._idle_gaps(every)).total())
+        return self.per_step(spans.intersect(self._idle_gaps(every)).total())
 
     def launch_gaps(self) -> Intervals:
         """When the busiest device idles because the CPU launches too slowly.
@@ -284,8 +282,11 @@ class Measures:
         used = distinct(self._search.trace["tracks"]["device"][tracks]).tolist()
         return next((dict(one) for one in map(self._search.trace.metadata.device, used) if one), {})
 
-    def _per_step(self, total_ns: float) -> float:
-        return float(total_ns) / 1e6 / self._search.step_count
+    def _by_step(self, rows: Rows, spent: Times) -> Floats:
+        """What some events of the steps have spent in each."""
+        place = np.searchsorted(self._steps["step"], self._events["step"][rows])
+        known = place < len(self._steps)
+        return np.bincount(place[known], spent[known], len(self._steps)).astype(np.float64)
 
     def _summed(self, rows: Rows, parts: Rows) -> Floats:
         """The time of `parts` inside, or launched in, each of `rows`, ns."""
@@ -294,10 +295,6 @@ class Measures:
         duration = self._events["duration_ns"][parts[inside]]
         time = np.bincount(around[inside], duration, len(self._events)).astype(np.float64)
         return time[rows]
-
-
-def _windows(steps: Table) -> tuple[Times, Times]:
-    return steps["window_start_ns"], steps["window_end_ns"]
 
 
 def _without_most(spent: Floats) -> float:

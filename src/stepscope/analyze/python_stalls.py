@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec.structs import replace
 
-from stepscope.analyze.finding import Finding, Place, callers, short_path
+from stepscope.analyze.finding import Finding, Place, line_words
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import MostSampled, most_sampled, plain_name
 from stepscope.base.arrays import Ids, Mask, Rows, Times
@@ -14,8 +14,8 @@ from stepscope.facts.annotate.steps.step_table import step_marks
 from stepscope.facts.summary.facts import StagePlace
 from stepscope.facts.summary.report_facts import samples_of
 from stepscope.trace.intervals import Intervals, index_pairs
-from stepscope.trace.nesting import inherit
 from stepscope.trace.recorded_steps import active_share, blocked_share
+from stepscope.trace.row_order import last_begun
 
 # What each class of torch.optim does in Python takes microseconds. LBFGS has a Python loop.
 _UPDATES = (
@@ -111,7 +111,7 @@ def blocked_of_loop(context: RuleContext, part: float) -> float:
 def _by_step(context: RuleContext, gaps: Intervals) -> tuple[Times, Times, Rows]:
     """Long gaps, split at step boundaries: start, end, and number of the step."""
     begin, finish = context.steps["start_ns"], context.steps["end_ns"]
-    first = np.searchsorted(begin, gaps.starts, side="right") - 1
+    first = last_begun(begin, gaps.starts)
     last = np.searchsorted(begin, gaps.ends, side="left") - 1
     gap, step = index_pairs(first, last + 1)
     start = np.maximum(gaps.starts[gap], begin[step])
@@ -143,10 +143,8 @@ def name_of_stall(context: RuleContext, stalled: StalledRanges) -> str:
     name = _named_by_ranges(context, stalled)
     if name != LOOP:
         return name
-    if (place := _sampled_place(context, stalled.gaps)) is None:
-        return LOOP
-    line = f"{short_path(place.file)}:{place.line}" + (f" in {place.function}" if place.function else "")
-    return line + callers(place.called, place.file)
+    place = _sampled_place(context, stalled.gaps)
+    return line_words(*place) if place else LOOP
 
 
 def at_sampled_line(context: RuleContext, finding: Finding, stalled: StalledRanges) -> Finding:
@@ -218,9 +216,7 @@ def sampled_line(context: RuleContext, spent_ms: float, stage: str = "other") ->
     most = max(known, key=lambda place: place.ms, default=None)
     if most is None or most.ms < spent_ms / 2:
         return ""
-    line = f"{short_path(most.file)}:{most.line}"
-    line += "" if most.function == "<module>" else f" in {most.function}"
-    return line + callers(most.called, most.file)
+    return line_words(most.file, most.line, most.function, most.called)
 
 
 def place_at(one: StagePlace) -> Place:
@@ -236,12 +232,8 @@ def stalled_ranges(context: RuleContext, gaps: Intervals) -> StalledRanges:
     rows = rows[(events["track"][rows] == context.search.loop_track) & context.search.is_range(rows)]
     marks = events.text("name").where(is_step)[rows]
     rows = rows[marks | ~is_whole_step(context, rows)]  # a step that the user marks shows no place in it
-    start = events["start_ns"][rows]
-    inside = gaps.within(start, start + events["duration_ns"][rows])
-    around = inherit(events["parent"], np.where(np.isin(events["id"], rows), events["id"], -1))
-    outer = np.where(events["parent"][rows] >= 0, around[events["parent"][rows]], -1)
-    taken = np.bincount(outer[outer >= 0], inside[outer >= 0], len(events))[rows]
-    own = inside - taken.astype(np.int64)
+    inside = gaps.within(*events.spans(rows))
+    own = context.search.own_ns(rows, inside)
     names = events["name"][rows]
     spent = np.bincount(names, own)
     outside = gaps.total() - int(own.sum())

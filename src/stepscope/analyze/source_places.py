@@ -15,7 +15,7 @@ import numpy as np
 from stepscope.analyze.finding import Place
 from stepscope.base.arrays import Floats, Ids, Ids32, IntArray, Mask, Rows
 from stepscope.facts.annotate.jax.calls import CALL
-from stepscope.facts.annotate.jax.frames import frames_of_events, is_users
+from stepscope.facts.annotate.jax.frames import frame_rows, frames_of_events, is_users
 from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.annotate.range_names import MODULE_RANGE, codes_of_names, has_lines, parse_lines
@@ -24,8 +24,9 @@ from stepscope.read.recorded.members_json import CATEGORY
 from stepscope.trace.arguments import parse
 from stepscope.trace.frame_name import LIBRARY, FrameName, is_users_frame
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.nesting import inherit
-from stepscope.trace.row_order import begins_run
+from stepscope.trace.nesting import inherit, innermost
+from stepscope.trace.row_order import grouped
+from stepscope.trace.sets import distinct_rows
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -74,12 +75,10 @@ class CompiledSources:
     @cached_property
     def _of_users(self) -> list[CompiledLine | None]:
         """The user's line in or around each frame; and last None, for what has no frame."""
-        frames = self._trace["frames"]
-        lines, parents = frames["line"].tolist(), frames["parent"].tolist()
         result: list[CompiledLine | None] = []
-        for file, line, above in zip(frames.text("file"), lines, parents, strict=True):
-            around = result[above] if above >= 0 else None
-            result.append(CompiledLine(file, line) if file and is_users(file) else around)
+        for row in frame_rows(self._trace["frames"]):
+            around = result[row.above] if row.above >= 0 else None
+            result.append(CompiledLine(row.file, row.line) if is_users(row.file) else around)
         return [*result, None]
 
     @cached_property
@@ -87,7 +86,7 @@ class CompiledSources:
         """The innermost call of a compiled function around each event, -1 if none."""
         events = self._trace.events
         calls = events.text("name").where(lambda name: bool(CALL.match(name)))
-        return inherit(events["parent"], np.where(calls, events["id"], -1))
+        return innermost(events["parent"], calls)
 
     @cached_property
     def _programs(self) -> dict[str, CompiledLine]:
@@ -117,13 +116,10 @@ class CompiledSources:
     @cached_property
     def _lines_by_function(self) -> dict[str, Counter[CompiledLine]]:
         """The lines of the user's functions in which operations were traced, by their names."""
-        frames = self._trace["frames"]
         result: dict[str, Counter[CompiledLine]] = {}
-        columns = zip(frames.text("function"), frames.text("file"), frames["line"], strict=True)
-        for function, file, line in columns:
-            if file and is_users(file):
-                name = (function or "").rpartition(".")[2]
-                result.setdefault(name, Counter())[CompiledLine(file, int(line))] += 1
+        for row in frame_rows(self._trace["frames"]):
+            if is_users(row.file):
+                result.setdefault(row.name, Counter())[CompiledLine(row.file, row.line)] += 1
         return result
 
 
@@ -190,7 +186,8 @@ class PlaceFinder:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._names, self._name = trace.events.text("name"), codes_of_names(trace.events)
+        self._names = trace.events.text("name")
+        self._name = codes_of_names(self._names)
         self._compiled = CompiledSources(trace)
 
     def of(self, rows: IntArray, steps: int, calls: Floats | None = None) -> tuple[Place, ...]:
@@ -201,14 +198,11 @@ class PlaceFinder:
         code = np.where(frame >= 0, events["name"][frame], -1)
         captured = self._compiled.captured_at(rows)
         keys = self._name[rows], events["stage"][rows], events["module"][rows], code, captured
-        order = np.lexsort(keys[::-1])
-        begins = np.any([begins_run(key[order]) for key in keys], axis=0)
-        number, firsts = np.cumsum(begins) - 1, np.flatnonzero(begins)
-        ordered = rows[order]
-        weight = None if calls is None else calls[ordered]
-        time = np.bincount(number, events["duration_ns"][ordered], len(firsts)) / 1e6 / steps
-        count = np.bincount(number, weight, len(firsts)) / steps
-        parts = np.split(ordered, firsts[1:]) if len(rows) else []
+        distinct, number = distinct_rows(*keys)
+        time = np.bincount(number, events["duration_ns"][rows], len(distinct)) / 1e6 / steps
+        count = np.bincount(number, None if calls is None else calls[rows], len(distinct)) / steps
+        order, begins = grouped(number, len(distinct))
+        parts = np.split(rows[order], begins[1:-1])
         places = map(self._place, parts, time.tolist(), count.tolist())
         return tuple(sorted(places, key=lambda place: -place.ms))
 
@@ -288,7 +282,7 @@ class PlaceFinder:
         events = self._trace.events
         users = events.text("category").mask("python") & self._names.where(is_users_frame)
         users |= self._names.where(lambda name: has_lines(name) or bool(_ACTIVITY.match(name)))
-        around = inherit(events["parent"], np.where(users, events["id"], -1))
+        around = innermost(events["parent"], users)
         caller, origin = launch_of(self._trace), self._origin
         around[caller >= 0] = around[caller[caller >= 0]]
         forward = origin >= 0

@@ -17,7 +17,7 @@ from stepscope.facts.annotate.range_names import stage_of_names
 from stepscope.facts.contexts import ContextTree
 from stepscope.facts.contexts.call_paths import levels
 from stepscope.trace.frame_name import FrameName
-from stepscope.trace.nesting import depths, inherit, self_times
+from stepscope.trace.nesting import depths, inherit, is_inside, self_times
 from stepscope.trace.row_order import inverse
 from stepscope.trace.schema import (
     CONTEXT_KINDS,
@@ -62,9 +62,7 @@ def trace_from_contexts(tree: ContextTree, metadata: Metadata) -> ContextTrace:
     steps = _steps(tree)
     rare = _rare(tree, steps)
     chosen = np.flatnonzero(tree.nodes.text("kind").mask(*_CATEGORY) & ~rare)
-    place = np.append(np.full(len(tree), -1), -1)
-    place[chosen] = np.arange(len(chosen))
-    nearest = np.append(inherit(tree.nodes["parent"], place[:-1]), -1)
+    nearest = np.append(inherit(tree.nodes["parent"], inverse(chosen, len(tree))), -1)
     above = nearest[tree.parent[chosen]].astype(np.int64)
     track, via = _tracks(tree, chosen)
     parent = np.where((via == VIAS.index("call")) & (track != _DEVICE), above, -1)
@@ -125,8 +123,7 @@ def _end(start: Ids, length: Ids, rows: Mask) -> int:
 
 def _tracks(tree: ContextTree, chosen: Ids) -> tuple[Ids, Ids]:
     via = tree.nodes["via"][chosen].astype(np.int64)
-    later = np.where(tree.nodes["via"] == VIAS.index("backward"), 1, -1)
-    backward = inherit(tree.nodes["parent"], later) > 0
+    backward = is_inside(tree.nodes["parent"], tree.nodes["via"] == VIAS.index("backward"))
     device = tree.nodes.text("kind").mask(*DEVICE_WORK)
     track = np.where(device, _DEVICE, np.where(backward, _AUTOGRAD, _HOST))
     return track[chosen].astype(np.int64), via

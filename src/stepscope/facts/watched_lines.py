@@ -6,6 +6,7 @@ import numpy as np
 
 from stepscope.base.arrays import Array, Floats, Mask
 from stepscope.read.watched_run import SampledLine, WatchedPlace, WatchedRun
+from stepscope.trace.row_order import running_span
 
 _FEWEST_SAMPLES = 8  # chosen: of a line with half of them, the share is known to a third
 
@@ -38,10 +39,8 @@ def line_ms(run: WatchedRun, steps: Array, role: str = "") -> Floats:
 
 def during(steps: Array, ns: Array) -> Mask:
     """Which moments are inside of one of these steps."""
-    if not len(steps):
-        return np.zeros(len(ns), bool)
-    at = np.searchsorted(steps["begin_ns"], ns, side="right") - 1
-    inside: Mask = (at >= 0) & (ns < steps["begin_ns"][at] + steps["wall_ns"][at])
+    begins = steps["begin_ns"]
+    inside: Mask = running_span(begins, begins + steps["wall_ns"], ns) >= 0
     return inside
 
 

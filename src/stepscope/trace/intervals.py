@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepscope.base.arrays import IntArray, Rows, Times
+from stepscope.base.arrays import IntArray, Mask, Rows, Times
+from stepscope.trace.row_order import running_span
 
 
 class Intervals:
@@ -81,6 +82,10 @@ class Intervals:
         previous = np.maximum(index - 1, 0)
         inside = np.minimum(times, self.ends[previous]) - self.starts[previous]
         return np.where(index > 0, covered[previous] + inside, 0)
+
+    def cover(self, moments: Times) -> Mask:
+        """Whether each of some moments lies in the union, shape of `moments`."""
+        return running_span(self.starts, self.ends, moments) >= 0
 
     def within(self, starts: Times, ends: Times) -> Times:
         """How much of the union lies in each [start, end), ns, shape of `starts`."""

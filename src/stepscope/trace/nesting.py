@@ -60,6 +60,21 @@ def inherit(parent: Ids32, own: IntArray) -> Ids32:
     return value
 
 
+def innermost(parent: Ids32, chosen: Mask) -> Ids32:
+    """The innermost of some events around each event, itself included; -1 if none is.
+
+    Example:
+        >>> innermost(np.array([-1, 0, 1]), np.array([True, False, False])).tolist()
+        [0, 0, 0]
+    """
+    return inherit(parent, np.where(chosen, np.arange(len(chosen)), -1))
+
+
+def is_inside(parent: Ids32, chosen: Mask) -> Mask:
+    """Whether each event is one of some or inside one, bool, shape (n,)."""
+    return innermost(parent, chosen) >= 0
+
+
 def outermost(parent: Ids32, chosen: Mask) -> Mask:
     """Those of some events that are not inside another of them, bool, shape (n,).
 
@@ -69,11 +84,11 @@ def outermost(parent: Ids32, chosen: Mask) -> Mask:
     """
     if not chosen.any():
         return chosen
-    around = np.append(inherit(parent, np.where(chosen, 1, -1)), -1)
-    return np.logical_and(chosen, around[parent] < 0)
+    inside = np.append(is_inside(parent, chosen), False)
+    return np.logical_and(chosen, ~inside[parent])
 
 
-def totals_inside(parent: Ids32, own: Ids) -> Ids:
+def totals_inside(parent: Ids32, own: IntArray | Mask) -> Ids:
     """The sum of the values of each event and of all events inside it, shape (n,).
 
     Example:
@@ -83,6 +98,11 @@ def totals_inside(parent: Ids32, own: Ids) -> Ids:
     total = own.astype(np.int64)
     _run("stepscope_totals_inside", len(total), _ids(parent), total)
     return total
+
+
+def holds(parent: Ids32, chosen: Mask) -> Mask:
+    """Whether each event is one of some or has one inside, bool, shape (n,)."""
+    return totals_inside(parent, chosen) > 0
 
 
 def passed_down(parent: Ids32, own: Codes8, allowed: Mask) -> Codes8:

@@ -9,9 +9,9 @@ from stepscope.base.compiled.library import function
 _SHORT = np.dtype(np.uint16)
 
 
-def inverse(order: IntArray) -> NDArray[np.int64]:
-    """The inverse of a permutation: the position of each row after sorting by `order`."""
-    place = np.empty(len(order), np.int64)
+def inverse(order: IntArray, count: int | None = None) -> NDArray[np.int64]:
+    """The position of each row in `order`: of all of them, or of some of `count`, -1 for others."""
+    place = np.full(len(order) if count is None else count, -1, np.int64)
     place[order] = np.arange(len(order))
     return place
 
@@ -45,6 +45,32 @@ def grouped(keys: IntArray, groups: int) -> tuple[IntArray, Ids]:
     return order, first
 
 
+def last_begun(starts: Times, moments: Times) -> Rows:
+    """The span that began last at or before each moment, -1 before all; starts ascend.
+
+    Example:
+        >>> last_begun(np.array([2, 5]), np.array([1, 2, 9])).tolist()
+        [-1, 0, 1]
+    """
+    return np.searchsorted(starts, moments, side="right") - 1
+
+
+def running_span(starts: Times, ends: Times, moments: Times) -> Rows:
+    """The span that began last at or before each moment, if it still runs, else -1; starts ascend.
+
+    Example:
+        >>> running_span(np.array([2, 5]), np.array([3, 6]), np.array([1, 2, 3, 5])).tolist()
+        [-1, 0, -1, 1]
+    """
+    span = last_begun(starts, moments)
+    return np.where((span >= 0) & (moments < np.append(ends, 0)[span]), span, -1)
+
+
+def count_within(moments: Times, starts: Times, ends: Times) -> Ids:
+    """How many of some ascending moments lie in each span [start, end), the shape of `starts`."""
+    return np.searchsorted(moments, ends) - np.searchsorted(moments, starts)
+
+
 def start_order(start: Times, duration: Times) -> IntArray | None:
     """The rows in order of start, of equal starts the longest first; None if they are already."""
     order = np.empty(len(start), np.int32)
@@ -55,11 +81,25 @@ def start_order(start: Times, duration: Times) -> IntArray | None:
     return order if state == 1 else None
 
 
-def begins_run(keys: IntArray) -> Mask:
-    """The first row of each run of equal keys; bool, shape (n,)."""
-    begins = np.ones(len(keys), np.bool_)
-    begins[1:] = keys[1:] != keys[:-1]
+def begins_run(*keys: IntArray) -> Mask:
+    """The first row of each run of rows that are equal in all of some keys; bool, shape (n,)."""
+    begins = np.ones(len(keys[0]), np.bool_)
+    begins[1:] = keys[0][1:] != keys[0][:-1]
+    for key in keys[1:]:
+        begins[1:] |= key[1:] != key[:-1]
     return begins
+
+
+def greatest_of_runs(values: IntArray, first: IntArray) -> Rows:
+    """The first row with the greatest value of each run, which begin at the rows `first`.
+
+    Example:
+        >>> greatest_of_runs(np.array([1, 3, 3, 2]), np.array([0, 3])).tolist()
+        [1, 3]
+    """
+    most = np.maximum.reduceat(values, first)
+    rows = np.flatnonzero(values == np.repeat(most, np.diff(np.append(first, len(values)))))
+    return rows[np.searchsorted(rows, first)]
 
 
 def place_in_group(keys: IntArray) -> Ids:

@@ -44,6 +44,18 @@ def one_of(codes: IntArray, wanted: Sequence[int]) -> Mask:
     return result
 
 
+def mask_of(rows: IntArray, count: int) -> Mask:
+    """The mask of some rows of `count`.
+
+    Example:
+        >>> mask_of(np.array([2, 0]), 3).tolist()
+        [True, False, True]
+    """
+    mask = np.zeros(count, np.bool_)
+    mask[rows] = True
+    return mask
+
+
 def distinct(values: Array) -> Array:
     """The distinct values of an array of integers of any shape, sorted, of the same type."""
     if values.size and np.issubdtype(values.dtype, np.signedinteger):

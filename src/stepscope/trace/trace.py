@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from stepscope.base.arrays import Rows, Times
 from stepscope.errors import TraceError
 from stepscope.trace.arguments import Arguments, parse
+from stepscope.trace.nesting import self_times
 from stepscope.trace.schema import SCHEMAS
 from stepscope.trace.table import Table, Text
 
@@ -189,6 +190,16 @@ def clock_of(metadata: Metadata) -> int:
     """The common clock at a trace's zero; recent Kineto files count from their own base time."""
     base = metadata.properties.get("baseTimeNanoseconds", 0)
     return metadata.origin_ns + (base if isinstance(base, int) and abs(base) < 2**61 else 0)
+
+
+def on_clock(trace: Trace, start: Times, end: Times, moved: Callable[[Times], Times]) -> Trace:
+    """The trace on another clock: with new times of its events, and all others `moved`."""
+    own = self_times(trace.events["parent"], start, end - start)
+    events = trace.events.with_columns(start_ns=start, duration_ns=end - start, self_ns=own)
+    for name, table in trace.tables.items():
+        if name != events.schema.name and len(table):
+            trace = trace.with_table(with_times(table, moved))
+    return trace.with_table(events)
 
 
 def with_times(table: Table, moved: Callable[[Times], Times]) -> Table:

@@ -53,14 +53,13 @@ def _by_driver(context: RuleContext) -> Iterator[Finding]:
     doing = len(np.unique(context.events["step"][rows]))
     if context.step_count < 2 or doing * 2 < context.step_count or not len(rows):
         return
-    names = sorted({context.search.name(row) for row in rows.tolist()})
     why, advice = _reason(context, rows)
     yield context.finding(
         f"Each step allocates or frees driver memory {context.times(rows)}, "
         f"{rounded(context.measures.ms(rows))} ms.{context.main_place(rows)} {why}.",
         context.by_framework(advice, jax=JAX),
         rows,
-        context.gains.gain(rows, *(f"scale:select=name={name},factor=0" for name in names)),
+        context.gains.without_names(rows),
     )
 
 

@@ -57,7 +57,7 @@ def _gain(context: RuleContext, checks: Rows) -> Gain:
     views = context.search.find(_VIEWS, category="cpu_op", stage="forward")
     views = views[context.events["sequence"][views] >= 0]  # those that have a gradient
     each = np.mean(context.events["self_ns"][views]) if len(views) else 0.0
-    stacks = max(float(each) - VIEW_NS, 0.0) * len(recorded) / 1e6 / context.step_count
+    stacks = context.measures.per_step(max(float(each) - VIEW_NS, 0.0) * len(recorded))
     return context.gains.bound(
         min(context.measures.ms(checks) + stacks, context.measures.steady_ms),
         "at most the checks, and a stack for each operation as long as a view takes",

@@ -52,7 +52,7 @@ def copy_fusions(context: RuleContext) -> Iterator[Finding]:
     if not context.is_jax or context.context_trace:
         return
     rows = _only_moving(context, context.search.find("|".join(_MOVING)))
-    ms = context.measures.spans(rows).total() / 1e6 / context.step_count
+    ms = context.measures.elapsed_ms(rows)
     shares = ms / context.measures.steady_ms, context.measures.share(rows)
     if not len(rows) or min(shares) < LEAST_SHARE:
         return

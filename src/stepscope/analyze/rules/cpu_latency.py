@@ -168,11 +168,9 @@ def _during(context: RuleContext, gaps: Intervals) -> Rows:
     """Operators and calls that are in the gaps for most of their time; if none is, for some."""
     rows = context.search.find(category=("cpu_op", "runtime"), on_device=False)
     rows = context.search.outermost(rows[~context.search.is_range(rows)])
-    start, duration = context.events["start_ns"][rows], context.events["duration_ns"][rows]
-    inside = gaps.within(start, start + duration)
-    mostly = inside > MOSTLY * duration
-    chosen = mostly if mostly.any() else inside > 0
-    return rows[chosen]
+    inside = gaps.within(*context.events.spans(rows))
+    mostly = inside > MOSTLY * context.events["duration_ns"][rows]
+    return rows[mostly if mostly.any() else inside > 0]
 
 
 def _python(context: RuleContext) -> Iterator[Finding]:

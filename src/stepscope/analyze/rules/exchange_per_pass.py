@@ -8,6 +8,7 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Mask, Rows, Times
 from stepscope.base.numbers import rounded
+from stepscope.trace.row_order import last_begun
 
 CAUSE = "communication"
 EXPLAINS = ("communication",)
@@ -32,7 +33,7 @@ def exchange_per_pass(context: RuleContext) -> Iterator[Finding]:
     early = _transfers(context, calls[~last[of_pass]], passes, last)
     if not len(early) or count.min() != count.max():
         return
-    spent = context.measures.spans(early).total() / 1e6 / context.step_count
+    spent = context.measures.elapsed_ms(early)
     if context.measures.is_small(spent):
         return
     yield context.finding(
@@ -79,13 +80,13 @@ def _transfers(context: RuleContext, calls: Rows, passes: Times, last: Mask) -> 
 
 def pass_of(context: RuleContext, rows: Rows, passes: Times) -> Rows:
     """The number of the backward pass in which each event begins, or which is before it."""
-    return np.searchsorted(passes, context.events["start_ns"][rows], side="right") - 1
+    return last_begun(passes, context.events["start_ns"][rows])
 
 
 def _gain(context: RuleContext, early: Rows, is_early: Mask) -> Gain:
     """On a CPU these exchanges also take cores and caches from the backward pass, and fill buckets."""
     if context.measures.has_device:
         return context.gains.scaled(early, 0.0, "if only the last pass exchanged gradients")
-    spans = context.measures.spans(np.union1d(early, _hooked(context)[is_early]))
+    rows = np.union1d(early, _hooked(context)[is_early])
     why = "at most the time of these exchanges, and of the hooks that start them"
-    return context.gains.bound(spans.total() / 1e6 / context.step_count, why)
+    return context.gains.bound(context.measures.elapsed_ms(rows), why)

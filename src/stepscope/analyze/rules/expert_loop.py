@@ -174,4 +174,4 @@ def _computing_ms(context: RuleContext, products: Rows) -> float:
     for name in np.unique(names).tolist():
         same = each[names == name]
         longer += len(same) * float(np.median(same) - np.quantile(same, CHEAP))
-    return longer / 1e6 / context.step_count
+    return context.measures.per_step(longer)

@@ -68,7 +68,7 @@ def exposed_communication(context: RuleContext) -> Iterator[Finding]:
         return
     device = context.measures.busiest_device
     share = measures.idle_share("communication") if device else min(exposed / measures.step_ms, 1.0)
-    whole = context.measures.spans(rows).total() / 1e6 / context.step_count
+    whole = context.measures.elapsed_ms(rows)
     hidden = device.overlapped_ms if device else whole - exposed
     beside = f" Another {rounded(hidden)} ms overlaps with computation." if hidden >= LEAST_MS else ""
     gain = _gain(context, exposed)

@@ -67,9 +67,9 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
     for code in np.unique(names).tolist():
         of = np.flatnonzero(names == code)
         name = context.events.text("name").values[code]
-        nodes = sorted(set(context.events.text("name").take(backward[of]).compact().values))
+        nodes = context.search.names(backward[of])
         ratio = float(np.median(behind[of] / np.maximum(ahead[of], 1.0)))
-        spent = float(behind[of].sum()) / 1e6 / context.step_count
+        spent = context.measures.per_step(behind[of].sum())
         is_own = name.replace("::", "_") in {part for node in nodes for part in _OWN_NODE.findall(node)}
         if not is_own and not _meant(nodes, name):
             continue

@@ -11,6 +11,7 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
 from stepscope.base.numbers import rounded
 from stepscope.trace.schema import PRODUCT_KINDS
+from stepscope.trace.sets import mask_of
 
 HALF = "if FP32 took half as long"
 OTHERS_ON_CPU = 0.4  # of elementwise work: a step of it that LBFGS trains took 0.59 of FP64 as a whole
@@ -30,7 +31,7 @@ def fp64_matmul(context: RuleContext) -> Iterator[Finding]:
     spent = context.events["duration_ns" if context.measures.has_device else "self_ns"][rows].sum()
     yield context.finding(
         f"Matrix products and convolutions compute in FP64, "
-        f"{rounded(spent / 1e6 / context.step_count)} ms per step.{context.main_place(rows)}",
+        f"{rounded(context.measures.per_step(spent))} ms per step.{context.main_place(rows)}",
         context.by_framework(
             "If the accuracy of FP32 is enough, convert the model and its inputs with .float(). "
             "Arrays of NumPy are FP64 by default: torch.from_numpy keeps that.",
@@ -63,8 +64,7 @@ def _gain(context: RuleContext, products: Rows) -> Gain:
 def _on_device(context: RuleContext) -> Rows:
     kernels = context.search.find(kind=PRODUCT_KINDS, on_device=True)
     callers = context.search.operator_of(kernels)
-    doubles = np.zeros(len(context.events) + 1, np.bool_)
-    doubles[_of_doubles(context, np.unique(callers[callers >= 0]))] = True
+    doubles = mask_of(_of_doubles(context, np.unique(callers[callers >= 0])), len(context.events) + 1)
     named = context.search.find(_KERNELS, kind=PRODUCT_KINDS, on_device=True)
     return np.union1d(kernels[doubles[callers]], named)
 

@@ -61,7 +61,7 @@ def fsdp_prefetch(context: RuleContext) -> Iterator[Finding]:
         rows = context.search.find(_GATHER, category="communication", on_device=True, stage=one.stages)
         exposed, hidable = _exposed_ns(context, rows)
         whole = float(context.events["duration_ns"][rows].sum())
-        saved = float(hidable.sum()) / 1e6 / context.step_count
+        saved = context.measures.per_step(hidable.sum())
         if context.measures.calls(rows) < FEWEST or exposed.sum() < MOSTLY * whole:
             continue
         if context.measures.is_small(saved):
@@ -72,7 +72,7 @@ def fsdp_prefetch(context: RuleContext) -> Iterator[Finding]:
         yield context.finding(
             f"FSDP gathers each layer only when the {one.name} pass needs it. "
             f"Per step {rounded(context.measures.calls(rows), 4)} all-gathers take "
-            f"{rounded(exposed.sum() / 1e6 / context.step_count)} ms in which the device computes "
+            f"{rounded(context.measures.per_step(exposed.sum()))} ms in which the device computes "
             "nothing.",
             context.advice(f"Gather the next layer early: {how}.", **LIBRARIES),
             rows,
@@ -83,8 +83,7 @@ def fsdp_prefetch(context: RuleContext) -> Iterator[Finding]:
 def _exposed_ns(context: RuleContext, rows: Rows) -> tuple[Floats, Floats]:
     """Per all-gather the time in which the device computes nothing, and how much of that the
     computation since the all-gather before it could hide, ns."""
-    start = context.events["start_ns"][rows]
-    end = start + context.events["duration_ns"][rows]
+    start, end = context.events.spans(rows)
     computing = context.measures.spans(context.search.find(category="kernel", on_device=True))
     exposed = (end - start) - computing.within(start, end)
     before = np.concatenate([start[:1], end[:-1]])

@@ -106,7 +106,7 @@ def hotspot(context: RuleContext) -> Iterator[Finding]:
         if context.measures.share(chosen, own=True) < LEAST:
             continue
         name = context.events.text("name").values[code]
-        share = context.measures.part_of_step(chosen, float(spent[code]) / 1e6 / context.step_count)
+        share = context.measures.part_of_step(chosen, context.measures.per_step(spent[code]))
         yield context.finding(
             f"{short_kernel(name, 50)} takes {share:.0%} of the step. "
             f"It runs {context.times(chosen)} per step.{context.main_place(chosen)}",

@@ -86,8 +86,8 @@ def _evidence(context: RuleContext, rows: Rows, gaps: Intervals, culprit: Rows) 
     """The culprit, and other events that are in the gaps for most of their time."""
     if not len(rows):
         return _after(context, gaps)
-    start, length = context.events["start_ns"][rows], context.events["duration_ns"][rows]
-    inside = gaps.within(start, start + length) >= MOSTLY * length
+    length = context.events["duration_ns"][rows]
+    inside = gaps.within(*context.events.spans(rows)) >= MOSTLY * length
     return np.union1d(culprit, rows[inside]) if inside.any() else rows
 
 
@@ -109,12 +109,7 @@ def _around(context: RuleContext, gaps: Intervals) -> tuple[Rows, Ids]:
     launching = np.unique(events["track"][search.caller[search.launched]])
     rows = search.find(on_device=False)
     rows = rows[np.isin(events["track"][rows], [search.loop_track, *launching.tolist()])]
-    start = events["start_ns"][rows]
-    inside = gaps.within(start, start + events["duration_ns"][rows])
-    children = np.bincount(
-        np.maximum(events["parent"][rows], 0), inside * (events["parent"][rows] >= 0), len(events)
-    )
-    own = inside - children[rows].astype(np.int64)
+    own = search.own_ns(rows, gaps.within(*events.spans(rows)))
     waits = events.text("name").where(lambda name: is_wait(name) or bool(_WAITS_FOR_DEVICE.search(name)))
     kept = (own > 0) & ~is_whole_step(context, rows) & ~waits[rows]
     return rows[kept], own[kept]

@@ -14,7 +14,7 @@ from stepscope.analyze.finding import Finding, Gain, only_call
 from stepscope.analyze.measures import LEAST_SHARE
 from stepscope.analyze.python_stalls import place_at, sampled_line
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.base.arrays import Floats, Rows
+from stepscope.base.arrays import Rows
 from stepscope.trace.frame_name import is_users_frame
 from stepscope.trace.recorded_steps import LaterLoading, cpus_of, later_loading, milliseconds, worker_restarts
 
@@ -280,8 +280,7 @@ def _parts(context: RuleContext, rows: Rows) -> dict[LoadingPart, float]:
     whole = max(float(context.events["duration_ns"][rows].sum()), 1.0)
     matched = inside[of_event >= 0]
     number = of_event[of_event >= 0]
-    duration = context.events["duration_ns"][matched].astype(np.float64)
-    own = duration - _nested_ns(context, matched)
+    own = context.search.own_ns(matched, context.events["duration_ns"][matched])
     spent = np.bincount(number, np.maximum(own, 0), len(PARTS)) / whole
     return {
         one: min(float(share), 1.0) for one, share in zip(PARTS, spent, strict=True) if share >= LEAST_SHARE
@@ -291,13 +290,3 @@ def _parts(context: RuleContext, rows: Rows) -> dict[LoadingPart, float]:
 def _without_folders(name: str) -> str:
     """The name of an event without the folders of the user's file, which are no evidence of what runs."""
     return re.sub(r"^(/|\w:\\).*[/\\]", "", name) if is_users_frame(name) else name
-
-
-def _nested_ns(context: RuleContext, rows: Rows) -> Floats:
-    """The time of the next of `rows` inside each, ns."""
-    parent = context.events["parent"][rows]
-    around = np.append(context.search.enclosing(rows), -1)[np.where(parent >= 0, parent, -1)]
-    known = around >= 0
-    duration = context.events["duration_ns"][rows]
-    total = np.bincount(around[known], duration[known], len(context.events))
-    return total[rows].astype(np.float64)

@@ -103,7 +103,7 @@ def _gain(context: RuleContext, rows: Rows, chain: Ids) -> Gain:
     cost = context.eager.cost_ns[context.eager.around(rows)]
     longest = np.zeros(int(chain.max()) + 1)
     np.maximum.at(longest, chain, cost)
-    ms = (cost.sum() - longest.sum()) / 1e6 / context.step_count
+    ms = context.measures.per_step(cost.sum() - longest.sum())
     bound = context.gains.bound(ms, "if each chain took as long as its longest operator", sure=MOSTLY_SAVED)
     return context.gains.unsure(bound, context.search.within(rows))
 
@@ -153,13 +153,11 @@ def _chains(context: RuleContext, work: Rows, chosen: Mask) -> Ids:
 
     -1 for what is not chosen, and for what has no such neighbor.
     """
-    if not len(work):
-        return np.zeros(0, np.int64)
     order = np.lexsort((work, context.events["track"][work]))
     kept = chosen[order]
     same = np.diff(context.events["track"][work[order]], prepend=-1) == 0
     number = np.cumsum(~(kept & same & np.append(False, kept[:-1])))
-    size = np.bincount(number[kept], minlength=int(number[-1]) + 1)
+    size = np.bincount(number[kept], minlength=int(number.max(initial=0)) + 1)
     result = np.empty(len(work), np.int64)
     result[order] = np.where(kept & (size[number] > 1), number, -1)
     return result

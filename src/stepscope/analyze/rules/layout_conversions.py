@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepscope.analyze.finding import Finding
-from stepscope.analyze.rule_context import RuleContext, glob
+from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
 from stepscope.base.numbers import rounded
 from stepscope.models.whatif.changes.channels_last import LAYOUT_KERNELS
@@ -36,13 +36,12 @@ def layout_conversions(context: RuleContext) -> Iterator[Finding]:
     rows = kernels if context.measures.has_device else _copies(context)
     if context.measures.calls(rows) < LEAST_A_STEP:
         return
-    names = sorted({context.search.name(row) for row in rows.tolist()})
     yield context.finding(
         f"Each step converts layouts around convolutions {context.times(rows)}, "
         f"{rounded(context.measures.ms(rows))} ms.",
         context.by_framework(ADVICE, jax=JAX),
         rows,
-        context.gains.gain(rows, *(f"scale:select=name={glob(name)},factor=0" for name in names))
+        context.gains.without_names(rows)
         if context.measures.has_device
         else context.gains.bound(context.measures.ms(rows), "at most the time of these copies"),
     )

@@ -36,7 +36,7 @@ def many_embeddings(context: RuleContext) -> Iterator[Finding]:
     if float(context.events["duration_ns"][kernels].mean()) > SHORT_NS:
         return
     lookups = context.search.outermost(context.search.find(_LOOKUP, category="cpu_op"))
-    rows = context.search.outermost(np.union1d(lookups, context.search.backward_of(lookups)))
+    rows = context.search.with_backward(lookups)
     rows = np.union1d(rows, dense[~context.search.within(rows)[dense]])
     yield context.finding(
         f"{rounded(tables, 4)} embedding tables per step are looked up one by one."

@@ -8,7 +8,7 @@ from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.numbers import rounded
 from stepscope.facts.annotate.jax.calls import CALL
-from stepscope.facts.annotate.jax.frames import frames_of_events
+from stepscope.facts.annotate.jax.frames import frame_rows, frames_of_events
 from stepscope.trace.table import Table
 
 NOTICE = True
@@ -70,10 +70,9 @@ def _is_of_jax(context: RuleContext, name: str) -> bool:
 
 def _functions_around(frames: Table, rows: list[int]) -> set[str]:
     """The names of the functions in which some frames are."""
-    functions, parents = frames.text("function"), frames["parent"].tolist()
-    seen: set[int] = set()
+    table, seen = frame_rows(frames), set[int]()
     for row in rows:
         while row >= 0 and row not in seen:
             seen.add(row)
-            row = parents[row]
-    return {(functions[row] or "").rpartition(".")[2] for row in seen}
+            row = table[row].above
+    return {table[row].name for row in seen}

@@ -12,6 +12,7 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
 from stepscope.base.numbers import rounded
 from stepscope.trace.intervals import Intervals
+from stepscope.trace.row_order import count_within, last_begun
 
 EXPLAINS = ("host", "launch")
 MANY = 8  # calls in a row that grow by one token are no chance
@@ -134,22 +135,21 @@ def _is_decoding(context: RuleContext, calls: Sequence[_GrownCall]) -> bool:
     if len(calls) >= MANY or len(calls) < MANY_IF_JOINED:
         return len(calls) >= MANY
     start = context.events["start_ns"]
-    joins = np.sort(start[context.search.find(r"^aten::cat$", category="cpu_op")])
+    joins = start[context.search.find(r"^aten::cat$", category="cpu_op")]
     ends, begins = start[[one.rows[-1] for one in calls[:-1]]], start[[one.rows[0] for one in calls[1:]]]
-    return bool((np.searchsorted(joins, begins) > np.searchsorted(joins, ends)).all())
+    return bool((count_within(joins, ends, begins) > 0).all())
 
 
 def _calls_of_model(context: RuleContext, series: Sequence[Sequence[_GrownCall]]) -> Intervals:
     """From the first growing product of each call of the model to its last."""
-    start = context.events["start_ns"]
-    end = start + context.events["duration_ns"]
+    start, end = context.events.spans()
     starts, last = list[int](), -1
     for calls in sorted(series, key=lambda one: start[one[0].rows[0]]):
         if start[calls[0].rows[0]] > last:  # else of a later layer of the same calls
             starts += [int(start[call.rows[0]]) for call in calls]
             last = int(end[calls[-1].rows[-1]])
     rows = np.sort(np.array([call.rows[-1] for calls in series for call in calls], np.int64))
-    of_call = np.searchsorted(starts, start[rows], side="right") - 1
+    of_call = last_begun(np.array(starts), start[rows])
     ends = np.zeros(len(starts), np.int64)
     np.maximum.at(ends, of_call, end[rows])
     return Intervals(np.array(starts, np.int64), ends)
@@ -158,8 +158,7 @@ def _calls_of_model(context: RuleContext, series: Sequence[Sequence[_GrownCall]]
 def _time_of_calls(context: RuleContext, spans: Intervals) -> float:
     """The time of the operators in the calls, on a CPU with the Python between, ms per step."""
     rows = context.eager.rows
-    start = context.events["start_ns"][rows]
-    inside = spans.within(start, start + 1) > 0
+    inside = spans.cover(context.events["start_ns"][rows])
     if context.measures.has_device:
         return context.measures.longer_side_ms(rows[inside])
     return context.eager.ms(inside)
@@ -167,6 +166,6 @@ def _time_of_calls(context: RuleContext, spans: Intervals) -> float:
 
 def _are_most_products(context: RuleContext, rows: Rows, products: Rows, spans: Intervals) -> bool:
     """Whether these take most of the time that the calls spend in products."""
-    start, duration = (context.events[name][products] for name in ("start_ns", "duration_ns"))
-    inside = spans.within(start, start + 1) > 0
-    return bool(context.events["duration_ns"][rows].sum() >= MOSTLY * duration[inside].sum())
+    duration = context.events["duration_ns"]
+    inside = products[spans.cover(context.events["start_ns"][products])]
+    return bool(duration[rows].sum() >= MOSTLY * duration[inside].sum())

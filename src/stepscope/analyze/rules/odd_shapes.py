@@ -31,8 +31,6 @@ def odd_shapes(context: RuleContext) -> Iterator[Finding]:
         return
     odd = _odd_kernels(context) if context.is_jax else _odd_operators(context)
     chosen = np.array(list(odd), np.int64)
-    if not len(chosen):
-        return
     work = context.search.find(inside=chosen, on_device=True, category="kernel")
     sizes = sorted({size for found in odd.values() for size in found})
     if not len(work):

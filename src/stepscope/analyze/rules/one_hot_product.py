@@ -46,9 +46,7 @@ def one_hot_product(context: RuleContext) -> Iterator[Finding]:
 
 def _gain(context: RuleContext, rows: Rows) -> Gain:
     if context.is_jax and not context.measures.has_device:  # XLA's threads run beside the loop's
-        return context.gains.bound(
-            context.measures.spans(rows).total() / 1e6 / context.step_count, WHY, sure=1 - KEPT
-        )
+        return context.gains.bound(context.measures.elapsed_ms(rows), WHY, sure=1 - KEPT)
     gain = context.gains.scaled(rows, 0.0, WHY)
     ranged = replace(gain, range_ms=((1 - KEPT) * gain.ms, gain.ms))
     return context.gains.unsure(ranged, context.search.within(rows))

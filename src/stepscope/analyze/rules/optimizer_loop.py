@@ -147,7 +147,7 @@ def _gain(
 ) -> Gain:
     """What a fused update saves; `partly` is whether the stage does more than `work`."""
     if partly:
-        ms = context.measures.spans(work).total() / 1e6 / context.step_count
+        ms = context.measures.elapsed_ms(work)
         return context.gains.without(work, ms, "at most the time of the update")
     evidence = work if updates is None else updates
     if (not names or names[0] in FUSIBLE) and context.gains.whatif("fused_optimizer"):
@@ -167,4 +167,4 @@ def _own_ms(context: RuleContext, updates: Rows) -> float:
     if context.context_trace:
         return context.measures.ms(updates)
     own = context.measures.spans(updates).intersect(context.measures.stage_spans("optimizer"))
-    return own.total() / 1e6 / context.step_count
+    return context.measures.per_step(own.total())

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepscope.analyze.finding import Finding, Gain
-from stepscope.analyze.rule_context import RuleContext, glob
+from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
 from stepscope.base.numbers import rounded
 
@@ -52,12 +52,7 @@ def _gain(context: RuleContext, rows: Rows) -> Gain:
 
     The CPU fills the staging buffer; the simulation takes that time for the latency of the copy.
     """
-    names = sorted({context.search.name(row) for row in rows.tolist()})
-    free = context.gains.gain(
-        rows,
-        *(f"scale:select=name={glob(name)},factor=0" for name in names),
-        at_most="at most: with copies that overlap computation",
-    )
+    free = context.gains.without_names(rows, at_most="at most: with copies that overlap computation")
     calls = np.unique(context.search.caller[rows])
     calls = calls[(calls >= 0) & (context.events["track"][calls] == context.search.loop_track)]
     idle = context.measures.idle_during_ms(context.measures.spans(calls))

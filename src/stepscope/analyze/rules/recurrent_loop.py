@@ -10,7 +10,7 @@ from stepscope.base.numbers import rounded
 
 EXPLAINS = ("host", "launch")
 MANY = 16  # calls per step
-_CELL = r"^aten::(lstm_cell|gru_cell|rnn_tanh_cell|rnn_relu_cell)$"
+CELL = r"^aten::(lstm_cell|gru_cell|rnn_tanh_cell|rnn_relu_cell)$"
 _LAYERS = {"lstm": "nn.LSTM", "gru": "nn.GRU", "rnn": "nn.RNN"}
 ADVICE = (
     "If all elements of the sequence are known before, give the whole sequence to {} instead. "
@@ -23,7 +23,7 @@ def recurrent_loop(context: RuleContext) -> Iterator[Finding]:
 
     Silent for fewer than 16 calls per step, and below 5 % of the step.
     """
-    cells = context.search.outermost(context.search.find(_CELL, category="cpu_op"))
+    cells = context.search.outermost(context.search.find(CELL, category="cpu_op"))
     if context.context_trace or context.measures.calls(cells) < MANY:
         return
     calls = np.union1d(cells, context.search.backward_of(cells))

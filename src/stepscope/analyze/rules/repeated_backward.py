@@ -10,6 +10,7 @@ from stepscope.analyze.source_places import most_sampled
 from stepscope.base.arrays import Rows
 from stepscope.base.numbers import rounded
 from stepscope.facts.summary.report_facts import samples_of
+from stepscope.trace.sets import mask_of
 
 _ACCUMULATES = "AccumulateGrad"
 _ADDS = r"^aten::add_?$"
@@ -57,7 +58,6 @@ def _repeated(context: RuleContext) -> tuple[Rows, float]:
     """The nodes of all passes but the first, and how many passes there are."""
     search, events = context.search, context.events
     nodes = search.outermost(search.find(category="cpu_op", stage="backward"))
-    nodes = nodes[np.argsort(events["start_ns"][nodes], kind="stable")]
     origin = events["forward_event"]
     backward = events.text("stage").mask("backward")
     twice = np.unique(origin[origin >= 0])
@@ -68,14 +68,13 @@ def _repeated(context: RuleContext) -> tuple[Rows, float]:
         return nodes[:0], 0.0
     key = np.stack([origin[nodes[linked]], events["name"][nodes[linked]], update[linked]])
     _, first, count = np.unique(key, axis=1, return_index=True, return_counts=True)
-    again = np.zeros(len(nodes), np.bool_)
-    again[np.delete(linked, first)] = True
+    again = mask_of(np.delete(linked, first), len(nodes))
     begun = np.maximum.accumulate(np.where(again, update, -1)) == update
     added = begun & events.text("name").where(lambda name: _ACCUMULATES in name)[nodes]
     adds = search.holding(search.find(_ADDS, stage="backward"))[nodes[added]]
     if not len(adds) or adds.mean() < MOSTLY:
         return nodes[:0], 0.0
-    return np.sort(nodes[again | added]), float(np.median(count[count > 1]))
+    return nodes[again | added], float(np.median(count[count > 1]))
 
 
 def _update_of(context: RuleContext, nodes: Rows) -> Rows:

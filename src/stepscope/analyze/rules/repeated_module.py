@@ -8,8 +8,10 @@ from msgspec.structs import replace
 from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.rules.expert_loop import EXPERT
+from stepscope.analyze.rules.recurrent_loop import CELL
 from stepscope.base.arrays import Rows
 from stepscope.base.numbers import rounded
+from stepscope.trace.sets import mask_of
 
 CAUSE = "experts"
 MANY = 16  # calls per step, as of a recurrent cell
@@ -17,7 +19,6 @@ SMALL_NS = 20_000  # as `DISPATCH_NS`: a shorter product is mostly dispatch
 LEAST = 0.2  # of the step
 SAVED = 0.6  # of the calls at least: 128 rows in one call saved 0.97, 48 heads 0.7
 _PRODUCT = r"^aten::(mm|addmm|linear|bmm|convolution|conv[123]d)$"
-_CELL = r"^aten::(lstm_cell|gru_cell|rnn_tanh_cell|rnn_relu_cell)$"
 STAGES = ("forward", "loss", "other")
 ADVICE = (
     "If no call needs an earlier one's result, stack inputs along the batch dimension and call it "
@@ -34,7 +35,7 @@ def repeated_module(context: RuleContext) -> Iterator[Finding]:
     """
     if context.measures.has_device or context.is_jax or context.context_trace:
         return
-    cells = context.search.find(_CELL)
+    cells = context.search.find(CELL)
     rows = _products(context, cells)
     if context.measures.calls(rows) < MANY:
         return
@@ -63,8 +64,6 @@ def _products(context: RuleContext, cells: Rows) -> Rows:
     paths = context.trace["modules"].text("path").take(events["module"][rows])
     rows = rows[~paths.where(lambda path: bool(EXPERT.search(path)))]
     rows = rows[np.unique(search.enclosing(context.eager.rows)[rows], return_index=True)[1]]
-    if not len(rows):
-        return rows
     _, of, count = np.unique(events["module"][rows], return_inverse=True, return_counts=True)
     ordered = rows[np.lexsort((events["duration_ns"][rows], of))]
     median = ordered[np.cumsum(count) - (count + 1) // 2]  # a busy machine makes means longer
@@ -80,8 +79,7 @@ def _calls(context: RuleContext, rows: Rows) -> float:
 
 def _gain(context: RuleContext, rows: Rows, cells: Rows) -> Gain:
     """All that the loops call, but once, and without these cells."""
-    of_cells = np.zeros(len(context.eager.rows), np.bool_)
-    of_cells[context.eager.around(cells)] = True
+    of_cells = mask_of(context.eager.around(cells), len(context.eager.rows))
     loops = context.eager.of_loops(rows) & ~context.eager.with_backward(of_cells)
     spent = context.eager.elapsed_ms(loops) * (1 - 1 / max(_calls(context, rows), 1))
     bound = context.gains.bound(spent, "all calls of the loop and of its backward pass, but one")

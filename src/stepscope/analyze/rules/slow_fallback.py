@@ -108,7 +108,7 @@ def _in_slow_type(context: RuleContext, kind: str, rows: Rows) -> Finding:
     known = flops > 0
     rate = flops[known].sum() / max(time[known].sum(), 1)
     runs = f"; products and convolutions run at {rounded(rate)} GFLOP/s" if known.any() else ""
-    spent = time.sum() / 1e6 / context.step_count
+    spent = context.measures.per_step(time.sum())
     return context.finding(
         f"Products in {kind} are slow on this CPU, {rounded(spent)} ms per step. It has no fast "
         f"instructions for {kind}{runs}.{context.main_place(rows)}",

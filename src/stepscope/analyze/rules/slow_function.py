@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from stepscope.analyze.finding import Finding, callers, short_path
+from stepscope.analyze.finding import Finding, line_words
 from stepscope.analyze.gains import MOSTLY_SAVED
 from stepscope.analyze.python_stalls import WAITING, blocked_of_loop, place_at
 from stepscope.analyze.rule_context import RuleContext
@@ -44,12 +44,12 @@ def slow_function(context: RuleContext) -> Iterator[Finding]:
             continue
         if place.function == "<module>" or compiling > place.ms / 2:
             continue  # the loop itself, or its compiler: other rules name what it calls
-        file = f"{short_path(place.file)}:{place.line}{callers(place.called, place.file)}"
+        line = line_words(place.file, place.line, "", place.called)
         advice = DRAWING if DRAWS.search(place.function) else OTHER
         advice = WAITING if blocked_of_loop(context, place.share) else advice
         yield context.finding_at(
             f"{place.function} takes about {rounded(place.ms)} ms per step ({place.share:.0%}). It runs "
-            f"outside of forward, backward and the optimizer, in {file}.",
+            f"outside of forward, backward and the optimizer, in {line}.",
             advice,
             (place_at(place),),
             context.gains.bound(

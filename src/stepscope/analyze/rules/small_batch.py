@@ -71,9 +71,9 @@ def _overhead_ms(context: RuleContext) -> float:
         return context.measures.recurring_ms(context.measures.launch_gaps().minus(_stalls(context)))
     calls = context.search.find(category="cpu_op", stage=_BUT_LOADING)
     own = context.events["self_ns"][calls]
-    working = own[(own >= WORK_NS) & _computes(context, calls, own)].sum() / 1e6 / context.step_count
+    working = context.measures.per_step(own[(own >= WORK_NS) & _computes(context, calls, own)].sum())
     loading = context.search.outermost(context.search.find(stage="data_loading"))
-    stalled = _stalls(context).total() / 1e6 / context.step_count
+    stalled = context.measures.per_step(_stalls(context).total())
     return float(context.measures.steady_ms - context.measures.ms(loading) - working - stalled)
 
 

@@ -59,7 +59,7 @@ def _gain(context: RuleContext, rows: Rows, left: float) -> Gain:
     """On a CPU all-reduces also take cores and caches from the backward pass."""
     if context.measures.has_device:
         return context.gains.scaled(rows, left, "if latency were paid once per 25 MiB")
-    spent = context.measures.spans(rows).total() / 1e6 / context.step_count
+    spent = context.measures.elapsed_ms(rows)
     return context.gains.bound((1 - left) * spent, "at most the time of the others")
 
 

@@ -63,7 +63,7 @@ def _gain(context: RuleContext, calls: Rows, every: Rows) -> Gain:
     if context.measures.has_device:
         spans = context.measures.spans(calls).union(between)
         return context.gains.bound(context.measures.idle_during_ms(spans), "at most the device's idle time")
-    ms = context.measures.ms(calls) + between.total() / 1e6 / context.step_count
+    ms = context.measures.ms(calls) + context.measures.per_step(between.total())
     return context.gains.without(calls, ms, NOTE)
 
 
@@ -74,8 +74,8 @@ def _python_between(context: RuleContext, calls: Rows, every: Rows) -> Intervals
     """
     events = context.events
     every = every[np.lexsort((events["start_ns"][every], events["track"][every]))]
-    start, track, step = (events[name][every] for name in ("start_ns", "track", "step"))
-    end = start + events["duration_ns"][every]
+    track, step = (events[name][every] for name in ("track", "step"))
+    start, end = events.spans(every)
     near = (np.diff(track) == 0) & (np.diff(step) == 0) & (start[1:] - end[:-1] < LONG_NS)
     near &= np.isin(every[:-1], calls)
     waits = events.text("name").where(is_wait) & np.isin(events["track"], track)

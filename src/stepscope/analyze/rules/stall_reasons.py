@@ -71,7 +71,7 @@ def stall_reasons(context: RuleContext) -> Iterator[Finding]:
         advice = next(text for part, text in ADVICE if part in reason.lower())
         if advice == _WAITS and kind_of(kernel) in PRODUCT_KINDS:
             advice = _WAITING_PRODUCT  # nothing is fused with a kernel of a library that multiplies
-        bound = part_ns / 1e6 / context.step_count * share
+        bound = context.measures.per_step(part_ns) * share
         longest = nodes[np.argsort(-tree.own("device_ns").sum[nodes], kind="stable")[:TOP]]
         yield context.finding_in_tree(
             f"{short_kernel(kernel, 50)} stalls mainly on {reason}. By samples: {shares}.",

@@ -11,6 +11,7 @@ from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.base.arrays import Mask, Rows
 from stepscope.base.numbers import rounded
 from stepscope.trace.schema import PRODUCT_KINDS, STAGES
+from stepscope.trace.sets import mask_of
 
 CAUSE = "synchronization"
 EXPLAINS = ("synchronization",)
@@ -121,14 +122,13 @@ def _mostly_of_scaler(context: RuleContext, rows: Rows) -> bool:
     if not len(unscaled) or not context.measures.has_device:
         return False
     start = context.events["start_ns"]
-    ordered = rows[np.argsort(start[rows], kind="stable")]
-    after = np.unique(np.searchsorted(start[ordered], start[unscaled]))
-    return bool(2 * (after < len(ordered)).sum() > len(ordered))
+    after = np.unique(np.searchsorted(start[rows], start[unscaled]))
+    return bool(2 * (after < len(rows)).sum() > len(rows))
 
 
 def _gain(context: RuleContext, rows: Rows) -> Gain:
     if context.measures.has_device:
-        names = sorted({context.search.name(row) for row in rows.tolist()})
+        names = context.search.names(rows)
         return context.gains.gain(rows, *(f"no_sync:operator={name}" for name in names))
     if context.context_trace:
         return context.gains.bound(context.measures.ms(rows), "at most the time of these calls")
@@ -168,7 +168,7 @@ def _copies(context: RuleContext, reported: Rows) -> Iterator[Finding]:
     blocking = context.search.outlasted(copies) | synchronized | (wait >= 0)
     rows = copies[blocking & ~context.search.within(reported)[copies]]
     if len(rows):
-        names = sorted({glob(context.search.name(row)) for row in rows.tolist()})
+        names = sorted({*map(glob, context.search.names(rows))})
         yield context.finding(
             f"Each step copies from the device {context.times(rows)}, blocking the CPU. "
             f"Such copies are {context.by_framework(COPIES, jax=COPIES_OF_JAX)}.{context.main_place(rows)}",
@@ -199,8 +199,7 @@ def _waits_for_copies(context: RuleContext, copies: Rows) -> Rows:
 def _launches(context: RuleContext) -> Mask:
     """Which events launched device work, bool, shape (events,)."""
     calls = context.search.caller[context.search.find(on_device=True)]
-    launches = np.zeros(len(context.events), np.bool_)
-    launches[calls[calls >= 0]] = True
+    launches = mask_of(calls[calls >= 0], len(context.events))
     return launches
 
 
@@ -216,7 +215,7 @@ def _explicit(context: RuleContext) -> Iterator[Finding]:
     read = _waits_for_copies(context, context.search.find(_TO_HOST, on_device=True))
     rows = calls[(context.search.operator_of(calls) < 0) & between & ~np.isin(calls, read)]
     if context.measures.calls(rows) >= 1:
-        names = sorted({context.search.name(row) for row in rows.tolist()})
+        names = context.search.names(rows)
         yield context.finding(
             f"The step calls an explicit synchronization {context.times(rows)} "
             f"({', '.join(names)}).{context.main_place(rows)}",

@@ -61,10 +61,10 @@ def unfused_attention(context: RuleContext) -> Iterator[Finding]:
         return
     around, products = _softmax_and_products(context)
     falls_back = context.search.find(_MATH)
-    rows = _with_backward(context, context.search.outermost(np.union1d(around, falls_back)))
+    rows = context.search.with_backward(context.search.outermost(np.union1d(around, falls_back)))
     if not len(rows):
         return
-    spent = float(context.measures.caused_ns(rows).sum()) / 1e6 / context.step_count
+    spent = context.measures.per_step(context.measures.caused_ns(rows).sum())
     if context.measures.is_small(spent):
         return
     yield context.finding(
@@ -94,7 +94,6 @@ def _compiled(context: RuleContext) -> Iterator[Finding]:
 def _between_batched_products(context: RuleContext) -> Rows:
     """Kernels after a batch of (L, d) times (d, L), before one whose inner size is L."""
     rows = context.search.find(on_device=True, category="kernel")
-    rows = rows[np.argsort(context.events["start_ns"][rows], kind="stable")]
     sizes = [_batched_sizes(arguments) for arguments in context.search.arguments(rows)]
     products = [place for place, size in enumerate(sizes) if size is not None]
     chosen = np.zeros(len(rows), np.bool_)
@@ -133,7 +132,7 @@ def _gain(context: RuleContext, rows: Rows, products: Rows | None) -> Gain:
     if found is not None:
         return found
     gain = context.gains.scaled(rows, 0.0, "as if the softmax and what is around it took no time")
-    whole = context.search.outermost(np.union1d(rows, _with_backward(context, products)))
+    whole = context.search.outermost(np.union1d(rows, context.search.with_backward(products)))
     return replace(gain, range_ms=(0.0, max(gain.ms, context.gains.scaled(whole).ms)))
 
 
@@ -154,10 +153,6 @@ def _why(context: RuleContext, falls_back: Rows) -> str:
 def _work(context: RuleContext, rows: Rows) -> Rows:
     work = context.search.find(inside=rows, on_device=True)
     return work if len(work) else rows
-
-
-def _with_backward(context: RuleContext, rows: Rows) -> Rows:
-    return context.search.outermost(np.union1d(rows, context.search.backward_of(rows)))
 
 
 def _softmax_and_products(context: RuleContext) -> tuple[Rows, Rows]:

@@ -9,7 +9,7 @@ from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
 from stepscope.base.numbers import rounded
-from stepscope.trace.schema import STAGES
+from stepscope.trace.row_order import last_begun
 
 _NO_OPTIMIZER = ""  # as the recorder names those that no optimizer holds
 _PRODUCT = r"^aten::(mm|addmm|bmm|baddbmm)$"  # of the weight's gradient, and of the input's
@@ -18,7 +18,7 @@ BESIDES = 0.25  # of the time in these gradients; a GAN saved 26 % of a step, no
 SURE = 0.6  # of that time: it is not computed any more; what else runs then may be slower
 _NAMED = 3  # modules that the sentence names
 WHY = "what backward computes of these modules"
-_BETWEEN_PASSES = [STAGES.index(stage) for stage in ("forward", "loss", "zero_grad", "optimizer")]
+_BETWEEN_PASSES = ("forward", "loss", "zero_grad", "optimizer")
 ADVICE = (
     "Detach what these modules return before it is used (`fake.detach()`), or call them under "
     "torch.no_grad()."
@@ -93,8 +93,7 @@ class _BackwardPasses:
     def __init__(self, context: RuleContext, nodes: Rows, owners: Owners, last: Mapping[int, bool]) -> None:
         self._owners, self._last = owners, last
         self._all = {path for paths in owners.values() for path in paths}
-        starts = context.events["start_ns"][nodes]
-        self._nodes = nodes[np.argsort(starts, kind="stable")]
+        self._nodes = np.sort(nodes)
         paths = context.trace["modules"].text("path")
         module = context.events["module"][self._nodes]
         self._paths = [paths[int(one)] or "" if one >= 0 else "" for one in module]
@@ -103,8 +102,8 @@ class _BackwardPasses:
         self._labels = runs.text("optimizer")
         zeroes = np.flatnonzero(runs.text("stage").mask("zero_grad"))
         self._zeroed = {name for run in zeroes.tolist() for name in self._updates(run)}
-        self._run = np.searchsorted(runs["start_ns"], np.sort(starts), side="right") - 1
-        self._number = np.cumsum(np.isin(runs["stage"], _BETWEEN_PASSES))[self._run]
+        self._run = last_begun(runs["start_ns"], context.events["start_ns"][self._nodes])
+        self._number = np.cumsum(runs.text("stage").mask(*_BETWEEN_PASSES))[self._run]
 
     def unused(self) -> _Unused:
         """The nodes of each pass after the last one that its update needs."""

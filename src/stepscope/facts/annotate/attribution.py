@@ -8,15 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.base.arrays import Ids32, IntArray, Mask
-from stepscope.facts.annotate.range_names import Line, has_lines, operators, parse_lines
-from stepscope.trace.nesting import inherit
-from stepscope.trace.schema import STAGES
+from stepscope.facts.annotate.range_names import ENGINE, Line, has_lines, operators, parse_lines
+from stepscope.trace.nesting import inherit, innermost, is_inside
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
-_ENGINE_PREFIX = "autograd::engine::evaluate_function: "
 _UPDATE = "Optimizer.step#"
-_BACKWARD = STAGES.index("backward")
 
 
 @dataclass(frozen=True)
@@ -37,16 +34,16 @@ def attribute(trace: Trace) -> Attribution:
     """Attribute every event of a capture with ranges of lines and modules."""
     events, names = trace.events, trace.events.text("name")
     roots, (lines, stacks) = _roots(events), _lines(events)
-    linked = inherit(events["parent"], np.where(events["forward_event"] >= 0, 1, -1))
+    linked = is_inside(events["parent"], events["forward_event"] >= 0)
     return Attribution(
         lines=_over_backward(events, lines),
         module=events["module"].astype(np.int32),
         operator=_over_backward(events, np.where(roots, names.codes, -1)),
-        root=inherit(events["parent"], np.where(roots, np.arange(len(events)), -1)),
-        backward=(linked > 0) | (events["stage"] == _BACKWARD),
+        root=innermost(events["parent"], roots),
+        backward=linked | events.text("stage").mask("backward"),
         stage=events["stage"].astype(np.int32),
         stacks=stacks,
-        operators=[name.removeprefix(_ENGINE_PREFIX) for name in names.values],
+        operators=[name.removeprefix(ENGINE) for name in names.values],
     )
 
 
@@ -56,7 +53,7 @@ def _roots(events: Table) -> Mask:
     names, parent = events.text("name"), events["parent"]
     operator = operators(events)
     inside = operator[parent] & (parent >= 0)
-    return (operator & ~inside) | names.where(lambda name: name.startswith(_ENGINE_PREFIX))
+    return (operator & ~inside) | names.where(lambda name: name.startswith(ENGINE))
 
 
 def _lines(events: Table) -> tuple[Ids32, list[tuple[Line, ...]]]:

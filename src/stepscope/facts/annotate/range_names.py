@@ -14,6 +14,7 @@ from stepscope.trace.table import Table, Text
 CODE = {stage: code for code, stage in enumerate(STAGES)}
 MODULE_RANGE = "stepscope.module:"
 MODULE_FRAME = "nn.Module: "
+ENGINE = "autograd::engine::evaluate_function: "  # what begins the names of nodes that autograd runs
 
 # Ranges of pipelined schedules: an action of torch.distributed.pipelining (`PP:1F3`: stage 1,
 # forward, micro-batch 3), and a part of a chunk (`attn(F)`, `mlp(W)`: the gradient of weights).
@@ -134,17 +135,16 @@ def is_step(name: str) -> bool:
     return _STEP.search(name, len(name) - _LONGEST_MARK) is not None
 
 
+def codes_of_names(names: Text) -> Ids:
+    """The code of each name; the ranges that mark all steps share one."""
+    codes = names.codes.astype(np.int64)
+    marks = names.where(lambda name: name.startswith(("ProfilerStep#", _RECORDED)))
+    return np.where(marks, codes[marks].min(initial=len(codes)), codes)
+
+
 def is_recorded_step(name: str) -> bool:
     """Whether a JAX capture begins a step with an event of this name."""
     return name.startswith(_RECORDED)
-
-
-def codes_of_names(events: Table) -> Ids:
-    """The code of each event's name, int64; the ranges of all steps share one."""
-    names = events.text("name")
-    codes, steps = names.codes.astype(np.int64), ("ProfilerStep#", _RECORDED)
-    step = names.where(lambda name: name.startswith(steps))
-    return np.where(step, codes[step].min(initial=len(names.values)), codes)
 
 
 def ends_update(name: str) -> bool:
@@ -164,9 +164,8 @@ def stage_of_names(name: Text, category: Text) -> Text:
     for kind in ("cpu_op", "annotation", "python"):
         rules = [(pattern, stage) for kinds, pattern, stage in _RULES if kind in kinds]
         mask = category.mask(kind)
-        names = name.take(mask).compact()
-        stages = names.map(lambda text, rules=rules: _first(rules, text))  # type: ignore[misc]
-        codes[mask] = np.array([*(CODE[value] for value in stages.values), -1])[stages.codes]
+        stages = name.take(mask).compact().map(lambda text, rules=rules: _first(rules, text))  # type: ignore[misc]
+        codes[mask] = stages.recoded(STAGES).codes
     return Text(codes, STAGES)
 
 

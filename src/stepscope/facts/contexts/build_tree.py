@@ -163,8 +163,6 @@ def _memory(
     trace: Trace, forest: Forest, node: Ids, size: int, wanted: Mask
 ) -> Iterator[tuple[str, SampleStats]]:
     memory = trace["memory"]
-    if not len(memory):
-        return
     event = memory["event"]
     at = np.where(event >= 0, node[event], -1)
     at = np.where(at < 0, node[forest.untracked], at)

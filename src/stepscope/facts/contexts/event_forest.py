@@ -18,7 +18,7 @@ import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.facts.annotate.jax.calls import call_around, calls_of_host_work
-from stepscope.facts.annotate.jax.frames import frames_below_call
+from stepscope.facts.annotate.jax.frames import frame_rows, frames_below_call
 from stepscope.facts.annotate.jax.scopes import Scope, scope_of
 from stepscope.facts.annotate.links.launches import device_work, launch_of, on_host
 from stepscope.facts.annotate.range_names import is_step
@@ -36,6 +36,7 @@ from stepscope.facts.contexts.frames import (
 from stepscope.trace.intervals import index_pairs
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import CATEGORIES, CONTEXT_KINDS, VIAS
+from stepscope.trace.sets import distinct_rows, mask_of
 from stepscope.trace.shares import NO_SHARES, Shares
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -130,16 +131,10 @@ def _place_traced(
 def _frames_of_events(trace: Trace, frames: Frames) -> Ids:
     """The frame of each event; a call of a module is named by the module's path."""
     names, categories = trace.events.text("name"), trace.events.text("category")
-    code = names.codes.astype(np.int64) * len(CATEGORIES) + categories.codes
-    used = np.zeros(len(names.values) * len(CATEGORIES), np.bool_)
-    used[code] = True
-    inverse = (np.cumsum(used) - 1)[code]
-    distinct = [
-        frame_of(names.values[pair // len(CATEGORIES)], CATEGORIES[pair % len(CATEGORIES)])
-        for pair in np.flatnonzero(used).tolist()
-    ]
-    frame: Ids = frames.codes(distinct).astype(np.int64)[inverse]
-    is_module = np.array([known.kind == "module" for known in distinct], np.bool_)[inverse]
+    pairs, number = distinct_rows(names.codes, categories.codes)
+    distinct = [frame_of(names.values[name], CATEGORIES[category]) for name, category in pairs]
+    frame: Ids = frames.codes(distinct).astype(np.int64)[number]
+    is_module = np.array([known.kind == "module" for known in distinct], np.bool_)[number]
     known = is_module & (trace.events["module"] >= 0)
     if known.any():
         frame[known] = module_frames(trace, frames)[trace.events["module"][known]]
@@ -267,8 +262,7 @@ def _leaves(
     """The kernel of each event below each of its operations; the event itself below the largest."""
     parent, frame = elements
     order = np.lexsort((-share, owner))
-    largest = np.zeros(len(owner), np.bool_)
-    largest[order[np.flatnonzero(np.diff(owner[order], prepend=-1))]] = True
+    largest = mask_of(order[np.flatnonzero(np.diff(owner[order], prepend=-1))], len(owner))
     result = parent.copy()
     result[rows] = above[largest]
     others = np.flatnonzero(~largest)
@@ -280,9 +274,7 @@ def _leaves(
 
 def _add_distinct(parent: Ids, frame: Ids, synthetic: SyntheticElements, via: int = _CALL) -> Ids:
     """One element for each distinct pair of parent and frame; the element of each pair given."""
-    if not len(parent):
-        return parent
-    span = int(frame.max()) + 1
+    span = int(frame.max(initial=0)) + 1
     pairs, which = np.unique(parent * span + frame, return_inverse=True)
     result: Ids = synthetic.next + which
     synthetic.extend(pairs // span, pairs % span, via)
@@ -321,17 +313,13 @@ def _chains(trace: Trace, call: Ids, origin: Ids, frames: Frames, synthetic: Syn
     own = np.append(kept, -1)[trace["origins"]["frame"][origin]]
     result = call.copy()
     at = np.flatnonzero(own >= 0)
-    if not len(at):
-        return result
     result[at] = synthetic.nest(call[at], own[at], outer, _frame_codes(table, frames))
     return result
 
 
 def _frame_codes(table: Table, frames: Frames) -> Ids:
-    rows = zip(table.text("function"), table.text("file"), table["line"].tolist(), strict=True)
-    codes = frames.codes(
-        Frame("python", function or "<unknown>", file or "", line) for function, file, line in rows
-    )
+    rows = frame_rows(table)
+    codes = frames.codes(Frame("python", row.function or "<unknown>", row.file, row.line) for row in rows)
     return codes.astype(np.int64)
 
 

@@ -158,8 +158,6 @@ def wrap_in_modules(
     around = _at(known, parent)
     rows = np.flatnonzero(wanted & (own >= 0) & (own != around) & (parent != LEFT_OUT))
     rows = rows[_is_below(own[rows], around[rows], outer)]
-    if not len(rows):
-        return parent
     result = parent.copy()
     codes = module_frames(trace, frames)
     result[rows] = synthetic.nest(parent[rows], own[rows], outer, codes, known)

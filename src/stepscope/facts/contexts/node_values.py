@@ -10,7 +10,7 @@ import numpy as np
 from stepscope.base.arrays import Array, Floats, Ids
 from stepscope.base.kernel_names import short_kernel
 from stepscope.errors import TraceError
-from stepscope.facts.annotate.range_names import range_label
+from stepscope.facts.annotate.range_names import ENGINE, range_label
 from stepscope.facts.contexts.metrics import LAUNCH_METRICS
 from stepscope.facts.contexts.tree import ContextTree
 
@@ -33,7 +33,6 @@ MEASURES = {
     "elapsed": ("sampled_real_ns", "sum", "elapsed time, sampled"),
 }
 _DEVICE = ("kernel", "communication")
-_ENGINE = "autograd::engine::evaluate_function: "
 _WIDEST = 200  # characters: no table or graph has room for more
 _TOP = "<module>"  # Python's name for code outside functions
 
@@ -147,7 +146,7 @@ def _relative(tree: ContextTree, node: int) -> str:
 def _short(name: str, kind: str) -> str:
     if kind in _DEVICE:
         return short_kernel(name, _WIDEST)
-    return range_label(name.removeprefix(_ENGINE).removeprefix("torch::autograd::")) or name
+    return range_label(name.removeprefix(ENGINE).removeprefix("torch::autograd::")) or name
 
 
 def _base(file: str) -> str:

@@ -13,8 +13,9 @@ from stepscope.facts.contexts.metrics import METRICS, SampleStats
 from stepscope.facts.contexts.tree import ContextTree
 from stepscope.trace.concat import stacked
 from stepscope.trace.nesting import inherit, outermost
+from stepscope.trace.row_order import inverse
 from stepscope.trace.schema import CONTEXT_KINDS, VIAS
-from stepscope.trace.sets import distinct_rows
+from stepscope.trace.sets import distinct_rows, mask_of
 from stepscope.trace.table import Table, Text
 
 OTHERS = "others"
@@ -29,10 +30,9 @@ def hide(tree: ContextTree, unwanted: Mask) -> ContextTree:
     into = tree.nearest(kept)
     via = _inherited_via(tree, ~kept)
     # A node that receives backward work exceeds the length of its calls, and so do its callers.
-    receives = np.zeros(len(tree), np.bool_)
-    receives[into[~kept & (via != _CALL)]] = True
+    receives = mask_of(into[~kept & (via != _CALL)], len(tree))
     rows = tree.nodes.with_columns(via=Text(via, VIAS))
-    return _folded(tree, rows, into, _leads_to(tree, receives))
+    return _folded(tree, rows, into, tree.leads_to(receives))
 
 
 def _inherited_via(tree: ContextTree, hidden: Mask) -> Codes8:
@@ -45,7 +45,7 @@ def _inherited_via(tree: ContextTree, hidden: Mask) -> Codes8:
 
 def focus(tree: ContextTree, wanted: Mask) -> ContextTree:
     """Keep the wanted nodes with their ancestors and descendants; the rest becomes `others`."""
-    rest = ~(_leads_to(tree, wanted) | (tree.nearest(wanted) >= 0))
+    rest = ~(tree.leads_to(wanted) | (tree.nearest(wanted) >= 0))
     rest[0] = False
     # The outermost such node on each node's path, -1 for none; never the root.
     top = tree.nearest(outermost(tree.nodes["parent"], rest))
@@ -53,11 +53,6 @@ def focus(tree: ContextTree, wanted: Mask) -> ContextTree:
         return tree
     own = np.arange(len(tree))
     return _folded(tree, _renamed(tree.nodes, top == own), np.where(top >= 0, top, own), top >= 0)
-
-
-def _leads_to(tree: ContextTree, wanted: Mask) -> Mask:
-    """Nodes that are wanted or have a wanted descendant."""
-    return tree.below(wanted) > 0
 
 
 def _renamed(nodes: Table, changed: Mask) -> Table:
@@ -101,13 +96,12 @@ def without_unused(tree: ContextTree) -> ContextTree:
     used = np.zeros(len(tree), np.bool_)
     for own in tree.metrics.values():
         used |= own.count > 0
-    keep = _leads_to(tree, used)
+    keep = tree.leads_to(used)
     keep[0] = True
     if keep.all():
         return tree
     rows = np.flatnonzero(keep)
-    number = np.full(len(tree) + 1, -1)
-    number[rows] = np.arange(len(rows))
+    number = inverse(rows, len(tree) + 1)
     return replace(
         tree,
         nodes=tree.nodes.take(rows).with_columns(parent=number[tree.parent[rows]]),
@@ -158,8 +152,7 @@ def fold(rows: Table, into: IntArray | None = None, key: Ids | None = None) -> F
     """
     target = np.arange(len(rows)) if into is None else np.asarray(into, np.int64)
     kept = np.flatnonzero(target == np.arange(len(rows)))
-    number = np.full(len(rows) + 1, -1, np.int64)
-    number[kept] = np.arange(len(kept))
+    number = inverse(kept, len(rows) + 1)
     above = rows["parent"][kept].astype(np.int64)
     parent = np.where(above >= 0, number[target[above]], -1)
     paths = merge_paths(parent, (identity(rows) if key is None else key)[kept])

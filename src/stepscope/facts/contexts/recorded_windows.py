@@ -84,7 +84,7 @@ def _below_marks(tree: ContextTree, work: Mask, recorded: Table, size: int) -> t
     mark = tree.nearest(target >= 0)
     is_host = tree.nodes.text("kind").mask("runtime", "annotation", "sync") & (_time(tree).count > 0)
     kept = (mark >= 0) & (mark != np.arange(len(tree))) & ~is_host
-    kept &= tree.below(work) > 0
+    kept &= tree.leads_to(work)
     number = np.where(kept, size + np.cumsum(kept) - 1, -1)
     around = tree.nearest(kept | (target >= 0))[tree.parent]
     above = np.where(kept[around], number[around], target[around])

@@ -13,7 +13,7 @@ from stepscope.base.arrays import Floats, Ids, Ids32, IntArray, Mask
 from stepscope.errors import TraceError
 from stepscope.facts.contexts.call_paths import levels, subtree_sizes
 from stepscope.facts.contexts.metrics import METRICS, Metric, SampleStats
-from stepscope.trace.nesting import depths, inherit
+from stepscope.trace.nesting import depths, holds, innermost
 from stepscope.trace.table import Table, Text
 
 
@@ -165,11 +165,13 @@ class ContextTree:
             keep &= (np.arange(len(self)) >= under) & (np.arange(len(self)) < self.end[under])
         return np.flatnonzero(keep)
 
-    def nearest(self, wanted: IntArray | Mask) -> Ids:
+    def nearest(self, wanted: Mask) -> Ids:
         """For each node the innermost wanted node on its path, itself included; (nodes,), -1 for none."""
-        own = np.full(len(self), -1, np.int64)
-        own[wanted] = np.arange(len(self))[wanted]
-        return inherit(self.nodes["parent"], own).astype(np.int64)
+        return innermost(self.nodes["parent"], wanted).astype(np.int64)
+
+    def leads_to(self, wanted: Mask) -> Mask:
+        """Whether each node is wanted or has a wanted node below it, bool, shape (nodes,)."""
+        return holds(self.nodes["parent"], wanted)
 
 
 def _matches(column: Text, pattern: str) -> Mask:

@@ -54,9 +54,8 @@ from stepscope.facts.correct.gaps import (
 )
 from stepscope.trace.concat import in_order_of_start
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.nesting import self_times
 from stepscope.trace.sets import distinct
-from stepscope.trace.trace import Trace, with_times
+from stepscope.trace.trace import Trace, on_clock
 
 _IDLE_KEPT = 0.05  # of idle time, so that the order of events holds
 _USUAL_NS = 1_000.0  # of an event; 0.5 and 1.5 µs in captures of an H200 that the CPU limits
@@ -146,8 +145,7 @@ def _costs_of_steps(annotated: Trace, blocked: Intervals, least_ns: float) -> _C
         if group.unrecorded is None:
             measured = np.any([one.chosen for one in groups if one.unrecorded is not None], axis=0)
             rate = float(result.removed.sum()) / max(float(events[measured].sum()), 1.0)
-            usual = annotated.metadata.capture["unrecorded_steps"]
-            costs, spreads = estimated_cost(annotated, group, events[group.chosen], rate, usual), {}
+            costs, spreads = estimated_cost(trace, events[group.chosen], rate), {}
             stretches = only(whole, group.chosen)
         else:
             costs, spreads = part_costs(trace), unrecorded_spreads(trace)
@@ -170,23 +168,12 @@ def _busy(trace: Trace, work: Rows) -> Intervals:
 
 def _on_clocks(trace: Trace, clocks: Clocks) -> Trace:
     """All times on the corrected clocks: of devices for their tracks, else of the CPU."""
-    events = trace.events
-    start, end = events.spans()
-    on_device = (trace["tracks"]["device"] >= 0)[events["track"]]
+    on_device = (trace["tracks"]["device"] >= 0)[trace.events["track"]]
     start, end = (
-        np.where(on_device, clocks.on_device(times), clocks.on_cpu(times)) for times in (start, end)
+        np.where(on_device, clocks.on_device(times), clocks.on_cpu(times)) for times in trace.events.spans()
     )
-    tables = trace.tables
-    tables["events"] = events.with_columns(
-        start_ns=start, duration_ns=end - start, self_ns=self_times(events["parent"], start, end - start)
-    )
-    others = {
-        name: with_times(table, clocks.on_cpu)
-        for name, table in tables.items()
-        if name != "events" and len(table)
-    }
-    tables.update(others)
-    return Trace(in_order_of_start(tables), trace.metadata, trace.arguments)
+    moved = on_clock(trace, start, end, clocks.on_cpu)
+    return Trace(in_order_of_start(moved.tables), trace.metadata, trace.arguments)
 
 
 class Clocks(NamedTuple):

@@ -13,6 +13,7 @@ import numpy as np
 from stepscope.base.arrays import Floats, Mask, Rows, Times
 from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.annotate.steps.step_table import step_lengths
+from stepscope.trace.row_order import running_span
 from stepscope.trace.trace import Metadata, Trace
 
 WHOLE = "rest"
@@ -284,25 +285,22 @@ def missing_kind(groups: list[StepGroup], unrecorded: Facts) -> dict[str, Any]:
     return {"missing_share": round(share, 4), "missing_ns": most["median_ns"]}
 
 
-def estimated_cost(
-    trace: Trace, group: StepGroup, events: Floats, rate: float, usual: Facts
-) -> dict[str, float]:
-    """The cost of recording a step of a group that has no unrecorded ones, ns, by part.
+def estimated_cost(trace: Trace, events: Floats, rate: float) -> dict[str, float]:
+    """The cost of recording a step of a trace whose steps have no unrecorded ones, ns, by part.
 
     The run has timed its evaluations, so what their recording costs is known from the others; else
     each event costs what it does in other steps.
 
     Args:
-        events: of each step of the group, shape (n,).
+        events: of each step, shape (steps,).
         rate: of an event in the other steps, ns.
-        usual: of the unrecorded steps.
     """
-    of_group = group.of_group(trace)
-    lengths = of_group["steps"]["end_ns"] - of_group["steps"]["start_ns"]
-    activities = _activities_ns(of_group)
+    lengths = trace["steps"]["end_ns"] - trace["steps"]["start_ns"]
+    activities = _activities_ns(trace)
     if not np.isfinite(activities).all():
         return {WHOLE: rate * float(np.median(events))}
-    return {WHOLE: max(float(np.median(lengths - activities)) - float(usual["median_ns"]), 0.0)}
+    usual_ns = float(trace.metadata.capture["unrecorded_steps"]["median_ns"])
+    return {WHOLE: max(float(np.median(lengths - activities)) - usual_ns, 0.0)}
 
 
 def _activities_ns(trace: Trace) -> Floats:
@@ -315,8 +313,8 @@ def _activities_ns(trace: Trace) -> Floats:
     names = trace.events.text("name")
     rows = np.flatnonzero(names.where(lambda name: name.startswith(_ACTIVITY) and name.endswith(")")))
     start, steps = trace.events["start_ns"][rows], trace["steps"]
-    step = np.searchsorted(steps["start_ns"], start, side="right") - 1
-    inside = (step >= 0) & (start < steps["end_ns"][np.maximum(step, 0)])
+    step = running_span(steps["start_ns"], steps["end_ns"], start)
+    inside = step >= 0
     known = [usual.get(str(names[int(row)]).partition(": ")[2]) or np.inf for row in rows[inside]]
     spent = np.bincount(step[inside], np.array(known, np.float64), len(steps))
     return np.where(spent > 0, spent, np.inf)

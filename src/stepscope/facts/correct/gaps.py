@@ -20,6 +20,7 @@ from stepscope.facts.annotate.stages.stage_runs import timed_parts
 from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.correct.costs import MOST_NS, WHOLE, in_jax
 from stepscope.trace.intervals import Intervals
+from stepscope.trace.row_order import last_begun, running_span
 from stepscope.trace.schema import STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.trace import Trace
@@ -66,7 +67,7 @@ def stretches_of(trace: Trace, costs: Sequence[str]) -> Stretches:
     names, code = (parts.names, parts.at(bounds[:-1])) if parts else (list(STAGES), stage)
     part = np.where((stage >= 0) & ~own, _positions(names, costs)[code], -1)
     begins = trace["steps"]["window_start_ns" if in_jax(trace) else "start_ns"]
-    step = np.searchsorted(begins, bounds[:-1], side="right") - 1
+    step = last_begun(begins, bounds[:-1])
     return Stretches(bounds, _BEFORE * before + _AFTER * after, part, step, own)
 
 
@@ -92,7 +93,7 @@ def loop_events(trace: Trace) -> Mask:
     events = trace.events
     if in_jax(trace) and not device_work(trace).any():
         return on_host(trace) & (events["step"] >= 0)
-    backward = on_host(trace) & (events["stage"] == STAGES.index("backward"))
+    backward = on_host(trace) & events.text("stage").mask("backward")
     inside = events["step"] >= 0
     return inside & ((events["track"] == main_track(trace)) | backward)
 
@@ -100,11 +101,8 @@ def loop_events(trace: Trace) -> Mask:
 def _stages_at(trace: Trace, times: Times) -> Rows:
     runs = trace["stages"].take(np.argsort(trace["stages"]["start_ns"], kind="stable"))
     runs = runs.take(runs["end_ns"] > runs["start_ns"])
-    run = np.searchsorted(runs["start_ns"], times, side="right") - 1
-    if not len(runs):
-        return np.full(len(times), -1, np.intp)
-    inside = (run >= 0) & (times < runs["end_ns"][run])
-    return np.where(inside, runs["stage"][run], -1).astype(np.intp)
+    run = running_span(runs["start_ns"], runs["end_ns"], times)
+    return np.append(runs["stage"], -1)[run].astype(np.intp)
 
 
 def with_hidden_cost(

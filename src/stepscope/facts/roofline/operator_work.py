@@ -23,7 +23,7 @@ from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.roofline.formulas import Work, has_formula, multiplies, read_call, work_of
 from stepscope.facts.roofline.rates import PRECISIONS, precisions
 from stepscope.trace.arguments import Arguments, parse
-from stepscope.trace.nesting import inherit
+from stepscope.trace.nesting import inherit, innermost
 from stepscope.trace.schema import KERNEL_KINDS, OPERATIONS, PRODUCT_KINDS
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
@@ -115,7 +115,7 @@ class Operators:
         self._launches = trace["launches"]  # kept, as the key in `_of_tables` has its id
         self._names = events.text("name")
         self._candidate = events.text("category").mask("cpu_op") & self._names.where(has_formula)
-        self._around = inherit(events["parent"], np.where(self._candidate, events["id"], -1))
+        self._around = innermost(events["parent"], self._candidate)
         self.flops, self.bytes = np.full((2, len(events)), np.nan)
         self.width = np.zeros(len(events), np.int8)
         self._seen = np.zeros(len(events), np.bool_)

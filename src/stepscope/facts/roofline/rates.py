@@ -14,7 +14,6 @@ import numpy as np
 
 from stepscope.base.arrays import IntArray
 from stepscope.errors import BatchError, TraceError
-from stepscope.trace.sets import distinct
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Trace
 
@@ -47,10 +46,8 @@ def precisions(kernels: Text, width: IntArray) -> Text:
         width: bytes per element of the operands, shape (n,); 0 if unknown.
     """
     half, tf32, fp32, unknown = range(len(_CODES))
-    table = np.full(len(kernels.values) + 1, unknown, np.int8)
-    used = distinct(kernels.codes[kernels.codes >= 0])
-    table[used] = [_CODES.index(_by_name(kernels.values[code])) for code in used.tolist()]
-    named = table[kernels.codes]
+    named = kernels.compact().map(_by_name).recoded(_CODES).codes
+    named = np.where(named < 0, unknown, named)
     given = np.where(named == tf32, tf32, fp32)
     codes = np.select([width == 2, width == 4, width > 0], [half, given, unknown], named)
     return Text(codes.astype(np.int8), _CODES)

@@ -15,7 +15,7 @@ from stepscope.facts.roofline.rates import PRECISIONS, precisions, rates_of
 from stepscope.facts.summary.facts import Device, Efficiency, HardwareCounter, Kernel, KernelStatistics
 from stepscope.facts.summary.selected_steps import MS, SelectedSteps
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.row_order import places_among
+from stepscope.trace.row_order import last_begun, places_among
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Text
 
@@ -108,7 +108,7 @@ def work_of_modules(selected: SelectedSteps, bounds: WorkBounds) -> ModuleWork:
     """The work of each module and its children per step, without updates of their parameters."""
     parent = selected.trace["modules"]["parent"]
     events = selected.trace.events
-    is_update = events["stage"][selected.work] == STAGES.index("optimizer")
+    is_update = events.text("stage").take(selected.work).mask("optimizer")
     module = np.where(is_update, -1, events["module"][selected.work])
 
     def total(rows: Mask, values: Floats) -> Floats:
@@ -288,7 +288,7 @@ def _mean(time: Times, value: Floats, parts: Intervals) -> float | None:
     before = np.append(0.0, np.cumsum(value * held))
 
     def until(moment: Times) -> Floats:
-        at = np.maximum(np.searchsorted(time, moment, side="right") - 1, 0)
+        at = np.maximum(last_begun(time, moment), 0)
         return before[at] + value[at] * (moment - time[at])
 
     total = covered.total()

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from stepscope.base.arrays import Ids, Ids32, Mask, Rows
-from stepscope.facts.annotate.links.launches import launch_of
+from stepscope.facts.annotate.links.launches import at_launch
 from stepscope.facts.annotate.modules.costs import module_costs, numbered_blocks
 from stepscope.facts.annotate.stages.optimizers import optimizer_calls
 from stepscope.facts.summary.facts import ModuleNode, Update, UpdatedModel, UpdateStage
 from stepscope.facts.summary.kernels import ModuleWork
 from stepscope.facts.summary.selected_steps import MS, SelectedSteps
-from stepscope.trace.row_order import begins_run
+from stepscope.trace.row_order import begins_run, last_begun
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -208,11 +208,8 @@ def _counts(selected: SelectedSteps, runs: Table) -> Counter[str]:
 
 def _run_of_events(selected: SelectedSteps, runs: Table) -> Rows:
     """The row of `runs` in which each event of the steps begins or was launched, -1 for none."""
-    events = selected.trace.events
-    caller = launch_of(selected.trace)
-    moment = np.where(caller >= 0, events["start_ns"][caller], events["start_ns"])
-    found = np.searchsorted(runs["start_ns"], moment, side="right") - 1
-    return np.where(selected.chosen_events, found, -1)
+    moment = at_launch(selected.trace, selected.trace.events["start_ns"])
+    return np.where(selected.chosen_events, last_begun(runs["start_ns"], moment), -1)
 
 
 def _models(selected: SelectedSteps) -> Ids32:

@@ -67,7 +67,7 @@ from stepscope.read.recorded.members_json import CALLED, CATEGORY, IN_LOOP, NOT_
 from stepscope.trace.concat import one_rank
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.missing_records import MERGED_RANKS
-from stepscope.trace.nesting import inherit
+from stepscope.trace.nesting import innermost
 from stepscope.trace.recorded_steps import active_share, core_share, later_blocked_share, later_loading
 from stepscope.trace.schema import IDLE_CAUSES, INFERENCE_STAGES, OUTSIDE_STAGES, STAGES
 from stepscope.trace.sets import distinct
@@ -122,7 +122,7 @@ def iterations_of(selected: SelectedSteps) -> list[Iterations]:
     """The iterations that begin in the selected steps, by kind."""
     table = selected.trace["iterations"]
     begin: Times = table["start_ns"]
-    begins_inside = Intervals(*selected.steps.spans()).within(begin, begin + 1) > 0
+    begins_inside = Intervals(*selected.steps.spans()).cover(begin)
     table = table.take(begins_inside & (table["rank"] == selected.rank))
     kinds = ((stage, table.take(table["stage"] == code)) for code, stage in enumerate(INFERENCE_STAGES))
     return [_of_kind(stage, rows) for stage, rows in kinds if len(rows)]
@@ -341,7 +341,6 @@ _SAMPLED = re.compile(r"^(.*) \((.*):(\d{1,9})\)$")
 _COMPREHENSION = re.compile(r"\.<locals>\.<(listcomp|setcomp|dictcomp|genexpr|lambda)>$")
 _FEWEST = 3  # samples of a function
 _SAMPLED_STAGES = ("other", "data_loading")
-_OUTSIDE = [STAGES.index(stage) for stage in OUTSIDE_STAGES]
 
 
 def places_of(selected: SelectedSteps) -> list[StagePlace]:
@@ -349,8 +348,8 @@ def places_of(selected: SelectedSteps) -> list[StagePlace]:
     events = selected.trace.events
     named = events.text("name").where(lambda name: _RANGE.match(name) is not None)
     rows = np.flatnonzero(named & selected.chosen_events & on_host(selected.trace))
-    trains = (events["stage"] >= 0) & ~np.isin(events["stage"], _OUTSIDE)
-    around = inherit(events["parent"], np.where(named, np.arange(len(events)), -1))
+    trains = (events["stage"] >= 0) & ~events.text("stage").mask(*OUTSIDE_STAGES)
+    around = innermost(events["parent"], named)
     rows = rows[~np.isin(rows, around[trains])]  # a teacher's forward pass is part of training
     spans = events.spans(rows)
     steps = Intervals(*selected.steps.spans())
@@ -401,7 +400,7 @@ class CalledLine(NamedTuple):
 def count_samples(samples: Table, spans: Intervals) -> dict[tuple[str, str, int], Counter[CalledLine]]:
     """How many samples in some spans saw each line, by function and file; in the loop also by line."""
     time: Times = samples["time_ns"]
-    samples = samples.take(spans.within(time, time + 1) > 0)
+    samples = samples.take(spans.cover(time))
     seen: defaultdict[tuple[str, str, int], Counter[CalledLine]] = defaultdict(Counter)
     for name, in_loop in zip(samples.text("name"), samples.text("category").mask(IN_LOOP), strict=True):
         own, *called = (name or "").split(CALLED)

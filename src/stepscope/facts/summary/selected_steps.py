@@ -6,7 +6,14 @@ import numpy as np
 
 from stepscope.base.arrays import Ids, Mask, Rows, Times
 from stepscope.errors import TraceError
-from stepscope.facts.annotate.steps.step_table import missing_steps, require_steps, steady_steps, step_lengths
+from stepscope.facts.annotate.steps.step_table import (
+    events_in_steps,
+    missing_steps,
+    require_steps,
+    steady_steps,
+    step_lengths,
+    windows_of,
+)
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -50,14 +57,12 @@ class SelectedSteps:
     @cached_property
     def chosen_events(self) -> Mask:
         """Events of the steps, those on devices included, bool, shape (events,)."""
-        events = self.trace.events
-        rank = self.trace["tracks"]["rank"][events["track"]]
-        return (rank == self.rank) & np.isin(events["step"], self.steps["step"])
+        return events_in_steps(self.trace, self.rank, self.steps["step"])
 
     @cached_property
     def windows(self) -> tuple[Times, Times]:
         """Start and end of the window of each step, ns, shape (steps,) each."""
-        return self.steps["window_start_ns"], self.steps["window_end_ns"]
+        return windows_of(self.steps)
 
     @property
     def length_ns(self) -> int:

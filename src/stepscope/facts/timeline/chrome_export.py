@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from stepscope.base.arrays import Ids, Mask
 from stepscope.facts.timeline.event_index import Index
+from stepscope.trace.sets import mask_of
 from stepscope.trace.trace import Trace
 
 EVENT = "stepscope event"
@@ -127,8 +128,7 @@ def _arrows(index: Index, events: Ids, places: _Places) -> Iterator[ChromeEvent]
 
 def _links(index: Index, events: Ids) -> Iterator[tuple[str, int, int]]:
     """Launches, recorded arrows, and else forward to backward, with both ends among the events."""
-    inside = np.zeros(len(index.order), np.bool_)
-    inside[events] = True
+    inside = mask_of(events, len(index.order))
     launched = events[index.launch[events] >= 0]
     launched = launched[inside[index.launch[launched]]]
     seen = set(zip(index.launch[launched].tolist(), launched.tolist(), strict=True))

@@ -15,6 +15,7 @@ from stepscope.facts.annotate.links.launches import device_work, launch_of
 from stepscope.facts.annotate.range_names import MODULE_FRAME, MODULE_RANGE
 from stepscope.trace.intervals import index_pairs
 from stepscope.trace.row_order import grouped, inverse, stable_order
+from stepscope.trace.sets import mask_of
 from stepscope.trace.trace import Trace
 
 _MOST_STEPS = 2**32  # numbers of steps are int32, so that rank and step fit one int64
@@ -49,8 +50,7 @@ class Index:
         self._launches_before = self._before(self.place[self.launch[work]])
         self.rank: Ids32 = trace["tracks"]["rank"][self.track]
         self.on_device: Mask = device_work(trace) | (self.launch >= 0)
-        self.launches_itself = np.zeros(len(self.launch), np.bool_)
-        self.launches_itself[self.launch[work]] = True
+        self.launches_itself = mask_of(self.launch[work], len(self.launch))
 
     def _last_inside(self) -> Ids32:
         """Follow the chain of last children of each event to its end."""
@@ -199,8 +199,7 @@ class Index:
 
     def outermost(self, rows: Ids) -> Ids:
         """Those of some events that do not lie directly in one of them, in pre-order."""
-        mask = np.zeros(len(self.order), np.bool_)
-        mask[rows] = True
+        mask = mask_of(rows, len(self.order))
         above = self.parent[rows]
         rows = rows[(above < 0) | ~mask[above]]
         return self.in_order(rows)

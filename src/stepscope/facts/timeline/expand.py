@@ -22,6 +22,8 @@ from stepscope.facts.timeline.level import (
 from stepscope.facts.timeline.operation import Operation, StepId
 from stepscope.facts.timeline.operation_costs import Costs, measure
 from stepscope.facts.timeline.sections import group
+from stepscope.trace.row_order import begins_run, last_begun
+from stepscope.trace.sets import mask_of
 from stepscope.trace.table import Table
 
 Path = tuple[str, ...]
@@ -137,8 +139,7 @@ class _Inside:
             operators: open operators in place, except where a stage is opened: it has many
                 threads, and each shows what it runs.
         """
-        cut = np.diff(level).astype(np.bool_) | np.diff(contents.index.track[rows]).astype(np.bool_)
-        first = np.flatnonzero(np.append(np.ones(min(len(rows), 1), np.bool_), cut))
+        first = np.flatnonzero(begins_run(level, contents.index.track[rows]))
         lane = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(rows))))
         of = level[first]
         opens = np.array([operators and opening.operation.kind != "stage" for opening in opened])[of]
@@ -176,8 +177,7 @@ class _Inside:
         A thread that is not shown itself is listed if it launched work on a stream that is.
         """
         lanes, parts = self.lanes, fine.parts
-        shown = np.zeros(len(lanes), np.bool_)
-        shown[lanes.lane[resources.lists(self.level, self.tracks(contents.index))]] = True
+        shown = mask_of(lanes.lane[resources.lists(self.level, self.tracks(contents.index))], len(lanes))
         seen = resources.lists(self.level[parts.operation], parts.track)
         shown[lanes.lane[parts.operation[seen]]] = True
         listed = shown[lanes.lane]
@@ -219,8 +219,7 @@ def _levels(
     passed: Sequence[int] = (0,),
     hidden: Sequence[int] = (0,),
 ) -> list[Level]:
-    start = np.array([opening.start_ns for opening in opened], np.int64)
-    end = np.array([opening.end_ns for opening in opened], np.int64)
+    start, end = _spans(opened, np.arange(len(opened)))
     inner = np.array([bool(opening.path) for opening in opened])
     shift = np.where(inner, alignments(costs, listed.level, start), 0)
     ends = span_ends(costs, listed.level, shift, start, end).tolist()
@@ -289,7 +288,7 @@ def find_steps(index: Index) -> tuple[list[Operation], Costs]:
     inside = [index.of_step(step, rank) for step, rank in numbers]
     work = [rows[index.on_device[rows]] for rows in inside]
     bounds = np.cumsum([0, *(len(rows) for rows in work)])
-    costs = measure(index, np.concatenate([np.zeros(0, np.int64), *work]), bounds, (0, 0))
+    costs = measure(index, _joined(work), bounds, (0, 0))
     operations = [
         Operation(str(StepId(step, rank)), "step", f"step {step}", rows)
         for (step, rank), rows in zip(numbers, inside, strict=True)
@@ -357,7 +356,7 @@ def _placed(index: Index, rows: Ids, table: Table) -> tuple[Ids, int]:
     track = int(spent.argmax()) if len(spent) else -1
     if len(lasting):
         loose = (run < 0) & (index.track[rows] == track) & ~index.has_children(rows)
-        at = np.searchsorted(lasts["start_ns"], index.start[rows], side="right") - 1
+        at = last_begun(lasts["start_ns"], index.start[rows])
         run = np.where(loose, np.maximum(at, 0), run)
     return np.append(lasting, -1)[run], track
 
@@ -367,16 +366,13 @@ def _on_device_alone(index: Index, works: Ids, table: Table) -> tuple[Ids, Ids]:
     stage = index.events["stage"][works]
     runs = np.flatnonzero(table["end_ns"] == table["start_ns"])
     found = [index.in_order(works[stage == table["stage"][run]]) for run in runs.tolist()]
-    rows = np.concatenate([np.zeros(0, np.int64), *found])
-    return rows, np.repeat(runs, [len(one) for one in found])
+    return _joined(found), np.repeat(runs, [len(one) for one in found])
 
 
 def _run_of(index: Index, rows: Ids, table: Table) -> Ids:
     """The stage that each event begins and ends in, else -1, shape (rows,)."""
-    if not len(table):
-        return np.full(len(rows), -1, np.int64)
-    begins = np.searchsorted(table["start_ns"], index.start[rows], side="right") - 1
-    latest = table["end_ns"][begins] + index.trace.metadata.tolerance_ns
+    begins = last_begun(table["start_ns"], index.start[rows])
+    latest = np.append(table["end_ns"], 0)[begins] + index.trace.metadata.tolerance_ns
     fits = (begins >= 0) & (index.end[rows] <= latest)
     return np.where(fits, begins, -1)
 

@@ -20,7 +20,7 @@ from stepscope.facts.annotate.modules.costs import numbered_blocks
 from stepscope.facts.timeline.event_index import Index
 from stepscope.facts.timeline.operation import TINY
 from stepscope.facts.timeline.operation_labels import short_name
-from stepscope.trace.row_order import begins_run
+from stepscope.trace.row_order import begins_run, greatest_of_runs
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -84,10 +84,7 @@ class Contents:
         module[called] = self._module[rows[called]]
         alone = (module < 0) | called
         again = self.recompute[rows]
-        goes_on = ~alone[1:] & ~alone[:-1]
-        for column in (lane, module, again):
-            goes_on &= column[1:] == column[:-1]
-        starts = np.flatnonzero(np.append(np.ones(min(len(rows), 1), np.bool_), ~goes_on))
+        starts = np.flatnonzero(begins_run(lane, module, again, np.where(alone, np.arange(len(rows)), -1)))
         return Lanes(context, rows, lane, np.append(starts, len(rows)), module[starts])
 
     def events(self, lanes: Lanes) -> Ids:
@@ -293,7 +290,7 @@ def _wrappers(work: Collapse, lanes: Lanes) -> Ids:
     launches = np.greater(*index.launches_inside(lanes.rows)[::-1])
     launches = np.logical_or.reduceat(launches, lanes.bounds[:-1])
     on_device = np.bincount(lanes.lane_of_row, index.on_device[lanes.rows], len(lanes)) > 0
-    number = _longest(lanes.lane, time)
+    number = greatest_of_runs(time, np.flatnonzero(begins_run(lanes.lane)))
     lane, module = lanes.lane[number], lanes.module
     others = np.ones(len(time), np.bool_)
     others[number] = False
@@ -303,14 +300,6 @@ def _wrappers(work: Collapse, lanes: Lanes) -> Ids:
     wrapped = contents.modules.is_only_one_in(module[number], lanes.context[lane])
     opens = _opens(contents, contents.events(lanes)[number], work.operators[lane])
     return number[(fills | wrapped) & ~(blocked | on_device)[lane] & opens]
-
-
-def _longest(lane: Ids, time: Ids) -> Ids:
-    """The longest operation of each lane, of equals the first, in order of lanes."""
-    first = np.flatnonzero(begins_run(lane))
-    most = np.maximum.reduceat(time, first)
-    number = np.flatnonzero(time == np.repeat(most, np.diff(np.append(first, len(lane)))))
-    return number[np.searchsorted(number, first)]
 
 
 def _opens(contents: Contents, events: Ids, operators: Mask) -> Mask:

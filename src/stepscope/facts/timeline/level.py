@@ -11,6 +11,8 @@ from stepscope.base.arrays import Ids, Mask, Times
 from stepscope.facts.timeline.event_index import Index
 from stepscope.facts.timeline.operation import Operation
 from stepscope.facts.timeline.operation_costs import Costs
+from stepscope.trace.row_order import begins_run
+from stepscope.trace.sets import mask_of
 
 _AS_BUSY = 0.9  # of the busiest device's time: as busy, give or take
 
@@ -172,11 +174,7 @@ def _longest(index: Index, level: Ids, track: Ids, work: Times, busy: Times) -> 
     kind = kind[track]
     first = _first_busy_device(index, level, track, kind, work)
     order = np.lexsort((track, -busy, -work, ~first, kind, level))
-    group = np.stack([level, kind])[:, order]
-    fresh = np.append(np.ones(min(len(order), 1), np.bool_), (group[:, 1:] != group[:, :-1]).any(0))
-    shown = np.zeros(len(order), np.bool_)
-    shown[order[fresh]] = True
-    return shown
+    return mask_of(order[begins_run(level[order], kind[order])], len(order))
 
 
 def _first_busy_device(index: Index, level: Ids, track: Ids, kind: Ids, work: Times) -> Mask:

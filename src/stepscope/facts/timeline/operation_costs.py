@@ -11,6 +11,7 @@ import numpy as np
 from stepscope.base.arrays import Ids, Mask, Times
 from stepscope.facts.timeline.event_index import Index
 from stepscope.trace.intervals import grouped_union
+from stepscope.trace.row_order import inverse
 
 _SMALL = 16  # as many possible keys for each that there is
 
@@ -60,8 +61,7 @@ class Costs:
 
     def take(self, operations: Ids) -> Costs:
         """The costs of chosen operations, in the order of `operations`, none twice."""
-        place = np.full(len(self.cpu_ns), -1, np.int64)
-        place[operations] = np.arange(len(operations))
+        place = inverse(operations, len(self.cpu_ns))
         kept = np.flatnonzero(place[self.parts.operation] >= 0)
         parts = _each(self.parts, lambda column: column[kept])
         parts["operation"] = place[parts["operation"]]

@@ -12,6 +12,7 @@ import numpy as np
 from stepscope.base.arrays import Ids, Times
 from stepscope.base.kernel_names import short_kernel
 from stepscope.facts.annotate.range_names import range_label
+from stepscope.trace.row_order import greatest_of_runs
 
 _WIDEST = 200  # characters of a kernel's name: a box of the page has room for fewer
 _Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], str]]
@@ -57,15 +58,12 @@ def summary_names(texts: Sequence[str], text: Ids, group: Ids, runtime_ns: Times
     first = np.searchsorted(group, np.arange(group[-1] + 1))
     pairs, pair = np.unique(group * len(texts) + text, return_inverse=True)
     total = np.bincount(pair, runtime_ns)[pair]
-    most = np.maximum.reduceat(total, first)
-    # Of equal shares the one that comes first in time counts.
-    leaders = np.flatnonzero(total == most[group])
-    leader = leaders[np.searchsorted(group[leaders], np.arange(len(first)))]
+    leader = greatest_of_runs(total, first)  # of equal shares the one that comes first in time
     columns = (
         text[leader],
         np.bincount(pairs // len(texts)),
         np.bincount(group),
-        100 * most / np.maximum(np.bincount(group, runtime_ns), 1),
+        100 * total[leader] / np.maximum(np.bincount(group, runtime_ns), 1),
     )
     return [
         _summary(texts[name], distinct, count, share)

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Ids, Mask, Times
-from stepscope.facts.annotate.links.launches import device_work, launching_operator, on_host
+from stepscope.facts.annotate.links.launches import device_work, launching_operator, of_rank, on_host
 from stepscope.facts.timeline.operation_labels import short_name
 from stepscope.trace.nesting import outermost
 from stepscope.trace.row_order import place_in_group
@@ -265,20 +265,19 @@ class _StepPieces:
         events = trace.events
         both = trace["stages"], trace["idle"]
         runs, idle = (table.take((table["rank"] == rank) & (table["step"] == number)) for table in both)
-        mine = (trace["tracks"]["rank"] == rank)[events["track"]] & (events["step"] == number)
+        mine = of_rank(trace, rank) & (events["step"] == number)
         work = np.flatnonzero(mine & device_work(trace) & (events["duration_ns"] > 0))
         operators = events.text("category").mask("cpu_op", "communication") & on_host(trace)
         calls = np.flatnonzero(outermost(events["parent"], operators) & mine)
         own = np.concatenate([calls, work])
+        own_start, own_end = events.spans(own)
         none = np.full(len(runs), -1)
         parts = (
             np.concatenate(
                 [none * 0 + STAGE_ROW, calls * 0 + OPERATOR_ROW, *_device_rows(trace, work, idle)]
             ),
-            np.concatenate([runs["start_ns"], events["start_ns"][own], idle["start_ns"]]),
-            np.concatenate(
-                [runs["end_ns"], events["start_ns"][own] + events["duration_ns"][own], idle["end_ns"]]
-            ),
+            np.concatenate([runs["start_ns"], own_start, idle["start_ns"]]),
+            np.concatenate([runs["end_ns"], own_end, idle["end_ns"]]),
             np.concatenate([runs["stage"], events["stage"][own], np.full(len(idle), -1)]),
             np.concatenate([none, own, np.full(len(idle), -1)]),
             np.concatenate([none, own * 0 - 1, idle["cause"]]),

@@ -17,7 +17,8 @@ from stepscope.facts.timeline.operation import TINY, Operation, Spread
 from stepscope.facts.timeline.operation_costs import Costs
 from stepscope.facts.timeline.operation_labels import range_name, summary_names
 from stepscope.trace.intervals import index_pairs
-from stepscope.trace.row_order import begins_run
+from stepscope.trace.row_order import begins_run, greatest_of_runs
+from stepscope.trace.sets import mask_of
 
 _LEAST_BLOCKS = 5  # fewer are as quickly compared side by side
 _LEAST_COUNT = 3  # copies of a pattern: two may be chance
@@ -58,8 +59,7 @@ def find_sections(operations: SiblingOperations, first: Ids, parent_ns: Times, t
     """
     counts = np.diff(first)
     lane = np.repeat(np.arange(len(counts)), counts)
-    begins = np.zeros(len(lane), np.bool_)
-    begins[first[:-1]] = True
+    begins = mask_of(first[:-1], len(lane))
     repeats = {
         one: find_repeats(operations.name[first[one] : first[one + 1]])
         for one in np.flatnonzero(counts > 2 / tiny).tolist()
@@ -332,14 +332,12 @@ class _SectionContents:
         runtime, of = np.add.reduceat(self.longer_ns, copies), self.section[copies]
         first = np.searchsorted(of, np.arange(len(self.first)))
         count = np.diff(np.append(first, len(of)))
-        most = np.maximum.reduceat(runtime, first)
-        longest = np.flatnonzero(runtime == most[of])
-        slowest = longest[np.searchsorted(of[longest], np.arange(len(first)))]
+        slowest = greatest_of_runs(runtime, first)
         columns = (
             count,
             np.minimum.reduceat(runtime, first),
             np.rint(np.add.reduceat(runtime, first) / count).astype(np.int64),
-            most,
+            runtime[slowest],
         )
         ids = _ids(contents, lanes, self.operation[copies[slowest]])
         rows = zip(*(column.tolist() for column in columns), ids, strict=True)

@@ -22,11 +22,11 @@ from stepscope.facts.timeline.event_index import Index
 from stepscope.trace.frame_name import FrameName
 from stepscope.trace.intervals import grouped_union, index_pairs
 from stepscope.trace.nesting import inherit
-from stepscope.trace.row_order import outermost_of_key
-from stepscope.trace.schema import COMPUTING, STAGES
+from stepscope.trace.row_order import last_begun, outermost_of_key
+from stepscope.trace.schema import COMPUTING
+from stepscope.trace.sets import mask_of
 
 _NO_FILE = ("<", MODULE_FRAME, MODULE_RANGE)
-_BACKWARD = STAGES.index("backward")
 
 
 class SourcePlace(msgspec.Struct, frozen=True):
@@ -168,7 +168,7 @@ class _ModuleLines:
         known = chosen & (index.events["module"] >= 0)
         self._index = index
         # Forward that is repeated in it included.
-        self._backward = (index.events["stage"] == _BACKWARD) | (index.events["recompute"] == 1)
+        self._backward = index.events.text("stage").mask("backward") | (index.events["recompute"] == 1)
         self._costs = _LineCosts(index, chosen, len(called))
         self._host = np.flatnonzero(known & ~index.on_device)
         self._work = _computing(index, known)
@@ -190,8 +190,7 @@ class _ModuleLines:
         """Events that no other one of the same module contains."""
         if not len(event) or self._index.on_device[event[0]]:
             return event
-        inside = np.zeros(len(self._index.on_device), np.bool_)
-        inside[event] = True
+        inside = mask_of(event, len(self._index.on_device))
         parent, module = self._index.parent[event], self._index.events["module"]
         return event[(parent < 0) | ~inside[parent] | (module[parent] != module[event])]
 
@@ -279,17 +278,15 @@ def _start_of_backward(index: Index, line: Ids, at: Ids) -> Ids:
     What is no backward, or is on the loop's thread itself, has none: -1.
     """
     result = np.full(len(at), -1, np.int64)
-    away = np.flatnonzero(index.events["stage"][at] == _BACKWARD)
+    away = np.flatnonzero(index.events.text("stage").take(at).mask("backward"))
     frames = np.flatnonzero((line >= 0) & np.isin(index.rank, index.rank[at[away[:1]]]))
     if not len(frames):
         return result
     thread = np.bincount(index.track[frames], index.duration[frames]).argmax()
     away = away[index.track[at[away]] != thread]
     frames = frames[index.track[frames] == thread]
-    frames = frames[np.argsort(index.start[frames], kind="stable")]
     time = index.start[at[away]]
-    row = np.searchsorted(index.start[frames], time, "right") - 1
-    found = np.where(row >= 0, frames[row], -1)
+    found = np.append(frames, -1)[last_begun(index.start[frames], time)]
     while (ended := (found >= 0) & (index.end[found] <= time)).any():
         found = np.where(ended, index.parent[found], found)
     result[away] = found

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, Mask
+from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.facts.annotate.device.kernel_kinds import GENERATED, kind_of
 from stepscope.facts.annotate.links.launches import launch_of, on_host
 from stepscope.trace.arguments import element_bytes
-from stepscope.trace.nesting import inherit
+from stepscope.trace.nesting import inherit, innermost
 from stepscope.trace.schema import CATEGORIES, TRACK_KINDS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
@@ -182,20 +182,23 @@ def _on_stream_of_tasks(trace: Trace) -> Mask:
     events = trace.events
     kernel = events.text("category").mask("kernel")
     task = kernel & events.text("name").where(lambda name: bool(_TASK.search(name.lower())))
-    spent, among = (
-        np.bincount(events["track"][rows], events["duration_ns"][rows], len(trace["tracks"]))
-        for rows in (task, kernel)
-    )
+    spent, among = time_by_track(trace, task), time_by_track(trace, kernel)
     return ((spent > 0) & (2 * spent > among))[events["track"]]
+
+
+def time_by_track(trace: Trace, rows: Mask) -> Floats:
+    """The time of some events on each track, ns, shape (tracks,)."""
+    events = trace.events
+    spent = np.bincount(events["track"][rows], events["duration_ns"][rows], len(trace["tracks"]))
+    return spent.astype(np.float64)
 
 
 def _tracks(trace: Trace, communicates: Mask) -> Table:
     """Set the kind of tracks that communicate for most of their busy time."""
     events, tracks = trace.events, trace["tracks"]
     top = events["parent"] < 0
-    time = np.bincount(events["track"][top], events["duration_ns"][top], len(tracks))
     work = communicates & (top | (events["category"] == CATEGORIES.index("communication")))
-    communication_ns = np.bincount(events["track"][work], events["duration_ns"][work], len(tracks))
+    time, communication_ns = time_by_track(trace, top), time_by_track(trace, work)
     kind = np.where((communication_ns > 0) & (2 * communication_ns > time), 2, tracks["kind"])
     return tracks.with_columns(kind=Text(kind.astype(np.int8), TRACK_KINDS))
 
@@ -204,7 +207,7 @@ def _bytes(trace: Trace, communicates: Mask) -> Ids:
     events = trace.events
     caller = launch_of(trace)
     collective = events.text("name").mask("record_param_comms")
-    call = inherit(events["parent"], np.where(collective, events["id"], -1))
+    call = innermost(events["parent"], collective)
     result = events["bytes"].copy()
     for event in np.flatnonzero(communicates & (result < 0)).tolist():
         origin = call[caller[event]] if caller[event] >= 0 else -1

@@ -16,16 +16,18 @@ from stepscope.facts.annotate.links.launches import (
     is_graph_launch,
     launch_of,
     launched_before_recording,
+    of_rank,
     shows_cpu,
 )
 from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.annotate.steps.missing_work import work_is_missing
-from stepscope.facts.annotate.steps.step_table import step_lengths
+from stepscope.facts.annotate.steps.step_table import events_in_steps, step_lengths, windows_of
 from stepscope.facts.annotate.steps.windows import unrecorded_work_end
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.nesting import inherit
-from stepscope.trace.schema import IDLE, IDLE_CAUSES, STAGES
-from stepscope.trace.sets import distinct, members
+from stepscope.trace.nesting import innermost
+from stepscope.trace.row_order import count_within
+from stepscope.trace.schema import IDLE, IDLE_CAUSES
+from stepscope.trace.sets import distinct, mask_of, members
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -88,8 +90,7 @@ def _unknown_causes(trace: Trace, gaps: Times) -> Ids:
 def busiest_device(trace: Trace, rank: int) -> int:
     """The device of a rank that computes longest in its steps, -1 if none works in them."""
     steps, idle = trace["steps"], trace["idle"]
-    of_rank = steps["rank"] == rank
-    windows = Intervals(steps["window_start_ns"][of_rank], steps["window_end_ns"][of_rank])
+    windows = Intervals(*windows_of(steps.take(steps["rank"] == rank)))
     devices = working_devices(trace, rank, windows)
     rows = idle["rank"] == rank
     length = (idle["end_ns"] - idle["start_ns"])[rows]
@@ -103,7 +104,7 @@ def working_devices(trace: Trace, rank: int, windows: Intervals) -> list[int]:
     Work counts whether or not its launch is known.
     """
     events, tracks = trace.events, trace["tracks"]
-    rows = np.flatnonzero(device_work(trace) & (tracks["rank"] == rank)[events["track"]])
+    rows = np.flatnonzero(device_work(trace) & of_rank(trace, rank))
     start, end = events.spans(rows)
     here = windows.within(start, np.maximum(end, start + 1)) > 0
     return np.unique(tracks["device"][events["track"][rows[here]]]).tolist()
@@ -133,14 +134,14 @@ def _with_busy_times(trace: Trace) -> Trace:
     place = np.searchsorted(steps["step"], idle["step"][rows])
     length = (idle["end_ns"] - idle["start_ns"])[rows]
     spent = np.bincount(place, length, len(steps)).astype(np.int64)
-    window = steps["window_end_ns"] - steps["window_start_ns"]
-    return trace.with_table(steps.with_columns(device_busy_ns=window - spent, device_idle_ns=spent))
+    busy = step_lengths(steps) - spent
+    return trace.with_table(steps.with_columns(device_busy_ns=busy, device_idle_ns=spent))
 
 
 def _idle_of_device(trace: Trace, work: Rows, once: Rows, loading: Intervals) -> _Gaps:
     """The gaps of one device, by step and cause."""
     steps = trace["steps"]
-    windows = steps["window_start_ns"], steps["window_end_ns"]
+    windows = windows_of(steps)
     computing, communicating = busy_times(trace, work)
     busy = computing.union(communicating)
     causes = {"communication": communicating, **_gap_causes(trace, work, busy, windows, once, loading)}
@@ -209,8 +210,8 @@ def _pending_times(trace: Trace, work: Rows, once: Rows) -> Intervals:
     events, call = trace.events, launch_of(trace)[work]
     begin, end = events.spans()
     start, call = begin[work][call >= 0], call[call >= 0]
-    is_once, is_call = (np.where(np.isin(events["id"], rows), events["id"], -1) for rows in (once, call))
-    around, within = inherit(events["parent"], is_once)[call], inherit(events["parent"], is_call)[once]
+    is_once, is_call = (mask_of(rows, len(events)) for rows in (once, call))
+    around, within = innermost(events["parent"], is_once)[call], innermost(events["parent"], is_call)[once]
     launched = begin.copy()
     whole = events.text("name").where(lambda name: is_compiled_call(name) or is_graph_launch(name))[call]
     launched[call[whole]] = end[call[whole]]  # of many kernels, at the end of the call
@@ -238,7 +239,7 @@ def data_loading_times(trace: Trace) -> Intervals:
     Where ranges mark that, what the loop does between two of them is something else.
     """
     runs, events = trace["stages"], trace.events
-    runs = runs.take(runs["stage"] == STAGES.index("data_loading"))
+    runs = runs.take(runs.text("stage").mask("data_loading"))
     loads = events.text("stage").mask("data_loading") & (events["track"] == main_track(trace))
     is_range = events.text("category").mask("annotation")
     is_range |= events.text("name").where(lambda name: name.startswith("enumerate("))
@@ -291,14 +292,14 @@ def full_queue_launches(trace: Trace, work: Rows) -> Rows:
     if not len(calls):
         return calls
     length, usual = events["duration_ns"][calls], usual_launch_ns(trace, calls)
-    begin, end = events["start_ns"][calls], events["start_ns"][calls] + length
+    begin, end = events.spans(calls)
     ended = np.searchsorted(np.sort(events.spans(work)[1]), end)
     launched = np.searchsorted(np.sort(events["start_ns"][caller[caller >= 0]]), end)
     queued = launched + min(launched_before_recording(trace)[work].sum(), _ROOM) - ended
     rank = int(trace["tracks"]["rank"][events["track"][work[0]]])
     unseen = end <= unrecorded_work_end(trace, rank)  # what else is queued then is not known
-    noted = np.sort(events["start_ns"][events.text("name").mask(_FULL_EVENT)])
-    many = unseen | (queued >= _FULL) | (np.searchsorted(noted, begin) < np.searchsorted(noted, end))
+    noted = events["start_ns"][events.text("name").mask(_FULL_EVENT)]
+    many = unseen | (queued >= _FULL) | (count_within(noted, begin, end) > 0)
     most = unseen | (queued >= max(_FULL, _MOST * queued.max()))
     most &= ~events.text("name").where(lambda name: "Memcpy" in name)[calls]
     return calls[(many & (length > _LONGER * usual)) | (most & (length > _LONG * usual))]
@@ -365,7 +366,5 @@ def _computes(events: Table) -> Mask:
 
 
 def _spans(trace: Trace, rank: int, steps: Table, chosen: Mask) -> Intervals:
-    events = trace.events
-    of_rank = trace["tracks"]["rank"][events["track"]] == rank
-    rows = np.flatnonzero(of_rank & np.isin(events["step"], steps["step"]) & chosen)
-    return Intervals(*events.spans(rows))
+    rows = np.flatnonzero(events_in_steps(trace, rank, steps["step"]) & chosen)
+    return Intervals(*trace.events.spans(rows))

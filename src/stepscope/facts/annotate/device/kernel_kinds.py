@@ -11,8 +11,7 @@ from stepscope.facts.annotate.jax.scopes import primitives
 from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.annotate.range_names import operators
 from stepscope.trace.nesting import inherit
-from stepscope.trace.schema import DEVICE_WORK, KERNEL_KINDS, PRODUCT_KINDS, STAGES
-from stepscope.trace.sets import distinct
+from stepscope.trace.schema import DEVICE_WORK, KERNEL_KINDS, PRODUCT_KINDS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -128,7 +127,7 @@ def classify_kernels(trace: Trace) -> Trace:
     # MIOpen and cuDNN run some convolutions as matrix products.
     product = device & (code == _CODE["gemm"]) & (operator == _CODE["convolution"])
     code[product] = _CODE["convolution"]
-    optimizer = work & (events["stage"] == STAGES.index("optimizer"))
+    optimizer = work & events.text("stage").mask("optimizer")
     plain = (code == _CODE["elementwise"]) | (code == _CODE["other"])
     code[optimizer & plain] = _CODE["optimizer"]
     return trace.with_events(kind=Text(code.astype(np.int8), KERNEL_KINDS))
@@ -164,12 +163,8 @@ def is_fused(name: str) -> bool:
 
 def _by_name(names: Text, rows: Mask) -> Codes8:
     """The kinds of some rows by their names, -1 for all others."""
-    codes = names.codes[rows]
-    table = np.full(len(names.values) + 1, -1, np.int8)
-    used = distinct(codes[codes >= 0])
-    table[used] = [_CODE[kind_of(names.values[code])] for code in used.tolist()]
     kinds = np.full(len(rows), -1, np.int8)
-    kinds[rows] = table[codes]
+    kinds[rows] = names.take(rows).compact().map(kind_of).recoded(KERNEL_KINDS).codes
     return kinds
 
 
@@ -196,6 +191,5 @@ def _by_operator(trace: Trace) -> Codes8:
     # Work launched by a collective is already classified as communication or a copy.
     classified = ~np.isin(kinds, (-1, _CODE["other"], _CODE["communication"]))
     around = inherit(events["parent"], np.where(classified, kinds, -1))
-    caller = launch_of(trace)
-    found = np.where(caller >= 0, around[caller], -1)
+    found = np.append(around, -1)[launch_of(trace)]
     return np.where(found < 0, _CODE["other"], found).astype(np.int8)

@@ -11,13 +11,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from stepscope.base.arrays import Floats, IntArray, Mask, Rows
-from stepscope.facts.annotate.links.launches import device_work, launch_of, on_host
+from stepscope.facts.annotate.links.launches import at_launch, device_work, launch_of, of_rank, on_host
 from stepscope.facts.annotate.range_names import operators
-from stepscope.facts.annotate.steps.step_table import steady_steps
-from stepscope.trace.nesting import inherit, outermost
+from stepscope.facts.annotate.steps.step_table import events_in_steps, steady_steps
+from stepscope.trace.nesting import innermost, is_inside, outermost
 from stepscope.trace.row_order import ends_run, place_in_group, places_among
-from stepscope.trace.schema import STAGES
-from stepscope.trace.sets import distinct
+from stepscope.trace.sets import distinct, mask_of
 from stepscope.trace.trace import Trace
 
 COMPILING = re.compile(
@@ -70,19 +69,18 @@ def one_off_costs(trace: Trace, rank: int) -> OneOffCosts:
 
 
 def _found(trace: Trace, rank: int) -> OneOffCosts:
-    here = (trace["tracks"]["rank"] == rank)[trace.events["track"]]
+    here = of_rank(trace, rank)
     host, work = here & on_host(trace), np.flatnonzero(here & device_work(trace))
     benchmarks = _benchmarks(trace, rank, host)
     by_name, launches = _calls_by_name(trace, rank, host, work), _slow_launches(trace, work)
     found = np.concatenate([by_name, launches, _compilations(trace, rank, host), benchmarks])
-    calls = np.flatnonzero(outermost(trace.events["parent"], np.isin(trace.events["id"], found)))
+    calls = np.flatnonzero(outermost(trace.events["parent"], mask_of(found, len(trace.events))))
     return OneOffCosts(calls, _work_of(trace, benchmarks))
 
 
 def inside(trace: Trace, costs: OneOffCosts) -> Mask:
     """All events that are part of one-off costs, on the CPU and on the device, shape (events,)."""
-    calls = np.isin(trace.events["id"], costs.calls)
-    result: Mask = inherit(trace.events["parent"], np.where(calls, 1, -1)) > 0
+    result = is_inside(trace.events["parent"], mask_of(costs.calls, len(trace.events)))
     result[costs.work] = True
     return result
 
@@ -111,8 +109,7 @@ def _at_an_edge(trace: Trace, rows: Rows, work: Rows) -> Mask:
     if not len(work):
         return np.zeros(len(rows), np.bool_)
     start = trace.events["start_ns"]
-    caller = launch_of(trace)[work]
-    first = start[np.where(caller >= 0, caller, work)].min()
+    first = at_launch(trace, start)[work].min()
     return (start[rows] < first) | (start[rows] >= trace.events.spans(work)[1].max())
 
 
@@ -189,7 +186,7 @@ def _benchmarks(trace: Trace, rank: int, host: Mask) -> Rows:
     """
     events = trace.events
     waits = np.flatnonzero(host & events.text("category").mask("runtime") & _named(trace, _TIMES))
-    around = inherit(events["parent"], np.where(host & operators(events), events["id"], -1))[waits]
+    around = innermost(events["parent"], host & operators(events))[waits]
     waiting: Rows = distinct(around[around >= 0]).astype(np.int64)
     found = waiting[_named(trace, _CONVOLUTION)[waiting]]
     paying = _share_paying(_per_step(trace, rank, found))
@@ -205,10 +202,8 @@ def _work_of(trace: Trace, calls: Rows) -> Rows:
 
 def compilations(trace: Trace, rank: int) -> Mask:
     """The events of a rank that compile functions, shape (events,)."""
-    here = (trace["tracks"]["rank"] == rank)[trace.events["track"]]
     calls = trace.events.text("category").mask("annotation", "cpu_op")
-    result: Mask = here & calls & _named(trace, COMPILING)
-    return result
+    return of_rank(trace, rank) & calls & _named(trace, COMPILING)
 
 
 def _compilations(trace: Trace, rank: int, host: Mask) -> Rows:
@@ -228,8 +223,6 @@ def _compilations(trace: Trace, rank: int, host: Mask) -> Rows:
 
 # -- delays by a busy machine
 
-_LOADING = STAGES.index("data_loading")
-
 
 def one_off_delays(trace: Trace, rank: int) -> Rows:
     """CPU operators that took 1 ms or more, and next to nothing at the same place in other steps.
@@ -240,8 +233,8 @@ def one_off_delays(trace: Trace, rank: int) -> Rows:
     """
     events = trace.events
     steps = trace["steps"]["step"][trace["steps"]["rank"] == rank]
-    here = (trace["tracks"]["rank"] == rank)[events["track"]] & np.isin(events["step"], steps)
-    here &= events.text("category").mask("cpu_op") & (events["stage"] != _LOADING)
+    here = events_in_steps(trace, rank, steps)
+    here &= events.text("category").mask("cpu_op") & ~events.text("stage").mask("data_loading")
     rows = np.flatnonzero(here)
     if len(steps) < _MIN_STEPS or not (events["self_ns"][rows] >= LONG_NS).any():
         return np.zeros(0, np.intp)

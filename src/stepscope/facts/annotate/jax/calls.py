@@ -21,17 +21,18 @@ follows the longest pause, in which the loop loads data, waits or prints.
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.base.arrays import Codes, Ids, Ids32, IntArray, Mask, Rows, Times
-from stepscope.facts.annotate.jax.scopes import scope_of
+from stepscope.base.arrays import Codes, Codes32, Ids, Ids32, IntArray, Mask, Rows, Times
+from stepscope.facts.annotate.jax.scopes import program_names, scope_of
 from stepscope.facts.annotate.links.launches import on_host
-from stepscope.trace.nesting import inherit, outermost
-from stepscope.trace.row_order import places_among
+from stepscope.trace.nesting import inherit, innermost, outermost
+from stepscope.trace.row_order import last_begun, places_among, running_span
 from stepscope.trace.schema import STAGES
-from stepscope.trace.table import Table
+from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 CALL = re.compile(r"^(?:Pjit|JaxPmap)Function\((.*)\)$", re.DOTALL)  # the latter up to JAX 0.7
@@ -129,7 +130,7 @@ class _Calls:
     def __init__(self, trace: Trace) -> None:
         events = trace.events
         is_call = events.text("name").where(is_compiled_call) & on_host(trace)
-        inner = inherit(events["parent"], np.where(is_call, events["id"], -1))
+        inner = innermost(events["parent"], is_call)
         self.of = _without_repeats(events["parent"], events["name"], inner)
         self.rows = _that_execute(trace, self.of)
         self.on_track: Mask = np.isin(events["track"], np.unique(events["track"][is_call]))
@@ -193,27 +194,24 @@ def _link_by_order(trace: Trace, calls: _Calls, rows: Ids, run: Rows, call: Ids3
     start = np.full(len(call), np.iinfo(np.int64).max)
     np.minimum.at(start, run, events["start_ns"][rows])
     function = _functions(trace, rows, run, len(call))
-    names = events.text("name")
-    called = np.array([called_function(names[row] or "") for row in calls.rows.tolist()], object)
+    called = events.text("name").take(calls.rows).compact().map(called_function)
     free = ~np.isin(calls.rows, call)
-    for name in set(function[call == UNKNOWN].tolist()) & set(called.tolist()):
-        waiting = np.flatnonzero((call == UNKNOWN) & (function == name))
+    for name in {*function.take(call == UNKNOWN).compact().values} & {*called.values}:
+        waiting = np.flatnonzero((call == UNKNOWN) & function.mask(name))
         waiting = waiting[np.argsort(start[waiting], kind="stable")]
-        left = calls.rows[free & (called == name)]
+        left = calls.rows[free & called.mask(name)]
         begin, called_at = start[waiting], events["start_ns"][left]
         own = calls.cut_off[calls.cut_off <= begin.max()][: max(len(begin) - len(left), 0)]
         left = np.append(left, np.full(len(own), UNKNOWN))
         call[waiting] = calls_in_order(begin, left, np.append(called_at, own))
 
 
-def _functions(trace: Trace, rows: Ids, run: Rows, count: int) -> IntArray:
+def _functions(trace: Trace, rows: Ids, run: Rows, count: int) -> Text:
     """The name of the function of each run, from the scopes of its operations; shape (runs,)."""
-    scope = trace.events["scope"][rows]
-    programs = [scope_of(text).program for text in trace.events.text("scope").values]
-    named = np.array([bool(name) for name in programs] + [False])[scope]
-    result = np.full(count, "", object)
-    result[run[named]] = np.array([*programs, ""], object)[scope[named]]
-    return result
+    programs = program_names(trace.events.text("scope")).take(rows)
+    named, codes = programs.where(bool), np.full(count, _NONE, np.int32)
+    codes[run[named]] = programs.codes[named]
+    return Text(codes, programs.values)
 
 
 def calls_in_order(begin: Times, calls: Ids, called: Times) -> Ids32:
@@ -255,9 +253,7 @@ class CallWaits(NamedTuple):
 
     def at(self, moments: Times) -> Codes:
         """The stage that the thread waits for at each moment, -1 where it does not wait."""
-        place = np.searchsorted(self.starts, moments, side="right") - 1
-        here = (place >= 0) & (np.append(self.ends, _NONE)[place] > moments)
-        return np.where(here, np.append(self.stage, _NONE)[place], _NONE)
+        return np.append(self.stage, _NONE)[running_span(self.starts, self.ends, moments)]
 
 
 def waits_for_calls(trace: Trace, track: int) -> CallWaits:
@@ -275,8 +271,7 @@ def waits_for_calls(trace: Trace, track: int) -> CallWaits:
     waits = outer[wait[outer]]
     start, before = events["start_ns"], [outer[chosen[outer]] for chosen in (call, call | puts)]
     compiled, all_calls = (
-        np.append(calls, _NONE)[np.searchsorted(start[calls], start[waits], side="right") - 1]
-        for calls in before
+        np.append(calls, _NONE)[last_begun(start[calls], start[waits])] for calls in before
     )
     blocks = names.take(waits).where(lambda name: bool(_FOR_ARRAYS.search(name)))
     of = np.where(blocks, all_calls, compiled)
@@ -299,7 +294,7 @@ def _last_stage(trace: Trace, begin: Times, end: Times) -> Codes:
     ended = events.spans(rows)[1]
     order = np.argsort(ended, kind="stable")
     rows, ended = rows[order], ended[order]
-    last = np.searchsorted(ended, end, side="right") - 1
+    last = last_begun(ended, end)
     began = np.append(events["start_ns"][rows], np.iinfo(np.int64).min)[last]
     stage = np.append(events["stage"][rows].astype(np.int64), _NONE)[last]
     return np.where((last >= 0) & (began >= begin), stage, _NONE)
@@ -321,8 +316,8 @@ class LoopIterations(NamedTuple):
 class _LoopCalls(NamedTuple):
     """Calls in order of start: which function (index of `names`), start and end, shape (calls,)."""
 
-    names: list[str]
-    name: Rows
+    names: Sequence[str]
+    name: Codes32
     start: Times
     end: Times
 
@@ -338,7 +333,7 @@ def call_starts(trace: Trace, rows: Rows) -> Times:
     """
     events = trace.events
     called = outermost(events["parent"], events.text("name").where(is_training_call))
-    around = inherit(events["parent"], np.where(called, events["id"], -1))[rows]
+    around = innermost(events["parent"], called)[rows]
     return events["start_ns"][np.where(around >= 0, around, rows)]
 
 
@@ -359,11 +354,8 @@ def _calls(trace: Trace, track: int) -> _LoopCalls:
     events = trace.events
     called = events.text("name").where(is_compiled_call) & (events["track"] == track)
     rows = np.flatnonzero(outermost(events["parent"], called))
-    name = events.text("name")
-    found = [called_function(name[row] or "") for row in rows.tolist()]
-    names = sorted(set(found))
-    index = np.array([names.index(text) for text in found], np.intp)
-    return _LoopCalls(names, index, *events.spans(rows))
+    functions = events.text("name").take(rows).compact().map(called_function)
+    return _LoopCalls(functions.values, functions.codes, *events.spans(rows))
 
 
 def _training_function(trace: Trace, calls: _LoopCalls) -> int | None:
@@ -391,13 +383,10 @@ def differentiated(trace: Trace) -> set[str]:
 
 def _work(trace: Trace) -> Counter[str]:
     """Time of the operations of each program, by name of its function, ns."""
-    scope = trace.events.text("scope")
-    scoped = scope.codes >= 0
-    spent = np.bincount(scope.codes[scoped], trace.events["self_ns"][scoped], minlength=len(scope.values))
-    result: Counter[str] = Counter()
-    for text, time in zip(scope.values, spent.tolist(), strict=True):
-        result[scope_of(text).program] += round(time)
-    return result
+    names = program_names(trace.events.text("scope"))
+    scoped = names.codes >= 0
+    spent = np.bincount(names.codes[scoped], trace.events["self_ns"][scoped], len(names.values))
+    return Counter(dict(zip(names.values, map(round, spent.tolist()), strict=True)))
 
 
 def _once_per_iteration(calls: _LoopCalls, training: int) -> list[int]:

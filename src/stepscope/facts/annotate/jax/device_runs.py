@@ -23,6 +23,8 @@ from stepscope.facts.annotate.jax.calls import (
 from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.facts.annotate.links.launches import device_work, launch_of, on_host, with_launches_by_order
 from stepscope.trace.nesting import outermost
+from stepscope.trace.row_order import running_span
+from stepscope.trace.table import Text
 from stepscope.trace.trace import Trace
 
 Texts = np.ndarray[Any, np.dtype[np.object_]]
@@ -36,7 +38,7 @@ class _Runs(NamedTuple):
     """Runs of programs in order: when they begin, their functions, and which one each work is in."""
 
     starts: Ids
-    functions: Texts
+    functions: Text
     of_work: Rows
 
 
@@ -92,7 +94,7 @@ def _calls_of_runs(trace: Trace, runs: _Runs, calls: dict[str, Ids], launched: b
     """
     result = np.full(len(runs.starts) + 1, UNKNOWN, np.int32)
     for name, called in calls.items():
-        own = np.flatnonzero(runs.functions == name)
+        own = np.flatnonzero(runs.functions.mask(name))
         if len(own) >= len(called) or not launched:
             begin = trace.events["start_ns"][called]
             result[own] = calls_in_order(runs.starts[own], called, begin)
@@ -104,8 +106,8 @@ def _calls(trace: Trace) -> dict[str, Ids]:
     events = trace.events
     names = events.text("name")
     rows = np.flatnonzero(outermost(events["parent"], names.where(is_compiled_call) & on_host(trace)))
-    functions = np.array([_as_module(called_function(names[row] or "")) for row in rows.tolist()], object)
-    return {name: rows[functions == name] for name in set(functions.tolist())}
+    functions = names.take(rows).compact().map(lambda name: _as_module(called_function(name)))
+    return {name: rows[functions.mask(name)] for name in functions.values}
 
 
 def _as_module(function: str) -> str:
@@ -123,10 +125,9 @@ def _recorded_runs(trace: Trace, work: Ids32) -> _Runs | None:
     if not len(runs):
         return None
     starts, ends = events.spans(runs)
-    place = np.searchsorted(starts, events["start_ns"][work], side="right") - 1
-    inside = (place >= 0) & (events["start_ns"][work] < ends[place])
-    functions = np.array([_as_module(_RUN.sub(r"\1", names[row] or "")) for row in runs.tolist()], object)
-    return _Runs(starts, functions, np.where(inside, place, len(runs)))
+    place = running_span(starts, ends, events["start_ns"][work])
+    functions = names.take(runs).compact().map(lambda name: _as_module(_RUN.sub(r"\1", name)))
+    return _Runs(starts, functions, np.where(place >= 0, place, len(runs)))
 
 
 def _repeated_runs(trace: Trace, work: Ids32, calls: dict[str, Ids]) -> _Runs:
@@ -144,8 +145,8 @@ def _repeated_runs(trace: Trace, work: Ids32, calls: dict[str, Ids]) -> _Runs:
         of_work[rows] = np.where(run >= 0, run + len(functions), -1)
         starts.append(trace.events["start_ns"][work[rows[first]]])
         functions += [name] * int(first.sum())
-    named = np.array([*functions, ""], object)[:-1]
-    return _Runs(np.concatenate(starts), named, np.where(of_work < 0, len(functions), of_work))
+    of_work = np.where(of_work < 0, len(functions), of_work)
+    return _Runs(np.concatenate(starts), Text.of(functions), of_work)
 
 
 def _functions(trace: Trace, work: Ids32) -> Texts:

@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, IntArray, Mask
-from stepscope.facts.annotate.jax.scopes import scope_of
-from stepscope.trace.nesting import inherit
+from stepscope.base.arrays import Ids, Mask
+from stepscope.facts.annotate.jax.scopes import program_names
+from stepscope.trace.nesting import is_inside
+from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 _LIBRARY = re.compile(
@@ -52,8 +53,8 @@ _RECORDER = re.compile(r"stepscope/(record|capture)/")
 _RUNNER = tuple(f"stepscope/{name}/script_runner.py" for name in ("record", "capture"))  # below the script
 
 
-class _FrameRow(NamedTuple):
-    """A frame of the trace's table `frames`."""
+class FrameRow(NamedTuple):
+    """A frame of the trace's table `frames`; unknown texts are empty."""
 
     above: int
     function: str
@@ -62,7 +63,20 @@ class _FrameRow(NamedTuple):
 
     @property
     def place(self) -> tuple[str, str, int]:
+        """Where it is: function, file and line."""
         return self.function, self.file, self.line
+
+    @property
+    def name(self) -> str:
+        """The function's name without the class or function around it."""
+        return self.function.rpartition(".")[2]
+
+
+def frame_rows(frames: Table) -> list[FrameRow]:
+    """The rows of the table `frames`."""
+    texts = frames.text("function"), frames.text("file")
+    columns = zip(frames["parent"].tolist(), *texts, frames["line"].tolist(), strict=True)
+    return [FrameRow(above, name or "", file or "", line) for above, name, file, line in columns]
 
 
 def frames_below_call(trace: Trace) -> tuple[Ids, Ids]:
@@ -71,17 +85,14 @@ def frames_below_call(trace: Trace) -> tuple[Ids, Ids]:
     Rows of `frames`, shape (frames,) each. Of several frames that are one, all have the first of
     them as the frame itself.
     """
-    table = trace["frames"]
-    texts = table.text("function"), table.text("file")
-    columns = zip(table["parent"].tolist(), *texts, table["line"].tolist(), strict=True)
-    rows = [_FrameRow(above, name or "", file or "", line) for above, name, file, line in columns]
-    programs = {scope_of(value).program for value in trace["origins"].text("scope").values}
+    rows = frame_rows(trace["frames"])
+    programs = set(program_names(trace["origins"].text("scope")).values)
     inside: list[bool] = []
     chains: list[list[int]] = []
     known: dict[tuple[int, str, str, int], int] = {}
     for number, row in enumerate(rows):
         is_inside = row.above >= 0 and inside[row.above]
-        begins = row.function.rpartition(".")[2] in programs and not is_inside
+        begins = row.name in programs and not is_inside
         is_first = begins or row.above < 0 or rows[row.above].file.endswith(_RUNNER)
         inside.append(begins or is_inside)
         chain = [] if is_first else chains[row.above]
@@ -115,12 +126,6 @@ _FUNCTION = re.compile(
 def in_optimizer(trace: Trace) -> Mask:
     """Whether the largest part of each event was traced in an optimizer, bool, shape (events,)."""
     frames = trace["frames"]
-    rows = zip(frames.text("function"), frames.text("file"), strict=True)
-    own = [bool(_FILE.search(file or "") or _FUNCTION.search(function or "")) for function, file in rows]
-    inside = frames_inside(np.array(own, np.bool_), frames["parent"])
+    own = [bool(_FILE.search(row.file) or _FUNCTION.search(row.function)) for row in frame_rows(frames)]
+    inside = is_inside(frames["parent"], np.array(own, np.bool_))
     return np.append(inside, False)[frames_of_events(trace)]
-
-
-def frames_inside(chosen: Mask, outer: IntArray) -> Mask:
-    """Whether each frame is one of some, or within one; outer frames come before inner ones."""
-    return np.asarray(inherit(np.asarray(outer, np.int32), np.where(chosen, 1, -1)) > 0)

@@ -18,14 +18,14 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.base.arrays import Ids, Ids32, Mask
-from stepscope.facts.annotate.jax.frames import frames_below_call, frames_of_events, is_users
+from stepscope.facts.annotate.jax.frames import frame_rows, frames_below_call, frames_of_events, is_users
 from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.facts.annotate.module_evidence import Evidence, Module, chain_of
-from stepscope.trace.schema import FORWARD_STAGES, STAGES
+from stepscope.trace.schema import FORWARD_STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
-_PASSES = [STAGES.index(stage) for stage in (*FORWARD_STAGES, "backward")]
+_PASSES = (*FORWARD_STAGES, "backward")
 
 # -- by scopes
 
@@ -37,7 +37,7 @@ def from_scopes(trace: Trace) -> Evidence | None:
     """
     events = trace.events
     text = events.text("scope")
-    scoped = (text.codes >= 0) & np.isin(events["stage"], _PASSES)
+    scoped = (text.codes >= 0) & events.text("stage").mask(*_PASSES)
     if not scoped.any():
         return None
     modules: list[Module] = []
@@ -61,7 +61,7 @@ def _innermost(number: Mapping[tuple[str, ...], int], scope: str, frame: int) ->
 def _in_order(events: Table, scoped: Mask) -> list[int]:
     """Codes of the scopes of some events, in order of the forward pass, then of the rest."""
     rows = np.flatnonzero(scoped)
-    rows = rows[np.argsort(events["stage"][rows] == STAGES.index("backward"), kind="stable")]
+    rows = rows[np.argsort(events.text("stage").take(rows).mask("backward"), kind="stable")]
     codes, first = np.unique(events["scope"][rows], return_index=True)
     return codes[np.argsort(first)].tolist()
 
@@ -82,7 +82,7 @@ def most_repeated(events: Table, call_of: Ids32, modules: list[Module]) -> Ids:
 
     A module without operations of its own counts like its most called child.
     """
-    rows = np.flatnonzero((call_of >= 0) & (events["stage"] != STAGES.index("backward")))
+    rows = np.flatnonzero((call_of >= 0) & ~events.text("stage").mask("backward"))
     names = np.int64(events["name"].max(initial=0) + 1)
     keys, times = np.unique(call_of[rows] * names + events["name"][rows], return_counts=True)
     own = np.zeros(len(modules), np.int64)
@@ -121,9 +121,7 @@ def from_stacks(trace: Trace) -> Evidence | None:
 
     A fused operation belongs to the module of its largest part.
     """
-    frames = trace["frames"]
-    rows = zip(frames.text("function"), frames.text("file"), strict=True)
-    return _from_frames(trace, [_class_of(function or "", file or "") for function, file in rows])
+    return _from_frames(trace, [_class_of(row.function, row.file) for row in frame_rows(trace["frames"])])
 
 
 def from_functions(trace: Trace) -> Evidence | None:
@@ -168,19 +166,19 @@ def _from_frames(trace: Trace, names: list[str]) -> Evidence | None:
 
 
 def _of_passes(trace: Trace) -> Mask:
-    return (trace.events["origin"] >= 0) & np.isin(trace.events["stage"], _PASSES)
+    return (trace.events["origin"] >= 0) & trace.events.text("stage").mask(*_PASSES)
 
 
 def _places(trace: Trace, names: list[str]) -> tuple[list[_CalledPlace], Ids]:
     """The modules in all stacks, parents first, and the module in which each frame is, or -1."""
     number: dict[_CalledPlace, int] = {}
-    files, lines = list(trace["frames"].text("file")), trace["frames"]["line"].tolist()
+    rows = frame_rows(trace["frames"])
     outer, kept = frames_below_call(trace)
     result = np.full(len(names), -1, np.int64)
     for row, above in enumerate(outer.tolist()):
         around = int(result[above]) if above >= 0 else -1
         if above >= 0 and names[row]:
-            place = _CalledPlace(around, names[row], files[above] or "", lines[above])
+            place = _CalledPlace(around, names[row], rows[above].file, rows[above].line)
             around = number.setdefault(place, len(number))
         result[row] = around
     return list(number), np.where(kept >= 0, result[kept], -1)
@@ -226,15 +224,13 @@ def _modules(places: list[_CalledPlace], number: dict[int, int]) -> list[Module]
 
 def function_names(frames: Table, outer: Ids, used: Ids) -> list[str]:
     """The name of the module that each frame begins, empty if none; `outer` as in `frames_below_call`."""
-    names = [name.rpartition(".")[2] for name in (text or "" for text in frames.text("function"))]
-    files = [file or "" for file in frames.text("file")]
-    above = outer.tolist()
+    rows, above = frame_rows(frames), outer.tolist()
     chains = [chain_of(row, above.__getitem__) for row in np.unique(used).tolist()]
-    around = _depth_of_all([[(names[row], files[row]) for row in chain] for chain in chains])
+    around = _depth_of_all([[(rows[row].name, rows[row].file) for row in chain] for chain in chains])
     inner = {row for chain in chains for row in chain[around:]}
     return [
-        name if row in inner and is_users(files[row]) and name.isidentifier() else ""
-        for row, name in enumerate(names)
+        row.name if number in inner and is_users(row.file) and row.name.isidentifier() else ""
+        for number, row in enumerate(rows)
     ]
 
 
@@ -246,13 +242,12 @@ def _depth_of_all(chains: list[list[tuple[str, str]]]) -> int:
 
 # -- evaluation
 
-_EVALUATION = STAGES.index("evaluation")
-
 
 def with_evaluation(trace: Trace, evidence: Evidence) -> Ids32:
     """The module of each event, as the evidence has it, with those of compiled evaluations; (events,)."""
     events = trace.events
-    rows = np.flatnonzero((events["stage"] == _EVALUATION) & (events["origin"] >= 0) & (evidence.call_of < 0))
+    evaluates = events.text("stage").mask("evaluation") & (events["origin"] >= 0)
+    rows = np.flatnonzero(evaluates & (evidence.call_of < 0))
     traced = np.stack([events["scope"][rows], frames_of_events(trace)[rows]], axis=1)
     places, place = np.unique(traced, axis=0, return_inverse=True)
     scopes = events.text("scope").values

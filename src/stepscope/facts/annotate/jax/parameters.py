@@ -22,7 +22,6 @@ import numpy as np
 
 from stepscope.base.arrays import Ids32
 from stepscope.facts.annotate.module_evidence import Evidence, innermost_around
-from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
 
 _KEY = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.?(\w+)")
@@ -102,7 +101,6 @@ def _with_children(own: Mapping[Path, Size]) -> dict[Path, Size]:
 
 # -- updates
 
-_OF_GRADIENTS = [STAGES.index(stage) for stage in ("optimizer", "backward")]
 _NONE = -1
 _Input = dict[str, Any]
 
@@ -110,7 +108,7 @@ _Input = dict[str, Any]
 def with_updates(trace: Trace, evidence: Evidence) -> Ids32:
     """The module of each event, as the evidence has it, with those of operations on gradients; (events,)."""
     events = trace.events
-    updates = np.isin(events["stage"], _OF_GRADIENTS) & (events["origin"] >= 0)
+    updates = events.text("stage").mask("optimizer", "backward") & (events["origin"] >= 0)
     updates &= evidence.call_of < 0
     module = _modules_by_group(trace, evidence, set(np.unique(events["origin"][updates]).tolist()))
     table = np.full(len(trace["origins"]) + 1, _NONE, np.int32)

@@ -182,13 +182,16 @@ def primitives(scope: Text) -> Text:
     return scope.map(lambda text: scope_of(text).primitive)
 
 
+def program_names(scope: Text) -> Text:
+    """The program of each scope, empty if unknown."""
+    return scope.map(lambda text: scope_of(text).program)
+
+
 def programs(events: Table, rows: Ids | Rows) -> Ids:
     """The program of each of some operations as a number; without one, each launch is a program."""
-    scope = events.text("scope")
-    known = [scope_of(text).program for text in scope.values]
-    number = {name: place for place, name in enumerate(dict.fromkeys(known))}
-    program = np.array([*(number[name] for name in known), -1], np.int64)[scope.codes[rows]]
-    return np.where(program >= 0, program, len(number) + events["correlation"][rows])
+    names = program_names(events.text("scope"))
+    program = names.codes[rows]
+    return np.where(program >= 0, program, len(names.values) + events["correlation"][rows])
 
 
 # -- TensorFlow

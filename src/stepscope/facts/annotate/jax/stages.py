@@ -20,8 +20,8 @@ import numpy as np
 from stepscope.base.arrays import Codes, Codes8, Ids, IntArray, Mask
 from stepscope.facts.annotate.jax.calls import called_function, calls_of_host_work, is_compiled_call
 from stepscope.facts.annotate.jax.frames import (
+    frame_rows,
     frames_below_call,
-    frames_inside,
     frames_of_events,
     in_optimizer,
     is_users,
@@ -29,7 +29,7 @@ from stepscope.facts.annotate.jax.frames import (
 from stepscope.facts.annotate.jax.scopes import Scope, layers_with_gradients, scope_of, scopes_of
 from stepscope.facts.annotate.links.backward import is_backward
 from stepscope.facts.annotate.range_names import CODE, stage_of_names, stage_of_range
-from stepscope.trace.nesting import inherit
+from stepscope.trace.nesting import inherit, is_inside
 from stepscope.trace.schema import PRODUCT_KINDS, ROLES, STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -272,7 +272,7 @@ def with_trained_functions(trace: Trace, stage: IntArray) -> IntArray:
     passes = trace.events.text("scope").where(lambda text: "jvp(" in text)
     products = passes & trace.events.text("kind").mask(*PRODUCT_KINDS)
     trained = _trained(trace, outer, frame[products])
-    runs_trained = rest & np.append(frames_inside(trained, outer), False)[frame]
+    runs_trained = rest & np.append(is_inside(outer.astype(np.int32), trained), False)[frame]
     taken = np.isin(role, [ROLES.index(name) for name in _TAKEN])
     result = stage.copy()
     result[runs_trained & taken] = CODE["forward"]
@@ -288,11 +288,10 @@ def _roles(trace: Trace) -> IntArray:
 
 def _trained(trace: Trace, outer: Ids, frames: Ids) -> Mask:
     """Frames of the user's innermost functions around some frames, bool, shape (frames,)."""
-    functions, files = trace["frames"].text("function"), trace["frames"].text("file")
-    name_of = list(zip(functions, files, strict=True))
+    name_of = [(row.function, row.file) for row in frame_rows(trace["frames"])]
     found = set()
     for row in np.unique(frames[frames >= 0]).tolist():
-        while row >= 0 and not is_users(files[row] or ""):
+        while row >= 0 and not is_users(name_of[row][1]):
             row = int(outer[row])
         if row >= 0 and outer[row] >= 0:  # not the compiled function itself
             found.add(name_of[row])
@@ -337,14 +336,13 @@ def with_evaluation(trace: Trace, stage: IntArray, program: IntArray, names: Seq
 
 def _functions(frames: Table, outer: Ids, used: Ids) -> set[tuple[str, str]]:
     """The user's functions around some frames, by name and file, without the compiled function."""
-    functions, files = frames.text("function"), frames.text("file")
+    rows = frame_rows(frames)
     found: set[tuple[str, str]] = set()
     seen: set[int] = set()
     for row in np.unique(used[used >= 0]).tolist():
         while outer[row] >= 0 and row not in seen:
             seen.add(row)
-            file = files[row] or ""
-            if is_users(file):
-                found.add((functions[row] or "", file))
+            if is_users(rows[row].file):
+                found.add((rows[row].function, rows[row].file))
             row = int(outer[row])
     return found

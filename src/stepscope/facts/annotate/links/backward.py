@@ -9,7 +9,7 @@ import numpy as np
 from stepscope.base.arrays import Ids, Ids32, IntArray, Mask, Rows
 from stepscope.facts.annotate.links.subsequences import common_positions
 from stepscope.facts.annotate.range_names import operators
-from stepscope.trace.nesting import inherit, outermost
+from stepscope.trace.nesting import innermost, is_inside, outermost
 from stepscope.trace.row_order import last_of_key
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table
@@ -83,10 +83,8 @@ def _link_by_names(events: Table, result: Ids32) -> None:
     node = outermost(parent, operator & names.where(lambda name: bool(_NODE.search(name))))
     if not node.any():
         return
-    numbers: dict[str, int] = {}
-    key = np.array([numbers.setdefault(plain(name), len(numbers)) for name in names.values] + [-1])
-    key = key[names.codes]
-    recorded = np.isin(key, key[node]) & operator & (inherit(parent, np.where(node, 1, -1)) < 0)
+    key = names.map(plain).codes.astype(np.int64)
+    recorded = np.isin(key, key[node]) & operator & ~is_inside(parent, node)
     nodes, forward = np.flatnonzero(node), np.flatnonzero(outermost(parent, recorded))
     ahead = np.searchsorted(forward, nodes)  # operators before each node
     begins = 0
@@ -190,16 +188,11 @@ def recomputed(events: Table, in_backward: Mask) -> Mask:
     if not recorded.any():
         return recorded
     nodes = is_backward(events)
-    node = _innermost(events, nodes)
+    node = innermost(events["parent"], nodes)
     # The operator that calls each operator, or -1; -1 for other events.
     calls = operators(events)
-    above = np.append(_innermost(events, calls), np.int32(-1))[events["parent"]]
+    above = np.append(innermost(events["parent"], calls), np.int32(-1))[events["parent"]]
     caller = np.where(calls, above, np.int32(-1))
     plain = ~recorded & ~nodes & (caller >= 0) & nodes[caller]
     repeats = np.bincount(caller[plain], minlength=len(events)) > 0
     return recorded & ((node < 0) | repeats[node])
-
-
-def _innermost(events: Table, chosen: Mask) -> Ids32:
-    """The innermost of some events around each event, itself included, or -1."""
-    return inherit(events["parent"], np.where(chosen, np.arange(len(events)), -1))

@@ -37,7 +37,7 @@ from stepscope.facts.annotate.links.launches import (
 from stepscope.facts.annotate.range_names import has_lines, operators, parse_lines
 from stepscope.trace.arguments import parse
 from stepscope.trace.frame_name import FrameName, is_users_frame
-from stepscope.trace.nesting import inherit
+from stepscope.trace.nesting import inherit, innermost
 from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.schema import FRAMES, INFERENCE_STAGES, ORIGINS, STAGES
 from stepscope.trace.table import Table, Text
@@ -135,7 +135,7 @@ def _without_work(trace: Trace) -> tuple[Ids, Codes8]:
 def _nodes(trace: Trace, calls: Ids, kinds: Codes8, frames: _Frames) -> Iterator[CapturedNode]:
     events = trace.events
     names, paths, stages = events.text("name"), trace["modules"].text("path"), events.text("stage")
-    operator = inherit(events["parent"], np.where(operators(events), events["id"], _UNKNOWN))[calls]
+    operator = innermost(events["parent"], operators(events))[calls]
     columns = calls.tolist(), kinds.tolist(), operator.tolist(), events["module"][calls].tolist()
     for row, kind, around, module, arguments in zip(*columns, trace.arguments_of(calls), strict=True):
         kernel, name = str(arguments.get("kernel", "")), names[around] if around >= 0 else ""

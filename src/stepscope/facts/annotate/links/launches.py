@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.base.arrays import Codes8, Ids, Ids32, Mask, Times
+from stepscope.base.arrays import Array, Codes8, Ids, Ids32, Mask, Times
 from stepscope.facts.annotate.range_names import is_step
 from stepscope.trace.concat import stacked
-from stepscope.trace.nesting import inherit, outermost
+from stepscope.trace.nesting import inherit, innermost, outermost
 from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.row_order import last_of_key, places_among
 from stepscope.trace.schema import DEVICE_WORK, LAUNCHES
@@ -23,6 +23,11 @@ def on_host(trace: Trace) -> Mask:
     The kind of a track is not enough: communication tracks exist on both sides.
     """
     return members(trace.events["track"], trace["tracks"]["device"] < 0)
+
+
+def of_rank(trace: Trace, rank: int) -> Mask:
+    """Events on the tracks of a rank, bool, shape (events,)."""
+    return members(trace.events["track"], trace["tracks"]["rank"] == rank)
 
 
 def shows_cpu(trace: Trace) -> bool:
@@ -119,6 +124,12 @@ def launch_of(trace: Trace) -> Ids32:
     caller = np.full(len(trace.events), -1, np.int32)
     caller[trace["launches"]["device_event"]] = trace["launches"]["cpu_event"]
     return caller
+
+
+def at_launch(trace: Trace, values: Array) -> Array:
+    """The value of each event's launch, else its own where no launch is known, shape (events,)."""
+    caller = launch_of(trace)
+    return np.where(caller >= 0, values[caller], values)
 
 
 def launching_operator(trace: Trace) -> Ids:
@@ -371,7 +382,6 @@ def by_order(trace: Trace, device: Ids32, caller: Ids32) -> Ids32:
         free = calls[unused & (call_kind == code)]
         if min(len(work), len(free)) < _ALIKE * max(len(work), len(free), 1):
             continue
-        work = work[np.argsort(events["start_ns"][device[work]], kind="stable")]
         result[work] = _in_order(events["start_ns"][device[work]], events["start_ns"][free], free)
     return result
 
@@ -408,7 +418,7 @@ def _through_calls(trace: Trace, device: Ids32, operator: Ids32) -> Ids32:
     events = trace.events
     calls, call_kind = launch_calls(trace)
     is_operator = events.text("category").mask("cpu_op")
-    inside = inherit(events["parent"], np.where(is_operator, events["id"], -1))[calls]
+    inside = innermost(events["parent"], is_operator)[calls]
     kind = kind_of_work(events.text("category"), device)
     work_key = np.where(operator >= 0, operator.astype(np.int64) * 3 + kind, -1)
     call_key = np.where((inside >= 0) & (call_kind >= 0), inside.astype(np.int64) * 3 + call_kind, -2)

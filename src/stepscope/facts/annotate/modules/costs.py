@@ -9,14 +9,10 @@ from stepscope.facts.annotate.links.launches import on_host
 from stepscope.facts.annotate.module_evidence import Evidence, Module
 from stepscope.trace.intervals import grouped_union
 from stepscope.trace.nesting import depths
-from stepscope.trace.schema import COMPUTING, FORWARD_STAGES, MODULES, OUTSIDE_STAGES, STAGES
-from stepscope.trace.shares import NO_SHARES, Shares
+from stepscope.trace.schema import COMPUTING, FORWARD_STAGES, MODULES, OUTSIDE_STAGES
+from stepscope.trace.shares import Shares
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
-
-_OUTSIDE = [STAGES.index(stage) for stage in OUTSIDE_STAGES]  # a validation, a rollout
-_BACKWARD = STAGES.index("backward")
-_FORWARD = [STAGES.index(stage) for stage in FORWARD_STAGES]
 
 
 def module_table(trace: Trace, evidence: Evidence) -> Table:
@@ -65,19 +61,19 @@ def _calls(trace: Trace, evidence: Evidence) -> Times:
     if evidence.calls is not None:
         return evidence.calls
     forward = (evidence.call_of >= 0) & (trace.events["recompute"] == 0)
-    forward &= ~np.isin(trace.events["stage"], _OUTSIDE)
+    forward &= ~trace.events.text("stage").mask(*OUTSIDE_STAGES)
     return np.bincount(evidence.call_of[forward], minlength=len(evidence.modules))
 
 
 def _phases(trace: Trace) -> dict[str, Mask]:
-    events = trace.events
+    events, stage = trace.events, trace.events.text("stage")
     inside = (events["module"] >= 0) & (events["step"] >= 0)
     again = inside & (events["recompute"] == 1)
     return {
-        "forward": inside & ~again & np.isin(events["stage"], _FORWARD),
-        "backward": inside & ~again & (events["stage"] == _BACKWARD),
+        "forward": inside & ~again & stage.mask(*FORWARD_STAGES),
+        "backward": inside & ~again & stage.mask("backward"),
         "recompute": again,
-        "outside": inside & ~again & np.isin(events["stage"], _OUTSIDE),
+        "outside": inside & ~again & stage.mask(*OUTSIDE_STAGES),
     }
 
 
@@ -128,8 +124,6 @@ def _intervals(trace: Trace, work: Rows) -> tuple[Times, Times, Ids32]:
 
 def _shares(trace: Trace) -> Shares:
     table = trace["module_shares"]
-    if not len(table):
-        return NO_SHARES
     return Shares.of(table["event"].astype(np.int64), table["module"].astype(np.int64), table["share"])
 
 

@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepscope.base.arrays import Ids, Ids32, IntArray, Mask, Rows
-from stepscope.facts.annotate.links.launches import launch_of, on_host
+from stepscope.facts.annotate.links.launches import at_launch, on_host
 from stepscope.facts.annotate.module_evidence import Evidence, enclosing, innermost_around
-from stepscope.trace.nesting import inherit
+from stepscope.trace.nesting import inherit, innermost, is_inside
 from stepscope.trace.schema import MODULE_SHARES
+from stepscope.trace.sets import mask_of
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace, WarningRow
 
@@ -109,20 +110,16 @@ class _Attribution:
     @cached_property
     def _forward(self) -> Ids:
         """The forward event of what is around each event in backward, -1 in forward."""
-        events = self.events
-        own = np.where(events["forward_event"] >= 0, events["forward_event"], -1)
-        return inherit(events["parent"], own.astype(np.int32)).astype(np.int64)
+        return inherit(self.events["parent"], self.events["forward_event"]).astype(np.int64)
 
     @cached_property
     def _region(self) -> Ids32:
-        is_region = self._names.where(lambda name: name.startswith(_REGION))
-        rows = np.where(is_region, np.arange(len(self.events)), -1).astype(np.int32)
-        return inherit(self.events["parent"], rows)
+        return innermost(self.events["parent"], self._names.where(lambda name: name.startswith(_REGION)))
 
     @cached_property
     def _in_backward(self) -> Mask:
         is_backward = self._names.where(lambda name: name.startswith(_BACKWARD))
-        return inherit(self.events["parent"], np.where(is_backward, 1, -1)) > 0
+        return is_inside(self.events["parent"], is_backward)
 
     @cached_property
     def _around(self) -> Ids32:
@@ -257,12 +254,8 @@ class _Attribution:
         """What a divided call runs on the CPU and on devices divides alike."""
         if not self.divided:
             return
-        own = np.full(len(self.events), -1, np.int32)
-        rows = [row for row in self.divided if not self.is_program[row]]
-        own[rows] = rows
-        of_call = inherit(self.events["parent"], own)
-        caller = launch_of(self.trace)
-        of_call = np.where(caller >= 0, of_call[caller], of_call)
+        rows = np.array([row for row in self.divided if not self.is_program[row]], np.int64)
+        of_call = at_launch(self.trace, innermost(self.events["parent"], mask_of(rows, len(self.events))))
         for row in np.flatnonzero(of_call >= 0).tolist():
             self.divided.setdefault(row, self.divided[int(of_call[row])])
 

@@ -13,18 +13,17 @@ from stepscope.base.arrays import Ids, Ids32, Mask, Rows
 from stepscope.facts.annotate.jax.modules import from_functions, from_scopes, from_stacks, with_evaluation
 from stepscope.facts.annotate.jax.parameters import parameter_sizes, sizes_by_use, with_updates
 from stepscope.facts.annotate.links.cuda_graphs import replayed_modules
-from stepscope.facts.annotate.links.launches import launch_of, on_host
+from stepscope.facts.annotate.links.launches import at_launch, on_host
 from stepscope.facts.annotate.module_evidence import Evidence, Module, chain_of, tree_modules
 from stepscope.facts.annotate.modules.costs import module_table
 from stepscope.facts.annotate.modules.inductor_graphs import compiled_operators
 from stepscope.facts.annotate.modules.matching.matching import from_tree
-from stepscope.facts.annotate.range_names import MODULE_FRAME, MODULE_RANGE
+from stepscope.facts.annotate.range_names import ENGINE, MODULE_FRAME, MODULE_RANGE
 from stepscope.trace.nesting import inherit, outermost
-from stepscope.trace.schema import FORWARD_STAGES, STAGES
+from stepscope.trace.schema import FORWARD_STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
-_BACKWARD = STAGES.index("backward")
 _DEEPEST = 100  # levels of modules; models have 20, and a path names all above
 
 
@@ -113,9 +112,7 @@ def _with_parameters(trace: Trace, evidence: Evidence) -> Evidence:
 
 def _by_call(trace: Trace, call_of: Ids32) -> Ids32:
     """The module of each event from the calls around it, its forward event, and its launch."""
-    module = _backward(trace, inherit(trace.events["parent"], call_of))
-    caller = launch_of(trace)
-    return np.where(caller >= 0, module[caller], module).astype(np.int32)
+    return at_launch(trace, _backward(trace, inherit(trace.events["parent"], call_of)))
 
 
 def _backward(trace: Trace, module: Ids32) -> Ids32:
@@ -132,8 +129,7 @@ def _backward(trace: Trace, module: Ids32) -> Ids32:
 def _engine_nodes(trace: Trace) -> Mask:
     """The outermost backward events: one for each node of the autograd graph."""
     events = trace.events
-    backward = events["stage"] == _BACKWARD
-    operator = events.text("category").mask("cpu_op") & backward & on_host(trace)
+    operator = events.text("category").mask("cpu_op") & events.text("stage").mask("backward") & on_host(trace)
     return outermost(events["parent"], operator)
 
 
@@ -253,8 +249,6 @@ def _outermost(code: int, above: dict[int, int]) -> int:
 
 _HIERARCHY = re.compile(rb'"Module Hierarchy": ?"([^"]*)"')
 _PART = re.compile(r"(\w+)\([^)]*\)::[^.]*\.")
-_ENGINE = "autograd::engine::evaluate_function: "
-_FORWARD = [STAGES.index(stage) for stage in FORWARD_STAGES]
 
 
 class ScriptedOperators(NamedTuple):
@@ -271,7 +265,7 @@ def scripted_operators(trace: Trace, evidence: Evidence) -> ScriptedOperators | 
         return None
     around = inherit(trace.events["parent"], evidence.call_of)
     inside = on_host(trace) & np.append(scripted, False)[around] & (evidence.call_of < 0)
-    inside &= np.isin(trace.events["stage"], _FORWARD)
+    inside &= trace.events.text("stage").mask(*FORWARD_STAGES)
     paths = _paths(trace, inside)
     number = {module.path: place for place, module in enumerate(evidence.modules)}
     module = np.full(len(trace.events), -1, np.int32)
@@ -309,10 +303,10 @@ def _paths(trace: Trace, inside: Mask) -> dict[int, tuple[str, ...]]:
 def _of_gradients(trace: Trace) -> Mask:
     """Nodes of the gradient graph, each inside of the engine's range for it."""
     events, names = trace.events, trace.events.text("name")
-    engine = names.where(lambda name: name.startswith(_ENGINE))
+    engine = names.where(lambda name: name.startswith(ENGINE))
     result = np.zeros(len(events), np.bool_)
     for row in np.flatnonzero((events["parent"] >= 0) & engine[events["parent"]]).tolist():
-        result[row] = names[int(events["parent"][row])] == _ENGINE + (names[row] or "")
+        result[row] = names[int(events["parent"][row])] == ENGINE + (names[row] or "")
     return result
 
 

@@ -17,6 +17,7 @@ from stepscope.facts.annotate.links.launches import on_host
 from stepscope.facts.annotate.range_names import CODE
 from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.trace.nesting import outermost
+from stepscope.trace.row_order import count_within, last_begun, running_span
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -65,9 +66,8 @@ def split_by_optimizer(
     """Cut the runs of the optimizer stage in which another optimizer begins to step."""
     other = np.flatnonzero(calls.name[1:] != calls.name[:-1])
     before, changes = calls.starts[other], calls.starts[other + 1]
-    run = np.searchsorted(starts, changes, side="right") - 1
+    run = running_span(starts, ends, changes)
     inside = (run >= 0) & (stage[run] == _OPTIMIZER) & (starts[run] <= before)
-    inside &= changes < ends[run]
     run, changes = run[inside], changes[inside]
     order = np.argsort(np.concatenate([starts, changes]), kind="stable")
     row = np.concatenate([np.arange(len(starts)), run])[order]
@@ -102,9 +102,8 @@ def _upcoming(calls: OptimizerCalls, runs: Table) -> Rows:
 
     A closure's passes lie in the call.
     """
-    begun = np.searchsorted(calls.starts, runs["start_ns"], side="right") - 1
-    inside = (begun >= 0) & (runs["start_ns"] < calls.ends[begun])
-    found = np.where(inside, begun, begun + 1)
+    begun = running_span(calls.starts, calls.ends, runs["start_ns"])
+    found = np.where(begun >= 0, begun, last_begun(calls.starts, runs["start_ns"]) + 1)
     known = found < len(calls.starts)
     known &= calls.step[np.minimum(found, len(calls.starts) - 1)] == runs["step"]
     return np.where(known, found, _NONE)
@@ -144,12 +143,9 @@ def release_closures(trace: Trace, own: Codes8, stage: Codes8) -> tuple[Codes8, 
     if not (inside & (own == _OPTIMIZER)).any():
         return stage, np.zeros(len(stage), np.bool_)
     backward = np.flatnonzero(host & (stage == _BACKWARD))
-    outer = outermost(events["parent"], inside & (own == _OPTIMIZER))
     result, wrappers = stage.copy(), np.zeros(len(stage), np.bool_)
-    rows = np.flatnonzero(outer)
-    rows = rows[_begun_within(start[backward], start[rows], end[rows]) > 0]
-    if not len(rows):
-        return result, wrappers
+    rows = np.flatnonzero(outermost(events["parent"], inside & (own == _OPTIMIZER)))
+    rows = rows[count_within(start[backward], start[rows], end[rows]) > 0]
     candidates = np.flatnonzero(inside)
     forward = start[loop & (is_forward(events) | (stage == CODE["forward"]))]
     for row in rows:
@@ -157,7 +153,7 @@ def release_closures(trace: Trace, own: Codes8, stage: Codes8) -> tuple[Codes8, 
         until = end[backward[first:last]].max()
         part = np.searchsorted(start[candidates], [start[row], min(until, end[row])])
         within = candidates[part[0] : part[1]]
-        around = within[_begun_within(start[backward[first:last]], start[within], end[within]) > 0]
+        around = within[count_within(start[backward[first:last]], start[within], end[within]) > 0]
         wrappers[around] = True
         between = _between_calls(start[within], end[within], end[backward[first:last]], forward)
         released = ~between & (own[within] != _OPTIMIZER) | np.isin(within, around)
@@ -165,14 +161,9 @@ def release_closures(trace: Trace, own: Codes8, stage: Codes8) -> tuple[Codes8, 
     return result, wrappers
 
 
-def _begun_within(moments: Times, start: Times, end: Times) -> Times:
-    """How many of the sorted `moments` lie in each span."""
-    return np.searchsorted(moments, end) - np.searchsorted(moments, start)
-
-
 def _between_calls(start: Times, end: Times, backward_ends: Times, forward: Times) -> Mask:
     """What follows a backward pass with no forward work since: LBFGS between two evaluations."""
     ends = np.sort(backward_ends)
     before = np.searchsorted(ends, start, side="right")
     since = ends[np.maximum(before - 1, 0)]
-    return (before > 0) & (_begun_within(forward, since, end) == 0)
+    return (before > 0) & (count_within(forward, since, end) == 0)

@@ -32,8 +32,8 @@ from stepscope.facts.annotate.links.backward import is_forward
 from stepscope.facts.annotate.links.launches import device_work, launch_of
 from stepscope.facts.annotate.range_names import CODE, has_lines, is_update, operators
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.nesting import inherit, outermost, totals_inside
-from stepscope.trace.row_order import begins_run
+from stepscope.trace.nesting import is_inside, outermost, totals_inside
+from stepscope.trace.row_order import begins_run, count_within, running_span
 from stepscope.trace.schema import INFERENCE_STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -75,9 +75,7 @@ def work_launched(trace: Trace, has_optimizer: bool) -> Launched:
     copies_only = (copies > 0) & (others == 0) & (runtime | events.text("category").mask("cpu_op"))
     waits_only = outermost(events["parent"], runtime | operators(events)) & ~names.mask("aten::is_nonzero")
     waits_only &= (waits > 0) & (copies + kernels == 0)
-    copies_only, waits_only = (
-        inherit(events["parent"], np.where(only, 1, -1)) > 0 for only in (copies_only, waits_only)
-    )
+    copies_only, waits_only = (is_inside(events["parent"], only) for only in (copies_only, waits_only))
     return Launched(copies_only, waits_only, kernels > 0, has_optimizer)
 
 
@@ -136,8 +134,7 @@ class _KnownStages:
 
     def __init__(self, events: Table, rows: Rows, stage: Codes8) -> None:
         self.events, self.rows, self.stage = events, rows, stage
-        self.start = events["start_ns"][rows]
-        self.end = self.start + events["duration_ns"][rows]
+        self.start, self.end = events.spans(rows)
         self.names = events.text("name").take(rows)
         self.categories = events.text("category").take(rows)
 
@@ -152,8 +149,7 @@ class _KnownStages:
         if not self.blocks.any():
             return self.blocks
         begins = np.sort(self.start[self.stage == CODE["forward"]])
-        calls = np.searchsorted(begins, self.end) > np.searchsorted(begins, self.start)
-        return calls & self.blocks
+        return self.blocks & (count_within(begins, self.start, self.end) > 0)
 
     def has(self, stage: str) -> bool:
         return bool((self.stage == CODE[stage]).any())
@@ -250,7 +246,7 @@ def _prepare_loss(known: _KnownStages, after: Mask) -> Mask:
         return blocks
     recorded = known.start[after & is_forward(known.events, known.rows)]
     updates = np.sort(known.start[is_update(known.events, known.rows) | _copies(known)])
-    changes = np.searchsorted(updates, known.end) > np.searchsorted(updates, known.start)
+    changes = count_within(updates, known.start, known.end) > 0
     return blocks & ~changes & (known.end <= recorded.max(initial=-1))
 
 
@@ -266,8 +262,7 @@ def _begin_in(events: Table, rows: Rows, chosen: Mask) -> Mask:
     """Events that begin while one of the chosen runs, themselves included."""
     if not chosen.any():
         return chosen
-    start = events["start_ns"][rows]
-    return Intervals(*events.spans(rows[chosen])).within(start, start + 1) > 0
+    return Intervals(*events.spans(rows[chosen])).cover(events["start_ns"][rows])
 
 
 def _assign_after_forward(
@@ -326,10 +321,8 @@ def mark_eval_calls(events: Table, rows: Rows, stage: Codes8, loop: Mask) -> Cod
     eval_call = ~recorded & np.isin(name, name[recorded])
     if not eval_call.any():
         return stage
-    begins = start[calls[eval_call]]
-    ends = begins + events["duration_ns"][rows[calls[eval_call]]]
-    latest = np.searchsorted(begins, start, side="right") - 1
-    inside_eval = (latest >= 0) & (start < ends[latest])
+    begins, ends = events.spans(rows[calls[eval_call]])
+    inside_eval = running_span(begins, ends, start) >= 0
     # The losses of a validation run between its calls and after the last one.
     inside_eval |= (start >= begins[0]) & (start < start[calls[recorded]][0])
     inside_eval &= loop & np.isin(stage, (CODE["forward"], CODE["loss"]))
@@ -346,9 +339,7 @@ def _outermost(events: Table, rows: Rows, forward: Mask) -> Rows:
 def _recorded_in(events: Table, rows: Rows, loop: Mask, calls: Rows) -> Mask:
     """Whether autograd recorded any operator in each call, bool, shape (calls,)."""
     recorded = loop & is_forward(events, rows)
-    at = events["start_ns"][rows[recorded]]
-    start, end = events.spans(rows[calls])
-    return np.searchsorted(at, end) > np.searchsorted(at, start)
+    return count_within(events["start_ns"][rows[recorded]], *events.spans(rows[calls])) > 0
 
 
 # -- forward work that nothing marks

@@ -10,11 +10,11 @@ from stepscope.facts.annotate.device.idle import time_blocked
 from stepscope.facts.annotate.device.one_off_costs import COMPILING
 from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait, waits_for_calls
 from stepscope.facts.annotate.jax.scopes import loads_next_batch
-from stepscope.facts.annotate.links.launches import device_work, launch_of, on_host
+from stepscope.facts.annotate.links.launches import at_launch, device_work, on_host
 from stepscope.facts.annotate.stages.optimizers import name_optimizers, optimizer_calls, split_by_optimizer
 from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.trace.intervals import Intervals, grouped_union
-from stepscope.trace.row_order import begins_run, ends_run, last_of_key
+from stepscope.trace.row_order import begins_run, ends_run, last_begun, last_of_key
 from stepscope.trace.schema import BOUNDS, STAGE_RUNS, STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
@@ -32,7 +32,7 @@ class TimedParts(NamedTuple):
 
     def at(self, moments: Times) -> Rows:
         """The part at each moment, -1 before the first, the shape of `moments`."""
-        return np.append(self.part, -1)[np.searchsorted(self.times, moments, side="right") - 1]
+        return np.append(self.part, -1)[last_begun(self.times, moments)]
 
     def own_work_at(self, moments: Times) -> Mask:
         """Whether the recorder itself works at each moment, the shape of `moments`."""
@@ -145,13 +145,13 @@ def _timeline(trace: Trace) -> _Timeline:
     parts = timed_parts(trace.metadata)
     edges += [parts.times] if parts else []
     moments = distinct(np.concatenate([times, *edges]))
-    here = np.append(stages, _NONE)[np.searchsorted(times, moments, side="right") - 1]
-    calls, waits, works = (span.within(moments, moments + 1) > 0 for span in of_loop)
+    here = np.append(stages, _NONE)[last_begun(times, moments)]
+    calls, waits, works = (span.cover(moments) for span in of_loop)
     runs_it = ((here == _OTHER) | ((calls | waits) & ~works)) & compiled.any()
     idle, decided = runs_it | (here == _NONE), np.zeros(len(moments), np.bool_)
     for stage, span in spans.items():
         if len(span):
-            covered = idle & (span.within(moments, moments + 1) > 0)
+            covered = idle & span.cover(moments)
             here[covered], decided = stage, decided | covered
     _fill_pauses(here, runs_it, decided, calls, waits)
     waited = waits_for_calls(trace, main).at(moments)
@@ -240,13 +240,11 @@ def _with_device_only(
 ) -> tuple[Ids32, Times, Times, Codes]:
     """Add an empty run for each stage of a step that only occurs on the device."""
     events = trace.events
-    caller = launch_of(trace)
     work = device_work(trace) & (events["step"] >= 0) & (events["stage"] >= 0)
-    called = np.where(caller >= 0, events["start_ns"][caller], events["start_ns"])
     key = events["step"][work].astype(np.int64) * len(STAGES) + events["stage"][work]
     missing = ~np.isin(key, step.astype(np.int64) * len(STAGES) + stage)
     keys, first = np.unique(key[missing], return_index=True)
-    launched = called[work][missing][first]
+    launched = at_launch(trace, events["start_ns"])[work][missing][first]
     step = np.concatenate([step, keys // len(STAGES)]).astype(np.int32)
     starts, ends = np.concatenate([starts, launched]), np.concatenate([ends, launched])
     stage = np.concatenate([stage, keys % len(STAGES)])
@@ -351,9 +349,8 @@ def _table(trace: Trace, step: Ids32, starts: Times, ends: Times, stage: Codes) 
 def _device_work(trace: Trace, step: Ids32, starts: Times, stage: Codes) -> tuple[Rows, Rows]:
     """Device work, and its run: the last run of its step and stage that began before its launch."""
     events = trace.events
-    caller = launch_of(trace)
     device = np.flatnonzero(device_work(trace) & (events["step"] >= 0) & (events["stage"] >= 0))
-    launched = np.where(caller >= 0, events["start_ns"][caller], events["start_ns"])[device]
+    launched = at_launch(trace, events["start_ns"])[device]
     wanted = events["step"][device].astype(np.int64) * len(STAGES) + events["stage"][device]
     moments = np.sort(starts)
     begun, until = (np.searchsorted(moments, times, side="right") for times in (starts, launched))

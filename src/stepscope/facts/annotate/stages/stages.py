@@ -7,7 +7,7 @@ import numpy as np
 
 from stepscope.base.arrays import Codes8, Ids32, Mask, Rows
 from stepscope.base.parallel import in_threads
-from stepscope.facts.annotate.device.collectives import is_communication_call
+from stepscope.facts.annotate.device.collectives import is_communication_call, time_by_track
 from stepscope.facts.annotate.jax.stages import passes_are_unknown, stages_by_scope, warn_unknown_passes
 from stepscope.facts.annotate.links.backward import is_backward, recomputed
 from stepscope.facts.annotate.links.launches import launch_of, on_host, tails_of_arrows
@@ -18,8 +18,8 @@ from stepscope.facts.annotate.steps.inference import stages_by_iteration
 from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.annotate.steps.step_table import step_marks
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.nesting import inherit, passed_down, totals_inside
-from stepscope.trace.row_order import stable_order
+from stepscope.trace.nesting import holds, inherit, is_inside, passed_down
+from stepscope.trace.row_order import last_begun, stable_order
 from stepscope.trace.schema import COMPUTING, INFERENCE_STAGES, STAGES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
@@ -64,7 +64,7 @@ def assign_stages(trace: Trace) -> Trace:
     stage = _fill_backward_threads(trace, stage)
     stage = _fill_main_thread(trace, stage, by_scope, wrappers)
     recompute |= recomputed(events, stage == CODE["backward"]) | repeated
-    recompute = inherit(events["parent"], np.where(recompute, 1, _NONE)) > 0
+    recompute = is_inside(events["parent"], recompute)
     return warn_unknown_passes(_through_launches(trace, stage, recompute, by_scope))
 
 
@@ -92,7 +92,7 @@ def _around_models(events: Table, own: Codes8) -> Mask:
     around = inherit(events["parent"], np.where(ranges, own, np.where(other, CODE["other"], _NONE)))
     inside = (layers & (around == CODE["loss"])) | (returned & (around == CODE["backward"]))
     inside &= ~(layers & (around == _NONE)).any()
-    return np.asarray(ranges & (totals_inside(events["parent"], inside.astype(np.int64)) > 0))
+    return np.asarray(ranges & holds(events["parent"], inside))
 
 
 def _inherit_stages(events: Table, own: Codes8) -> tuple[Codes8, Mask]:
@@ -102,8 +102,7 @@ def _inherit_stages(events: Table, own: Codes8) -> tuple[Codes8, Mask]:
         allowed[CODE[outer_stage], [CODE[stage] for stage in inside]] = True
     allowed[_NONE] = True  # the last row: nothing around
     stage = passed_down(events["parent"], own, allowed)
-    recompute = (own == CODE["forward"]) & (stage == CODE["backward"])
-    return stage, recompute
+    return stage, (own == CODE["forward"]) & (stage == CODE["backward"])
 
 
 def _fill_backward_threads(trace: Trace, stage: Codes8) -> Codes8:
@@ -114,9 +113,7 @@ def _fill_backward_threads(trace: Trace, stage: Codes8) -> Codes8:
     """
     events, tracks = trace.events, trace["tracks"]
     top = (events["parent"] < 0) & on_host(trace)
-    time = np.bincount(events["track"][top], events["duration_ns"][top], len(tracks))
-    spent = top & (stage == CODE["backward"])
-    backward = np.bincount(events["track"][spent], events["duration_ns"][spent], len(tracks))
+    time, backward = time_by_track(trace, top), time_by_track(trace, top & (stage == CODE["backward"]))
     autograd = (backward > _OTHER_THREAD_SHARE * time) & (time > 0)
     main = main_track(trace)
     autograd |= _launches_in_backward(trace, stage, main)
@@ -133,7 +130,7 @@ def _launches_in_backward(trace: Trace, stage: Codes8, main: int) -> Mask:
     launches = np.unique(trace["launches"]["cpu_event"])
     own = int(in_loop[launches].sum())
     launches = launches[stage[launches] < 0]
-    inside = loop.within(events["start_ns"][launches], events["start_ns"][launches] + 1) > 0
+    inside = loop.cover(events["start_ns"][launches])
     launched = np.bincount(events["track"][launches], minlength=count)
     in_backward = np.bincount(events["track"][launches], inside, count)
     return np.asarray((in_backward > own) & (in_backward >= _INSIDE_BACKWARD * launched))
@@ -180,7 +177,7 @@ def _as_called(trace: Trace, stage: Codes8, elsewhere: Mask) -> Codes8:
     calls = np.flatnonzero(events.text("name").where(is_communication_call) & (stage >= 0))
     calls = calls[~events.text("category").mask("communication")[calls]]
     rows = np.flatnonzero(elsewhere & (stage < 0) & events.text("category").mask("communication"))
-    place = np.searchsorted(events["start_ns"][calls], events["start_ns"][rows], side="right") - 1
+    place = last_begun(events["start_ns"][calls], events["start_ns"][rows])
     result = stage.copy()
     result[rows[place >= 0]] = stage[calls[place[place >= 0]]]
     return result
@@ -239,7 +236,7 @@ def _is_lazy(trace: Trace, stage: Codes8) -> bool:
         return False
     if not (asked & backward).any() or not (asked & ~backward).any():
         return False
-    passes = backward | (inherit(events["parent"], np.where(asked, 1, -1)) > 0)
+    passes = backward | is_inside(events["parent"], asked)
     return not (passes[callers].any() or (passes & events.text("category").mask("runtime")).any())
 
 

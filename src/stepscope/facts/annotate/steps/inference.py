@@ -28,8 +28,8 @@ from stepscope.base.arrays import Codes8, Ids, IntArray, Mask, Rows, Times
 from stepscope.facts.annotate.links.backward import is_backward
 from stepscope.facts.annotate.links.launches import on_host
 from stepscope.facts.annotate.range_names import MODULE_FRAME, MODULE_RANGE, ends_update, stage_of_range
-from stepscope.trace.nesting import inherit, outermost
-from stepscope.trace.row_order import begins_run
+from stepscope.trace.nesting import innermost, outermost
+from stepscope.trace.row_order import begins_run, running_span
 from stepscope.trace.schema import INFERENCE_STAGES, ITERATIONS, STAGES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
@@ -78,9 +78,7 @@ def stages_by_iteration(trace: Trace, among: Mask) -> Codes8:
     for track in np.unique(table["track"]).tolist():
         here, rows = table["track"] == track, np.flatnonzero(among & (events["track"] == track))
         starts, ends, start = (table["start_ns"][here], table["end_ns"][here], events["start_ns"][rows])
-        index = np.searchsorted(starts, start, side="right") - 1
-        inside = (index >= 0) & (start < ends[np.maximum(index, 0)])
-        stage[rows[inside]] = codes[here][index[inside]]
+        stage[rows] = np.append(codes[here], _NONE)[running_span(starts, ends, start)]
     return stage
 
 
@@ -109,7 +107,7 @@ def _by_loops(trace: Trace) -> _Found:
     loop = names.where(lambda name: LOOPS.search(name) is not None)
     if not loop.any():
         return _NOTHING
-    inside = inherit(events["parent"], np.where(loop, np.arange(len(events)), _NONE))
+    inside = innermost(events["parent"], loop)
     modules = names.where(lambda name: name.startswith((MODULE_FRAME, MODULE_RANGE)))
     rows = np.flatnonzero(outermost(events["parent"], modules & (inside >= 0)) & on_host(trace))
     first = begins_run(inside[rows])
@@ -304,7 +302,7 @@ def _generates(calls: _Attention) -> bool:
 def _begins_iteration(calls: _Attention, starts: Times, lookups: Times) -> Mask:
     """Calls before which token embeddings are looked up; else where the lengths change."""
     if not len(lookups):
-        return begins_run(calls.query) | begins_run(calls.key)
+        return begins_run(calls.query, calls.key)
     return begins_run(np.searchsorted(lookups, starts))
 
 

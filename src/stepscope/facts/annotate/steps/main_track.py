@@ -7,7 +7,8 @@ from stepscope.facts.annotate.jax.calls import called_function, differentiated, 
 from stepscope.facts.annotate.links.launches import on_host
 from stepscope.facts.annotate.range_names import ends_update, is_step
 from stepscope.facts.annotate.steps.ranges import chosen_ranges, step_ranges
-from stepscope.trace.nesting import inherit
+from stepscope.trace.nesting import is_inside
+from stepscope.trace.sets import mask_of
 from stepscope.trace.trace import Trace
 
 
@@ -54,8 +55,7 @@ def main_track(trace: Trace, rank: int | None = None) -> int:
 def _only_counts(trace: Trace, marks: Mask, works: Mask) -> bool:
     """Whether the threads that mark steps have nothing else, not even ranges, while others work."""
     events = trace.events
-    counting = np.zeros(len(trace["tracks"]), np.bool_)
-    counting[events["track"][marks]] = True
+    counting = mask_of(events["track"][marks], len(trace["tracks"]))
     told = works | (events.text("category").mask("annotation") & ~events.text("name").where(is_step))
     return not told[counting[events["track"]]].any() and bool((works & ~_in_autograd(trace)).any())
 
@@ -69,4 +69,4 @@ def updates(trace: Trace) -> Mask:
 def _in_autograd(trace: Trace) -> Mask:
     """Nodes of autograd's engine, and what runs inside."""
     nodes = trace.events.text("name").where(lambda name: name.startswith("autograd::engine::"))
-    return inherit(trace.events["parent"], np.where(nodes, 1, -1)) > 0
+    return is_inside(trace.events["parent"], nodes)

@@ -16,6 +16,7 @@ import numpy as np
 from stepscope.base.arrays import Ids, IntArray, Mask, Rows, Times
 from stepscope.facts.annotate.links.cuda_graphs import capture_of
 from stepscope.facts.annotate.links.launches import (
+    at_launch,
     device_work,
     is_graph_launch,
     launch_of,
@@ -34,9 +35,9 @@ from stepscope.trace.missing_records import (
     WITHHELD,
     WORK_MISSING,
 )
-from stepscope.trace.nesting import inherit, outermost
-from stepscope.trace.row_order import begins_run
-from stepscope.trace.sets import distinct
+from stepscope.trace.nesting import inherit, innermost, is_inside, outermost
+from stepscope.trace.row_order import begins_run, inverse
+from stepscope.trace.sets import distinct, mask_of
 from stepscope.trace.trace import Trace
 
 # Of any vendor: cudaLaunchKernelExC, hipExtModuleLaunchKernel, aclrtLaunchKernel, urEnqueueKernelLaunch.
@@ -104,7 +105,7 @@ def _silent_operators(trace: Trace, step: IntArray) -> Rows:
     """
     events = trace.events
     operators = outermost(events["parent"], events.text("category").mask("cpu_op") & on_host(trace))
-    of_call = inherit(events["parent"], np.where(operators, events["id"], -1))
+    of_call = innermost(events["parent"], operators)
     active, launched = (np.zeros(len(events) + 1, np.bool_) for _ in range(2))  # the last is for no operator
     launches = trace["launches"]["cpu_event"]
     launched[of_call[launches]] = True
@@ -126,11 +127,9 @@ def _silent_operators(trace: Trace, step: IntArray) -> Rows:
 def _with_work(trace: Trace, rows: Rows) -> Mask:
     """Whether device work is linked to each call, or to one inside it, with a duration if others lack one."""
     call, work = work_of_calls(trace, rows)
-    timed = trace.events["duration_ns"][work] > 0
-    timed |= (
-        not trace["warnings"].text("code").mask("no_duration", "negative_duration", "long_duration").any()
-    )
-    return np.isin(np.arange(len(rows)), call[timed])
+    without = trace["warnings"].text("code").mask("no_duration", "negative_duration", "long_duration")
+    timed = (trace.events["duration_ns"][work] > 0) | (not without.any())
+    return mask_of(call[timed], len(rows))
 
 
 def _copies(trace: Trace) -> Rows:
@@ -226,7 +225,7 @@ def _silent(trace: Trace) -> str:
     if reads.any() and np.median(trace.events["duration_ns"][reads]) >= _WAITS_NS:
         uses |= reads
     if trace.metadata.devices and not trace.events.text("category").mask("runtime").any():
-        of_update = inherit(trace.events["parent"], np.where(names.where(ends_update), 1, -1)) > 0
+        of_update = is_inside(trace.events["parent"], names.where(ends_update))
         uses |= of_update & names.where(lambda name: bool(_OF_DEVICE_OPTIMIZER.match(name)))
     if not uses.any() or device_work(trace).any():
         return ""
@@ -235,9 +234,8 @@ def _silent(trace: Trace) -> str:
 
 def _kept(trace: Trace) -> str:
     kept = trace["steps"]["step"].tolist()
-    if len(kept) == 1:
-        return f"the figures are of step {kept[0]}, whose launches all have theirs"
-    return f"the figures are of steps {number_list(kept)}, whose launches all have theirs"
+    steps = f"step{'s' * (len(kept) > 1)} {number_list(kept)}"
+    return f"the figures are of {steps}, whose launches all have theirs"
 
 
 def _count_of_missing(calls: LaunchCalls, missing: Mask, inside: Mask) -> str:
@@ -311,8 +309,7 @@ def work_of_calls(trace: Trace, rows: Rows) -> tuple[Ids, Ids]:
 
     Both have the order of the calls; no call is inside another.
     """
-    number = np.full(len(trace.events), -1, np.int32)
-    number[rows] = np.arange(len(rows))
+    number = inverse(rows, len(trace.events))
     launches = trace["launches"]
     call = inherit(trace.events["parent"], number)[launches["cpu_event"]].astype(np.int64)
     order = np.argsort(call, kind="stable")
@@ -400,12 +397,12 @@ def _idle(busy: Intervals, start: Times, end: Times) -> Times:
 def _next_need(trace: Trace, work: Ids, last: Times, called: Times) -> tuple[Times, Times]:
     """From when and until when something waits for what ends at `last`: further work, or the CPU."""
     events = trace.events
-    begin, caller = events["start_ns"][work], launch_of(trace)[work]
+    begin = events["start_ns"]
     waits = events.text("category").mask("runtime")
     waits &= events.text("name").where(lambda name: "Synchronize" in name)
     wait_begin, wait_end = events.spans(np.flatnonzero(waits))
-    since = np.append(np.where(caller >= 0, events["start_ns"][caller], begin), wait_begin)
-    until = np.append(begin, wait_end)
+    since = np.append(at_launch(trace, begin)[work], wait_begin)
+    until = np.append(begin[work], wait_end)
     order = np.argsort(until, kind="stable")
     place = np.searchsorted(until[order], last)
     end = int(events.spans()[1].max())

@@ -10,7 +10,9 @@ from stepscope.base.arrays import Mask, Rows, Times
 from stepscope.facts.annotate.links.launches import launch_of, on_host
 from stepscope.facts.annotate.range_names import is_step, stage_of_range
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.nesting import inherit, outermost
+from stepscope.trace.nesting import is_inside, outermost
+from stepscope.trace.row_order import count_within, running_span
+from stepscope.trace.sets import mask_of
 from stepscope.trace.trace import Trace
 
 CHOSEN = "chosen_range"  # property of a trace: the name of the ranges that the user asks for
@@ -99,7 +101,7 @@ def ranges_of_updates(trace: Trace, updates: Rows) -> Rows:
     begin, row, around = events["start_ns"][updates], updates.astype(np.int64), np.full(len(updates), -1)
     while (row >= 0).any():
         row = np.where(row >= 0, events["parent"][row], -1)
-        held = np.diff([np.searchsorted(begin, time) for time in events.spans(row)], axis=0)[0]
+        held = count_within(begin, *events.spans(row))
         around = np.where((row >= 0) & marked[row] & (held == 1), row, around)
     group = names.codes[around]
     if (around < 0).any() or (group != group[0]).any():
@@ -161,16 +163,16 @@ def beside_training(trace: Trace) -> Mask:
     events = trace.events
     ranges = np.flatnonzero(events.text("category").mask("annotation"))
     marks = ranges[events.text("name").take(ranges).compact().where(_is_aside)]
-    inside = inherit(events["parent"], np.where(np.isin(events["id"], marks), 1, -1)) > 0
-    return np.asarray(inside | np.append(inside, False)[launch_of(trace)])  # the last: without a launch
+    inside = is_inside(events["parent"], mask_of(marks, len(events)))
+    return inside | np.append(inside, False)[launch_of(trace)]  # the last: without a launch
 
 
 def cut_to_ranges(trace: Trace, rows: Rows, numbers: Times, starts: Times, ends: Times) -> Steps:
     """The steps whose middles lie in ranges that contain several, without what is outside of the range."""
     begin, end = trace.events.spans(rows)
     middle = (starts + ends) // 2
-    place = np.searchsorted(begin, middle, side="right") - 1
-    inside = (place >= 0) & (middle < end[place])
+    place = running_span(begin, end, middle)
+    inside = place >= 0
     inside &= np.bincount(place[inside], minlength=len(rows))[place] > 1
     place = place[inside]
     return numbers[inside], np.maximum(starts[inside], begin[place]), np.minimum(ends[inside], end[place])

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stepscope.base.arrays import Mask, Rows, Times
+from stepscope.base.arrays import IntArray, Mask, Rows, Times
 from stepscope.errors import TraceError
-from stepscope.facts.annotate.links.launches import device_work, launched_before_recording, on_host
+from stepscope.facts.annotate.links.launches import device_work, launched_before_recording, of_rank, on_host
 from stepscope.facts.annotate.range_names import is_step
 from stepscope.trace.nesting import outermost
 from stepscope.trace.recorded_steps import milliseconds
@@ -53,7 +53,7 @@ def _warming_up(length: Times) -> int:
 def one_of_steps(trace: Trace, rank: int, step: int | None) -> str:
     """One of several steps and how it differs from all of them; empty for all, or if it is the only one."""
     steps = trace["steps"].take(trace["steps"]["rank"] == rank)
-    length, chosen = steps["window_end_ns"] - steps["window_start_ns"], steps["step"] == step
+    length, chosen = step_lengths(steps), steps["step"] == step
     if len(steps) == 1 or not chosen.any():
         return ""
     share = float(length[chosen].mean() / length.mean()) - 1
@@ -98,6 +98,16 @@ def ranks_with_steps(trace: Trace) -> tuple[int, ...]:
 def step_lengths(steps: Table) -> Times:
     """The length of each step: the length of its window, int64, ns, shape (steps,)."""
     return steps["window_end_ns"] - steps["window_start_ns"]
+
+
+def windows_of(steps: Table) -> tuple[Times, Times]:
+    """Start and end of the window of each step, int64, ns, shape (steps,) each."""
+    return steps["window_start_ns"], steps["window_end_ns"]
+
+
+def events_in_steps(trace: Trace, rank: int, steps: IntArray) -> Mask:
+    """The events of a rank's steps of these numbers, those on devices included, bool, shape (events,)."""
+    return of_rank(trace, rank) & np.isin(trace.events["step"], steps)
 
 
 def mean_device_ms(steps: Table) -> tuple[float | None, float | None]:

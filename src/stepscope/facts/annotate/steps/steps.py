@@ -48,7 +48,7 @@ from stepscope.facts.annotate.steps.windows import end_of_earlier_work, step_win
 from stepscope.trace.missing_records import WORK_MISSING
 from stepscope.trace.nesting import outermost
 from stepscope.trace.recorded_steps import milliseconds
-from stepscope.trace.row_order import ends_run
+from stepscope.trace.row_order import count_within, ends_run, last_begun, running_span
 from stepscope.trace.schema import DEVICE_WORK, STEPS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
@@ -133,14 +133,14 @@ def _cut_off(trace: Trace, starts: Times, ends: Times, evidence: str) -> Mask:
     work = trace.events.text("category").mask("cpu_op", "runtime", *DEVICE_WORK)
     acts = work & on_host(trace) & ~trace.events.text("name").where(lambda name: "Synchronize" in name)
     begin = trace.events["start_ns"][acts if acts.any() and not marked_on_devices(trace) else work]
-    records = np.searchsorted(begin, ends) - np.searchsorted(begin, starts)
+    records = count_within(begin, starts, ends)
     length = ends - starts
     short = length < _CUT_OFF * np.median(length)
     short[:-1] &= starts[1:] > ends[:-1] + length[:-1]
     cut = short | ((records == 0) & (np.median(records) >= _LEAST_EVENTS))
     if cut.any():
         begin = np.sort(call_times(trace))
-        cut &= np.searchsorted(begin, starts) == np.searchsorted(begin, ends)
+        cut &= count_within(begin, starts, ends) == 0
     if evidence == "optimizer" and len(records) > 1:
         least, most = records[1:].min(), records[1:].max()
         cut[0] |= records[0] < min(2 * least - most, _ALIKE * least)
@@ -322,7 +322,7 @@ def _by_calls(trace: Trace) -> Found | None:
 def _window_lengths(trace: Trace, starts: Times, ends: Times) -> Times:
     """From the end of all work of each step to that of the next, ns; none without device work."""
     events, launches = trace.events, trace["launches"]
-    step = np.searchsorted(starts, call_times(trace), side="right") - 1
+    step = last_begun(starts, call_times(trace))
     done = ends.copy()
     np.maximum.at(done, step[step >= 0], events.spans(launches["device_event"])[1][step >= 0])
     return np.diff(done) if (step >= 0).any() else np.zeros(0, np.int64)
@@ -410,7 +410,9 @@ def _step_of_events(trace: Trace, called: Ids32, starts: Times, ends: Times) -> 
     launched = np.where(caller >= 0, step[caller], -1)
     # Of what has no known launch only work has a step: a range on a device may span several.
     alone = np.flatnonzero(device_work(trace) & (caller < 0))
-    launched[alone] = _last_begun(begin[alone], starts, ends)
+    # Work after the end of the last step of a sequence is of that one.
+    endless = np.append(ends[:-1], np.iinfo(np.int64).max)[: len(ends)]
+    launched[alone] = running_span(starts, endless, begin[alone])
     launched[launched_before_recording(trace)] = -1
     return np.where(device, launched, step)
 
@@ -420,14 +422,6 @@ def _begun_in(begin: Times, starts: Times, ends: Times) -> Rows:
     begun = np.bincount(np.searchsorted(begin, starts), minlength=len(begin) + 1)
     step = np.cumsum(begun[: len(begin)]) - 1
     return np.where((step >= 0) & (begin < np.append(ends, 0)[step]), step, -1)
-
-
-def _last_begun(begin: Times, starts: Times, ends: Times) -> Rows:
-    """The step that began last, also for work after the end of the last step of a sequence."""
-    index = np.searchsorted(starts, begin, side="right") - 1
-    after_all = index == len(ends) - 1
-    inside = (index >= 0) & ((begin < ends[np.maximum(index, 0)]) | after_all)
-    return np.where(inside, index, -1)
 
 
 def _windows(steps: Table, before: int, complete: Mask) -> Table:

@@ -12,6 +12,7 @@ from stepscope.base.arrays import Ids, IntArray, Mask, Rows
 from stepscope.facts.annotate.links.backward import is_backward
 from stepscope.facts.annotate.range_names import is_update, operators, range_label, stage_of_range
 from stepscope.trace.nesting import inherit
+from stepscope.trace.row_order import inverse
 from stepscope.trace.sets import Interner, distinct, distinct_rows
 from stepscope.trace.trace import Trace
 
@@ -82,8 +83,7 @@ def _cycle(keys: IntArray | Mask) -> tuple[int, int]:
 def _changes(trace: Trace, rows: Rows) -> tuple[IntArray, IntArray]:
     """What each update changes, and which operators it runs: equal numbers for equal ones, (updates,)."""
     events, launches = trace.events, trace["launches"]
-    number = np.full(len(events), -1, np.int32)
-    number[rows] = np.arange(len(rows))
+    number = inverse(rows, len(events))
     update = inherit(events["parent"], number).astype(np.int64)
     ran = np.flatnonzero((update >= 0) & operators(events))
     changes = ran[is_update(events, ran)]

@@ -15,7 +15,7 @@ import numpy as np
 from stepscope.base.arrays import Ids32, Mask, Rows, Times
 from stepscope.facts.annotate.jax.calls import BEFORE_RECORDING
 from stepscope.facts.annotate.jax.device_runs import call_times
-from stepscope.facts.annotate.links.launches import device_work, launch_of
+from stepscope.facts.annotate.links.launches import device_work, launch_of, of_rank
 from stepscope.facts.annotate.steps.step_table import steady_steps
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.table import Table
@@ -90,9 +90,7 @@ def unrecorded_work_end(trace: Trace, rank: int) -> int:
     it shows as time in which the device seems idle, although work has been launched. That work
     then runs without pauses.
     """
-    of_rank = (trace["tracks"]["rank"] == rank)[trace.events["track"]]
-    work = np.flatnonzero(device_work(trace) & of_rank)
-    work = work[np.argsort(trace.events["start_ns"][work], kind="stable")]
+    work = np.flatnonzero(device_work(trace) & of_rank(trace, rank))
     call = launch_of(trace)[work].astype(np.int64)
     if not len(work) or call[0] < 0:
         return -1

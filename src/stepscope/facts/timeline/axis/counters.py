@@ -15,6 +15,7 @@ import numpy as np
 
 from stepscope.base.arrays import Floats, IntArray, Rows, Times
 from stepscope.trace.intervals import Intervals
+from stepscope.trace.row_order import last_begun
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -111,7 +112,7 @@ class CounterValues:
         return least, np.maximum.reduceat(values, bounds)[::2]
 
     def _means(self, edges: Times) -> tuple[Floats, Floats]:
-        at = np.searchsorted(self.time_ns, edges, side="right") - 1
+        at = last_begun(self.time_ns, edges)
         since = self.value[at] * (edges - self.time_ns[at])
         means = np.diff(np.where(at >= 0, self._before[at] + since, 0)) / np.diff(edges)
         return means, means

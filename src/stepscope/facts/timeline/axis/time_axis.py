@@ -20,6 +20,7 @@ from stepscope.facts.timeline.axis.counters import BINS, Counter, counters_of
 from stepscope.facts.timeline.event_index import Index
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import depths
+from stepscope.trace.row_order import inverse
 from stepscope.trace.schema import IDLE_CAUSES, STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table
@@ -367,8 +368,7 @@ def _time_inside(index: Index, rows: Ids, start: int, end: int, on_device: bool)
     inside = np.minimum(index.end[rows], end) - np.maximum(index.start[rows], start)
     if on_device:
         return inside
-    place = np.full(len(index.start), -1, np.int64)
-    place[rows] = np.arange(len(rows))
+    place = inverse(rows, len(index.start))
     around = place[index.parent[rows]]
     within = np.flatnonzero((index.parent[rows] >= 0) & (around >= 0))
     inner = np.bincount(around[within], inside[within], len(rows)).astype(np.int64)
@@ -400,8 +400,6 @@ def _idle(axis: TimeAxis, start: int, end: int, rank: int, device: int) -> Devic
 
 
 def _grouped(index: Index, codes: Ids, work: Ids, inside: Times) -> list[AreaShare]:
-    if not len(work):
-        return []
     values, group = np.unique(codes, return_inverse=True)
     count = np.bincount(group)
     time = np.bincount(group, inside).astype(np.int64)

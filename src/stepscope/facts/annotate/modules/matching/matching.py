@@ -46,7 +46,7 @@ from stepscope.facts.annotate.modules.matching.sequences import (
     recomputed_rows,
     repeated_rows,
 )
-from stepscope.trace.schema import DEVICE_WORK, STAGES
+from stepscope.trace.schema import DEVICE_WORK
 from stepscope.trace.trace import Trace
 
 _NOBODY = -1  # encloses the first call: calls are numbered from 0
@@ -255,9 +255,6 @@ def _outermost(chain: list[int], calls: MatchedCalls) -> int:
 
 # -- the module calls of a sequence, and the operators between them
 
-_LOSS = STAGES.index("loss")
-_BACKWARD = STAGES.index("backward")
-
 
 def from_tree(trace: Trace) -> Evidence | None:
     """Modules from the model tree in the trace's metadata, matched with operators by name.
@@ -347,7 +344,7 @@ class _Matcher:
         names = [self._names[row] or "" for row in rows]
         modules = np.array(calls.module)[owners(calls, positions, names)]
         # A loss outside the modules of the tree belongs to the training loop.
-        loss = (self._trace.events["stage"][rows] == _LOSS) & (np.array(bits) == 0)
+        loss = self._trace.events.text("stage").mask("loss")[rows] & (np.array(bits) == 0)
         return _MatchedPass(np.where(loss, -1, modules), np.array(calls.module[1:], np.int64))
 
     def _bits_of(self, event: int, inside: Iterable[int]) -> int:
@@ -365,5 +362,5 @@ def _work_names(trace: Trace) -> Sequence[str]:
     """The names of operators and device work outside of backward."""
     events = trace.events
     work = events.text("category").mask("cpu_op", *DEVICE_WORK)
-    work &= events["stage"] != _BACKWARD
+    work &= ~events.text("stage").mask("backward")
     return events.text("name").take(work).compact().values

@@ -3,13 +3,12 @@
 import numpy as np
 
 from stepscope.base.arrays import IntArray, Mask, Rows
-from stepscope.facts.annotate.links.launches import launch_of
+from stepscope.facts.annotate.links.launches import at_launch
 from stepscope.facts.annotate.steps.main_track import main_track
-from stepscope.trace.nesting import inherit, outermost, totals_inside
-from stepscope.trace.schema import FORWARD_STAGES, STAGES
+from stepscope.trace.nesting import holds, innermost, outermost
+from stepscope.trace.schema import FORWARD_STAGES
+from stepscope.trace.sets import mask_of
 from stepscope.trace.trace import Trace
-
-_FORWARD = [STAGES.index(stage) for stage in FORWARD_STAGES]
 
 
 def forward_rows(trace: Trace, recognized: Mask) -> list[Rows]:
@@ -19,7 +18,7 @@ def forward_rows(trace: Trace, recognized: Mask) -> list[Rows]:
     ATen operator or its name matches the role of a module: `recognized`, shape (events,).
     """
     events = trace.events
-    chosen = np.isin(events["stage"], _FORWARD) & (events["track"] == main_track(trace))
+    chosen = events.text("stage").mask(*FORWARD_STAGES) & (events["track"] == main_track(trace))
     return _by_step(trace, _outermost(trace, chosen, recognized))
 
 
@@ -32,12 +31,11 @@ def _outermost(trace: Trace, chosen: Mask, recognized: Mask) -> Mask:
     """The outermost operators among the chosen events, and launches outside operators."""
     events = trace.events
     operator = chosen & events.text("category").mask("cpu_op")
-    launch = np.zeros(len(events), np.bool_)
-    launch[trace["launches"]["cpu_event"]] = True
+    launch = mask_of(trace["launches"]["cpu_event"], len(events))
     work = operator | (chosen & launch)
     named = events.text("name").where(lambda name: name.startswith("aten::"))
-    holds = totals_inside(events["parent"], (work & recognized).astype(np.int64)) > 0
-    return outermost(events["parent"], work & (named | recognized | ~holds))
+    empty = ~holds(events["parent"], work & recognized)
+    return outermost(events["parent"], work & (named | recognized | empty))
 
 
 def _by_step(trace: Trace, chosen: Mask) -> list[Rows]:
@@ -51,9 +49,7 @@ def _by_step(trace: Trace, chosen: Mask) -> list[Rows]:
 def names_inside(trace: Trace, opaque: Mask) -> dict[int, set[int]]:
     """Name codes of the events and kernels that each opaque event contains or launches."""
     events = trace.events
-    holder = inherit(events["parent"], np.where(opaque, events["id"], -1))
-    caller = launch_of(trace)
-    holder = np.where(caller >= 0, holder[caller], holder)
+    holder = at_launch(trace, innermost(events["parent"], opaque))
     inner = np.flatnonzero((holder >= 0) & (holder != events["id"]))
     pairs = np.unique(np.stack([holder[inner], events["name"][inner]]), axis=1)
     codes_inside: dict[int, set[int]] = {}
