@@ -363,7 +363,6 @@ CASES = {
         repeated(ONE_BY_ONE.format(first=100, rows=8, busy=100)),
         """
         Batches have 8 rows; 83% of the step is fixed overhead.
-        It does not grow with the batch.
         -> Use larger batches, or pack several samples into one.
         critical: 0.83 of 1 ms, 0.415 to 1
         per sample: the overhead is shared by more samples

@@ -287,7 +287,7 @@ CASES = {
         BY_WORKERS,
         """
         The training loop waits 90% of the step while batches load.
-        -> Give the DataLoader more workers or a larger prefetch_factor.
+        -> Load ahead in a thread, with more workers or a larger prefetch_factor.
         critical: 9 of 10 ms, 0 to 9
         what-if dataloader, at most: with batches that are always ready
         dataloader
@@ -327,7 +327,7 @@ CASES = {
         BY_WORKERS,
         """
         The training loop waits 90% of the step while batches load.
-        -> Give the DataLoader more workers or a larger prefetch_factor.
+        -> Load ahead in a thread, with more workers or a larger prefetch_factor.
         critical: 9 of 10 ms, 0 to 9
         what-if dataloader, at most: with batches that are always ready
         dataloader
@@ -344,7 +344,7 @@ CASES = {
         """
         The loop waits 79% of the step while batches load.
         Most of it is starting workers (61%).
-        -> Give the DataLoader more workers or a larger prefetch_factor.
+        -> Load ahead in a thread, with more workers or a larger prefetch_factor.
         critical: 0.79 of 1 ms, 0 to 0.79
         what-if dataloader, at most: with batches that are always ready
         dataloader
@@ -428,7 +428,7 @@ CASES = {
         The training loop waits 1% of the step while batches load.
         Later steps load or wait for 60% (6 ms of 10 ms); the recorded ones found batches that
         were ready.
-        -> Give the DataLoader more workers or a larger prefetch_factor.
+        -> Load ahead in a thread, with more workers or a larger prefetch_factor.
         critical: 6 of 10 ms, 0 to 6
         at most the share that the steps after the recording wait
         * enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__ × 1, 0.1 ms, data_loading
@@ -457,7 +457,7 @@ CASES = {
         """
         The loop waits 79% of the step while batches load.
         Most of it is decoding (51%), then collating (13%), augmenting (13%).
-        -> Give the DataLoader more workers or a larger prefetch_factor.
+        -> Load ahead in a thread, with more workers or a larger prefetch_factor.
         critical: 0.79 of 1 ms, 0 to 0.79
         what-if dataloader, at most: with batches that are always ready
         dataloader

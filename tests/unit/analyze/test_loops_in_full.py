@@ -245,7 +245,6 @@ CASES = {
         small("8", 25),
         """
         Batches have 8 rows; 96% of the step is fixed overhead.
-        It does not grow with the batch.
         -> Use larger batches (and scale the learning rate), or pack several samples into one.
         critical: 0.955 of 1 ms, 0.4775 to 1
         per sample: the overhead is shared by more samples
@@ -257,7 +256,6 @@ CASES = {
         small("8"),
         """
         Batches have 8 rows; 98% of the step is fixed overhead.
-        It does not grow with the batch.
         -> Use larger batches (and scale the learning rate), or pack several samples into one.
         critical: 0.98 of 1 ms, 0.49 to 1
         per sample: the overhead is shared by more samples

@@ -134,8 +134,8 @@ CASES = {
         allocating("cudaMalloc", "cudaFree"),
         """
         Each step allocates or frees driver memory 2 times, 0.3 ms.
-        The cache of the allocator is emptied in the loop.
-        -> Do not call torch.cuda.empty_cache() in the loop; the next allocations are slow.
+        The cache of the allocator is emptied in the loop, or other code allocates by itself.
+        -> Do not call torch.cuda.empty_cache() in the loop.
         critical: 0.3 of 1 ms, 0 to 0.3
         simulated
         scale:select=name=cudaFree,factor=0 + scale:select=name=cudaMalloc,factor=0
@@ -148,7 +148,7 @@ CASES = {
         allocating("cudaMalloc", "cudaFree"),
         """
         Each step allocates or frees driver memory 2 times, 0.3 ms.
-        The cache of the allocator is emptied in the loop.
+        The cache of the allocator is emptied in the loop, or other code allocates by itself.
         -> Let JAX preallocate its memory (unset XLA_PYTHON_CLIENT_PREALLOCATE=false and
         XLA_PYTHON_CLIENT_ALLOCATOR=platform), and donate buffers that a step replaces:
         jax.jit(step, donate_argnums=…).

@@ -222,8 +222,8 @@ CASES = {
         repeated(COMPILED),
         """
         torch.compile compiles once per step, 0.79 ms.
-        -> A value that the compiler assumed constant changes (TORCH_LOGS=recompiles shows which).
-        critical: 0.79 of 1 ms, 0 to 0.79
+        -> If these steps are the first, record later ones: each function has to be compiled once.
+        warning: 0.79 of 1 ms, 0 to 0.79
         at most the compile time
         scale:select=operator=_compile.compile_inner (dynamo_timed),factor=0
         * _compile.compile_inner (dynamo_timed) × 1, 0.79 ms, forward
@@ -236,8 +236,7 @@ CASES = {
         jax.jit compiles once per step, 0.89 ms.
         Mostly f.
         See net.py:7 in f.
-        -> Shapes, types or static arguments change between calls, or the function is created
-        again.
+        -> If these steps are the first, record later ones: each function has to be compiled once.
         info: 0.89 of 20 ms, 0 to 0.89
         at most the compile time
         scale:select=operator=backend_compile_and_load,factor=0

@@ -130,7 +130,8 @@ def test_a_module_has_the_line_that_calls_it_or_its_own() -> None:
         texts = {name: Text.of([value] * count) for name, value in columns.items() if isinstance(value, str)}
         lines = {name: np.full(count, value) for name, value in columns.items() if isinstance(value, int)}
         changed = trace.with_table(trace["modules"].with_columns(**texts, **lines))
-        return PlaceFinder(changed).line(int(rows_of(changed, "aten::mm")[0]))
+        module = int(changed.events["module"][rows_of(changed, "aten::mm")[0]])
+        return PlaceFinder(changed)._of_module(module)
 
     library = "/lib/site-packages/torch/nn/linear.py"
     assert place(file="net.py", line=3) == ("net.py", 3, "")

@@ -146,7 +146,7 @@ CASES = {
         Python stalls the step: the device idles 9.4 ms per step (94%).
         The loop runs nothing else then.
         Mostly in log.py:9 in run.
-        -> Move this work out of the loop: to another thread, or to every N-th step.
+        -> Move this work to the device, another thread, or every N-th step of the loop.
         critical: 9.4 of 10 ms, 0 to 9.4
         at most this idle time
         * log.py(9): run × 1, 8.8 ms, log.py:9 in run
@@ -224,7 +224,7 @@ CASES = {
         Python stalls the step: the device idles 9.4 ms per step (94%).
         The loop runs nothing else then.
         Mostly in /me/sleep.py:9 in run.
-        -> Move this work out of the loop: to another thread, or to every N-th step.
+        -> Move this work to the device, another thread, or every N-th step of the loop.
         critical: 9.4 of 10 ms, 0 to 9.4
         at most this idle time
         * /me/sleep.py(9): run × 1, 8.8 ms, /me/sleep.py:9 in run
@@ -237,8 +237,8 @@ CASES = {
         Python stalls the step: the device idles 9.4 ms per step (94%).
         The loop runs nothing else then.
         Mostly in log.py:9 in run.
-        -> Move this work out of the training loop: to another thread, loader workers, or to every
-        N-th step.
+        -> Move this work to the device, another thread, loader workers, or every N-th step of the
+        training loop.
         critical: 9.4 of 10 ms, 0 to 9.4
         at most this idle time
         * log.py(9): run × 1, 8.8 ms, log.py:9 in run

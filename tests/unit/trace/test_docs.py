@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from schema_docs import page
 
+from stepscope.base.numbers import STORAGE_KINDS
 from stepscope.testing import drawn_trace
 from stepscope.trace.analysis_schema import OPERATIONS
 from stepscope.trace.declaration import (
@@ -25,7 +26,7 @@ from stepscope.trace.declaration import (
     TRACK_KINDS,
     VIAS,
 )
-from stepscope.trace.memory_schema import STORAGE_KINDS, STORAGES
+from stepscope.trace.memory_schema import STORAGES
 from stepscope.trace.query import EXAMPLES
 from stepscope.trace.schema import LAUNCHES, ROLES, STEPS
 from stepscope.trace.table import Table

@@ -7,6 +7,7 @@ import pytest
 from stepscope.facts.annotate.links import backward
 from stepscope.facts.annotate.links.backward import is_backward, is_forward, link_backward, plain, recomputed
 from stepscope.testing import drawn_trace
+from stepscope.trace.nesting import innermost
 from stepscope.trace.trace import Trace
 
 
@@ -245,4 +246,4 @@ def test_the_innermost_of_some_events_around_each() -> None:
     trace = drawn_trace("main | 0 9 | a\nmain | 1 8 | b\nmain | 2 7 | a\nmain | 3 4 | c\nmain | 10 11 | b")
     for chosen, around in (("a", [0, 0, 2, 2, -1]), ("b", [-1, 1, 1, 1, 4]), ("d", [-1] * 5)):
         rows = trace.events.text("name").mask(chosen)
-        assert backward._innermost(trace.events, rows).tolist() == around
+        assert innermost(trace.events["parent"], rows).tolist() == around
