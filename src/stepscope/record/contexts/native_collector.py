@@ -39,6 +39,7 @@ _ANNOTATORS = [
     "/contextlib.py",
     "stepscope/record/contexts/monitor.py",
     ANNOTATOR,
+    "stepscope/record/patch.py",
     "stepscope/record/jax/program_ranges.py",
 ]
 
