@@ -235,6 +235,12 @@ def test_stages_of_a_plain_jax_script_are_compared_with_its_timers():
     assert "| plain_transformer | 100.0% |" in said
 
 
+def test_a_loop_that_saves_every_n_th_step_is_compared_with_its_timers():
+    said = run("rare_loops.py", "--seed", "4", "--loops", "1")
+    assert re.search(r"4 torch checkpointing every 4, backward +\d+\.\d\d ms", said)
+    assert re.search(r"\d of \d parts hold", said)
+
+
 def test_assistants_reach_planted_causes_in_few_calls_and_bytes():
     pytest.importorskip("mcp.server.mcpserver", reason="the extra mcp is not installed")
     command = [sys.executable, "-m", "assistants", "--seeds", "1"]
