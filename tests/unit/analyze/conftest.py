@@ -10,6 +10,8 @@ import pytest
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 
+pytest.register_assert_rewrite("drawn_findings")  # whose tests show both sides where they fail
+
 MOST_WORDS = {"what": 12, "advice": 18}  # of the first sentence: the title, and what to do
 
 

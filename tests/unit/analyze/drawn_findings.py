@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+import pytest
 
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
 from stepscope.facts.annotate import annotate
@@ -74,6 +76,28 @@ def _told(finding: Finding) -> Iterator[str]:
     yield from filter(None, (gain.words, " + ".join(gain.changes), finding.patch and finding.patch.text))
     for one in finding.evidence:
         yield " ".join(f"* {one.name} × {one.count:g}, {one.ms:.9g} ms, {one.stage} {one.where}".split())
+
+
+def in_full(cases: Mapping[str, Case]) -> Callable[[str], None]:
+    """A test that the rule of each case says this and nothing else."""
+
+    @pytest.mark.parametrize("name", cases)
+    def test(name: str) -> None:
+        rule, trace, says, metadata = cases[name]
+        assert told(alone(rule, trace, **metadata)) == textwrap.dedent(says).strip()
+
+    return test
+
+
+def from_limit_on(limits: Mapping[str, Limit]) -> Callable[[str], None]:
+    """A test that each rule finds something from its limit on, and nothing below it."""
+
+    @pytest.mark.parametrize("name", limits)
+    def test(name: str) -> None:
+        rule, found, silent, metadata = limits[name]
+        assert [len(alone(rule, trace, **metadata)) for trace in (found, silent)] == [1, 0]
+
+    return test
 
 
 def repeated(inside: str, us: float = 1000, times: int = 2, mark: str = "ProfilerStep#{}") -> str:

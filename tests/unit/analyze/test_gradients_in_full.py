@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import textwrap
-
 import pytest
-from drawn_findings import BY_NAME, NODE, Case, Limit, alone, repeated, told
+from drawn_findings import BY_NAME, NODE, Case, Limit, alone, from_limit_on, in_full, repeated, told
 from msgspec.structs import replace
 
 from stepscope.analyze import Finding, RuleContext, apply_rules
@@ -244,16 +242,8 @@ LIMITS = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_finding_in_full(name: str) -> None:
-    rule, trace, says, metadata = CASES[name]
-    assert told(alone(rule, trace, **metadata)) == textwrap.dedent(says).strip()
-
-
-@pytest.mark.parametrize("name", LIMITS)
-def test_a_rule_finds_from_its_limit_on(name: str) -> None:
-    rule, found, silent, metadata = LIMITS[name]
-    assert [len(alone(rule, trace, **metadata)) for trace in (found, silent)] == [1, 0]
+test_a_finding_in_full = in_full(CASES)
+test_a_rule_finds_from_its_limit_on = from_limit_on(LIMITS)
 
 
 def evaluating(us: float, name: str = "evaluate", inner: str = "aten::mm", more: str = "") -> str:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-
-import pytest
-from drawn_findings import DEVICE, JAX, WAIT, Case, Limit, alone, repeated, told, work
+from drawn_findings import DEVICE, JAX, WAIT, Case, Limit, from_limit_on, in_full, repeated, work
 
 
 def chain(count: int, us: float, every: float = 0, name: str = "vectorized_elementwise_kernel") -> str:
@@ -408,13 +405,5 @@ LIMITS = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_finding_in_full(name: str) -> None:
-    rule, trace, says, metadata = CASES[name]
-    assert told(alone(rule, trace, **metadata)) == textwrap.dedent(says).strip()
-
-
-@pytest.mark.parametrize("name", LIMITS)
-def test_a_rule_finds_from_its_limit_on(name: str) -> None:
-    rule, found, silent, metadata = LIMITS[name]
-    assert [len(alone(rule, trace, **metadata)) for trace in (found, silent)] == [1, 0]
+test_a_finding_in_full = in_full(CASES)
+test_a_rule_finds_from_its_limit_on = from_limit_on(LIMITS)

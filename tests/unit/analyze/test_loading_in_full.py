@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
 import pytest
-from drawn_findings import BY_NAME, NODE, Case, Limit, alone, repeated, told
+from drawn_findings import BY_NAME, NODE, Case, Limit, alone, from_limit_on, in_full, repeated
 from msgspec.structs import replace
 
 from stepscope.analyze import RuleContext, apply_rules
@@ -488,16 +487,8 @@ LIMITS = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_finding_in_full(name: str) -> None:
-    rule, trace, says, metadata = CASES[name]
-    assert told(alone(rule, trace, **metadata)) == textwrap.dedent(says).strip()
-
-
-@pytest.mark.parametrize("name", LIMITS)
-def test_a_rule_finds_from_its_limit_on(name: str) -> None:
-    rule, found, silent, metadata = LIMITS[name]
-    assert [len(alone(rule, trace, **metadata)) for trace in (found, silent)] == [1, 0]
+test_a_finding_in_full = in_full(CASES)
+test_a_rule_finds_from_its_limit_on = from_limit_on(LIMITS)
 
 
 @pytest.mark.parametrize(("workers", "found"), [(2, 0), (3, 1)])

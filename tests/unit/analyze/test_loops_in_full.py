@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import textwrap
-
 import pytest
-from drawn_findings import NODE, Case, Limit, alone, repeated, told
+from drawn_findings import NODE, Case, Limit, alone, from_limit_on, in_full, repeated
 
 from stepscope.facts.summary.facts import StagePlace
 
@@ -299,16 +297,8 @@ def test_a_library_has_an_option_for_its_reads(file: str, advice: str) -> None:
     assert finding.advice.startswith(advice)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_finding_in_full(name: str) -> None:
-    rule, trace, says, metadata = CASES[name]
-    assert told(alone(rule, trace, **metadata)) == textwrap.dedent(says).strip()
-
-
-@pytest.mark.parametrize("name", LIMITS)
-def test_a_rule_finds_from_its_limit_on(name: str) -> None:
-    rule, found, silent, metadata = LIMITS[name]
-    assert [len(alone(rule, trace, **metadata)) for trace in (found, silent)] == [1, 0]
+test_a_finding_in_full = in_full(CASES)
+test_a_rule_finds_from_its_limit_on = from_limit_on(LIMITS)
 
 
 def place(
