@@ -93,7 +93,7 @@ class RuleContext:
     @property
     def is_jax(self) -> bool:
         """Whether the trace is of JAX or another program compiled by XLA."""
-        return self.trace.metadata.framework in ("jax", "xla")
+        return self.trace.metadata.is_of_xla
 
     @property
     def has_advice(self) -> bool:

@@ -30,8 +30,6 @@ from stepscope.trace.sets import distinct_rows
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
-_FRAMEWORKS = ("jax", "xla")
-
 
 class CompiledLine(NamedTuple):
     """A line of a file; `-1` and empty if unknown."""
@@ -45,7 +43,7 @@ class CompiledSources:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._compiled = trace.metadata.framework in _FRAMEWORKS
+        self._compiled = trace.metadata.is_of_xla
         self._captured = not self._compiled and len(trace["origins"]) > 0  # in CUDA graphs
 
     def line(self, event: int) -> CompiledLine:

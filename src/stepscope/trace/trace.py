@@ -49,6 +49,11 @@ class Metadata:
     model: Mapping[str, Any] = field(default_factory=dict)  # the tree of `modules.json` or `--model`
     properties: Mapping[str, Any] = field(default_factory=dict)  # all else at the top level of the file
 
+    @property
+    def is_of_xla(self) -> bool:
+        """Whether XLA compiled the recorded programs, those of JAX or of another framework."""
+        return self.framework in ("jax", "xla")
+
     def capture_of(self, rank: int) -> Mapping[str, Any]:
         """The manifest of a rank's own capture."""
         found: Mapping[str, Any] = self.captures.get(str(rank), self.capture)

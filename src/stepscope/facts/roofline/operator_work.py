@@ -29,7 +29,6 @@ from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
-_FRAMEWORKS = ("jax", "xla")
 _UNKNOWN = float("nan")
 _DEEPEST = 200  # operators around an operator; a dozen are usual, and each level takes its time
 NO_ORIGIN, XLA, SHAPES = range(3)
@@ -131,7 +130,7 @@ class Operators:
         Returns:
             int32, shape (events,), -1 for events that execute no instruction of known work.
         """
-        events, compiled = trace.events, trace.metadata.framework in _FRAMEWORKS
+        events, compiled = trace.events, trace.metadata.is_of_xla
         rows = np.flatnonzero(events.text("category").mask("cpu_op", "kernel") & compiled)
         rows = rows[np.argsort(events["source"][rows], kind="stable")]
         recorded = [_decoded(text) for text in trace.arguments.texts(events["source"][rows])]

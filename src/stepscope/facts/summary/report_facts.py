@@ -261,7 +261,7 @@ def _at_once(selected: SelectedSteps, modules: list[ModuleNode]) -> float:
     least = max(spent / (selected.length_ns * MS / selected.count or 1.0), 1.0)
     track = events["track"][rows]
     lanes = selected.trace["tracks"]["device"][track] if selected.works_on_device else track
-    is_summed = selected.works_on_device or selected.trace.metadata.framework in ("jax", "xla")
+    is_summed = selected.works_on_device or selected.trace.metadata.is_of_xla
     if not is_summed or len(distinct(lanes)) < 2:
         return least
     busy = Intervals(*events.spans(rows)).total()

@@ -62,7 +62,7 @@ def _chains(graph: Graph) -> tuple[Ids, Ids]:
         return rows, rows
     key = [graph.tasks[name][rows] for name in ("thread", "stage", "step")]
     breaks = np.any([np.diff(column) != 0 for column in key], axis=0) | (np.diff(rows) != 1)
-    if graph.trace.metadata.framework in ("jax", "xla"):  # XLA has fused what it can within a program
+    if graph.trace.metadata.is_of_xla:  # XLA has fused what it can within a program
         breaks |= np.diff(programs(graph.trace.events, graph.tasks["event"][rows])) == 0
     return np.flatnonzero(np.append(True, breaks)), rows
 
