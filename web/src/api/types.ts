@@ -226,7 +226,7 @@ export interface StagePlace {
   calls: number;
   /** How many were found in it; 0 where its time is measured. */
   samples: number;
-  /** What `ms` is known to, with 95 % confidence; 0 where it is measured. */
+  /** Of `ms`: of samples with 95 % confidence, else how far the run's median is. */
   error_ms: number;
   /** The lines that call it up to the loop's, such as `main (/x/train.py:9)`. */
   called: string[];

@@ -154,7 +154,9 @@ def _costs_of_steps(annotated: Trace, blocked: Intervals, least_ns: float) -> _C
         memory = costs_of_memory(
             list(costs.values()), typical_events(stretches, len(costs), steps), page_faults_ns(trace)
         )
-        result.removed += removed_time(stretches, costs, spreads, steps, most_of_event(trace), memory)
+        most, each = most_of_event(trace), (group.recorded.get("each") or {}).get("parts") or {}
+        used = {name: np.array(times, np.float64)[group.chosen] for name, times in each.items()}
+        result.removed += removed_time(stretches, costs, spreads, steps, most, memory, used)
         result.add(trace, group, sum(costs.values()), sum(memory))
     return replace(result, removed=with_own_work(whole, result.removed))
 

@@ -14,7 +14,7 @@ from stepscope.base.arrays import Floats, Mask, Rows, Times
 from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.annotate.steps.step_table import step_lengths
 from stepscope.trace.row_order import running_span
-from stepscope.trace.trace import Metadata, Trace
+from stepscope.trace.trace import Metadata, Trace, usual_of_places
 
 WHOLE = "rest"
 OTHER_WORK = 1.3  # of the CPU time of recorded steps, which holds the cost of recording, too
@@ -305,16 +305,12 @@ def estimated_cost(trace: Trace, events: Floats, rate: float) -> dict[str, float
 
 def _activities_ns(trace: Trace) -> Floats:
     """What the activities of each step take in the rest of the run, ns; inf if one is not known."""
-    run = trace.metadata.capture.get("run_shares") or {}
-    usual = {
-        f"{place['function']} ({place['file']}:{place['line']})": place.get("median_ns")
-        for place in run.get("places", ())
-    }
+    usual = usual_of_places(trace.metadata.capture)
     names = trace.events.text("name")
     rows = np.flatnonzero(names.where(lambda name: name.startswith(_ACTIVITY) and name.endswith(")")))
     start, steps = trace.events["start_ns"][rows], trace["steps"]
     step = running_span(steps["start_ns"], steps["end_ns"], start)
     inside = step >= 0
-    known = [usual.get(str(names[int(row)]).partition(": ")[2]) or np.inf for row in rows[inside]]
+    known = [usual.get(str(names[int(row)]).partition(": ")[2], np.inf) for row in rows[inside]]
     spent = np.bincount(step[inside], np.array(known, np.float64), len(steps))
     return np.where(spent > 0, spent, np.inf)

@@ -31,6 +31,10 @@ _OWN_KEPT = 0.001  # of the recorder's own work
 _BY_TIMING = 2  # events that cost as much as the clocks read where a part begins and ends
 _FAULTS_OF_PAGE = 3  # a new page costs at most as much as so many faults
 _MANY = 0.1  # of the events of a step: the cost of each is known from such a part
+_ALIKE = 0.5  # of the typical events: a step with more or fewer by this share does other work
+_MANY_STEPS = 1 / 3  # from about half on, a median may be of either work
+_MOST_TIMES = 4  # that recording makes a part as long: more is what unrecorded steps did not do
+_LEAST_NS = 1_000.0  # per event: recording costs 1 to 6 µs (benchmarks/recording_cost.py)
 _ROUNDS = 60  # of halving: to the last bit of a time
 
 
@@ -136,35 +140,41 @@ def removed_time(
     steps: int,
     most_ns: float = MOST_NS,
     memory: Sequence[float] = (),
+    used: Mapping[str, Floats] | None = None,
 ) -> Floats:
     """How much of each stretch of time recording took, ns, shape (n,).
 
     Within a part all events cost the same, but a stretch has no more to give than its length. What
     the gaps of a step cannot give, since recording also slows operators, is taken from all its time
     alike, as are new pages of memory, which operators get. Costs are medians, thus of a step with
-    the median number of events: one that begins with a rollout has more events and costs more. A
-    part that few steps have costs what the events of the others cost.
+    the median number of events: one that begins with a rollout has more events and costs more. If
+    a part has far more than usual, these are of another kind, and cost what those of all parts do.
 
     Args:
         costs: per step and part, ns, as `part_costs` gives them.
         spreads: of unrecorded steps, ns, as `unrecorded_spreads` gives them.
         most_ns: of one event, as `most_of_event` gives it.
         memory: what of each cost is of new pages, as `costs_of_memory` gives it.
+        used: CPU time of each step by part, ns, shape (steps,), where that is known.
     """
     room = (1 - _KEPT) * np.diff(stretches.bounds).astype(np.float64)
     removed = np.zeros(len(room))
     typical = typical_events(stretches, len(costs), steps)
     memory = memory or [0.0] * len(costs)
     by_events = [cost - pages for cost, pages in zip(costs.values(), memory, strict=True)]
-    each = _cost_of_event(by_events, typical, most_ns)
+    *each, of_others = _cost_of_event(by_events, typical, most_ns)
     for part, (name, cost) in enumerate(costs.items()):
         chosen = (stretches.part == part) & (stretches.step >= 0)
         events = _by_step(stretches, chosen, stretches.events, steps)
-        share = events / max(typical[part], 1.0)
-        total, pages = each[part] * events, memory[part] * share
-        if cost and typical[part] and name in spreads:
+        alike = _alike(events, typical[part])
+        usual = np.where(alike, events, np.minimum(events, typical[part]))
+        spread, times = spreads.get(name, 0.0), (used or {}).get(name)
+        more = of_others if times is None else _cost_of_more(times, events, spread, of_others, most_ns)
+        total = each[part] * usual + more * (events - usual)
+        pages = memory[part] * usual / max(typical[part], 1.0)
+        if cost and typical[part] and name in spreads and alike.any():
             spent = _by_step(stretches, chosen, np.diff(stretches.bounds), steps)
-            total += _varying_cost(spent, share, spreads[name])
+            total += _varying_cost(spent, events / typical[part], spread)
         for step in np.flatnonzero(total + pages > 0).tolist():
             here = np.flatnonzero(chosen & (stretches.step == step))
             amounts = float(total[step]), float(pages[step])
@@ -200,7 +210,7 @@ def costs_of_memory(costs: Sequence[float], typical: Sequence[float], faults_ns:
     pairs = [pair for pair in zip(costs, typical, strict=True) if pair[1] >= _MANY * events]
     cheapest = min((cost / count for cost, count in pairs), default=0.0)
     rate = min(max(cheapest, least / events), most / events, MOST_NS)
-    more = [max(cost - rate * count, 0.0) for cost, count in zip(costs, typical, strict=True)]
+    more = [max(cost - rate * n, 0.0) if n else 0.0 for cost, n in zip(costs, typical, strict=True)]
     share = min(_FAULTS_OF_PAGE * faults_ns / max(sum(more), 1e-9), 1.0)
     return [share * cost for cost in more]
 
@@ -211,25 +221,47 @@ def events_of_steps(stretches: Stretches, steps: int) -> Floats:
 
 
 def typical_events(stretches: Stretches, parts: int, steps: int) -> list[float]:
-    """The median over the steps of the recorded events in each part."""
-    return [
-        float(np.median(_by_step(stretches, chosen, stretches.events, steps)))
-        for part in range(parts)
-        for chosen in [(stretches.part == part) & (stretches.step >= 0)]
-    ]
+    """The median over the steps of the recorded events in each part.
+
+    0 where many steps have another number: medians with and without recording may be of different work.
+    """
+    chosen = [(stretches.part == part) & (stretches.step >= 0) for part in range(parts)]
+    counts = np.array([_by_step(stretches, rows, stretches.events, steps) for rows in chosen])
+    typical = np.median(counts, axis=1)
+    varies = np.mean(~_alike(counts, typical[:, None]), axis=1) > _MANY_STEPS
+    return [float(n) for n in np.where(varies & (typical[~varies] > 0).any(), 0.0, typical)]
+
+
+def _alike(events: Floats, typical: Floats | float) -> Mask:
+    """Whether steps with so many events do the same work as typical ones."""
+    return np.abs(events - typical) <= _ALIKE * typical
 
 
 def _cost_of_event(costs: Sequence[float], typical: Sequence[float], most_ns: float) -> list[float]:
-    """What an event of each part costs, ns: no more than recording can cost.
+    """What a usual event of each part costs, ns, and last any other event: no more than recording can cost.
 
-    A part with few events may cost more for each, since it is also timed; a step may not.
+    A part with few events may cost more for each, since it is also timed; a step and others may not.
     """
     events = sum(typical)
     most = [most_ns * (count + _BY_TIMING) if count else 0.0 for count in typical]
     allowed = [min(pair) for pair in zip(costs, most, strict=True)]
     share = min(most_ns * events / max(sum(allowed), 1e-9), 1.0)
-    rate = min(sum(costs) / max(events, 1.0), most_ns)
-    return [share * cost / count if count else rate for cost, count in zip(allowed, typical, strict=True)]
+    usual = [share * cost / max(count, 1.0) for cost, count in zip(allowed, typical, strict=True)]
+    others = min(each for each, count in zip(usual, typical, strict=True) if count >= _MANY * events)
+    return [*usual, others]
+
+
+def _cost_of_more(spent: Floats, events: Floats, spread: float, of_others: float, most_ns: float) -> float:
+    """What an event of a part costs that only some steps have, ns.
+
+    Where enough of the unrecorded steps have it, they vary by its time; else it costs what others do.
+    """
+    rare = ~_alike(events, float(events.min()))
+    if not rare.any():
+        return of_others
+    more_ns, more = (float(np.median(x[rare]) - np.median(x[~rare])) for x in (spent, events))
+    each = max(min((more_ns - spread) / more, most_ns), min(of_others, _LEAST_NS))
+    return each if spread >= more_ns / _MOST_TIMES else of_others
 
 
 def _varying_cost(spent: Floats, share: Floats, spread: float) -> Floats:
@@ -244,8 +276,9 @@ def _varying_cost(spent: Floats, share: Floats, spread: float) -> Floats:
         share: events in it, of those in a typical step, shape (steps,).
         spread: from the 10th to the 90th percentile of unrecorded steps, ns.
     """
-    excess = spent - float(np.median(spent)) * share
-    low, high = np.percentile(excess, [10, 90])
+    alike = _alike(share, 1.0)
+    excess = (spent - float(np.median(spent[alike])) * share) * alike
+    low, high = np.percentile(excess[alike], [10, 90])
     width = float(high - low)
     kept = min(spread / width, 1.0) if width else 1.0
     return (1 - kept) * np.clip(excess, -width, width)

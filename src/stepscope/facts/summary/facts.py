@@ -269,7 +269,7 @@ class StagePlace(msgspec.Struct, frozen=True):
     share: float  # of the step
     calls: float  # per step; 0 where samples tell the time
     samples: int = 0  # how many were found in it; 0 where its time is measured
-    error_ms: float = 0.0  # what `ms` is known to, with 95 % confidence; 0 where it is measured
+    error_ms: float = 0.0  # of `ms`: of samples with 95 % confidence, else how far the run's median is
     called: tuple[str, ...] = ()  # the lines that call it up to the loop's, such as `main (/x/train.py:9)`
 
 

@@ -72,7 +72,7 @@ from stepscope.trace.recorded_steps import active_share, core_share, later_block
 from stepscope.trace.schema import IDLE_CAUSES, INFERENCE_STAGES, OUTSIDE_STAGES, STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table
-from stepscope.trace.trace import Trace, allocated_peaks
+from stepscope.trace.trace import Trace, allocated_peaks, usual_of_places
 
 _COUNTS = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
 
@@ -435,4 +435,7 @@ def _place(selected: SelectedSteps, stage: str, name: str, times: list[int]) -> 
     said = _RANGE.match(name)
     function, file, line = said.groups() if said else ("", "", "0")
     each, share = sum(times) / selected.count / 1e6, sum(times) / selected.length_ns
-    return StagePlace(stage, function, file, int(line), each, share, len(times) / selected.count)
+    usual_ns = usual_of_places(selected.capture).get(name.partition(": ")[2])
+    calls = len(times) / selected.count
+    error = abs(each - calls * usual_ns / 1e6) if usual_ns else 0.0
+    return StagePlace(stage, function, file, int(line), each, share, calls, error_ms=error)

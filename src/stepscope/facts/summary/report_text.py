@@ -450,7 +450,7 @@ def places_text(summary: Summary) -> Text:
 def _place_line(place: StagePlace) -> str:
     name = "" if place.function == "<module>" else f"{place.function}, "
     where = f"{name}{place.file.rpartition('/')[2]}:{place.line}"
-    if not place.samples:
-        return f"  {ms(place.ms)} ms of {stage_words(place.stage)} in {where}"
-    time = f"about {ms(place.ms)} ± {ms(place.error_ms)} ms"
-    return f"  {time} of {stage_words(place.stage)} in {where} ({plural(place.samples, 'sample')})"
+    time = f"about {ms(place.ms)}" if place.samples else ms(place.ms)
+    time += f" ± {ms(place.error_ms)}" * (place.samples > 0 or place.error_ms > _SKEWED * place.ms)
+    samples = f" ({plural(place.samples, 'sample')})" * (place.samples > 0)
+    return f"  {time} ms of {stage_words(place.stage)} in {where}{samples}"

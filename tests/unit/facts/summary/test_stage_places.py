@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from stepscope.facts.annotate import annotate
 from stepscope.facts.summary.facts import Summary
-from stepscope.facts.summary.report_facts import summarize
+from stepscope.facts.summary.report_facts import places_of, summarize
 from stepscope.facts.summary.report_text import places_text
+from stepscope.facts.summary.selected_steps import SelectedSteps
 from stepscope.read.recorded.members_json import CATEGORY, IN_LOOP
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import INSTANTS
@@ -56,6 +57,23 @@ def test_where_they_begin() -> None:
         ("other", "update_average", 7, 8, 1.0),
     ]
     assert "of other in update_average, train.py:7" in places_text(facts).plain
+
+
+def test_a_checkpoint_that_takes_longer_in_the_rest_of_the_run_says_so() -> None:
+    """13 µs in each recorded step; the median of the run is 20, and that of the evaluation as recorded."""
+    places = [("save_all", 31, 20_000), ("evaluate", 20, 30_000), ("update_average", 7, None)]
+    named = [
+        {"function": name, "file": "/x/train.py", "line": line, "median_ns": ns} for name, line, ns in places
+    ]
+    recorded = drawn_trace(steps(3), capture={"run_shares": {"places": named}})
+    trace = annotate(recorded)
+    selected = SelectedSteps(trace, trace.metadata.ranks[0], None)
+    found = {place.function: place for place in places_of(selected)}
+    assert found["save_all"].error_ms == pytest.approx(0.007)
+    assert found["evaluate"].error_ms == found["update_average"].error_ms == 0
+    said = places_text(replace(summarize(annotate(drawn_trace(steps(3)))), places=[*found.values()])).plain
+    assert "0.01 ± 0.007 ms of checkpointing in save_all, train.py:31" in said
+    assert "\n  0.008 ms of other in update_average" in said
 
 
 def test_a_block_that_outlasts_the_steps_counts_within_them() -> None:
