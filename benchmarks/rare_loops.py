@@ -30,9 +30,7 @@ from stepscope.facts.summary.report_facts import places_of
 from stepscope.facts.summary.selected_steps import SelectedSteps
 
 RECORDED, AFTER = 9, 240  # steps, and steps that nothing records any more
-LAST = (
-    60  # of these, after the recorder has timed what it needs: its timers make optimizers 20 to 80 µs longer
-)
+LAST = 60  # of these: in the first, the recorder's own timers make optimizers 20 to 80 µs longer
 LEAST = 0.02  # of the step: smaller parts are not judged
 ENOUGH = 0.10
 COMMON = """

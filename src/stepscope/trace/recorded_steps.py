@@ -179,3 +179,9 @@ def apart_ms(capture: Mapping[str, Any]) -> tuple[float, float] | None:
     apart = (capture.get("unrecorded_steps") or {}).get("apart") or {}
     host, device = apart.get("host_ns"), apart.get("device_ns")
     return (median(host) / 1e6, median(device) / 1e6) if host and device else None
+
+
+def usual_of_places(capture: Mapping[str, Any]) -> dict[str, float]:
+    """The median time of evaluations and checkpoints in the run, ns, by place: `save (/x/train.py:9)`."""
+    places = (capture.get("run_shares") or {}).get("places", ())
+    return {f"{p['function']} ({p['file']}:{p['line']})": t for p in places if (t := p.get("median_ns"))}

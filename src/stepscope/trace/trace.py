@@ -218,12 +218,6 @@ def with_times(table: Table, moved: Callable[[Times], Times]) -> Table:
     return table.with_columns(**columns) if columns else table
 
 
-def usual_of_places(capture: Mapping[str, Any]) -> dict[str, float]:
-    """The median time of evaluations and checkpoints in the run, ns, by place: `save (/x/train.py:9)`."""
-    places = (capture.get("run_shares") or {}).get("places", ())
-    return {f"{p['function']} ({p['file']}:{p['line']})": t for p in places if (t := p.get("median_ns"))}
-
-
 def allocated_peaks(memory: Table, rank: int) -> dict[str, int]:
     """The peak of each device in the table `memory`, bytes; empty where no change was recorded."""
     counted = memory.take((memory["rank"] == rank) & (memory["allocated_bytes"] >= 0))

@@ -13,8 +13,9 @@ import numpy as np
 from stepscope.base.arrays import Floats, Mask, Rows, Times
 from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.annotate.steps.step_table import step_lengths
+from stepscope.trace.recorded_steps import usual_of_places
 from stepscope.trace.row_order import running_span
-from stepscope.trace.trace import Metadata, Trace, usual_of_places
+from stepscope.trace.trace import Metadata, Trace
 
 WHOLE = "rest"
 OTHER_WORK = 1.3  # of the CPU time of recorded steps, which holds the cost of recording, too

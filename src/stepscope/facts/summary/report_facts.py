@@ -68,11 +68,17 @@ from stepscope.trace.concat import one_rank
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.missing_records import MERGED_RANKS
 from stepscope.trace.nesting import innermost
-from stepscope.trace.recorded_steps import active_share, core_share, later_blocked_share, later_loading
+from stepscope.trace.recorded_steps import (
+    active_share,
+    core_share,
+    later_blocked_share,
+    later_loading,
+    usual_of_places,
+)
 from stepscope.trace.schema import IDLE_CAUSES, INFERENCE_STAGES, OUTSIDE_STAGES, STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table
-from stepscope.trace.trace import Trace, allocated_peaks, usual_of_places
+from stepscope.trace.trace import Trace, allocated_peaks
 
 _COUNTS = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
 
