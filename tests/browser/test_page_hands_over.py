@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -212,3 +213,41 @@ def look_around(workbench: Workbench) -> None:
     assert "<img src=x" in page.locator("body").inner_text()
     assert page.evaluate("window.hacked") is None
     assert page.locator("img, svg[onload], #app script").count() == 0
+
+
+_COPY = "Copy link to this view"
+
+
+def test_a_copied_link_opens_the_same_view_elsewhere(workbench: Workbench, resnet_url: str) -> None:
+    workbench.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    workbench.open(resnet_url, "#path=s5.0&pane=kernels")
+    workbench.page.get_by_label("Share").select_option(_COPY)
+    assert workbench.page.get_by_role("alert").inner_text() == "The link to this view is copied."
+    said = workbench.said
+    workbench.open(workbench.page.evaluate("navigator.clipboard.readText()"))
+    assert workbench.said == said
+
+
+_DROP = """
+() => {
+  const dataTransfer = new DataTransfer();
+  dataTransfer.items.add(new File(["{}"], "other.json"));
+  return document.body.dispatchEvent(
+    new DragEvent("drop", {dataTransfer, bubbles: true, cancelable: true}));
+}
+"""
+
+
+def test_a_dropped_file_does_not_replace_the_page(workbench: Workbench, resnet_url: str) -> None:
+    workbench.open(resnet_url)
+    assert workbench.page.evaluate(_DROP) is False  # the browser does not open it
+    said = workbench.page.get_by_role("alert").inner_text()
+    assert said == "To see both, run: stepscope view num_workers_0.json.gz other.json"
+
+
+def test_paper_shows_what_the_screen_shows(workbench: Workbench, resnet_url: str) -> None:
+    """1440x900 px at 96 px an inch are 1080x675 of a point's 72 an inch."""
+    workbench.open(resnet_url)
+    printed = workbench.page.pdf(prefer_css_page_size=True)
+    sheets = re.findall(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", printed)
+    assert [[round(float(side)) for side in sheet] for sheet in sheets] == [[1080, 675]]

@@ -1,4 +1,5 @@
 import { render } from "preact";
+import { printAsShown } from "./base/print";
 import { connectBatch } from "./api/batch_host";
 import { BatchStore } from "./state/batch";
 import { followTheme } from "./state/theme";
@@ -7,6 +8,7 @@ import "./styles/batch.css";
 
 if (document.body.dataset.host === "editor") followEditor();
 else followTheme();
+printAsShown();
 
 const store = new BatchStore(connectBatch(document));
 void store.load();

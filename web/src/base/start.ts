@@ -1,8 +1,10 @@
 import { messageOf } from "./error";
+import { printAsShown } from "./print";
 
 /** Starts a page in its element; where that fails, the page says why. */
 export function startPage(start: (root: HTMLElement) => Promise<void>): void {
   const root = document.getElementById("app")!;
+  printAsShown();
   start(root).catch((error: unknown) => {
     const line = document.createElement("p");
     line.className = "start-line";

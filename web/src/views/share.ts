@@ -13,7 +13,7 @@ export interface Share {
 }
 
 export function sharesOf(store: Store): Share[] {
-  const link = { name: "Copy link to this view", run: copyLink };
+  const link = { name: "Copy link to this view", run: () => void copyLink(store) };
   if (!store.host.page) return [link];
   return [
     link,
@@ -23,9 +23,14 @@ export function sharesOf(store: Store): Share[] {
 }
 
 /** The URL holds the whole view; where the browser refuses, it is shown to be copied. */
-function copyLink(): void {
+async function copyLink(store: Store): Promise<void> {
   const link = location.href;
-  navigator.clipboard.writeText(link).catch(() => prompt("The link to this view", link));
+  try {
+    await navigator.clipboard.writeText(link);
+    store.notice.value = "The link to this view is copied.";
+  } catch {
+    prompt("The link to this view", link);
+  }
 }
 
 /**

@@ -23,8 +23,15 @@ const NOTICE_MS = 6000;
 export function Shell({ store }: { store: Store }): JSX.Element {
   useEffect(() => {
     const press = (event: KeyboardEvent): void => pressed(store, event);
+    const dropped = (event: DragEvent): void => refuse(store, event);
     addEventListener("keydown", press);
-    return () => removeEventListener("keydown", press);
+    addEventListener("dragover", dropped);
+    addEventListener("drop", dropped);
+    return () => {
+      removeEventListener("keydown", press);
+      removeEventListener("dragover", dropped);
+      removeEventListener("drop", dropped);
+    };
   }, []);
   if (!store.client.value) return <Waiting store={store} />;
   return (
@@ -37,6 +44,16 @@ export function Shell({ store }: { store: Store }): JSX.Element {
       <Notice store={store} />
     </div>
   );
+}
+
+/** A file dropped here would replace the page in the browser; a page reads no files, but says who does. */
+function refuse(store: Store, event: DragEvent): void {
+  const { files, types } = event.dataTransfer ?? {};
+  if (!types?.includes("Files")) return;
+  event.preventDefault();
+  if (event.type !== "drop" || !files?.length) return;
+  const names = [store.entry.value?.name ?? "FILE", ...[...files].map((one) => one.name)];
+  store.notice.value = `To see both, run: stepscope view ${names.join(" ")}`;
 }
 
 function Body({ store }: { store: Store }): JSX.Element {
