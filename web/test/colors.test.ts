@@ -163,6 +163,33 @@ describe.each([
   });
 });
 
+/** The hue in degrees, 0 of red; null of what is nearly gray. */
+function hueAngle(color: Rgb): number | null {
+  const [red, green, blue] = color;
+  const most = Math.max(...color);
+  const spread = most - Math.min(...color);
+  if (spread < 40) return null;
+  if (most === red) return (60 * (green - blue)) / spread;
+  return most === green ? 120 + (60 * (blue - red)) / spread : 240 + (60 * (red - green)) / spread;
+}
+
+describe.each([
+  ["light", light],
+  ["dark", dark],
+] as const)("red says error: in the %s theme", (_, all) => {
+  it.each(STAGE_NAMES)("%s is another hue", (name) => {
+    expect(Math.abs(hueAngle(parseHex(all[name]!)) ?? 180)).toBeGreaterThanOrEqual(25);
+  });
+});
+
+it("a kind of memory has one color, in its pane and on the page about batch sizes", () => {
+  const text = readFileSync(join(root, "src/styles/batch.css"), "utf-8");
+  const found = [...text.matchAll(/\.c-memory-(\w+) \{\s*background: var\(--([\w-]+)\)/g)];
+  for (const [, kind, color] of found)
+    expect([kind, color]).toEqual([kind, memoryColor("kind", kind!.replace("_", " "), 0)]);
+  expect(found.length).toBe(MEMORY_KINDS.length);
+});
+
 it("the stages are those of the server, in its order", () => {
   const vocabulary = readFileSync(join(root, "../src/stepscope/trace/declaration.py"), "utf-8");
   const named = /^STAGES = \(\n([\s\S]*?)\n\)/m.exec(vocabulary)![1]!;
