@@ -160,6 +160,14 @@ describe("laid out for a width", () => {
     expect(names(1000)).toContainEqual(["zero_grad", 1]);
   });
 
+  it("a very long name by its start", () => {
+    const long = drawnLevel([{ name: "kernel_".repeat(30), cpu: [0, 500] }]);
+    const { labels } = layOut(long, { width: 1000, window: whole, strip: null, measure }).rows[0]!;
+    expect(labels.map(({ text, lane }) => [text, lane])).toEqual([
+      [`${"kernel_".repeat(6).slice(0, 40)}…`, 0],
+    ]);
+  });
+
   it("and elsewhere after the window became narrow", () => {
     expect(names(300)).not.toContainEqual(["backward", 0]);
   });

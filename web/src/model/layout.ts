@@ -35,6 +35,9 @@ const LANES = 2;
 const NAMED_BELOW = 14;
 /** Hits of a search that are named before all else. */
 const NAMED_FIRST = 100;
+/** So many letters of a name are enough where all of it has no room; shorter ones are never cut. */
+const ENOUGH_LETTERS = 40;
+const LONG_LETTERS = 100;
 /** Narrower bars have no name inside. */
 const NARROWEST_PX = 14;
 
@@ -122,7 +125,8 @@ function textsOf(row: Row, bar: number, options: LayoutOptions): string[] {
   const note = options.note?.(row.operation[bar]!);
   const times = timesOf(row, bar);
   const notes = note ? [...times.map((one) => `${one} · ${note}`), ...times] : times;
-  return [...notes.map((one) => `${name}  ${one}`), name];
+  const short = name.length > LONG_LETTERS ? [`${name.slice(0, ENOUGH_LETTERS)}…`] : [];
+  return [...notes.map((one) => `${name}  ${one}`), name, ...short];
 }
 
 /** `9.57 ms`; where it is busy for a part of its span both, as the bar is drawn. */
