@@ -26,6 +26,7 @@ import { STAGES } from "../model/stages";
 import { spot, type Store } from "../state/store";
 import { WithAnswer } from "../widgets/answer";
 import { ShareBar, Stacked, type Piece } from "../widgets/bars";
+import { Coded } from "../widgets/coded";
 import { walkRows } from "../widgets/walk_rows";
 import { Term } from "../widgets/term";
 import type { Pane } from "./pane";
@@ -53,20 +54,22 @@ export const overview: Pane = {
 function Whole(props: { store: Store; facts: Facts }): JSX.Element {
   const { store, facts } = props;
   return (
-    <div class="overview">
-      <section aria-label="Steps">
-        <Numbers facts={facts} />
-        {facts.steps.unknown_spread && <p class="dim">{facts.steps.unknown_spread}</p>}
-      </section>
-      <Stages store={store} facts={facts} />
-      <section aria-label="Device">
-        {facts.devices.map((one) => (
-          <Device key={one.device} device={one} />
-        ))}
-        <Kinds facts={facts} />
-      </section>
-      <Updates facts={facts} />
-      <Warnings warnings={facts.warnings} />
+    <div class="overview-frame">
+      <div class="overview">
+        <section aria-label="Steps">
+          <Numbers facts={facts} />
+          {facts.steps.unknown_spread && <p class="dim">{facts.steps.unknown_spread}</p>}
+        </section>
+        <Stages store={store} facts={facts} />
+        <section aria-label="Device">
+          {facts.devices.map((one) => (
+            <Device key={one.device} device={one} />
+          ))}
+          <Kinds facts={facts} />
+        </section>
+        <Updates facts={facts} />
+        <Warnings warnings={facts.warnings} />
+      </div>
     </div>
   );
 }
@@ -154,7 +157,11 @@ function Stages({ store, facts }: { store: Store; facts: Facts }): JSX.Element {
     return (
       <section aria-label="Stages">
         <h2 class="pane-heading">Stages of a step</h2>
-        <p class="dim">Not known: the trace has device work alone, without the calls behind it.</p>
+        <p class="dim">
+          {facts.devices.length
+            ? "Not known: the trace has device work alone, without the calls behind it."
+            : "Not known: no event of the trace is an operator or a mark of a stage."}
+        </p>
       </section>
     );
   const device = facts.stages.some((one) => one.device_ms > 0);
@@ -430,7 +437,7 @@ export function Warnings({ warnings }: { warnings: readonly Warning[] }): JSX.El
       <ul>
         {warnings.map((one) => (
           <li key={one.code}>
-            {one.message}
+            <Coded text={one.message} />
             {one.count > 1 && <span class="dim"> ×{count(one.count)}</span>}
           </li>
         ))}

@@ -24,9 +24,10 @@ export function WithAnswer<T>(props: {
       </>
     );
   if (error) return <ErrorLine text={error} />;
+  const said = loading ? (props.waiting ?? "Loading…") : "";
   return (
-    <p class="nothing" role="status">
-      {loading ? (props.waiting ?? "Loading…") : ""}
+    <p class={said && "nothing"} role="status">
+      {said}
     </p>
   );
 }

@@ -1,16 +1,24 @@
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
+type Measured<Kind> = [box: { current: Kind | null }, px: number];
+
 /** The width of an element, px, as it changes. */
-export function useWidth<Kind extends HTMLElement = HTMLElement>(): [
-  { current: Kind | null },
-  number,
-] {
+export function useWidth<Kind extends HTMLElement = HTMLElement>(): Measured<Kind> {
+  return useExtent("clientWidth");
+}
+
+/** The height of an element that something else sets, px, as it changes. */
+export function useHeight<Kind extends HTMLElement = HTMLElement>(): Measured<Kind> {
+  return useExtent("clientHeight");
+}
+
+function useExtent<Kind extends HTMLElement>(of: "clientWidth" | "clientHeight"): Measured<Kind> {
   const box = useRef<Kind>(null);
-  const [width, setWidth] = useState(320);
+  const [px, setPx] = useState(320);
   useLayoutEffect(() => {
-    const watch = new ResizeObserver(() => setWidth(box.current?.clientWidth ?? 320));
+    const watch = new ResizeObserver(() => setPx(box.current?.[of] ?? 320));
     if (box.current) watch.observe(box.current);
     return () => watch.disconnect();
   }, []);
-  return [box, width];
+  return [box, px];
 }

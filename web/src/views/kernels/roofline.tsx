@@ -22,10 +22,13 @@ import type { Store } from "../../state/store";
 import { TableBody } from "../../widgets/table/body";
 import { numberColumn, type Column } from "../../widgets/table/column";
 import type { TableState } from "../../widgets/table/use_table";
-import { useWidth } from "../../widgets/width";
+import { useHeight, useWidth } from "../../widgets/width";
 import { NAME, OF_PEAK, TOTAL } from "./columns";
 
-const HEIGHT = 340;
+/** The plot is as tall as the room for it, so that its axis is in sight, within these, px. */
+const [LEAST_HEIGHT, MOST_HEIGHT] = [240, 340];
+/** What is said above it. */
+const CAPTION_PX = 22;
 const LEFT = 62;
 const RIGHT = 20;
 const TOP = 16;
@@ -60,26 +63,35 @@ export function Roofline(props: {
 }): JSX.Element {
   const { store, value, table } = props;
   const all = dotsOf(value.rows);
+  const [room, tall] = useHeight<HTMLDivElement>();
+  const height = Math.min(Math.max(tall - CAPTION_PX, LEAST_HEIGHT), MOST_HEIGHT);
   return (
-    <div class="roofline">
+    <div class="roofline" ref={room}>
       <Plot
         key={value.are}
         store={store}
         value={value}
         dots={dotsOf(table.found)}
         decades={decadesOf(all, value.roofs)}
+        height={height}
       />
       <TableBody table={table} />
     </div>
   );
 }
 
-function Plot(props: { store: Store; value: Kernels; dots: Dot[]; decades: Decades }): JSX.Element {
-  const { store, value, dots, decades } = props;
+function Plot(props: {
+  store: Store;
+  value: Kernels;
+  dots: Dot[];
+  decades: Decades;
+  height: number;
+}): JSX.Element {
+  const { store, value, dots, decades, height } = props;
   const [box, width] = useWidth();
   const shown = useSignal<Dot | null>(null);
   const current = useSignal("");
-  const scale = scaleOf(decades, width);
+  const scale = scaleOf(decades, width, height);
   const marked = store.marks.value.kernels;
   const longest = dots.reduce((most, dot) => Math.max(most, dot.row.total_ms), 0);
   const lines = value.roofs ? roofLines(value.roofs, decades) : [];
@@ -94,12 +106,12 @@ function Plot(props: { store: Store; value: Kernels; dots: Dot[]; decades: Decad
       <figcaption class="dim">{caption(value, dots.length)}</figcaption>
       <svg
         width={width}
-        height={HEIGHT}
+        height={height}
         role="group"
         aria-label={`Roofline plot of ${value.are}`}
         onKeyDown={walkDots}
       >
-        <Grid decades={decades} scale={scale} width={width} />
+        <Grid {...{ decades, scale, width, height }} />
         {lines.map((roof) => (
           <RoofLine key={roof.name} roof={roof} scale={scale} />
         ))}
@@ -158,24 +170,29 @@ interface Scale {
   y: (rate: number) => number;
 }
 
-function scaleOf({ intensity, rate }: Decades, width: number): Scale {
+function scaleOf({ intensity, rate }: Decades, width: number, height: number): Scale {
   const place = (value: number, [low, high]: [number, number]): number =>
     (Math.log10(value) - low) / (high - low);
   return {
     x: (value) => LEFT + place(value, intensity) * (width - LEFT - RIGHT),
-    y: (value) => HEIGHT - BOTTOM - place(value, rate) * (HEIGHT - TOP - BOTTOM),
+    y: (value) => height - BOTTOM - place(value, rate) * (height - TOP - BOTTOM),
   };
 }
 
-function Grid(props: { decades: Decades; scale: Scale; width: number }): JSX.Element {
-  const { decades, scale, width } = props;
+function Grid(props: {
+  decades: Decades;
+  scale: Scale;
+  width: number;
+  height: number;
+}): JSX.Element {
+  const { decades, scale, width, height } = props;
   const end = width - RIGHT;
   return (
     <g class="grid" aria-hidden="true">
       {powers(decades.intensity).map((value) => (
         <g key={value}>
-          <line x1={scale.x(value)} x2={scale.x(value)} y1={TOP} y2={HEIGHT - BOTTOM} />
-          <text x={scale.x(value)} y={HEIGHT - BOTTOM + 15} text-anchor="middle">
+          <line x1={scale.x(value)} x2={scale.x(value)} y1={TOP} y2={height - BOTTOM} />
+          <text x={scale.x(value)} y={height - BOTTOM + 15} text-anchor="middle">
             {power(value)}
           </text>
         </g>
@@ -188,10 +205,10 @@ function Grid(props: { decades: Decades; scale: Scale; width: number }): JSX.Ele
           </text>
         </g>
       ))}
-      <text x={(LEFT + end) / 2} y={HEIGHT - 4} text-anchor="middle">
+      <text x={(LEFT + end) / 2} y={height - 4} text-anchor="middle">
         operations per byte (FLOPs/byte)
       </text>
-      <text class="axis-title" text-anchor="middle" transform={`translate(12 ${HEIGHT / 2}) rotate(-90)`}>
+      <text class="axis-title" text-anchor="middle" transform={`translate(12 ${height / 2}) rotate(-90)`}>
         TFLOP/s
       </text>
     </g>

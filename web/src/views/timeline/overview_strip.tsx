@@ -35,8 +35,9 @@ export function OverviewStrip(props: {
   );
   return (
     <div class="overview-strip">
-      <span class="dim" style={{ width: `${gutter.value}px` }}>
-        trace {duration(axis.about.value.value?.end_ns ?? whole.to)}
+      <span class="dim" style={{ width: `${gutter.value}px` }} title="The whole trace">
+        {gutter.value < 120 ? "" : "trace "}
+        {duration(axis.about.value.value?.end_ns ?? whole.to)}
       </span>
       <div class="overview-room" style={{ width: `${width}px`, height: `${LINE_PX}px` }} {...drag}>
         <canvas
