@@ -40,7 +40,7 @@ function commandsOf(store: Store): Command[] {
     store.set({ over: "" });
   };
   return [
-    ...Object.entries(ACTIONS).map(([key, { name, run }]): Command => ({ kind: "action", name, key, run: () => run(store) })),
+    ...Object.entries(ACTIONS).filter(([key]) => key !== "p" || store.host.live).map(([key, { name, run }]): Command => ({ kind: "action", name, key, run: () => run(store) })),
     ...sharesOf(store).map((one): Command => ({ kind: "action", ...one })),
     ...panesOf(store).map((one): Command => ({ kind: "pane", name: one.title, run: () => store.set({ pane: one.id }) })),
     ...tracks.map((one): Command => ({ kind: "track", name: several ? `${one.name}, rank ${one.rank}` : one.name, run: () => pin(one.id) })),
@@ -112,7 +112,7 @@ function Choice({ store }: { store: Store }): JSX.Element {
       />
       <ul id="commands" role="listbox" aria-label="Commands">
         {found.map((one, i) => (
-          <li key={`${one.kind} ${i}`} id={`command-${i}`} role="option" aria-selected={i === at.value} onClick={() => run(one)}>
+          <li key={`${one.kind} ${i}`} id={`command-${i}`} role="option" aria-selected={i === at.value} onPointerMove={() => (at.value = i)} onClick={() => run(one)}>
             <span class="palette-name">{one.name}</span>
             <span class="dim">{one.kind}</span>
             {one.key && <kbd>{one.key}</kbd>}

@@ -330,6 +330,7 @@ function Lane(props: LaneProps): JSX.Element {
     const measure = textMeasure(FONT_SMALL);
     drawPair(canvas.current!, { pair, row, window, width, palette, spot, text, measure });
   }, [pair, row, window.from, window.to, width, palette, spot, text]);
+  useLayoutEffect(() => props.onHover(null), [window.from, window.to]);
   const meet = (event: MouseEvent): Spot | null => {
     const y = event.offsetY;
     const side = sidesOf(pair)[y < LANE_PX ? 0 : y >= LANE_PX + GAP_PX ? 1 : 2];

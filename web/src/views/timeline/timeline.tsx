@@ -30,7 +30,7 @@ import { OverviewStrip } from "./overview_strip";
 import { StepStrip } from "./step_strip";
 import { QueryLane } from "./query_lane";
 import { Ruler } from "./ruler";
-import { gutter, gutterFor, made, pixelRatio, type Made } from "./scene";
+import { gutter, gutterFor, hover, hovered, made, pixelRatio, type Made } from "./scene";
 import { LevelTables } from "./table";
 import { sentence, Tooltip } from "./tooltip";
 import { TimelineTools } from "./tools";
@@ -94,6 +94,9 @@ function Stack({ store }: { store: Store }): JSX.Element {
     [device, about, rank, every, pinned],
   );
   useLayoutEffect(() => followSize(frame.current!, width, labels), [labels.join()]);
+  useLayoutEffect(() => {
+    hover.value = hovered.value = null; // the pointer is on something else now, which its next move tells
+  }, [window.from, window.to]);
   useLayoutEffect(() => {
     const draw = (): void => {
       if (asTable) return;
