@@ -80,6 +80,12 @@ describe("steps of a run", () => {
     expect(last().peak("gc")).toBe(0.5);
   });
 
+  it("show what is too little to be marked, but is to be seen", () => {
+    const some = stepsOf(columnsOf([10, 10], { gc: [0, 0.01] }));
+    expect([some.has("gc"), some.isSeen("gc")]).toEqual([false, true]);
+    expect(stepsOf(columnsOf([10, 10])).isSeen("gc")).toBe(false);
+  });
+
   it.each([
     ["gc", [0.01, 0.01], false],
     ["gc", [0.01, 0.3], true],

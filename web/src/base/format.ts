@@ -121,6 +121,11 @@ export function sideName(side: string): string {
   return side === "cpu" ? "CPU" : words(side);
 }
 
+/** A kind of events in the words of a reader. */
+export function categoryName(category: string | null): string {
+  return category === "cpu_op" ? "operator" : words(category ?? "event");
+}
+
 /** A stage's or a cause's name in the words of a reader. */
 export function words(name: string): string {
   return name === "prefill_decode" ? "prefill + decode" : name.replaceAll("_", " ");

@@ -24,6 +24,8 @@ const MARKED = 0.02;
 /** `PARTS_OF_STEP` of `stepscope.faces.page.watch_answer`. */
 const UNITS = 4000;
 const NS_PER_MS = 1e6;
+/** A pixel of a bar, as a share of its height. */
+const SEEN = 0.005;
 /** Of a run that is followed for days the oldest half leaves the page: 28 MB. */
 const MOST_STEPS = 1 << 20;
 
@@ -94,6 +96,11 @@ export class WatchedSteps {
   /** Whether any step has a notable part of this. */
   has(field: string): boolean {
     return marks(field, (this.largest[field] ?? 0) / UNITS);
+  }
+
+  /** Whether a bar shows any of this. */
+  isSeen(field: string): boolean {
+    return this.has(field) || (this.largest[field] ?? 0) >= SEEN * UNITS;
   }
 
   isMarked(field: string, place: number): boolean {

@@ -51,7 +51,13 @@ export class JobStore {
     this.runs = computed(() =>
       runsOf(this.order.value.map((place) => this.groupOf(by.value, place))),
     );
-    this.steps = computed(() => heatOf(job.steps.map(String), job.by_step[part.value]!, step_ms));
+    this.steps = computed(() =>
+      heatOf(
+        job.steps.map((one) => `step ${one}`),
+        job.by_step[part.value]!,
+        step_ms,
+      ),
+    );
     effect(() => {
       const hash = toHash(view.value);
       if (hash !== location.hash) history.replaceState(null, "", hash || " ");

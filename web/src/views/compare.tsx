@@ -194,8 +194,8 @@ function Notes({ value }: { value: Difference }): JSX.Element | null {
 const FACTS = { device: "device", framework: "framework", world_size: "ranks" };
 
 const VERDICTS: Record<ComparedRow["verdict"], [text: string, hint: string]> = {
-  slower: ["slower", "significant at 99 %"],
-  faster: ["faster", "significant at 99 %"],
+  slower: ["slower", "significant at 99%"],
+  faster: ["faster", "significant at 99%"],
   unclear: ["~ noise", "within step-to-step noise"],
   one_step: ["? one step", "one side has a single step, so nothing is known of its noise"],
   same: ["same", "the same times"],

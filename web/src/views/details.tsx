@@ -1,6 +1,16 @@
 import type { ComponentChildren, JSX } from "preact";
 import type { Details, EventLink } from "../api/types";
-import { bytes, count, duration, grouped, percent, plural, sideName, words } from "../base/format";
+import {
+  bytes,
+  categoryName,
+  count,
+  duration,
+  grouped,
+  percent,
+  plural,
+  sideName,
+  words,
+} from "../base/format";
 import { parent } from "../base/path";
 import { noteChosen } from "../state/notes";
 import type { Store } from "../state/store";
@@ -82,10 +92,6 @@ function Whole({ store, value }: Part): JSX.Element {
 function instanceName(value: Details, of: string): string {
   if (value.kind === "stage") return words(of);
   return of === value.full_name ? value.name : of;
-}
-
-function categoryName(category: string | null): string {
-  return category === "cpu_op" ? "operator" : words(category ?? "event");
 }
 
 function Facts({ store, value }: Part): JSX.Element {

@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import type { FoundName, ModuleNode, SearchHits } from "../api/types";
-import { duration, grouped, plural } from "../base/format";
+import { categoryName, duration, grouped, plural } from "../base/format";
 import { NO_CHOICE } from "../model/table/choice";
 import { sum } from "../model/table/field";
 import { searchOf } from "../state/search";
@@ -150,7 +150,7 @@ const NAME = nameColumn<Row>("name", "name", (row) => row.name.short, {
   grows: true,
   full: (row) => row.name.name,
 });
-const CATEGORY = textColumn<Row>("category", "category", (row) => row.name.category, {
+const CATEGORY = textColumn<Row>("category", "category", (row) => categoryName(row.name.category), {
   minor: true,
 });
 const RANK = numberColumn<Row>("rank", "rank", (row) => row.rank, String);

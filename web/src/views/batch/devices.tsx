@@ -24,7 +24,7 @@ export function Devices({ store, asks }: { store: DevicesStore; asks: boolean })
       {answer ? (
         <Answer store={store} answer={answer} />
       ) : (
-        <p class="nothing">{store.busy.value ? "Predicting …" : "Nothing predicted yet."}</p>
+        <p class="nothing">{store.busy.value ? "Predicting…" : "Nothing predicted yet."}</p>
       )}
     </section>
   );
@@ -68,7 +68,7 @@ function Controls({ store }: { store: DevicesStore }): JSX.Element {
         />
       </label>
       <button type="submit" disabled={store.busy.value}>
-        {store.busy.value ? "Predicting …" : "Predict"}
+        {store.busy.value ? "Predicting…" : "Predict"}
       </button>
     </form>
   );

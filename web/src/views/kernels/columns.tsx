@@ -69,15 +69,15 @@ export const OF_PEAK: Column<KernelRow> = {
     row.of_peak === null ? "–" : <span title={rates(row)}>{peakText(row.of_peak)}</span>,
 };
 
-/** No kernel is faster than its device: above 100 % something that was assumed is wrong. */
+/** No kernel is faster than its device: above 100% something that was assumed is wrong. */
 export function peakText(share: number): JSX.Element {
   return share > 1 ? <strong class="doubtful">{percent(share)} ⚠</strong> : <>{percent(share)}</>;
 }
 
 const WHY_ABOVE_PEAK: Record<string, string> = {
   compute:
-    "above 100 %: the kernel probably computes in a faster precision than its inputs have (TF32, sparsity), or the device's clock is above the one of the peak rate",
-  memory: "above 100 %: its inputs are probably still in the cache, or it skips a part of them",
+    "above 100%: the kernel probably computes in a faster precision than its inputs have (TF32, sparsity), or the device's clock is above the one of the peak rate",
+  memory: "above 100%: its inputs are probably still in the cache, or it skips a part of them",
 };
 
 /** `8.03 TFLOP/s, 83.1 GB/s; compute is the limit`. */

@@ -288,7 +288,7 @@ export function Legend({
   answer: WatchAnswer;
   steps: WatchedSteps;
 }): JSX.Element {
-  const parts = PARTS.filter(([field]) => steps.has(field));
+  const parts = PARTS.filter(([field]) => steps.isSeen(field));
   return (
     <p class="legend" aria-label="Legend">
       {parts.map(([field, stage, name]) => (
