@@ -125,20 +125,28 @@ function lane(context: CanvasRenderingContext2D, scene: PairScene, side: Side): 
   context.fillStyle = palette.rowBackground;
   context.fillRect(begin, top, Math.min(end, width) - begin, DRAWN_PX);
   let seen = -Infinity;
+  // What runs at once is drawn over each other: a name ends where the next piece begins.
+  let named: Named | null = null;
+  const tell = (until: number): void => {
+    if (named) label(context, scene, { ...named, to: Math.min(named.to, until) });
+    named = null;
+  };
   for (const index of row[side]) {
     const [from, to] = place(scene, { side, row: 0, index });
     const idle = drawn.kind[index] === "idle";
     // Gaps too short to see would fill the row of a busy device.
     if (to < 0 || from > width || (to - from < 1 && (idle || to - seen < 0.7))) continue;
     seen = to;
+    tell(from);
     const size = Math.max(to - from - (to - from > 3 ? 0.75 : 0), 0.8);
     const name = drawn.name[index] ?? "";
     const hue = hueOfStage(palette, STAGES.indexOf(drawn.stage[index] as (typeof STAGES)[number]));
     const heat = text && !name.toLowerCase().includes(text) ? 0 : INTENSITY;
     context.fillStyle = idle ? hatch(context, palette, name) : hue.heat[heat]!;
     context.fillRect(from, top, size, DRAWN_PX);
-    if (size >= LABEL_PX) label(context, scene, { name, idle, hue, heat, kind: drawn.kind[index] ?? "", from: Math.max(from, 0), to: Math.min(to, width), top }); // prettier-ignore
+    if (size >= LABEL_PX) named = { name, idle, hue, heat, kind: drawn.kind[index] ?? "", from: Math.max(from, 0), to: Math.min(to, width), top }; // prettier-ignore
   }
+  tell(width);
 }
 
 interface Named {
