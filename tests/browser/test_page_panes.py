@@ -136,6 +136,16 @@ def test_the_axis_is_on_screen_whatever_is_open(resnet: Workbench) -> None:
             assert 0 < box["y"] < height - 200
 
 
+def test_the_overview_fits_beside_the_details(workbench: Workbench, several_url: str) -> None:
+    """Communication, which bounds a stage of this trace, is the longest word of the table."""
+    workbench.open(several_url, "#trace=rank0_act_checkpoint")
+    workbench.page.keyboard.press("g")
+    workbench.page.locator(".details h2").wait_for()
+    assert "communication" in workbench.page.locator(".stages").inner_text()
+    fits = "[...document.querySelectorAll('.overview > *')].every(one => one.scrollWidth <= one.clientWidth)"
+    assert workbench.page.evaluate(fits)
+
+
 def test_a_module_is_shown_everywhere(resnet: Workbench) -> None:
     resnet.pane("modules")
     resnet.click('[data-key="layer3"]')

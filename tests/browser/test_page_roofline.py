@@ -27,6 +27,11 @@ def test_each_kernel_with_known_work_is_a_dot_below_the_roofs(roofline: Workbenc
     assert len(above) == roofline.page.locator(".roofline .doubtful").count()
 
 
+def test_the_axis_is_in_sight_in_a_low_drawer(roofline: Workbench) -> None:
+    bottom = "document.querySelector('{}').getBoundingClientRect().bottom"
+    assert roofline.page.evaluate(f"{bottom.format('.roofline svg')} <= {bottom.format('.pane')}")
+
+
 def test_the_dots_are_walked_and_chosen_with_keys(roofline: Workbench) -> None:
     by_time = sorted(roofline.ask("kernels")["rows"], key=lambda row: -row["total_ms"])
     roofline.page.locator(_DOTS + '[tabindex="0"]').focus()

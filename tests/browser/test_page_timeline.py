@@ -120,6 +120,16 @@ def test_what_the_pointer_is_on_goes_with_its_level(resnet: Workbench) -> None:
     assert resnet.page.locator(".tooltip").count() == 0
 
 
+def test_what_the_pointer_was_on_goes_with_the_part_that_was_visible(resnet: Workbench) -> None:
+    where = resnet.bar(next(one["path"] for one in resnet.operations("s5.0") if one["name"] == "forward"))
+    resnet.page.mouse.move(where["x"], where["y"])
+    resnet.page.locator(".tooltip").wait_for()
+    resnet.page.keyboard.press("d")
+    assert resnet.page.locator(".tooltip").count() == 0
+    resnet.page.mouse.move(where["x"] + 1, where["y"])
+    resnet.page.locator(".tooltip").wait_for()
+
+
 def test_the_page_says_that_something_is_on_its_way(resnet: Workbench) -> None:
     busy = "'busy' in document.documentElement.dataset"
     assert not resnet.page.evaluate(busy)
