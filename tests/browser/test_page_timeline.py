@@ -148,7 +148,14 @@ def test_search_marks_every_level_and_finds_raw_events(resnet: Workbench) -> Non
     assert answer["total"] > 0
     shown = resnet.page.locator(".search-total").inner_text().replace(",", "")
     assert shown == f"{answer['total']} events"
-    longest = resnet.ask("search_hits?text=sgemm")["names"][0]
+    found = resnet.ask("search_hits?text=sgemm")
+    # The whole trace above the axis has a line where each begins, those of a pixel together.
+    room = resnet.page.locator(".overview-room").first.bounding_box()
+    end = resnet.ask("axis")["end_ns"]
+    columns = {int(ns * room["width"] / end) for ns in found["events"]["start_ns"]}
+    drawn = resnet.page.locator(".overview-room .hit-marks path").get_attribute("d")
+    assert drawn.count("M") == pytest.approx(len(columns), abs=3)
+    longest = found["names"][0]
     resnet.page.locator(_FOUND).first.click()
     place = resnet.ask(f"path?event={longest['longest_event']}")
     resnet.until(f"location.hash.includes({place['path']!r})")

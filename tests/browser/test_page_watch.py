@@ -143,7 +143,7 @@ def test_a_row_of_the_bill_marks_its_steps_and_leads_from_one_to_the_next(
 def test_keys_and_the_wheel_zoom_from_hours_to_one_step(workbench: Workbench, long_run: str) -> None:
     page = opened(workbench, long_run)
     workbench.click(".watch-bill button.watch-row:has-text('garbage') >> nth=-1")
-    assert "step 90,123 took" in text_of(workbench, ".watch-sentence")
+    assert "Step 90,123 took" in text_of(workbench, ".watch-sentence")
     canvas = page.locator(".watch-room canvas")
     box = canvas.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 180)
@@ -179,7 +179,7 @@ def test_a_click_on_a_slow_stretch_explains_it_and_names_its_recording(
     page.keyboard.press("Escape")
     canvas.click(position={"x": box["width"] / 2, "y": 200})
     sentence = text_of(workbench, ".watch-sentence")
-    assert sentence.startswith("steps 50,000 to 50,399 took 1.77 times the usual")
+    assert sentence.startswith("Steps 50,000 to 50,399 took 1.77 times the usual")
     rows = page.locator(".watch-means").first.locator("tbody tr").all_inner_texts()
     (waiting,) = [row.replace("\u202f", " ").split("\t") for row in rows if "waiting for data" in row]
     assert [cell.strip() for cell in waiting[1:]] == ["87.0 ms", "2.00 ms", "+85.0 ms"]

@@ -7,6 +7,7 @@ import type { Palette } from "../../render/palette";
 import { drawTrack, LINE_PX } from "../../render/tracks";
 import type { AxisState } from "../../state/axis";
 import type { Store } from "../../state/store";
+import { HitMarks } from "./hit_marks";
 import { MarkerLine } from "./marker";
 import { gutter } from "./scene";
 import { useOverview } from "../../widgets/overview";
@@ -51,6 +52,7 @@ export function OverviewStrip(props: {
           aria-hidden="true"
           style={{ left: `${left}px`, width: `${size}px` }}
         />
+        <HitMarks {...{ store, width }} window={whole} />
         <MarkerLine {...{ store, width }} window={whole} />
       </div>
     </div>

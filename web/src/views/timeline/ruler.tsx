@@ -4,6 +4,7 @@ import { duration, markedMoment, tick } from "../../base/format";
 import { ticks, zoomed, type Span } from "../../model/span";
 import type { AxisState } from "../../state/axis";
 import type { Store } from "../../state/store";
+import { HitMarks } from "./hit_marks";
 import { MarkerLine } from "./marker";
 import { gutter, pointerTime } from "./scene";
 
@@ -69,6 +70,7 @@ export function Ruler(props: { store: Store; axis: AxisState; width: number }): 
               </span>
             ))}
         </div>
+        <HitMarks {...{ store, window, width }} />
         <MarkerLine {...{ store, window, width }} />
         {pointer !== null && (
           <span
