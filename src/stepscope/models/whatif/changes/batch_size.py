@@ -16,7 +16,7 @@ _STAGES = ("data_loading", "transfer", *FORWARD_STAGES, "backward")
 
 
 def batch_size(graph: Graph, factor: float) -> Graph:
-    """Each step has so many times as many samples.
+    """Each step has FACTOR times as many samples.
 
     Work of the model grows with them; the optimizer and launches do not. `stepscope batch`
     measures it instead.
