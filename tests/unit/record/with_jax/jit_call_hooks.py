@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from functools import partial, wraps
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-if os.environ.get("CI") != "true" or sys.version_info < (3, 11):
-    pytest.importorskip("jax")
-
 from jax._src import api
 
 from stepscope.errors import CaptureError

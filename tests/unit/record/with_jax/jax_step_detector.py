@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-if os.environ.get("CI") != "true" or sys.version_info < (3, 11):
-    pytest.importorskip("jax")
 
 from stepscope.record.jax.jax_step_detector import JaxStepDetector
 from stepscope.record.jax.jit_calls import name_of
