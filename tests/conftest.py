@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,8 @@ sys.dont_write_bytecode = False
 pytest_plugins = ["tiers"]  # which tests run when
 
 # Examples that never differ from run to run, and no deadline: the machine may be busy.
-settings.register_profile("stepscope", deadline=None, derandomize=True, max_examples=60)
+settings.register_profile("all", deadline=None, derandomize=True, max_examples=60)
+settings.register_profile("stepscope", settings.get_profile("all"), max_examples=20)
 settings.load_profile("stepscope")
 
 # Two workers of pytest share two cores: with a thread for each core, they wait for each other.
@@ -46,7 +48,9 @@ _WATCHES_PROCESSES = ("integration", "browser", "editor")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Build the compiled library where it is missing or of other sources."""
+    """Choose how many examples; build the compiled library where it is missing or of other sources."""
+    if config.getoption("--tier") == "all":
+        settings.load_profile("all")
     if hasattr(config, "workerinput"):
         return
     try:
@@ -103,10 +107,18 @@ def library() -> Path:
     return LIBRARY
 
 
+@pytest.fixture(scope="session")
+def new_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Folders that no test has had; a numbered one for each test would be found again among all of them."""
+    base = tmp_path_factory.mktemp("caches")
+    return (base / str(number) for number in count())
+
+
 @pytest.fixture(autouse=True)
-def cache_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache_folder(new_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of each test's own, so that none touches the user's or another test's."""
-    folder = tmp_path_factory.mktemp("cache")
+    folder = next(new_folders)
+    folder.mkdir()
     monkeypatch.setenv("STEPSCOPE_CACHE", str(folder))
     monkeypatch.delenv("STEPSCOPE_CACHE_BYTES", raising=False)
     return folder

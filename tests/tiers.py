@@ -1,15 +1,18 @@
 """Which tests run when, and what each file of tests costs.
 
-Three tiers. `./scripts/test unit` runs the unit tests. `./scripts/test` adds one process test per
-behavior, the browser tasks and the pages of documentation. `./scripts/test all` adds what is
-marked `full`: whole families of generated cases, every unusual script in every mode, hostile
-files, kills, growth, the laboratory and other editors. `.ci/run` takes the second tier, and from
-the third the files below whose paths the change touches: of a parametrized test each third case,
-of a family that is marked `full(every=N)` each N-th.
+Three tiers. `./scripts/test unit` runs the unit tests but for those that are marked `main`: they
+start processes, or take a second and more. `./scripts/test` adds these, one process test per
+behavior, the browser tasks and the pages of documentation. `./scripts/test all` adds what is marked
+`full`: whole families of generated cases, every unusual script in every mode, hostile files, kills,
+growth, the laboratory and other editors. Of a family with a parameter `seed`, the first four are in
+every tier, and the others are `full`. `.ci/run` takes the second tier, and from the third the files
+below whose paths the change touches: of a parametrized test each third case, of a family that is
+marked `full(every=N)` each N-th.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 from collections import Counter, defaultdict
@@ -20,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.doctest import DoctestModule
 
 ROOT = Path(__file__).parents[1]
 
@@ -66,13 +70,21 @@ FULL: dict[str, tuple[str, ...]] = {
     "tests/integration/test_ranks_on_dask.py": ("src/stepscope/models/ranks/",),
 }
 _EVERY = 3  # case of a parametrized test in these files; 11,000 tests take 20 minutes
+_SEEDS = 4  # of a family, in every tier; chosen, so that the unit tests take two minutes
+_EVERY_SEED = 8  # of the others, where the change touches them; as in `family`
 _LISTED_CPU_S = 3.0  # a table of all files would be too long to read; these are nine tenths of it
 
 
-def family(cases: Iterable[Any], main: int, every: int = 8) -> list[Any]:
-    """Cases of a generated family: the first `main` are in every tier, the others `full(every)`."""
+def family(cases: Iterable[Any], main: int, every: int = 8, unit: int | None = None) -> list[Any]:
+    """Cases of a generated family: of the first `main` the first `unit`, by default all, are in every tier.
+
+    The other of these are from the second on, and the others `full(every)`.
+    """
+    marks = [*[()] * (main if unit is None else unit)]
+    marks += [pytest.mark.main] * (main - len(marks))
+    others = pytest.mark.full(every=every)
     return [
-        case if number < main else pytest.param(case, marks=pytest.mark.full(every=every))
+        pytest.param(case, marks=marks[number] if number < main else others)
         for number, case in enumerate(cases)
     ]
 
@@ -80,24 +92,58 @@ def family(cases: Iterable[Any], main: int, every: int = 8) -> list[Any]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--tier`, and `--changed-since` for the tier `changed`."""
     group = parser.getgroup("tiers")
-    meaning = "main: without tests marked full; changed: with those that --changed-since touches"
-    group.addoption("--tier", choices=("main", "changed", "all"), default="main", help=meaning)
+    meaning = "main: none marked full; unit: nor main; changed: and those that --changed-since touches"
+    group.addoption("--tier", choices=("unit", "main", "changed", "all"), default="main", help=meaning)
     group.addoption("--changed-since", metavar="REV", default="HEAD")
+    group.addoption("--shared", metavar="FOLDER", type=Path, help="run the files that no other process took")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker, and measure CPU time."""
     meaning = "full(every=1): runs in ./scripts/test all; where its paths change, every n-th case does"
     config.addinivalue_line("markers", meaning)
+    config.addinivalue_line(
+        "markers", "main: not in ./scripts/test unit, as it starts processes or takes seconds"
+    )
     config.pluginmanager.register(CpuTimes(config), "cpu-times")
+    if folder := config.getoption("--shared"):
+        config.pluginmanager.register(Shared(folder), "shared")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Any:
+    """Import no module for the examples in its docstrings where it has none.
+
+    `--doctest-modules` also imports what lies next to the tests, such as scripts that import JAX.
+    """
+    found = yield
+    if any(isinstance(one, DoctestModule) for one in found) and b">>> " not in file_path.read_bytes():
+        return [one for one in found if not isinstance(one, DoctestModule)]
+    return found
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Any:
+    """Look for no garbage among tests and modules, which stay until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what the tier leaves out; a file that is named on the command line runs whole."""
+    drawn: dict[str, list[Any]] = defaultdict(list)
     for item in items:
-        if _matches(_path(item), tuple(FULL)) and not item.get_closest_marker("full"):
+        if item.get_closest_marker("full"):
+            continue
+        if _matches(_path(item), tuple(FULL)):
             item.add_marker(pytest.mark.full(every=_EVERY))
+        elif _is_later_seed(item, drawn):
+            item.add_marker(pytest.mark.full(every=_EVERY_SEED))
     tier = config.getoption("--tier")
     if tier == "all":
         return
@@ -111,9 +157,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = full is None or (
             tier == "changed" and _is_touched(_path(item), changed) and _is_sampled(item, full, seen)
         )
+        chosen = chosen and not (tier == "unit" and item.get_closest_marker("main"))
         (runs if chosen or item.path.resolve() in named else left).append(item)
     items[:] = runs
     config.hook.pytest_deselected(items=left)
+
+
+def _is_later_seed(item: pytest.Item, drawn: dict[str, list[Any]]) -> bool:
+    """Whether the first seeds of its family come before that of a case."""
+    call = getattr(item, "callspec", None)
+    if call is None or "seed" not in call.params:
+        return False
+    seeds = drawn[item.nodeid.partition("[")[0]]
+    if call.params["seed"] not in seeds:
+        seeds.append(call.params["seed"])
+    return seeds.index(call.params["seed"]) >= _SEEDS
 
 
 def _path(item: pytest.Item) -> str:
@@ -145,6 +203,32 @@ def _changed_paths(base: str) -> tuple[str, ...]:
     command = ["git", "diff", "--name-only", base]
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     return tuple(listed.splitlines())
+
+
+class Shared:
+    """Processes that are given one folder share the files of tests: each takes the next that is free.
+
+    Workers of pytest-xdist tell another process of each test in several messages, and it needs a core, too.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._is_ours: dict[str, bool] = {}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        """True, for done, where the file is another's."""
+        path = _path(item)
+        if path not in self._is_ours:
+            try:
+                (self._folder / path.replace("/", "-")).mkdir()
+                self._is_ours[path] = True
+            except FileExistsError:
+                self._is_ours[path] = False
+        if self._is_ours[path]:
+            return None
+        item.session._setupstate.teardown_exact(nextitem)  # as after each test: what only this file needs
+        return True
 
 
 class CpuTimes:

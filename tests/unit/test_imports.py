@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.main
 HEAVY = ("numpy", "pyarrow", "torch", "msgspec", "duckdb", "pandas")
 
 

@@ -128,6 +128,7 @@ def run_action(tmp_path: Path, base_ms: float, head_ms: float) -> tuple[list[int
     return codes, temporary, (temporary / "output").read_text()
 
 
+@pytest.mark.main
 @pytest.mark.skipif(not (shutil.which("git") and shutil.which("bash")), reason="needs git and bash")
 @pytest.mark.parametrize(
     ("head_ms", "verdict", "codes"),

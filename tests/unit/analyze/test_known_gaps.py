@@ -77,10 +77,12 @@ def check(pen: Pen) -> None:
     check_findings(trace, truth)
 
 
-@pytest.mark.parametrize("seed", range(4))
+FEW = [100 * block + number for number in range(8) for block in range(4)]
+
+
+@pytest.mark.parametrize("seed", FEW)
 def test_a_gap_has_as_many_causes_as_moments(seed: int) -> None:
-    for number in range(8):
-        check(steps_with_gaps(100 * seed + number))
+    check(steps_with_gaps(seed))
 
 
 @pytest.mark.full(every=8)
@@ -128,10 +130,9 @@ def check_alike(trace: Trace, without: Trace, found: list[Finding]) -> None:
     assert large <= rules
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [100 * block + number for block in range(2) for number in range(8)])
 def test_one_off_costs_are_left_out_alike(seed: int) -> None:
-    for number in range(8):
-        check_once(100 * seed + number, [1, 3, 4, 5][number % 4])
+    check_once(seed, [1, 3, 4, 5][seed % 4])
 
 
 # One of 300: without its first step a change of the device's pace leaves other work queued.
@@ -162,10 +163,9 @@ def check_culprit(seed: int) -> None:
         assert any(name == place.name for one in found for place in one.evidence), sentences
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", FEW)
 def test_a_culprit_explains_what_it_is_blamed_for(seed: int) -> None:
-    for number in range(8):
-        check_culprit(100 * seed + number)
+    check_culprit(seed)
 
 
 @pytest.mark.full(every=8)
@@ -228,9 +228,9 @@ def check_moves(seed: int) -> None:
         assert change.sum() <= 2.001, lines[chosen]
 
 
-def test_idle_time_has_no_cliffs() -> None:
-    for seed in range(8):
-        check_moves(seed)
+@pytest.mark.parametrize("seed", range(8))
+def test_idle_time_has_no_cliffs(seed: int) -> None:
+    check_moves(seed)
 
 
 # One of 300: a launch at the very begin of a step.

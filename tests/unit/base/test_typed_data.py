@@ -70,6 +70,7 @@ def test_plain_values_and_json_become_the_declared_type() -> None:
         decode(f'{{"first": 1, "other": {"[" * 50_000}{"]" * 50_000}}}', _Pair)
 
 
+@pytest.mark.main
 def test_threads_that_first_use_a_type_at_once_all_get_their_value() -> None:
     """Where two work out the fields of a Struct, msgspec reads a null pointer."""
     done = subprocess.run([sys.executable, "-c", _AT_ONCE], capture_output=True, text=True)

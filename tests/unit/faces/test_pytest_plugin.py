@@ -100,6 +100,7 @@ def run_tests(folder: Path, text: str) -> str:
     return subprocess.run(words, cwd=folder, capture_output=True, text=True).stdout
 
 
+@pytest.mark.main
 def test_a_budget_or_a_base_decides(tmp_path: Path) -> None:
     said = run_tests(tmp_path, TESTS)
     assert re.findall(r"::(\w+ [A-Z]+)", said)[:8] == OUTCOMES.split("\n")[1:-1]

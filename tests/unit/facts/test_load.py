@@ -197,6 +197,7 @@ def test_a_folder_s_files_go_to_the_executor_given(tmp_path: Path) -> None:
     assert executor.given == [(file,) for file in files]
 
 
+@pytest.mark.main
 def test_processes_give_the_same_as_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for rank in range(2):
         write(tmp_path / f"rank{rank}.json", "abc"[rank:], rank)
@@ -218,6 +219,7 @@ print("ranks", *stepscope.open(sys.argv[1], cache=False).metadata.ranks)
 """
 
 
+@pytest.mark.main
 def test_a_script_that_opens_a_folder_is_not_run_again_by_the_processes(tmp_path: Path) -> None:
     for rank in range(2):
         write(tmp_path / f"rank{rank}.json", "ab", rank)

@@ -64,6 +64,7 @@ def test_an_execution_trace_is_named() -> None:
         read_text('{"schema": "1.1.1", "nodes": []}')
 
 
+@pytest.mark.main
 def test_an_event_without_end_is_refused_before_it_fills_the_memory() -> None:
     endless = b'[{"ph": "X", "name": "' + b"x" * (1 << 20)
     chunks = iter([endless] + [b"x" * (1 << 20)] * 1000)
@@ -337,6 +338,7 @@ def parsed(reader: EventReader) -> list[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.main
 def test_two_chunks_at_every_place() -> None:
     data = NASTY.encode()
     expected = parsed(EventReader(iter([data]), WarningLog()))

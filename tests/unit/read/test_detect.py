@@ -145,6 +145,7 @@ def test_is_trace_looks_at_content(tmp_path: Path) -> None:
     assert [is_trace(tmp_path / name) for name in ("a.txt", "b.json", "c", "d")] == [True, False, True, False]
 
 
+@pytest.mark.main
 def test_a_real_file_that_is_no_trace(traces: Path) -> None:
     with pytest.raises(IngestError, match="a PyTorch execution trace"):
         read(traces / "resnet_2080ti_with_et/execution_trace.json.gz")
@@ -167,6 +168,7 @@ def test_other_encodings_and_compressions(
     assert sum(done) == path.stat().st_size
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("share", [0.3, 0.9])
 def test_zstd_that_is_cut_short_gives_what_it_holds(share: float, tmp_path: Path) -> None:
     rng = random.Random(1)

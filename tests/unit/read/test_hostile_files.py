@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tiers import family
 from xspaces import message
 
 from stepscope.analyze import load_rules
@@ -91,7 +92,7 @@ PICKLES = {
 }
 
 
-@pytest.mark.parametrize("name", PICKLES)
+@pytest.mark.parametrize("name", family(PICKLES, 4, every=2))
 def test_a_snapshot_made_to_do_harm_is_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "snapshot.pickle"
     path.write_bytes(HEAD + PICKLES[name] + b"u.")
@@ -201,6 +202,7 @@ def events_named(path: Path, names: Iterable[str]) -> Path:
     return path
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(("form", "count"), [("{:02000}", 3_000), ("mm {:020}", 100_000)])
 def test_numbers_in_names_are_left_out_after_megabytes_of_names(
     form: str, count: int, tmp_path: Path
@@ -211,7 +213,7 @@ def test_numbers_in_names_are_left_out_after_megabytes_of_names(
     assert [row["code"] for row in trace["warnings"].rows()] == ["long_names"]
 
 
-@pytest.mark.parametrize("letters", ["n", "_", "0", "KernelLaunch", "aBackward"])
+@pytest.mark.parametrize("letters", family(["aBackward", "_", "n", "0", "KernelLaunch"], 2, every=2))
 def test_long_names_of_one_letter_are_annotated(letters: str, tmp_path: Path) -> None:
     path = events_named(tmp_path / "a.json", [letters * (1 << 16)])
     assert outcome(path) == ""
@@ -293,6 +295,7 @@ def archive(path: Path, members: dict[str, bytes], copies: int = 1) -> None:
                 capture.writestr(name.format(number), content)
 
 
+@pytest.mark.main
 def test_an_archive_of_many_members_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "many.stepscope"
     archive(path, {"file{}": b""}, copies=20_000)
@@ -317,6 +320,7 @@ def test_a_long_line_that_all_samples_come_from_is_not_named_by_each(tmp_path: P
     assert "samples.json is not valid: its places have long names" in outcome(path)
 
 
+@pytest.mark.main
 def test_a_file_of_contexts_has_a_bounded_number_of_metrics_and_notes(tmp_path: Path) -> None:
     columns = {name: [1] for name in ("count", "sum", "min", "max", "squares")}
     metric = {"node": [0], "nesting": "inclusive", **columns}
@@ -352,7 +356,10 @@ def test_archives_with_bytes_exchanged_are_read_or_refused(first: int, tmp_path:
         outcome(path)
 
 
-@pytest.mark.parametrize("name", ["snapshot.pickle.gz", "export.sqlite.gz", "trace.json.gz"])
+@pytest.mark.main
+@pytest.mark.parametrize(
+    "name", family(["trace.json.gz", "snapshot.pickle.gz", "export.sqlite.gz"], 1, every=2)
+)
 def test_zeros_that_were_compressed_are_not_unpacked(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     begin = {"snapshot.pickle.gz": HEAD, "export.sqlite.gz": b"SQLite format 3\0", "trace.json.gz": b"["}[
@@ -385,7 +392,10 @@ def test_a_list_of_millions_of_tiny_values_is_no_trace(begin: bytes, event: byte
     assert outcome(path)
 
 
-@pytest.mark.parametrize("form", ["nn.Module: M_{}", "{}", "kernel<{}>(int)", "a{}b{}c{}d{}", "{:016d}"])
+FORMS = ["nn.Module: M_{}", "a{}b{}c{}d{}", "{}", "kernel<{}>(int)", "{:016d}"]
+
+
+@pytest.mark.parametrize("form", family(FORMS, 2, every=2))
 def test_names_that_count_up_are_decoded_at_once(form: str) -> None:
     names = (form.format(*[number] * 4) for number in range(98_950, 123_080))
     text = ",".join(f'{{"ph":"X","pid":1,"tid":1,"ts":1,"dur":1,"name":"{name}"}}' for name in names)
@@ -428,7 +438,7 @@ TEXTS: dict[str, tuple[Callable[[], bytes], str]] = {  # and what is said, nothi
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="patterns keep a way back, which takes memory")
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", family(TEXTS, 3, every=2))
 def test_texts_around_events_are_bounded(name: str, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     text, said = TEXTS[name]

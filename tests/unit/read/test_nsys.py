@@ -445,6 +445,7 @@ def test_nothing_in_the_file_runs(tmp_path: Path) -> None:
     assert found == {"annotation", "cpu_op", "runtime", "kernel"}
 
 
+@pytest.mark.main
 def test_damaged_files_are_read_or_refused_in_one_line(tmp_path: Path) -> None:
     good = bytearray(export(tmp_path / "one.sqlite", one_step()).read_bytes())
     random, path = Random(0), tmp_path / "damaged.sqlite"

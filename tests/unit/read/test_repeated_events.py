@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from reading import event, read_text, warnings
-from tiers import family
 
 from stepscope.facts.annotate import annotate
 from stepscope.facts.summary.report_facts import summarize
@@ -118,7 +117,7 @@ def content(trace: Trace) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("copies", COPIES)
-@pytest.mark.parametrize("seed", family(range(20), 4))
+@pytest.mark.parametrize("seed", range(20))
 def test_a_family_of_files_with_copies(seed: int, copies: str) -> None:
     written = COPIES[copies](training(seed))
     once, again = read(distinct(written)), read(written)

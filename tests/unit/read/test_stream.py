@@ -130,6 +130,7 @@ def test_an_error_leaves_no_thread_behind() -> None:
     assert not [one for one in threading.enumerate() if one.name.startswith("stepscope-read")]
 
 
+@pytest.mark.main
 def test_a_file_that_expands_as_no_recording_does_is_refused() -> None:
     bomb = gzip.compress(b"[" + b" " * (160 << 20), 6)
     with pytest.raises(IngestError, match="expand more than 200-fold"):

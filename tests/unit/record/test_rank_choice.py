@@ -36,6 +36,7 @@ def test_machines_are_known_from_the_launcher_only(monkeypatch: pytest.MonkeyPat
         chosen_ranks("first-of-node", Rank(0, 16))
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(("ranks", "recorded"), [("0", False), ("1", True)])
 def test_other_ranks_leave_no_file_and_nothing_behind(ranks: str, recorded: bool, tmp_path: Path) -> None:
     script = tmp_path / "train.py"

@@ -174,6 +174,7 @@ def test_python_sees_no_thread() -> None:
     sampler.stop()
 
 
+@pytest.mark.main
 def test_a_long_window_keeps_samples_of_all_its_time() -> None:
     sampler = StackSampler(interval_ns=1000)  # so that they are thinned out soon
     begun, middle_ns = time.thread_time(), 0

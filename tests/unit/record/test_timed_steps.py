@@ -96,6 +96,7 @@ def test_what_a_page_fault_costs_is_measured(monkeypatch: pytest.MonkeyPatch) ->
     assert page_fault_ns() is None
 
 
+@pytest.mark.main
 def test_a_process_that_may_have_no_more_memory_is_not_disturbed() -> None:
     code = (
         "import resource\n"

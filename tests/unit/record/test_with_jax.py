@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.main
 FOLDER = Path(__file__).parent / "with_jax"
 if (os.environ.get("CI") != "true" or sys.version_info < (3, 11)) and not find_spec("jax"):
     pytest.skip("needs jax", allow_module_level=True)

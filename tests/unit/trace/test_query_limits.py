@@ -12,6 +12,7 @@ from stepscope.errors import QueryError
 from stepscope.trace.query_process import QueryLimits, query_apart
 
 pytest.importorskip("duckdb")
+pytestmark = pytest.mark.main
 LIMITS = QueryLimits(seconds=1, megabytes=256, rows=100, answer_bytes=1_000_000)
 TABLES = {"events": pa.table({"name": ["mm", "add"], "ts": [1, 2]})}
 TEXTS = (

@@ -33,6 +33,7 @@ def test_any_trace_comes_back_as_it_was(trace: Trace) -> None:
         assert_same(store.load(Path(folder) / "trace"), trace)
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(
     "name",
     [

@@ -20,10 +20,10 @@ from stepscope.models.whatif.ranking import rank_changes
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture
-def trace_file(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def trace_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six steps on two threads and four streams, with launches and backward links."""
-    path = tmp_path / "steps.json"
+    path = tmp_path_factory.mktemp("threads") / "steps.json"
     subprocess.run([sys.executable, ROOT / "benchmarks" / "big_trace.py", "3000", path], check=True)
     return path
 

@@ -290,6 +290,7 @@ def test_ten_clients_at_once(folder: Path) -> None:
     assert len(set(asyncio.run(all_of_them()))) == 1
 
 
+@pytest.mark.main
 def test_a_cancelled_query_ends(folder: Path) -> None:
     """Its process with it, and at once: another query need not wait until its time is over."""
     views = Recordings([folder])
@@ -321,6 +322,7 @@ def test_no_tool_runs_code_unless_allowed(folder: Path) -> None:
     assert names(run=True) - names(run=False) == {"run", "verify", "calibrate"}
 
 
+@pytest.mark.main
 def test_what_a_command_writes(folder: Path) -> None:
     (folder / "fails.py").write_text("raise SystemExit(3)\n")
     answer = data(server_for(folder, True), "run", script="fails.py", arguments=[])
@@ -366,6 +368,7 @@ async def talk(client: Client) -> None:
     assert {json.loads(text)["data"]["rows"][0][0] for _, text in answers[:2]} == {6}
 
 
+@pytest.mark.main
 def test_over_standard_input_and_output(folder: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = StdioServerParameters(
@@ -374,6 +377,7 @@ def test_over_standard_input_and_output(folder: Path) -> None:
     with_client(stdio_client(command), talk)
 
 
+@pytest.mark.main
 def test_over_http(folder: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), TOKEN: "secret"}
     command = [sys.executable, "-m", "stepscope", "mcp", str(folder), "--port", "0"]

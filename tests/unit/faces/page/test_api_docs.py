@@ -49,9 +49,9 @@ def test_annotations_in_typescript(hint: Any, written: str) -> None:
 
 
 def test_terms_are_plain_text() -> None:
-    pages = {file.name: text for file, text in generated(ROOT).items()}
-    assert '["Lane", "A row of a level:' in pages["glossary.ts"]
-    assert not any(mark in pages["glossary.ts"].split("TERMS")[1] for mark in ("](", "**", "|--"))
+    (text,) = [text for file, text in pages().items() if file.name == "glossary.ts"]
+    assert '["Lane", "A row of a level:' in text
+    assert not any(mark in text.split("TERMS")[1] for mark in ("](", "**", "|--"))
     with pytest.raises(KeyError):
         glossary("### Step\n\nOne iteration.\n")
 

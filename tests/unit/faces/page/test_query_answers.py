@@ -15,6 +15,8 @@ from stepscope.faces.page.trace_view import TraceView
 from stepscope.trace.query_process import QueryLimits
 from stepscope.trace.schema import SCHEMAS
 
+pytestmark = pytest.mark.main  # each query has one of its own
+
 
 @pytest.fixture(scope="module")
 def trace() -> TraceView:

@@ -87,6 +87,7 @@ def test_a_damaged_report_is_made_again(file) -> None:
     assert report(file) == first
 
 
+@pytest.mark.main
 def test_a_kept_report_needs_no_numpy(file) -> None:
     report(file)
     code = (

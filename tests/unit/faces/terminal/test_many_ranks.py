@@ -91,6 +91,7 @@ def call(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+@pytest.mark.main
 def test_a_report_says_the_same_of_16_and_of_17_ranks(job: Write, opened: list[str]) -> None:
     few, many = job(MOST_JOINED), job(MOST_JOINED + 1)
     answers = [json.loads(call("report", str(one), "--json")[1]) for one in (few, many)]

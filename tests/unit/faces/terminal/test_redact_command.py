@@ -121,6 +121,7 @@ def test_no_planted_name_is_left(tmp_path: Path) -> None:
     assert left(tmp_path / "shared.stepscope", plant.names) == set()
 
 
+@pytest.mark.main
 def test_no_planted_name_is_left_in_a_single_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "page"
     page.mkdir()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.main
 HEAVY = ("numpy", "pyarrow", "duckdb", "torch", "rich", "pandas", "msgspec")
 MAIN = "from stepscope.faces.terminal import main; main()"
 

@@ -50,21 +50,21 @@ def found_links(trace: Trace) -> list[tuple[str, str]]:
     return sorted((call, names[work] or "") for call, work in links)
 
 
+@pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("way", WAYS)
-def test_launches_of_generated_steps(way: str) -> None:
-    for seed in range(20):
-        trace, truth, busy = drawn(seed, way)
-        assert found_links(trace) == (sorted(truth) if way != "unlinked" else [])
-        assert set(trace["launches"].text("evidence")) == ({way} - {"unlinked"})
-        assert trace["steps"]["device_busy_ns"].tolist() == [busy * 1000]
-        assert summarize(trace).verdict.bound_by == "device"
-        codes = {
-            "order": {"linked_by_order": len(truth)},
-            "correlation": {},
-            "external_id": {"linked_by_external_id": len(truth)},
-            "unlinked": {"unlinked_device_work": len(truth)},
-        }
-        assert warning_codes(trace) == codes[way]
+def test_launches_of_generated_steps(seed: int, way: str) -> None:
+    trace, truth, busy = drawn(seed, way)
+    assert found_links(trace) == (sorted(truth) if way != "unlinked" else [])
+    assert set(trace["launches"].text("evidence")) == ({way} - {"unlinked"})
+    assert trace["steps"]["device_busy_ns"].tolist() == [busy * 1000]
+    assert summarize(trace).verdict.bound_by == "device"
+    codes = {
+        "order": {"linked_by_order": len(truth)},
+        "correlation": {},
+        "external_id": {"linked_by_external_id": len(truth)},
+        "unlinked": {"unlinked_device_work": len(truth)},
+    }
+    assert warning_codes(trace) == codes[way]
 
 
 def test_an_operator_stands_for_launch_calls_that_were_not_recorded() -> None:

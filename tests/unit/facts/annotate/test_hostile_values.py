@@ -123,6 +123,7 @@ def test_an_argument_of_any_value(key: str, value: Any, tmp_path: Path) -> None:
     derive_all(events, tmp_path / "trace.json")
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("first", [0, pytest.param(20, marks=pytest.mark.full)])
 def test_arguments_and_names_at_random(first: int, tmp_path: Path) -> None:
     for seed in range(first, first * 20 or 20):

@@ -462,26 +462,26 @@ def regular_loop(chance: random.Random) -> tuple[Loop, list[list[str]]]:
     return loop, records
 
 
+@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("rate", [0.0, 0.01, 0.05, 0.3, 1.0])
-def test_launches_that_are_lost_with_their_work_are_missed(rate: float) -> None:
+def test_launches_that_are_lost_with_their_work_are_missed(rate: float, seed: int) -> None:
     """Of all steps some are lost, or of one step all: its operators launch elsewhere."""
-    for seed in range(6):
-        chance = random.Random(seed)
-        loop, records = regular_loop(chance)
-        count = len(records) // (len(loop.ends) - 1)
-        lost = {number for number in range(len(records)) if chance.random() < rate}
-        if rate == 1.0:
-            lost = set(range(count, 2 * count))
-        kept = [line for number, lines in enumerate(records) if number not in lost for line in lines]
-        trace = annotate(drawn_trace("\n".join([*loop.lines, *kept])))
-        if "work_missing" in warning_codes(trace):
-            assert lost
-            check_withheld(summarize(trace), loop)
-            continue
-        assert not {number // count for number in lost} & set(trace["steps"]["step"].tolist())
-        for row in trace["steps"].rows():
-            assert row["device_busy_ns"] / 1000 == loop.busy(row["step"])
-        assert bool(lost) == ("steps_left_out" in warning_codes(trace))
+    chance = random.Random(seed)
+    loop, records = regular_loop(chance)
+    count = len(records) // (len(loop.ends) - 1)
+    lost = {number for number in range(len(records)) if chance.random() < rate}
+    if rate == 1.0:
+        lost = set(range(count, 2 * count))
+    kept = [line for number, lines in enumerate(records) if number not in lost for line in lines]
+    trace = annotate(drawn_trace("\n".join([*loop.lines, *kept])))
+    if "work_missing" in warning_codes(trace):
+        assert lost
+        check_withheld(summarize(trace), loop)
+        return
+    assert not {number // count for number in lost} & set(trace["steps"]["step"].tolist())
+    for row in trace["steps"].rows():
+        assert row["device_busy_ns"] / 1000 == loop.busy(row["step"])
+    assert bool(lost) == ("steps_left_out" in warning_codes(trace))
 
 
 def check_withheld(summary: Summary, loop: Loop) -> None:
@@ -491,10 +491,9 @@ def check_withheld(summary: Summary, loop: Loop) -> None:
         assert sum(map(loop.busy, steps)) >= 0.88 * sum(map(loop.length, steps))
 
 
-@pytest.mark.parametrize("block", range(2))
-def test_generated_recordings_with_lost_records(block: int) -> None:
-    for seed in range(15 * block, 15 * block + 15):
-        check_no_false_word(seed)
+@pytest.mark.parametrize("seed", range(30))
+def test_generated_recordings_with_lost_records(seed: int) -> None:
+    check_no_false_word(seed)
 
 
 @pytest.mark.full(every=3)

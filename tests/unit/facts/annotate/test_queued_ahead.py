@@ -192,10 +192,10 @@ def check_torch_queue(seed: int) -> None:
         assert abs((b - a) - (d - c)) <= 0.02 * (d - c) + (0 if recorded else 1000)
 
 
+@pytest.mark.parametrize("seed", range(15))
 @pytest.mark.parametrize("check", [check_queue, check_torch_queue])
-def test_generated_queues(check: object) -> None:
-    for seed in range(15):
-        check(seed)  # type: ignore[operator]
+def test_generated_queues(seed: int, check: object) -> None:
+    check(seed)  # type: ignore[operator]
 
 
 @pytest.mark.full(every=3)

@@ -7,7 +7,6 @@ import random
 import numpy as np
 import pytest
 from facts import us, warning_codes
-from tiers import family
 
 from stepscope.facts.annotate.links.launches import link_launches
 from stepscope.facts.annotate.steps.steps import find_steps
@@ -89,7 +88,7 @@ def test_updates_of_one_class(sequence: str, steps: int, is_certain: bool) -> No
     assert warning_codes(trace) == ({} if is_certain else {"steps_inferred": 1})
 
 
-@pytest.mark.parametrize("seed", family(range(100), 10))
+@pytest.mark.parametrize("seed", range(100))
 def test_any_loop_of_two_optimizers(seed: int) -> None:
     choose = random.Random(seed)
     critic, generator = choose.choice(["dg", "gd", "st", "kl"])
@@ -100,7 +99,7 @@ def test_any_loop_of_two_optimizers(seed: int) -> None:
     assert len(loop((turn + generator) * count)["steps"]) == count
 
 
-@pytest.mark.parametrize("seed", family(range(100), 10))
+@pytest.mark.parametrize("seed", range(100))
 def test_any_loop_of_one_optimizer(seed: int) -> None:
     """Passes may differ by chance or in turn, and a batch may be accumulated or used again."""
     choose = random.Random(seed)

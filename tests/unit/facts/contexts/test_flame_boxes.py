@@ -125,6 +125,7 @@ def test_a_comparison_has_the_values_of_both_profiles() -> None:
     assert (width >= np.maximum(data["boxes"]["before"], data["boxes"]["value"])).all()
 
 
+@pytest.mark.main
 def test_a_hundred_thousand_nodes_keep_their_sums() -> None:
     size = 100_000
     random = np.random.default_rng(0)

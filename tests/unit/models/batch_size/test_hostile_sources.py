@@ -81,7 +81,7 @@ MANY = {
 }
 
 
-@pytest.mark.parametrize("name", family(MANY, 2, every=2))
+@pytest.mark.parametrize("name", family(MANY, 2, every=2, unit=0))
 def test_loaders_whose_number_may_come_from_thousands_of_places_are_refused(name: str) -> None:
     def search() -> None:
         with pytest.raises(BatchError, match="too many calls or places"):

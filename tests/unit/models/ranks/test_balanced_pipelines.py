@@ -12,6 +12,7 @@ import pytest
 from lin import Oracle
 from pipelined_job import COMPUTE, Job, Op
 from rich.console import Console
+from tiers import family
 
 from stepscope.base.numbers import ms, percent
 from stepscope.models.ranks import JobReport, job_report, sketch_files
@@ -83,8 +84,7 @@ def report_of(job: Job, folder: Path) -> JobReport:
 
 
 @pytest.mark.parametrize(
-    "number",
-    [pytest.param(number, marks=[pytest.mark.full(every=4)] * (number % 19 > 0)) for number in range(200)],
+    "number", family(sorted(range(200), key=lambda number: number % 19), 11, every=4, unit=5)
 )
 def test_imbalance_and_shares_are_those_of_the_oracle(number: int, tmp_path: Path) -> None:
     job = generated(number)

@@ -292,7 +292,12 @@ HANGS: dict[str, tuple[Callable[[], Job], dict[str, Any], str, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", HANGS)
+THOUSAND = "one of a thousand"
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.main] * (name == THOUSAND)) for name in HANGS]
+)
 def test_a_planted_hang_is_named(name: str, tmp_path: Path) -> None:
     build, options, cause, texts = HANGS[name]
     found = report(tmp_path, build(), **options)
@@ -354,16 +359,16 @@ def drawn_job(seed: int, defect: str) -> tuple[Job, int]:
     return Job(programs, groups, is_async=chance.random() < 0.5), odd
 
 
+@pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("defect", ["stops", "size", "operation"])
-def test_the_rank_with_a_planted_defect_is_named(defect: str, tmp_path: Path) -> None:
-    for seed in range(40):
-        planted, odd = drawn_job(seed, defect)
-        found = report(tmp_path, planted, as_json=seed % 2 == 0)
-        blocked = found.blocked[0]
-        named = blocked.missing if defect == "stops" else blocked.odd
-        # Of two ranks that call different things none is the odd one.
-        pair = len(blocked.waiting) == 2 and defect != "stops"
-        assert odd in blocked.waiting if pair else named == (odd,), (seed, found.sentence)
+def test_the_rank_with_a_planted_defect_is_named(seed: int, defect: str, tmp_path: Path) -> None:
+    planted, odd = drawn_job(seed, defect)
+    found = report(tmp_path, planted, as_json=seed % 2 == 0)
+    blocked = found.blocked[0]
+    named = blocked.missing if defect == "stops" else blocked.odd
+    # Of two ranks that call different things none is the odd one.
+    pair = len(blocked.waiting) == 2 and defect != "stops"
+    assert odd in blocked.waiting if pair else named == (odd,), (seed, found.sentence)
 
 
 HEALTHY: dict[str, Callable[[], Job]] = {
@@ -517,6 +522,7 @@ MANY: dict[str, tuple[Callable[[], list[dict[str, Any]]], str | list[int]]] = {
 }
 
 
+@pytest.mark.main
 @pytest.mark.parametrize("name", MANY)
 def test_calls_of_thousands_are_compared_once(name: str, tmp_path: Path) -> None:
     entries, ranks = MANY[name]

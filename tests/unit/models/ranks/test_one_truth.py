@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 from test_balanced_pipelines import FAULTS, generated
+from tiers import family
 
 from stepscope.base.numbers import ms
 from stepscope.faces.assistant.answers import Answers, Recordings
@@ -102,6 +103,7 @@ def told_alike(folder: Path) -> None:
             )
 
 
+@pytest.mark.main
 def test_every_command_begins_with_the_culprit(tmp_path: Path) -> None:
     folder = generated(0).write(tmp_path / "job")
     verdict = judged(folder)["sentences"][0]
@@ -111,10 +113,7 @@ def test_every_command_begins_with_the_culprit(tmp_path: Path) -> None:
     assert call("ranks", folder).startswith(f"▶ {verdict.partition(' It costs')[0]}")
 
 
-@pytest.mark.parametrize(
-    "number",
-    [pytest.param(number, marks=[pytest.mark.full(every=3)] * (number > 20)) for number in range(0, 180, 9)],
-)
+@pytest.mark.parametrize("number", family([9, 0, *range(18, 180, 9)], 1, every=3, unit=0))
 def test_generated_jobs_are_judged_alike(number: int, tmp_path: Path) -> None:
     job = generated(number)
     answer = judged(job.write(tmp_path / "job"))
@@ -125,6 +124,7 @@ def test_generated_jobs_are_judged_alike(number: int, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.main
 def test_shared_folders_are_judged_alike(traces: Path) -> None:
     job = judged(traces / "dlrm_8rank_v100")
     told_alike(traces / "dlrm_8rank_v100")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pipelined_job import Job
+from tiers import family
 
 from stepscope.models.ranks import JobReport, job_report, sketch_files
 
@@ -95,10 +97,13 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("kind", CASES)
-def test_the_balanced_step_and_the_part_out_of_balance(kind: str, schedule: str, tmp_path: Path) -> None:
-    case, passes = CASES[kind], SCHEDULES[schedule]
+FIRST = [*zip(CASES, [*SCHEDULES, "1F1B"], strict=True)]  # each case, and each schedule
+OTHERS = [pair for pair in product(CASES, SCHEDULES) if pair not in FIRST]
+
+
+@pytest.mark.parametrize("pair", family(FIRST + OTHERS, len(FIRST)), ids=", ".join)
+def test_the_balanced_step_and_the_part_out_of_balance(pair: tuple[str, str], tmp_path: Path) -> None:
+    case, passes = CASES[pair[0]], SCHEDULES[pair[1]]
     job, ideal, alone = (Job(**one, **passes).step_us / 1000 for one in (case.job, case.balanced, case.alone))
     report = report_of(Job(**case.job, **passes), tmp_path)
     lost = report.slowdown
@@ -116,7 +121,7 @@ def test_the_balanced_step_and_the_part_out_of_balance(kind: str, schedule: str,
         assert found.cost_ms == pytest.approx(gain, rel=0.01)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schedule", family(SCHEDULES, 3, unit=1))
 def test_a_job_in_balance_has_no_shares(schedule: str, tmp_path: Path) -> None:
     lost = report_of(Job(compute_us=even, **SCHEDULES[schedule]), tmp_path).slowdown
     assert lost

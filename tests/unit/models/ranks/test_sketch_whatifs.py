@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from test_balanced_pipelines import generated
+from tiers import family
 
 from stepscope import open as open_trace
 from stepscope.errors import ChangeError
@@ -32,10 +33,11 @@ def compared(folder: Path, rel: float) -> None:
 
 
 # Workers, a stage, sequences and links that are slow; stages with equal and with other kernels.
-@pytest.mark.parametrize("number", [0, 9, 18, 27, 36, 72, 117, 135])
+@pytest.mark.parametrize("number", family([18, 72, 0, 9, 27, 36, 117, 135], 8, unit=2))
 def test_on_generated_pipelines(number: int, tmp_path: Path) -> None:
     compared(generated(number).write(tmp_path / "job"), rel=0.001)
 
 
+@pytest.mark.main
 def test_on_the_shared_job(traces: Path) -> None:
     compared(traces / "dlrm_8rank_v100", rel=0.02)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiers import family
 
 from stepscope.models.ranks import JobReport, Sketch, job_report
 from stepscope.models.ranks.map_ranks import sketch_files
@@ -208,8 +209,11 @@ def step(name: str):
     return template(name, 8 if name == "dlrm" else 1)
 
 
-@pytest.mark.parametrize("name", ["dlrm", "ddp"])
-@pytest.mark.parametrize("first", [0, pytest.param(3, marks=pytest.mark.full)])
+BY_NOISE = [range(2, 3), range(2), range(3, 6)]  # the most first
+
+
+@pytest.mark.parametrize("name", family(["dlrm", "ddp"], 2, unit=1))
+@pytest.mark.parametrize("seeds", family(BY_NOISE, 1), ids=str)
 @pytest.mark.parametrize(
     "kind",
     [
@@ -226,7 +230,7 @@ def step(name: str):
         "loader_stall",
     ],
 )
-def test_faults_in_generated_jobs_of_eight_steps(kind: str, first: int, name: str, traces: Path) -> None:
+def test_faults_in_generated_jobs_of_eight_steps(kind: str, seeds: range, name: str, traces: Path) -> None:
     """All that were drawn are found, and cost what the job without them gains."""
     from generated_jobs.faults import faults
     from generated_jobs.job import Job
@@ -235,7 +239,7 @@ def test_faults_in_generated_jobs_of_eight_steps(kind: str, first: int, name: st
 
     if name == "ddp" and kind in ("gc_pauses", "gc_of_some", "pauses_of_one"):
         return  # its CPU is never late
-    for seed in range(first, first + 3):  # one of each noise
+    for seed in seeds:
         ranks = {"slow_link": 48, "slow_node": 24}.get(kind, 16)
         noise = (0.003, 0.01, 0.02)[seed % 3]
         job = Job(name, step(name), ranks, 8, faults(kind, seed, ranks, (2, 5)), noise, seed)

@@ -25,6 +25,7 @@ def test_a_prefix_that_is_no_command_is_told(prefix: str, message: str) -> None:
         execute(run, lambda label, line: None)
 
 
+@pytest.mark.main
 def test_a_script_without_torch_is_told(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("print('hi')")
@@ -34,6 +35,7 @@ def test_a_script_without_torch_is_told(tmp_path: Path) -> None:
             execute(run, lambda label, line: None)
 
 
+@pytest.mark.main
 def test_a_script_that_only_infers_is_told(tmp_path: Path) -> None:
     script = tmp_path / "infer.py"
     script.write_text(

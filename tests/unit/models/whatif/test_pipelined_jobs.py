@@ -55,15 +55,15 @@ ZERO_BUBBLE: dict[str, Any] = {"zero_bubble": True}
 @pytest.mark.parametrize(
     ("compute", "slow", "kernels", "schedule"),
     [
-        (even, 0, 2, {}),
+        pytest.param(even, 0, 2, {}, marks=pytest.mark.full),
         (even, 6, 2, {}),
-        (even, 15, 2, {}),
-        (heavy_stage, 5, 3, {}),
-        (varying, 10, 2, {}),
-        (even, 6, 2, INTERLEAVED),
-        (even, 6, 2, ZERO_BUBBLE),
+        pytest.param(even, 15, 2, {}, marks=pytest.mark.full),
+        pytest.param(heavy_stage, 5, 3, {}, marks=pytest.mark.main),
+        pytest.param(varying, 10, 2, {}, marks=pytest.mark.full),
+        pytest.param(even, 6, 2, INTERLEAVED, marks=pytest.mark.full),
+        pytest.param(even, 6, 2, ZERO_BUBBLE, marks=pytest.mark.main),
         (varying, 10, 2, INTERLEAVED),
-        (varying, 10, 2, ZERO_BUBBLE),
+        pytest.param(varying, 10, 2, ZERO_BUBBLE, marks=pytest.mark.full),
     ],
 )
 def test_one_slow_worker_is_balanced(
@@ -79,6 +79,7 @@ def test_one_slow_worker_is_balanced(
     assert answer.predicted_step_ms == pytest.approx(even_job.step_us / 1000, rel=0.002)
 
 
+@pytest.mark.main
 def test_without_recorded_waits_between_streams_it_is_balanced_likewise(tmp_path: Path) -> None:
     job, folder = Job(compute_us=slowed(even, 6)), tmp_path / "job"
     job.write(folder)
@@ -102,6 +103,7 @@ def test_a_stage_with_more_work_is_no_straggler(kernels: int, tmp_path: Path) ->
         balanced(graph)
 
 
+@pytest.mark.main
 def test_the_slow_worker_is_the_first_finding(tmp_path: Path) -> None:
     """Not the communication that waits for it."""
     job = Job(compute_us=slowed(even, 6)).write(tmp_path / "job")
