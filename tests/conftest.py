@@ -28,8 +28,8 @@ sys.dont_write_bytecode = False
 pytest_plugins = ["tiers"]  # which tests run when
 
 # Examples that never differ from run to run, and no deadline: the machine may be busy.
-settings.register_profile("all", deadline=None, derandomize=True, max_examples=60)
-settings.register_profile("stepscope", settings.get_profile("all"), max_examples=20)
+settings.register_profile("stepscope", deadline=None, derandomize=True, max_examples=60)
+settings.register_profile("unit", settings.get_profile("stepscope"), max_examples=20)
 settings.load_profile("stepscope")
 
 # Two workers of pytest share two cores: with a thread for each core, they wait for each other.
@@ -49,8 +49,8 @@ _WATCHES_PROCESSES = ("integration", "browser", "editor")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose how many examples; build the compiled library where it is missing or of other sources."""
-    if config.getoption("--tier") == "all":
-        settings.load_profile("all")
+    if config.getoption("--tier") == "unit":
+        settings.load_profile("unit")
     if hasattr(config, "workerinput"):
         return
     try:
