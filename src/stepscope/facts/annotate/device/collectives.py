@@ -34,9 +34,9 @@ KERNELS = (
     ("MSCCL, MSCCL++", r"msccl"),
     ("NVSHMEM, ROC_SHMEM, Intel SHMEM", r"nvshmem|roc_?shmem|ishmem"),
     (
-        "DeepEP, UCCL-EP, Mooncake EP",
-        r"deep_?ep\b|deep_?ep::|mooncake"
-        r"|\b(inter|intra)node(_ll)?::|\binternode_|\bintranode_",
+        "DeepEP, UCCL-EP, Mooncake EP, MORI",
+        r"deep_?ep\b|deep_?ep::|mooncake|hybrid_ep::(dispatch|combine|device_sync)"
+        r"|(?<![a-z])ep(dispatch|combine)|\b(inter|intra)node(::|_)",
     ),
     ("PPLX and MoE all-to-all kernels", r"\bpplx|moe_?(comm|a2a)|\ba2a_"),
     ("vLLM, SGLang, AITER custom all-reduce", r"cross_device_(reduce|store|load)|quick_?reduce"),
@@ -44,7 +44,7 @@ KERNELS = (
     ("Transformer Engine user buffers", r"user_?buffers"),
     ("PyTorch symmetric memory", r"multimem|symm_?mem|symmetric_memory|(put|wait)_signal_kernel"),
     ("UCX, UCC", r"\buc[cx]_|\bucp_"),
-    ("XLA collectives", r"collective-(permute|broadcast)"),
+    ("XLA collectives", r"collective-(permute|broadcast|start|done)"),
     ("XLA transfers between slices (Megascale)", r"^(send|recv)(-done)?(\.\d+)*$"),
     (
         "any",
