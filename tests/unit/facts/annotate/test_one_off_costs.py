@@ -126,3 +126,18 @@ def test_compilation_in_one_step_of_three_counts() -> None:
 def test_compilation_in_one_step_counts_if_no_function_was_compiled_before(region: str, count: int) -> None:
     compiles = "main | 10 80 | _compile.compile_inner (dynamo_timed)"
     assert len(once(f"{compiles}\nmain | 80 95 | Torch-Compiled Region: {region}")) == count
+
+
+def test_what_recording_or_loading_costs_a_call_counts_in_each_step() -> None:
+    """As Kineto writes CUPTI's notes: apart from all threads."""
+    overhead = """
+        main      | 10 16 | cudaMemcpyAsync | cat=runtime
+        main      | 92 94 | cudaEventRecord | cat=runtime
+        thread -1 | {} | {} | cat={}
+    """
+    steps = [overhead.format(*noted, "other") for noted in (("11 16", "Activity Buffer Request"),) * 3]
+    assert once(*steps) == ["cudaMemcpyAsync"] * 3
+    assert once(overhead.format("10 16", "Lazy Function Loading", "other")) == ["cudaMemcpyAsync"]
+    assert once(overhead.format("10 12", "Activity Buffer Request", "other")) == []
+    assert once(overhead.format("10 16", "Command Buffer Full", "other")) == []
+    assert once(overhead.format("10 16", "Resource", "annotation")) == []

@@ -14,6 +14,7 @@ from stepscope.base.arrays import Floats, IntArray, Mask, Rows
 from stepscope.facts.annotate.links.launches import at_launch, device_work, launch_of, of_rank, on_host
 from stepscope.facts.annotate.range_names import operators
 from stepscope.facts.annotate.steps.step_table import events_in_steps, steady_steps
+from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import innermost, is_inside, outermost
 from stepscope.trace.row_order import ends_run, place_in_group, places_among
 from stepscope.trace.sets import distinct, mask_of
@@ -48,6 +49,11 @@ _WORKS = re.compile(r"Launch|Memcpy|Memset|Synchronize|Wait|EventRecord|Query|Ca
 _ALLOCATES = re.compile(r"Malloc|Free|Host(Alloc|Register|Unregister)|Mem(Alloc|Create|Map|Unmap|Release)")
 _LAUNCH = re.compile(rf"{_DRIVER}(Ext)?(Module)?Launch\w*Kernel")
 _TIMES = re.compile(r"(Event|Stream|Device)Synchronize|EventElapsedTime")
+# CUPTI's notes of what a call spends on recording, or on loading and compiling its kernel.
+_OVERHEAD = re.compile(
+    r"^(Activity Buffer Request|Instrumentation|Resource|Driver Compiler|UVM Activity Init"
+    r"|(Runtime Triggered Module|Lazy Function) Loading)$"
+)
 _CONVOLUTION = re.compile(r"(?i)conv")
 _REGION = re.compile(r"^Torch-Compiled Region: \d+/(\d+)")  # how often its function was compiled before
 
@@ -73,7 +79,8 @@ def _found(trace: Trace, rank: int) -> OneOffCosts:
     host, work = here & on_host(trace), np.flatnonzero(here & device_work(trace))
     benchmarks = _benchmarks(trace, rank, host)
     by_name, launches = _calls_by_name(trace, rank, host, work), _slow_launches(trace, work)
-    found = np.concatenate([by_name, launches, _compilations(trace, rank, host), benchmarks])
+    noted = _of_overhead(trace, host)
+    found = np.concatenate([by_name, launches, _compilations(trace, rank, host), benchmarks, noted])
     calls = np.flatnonzero(outermost(trace.events["parent"], mask_of(found, len(trace.events))))
     return OneOffCosts(calls, _work_of(trace, benchmarks))
 
@@ -177,6 +184,14 @@ def _slow_launches(trace: Trace, work: Rows) -> Rows:
     _, first, kernel = np.unique(events["name"][work[order]], return_index=True, return_inverse=True)
     others, slow_others = np.bincount(kernel) - 1, np.bincount(kernel, slow[caller]) - 1
     return np.unique(caller[first[slow[caller[first]] & (slow_others <= _RARE * others)]])
+
+
+def _of_overhead(trace: Trace, host: Mask) -> Rows:
+    """Long calls most of which the recorder notes as overhead; it notes that on no thread."""
+    events = trace.events
+    calls = np.flatnonzero(host & _named(trace, _SETS_UP) & (events["duration_ns"] >= LONG_NS))
+    noted = Intervals(*events.spans(_named(trace, _OVERHEAD) & events.text("category").mask("other")))
+    return calls[noted.within(*events.spans(calls)) > _MOSTLY * events["duration_ns"][calls]]
 
 
 def _benchmarks(trace: Trace, rank: int, host: Mask) -> Rows:
