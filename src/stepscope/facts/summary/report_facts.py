@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from stepscope.base.arrays import Floats, Rows, Times
 from stepscope.base.typed_data import convert
@@ -56,6 +57,7 @@ from stepscope.facts.summary.module_costs import models_that_run, module_tree, u
 from stepscope.facts.summary.run_shares import run_shares
 from stepscope.facts.summary.selected_steps import MS, SelectedSteps
 from stepscope.facts.summary.verdict import (
+    MOSTLY,
     NO_CPU,
     NO_NAMES,
     TWO_CLOCKS,
@@ -209,6 +211,10 @@ def _verdict(
     waits = turns(idle, selected.length_ns) * MS / selected.count if all_wait else 0.0
     why = _why_unknown(selected.trace)
     found = verdict(steps.mean_ms, stages, devices, *shares, why, waits, _compiling(selected))
+    length = _lengths(selected.steps)
+    if len(length) > 2 and (share := length.max() / length.sum()) > MOSTLY:
+        alone = f" Step {steps.numbers[length.argmax()]} alone takes {share:.0%} of the recorded time."
+        found = replace(found, sentence=found.sentence + alone)
     missing = work_is_missing(selected.trace, selected.rank)
     is_merged = bool(messages(selected.trace, selected.rank, MERGED_RANKS))
     return without_all_work(under_load(found, core_share(capture)), missing, is_merged)

@@ -66,6 +66,25 @@ def test_time_in_which_only_communication_runs_is_not_computing() -> None:
     """) == [(50, 100, "communication")]
 
 
+def test_while_the_host_communicates_and_computes_nothing_the_device_waits_for_that() -> None:
+    """As Gloo exchanges gradients of a GPU."""
+    text = """
+        main      |  0 100 | ProfilerStep#1
+        main      |  0   1 | cudaLaunchKernel | corr=1
+        main      | 80  81 | cudaLaunchKernel | corr=2
+        main      | 60  65 | aten::add
+        gloo      | 40  70 | gloo:all_reduce  | cat=annotation
+        stream 7  |  0  30 | a                | corr=1
+        stream 7  | 81 100 | b                | corr=2
+    """
+    assert idle(text) == [
+        *((30, 40, "host"), (40, 60, "communication"), (60, 65, "host")),
+        *((65, 70, "communication"), (70, 80, "host"), (80, 81, "launch")),
+    ]
+    (step,) = annotate(drawn_trace(text))["steps"].rows()
+    assert (step["device_busy_ns"], step["device_idle_ns"]) == (49_000, 51_000)
+
+
 def test_the_last_steps_window_lasts_until_its_device_work_ends() -> None:
     assert idle("""
         main     |   0 100 | ProfilerStep#1

@@ -54,6 +54,22 @@ def test_times_are_means_over_the_steps() -> None:
     assert found == pytest.approx((0.15, 0.15, 0.1, 0.2, 0.05))
 
 
+@pytest.mark.parametrize(
+    ("pause", "says"), [(900, " Step 3 alone takes 71% of the recorded time."), (90, "")]
+)
+def test_the_verdict_names_a_step_that_takes_most_of_the_time(pause: int, says: str) -> None:
+    lines, begin = [], 0
+    for step in range(5):
+        end = begin + 100 + pause * (step == 3)
+        lines.append(f"main     | {begin} {end} | ProfilerStep#{step}")
+        lines.append(f"main     | {end - 60} {end - 59} | cudaLaunchKernel | corr={step + 1}")
+        lines.append(f"stream 7 | {end - 59} {end} | sgemm | corr={step + 1}")
+        begin = end
+    sentence = summary("\n".join(lines)).verdict.sentence
+    assert sentence.endswith(says)
+    assert ("alone" in sentence) == bool(says)
+
+
 def test_a_stage_has_its_mean_on_either_side_and_its_share() -> None:
     found = [
         (one.stage, round(one.cpu_ms, 6), round(one.device_ms, 6), round(one.share, 2))

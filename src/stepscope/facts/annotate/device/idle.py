@@ -17,6 +17,7 @@ from stepscope.facts.annotate.links.launches import (
     launch_of,
     launched_before_recording,
     of_rank,
+    on_host,
     shows_cpu,
 )
 from stepscope.facts.annotate.steps.main_track import main_track
@@ -43,12 +44,12 @@ def find_idle(trace: Trace) -> Trace:
     """Fill the table `idle`: the gaps in each device's computing within each step, by cause.
 
     A gap has as many causes as moments. At each moment the first of these counts: `communication` if the
-    device only communicates; `data` while its program waits for a batch, `host` while it waits until its
-    results are taken; `launch` if work has been launched and has not begun (launch latency, or a wait
-    for another stream); `one_off` in a cost that later steps do not pay; `data` while the training loop
-    loads data; `synchronization` while the CPU is blocked on the device; and `host` otherwise. So idle
-    time changes by no more than what a time in the trace does. What the trace does not show is
-    `unknown`.
+    device only communicates, or later the host; `data` while its program waits for a batch, `host` while
+    it waits until its results are taken; `launch` if work has been launched and has not begun (launch
+    latency, or a wait for another stream); `one_off` in a cost that later steps do not pay; `data` while
+    the training loop loads data; `synchronization` while the CPU is blocked on the device; and `host`
+    otherwise. So idle time changes by no more than what a time in the trace does. What the trace does
+    not show is `unknown`.
     """
     work = np.flatnonzero(device_work(trace))
     of_device = trace["tracks"]["device"][trace.events["track"][work]]
@@ -126,16 +127,13 @@ def turns(idle: Table, whole: int) -> int:
 
 def _with_busy_times(trace: Trace) -> Trace:
     """Fill busy and idle time of each step, of the device that computes longest."""
-    steps, idle = trace["steps"], trace["idle"]
-    device = busiest_device(trace, trace.metadata.ranks[0])
+    steps, device = trace["steps"], busiest_device(trace, trace.metadata.ranks[0])
     if device < 0:
         return trace
-    rows = (idle["device"] == device) & (idle["cause"] != IDLE_CAUSES.index("communication"))
-    place = np.searchsorted(steps["step"], idle["step"][rows])
-    length = (idle["end_ns"] - idle["start_ns"])[rows]
-    spent = np.bincount(place, length, len(steps)).astype(np.int64)
-    busy = step_lengths(steps) - spent
-    return trace.with_table(steps.with_columns(device_busy_ns=busy, device_idle_ns=spent))
+    work = device_work(trace) & (trace["tracks"]["device"][trace.events["track"]] == device)
+    busy = Intervals(*trace.events.spans(work)).within(*windows_of(steps))
+    idle = step_lengths(steps) - busy
+    return trace.with_table(steps.with_columns(device_busy_ns=busy, device_idle_ns=idle))
 
 
 def _idle_of_device(trace: Trace, work: Rows, once: Rows, loading: Intervals) -> _Gaps:
@@ -144,7 +142,8 @@ def _idle_of_device(trace: Trace, work: Rows, once: Rows, loading: Intervals) ->
     windows = windows_of(steps)
     computing, communicating = busy_times(trace, work)
     busy = computing.union(communicating)
-    causes = {"communication": communicating, **_gap_causes(trace, work, busy, windows, once, loading)}
+    gaps = _gap_causes(trace, work, busy, windows, once, loading)
+    causes = {**gaps, "communication": communicating.union(gaps.get("communication", Intervals([], [])))}
     parts = [intervals.cut(*windows) for intervals in causes.values()]
     step, start, end = (np.concatenate([part[place] for part in parts]) for place in range(3))
     cause = np.repeat([IDLE_CAUSES.index(cause) for cause in causes], [len(part[0]) for part in parts])
@@ -180,8 +179,9 @@ def _gap_causes(
     rest = rest.minus(fed).minus(taken)
     times = {
         "launch": _pending_times(trace, work, once),
-        "one_off": Intervals(*trace.events.spans(once[_paces_device(trace)[once]])),
+        "one_off": Intervals(*trace.events.spans(once[paces_device(trace)[once]])),
         "data": loading,
+        "communication": exposed_communication(trace, trace.metadata.ranks[0], trace["steps"]),
         "synchronization": time_blocked(trace, work),
     }
     for cause, time in times.items():
@@ -220,7 +220,7 @@ def _pending_times(trace: Trace, work: Rows, once: Rows) -> Intervals:
     return Intervals(launched[call], start)
 
 
-def _paces_device(trace: Trace) -> Mask:
+def paces_device(trace: Trace) -> Mask:
     """Events of the threads that a device waits for: the loop's, and those that launch kernels.
 
     Others, such as a thread that watches collectives, may be blocked all the time.
@@ -265,7 +265,7 @@ def time_blocked(trace: Trace, work: Rows) -> Intervals:
     blocking = caller[copy][end[caller[copy]] >= end[copied]]
     waits[blocking] = True
     waits[full_queue_launches(trace, work)] = True
-    waits &= _paces_device(trace)
+    waits &= paces_device(trace)
     return Intervals(events["start_ns"][waits], end[waits])
 
 
@@ -333,12 +333,12 @@ def python_time(trace: Trace, rank: int, steps: Table) -> Intervals:
 
 
 def exposed_communication(trace: Trace, rank: int, steps: Table) -> Intervals:
-    """When a rank communicates and none of its threads computes or loads data, within the steps.
+    """When a rank communicates on the host and none of its threads computes or loads data, within the steps.
 
     Operators that wait for a collective, and those that call them, do not compute meanwhile.
     """
     events = trace.events
-    communicates = _spans(trace, rank, steps, events.text("category").mask("communication"))
+    communicates = _spans(trace, rank, steps, events.text("category").mask("communication") & on_host(trace))
     within = Intervals(*steps.spans())
     return communicates.intersect(within).minus(busy_time(trace, rank, steps))
 
