@@ -293,6 +293,20 @@ def test_a_short_copy_of_pinned_memory_that_ends_in_its_call_blocks_nothing() ->
     assert found("synchronizing_calls", copies(to_host.format("Pinned"), "cudaMemcpy")) is not None
 
 
+def test_waits_of_a_thread_that_saves_beside_the_loop_block_nothing() -> None:
+    text = "main | 0 1000 | ProfilerStep#0\n" + "\n".join(
+        f"main | {at} {at + 2} | cudaLaunchKernel | corr={at}\nstream 7 | {at + 2} {at + 99} | mm | corr={at}"
+        for at in range(0, 900, 100)
+    )
+    saves = """
+        {thread}   | 500 502 | cudaMemcpyAsync | corr=5000
+        {thread}   | 510 900 | cudaStreamSynchronize
+        stream 50  | 503 890 | Memcpy DtoH (Device -> Pinned) | corr=5000
+    """
+    assert found("synchronizing_calls", text + saves.format(thread="checkpoint")) is None
+    assert found("synchronizing_calls", text + saves.format(thread="main")) is not None
+
+
 def test_a_wait_after_all_launches_is_a_profiler_s_also_beside_work_of_unknown_launches() -> None:
     text = """
         main     |  10  12 | cudaLaunchKernel | corr=1

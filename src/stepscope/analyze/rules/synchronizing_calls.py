@@ -10,6 +10,7 @@ from stepscope.analyze.gains import MOSTLY_SAVED
 from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.base.arrays import Mask, Rows
 from stepscope.base.numbers import rounded
+from stepscope.facts.annotate.device.idle import paces_device
 from stepscope.trace.schema import PRODUCT_KINDS, STAGES
 from stepscope.trace.sets import mask_of
 
@@ -161,6 +162,8 @@ def _waiting(context: RuleContext, rows: Rows) -> Rows:
 
 def _copies(context: RuleContext, reported: Rows) -> Iterator[Finding]:
     copies = context.search.find(_TO_HOST, on_device=True)
+    awaited = np.append(paces_device(context.trace), True)  # no thread that saves beside the loop
+    copies = copies[awaited[context.search.caller[copies]] | bool(context.context_trace)]
     operator = context.search.operator_of(copies)
     waits = context.search.find(_EXPLICIT, category="runtime")
     synchronized = np.isin(operator, context.search.operator_of(waits)) & (operator >= 0)
@@ -209,6 +212,7 @@ def _explicit(context: RuleContext) -> Iterator[Finding]:
     A profiler synchronizes too, when it starts and stops; these do not count, nor do waits for copies.
     """
     calls = context.search.find(_EXPLICIT, category="runtime")
+    calls = calls[paces_device(context.trace)[calls] | bool(context.context_trace)]
     starts = context.events["start_ns"]
     launches = starts[_launches(context)]
     between = (starts[calls] > launches.min(initial=0)) & (starts[calls] < launches.max(initial=0))
