@@ -144,6 +144,8 @@ def _cut_off(trace: Trace, starts: Times, ends: Times, evidence: str) -> Mask:
     if evidence == "optimizer" and len(records) > 1:
         least, most = records[1:].min(), records[1:].max()
         cut[0] |= records[0] < min(2 * least - most, _ALIKE * least)
+    if evidence == "profiler_step" and len(records) > _FEW and not trace.metadata.capture:
+        cut[-1] |= records[-1] < _UNLIKE * records[:-1].min()  # the profiler was stopped within it
     return cut & ~cut.all()
 
 
