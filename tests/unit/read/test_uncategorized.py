@@ -167,6 +167,21 @@ def test_categories_of_rocprofiler_are_known() -> None:
     assert [name for name, _ in on_device(trace)] == [recorded["kernel_dispatch"], recorded["memory_copy"]]
 
 
+def test_what_jax_and_nccl_write_of_calls_is_known_by_name_and_category() -> None:
+    calls = {
+        "PjitFunction(train_step)": "runtime",
+        "PjRtCApiLoadedExecutable::Execute": "runtime",
+        "BlockHostUntilReady": "runtime",
+        "$grain/loader.py:120 __next__": "python",
+        "$5 apples": "other",
+    }
+    trace = read_text(json.dumps([event(name, 10 * at, 5, tid=at) for at, name in enumerate(calls)]))
+    assert list(trace.events.text("category")) == [*calls.values()]
+    kinds = {"hip_api": "runtime", "GROUP_API": "other", "COLL_API": "other", "P2P_API": "other"}
+    trace = read_text(json.dumps([event("AllReduce", 10 * at, 5, cat=kind) for at, kind in enumerate(kinds)]))
+    assert list(trace.events.text("category")) == [*kinds.values()]
+
+
 def test_kernels_may_begin_and_end_in_two_events() -> None:
     begins = {"ph": "B", "cat": "kernel", "name": "sgemm", "pid": 0, "tid": 7, "ts": 1}
     trace = read_text(json.dumps([begins, {"ph": "E", "pid": 0, "tid": 7, "ts": 4}]))

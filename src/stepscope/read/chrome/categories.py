@@ -13,7 +13,8 @@ from stepscope.trace.table import Text
 
 _BY_NAME = (
     (re.compile(r"^(cuda|hip)[A-Z]|^cu(Launch|Mem|Stream|Event|Graph|Ctx)"), "runtime"),
-    (re.compile(r"^nn\.Module: |\.py\(\d+\): "), "python"),
+    (re.compile(r"^(Pjit|Py|pjit)\w*\(|^PjRt\w*::|^BlockHostUntilReady$"), "runtime"),  # of JAX
+    (re.compile(r"^nn\.Module: |\.py\(\d+\): |^\$\S+\.py:\d+ "), "python"),
     (re.compile(r"^(aten|c10d|prims?|torchvision)::|^(torch::)?autograd::|Backward\d*$"), "cpu_op"),
     (re.compile(r"^IteratorGetNextOp::"), "cpu_op"),
 )
@@ -120,7 +121,7 @@ _RECORDED = {
 }
 _EXACT = {recorded: category for category, names in _RECORDED.items() for recorded in names.split()}
 _PATTERNS = (
-    (re.compile(r"_(runtime|driver|api)$"), "runtime"),
+    (re.compile(r"(?<!^group)(?<!^coll)(?<!^p2p)_api$|_(runtime|driver)$"), "runtime"),  # not NCCL's own
     (re.compile(r"(_kernel|_ccp_events)$"), "kernel"),
     (re.compile(r"_memcpy$"), "memcpy"),
     (re.compile(r"_memset$"), "memset"),

@@ -319,11 +319,24 @@ def test_attention_that_pools_is_no_generation() -> None:
     [
         *(
             (name, "prefill")
-            for name in ("prefill", "model_prefill", "ModelPrefill", "prefill chunk", "PrefillStep")
+            for name in (
+                "prefill",
+                "model_prefill",
+                "ModelPrefill",
+                "prefill chunk",
+                "PrefillStep",
+                "prefill_batch_0",
+            )
         ),
         *(
             (name, "decode")
-            for name in ("decode", "decode iteration", "decode_n_tokens", "model_decode_forward")
+            for name in (
+                "decode",
+                "decode iteration",
+                "decode step 12",
+                "decode_n_tokens",
+                "model_decode_forward",
+            )
         ),
         *(
             (name, None)

@@ -460,7 +460,8 @@ def test_waits_between_backward_and_the_update_are_other(wait: str, stage: str) 
 
 
 @pytest.mark.parametrize("around", ["", "main | 70 90 | preload | cat=annotation"])
-def test_copies_of_the_next_batch_are_transfers(around: str) -> None:
+@pytest.mark.parametrize("copy", ["Memcpy HtoD (Pinned -> Device)", "zeCommandListAppendMemoryCopy(M2D)"])
+def test_copies_of_the_next_batch_are_transfers(around: str, copy: str) -> None:
     trace = staged(f"""
         main     |  0 100 | ProfilerStep#1
         main     |  2  10 | aten::linear       | seq=1
@@ -472,11 +473,11 @@ def test_copies_of_the_next_batch_are_transfers(around: str) -> None:
         main     | 73  75 | cudaMemcpyAsync    | corr=1
         main     | 81  85 | aten::div_
         main     | 82  83 | cudaLaunchKernel   | corr=2
-        stream 8 | 76  90 | Memcpy HtoD (Pinned -> Device) | corr=1
+        stream 8 | 76  90 | {copy}             | corr=1 cat=memcpy
         stream 8 | 90  95 | div                | corr=2
     """)
     found = of_events(trace, "stage")
-    copies = ("aten::to", "aten::copy_", "cudaMemcpyAsync", "Memcpy HtoD (Pinned -> Device)")
+    copies = ("aten::to", "aten::copy_", "cudaMemcpyAsync", copy)
     assert [found[name] for name in copies] == ["transfer"] * 4
     assert found["aten::div_"] == found["div"] == found.get("preload", "other") == "other"
 

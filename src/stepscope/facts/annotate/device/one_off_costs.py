@@ -50,10 +50,7 @@ _ALLOCATES = re.compile(r"Malloc|Free|Host(Alloc|Register|Unregister)|Mem(Alloc|
 _LAUNCH = re.compile(rf"{_DRIVER}(Ext)?(Module)?Launch\w*Kernel")
 _TIMES = re.compile(r"(Event|Stream|Device)Synchronize|EventElapsedTime")
 # CUPTI's notes of what a call spends on recording, or on loading and compiling its kernel.
-_OVERHEAD = re.compile(
-    r"^(Activity Buffer Request|Instrumentation|Resource|Driver Compiler|UVM Activity Init"
-    r"|(Runtime Triggered Module|Lazy Function) Loading)$"
-)
+_OVERHEAD = re.compile(r"^(Activity Buffer Request|Instrumentation|Resource|Driver Compiler|[\w ]+ Loading)$")
 _CONVOLUTION = re.compile(r"(?i)conv")
 _REGION = re.compile(r"^Torch-Compiled Region: \d+/(\d+)")  # how often its function was compiled before
 
@@ -79,8 +76,7 @@ def _found(trace: Trace, rank: int) -> OneOffCosts:
     host, work = here & on_host(trace), np.flatnonzero(here & device_work(trace))
     benchmarks = _benchmarks(trace, rank, host)
     by_name, launches = _calls_by_name(trace, rank, host, work), _slow_launches(trace, work)
-    noted = _of_overhead(trace, host)
-    found = np.concatenate([by_name, launches, _compilations(trace, rank, host), benchmarks, noted])
+    found = np.concatenate([by_name, launches, _compilations(trace, rank, host), benchmarks])
     calls = np.flatnonzero(outermost(trace.events["parent"], mask_of(found, len(trace.events))))
     return OneOffCosts(calls, _work_of(trace, benchmarks))
 
@@ -93,7 +89,7 @@ def inside(trace: Trace, costs: OneOffCosts) -> Mask:
 
 
 def _calls_by_name(trace: Trace, rank: int, host: Mask, work: Rows) -> Rows:
-    """Calls that set something up or tear it down, by their name and length."""
+    """Calls that set something up or tear it down, by name and length, or hold overhead that is noted."""
     named = {pattern: _named(trace, pattern) & host for pattern in (_ONCE, _SETS_UP, _WORKS, _ALLOCATES)}
     length = trace.events["duration_ns"]
     calls = named[_SETS_UP] & ~named[_WORKS]
@@ -104,6 +100,10 @@ def _calls_by_name(trace: Trace, rank: int, host: Mask, work: Rows) -> Rows:
     rows, spent = np.flatnonzero(once), _per_step(trace, rank, np.flatnonzero(calls | named[_ONCE]))
     code, paying = trace.events["name"], _share_paying(spent)
     rows = rows[paying[code[rows]] < np.where(named[_ONCE][rows], _NEARLY_ALL, _MOSTLY)]
+    noted = _named(trace, _OVERHEAD) & trace.events.text("category").mask("other")  # on no thread
+    slow = np.flatnonzero(named[_SETS_UP] & (length >= LONG_NS))
+    overhead = Intervals(*trace.events.spans(noted)).within(*trace.events.spans(slow))
+    rows = np.append(rows, slow[overhead > _MOSTLY * length[slow]])
     return np.union1d(rows, allocates[_in_one_step(spent)[code[allocates]]])
 
 
@@ -184,14 +184,6 @@ def _slow_launches(trace: Trace, work: Rows) -> Rows:
     _, first, kernel = np.unique(events["name"][work[order]], return_index=True, return_inverse=True)
     others, slow_others = np.bincount(kernel) - 1, np.bincount(kernel, slow[caller]) - 1
     return np.unique(caller[first[slow[caller[first]] & (slow_others <= _RARE * others)]])
-
-
-def _of_overhead(trace: Trace, host: Mask) -> Rows:
-    """Long calls most of which the recorder notes as overhead; it notes that on no thread."""
-    events = trace.events
-    calls = np.flatnonzero(host & _named(trace, _SETS_UP) & (events["duration_ns"] >= LONG_NS))
-    noted = Intervals(*events.spans(_named(trace, _OVERHEAD) & events.text("category").mask("other")))
-    return calls[noted.within(*events.spans(calls)) > _MOSTLY * events["duration_ns"][calls]]
 
 
 def _benchmarks(trace: Trace, rank: int, host: Mask) -> Rows:

@@ -41,6 +41,7 @@ from stepscope.trace.trace import Trace
 _NEVER = np.iinfo(np.int64).max
 _LOSS = re.compile(r"^aten::_?log_softmax$")  # the first part of a loss that no name covers
 _BLOCK = "stepscope.block: "  # a recorder's mark of a block without gradients
+_FROM_HOST = re.compile(r"Memcpy ?H(to|2)D|CopyHostToDevice|ze\w+\([MH]2D\)")  # copies
 _SEED = "aten::ones_like"  # backward() starts from a gradient of ones
 _ACCUMULATES = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
 
@@ -63,7 +64,7 @@ def work_launched(trace: Trace, has_optimizer: bool) -> Launched:
     events, names = trace.events, trace.events.text("name")
     caller = launch_of(trace)
     device = np.flatnonzero(device_work(trace) & (caller >= 0))
-    copy = names.where(lambda name: name.startswith(("Memcpy HtoD", "MemcpyH2D", "CopyHostToDevice")))
+    copy = names.where(lambda name: bool(_FROM_HOST.match(name)))
     kernel = events.text("category").mask("kernel", "communication")
     copies, others, kernels = (
         totals_inside(events["parent"], np.bincount(caller[device][which[device]], minlength=len(events)))

@@ -136,6 +136,7 @@ def _table(trace: Trace, found: _Found) -> Table:
 
 # -- names that servers write
 
+_PART = r"(?:[ _]?(?:step|iteration|forward|batch|chunk|one_token|n_tokens)(?:[ _#]*\d+)?)?$"
 ANY = "any"  # also names that training may use: a decoder, a codec
 # (server, pattern, kind): the kind is empty where the counts decide.
 RANGES = (
@@ -164,8 +165,8 @@ RANGES = (
     ),
     ("ATOM", r"^prefill\[bs=(?P<prefill>\d+)(?: tok=(?P<tokens>\d+))?", "prefill"),
     ("ATOM", r"^(?:eager_)?decode\[bs=(?P<decode>\d+)(?: tok=(?P<tokens>\d+))?", "decode"),
-    (ANY, r"(?i)^(?:model_?)?prefill(?:[ _]?(?:step|iteration|forward|batch|chunk))?$", "prefill"),
-    (ANY, r"(?i)^(?:model_?)?decode(?:[ _]?(?:step|iteration|forward|batch|one_token|n_tokens))?$", "decode"),
+    (ANY, r"(?i)^(?:model_?)?prefill" + _PART, "prefill"),
+    (ANY, r"(?i)^(?:model_?)?decode" + _PART, "decode"),
 )
 FUNCTIONS = (
     ("SGLang", r"sglang/\S*model_runner\.py\(\d+\): forward_extend$", "prefill"),
