@@ -434,6 +434,7 @@ READS = """
         (READS.format(30, 40, "to"), "other"),
         ("main | 30 40 | hipMemcpyWithStream", "other"),
         ("main | 30 40 | cudaDeviceSynchronize", "other"),
+        ("main | 30 40 | c10d::allreduce_\nmain | 32 33 | cudaStreamWaitEvent", "other"),
         (f"main | 30 40 | {LINES}\nmain | 30 40 | cudaEventSynchronize", "other"),
         (READS.format(30, 40, "is_nonzero"), "optimizer"),  # a branch: whether to clip
         (READS.format(46, 50, "item"), "optimizer"),  # whether unscaled gradients are finite

@@ -76,6 +76,7 @@ def work_launched(trace: Trace, has_optimizer: bool) -> Launched:
     copies_only = (copies > 0) & (others == 0) & (runtime | events.text("category").mask("cpu_op"))
     waits_only = outermost(events["parent"], runtime | operators(events)) & ~names.mask("aten::is_nonzero")
     waits_only &= (waits > 0) & (copies + kernels == 0)
+    waits_only |= names.where(is_communication_call)  # which wait for other ranks
     copies_only, waits_only = (is_inside(events["parent"], only) for only in (copies_only, waits_only))
     return Launched(copies_only, waits_only, kernels > 0, has_optimizer)
 
