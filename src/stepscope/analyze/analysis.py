@@ -28,15 +28,16 @@ _NO_ADVICE = "The trace is of {framework}; stepscope has advice for PyTorch and 
 _SAME_EVIDENCE = 0.5  # of the events of the smaller finding
 _VARY = 1.1  # medians of CPU times on a busy machine, against those on a quiet one
 _STAGES = {"rest": "other"}  # as the recorder calls them
-# Where one ends and the next begins, the recorder and the trace do not always agree.
-_STAGES_AT_ONCE = [
-    ["data_loading"],
-    ["forward", "loss"],
-    ["backward"],
-    ["zero_grad", "optimizer", "other"],
-    ["evaluation"],
-    ["checkpointing"],
-]
+# Where one ends and the next begins, the recorder and the trace do not always agree: a function that no
+# gradient flows through is `other` or `forward` there, and `loss` or `evaluation` for the recorder.
+_MODEL, _UPDATE = ("forward", "evaluation", "loss"), ("loss", "zero_grad", "optimizer", "other")
+_STAGES_AT_ONCE = {
+    "forward": _MODEL,
+    "loss": _MODEL,
+    "zero_grad": _UPDATE,
+    "optimizer": _UPDATE,
+    "other": _UPDATE,
+}
 
 
 class Heading(msgspec.Struct, frozen=True):
@@ -260,10 +261,11 @@ def _later_share(context: RuleContext, finding: Finding) -> _LaterShare:
     parts = later_parts(context.trace.metadata.capture) if finding.of == "step" else {}
     cpu = {_STAGES.get(name, name): part["cpu_ns"] for name, part in parts.items()}
     whole, later, recorded, spent = sum(cpu.values()), 0.0, 0.0, 0.0
-    for stages in _STAGES_AT_ONCE:
-        ms = float(sum(place.ms for place in finding.evidence if (place.stage or "other") in stages))
-        later += ms * sum(cpu.get(one, 0) for one in stages) / max(whole, 1)
-        recorded += ms * float(sum(map(context.measures.share_of_stage, stages)))
-        spent += ms
+    for place in finding.evidence:
+        stage = place.stage or "other"
+        stages = _STAGES_AT_ONCE.get(stage, (stage,))
+        later += place.ms * sum(cpu.get(one, 0) for one in stages) / max(whole, 1)
+        recorded += place.ms * sum(map(context.measures.share_of_stage, stages))
+        spent += place.ms
     later, recorded = later / (spent or 1.0), recorded / (spent or 1.0)
     return _LaterShare(later, later / max(recorded, LEAST_GAIN), whole / 1e6, spent)

@@ -11,6 +11,7 @@ from drawn_findings import found
 from msgspec.structs import replace
 
 from stepscope.analyze import Finding, Rule, RuleContext, apply_rules
+from stepscope.analyze.finding import Place
 from stepscope.facts.annotate import annotate
 from stepscope.facts.summary.report_facts import summarize
 from stepscope.graph import build_graph
@@ -97,6 +98,21 @@ def test_a_range_ends_at_the_cpu_time_of_its_stages_unless_later_steps_wait(
     busy = {**capture(0.62), "unrecorded_steps": {**parts, **(waits if elapsed_ns else {})}}
     context = RuleContext(annotate(drawn_trace(text + PYTHON, capture=busy)))
     (finding,) = apply_rules(context, [Rule(rule)])
+    assert finding.gain.stated_ms[1] == pytest.approx(most)
+
+
+@pytest.mark.parametrize(("loss_ns", "most"), [(290_000, 0.15), (90_000, 1.1 * 0.1)])
+def test_work_between_forward_and_backward_is_loss_for_the_recorder(loss_ns: int, most: float) -> None:
+    """A queue of keys, which the trace has in no stage: 30 or 10 % of later steps with what is in none."""
+
+    def rule(context: RuleContext) -> Iterator[Finding]:
+        """A function in no stage, most of which a fix removes."""
+        queue = Place("enqueue", "other", "", "moco.py", 44, "enqueue", 1.0, 0.2)
+        yield context.finding_at("Slow.", "Be fast.", (queue,), context.gains.bound(0.15, "most of it"))
+
+    parts = later(forward=990_000 - loss_ns, loss=loss_ns, rest=10_000)
+    busy = {**capture(0.62), "unrecorded_steps": parts}
+    (finding,) = apply_rules(RuleContext(annotate(drawn_trace(PYTHON, capture=busy))), [Rule(rule)])
     assert finding.gain.stated_ms[1] == pytest.approx(most)
 
 
