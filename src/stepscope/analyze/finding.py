@@ -145,6 +145,7 @@ def callers(called: Sequence[str], file: str) -> str:
         path, _, line = one.partition(" (")[2].removesuffix(")").rpartition(":")
         words.append(f"line {line}" if path == file else f"{short_path(path)}:{line}")
         file = path
+    words = list(dict.fromkeys(words))  # a comprehension is on the line that calls it
     if len(words) > _CALLERS:
         words = [*words[: _CALLERS - 1], words[-1]]
     return f", called in {', from '.join(words)}" if words else ""

@@ -9,7 +9,7 @@ from stepscope.analyze.finding import Finding, Place, line_words
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import MostSampled, most_sampled, plain_name
 from stepscope.base.arrays import Ids, Mask, Rows, Times
-from stepscope.facts.annotate.range_names import is_step
+from stepscope.facts.annotate.range_names import MODULE_RANGE, is_step
 from stepscope.facts.annotate.steps.step_table import step_marks
 from stepscope.facts.summary.facts import StagePlace
 from stepscope.facts.summary.report_facts import samples_of
@@ -138,13 +138,19 @@ def _neighbors(context: RuleContext, start: Times, end: Times, step: Rows) -> tu
 
 def name_of_stall(context: RuleContext, stalled: StalledRanges) -> str:
     """The range or frame with most of the time, and the user's function that called it.
-    If that is the training loop itself, the function or line that most samples in the gaps saw.
+    If that is the training loop or a module, the function or line that most samples in the gaps saw.
     """
     name = _named_by_ranges(context, stalled)
-    if name != LOOP:
-        return name
     place = _sampled_place(context, stalled.gaps)
-    return line_words(*place) if place else LOOP
+    if place is None or not (name == LOOP or _are_of_modules(context, stalled)):
+        return name
+    return line_words(*place) if name == LOOP else f"{name}, {line_words(*place)}"
+
+
+def _are_of_modules(context: RuleContext, stalled: StalledRanges) -> bool:
+    """Whether the ranges with most of the time are calls of a module, whose Python may be anywhere in it."""
+    worst, _ = most_of_name(context, stalled.rows, stalled.spent)
+    return context.search.name(int(stalled.rows[worst][0])).startswith(MODULE_RANGE)
 
 
 def at_sampled_line(context: RuleContext, finding: Finding, stalled: StalledRanges) -> Finding:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from drawn_findings import alone
 
 from stepscope.analyze.finding import Place, callers
 from stepscope.analyze.source_places import PlaceFinder, most_sampled
@@ -69,6 +70,12 @@ def test_with_the_line_of_the_loop_that_leads_to_it() -> None:
     assert found.short + callers(found.called, found.file) == "x/train.py:7 in log, called in line 64"
 
 
+def test_a_line_that_calls_twice_in_a_row_is_named_once() -> None:
+    """A comprehension is a function of its own, on the line that calls it."""
+    called = ("embed.<locals>.<listcomp> (/x/net.py:35)", "embed (/x/net.py:35)", "main (/x/net.py:44)")
+    assert callers(called, "/x/net.py") == ", called in line 35, from line 44"
+
+
 LOG = ("/x/train.py", 7, "log", ("main (/x/train.py:64)",))
 
 
@@ -105,3 +112,9 @@ def test_in_a_module_it_is_the_line_that_the_module_runs() -> None:
 def test_and_its_gradient_has_the_line_of_the_forward_pass() -> None:
     gradient = "autograd::engine::evaluate_function: SortBackward0"
     assert place(gradient, MODULE) == ("/x/train.py", 7, "log")
+
+
+def test_a_module_that_runs_only_python_has_the_line_that_most_samples_saw() -> None:
+    """Its name alone does not show which of its functions that is."""
+    [stall] = alone("cpu_latency", sampled(MODULE.replace("100 700", "60 80")))
+    assert "Mostly in net, x/train.py:7 in log, called in line 64." in stall.what
