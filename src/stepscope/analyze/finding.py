@@ -140,14 +140,13 @@ def callers(called: Sequence[str], file: str) -> str:
         >>> callers(["fit (/me/train.py:12)", "main (/me/train.py:64)"], "/me/data.py")
         ', called in me/train.py:12, from line 64'
     """
+    # A comprehension is on the line that calls it.
+    lines = list(dict.fromkeys(one.partition(" (")[2].removesuffix(")") for one in called))
     words = []
-    for one in called:
-        path, _, line = one.partition(" (")[2].removesuffix(")").rpartition(":")
+    for one in lines if len(lines) <= _CALLERS else [*lines[: _CALLERS - 1], lines[-1]]:
+        path, _, line = one.rpartition(":")
         words.append(f"line {line}" if path == file else f"{short_path(path)}:{line}")
         file = path
-    words = list(dict.fromkeys(words))  # a comprehension is on the line that calls it
-    if len(words) > _CALLERS:
-        words = [*words[: _CALLERS - 1], words[-1]]
     return f", called in {', from '.join(words)}" if words else ""
 
 

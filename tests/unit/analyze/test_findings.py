@@ -199,6 +199,10 @@ def test_a_place_in_words(facts: dict[str, str], where: str, code: str, short: s
         ),
         ([f"f (/x/data.py:{n})" for n in range(3)], ", called in line 0, from line 1, from line 2"),
         ([f"f (/x/data.py:{n})" for n in range(5)], ", called in line 0, from line 1, from line 4"),
+        (
+            ["f (/x/data.py:3)", "g (/y/load.py:4)", "h (/y/train.py:5)", "k (/y/train.py:6)"],
+            ", called in line 3, from y/load.py:4, from y/train.py:6",
+        ),
     ],
 )
 def test_the_lines_that_call_a_line(called: list[str], words: str) -> None:
