@@ -378,3 +378,17 @@ def test_what_trains_nothing_counts_on_a_cpu_of_pytorch_that_trains() -> None:
     assert alone("work_without_gradient", text, framework="jax") == []
     sampled = sampled_functions(place(0.2), text=TRAINING + WORKS.replace("corr=1", "corr=9"))
     assert sampled == []
+
+
+@pytest.mark.parametrize(
+    ("each_us", "pause_us", "first"),
+    [(19, 0, "Replace loops"), (20, 0, "Compute once"), (20, 30, "Replace loops")],
+)
+def test_a_function_of_large_operators_is_no_loop_over_elements(
+    each_us: int, pause_us: int, first: str
+) -> None:
+    """A kernel matrix by some `aten::exp`, from 3 to 9 of 10 ms, half of that by small ones or by Python."""
+    starts = range(3000, 9000, each_us + pause_us)
+    text = TRAINING + "\n".join(f"main | {at} {at + each_us} | aten::exp" for at in starts)
+    [finding] = sampled_functions(place(0.6, "gram"), text=text)
+    assert finding.advice.startswith(first)

@@ -7,6 +7,7 @@ from stepscope.analyze.finding import Finding, line_words
 from stepscope.analyze.gains import MOSTLY_SAVED
 from stepscope.analyze.python_stalls import WAITING, blocked_of_loop, place_at
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.analyze.rules.repeated_module import SMALL_NS
 from stepscope.base.numbers import rounded
 from stepscope.facts.annotate.device.one_off_costs import COMPILING
 from stepscope.facts.summary.facts import StagePlace
@@ -27,6 +28,11 @@ OTHER = (
     "another thread or process while the step runs."
 )
 
+COMPUTING = (
+    "Compute once, before the loop, what does not change between steps; do the rest every N steps. Of a "
+    "large buffer change only the rows that are new, in place."
+)
+
 
 def slow_function(context: RuleContext) -> Iterator[Finding]:
     """A function outside of forward, backward and the optimizer that takes 10 % of the step or more.
@@ -36,6 +42,8 @@ def slow_function(context: RuleContext) -> Iterator[Finding]:
     """
     if context.measures.has_device or context.context_trace or not context.trains:
         return
+    operators = context.search.outermost(context.search.find(category="cpu_op", stage="other"))
+    large = operators[context.events["duration_ns"][operators] >= SMALL_NS]
     compiling = context.measures.ms(context.search.find(COMPILING.pattern, on_device=False))
     for place in context.measures.summary.places:
         if place.stage != "other" or not place.samples:
@@ -45,7 +53,8 @@ def slow_function(context: RuleContext) -> Iterator[Finding]:
         if place.function == "<module>" or compiling > place.ms / 2:
             continue  # the loop itself, or its compiler: other rules name what it calls
         line = line_words(place.file, place.line, "", place.called)
-        advice = DRAWING if DRAWS.search(place.function) else OTHER
+        plain = COMPUTING if context.measures.ms(large) > place.ms / 2 else OTHER
+        advice = DRAWING if DRAWS.search(place.function) else plain
         advice = WAITING if blocked_of_loop(context, place.share) else advice
         yield context.finding_at(
             f"{place.function} takes about {rounded(place.ms)} ms per step ({place.share:.0%}). It runs "
