@@ -124,7 +124,7 @@ JOB = "job's step"  # `Finding.of` where the gain is simulated for all ranks, no
 WHOLE_RUN = "whole run"  # `Finding.of` where the gain and the lengths are of the run, not per step
 WARNING, CRITICAL = 0.05, 0.20  # least gain, as a share of the step
 _JSON_EVENTS = 1000  # of a place; the table `evidence` has all
-_CALLERS = 3  # lines that a sentence names: the inner ones, and that of the loop
+_CALLERS = 3  # lines that a sentence names: the inner ones, the user's own, and that of the loop
 _NARROW = 0.001  # a narrower range is one number
 
 
@@ -142,8 +142,10 @@ def callers(called: Sequence[str], file: str) -> str:
     """
     # A comprehension is on the line that calls it.
     lines = list(dict.fromkeys(one.partition(" (")[2].removesuffix(")") for one in called))
-    words = []
-    for one in lines if len(lines) <= _CALLERS else [*lines[: _CALLERS - 1], lines[-1]]:
+    users = [one for one in lines if not _LIBRARY.search(one)]
+    first = [*lines[:1], *users[:1], *users[-1:], *lines[1:2], *lines[-1:]]
+    shown, words = list(dict.fromkeys(first))[:_CALLERS], []
+    for one in sorted(shown, key=lines.index):
         path, _, line = one.rpartition(":")
         words.append(f"line {line}" if path == file else f"{short_path(path)}:{line}")
         file = path

@@ -203,6 +203,11 @@ def test_a_place_in_words(facts: dict[str, str], where: str, code: str, short: s
             ["f (/x/data.py:3)", "g (/y/load.py:4)", "h (/y/train.py:5)", "k (/y/train.py:6)"],
             ", called in line 3, from y/load.py:4, from y/train.py:6",
         ),
+        (
+            [f"f (/site-packages/metrics/auc.py:{n})" for n in range(5)]
+            + ["step (/y/train.py:7)", "run (/site-packages/loop.py:8)"],
+            ", called in metrics/auc.py:0, from line 1, from y/train.py:7",
+        ),
     ],
 )
 def test_the_lines_that_call_a_line(called: list[str], words: str) -> None:

@@ -24,8 +24,8 @@ _OTHERS = (
 WHY = "at most their time, with the Python between"
 ADVICE = (
     "Compute once, before the loop, what does not change between steps (masks, tables, a graph's "
-    "structure). Of a large buffer change only the rows that are new, in place; leave what depends "
-    "on the samples alone to the data loader."
+    "structure). Compute metrics every N steps. Of a large buffer change only the rows that are new, in "
+    "place; leave what depends on the samples alone to the data loader."
 )
 
 
