@@ -210,8 +210,9 @@ def is_whole_step(context: RuleContext, rows: Rows) -> Mask:
 
 
 def has_names(context: RuleContext, name: str) -> bool:
-    """Whether a stall has a name, or the recording has frames that would have given it one."""
-    return name != LOOP or len(context.search.find(category="python", on_device=False)) > 0
+    """Whether a stall has a name, or the recording has frames or samples that would have given it one."""
+    seen = len(context.search.find(category="python", on_device=False)) + len(samples_of(context.trace))
+    return name != LOOP or seen > 0
 
 
 def sampled_line(context: RuleContext, spent_ms: float, stage: str = "other") -> str:

@@ -303,9 +303,9 @@ def test_16_collectives_of_less_than_1_mib(text: str, number: int) -> None:
     assert len(alone("small_buckets", text)) == number
 
 
-def sampled_functions(*places: StagePlace, text: str = TRAINING) -> list[Finding]:
+def sampled_functions(*places: StagePlace, text: str = TRAINING, framework: str = "") -> list[Finding]:
     """What `slow_function` says where samples of the loop saw some functions."""
-    context = RuleContext(annotate(drawn_trace(repeated(text, 10_000))))
+    context = RuleContext(annotate(drawn_trace(repeated(text, 10_000), framework=framework)))
     vars(context.measures)["summary"] = replace(context.measures.summary, places=list(places))
     return apply_rules(context, [BY_NAME["slow_function"]])
 
@@ -392,3 +392,8 @@ def test_a_function_of_large_operators_is_no_loop_over_elements(
     text = TRAINING + "\n".join(f"main | {at} {at + each_us} | aten::exp" for at in starts)
     [finding] = sampled_functions(place(0.6, "gram"), text=text)
     assert finding.advice.startswith(first)
+
+
+def test_a_slow_function_of_jax_goes_under_jit() -> None:
+    [finding] = sampled_functions(place(0.6), framework="jax")
+    assert finding.advice.startswith("Put loops over elements under jax.jit")

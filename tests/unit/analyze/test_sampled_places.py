@@ -114,6 +114,12 @@ def test_and_its_gradient_has_the_line_of_the_forward_pass() -> None:
     assert place(gradient, MODULE) == ("/x/train.py", 7, "log")
 
 
+def test_where_samples_saw_lines_no_stacks_are_to_be_recorded() -> None:
+    """Also where none of the lines has half of the stall."""
+    [stall] = alone("cpu_latency", sampled("main | 0 1000 | ProfilerStep#0\nmain | 100 300 | aten::item"))
+    assert "--stack" not in stall.advice
+
+
 def test_a_module_that_runs_only_python_has_the_line_that_most_samples_saw() -> None:
     """Its name alone does not show which of its functions that is."""
     [stall] = alone("cpu_latency", sampled(MODULE.replace("100 700", "60 80")))

@@ -7,6 +7,7 @@ from stepscope.analyze.finding import Finding, line_words
 from stepscope.analyze.gains import MOSTLY_SAVED
 from stepscope.analyze.python_stalls import WAITING, blocked_of_loop, place_at
 from stepscope.analyze.rule_context import RuleContext
+from stepscope.analyze.rules.cpu_latency import PYTHON_OF_JAX
 from stepscope.analyze.rules.repeated_module import SMALL_NS
 from stepscope.base.numbers import rounded
 from stepscope.facts.annotate.device.one_off_costs import COMPILING
@@ -53,7 +54,8 @@ def slow_function(context: RuleContext) -> Iterator[Finding]:
         if place.function == "<module>" or compiling > place.ms / 2:
             continue  # the loop itself, or its compiler: other rules name what it calls
         line = line_words(place.file, place.line, "", place.called)
-        plain = COMPUTING if context.measures.ms(large) > place.ms / 2 else OTHER
+        loops = context.by_framework(OTHER, jax=PYTHON_OF_JAX)
+        plain = COMPUTING if context.measures.ms(large) > place.ms / 2 else loops
         advice = DRAWING if DRAWS.search(place.function) else plain
         advice = WAITING if blocked_of_loop(context, place.share) else advice
         yield context.finding_at(

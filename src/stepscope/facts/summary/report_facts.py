@@ -350,7 +350,7 @@ def _of_roots(selected: SelectedSteps, column: str) -> int | None:
 
 _RANGE = re.compile(r"^stepscope\.(?:evaluation|checkpointing|block): (.*) \((.*):(\d{1,9})\)$")
 _SAMPLED = re.compile(r"^(.*) \((.*):(\d{1,9})\)$")
-_COMPREHENSION = re.compile(r"\.<locals>\.<(listcomp|setcomp|dictcomp|genexpr|lambda)>$")
+_COMPREHENSION = re.compile(r"\.<locals>(\.<(listcomp|setcomp|dictcomp|genexpr|lambda)>)+$")
 _FEWEST = 3  # samples of a function
 _SAMPLED_STAGES = ("other", "data_loading")
 
@@ -414,10 +414,13 @@ def count_samples(samples: Table, spans: Intervals) -> dict[tuple[str, str, int]
     time: Times = samples["time_ns"]
     samples = samples.take(spans.cover(time))
     seen: defaultdict[tuple[str, str, int], Counter[CalledLine]] = defaultdict(Counter)
-    for name, in_loop in zip(samples.text("name"), samples.text("category").mask(IN_LOOP), strict=True):
+    named = [*zip(samples.text("name"), samples.text("category").mask(IN_LOOP), strict=True)]
+    loops = {(name or "").rpartition(":")[0] for name, in_loop in named if in_loop}
+    for name, in_loop in named:
         own, *called = (name or "").split(CALLED)
         if found := _SAMPLED.match(own):
             function, file, line = _COMPREHENSION.sub("", found[1]), found[2], int(found[3])
+            in_loop |= not called and f"{function} ({file}" in loops  # a comprehension in it
             seen[function, file, line if in_loop else 0][CalledLine(line, tuple(called))] += 1
     return seen
 

@@ -181,6 +181,13 @@ def test_a_comprehension_counts_with_its_function() -> None:
     assert facts.places == sampled(2, SAMPLES).places
 
 
+def test_one_in_the_loop_itself_counts_with_its_line() -> None:
+    inner = LOG.format(40).replace("log ", "log.<locals>.<listcomp>.<listcomp> ")
+    samples = {96 + 0.2 * at: inner if at % 2 else LOG.format(40) for at in range(10)}
+    (place,) = [one for one in sampled(2, samples, in_loop=LOG.format(40)).places if one.samples]
+    assert (place.function, place.line, place.samples) == ("log", 40, 10)
+
+
 def test_few_samples_say_nothing() -> None:
     assert not any(place.samples for place in sampled(2, {97: LOG.format(4)}).places)
 
