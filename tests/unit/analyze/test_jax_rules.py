@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -167,6 +168,19 @@ def product(sizes: str, width: int = 2) -> str:
         f"stream 7 | 20 19000 | sm80_gemm_fusion | corr=1 {source} {work}\n"
         "main | 30 19010 | cuStreamSynchronize | cat=runtime\n"
     )
+
+
+@pytest.mark.parametrize(("width", "is_found"), [(8, True), (4, False)])
+@pytest.mark.parametrize("devices", [V100, ()])
+def test_products_of_8_bytes_are_in_fp64(
+    width: int, is_found: bool, devices: tuple[dict[str, Any], ...]
+) -> None:
+    text = product("64x64x64", width)
+    if not devices:  # a thread of XLA runs it
+        text = re.sub(r".*cu.*\n", "", text).replace("stream 7", "main").replace("corr=1", "cat=cpu_op")
+    finding = found_in("fp64_matmul", text, devices=devices)
+    assert (finding is not None) is is_found
+    assert finding is None or "leave jax_enable_x64 off" in finding.advice
 
 
 def test_products_of_sizes_that_tensor_cores_do_not_like() -> None:

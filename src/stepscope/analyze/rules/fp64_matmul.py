@@ -16,6 +16,7 @@ from stepscope.trace.sets import mask_of
 HALF = "if FP32 took half as long"
 OTHERS_ON_CPU = 0.4  # of elementwise work: a step of it that LBFGS trains took 0.59 of FP64 as a whole
 LEFT_ON_CPU = 0.25  # of FP64: half of the bytes, and vectors of twice as many values
+DOUBLE_BYTES = 8  # of each operand, as XLA's programs have it
 _KERNELS = r"(?<![a-zA-Z])(dgemm|Dgemm)|d884|_f64|f64f64|<double|double>"  # no BatchedGemm
 
 
@@ -50,15 +51,18 @@ def _gain(context: RuleContext, products: Rows) -> Gain:
     """
     every = context.search.find(category="cpu_op")
     doubles = context.search.each_argument(every, "Input type", lambda types: (types or [""])[0] == "double")
-    every = every[np.array(doubles, np.bool_)]
+    every = every[np.array(doubles, np.bool_) | context.is_jax]  # which has one switch for all of a program
     if context.measures.has_device:
         every = context.search.find(inside=every, on_device=True)
     every = context.search.outermost(np.union1d(every, products))
     is_product = np.isin(every, products) | context.search.holding(products)[every]
     factor = np.where(is_product | context.measures.has_device, 0.5, OTHERS_ON_CPU)
     low, half = context.gains.scaled(products, 0.5, HALF), context.gains.scaled(every, factor, HALF)
-    gone = context.gains.scaled(every, 0.0 if context.measures.has_device else LEFT_ON_CPU)
-    return replace(half, range_ms=(min(low.ms, half.ms), max(gone.ms, half.ms)))
+    if context.measures.has_device:
+        most_ms = context.gains.scaled(every).ms
+    else:  # in JAX a simulation keeps the time in which threads of XLA wait for a core
+        most_ms = (1 - LEFT_ON_CPU) * context.measures.elapsed_ms(every)
+    return replace(half, range_ms=(min(low.ms, half.ms), max(most_ms, half.ms)))
 
 
 def _on_device(context: RuleContext) -> Rows:
@@ -66,7 +70,7 @@ def _on_device(context: RuleContext) -> Rows:
     callers = context.search.operator_of(kernels)
     doubles = mask_of(_of_doubles(context, np.unique(callers[callers >= 0])), len(context.events) + 1)
     named = context.search.find(_KERNELS, kind=PRODUCT_KINDS, on_device=True)
-    return np.union1d(kernels[doubles[callers]], named)
+    return np.union1d(np.union1d(kernels[doubles[callers]], named), _of_doubles(context, kernels))
 
 
 def _on_cpu(context: RuleContext) -> Rows:
@@ -80,4 +84,5 @@ def _of_doubles(context: RuleContext, rows: Rows) -> Rows:
     doubles = context.search.each_argument(
         rows, "Input type", lambda types: (types or [])[:2] == ["double"] * 2
     )
-    return rows[np.array(doubles, np.bool_)]
+    wide = context.search.each_argument(rows, "operand_bytes", lambda width: width == DOUBLE_BYTES)
+    return rows[np.array(doubles, np.bool_) | np.array(wide, np.bool_)]
