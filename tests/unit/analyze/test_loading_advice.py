@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,15 @@ def test_the_gain_is_of_the_workers_that_the_patch_asks_for() -> None:
     assert finding.share == pytest.approx(0.5, abs=0.06)
     low, high = finding.gain.stated_ms
     assert 3 < low < finding.gain.ms < high < 6
+
+
+def test_workers_would_each_load_all_of_a_stream() -> None:
+    """So they are no patch, but advice with what each of them has to skip."""
+    streams = capture(loaders=[{"workers": 0, "iterable": True}])
+    finding = found("input_bound", ALONE, capture=streams)
+    assert finding is not None
+    assert finding.patch is None
+    assert re.search(r"^Load batches in worker processes.*get_worker_info", finding.advice)
 
 
 def test_cores_that_the_process_may_not_use_load_nothing() -> None:

@@ -139,6 +139,7 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     line = sampled_line(context, measures.ms(rows), "data_loading")
     arguments = {"num_workers": str(workers), "persistent_workers": "True"}
     how = " They load in the main process (num_workers=0)." if loader.is_alone else ""
+    patches = workers and helps and not remade and not loader.streams  # each would load all samples
     found = context.finding(
         f"{who} {share:.0%} of the step while batches load.{how}{_hidden_in_words(hidden, loader)}"
         f"{_in_words(parts)}{f' Most of it is in {line}.' if line else ''}",
@@ -148,7 +149,7 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
         rows,
         gain if gain and helps else _gain(context, rows, hidden),
         recurs=not later or later.ms < measures.ms(rows),  # workers deliver batches in bursts
-        patch=context.patch("loader", **arguments) if workers and helps and not remade else None,
+        patch=context.patch("loader", **arguments) if patches else None,
     )
     sampled = [place_at(one) for one in measures.summary.places if one.stage == "data_loading"]
     evidence = sorted([*found.evidence, *sampled], key=lambda place: -place.ms)
@@ -176,7 +177,7 @@ class _Loader:
         )
         workers, streams = most.get("workers") or 0, bool(most.get("iterable"))
         is_quick = len(batches) > 0 and spent_ms < RECEIVING_MS * len(batches)
-        return cls(len(batches) > 0, is_quick, workers, streams and workers > 1, cpus_of(capture))
+        return cls(len(batches) > 0, is_quick, workers, streams, cpus_of(capture))
 
     @property
     def useful_workers(self) -> int:
@@ -188,7 +189,8 @@ class _Loader:
         if self.is_quick:
             return QUICK
         plain, more = self._plain(context.loop, helps)
-        plain = f"{STREAM} {plain}" if self.streams else plain
+        if self.streams and (helps if self.is_alone else self.workers > 1):
+            plain = f"{plain} {STREAM}" if self.is_alone else f"{STREAM} {plain}"
         general = context.advice(plain, jax=JAX, **(LIBRARIES if more else {}))
         if context.is_jax or max(parts.values(), default=0) <= LEAST_PART:
             return general
