@@ -31,13 +31,7 @@ _STAGES = {"rest": "other"}  # as the recorder calls them
 # Where one ends and the next begins, the recorder and the trace do not always agree: a function that no
 # gradient flows through is `other` or `forward` there, and `loss` or `evaluation` for the recorder.
 _MODEL, _UPDATE = ("forward", "evaluation", "loss"), ("loss", "zero_grad", "optimizer", "other")
-_STAGES_AT_ONCE = {
-    "forward": _MODEL,
-    "loss": _MODEL,
-    "zero_grad": _UPDATE,
-    "optimizer": _UPDATE,
-    "other": _UPDATE,
-}
+_STAGES_AT_ONCE = {**dict.fromkeys(_UPDATE, _UPDATE), "forward": _MODEL, "loss": _MODEL}
 
 
 class Heading(msgspec.Struct, frozen=True):

@@ -138,19 +138,13 @@ def _neighbors(context: RuleContext, start: Times, end: Times, step: Rows) -> tu
 
 def name_of_stall(context: RuleContext, stalled: StalledRanges) -> str:
     """The range or frame with most of the time, and the user's function that called it.
-    If that is the training loop or a module, the function or line that most samples in the gaps saw.
+    If that is the training loop itself, the function or line that most samples in the gaps saw.
     """
     name = _named_by_ranges(context, stalled)
-    place = _sampled_place(context, stalled.gaps)
-    if place is None or not (name == LOOP or _are_of_modules(context, stalled)):
+    if name != LOOP:
         return name
-    return line_words(*place) if name == LOOP else f"{name}, {line_words(*place)}"
-
-
-def _are_of_modules(context: RuleContext, stalled: StalledRanges) -> bool:
-    """Whether the ranges with most of the time are calls of a module, whose Python may be anywhere in it."""
-    worst, _ = most_of_name(context, stalled.rows, stalled.spent)
-    return context.search.name(int(stalled.rows[worst][0])).startswith(MODULE_RANGE)
+    place = _sampled_place(context, stalled.gaps)
+    return line_words(*place) if place else LOOP
 
 
 def at_sampled_line(context: RuleContext, finding: Finding, stalled: StalledRanges) -> Finding:
@@ -187,7 +181,8 @@ def _named_by_ranges(context: RuleContext, stalled: StalledRanges) -> str:
     is_frame = context.events.text("category")[row] == "python"
     if is_frame and caller and not caller.endswith(name.rpartition(" ")[2]):
         return f"{name}, called by {caller}"
-    return plain_name(name)
+    place = _sampled_place(context, stalled.gaps) if name.startswith(MODULE_RANGE) else None
+    return f"{plain_name(name)}, {line_words(*place)}" if place else plain_name(name)
 
 
 def most_of_name(context: RuleContext, rows: Rows, spent: Ids) -> tuple[Mask, int]:
@@ -211,8 +206,8 @@ def is_whole_step(context: RuleContext, rows: Rows) -> Mask:
 
 def has_names(context: RuleContext, name: str) -> bool:
     """Whether a stall has a name, or the recording has frames or samples that would have given it one."""
-    seen = len(context.search.find(category="python", on_device=False)) + len(samples_of(context.trace))
-    return name != LOOP or seen > 0
+    frames = context.search.find(category="python", on_device=False)
+    return name != LOOP or len(frames) + len(samples_of(context.trace)) > 0
 
 
 def sampled_line(context: RuleContext, spent_ms: float, stage: str = "other") -> str:
