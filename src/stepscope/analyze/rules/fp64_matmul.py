@@ -58,10 +58,9 @@ def _gain(context: RuleContext, products: Rows) -> Gain:
     is_product = np.isin(every, products) | context.search.holding(products)[every]
     factor = np.where(is_product | context.measures.has_device, 0.5, OTHERS_ON_CPU)
     low, half = context.gains.scaled(products, 0.5, HALF), context.gains.scaled(every, factor, HALF)
+    most_ms = (1 - LEFT_ON_CPU) * context.measures.elapsed_ms(every)  # of XLA, simulations keep waits
     if context.measures.has_device:
         most_ms = context.gains.scaled(every).ms
-    else:  # in JAX a simulation keeps the time in which threads of XLA wait for a core
-        most_ms = (1 - LEFT_ON_CPU) * context.measures.elapsed_ms(every)
     return replace(half, range_ms=(min(low.ms, half.ms), max(most_ms, half.ms)))
 
 

@@ -30,8 +30,9 @@ OTHER = (
 )
 
 COMPUTING = (
-    "Compute once, before the loop, what does not change between steps; do the rest every N steps. Of a "
-    "large buffer change only the rows that are new, in place."
+    "Compute once, before the loop, what does not change between steps (masks, tables, a graph's "
+    "structure). Compute metrics every N steps. Of a large buffer change only the rows that are new, in "
+    "place; leave what depends on the samples alone to the data loader."
 )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.gains import MOSTLY_SAVED
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.analyze.rules.slow_function import DRAWING, DRAWS
+from stepscope.analyze.rules.slow_function import COMPUTING, DRAWING, DRAWS
 from stepscope.analyze.rules.work_between_stages import longest_operators
 from stepscope.base.arrays import Rows
 from stepscope.base.numbers import rounded
@@ -22,11 +22,6 @@ _OTHERS = (
     r"|normal_?|uniform_|bernoulli_?|exponential_|multinomial|dropout)$"
 )
 WHY = "at most their time, with the Python between"
-ADVICE = (
-    "Compute once, before the loop, what does not change between steps (masks, tables, a graph's "
-    "structure). Compute metrics every N steps. Of a large buffer change only the rows that are new, in "
-    "place; leave what depends on the samples alone to the data loader."
-)
 
 
 def work_without_gradient(context: RuleContext) -> Iterator[Finding]:
@@ -47,7 +42,7 @@ def work_without_gradient(context: RuleContext) -> Iterator[Finding]:
         f"Forward operators that train nothing take {rounded(spent)} ms per step "
         f"({spent / context.measures.steady_ms:.0%}).{context.main_place(rows)} "
         f"Longest: {longest_operators(context, rows)}.",
-        DRAWING if DRAWS.search(context.main_place(rows)) else ADVICE,
+        DRAWING if DRAWS.search(context.main_place(rows)) else COMPUTING,
         rows,
         context.gains.unsure(
             context.gains.bound(spent, WHY, BESIDES, MOSTLY_SAVED), context.search.within(rows)
