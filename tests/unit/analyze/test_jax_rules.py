@@ -10,6 +10,7 @@ import pytest
 from drawn_findings import V100, findings, found
 
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
+from stepscope.analyze.rules.small_programs import _python_between
 from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import FRAMES, ORIGINS
@@ -29,6 +30,10 @@ def call(name: str, start: int, end: int, source: str, operation: str = "fusion"
 
 def found_in(rule: str, *calls: str, **metadata: Any) -> Finding | None:
     return found(rule, STEP + "".join(calls), framework="jax", **metadata)
+
+
+def context_of(text: str, devices: tuple[dict[str, Any], ...]) -> RuleContext:
+    return RuleContext(annotate(drawn_trace(text, framework="jax", devices=devices)))
 
 
 def place(finding: Finding | None) -> tuple[str, int | None, str]:
@@ -119,6 +124,17 @@ def test_waits_and_long_times_between_calls_do_not_go_with_them() -> None:
     finding = found_in("small_programs", *eager(24), wait, *late)
     assert finding is not None
     assert finding.gain.ms == pytest.approx(25 * 0.05 + 23 * 0.15 - 0.13)
+
+
+@pytest.mark.parametrize(("devices", "waited"), [((), 22), (V100, 0)])
+def test_waits_for_each_call_of_a_loop_go_with_it(devices: tuple[dict[str, Any], ...], waited: int) -> None:
+    """On a CPU one call of jax.vmap computes what they wait for, but the first may wait for others."""
+    starts = range(1060, 5660, 200)
+    waits = "".join(f"main | {at} {at + 130} | wait: float(x) | cat=runtime\n" for at in starts)
+    busy = "stream 7 | 0 1 | gemm | corr=1\nmain | 0 1 | cudaLaunchKernel | corr=1\n" if devices else ""
+    calls = context_of(STEP + busy + "".join(eager(24)) + waits, devices)
+    between = _python_between(calls, *[calls.search.find(r"^PjitFunction")] * 2)
+    assert between.total() / 1e3 == pytest.approx(23 * 150 - (23 - waited) * 130)
 
 
 @pytest.mark.parametrize(

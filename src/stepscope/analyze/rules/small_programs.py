@@ -68,7 +68,7 @@ def _gain(context: RuleContext, calls: Rows, every: Rows) -> Gain:
 
 
 def _python_between(context: RuleContext, calls: Rows, every: Rows) -> Intervals:
-    """From each small call to the next call of its thread in the step, but for waits.
+    """From each small call to the next call of its thread in the step, but for waits of other calls.
 
     Longer times are no dispatch: something else ran.
     """
@@ -79,5 +79,8 @@ def _python_between(context: RuleContext, calls: Rows, every: Rows) -> Intervals
     near = (np.diff(track) == 0) & (np.diff(step) == 0) & (start[1:] - end[:-1] < LONG_NS)
     near &= np.isin(every[:-1], calls)
     waits = events.text("name").where(is_wait) & np.isin(events["track"], track)
-    between = Intervals(end[:-1][near], start[1:][near])
-    return between.minus(context.measures.spans(np.flatnonzero(waits)))
+    between = Intervals(end[:-1][near], start[1:][near]).minus(context.measures.spans(np.flatnonzero(waits)))
+    near &= (np.diff(events["name"][every]) == 0) & (not context.measures.has_device)
+    near[1:] &= near[:-1].copy()  # a loop waits for each of its calls; the first wait may be for others
+    near[:1] = False
+    return between.union(Intervals(end[:-1][near], start[1:][near]))
