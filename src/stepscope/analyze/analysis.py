@@ -246,7 +246,7 @@ class _LaterShare(NamedTuple):
     """The stages of a finding in the steps after the recording, by CPU time; 0 where it is unknown."""
 
     share: float  # of the step
-    scale: float  # the same relative to their share of the recorded steps
+    scale: float  # relative to their share of the recorded steps
     step_ms: float
     evidence_ms: float  # of the recorded steps
 
@@ -254,12 +254,14 @@ class _LaterShare(NamedTuple):
 def _later_share(context: RuleContext, finding: Finding) -> _LaterShare:
     parts = later_parts(context.trace.metadata.capture) if finding.of == "step" else {}
     cpu = {_STAGES.get(name, name): part["cpu_ns"] for name, part in parts.items()}
-    whole, later, recorded, spent = sum(cpu.values()), 0.0, 0.0, 0.0
+    whole, later, recorded = max(sum(cpu.values()), 1), 0.0, 0.0
+    spent, seen = float(sum(place.ms for place in finding.evidence)), set[str]()
     for place in finding.evidence:
         stage = place.stage or "other"
         stages = _STAGES_AT_ONCE.get(stage, (stage,))
-        later += place.ms * sum(cpu.get(one, 0) for one in stages) / max(whole, 1)
+        later += place.ms * sum(cpu.get(one, 0) for one in stages) / whole
         recorded += place.ms * sum(map(context.measures.share_of_stage, stages))
-        spent += place.ms
-    later, recorded = later / (spent or 1.0), recorded / (spent or 1.0)
-    return _LaterShare(later, later / max(recorded, LEAST_GAIN), whole / 1e6, spent)
+        seen.update(stages if place.ms >= LEAST_GAIN * spent else ())
+    share = sum(cpu.get(one, 0) for one in seen) / whole
+    scale = later / max(recorded, LEAST_GAIN * (spent or 1.0))
+    return _LaterShare(share, scale, sum(cpu.values()) / 1e6, spent)

@@ -116,6 +116,21 @@ def test_work_between_forward_and_backward_is_loss_for_the_recorder(loss_ns: int
     assert finding.gain.stated_ms[1] == pytest.approx(most)
 
 
+def test_work_of_two_stages_may_take_as_much_as_both() -> None:
+    """A loop with its backward pass: 40 % of later steps each; a trace of it elsewhere does not count."""
+
+    def rule(context: RuleContext) -> Iterator[Finding]:
+        """A loop, most of which a fix removes."""
+        times = {"forward": 0.5, "backward": 0.4, "data_loading": 0.001}
+        loop = tuple(Place("loop", name, "", "maml.py", 7, "", 1.0, ms) for name, ms in times.items())
+        yield context.finding_at("Slow.", "Be fast.", loop, context.gains.bound(0.95, "most of it"))
+
+    parts = later(data_loading=100_000, forward=400_000, backward=400_000, rest=100_000)
+    busy = {**capture(0.62), "unrecorded_steps": parts}
+    (finding,) = apply_rules(RuleContext(annotate(drawn_trace(PYTHON, capture=busy))), [Rule(rule)])
+    assert finding.gain.stated_ms[1] == pytest.approx(1.1 * 0.8)
+
+
 @pytest.mark.parametrize(
     ("range_ms", "core_share", "stated"),
     [
