@@ -31,7 +31,7 @@ _STAGES = {"rest": "other"}  # as the recorder calls them
 # Where one ends and the next begins, the recorder and the trace do not always agree: a function that no
 # gradient flows through is `other` or `forward` there, and `loss` or `evaluation` for the recorder.
 _MODEL, _UPDATE = ("forward", "evaluation", "loss"), ("loss", "zero_grad", "optimizer", "other")
-_STAGES_AT_ONCE = {**dict.fromkeys(_UPDATE, _UPDATE), "forward": _MODEL, "loss": _MODEL}
+_STAGES_AT_ONCE = {**dict.fromkeys(["", *_UPDATE], _UPDATE), "forward": _MODEL, "loss": _MODEL}
 
 
 class Heading(msgspec.Struct, frozen=True):
@@ -257,11 +257,9 @@ def _later_share(context: RuleContext, finding: Finding) -> _LaterShare:
     whole, later, recorded = max(sum(cpu.values()), 1), 0.0, 0.0
     spent, seen = float(sum(place.ms for place in finding.evidence)), set[str]()
     for place in finding.evidence:
-        stage = place.stage or "other"
-        stages = _STAGES_AT_ONCE.get(stage, (stage,))
+        stages = _STAGES_AT_ONCE.get(place.stage, (place.stage,))
         later += place.ms * sum(cpu.get(one, 0) for one in stages) / whole
         recorded += place.ms * sum(map(context.measures.share_of_stage, stages))
         seen.update(stages if place.ms >= LEAST_GAIN * spent else ())
     share = sum(cpu.get(one, 0) for one in seen) / whole
-    scale = later / max(recorded, LEAST_GAIN * (spent or 1.0))
-    return _LaterShare(share, scale, sum(cpu.values()) / 1e6, spent)
+    return _LaterShare(share, later / max(recorded, LEAST_GAIN * (spent or 1.0)), whole / 1e6, spent)
