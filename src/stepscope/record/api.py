@@ -151,10 +151,11 @@ def watch_from_environment(output: str) -> None:
     """
     # The children of each rank, and of a launcher, leave its file alone. Workers of Ray are no children of
     # the program, though their environment may be its own: each has a file.
-    owner = f"STEPSCOPE_WATCH_OWNER_{os.environ.get('RANK', '')}"
+    rank = Rank.from_environment()
+    owner = f"STEPSCOPE_WATCH_OWNER_{rank.rank if rank.world_size > 1 else ''}"
     if _is_worker_of_ray():
         os.environ[owner] = str(os.getpid())
-        if Rank.from_environment().world_size == 1:
+        if rank.world_size == 1:
             path = Path(output)
             output = str(path.with_name(f"{path.stem}-{os.getpid()}{path.suffix}"))
     if belongs_to_parent(owner) or "stepscope.record.run" in sys.modules:

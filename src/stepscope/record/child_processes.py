@@ -215,7 +215,8 @@ class Child:
                 self._begin(optimizer)
 
     def _begin(self, optimizer: Any) -> None:
-        plan, rank = self._plan, self._plan.rank or _rank_of_group()
+        plan, known = self._plan, Rank.from_environment()
+        rank = plan.rank or (known if known.world_size > 1 else None)
         run = Run(plan.command, plan.options, rank=rank or Rank())
         self._session = Session(run, plan.path(rank), plan.overwrite, self._clock)
         recorder = self._session.attach(only_training=True)
@@ -226,16 +227,6 @@ class Child:
         with suppress(Exception):
             if self._session:
                 self._session.finish(Ending(), only_with_steps=True)
-
-
-def _rank_of_group() -> Rank | None:
-    """The rank of this process in its process group, or as launchers report it; None for none."""
-    rank = Rank.from_environment()
-    distributed: Any = sys.modules.get("torch.distributed")
-    exists = distributed and distributed.is_available() and distributed.is_initialized()
-    if rank.world_size == 1 and exists:
-        rank = Rank(distributed.get_rank(), distributed.get_world_size())
-    return rank if rank.world_size > 1 else None
 
 
 def _never_trains() -> bool:

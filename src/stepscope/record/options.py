@@ -7,6 +7,7 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from stepscope.errors import CaptureError
 
@@ -26,23 +27,46 @@ class RecordOptions:
 
 
 SUFFIX = ".stepscope"
+# Variables with a rank and the number of ranks: of torchrun and most launchers; Open MPI; MPICH and Intel
+# MPI; MVAPICH; srun, by which mpirun starts its own helpers. SLURM's batch scripts have a rank as well.
+_LAUNCHERS = (
+    ("RANK", "WORLD_SIZE"),
+    *((f"{mpi}_RANK", f"{mpi}_SIZE") for mpi in ("OMPI_COMM_WORLD", "PMI", "MV2_COMM_WORLD")),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+# Launchers that such a task may start, and Ray's workers: several processes in one task.
+_NESTED = re.compile(
+    r"^\S+ (-\S+ )*(\S*/)?(torchrun|deepspeed|accelerate(\.commands\.launch)?"
+    r"|torch\.distributed\.(run|launch)|ray/_private/\S+)( |$)"
+)
 
 
 @dataclass(frozen=True)
 class Rank:
-    """One process of a distributed run, as torchrun and similar launchers report it."""
+    """One process of a distributed run, as its launcher reports it."""
 
     rank: int = 0
     world_size: int = 1
 
     @classmethod
     def from_environment(cls) -> Rank:
-        """From RANK and WORLD_SIZE; a single process where they are absent or inconsistent."""
-        try:
-            rank = cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
-        except (KeyError, ValueError):
-            return cls()
-        return rank if 0 <= rank.rank < rank.world_size else cls()
+        """As torchrun reports it, else its process group, else another launcher; alone without these."""
+        of_torchrun, *of_others = map(_reported, _LAUNCHERS)
+        found = [of_torchrun, _of_group(), *([] if _NESTED.match(" ".join(sys.orig_argv)) else of_others)]
+        return next((rank for rank in found if 0 <= rank.rank < rank.world_size > 1), cls())
+
+
+def _reported(names: tuple[str, str]) -> Rank:
+    try:
+        return Rank(*(int(os.environ[name]) for name in names))
+    except (KeyError, ValueError):
+        return Rank()
+
+
+def _of_group() -> Rank:
+    distributed: Any = sys.modules.get("torch.distributed")
+    exists = distributed and distributed.is_available() and distributed.is_initialized()
+    return Rank(distributed.get_rank(), distributed.get_world_size()) if exists else Rank()
 
 
 def target_path(output: str | Path | None, name: str, rank: Rank, suffix: str = SUFFIX) -> Path:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -126,6 +128,62 @@ def test_the_rank_comes_from_the_environment(monkeypatch):
     for rank in ("-1", "8"):  # launchers say so of a single process
         monkeypatch.setenv("RANK", rank)
         assert Rank.from_environment() == Rank()
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank"),
+    [
+        ({"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4"}, Rank(1, 4)),  # srun
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, Rank()),  # a batch script starts one process
+        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4"}, Rank(2, 4)),
+        ({"PMI_RANK": "2", "PMI_SIZE": "4"}, Rank(2, 4)),
+        ({"MV2_COMM_WORLD_RANK": "2", "MV2_COMM_WORLD_SIZE": "4"}, Rank(2, 4)),
+        ({"PMI_RANK": "0", "PMI_SIZE": "1"}, Rank()),
+        # mpirun started its helpers with srun, one on each machine
+        (
+            {
+                **{"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8"},
+                **{"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"},
+            },
+            Rank(5, 8),
+        ),
+        # srun started torchrun
+        ({"RANK": "5", "WORLD_SIZE": "8", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, Rank(5, 8)),
+    ],
+)
+def test_each_launcher_reports_the_rank_in_its_way(monkeypatch, environment, rank):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert Rank.from_environment() == rank
+
+
+@pytest.mark.parametrize(
+    ("command", "rank"),
+    [
+        ("python /opt/bin/torchrun --nproc-per-node 8 train.py", Rank()),
+        ("python -u -m torch.distributed.run train.py", Rank()),
+        ("python -m accelerate.commands.launch train.py", Rank()),
+        ("python /lib/ray/_private/workers/default_worker.py --node-id=1", Rank()),
+        ("python -u train.py torchrun", Rank(1, 4)),
+        ("python accelerate/train.py", Rank(1, 4)),
+    ],
+)
+def test_a_launcher_in_a_task_of_srun_is_no_rank(monkeypatch, command, rank):
+    """Nor is a worker of Ray: several are in one task."""
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    monkeypatch.setattr("sys.orig_argv", command.split())
+    assert Rank.from_environment() == rank
+
+
+def test_ranks_that_a_script_starts_are_those_of_their_group(monkeypatch):
+    group = SimpleNamespace(
+        is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: 5, get_world_size=lambda: 8
+    )
+    monkeypatch.setitem(sys.modules, "torch.distributed", group)
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    assert Rank.from_environment() == Rank(5, 8)
 
 
 def test_steps_are_found_across_chunks(tmp_path, monkeypatch):
