@@ -43,13 +43,8 @@ _WAITS = re.compile(
 def find_idle(trace: Trace) -> Trace:
     """Fill the table `idle`: the gaps in each device's computing within each step, by cause.
 
-    A gap has as many causes as moments. At each moment the first of these counts: `communication` if the
-    device only communicates, or later the host; `data` while its program waits for a batch, `host` while
-    it waits until its results are taken; `launch` if work has been launched and has not begun (launch
-    latency, or a wait for another stream); `one_off` in a cost that later steps do not pay; `data` while
-    the training loop loads data; `synchronization` while the CPU is blocked on the device; and `host`
-    otherwise. So idle time changes by no more than what a time in the trace does. What the trace does
-    not show is `unknown`.
+    A gap has as many causes as moments (docs/design/annotation.md, "Device time"), so idle time changes by
+    no more than what a time in the trace does. What the trace does not show is `unknown`.
     """
     work = np.flatnonzero(device_work(trace))
     of_device = trace["tracks"]["device"][trace.events["track"][work]]

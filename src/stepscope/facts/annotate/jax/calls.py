@@ -13,10 +13,7 @@ a program's run to its call, the strongest first:
 A wait may last longer than the work: `jax.block_until_ready` goes through a tree of arrays in
 Python, and a small program has ended before its call returns. All of it is time of the call.
 
-An iteration of the loop has one call of the training function: among the programs that take most of
-the time, of those with a backward pass if any has one, the one called least often. Other functions
-may also be called once per iteration, before or after it. The iteration begins with the call that
-follows the longest pause, in which the loop loads data, waits or prints.
+docs/design/annotation.md, "Steps", says which call begins an iteration of the loop.
 """
 
 import re

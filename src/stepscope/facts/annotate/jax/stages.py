@@ -1,15 +1,6 @@
-"""The stages of compiled operations and of the calls that run them.
+"""The stages of compiled operations and of the calls that run them (docs/reference/stages.md).
 
-Transformations say what is forward and backward. What is outside of the two passes has a stage by
-its role, or evaluates. One program may do all that a training loop does: shuffle an epoch, train on
-its batches, evaluate. What an operation takes, and what takes it, is known of each
-(`origins.role`). Whether it runs what is trained shows in its stack: it was traced within a
-function of the user's that multiplies matrices in one of the two passes.
-
-A whole program evaluates if nothing in it is differentiated or updates anything, and if it was
-traced through the functions of the user in which another program differentiates. If it makes what
-that one takes, as shapes show, it is part of training, and forward: the rollouts of reinforcement
-learning, and a teacher's targets.
+One program may do all that a training loop does: shuffle an epoch, train on its batches, evaluate.
 """
 
 import re

@@ -1,10 +1,4 @@
-"""Iterations of an inference server, or of a loop that generates tokens.
-
-An iteration that processes prompts is *prefill*, one that generates tokens is *decode*; a server
-with continuous batching also runs both in one. Evidence, the best first: ranges in which a server
-marks its iterations, Python functions of servers, model calls in the generating loops of
-transformers, shapes of attention: a query of one token is decode, a longer one is prefill, and an
-iteration lasts from one lookup of token embeddings to the next.
+"""Iterations of an inference server, or of a loop that generates tokens (docs/reference/stages.md).
 
 To support another server, add a row to `RANGES` if it marks its iterations, and to `FUNCTIONS` if
 only Python frames name them. Groups of a pattern are counts: `prefill` and `decode` of requests,

@@ -1,11 +1,6 @@
-"""The window of each step: when it begins and when all of its work has ended.
+"""The window of each step (docs/glossary.md): when it begins and when all of its work has ended.
 
-The device runs behind the CPU: while the CPU is in one step, the device may still complete the step
-before. A step is over when the CPU has left it and its device work has ended, so in a sequence of
-steps a window lasts from the end of the previous window to that moment; the first begins when its
-step begins on the CPU and the work of earlier steps has ended. Windows do not overlap and cover a
-sequence without gaps. A step's length is the length of its window, and device time is busy or idle
-within it, whichever step launched the work.
+Device time is busy or idle within it, whichever step launched the work.
 """
 
 from itertools import pairwise
