@@ -142,6 +142,26 @@ def test_allocations_become_memory() -> None:
     assert len(trace["instants"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("kernels", "memory", "devices"),
+    [
+        ([2], [-1, 0], ["hip", "hip:2"]),  # the only one that the process may use is the machine's third
+        ([2], [0, 1], ["hip:0", "hip:1"]),
+        ([2, 3], [0], ["hip:0"]),
+        ([], [0], ["hip:0"]),
+    ],
+)
+def test_memory_of_the_only_device_is_that_of_its_kernels(
+    kernels: list[int], memory: list[int], devices: list[str]
+) -> None:
+    args = {"Device Type": 6, "Addr": 64, "Bytes": 512}
+    trace = read_events(
+        *(event("kernel", 10, 5, pid=device, tid=7, cat="kernel") for device in kernels),
+        *(mark("i", 5, name="[memory]", args={**args, "Device Id": device}) for device in memory),
+    )
+    assert sorted(row["device"] for row in trace["memory"].rows()) == devices
+
+
 def test_an_unsigned_address_keeps_its_bits() -> None:
     args = {"Device Type": 0, "Addr": 2**64 - 4096, "Bytes": 8}
     trace = read_events(mark("i", 1, name="[memory]", args=args))

@@ -23,6 +23,7 @@ from stepscope.read.chrome.slices import ARROWS, ASYNC, STACKED, event_columns, 
 from stepscope.read.shared import MOST_RANKS, WarningLog, log_note
 from stepscope.trace.arguments import parse
 from stepscope.trace.builder import Arrows, Parts, build
+from stepscope.trace.sets import distinct
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Metadata, Trace
 
@@ -56,14 +57,14 @@ def _parts(recorded: RecordedEvents, properties: Mapping[str, Any]) -> Parts:
     _mark_steps(recorded)
     streams = streams_by_label(recorded)
     slices = slices_of(recorded)
+    tracks = track_columns(recorded, metadata.ranks[0], streams)  # after the slices, which add some
     parts = Parts(
         events=event_columns(recorded, slices, streams),
-        # After the slices, which add tracks.
-        tracks=track_columns(recorded, metadata.ranks[0], streams),
+        tracks=tracks,
         arrows=arrows_of(recorded),
         instants=instant_columns(recorded),
         counters=counter_columns(recorded),
-        memory=memory_columns(recorded, metadata.ranks[0]),
+        memory=memory_columns(recorded, metadata.ranks[0], {*tracks["device"]} - {-1}),
         metadata=metadata,
         arguments=recorded.columns.arguments,
         warnings=recorded.log.rows(),
@@ -180,13 +181,16 @@ def instant_columns(recorded: RecordedEvents) -> dict[str, Any]:
     }
 
 
-def memory_columns(recorded: RecordedEvents, rank: int) -> dict[str, Any]:
+def memory_columns(recorded: RecordedEvents, rank: int, devices: set[int]) -> dict[str, Any]:
     """Columns of the memory table, empty if no allocation was recorded."""
     rows = _memory_rows(recorded)
     if not len(rows):
         return {}
     columns = recorded.columns
     kinds, indices = columns.column("device_type")[rows], columns.column("device_id")[rows]
+    # PyTorch counts what the process may use, ROCm's recorder all of the machine: one device is the same.
+    if len(devices) == 1 == len(distinct(indices[indices >= 0])):
+        indices = np.where(indices >= 0, min(devices), indices)
     return {
         "time_ns": recorded.time_ns[rows],
         "track": recorded.track[rows],
