@@ -285,6 +285,8 @@ def test_what_a_wait_ends_is_not_continued_after_it() -> None:
     ("cpu", "device", "communication", "stage", "bound"),
     [
         (10, 9, 0, "forward", "cpu"),
+        (100, 91, 0, "forward", "device"),  # as in the verdict
+        (100, 91, 50, "forward", "communication"),
         (10, 10, 0, "forward", "device"),
         (10, 10, 5, "forward", "device"),
         (10, 10, 6, "forward", "communication"),

@@ -21,6 +21,7 @@ from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace, clock_of
 
 OWN_WORK = "recorder"  # the recorder's own work inside a step
+_BUSY = 0.9  # of the CPU's time: a device that idles for less than the rest bounds a run, as in the verdict
 
 
 class TimedParts(NamedTuple):
@@ -363,8 +364,8 @@ def _bound(cpu: Times, device: Times, communication: Times, stage: Codes) -> Cod
 
     The time of the CPU is that in which it does not wait for the device.
     """
-    bound = np.where(device >= cpu, BOUNDS.index("device"), BOUNDS.index("cpu"))
-    communicates = (device >= cpu) & (2 * communication > device)
-    bound[communicates] = BOUNDS.index("communication")
+    by_device = (device >= cpu) | (device > _BUSY * cpu)
+    bound = np.where(by_device, BOUNDS.index("device"), BOUNDS.index("cpu"))
+    bound[by_device & (2 * communication > device)] = BOUNDS.index("communication")
     bound[stage == STAGES.index("data_loading")] = BOUNDS.index("data")
     return bound.astype(np.int8)
