@@ -242,6 +242,23 @@ def is_update(events: Table, rows: Rows) -> Mask:
     return events.text("name").take(rows).where(lambda name: bool(_IN_PLACE.match(name)))
 
 
+# Operators of layers: training loops run them in the model, hardly ever around it.
+_LAYER = re.compile(
+    r"^aten::(linear|t?addmm|b?mm|matmul|baddbmm|conv\w*|_?convolution|embedding(_bag)?|lstm|gru"
+    r"|(native_|cudnn_|miopen_)?(batch|layer|group|instance|rms)_norm|\w*attention\w*|scaled_mm)$"
+)
+
+
+def is_layer(name: str) -> bool:
+    """Whether an operator of this name is one of a layer.
+
+    Example:
+        >>> is_layer("aten::linear"), is_layer("aten::mean")
+        (True, False)
+    """
+    return _LAYER.match(name) is not None
+
+
 def parse_lines(name: str) -> tuple[Line, ...]:
     """The stack in the name of a range, outermost line first.
 

@@ -12,7 +12,7 @@ import stepscope.facts.annotate as annotation
 from stepscope.facts.annotate import annotate, find_stages
 from stepscope.facts.annotate.links.launches import link_launches
 from stepscope.facts.annotate.modules.matching.sequences import forward_rows, names_inside, recomputed_rows
-from stepscope.facts.annotate.range_names import CODE
+from stepscope.facts.annotate.range_names import CODE, is_layer
 from stepscope.facts.annotate.stages import optimizers, stage_by_position, stages
 from stepscope.facts.annotate.stages.optimizers import (
     OptimizerCalls,
@@ -21,7 +21,6 @@ from stepscope.facts.annotate.stages.optimizers import (
     split_by_optimizer,
 )
 from stepscope.facts.annotate.stages.stage_by_position import (
-    is_layer,
     mark_eval_calls,
     split_micro_batches,
     unmarked_forward,

@@ -7,6 +7,7 @@ from facts import of_events, us
 
 from stepscope.facts.annotate import annotate
 from stepscope.facts.annotate.range_names import stage_of_range
+from stepscope.facts.summary.report_facts import summarize
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
 
@@ -217,6 +218,31 @@ def test_work_that_another_process_launches_is_of_the_operator_that_asked_for_it
     """)
     found = of_events(trace, "stage")
     assert (found["MatMulV2"], found["MatMulV3"]) == ("forward", "backward")
+
+
+def test_layers_that_marks_of_parts_of_the_model_leave_out_are_forward() -> None:
+    """FSDP marks the blocks that it shards, but not the model, which has an embedding and a head."""
+    trace = staged("""
+        main |   0 200 | ProfilerStep#1
+        main |   2   6 | aten::embedding | seq=1
+        main |  10  12 | FSDP::pre_forward (layers.0) | cat=annotation
+        main |  14  28 | aten::layer_norm | seq=2
+        main |  30  32 | FSDP::post_forward (layers.0) | cat=annotation
+        main |  40  42 | FSDP::pre_forward (layers.1) | cat=annotation
+        main |  44  58 | aten::addmm | seq=3
+        main |  60  62 | FSDP::post_forward (layers.1) | cat=annotation
+        main |  70  90 | aten::linear | seq=4
+        main |  72  88 | aten::mm | seq=4
+        main |  92  94 | aten::matmul | seq=5
+        main |  95  99 | aten::mean | seq=6
+        main | 100 120 | MeanBackward0 | seq=6 fwd=1
+        main | 120 140 | MmBackward0 | seq=4 fwd=1
+        main | 150 170 | Optimizer.step#SGD.step
+    """)
+    found = of_events(trace, "stage")
+    model = ("aten::embedding", "aten::layer_norm", "aten::addmm", "aten::linear", "aten::mm")
+    assert {name: found[name] for name in model} == dict.fromkeys(model, "forward")
+    assert (found["aten::matmul"], found["aten::mean"]) == ("loss", "loss")
 
 
 def test_threads_that_backward_returns_to_run_forward() -> None:
@@ -800,6 +826,22 @@ def test_products_of_gradients_before_the_optimizer_are_no_forward() -> None:
     found = of_events(trace, "stage")
     names = ("aten::linalg_vector_norm", "aten::bmm", "aten::randn_like", "aten::baddbmm")
     assert [found[name] for name in names] == ["optimizer"] * 4
+
+
+@pytest.mark.parametrize(("busy", "bound_by"), [(99, "device"), (91, "device"), (88, "cpu")])
+def test_a_stage_is_bound_by_a_device_that_hardly_idles_as_the_step_is(busy: int, bound_by: str) -> None:
+    """A file with launches and kernels alone, whose CPU seems to work all the time."""
+    lines = [
+        line.format(at := 100 * number, at + 1, at + busy)
+        for number in range(9)
+        for line in (
+            "main | {0} {1} | cudaLaunchKernel | corr=" + str(number),
+            "stream 7 | {1} {2}.9 | gemm | corr=" + str(number),
+        )
+    ]
+    trace = annotate(drawn_trace("\n".join([*lines, "main | 899 900 | cudaEventRecord"])))
+    assert set(trace["stages"].text("bound_by")) == {bound_by}
+    assert (summarize(trace).verdict.bound_by == "device") == (bound_by == "device")
 
 
 def test_a_stage_whose_cpu_waits_for_the_device_is_bound_by_the_device() -> None:

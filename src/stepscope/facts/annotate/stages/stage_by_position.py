@@ -1,16 +1,7 @@
 """Assign stages by position, between the events of a step whose stage is known.
 
-A micro-batch has one forward and one backward pass; so have the critic and the generator of a GAN,
-and a second loss. Position identifies a stage only within a micro-batch.
-
-Validation, rollouts and sampling run without gradients: none of their operators has a sequence
-number, and the same model is called with gradients in the same micro-batch. A model that never has
-gradients, such as a teacher, is part of forward.
-
-In a pipelined schedule (1F1B, interleaved, zero-bubble, DualPipe) forward and backward passes of
-different micro-batches follow each other, and a recording may hold one without the other. So place
-in time says little: forward is what backward returns to, else a run of operators of layers that
-autograd recorded, or may have recorded if the file has no sequence numbers.
+docs/design/annotation.md, "Stages", has the rules. Position identifies a stage only within a micro-batch,
+which has one forward and one backward pass, as the critic and the generator of a GAN have.
 
 In all functions, `rows` are the CPU events of a step or a micro-batch in order of start, `stage` is
 what is known of each, -1 if nothing, and `loop` and `unassigned` are those of the training loop's
@@ -30,7 +21,7 @@ from stepscope.facts.annotate.device.collectives import is_communication_call
 from stepscope.facts.annotate.device.idle import blocks
 from stepscope.facts.annotate.links.backward import is_forward
 from stepscope.facts.annotate.links.launches import device_work, launch_of
-from stepscope.facts.annotate.range_names import CODE, has_lines, is_update, operators
+from stepscope.facts.annotate.range_names import CODE, has_lines, is_layer, is_update, operators
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import is_inside, outermost, totals_inside
 from stepscope.trace.row_order import begins_run, count_within, running_span
@@ -42,6 +33,7 @@ _NEVER = np.iinfo(np.int64).max
 _LOSS = re.compile(r"^aten::_?log_softmax$")  # the first part of a loss that no name covers
 _BLOCK = "stepscope.block: "  # a recorder's mark of a block without gradients
 _FROM_HOST = re.compile(r"Memcpy ?H(to|2)D|CopyHostToDevice|ze\w+\([MH]2D\)")  # copies
+_PRODUCT = re.compile(r"^aten::(b?mm|matmul|baddbmm|\w*attention\w*)$")  # which a loss may call, too
 _SEED = "aten::ones_like"  # backward() starts from a gradient of ones
 _ACCUMULATES = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
 
@@ -113,6 +105,10 @@ def _assign_micro_batch(
 
     `marked` is whether the step marks its forward, `follows` whether another micro-batch is before.
     """
+    # Where layers run between marks, these are of parts of the model, as FSDP's: others run around them.
+    layers = forward_work & known.names.where(lambda name: is_layer(name) and not _PRODUCT.match(name))
+    if (layers & (known.start > known.first("forward")) & (known.start < known.last("forward"))).any():
+        known.stage = np.where(layers, CODE["forward"], known.stage).astype(np.int8)
     result = known.stage.copy()
     ahead = unassigned & (known.start < min(known.first("backward"), known.first("optimizer")))
     forward = _forward_begin(known, ahead, forward_work)
@@ -346,12 +342,6 @@ def _recorded_in(events: Table, rows: Rows, loop: Mask, calls: Rows) -> Mask:
 
 # -- forward work that nothing marks
 
-# Operators of layers: training loops run them in the model, hardly ever around it.
-_LAYER = re.compile(
-    r"^aten::(linear|t?addmm|b?mm|matmul|baddbmm|conv\w*|_?convolution|embedding(_bag)?|lstm|gru"
-    r"|(native_|cudnn_|miopen_)?(batch|layer|group|instance|rms)_norm|\w*attention\w*|scaled_mm)$"
-)
-
 
 def unmarked_forward(events: Table, rows: Rows, stage: Codes8, unassigned: Mask) -> Mask:
     """Operators of the training loop's thread that are forward work, wherever they are."""
@@ -364,16 +354,6 @@ def unmarked_forward(events: Table, rows: Rows, stage: Codes8, unassigned: Mask)
         layer &= ~_before_update(events, rows, stage)
     found = linked | layer
     return found | _between(events, rows, found, unassigned)
-
-
-def is_layer(name: str) -> bool:
-    """Whether an operator of this name is one of a layer.
-
-    Example:
-        >>> is_layer("aten::linear"), is_layer("aten::mean")
-        (True, False)
-    """
-    return _LAYER.match(name) is not None
 
 
 def _before_update(events: Table, rows: Rows, stage: Codes8) -> Mask:

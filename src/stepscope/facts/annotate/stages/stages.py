@@ -11,9 +11,9 @@ from stepscope.facts.annotate.device.collectives import is_communication_call, t
 from stepscope.facts.annotate.jax.stages import passes_are_unknown, stages_by_scope, warn_unknown_passes
 from stepscope.facts.annotate.links.backward import is_backward, recomputed
 from stepscope.facts.annotate.links.launches import launch_of, on_host, tails_of_arrows
-from stepscope.facts.annotate.range_names import CODE, stage_of_names
+from stepscope.facts.annotate.range_names import CODE, is_layer, stage_of_names
 from stepscope.facts.annotate.stages.optimizers import release_closures
-from stepscope.facts.annotate.stages.stage_by_position import assign_by_position, is_layer, work_launched
+from stepscope.facts.annotate.stages.stage_by_position import assign_by_position, work_launched
 from stepscope.facts.annotate.steps.inference import stages_by_iteration
 from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.annotate.steps.step_table import step_marks
