@@ -15,8 +15,8 @@ from stepscope.analyze.trace_from_contexts import ContextTrace, trace_from_conte
 from stepscope.base.arrays import Ids, Ids32, IntArray, Mask, Rows, Times
 from stepscope.errors import TraceError
 from stepscope.facts.annotate.device.one_off_costs import OneOffCosts, one_off_costs
+from stepscope.facts.annotate.links.launches import caller_of
 from stepscope.facts.annotate.links.launches import device_work as mask_of_device_work
-from stepscope.facts.annotate.links.launches import launch_of
 from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.annotate.steps.step_table import (
     events_in_steps,
@@ -245,7 +245,7 @@ class EventSearch:
     @cached_property
     def caller(self) -> Ids32:
         """The CPU call that launched each event, or -1."""
-        return launch_of(self.trace)
+        return caller_of(self.trace)
 
     @cached_property
     def launched(self) -> Rows:

@@ -17,7 +17,7 @@ from stepscope.base.arrays import Floats, Ids, Ids32, IntArray, Mask, Rows
 from stepscope.facts.annotate.jax.calls import CALL
 from stepscope.facts.annotate.jax.frames import frame_rows, frames_of_events, is_users
 from stepscope.facts.annotate.jax.scopes import scope_of
-from stepscope.facts.annotate.links.launches import launch_of
+from stepscope.facts.annotate.links.launches import caller_of
 from stepscope.facts.annotate.range_names import MODULE_RANGE, codes_of_names, has_lines, parse_lines
 from stepscope.facts.summary.report_facts import CalledLine, count_samples, samples_of
 from stepscope.read.recorded.members_json import CATEGORY
@@ -281,7 +281,7 @@ class PlaceFinder:
         users = events.text("category").mask("python") & self._names.where(is_users_frame)
         users |= self._names.where(lambda name: has_lines(name) or bool(_ACTIVITY.match(name)))
         around = innermost(events["parent"], users)
-        caller, origin = launch_of(self._trace), self._origin
+        caller, origin = caller_of(self._trace), self._origin
         around[caller >= 0] = around[caller[caller >= 0]]
         forward = origin >= 0
         around[forward] = np.where(around[origin[forward]] >= 0, around[origin[forward]], around[forward])
@@ -291,7 +291,7 @@ class PlaceFinder:
     def _origin(self) -> Ids32:
         """The event of the forward pass whose gradient each event computes, -1 for others."""
         origin = inherit(self._trace.events["parent"], self._trace.events["forward_event"])
-        caller = launch_of(self._trace)
+        caller = caller_of(self._trace)
         origin[caller >= 0] = origin[caller[caller >= 0]]
         return origin
 

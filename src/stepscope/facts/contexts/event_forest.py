@@ -20,7 +20,7 @@ from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.facts.annotate.jax.calls import call_around, calls_of_host_work
 from stepscope.facts.annotate.jax.frames import frame_rows, frames_below_call
 from stepscope.facts.annotate.jax.scopes import Scope, scope_of
-from stepscope.facts.annotate.links.launches import device_work, launch_of, on_host
+from stepscope.facts.annotate.links.launches import caller_of, device_work, launch_of, on_host
 from stepscope.facts.annotate.range_names import is_step
 from stepscope.facts.contexts.call_paths import merge_paths
 from stepscope.facts.contexts.frames import (
@@ -176,7 +176,7 @@ def _callers(trace: Trace, host: Mask, thread: Ids) -> tuple[Ids, Ids]:
 
 def _attach_device_work(trace: Trace, parent: Ids, device: Mask, kind: Ids, unlinked: int) -> Ids:
     """Put device work below the operator that launched it, next to the runtime call."""
-    above = launch_of(trace)[device].astype(np.int64)
+    above = caller_of(trace)[device].astype(np.int64)
     is_runtime = np.append(kind == CONTEXT_KINDS.index("runtime"), False)
     while (inside := is_runtime[np.clip(above, -1, len(kind))]).any():
         above[inside] = parent[above[inside]]

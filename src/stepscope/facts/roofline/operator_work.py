@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from stepscope.base.arrays import Codes8, Floats, Ids, Ids32, IntArray, Mask, Times
 from stepscope.base.compiled.library import function
-from stepscope.facts.annotate.links.launches import launch_of
+from stepscope.facts.annotate.links.launches import caller_of, launch_of
 from stepscope.facts.roofline.formulas import Work, has_formula, multiplies, read_call, work_of
 from stepscope.facts.roofline.rates import PRECISIONS, precisions
 from stepscope.trace.arguments import Arguments, parse
@@ -271,7 +271,7 @@ def work_of_pieces(trace: Trace, rows: IntArray, time_ns: Times) -> WorkPieces:
     Args:
         time_ns: duration of each, shape (n,); for operators, without nested operators.
     """
-    operators, caller = Operators.of(trace), launch_of(trace)[rows]
+    operators, caller = Operators.of(trace), caller_of(trace)[rows]
     operator = operators.of_work(rows, caller)
     products = np.isin(trace.events["kind"][rows], PRODUCTS)
     time = np.maximum(time_ns, 1).astype(np.float64)

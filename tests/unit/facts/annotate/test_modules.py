@@ -9,6 +9,7 @@ import pytest
 from facts import module_of_events
 
 from stepscope.facts.annotate import annotate
+from stepscope.facts.annotate.links.launches import launching_operator
 from stepscope.facts.annotate.module_evidence import (
     Evidence,
     Module,
@@ -129,6 +130,31 @@ def test_frames_of_nn_modules_number_instances_and_tell_their_place() -> None:
     assert found["aten::addmm"] == "Net_0.Linear_0"
     assert found["aten::linear"] == "Net_0.Linear_1"
     assert found["aten::nll_loss"] == "CrossEntropyLoss_0"
+
+
+def test_work_that_another_process_launches_has_the_module_of_the_operator() -> None:
+    """On Ascend CANN launches; arrows of its own and of PyTorch's lead to the work."""
+    trace = annotate(
+        drawn_trace("""
+            python   |  0 100 | ProfilerStep#1
+            python   |  8  60 | nn.Module: Net_0
+            python   | 10  30 | nn.Module: Linear_0
+            python   | 12  20 | aten::linear
+            python   | 40  50 | aten::softmax
+            CANN     | 22  24 | Node@launch | cat=other
+            CANN     | 52  54 | AscendCL@aclrtLaunch | cat=other
+            stream 3 | 30  50 | MatMulV2
+            stream 3 | 66  78 | SoftmaxV2
+            HostToDevice | arrow | Node@launch > MatMulV2
+            HostToDevice | arrow | AscendCL@aclrtLaunch > SoftmaxV2
+            async_npu    | arrow | aten::linear > MatMulV2
+            async_npu    | arrow | aten::softmax > SoftmaxV2
+        """)
+    )
+    found = module_of_events(trace)
+    assert (found["MatMulV2"], found["SoftmaxV2"]) == ("Net_0.Linear_0", "Net_0")
+    operators = launching_operator(trace)[trace.events.text("name").mask("MatMulV2", "SoftmaxV2")]
+    assert [trace.events.text("name")[int(row)] for row in operators] == ["aten::linear", "aten::softmax"]
 
 
 def test_a_module_run_again_in_backward_is_the_same_module() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from stepscope.base.arrays import Codes8, Mask
 from stepscope.base.kernel_names import without_parameters
 from stepscope.facts.annotate.jax.scopes import primitives
-from stepscope.facts.annotate.links.launches import launch_of
+from stepscope.facts.annotate.links.launches import caller_of
 from stepscope.facts.annotate.range_names import operators
 from stepscope.trace.nesting import inherit
 from stepscope.trace.schema import DEVICE_WORK, KERNEL_KINDS, PRODUCT_KINDS
@@ -191,5 +191,5 @@ def _by_operator(trace: Trace) -> Codes8:
     # Work launched by a collective is already classified as communication or a copy.
     classified = ~np.isin(kinds, (-1, _CODE["other"], _CODE["communication"]))
     around = inherit(events["parent"], np.where(classified, kinds, -1))
-    found = np.append(around, -1)[launch_of(trace)]
+    found = np.append(around, -1)[caller_of(trace)]
     return np.where(found < 0, _CODE["other"], found).astype(np.int8)

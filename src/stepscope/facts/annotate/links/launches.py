@@ -126,6 +126,16 @@ def launch_of(trace: Trace) -> Ids32:
     return caller
 
 
+def caller_of(trace: Trace) -> Ids32:
+    """What asked for each event, or -1: its launch, or, where another process launches, as CANN on Ascend,
+    the operator."""
+    caller, category = launch_of(trace), trace.events.text("category")
+    rows = np.flatnonzero((caller >= 0) & category.mask("other")[caller])
+    asked = tails_of_arrows(trace, rows, category.mask("cpu_op"))
+    caller[rows] = np.where(asked >= 0, asked, caller[rows])
+    return caller
+
+
 def at_launch(trace: Trace, values: Array) -> Array:
     """The value of each event's launch, else its own where no launch is known, shape (events,)."""
     caller = launch_of(trace)
@@ -137,7 +147,7 @@ def launching_operator(trace: Trace) -> Ids:
     events = trace.events
     runtime = events.text("category").mask("runtime")
     around = inherit(events["parent"], np.where(runtime, -1, events["id"]))
-    return np.append(around, -1)[launch_of(trace)].astype(np.int64)
+    return np.append(around, -1)[caller_of(trace)].astype(np.int64)
 
 
 def _by_correlation(events: Table, device: Ids32) -> Ids32:

@@ -13,7 +13,7 @@ from stepscope.base.arrays import Ids, Ids32, Mask, Rows
 from stepscope.facts.annotate.jax.modules import from_functions, from_scopes, from_stacks, with_evaluation
 from stepscope.facts.annotate.jax.parameters import parameter_sizes, sizes_by_use, with_updates
 from stepscope.facts.annotate.links.cuda_graphs import replayed_modules
-from stepscope.facts.annotate.links.launches import at_launch, on_host
+from stepscope.facts.annotate.links.launches import caller_of, on_host
 from stepscope.facts.annotate.module_evidence import Evidence, Module, chain_of, tree_modules
 from stepscope.facts.annotate.modules.costs import module_table
 from stepscope.facts.annotate.modules.inductor_graphs import compiled_operators
@@ -28,14 +28,7 @@ _DEEPEST = 100  # levels of modules; models have 20, and a path names all above
 
 
 def attribute_modules(trace: Trace) -> Trace:
-    """Fill the table `modules`, and the module of every event.
-
-    Forward events belong to the innermost call around them, backward events to the module of their
-    forward event. What autograd does right after a gradient (accumulation, copies of the reducer)
-    belongs to the module of that gradient. Device work follows its launch. A compiled event belongs
-    to the module of its scope, or of the stack in which it was traced; one of the optimizer to that
-    whose parameters it updates.
-    """
+    """Fill the table `modules`, and the module of every event (docs/design/modules.md)."""
     evidence = from_ranges(trace) or from_frames(trace)
     rows, paths, classes = replayed_modules(trace)
     evidence = evidence or (None if len(rows) else _of_compiled(trace)) or from_tree(trace)
@@ -112,7 +105,8 @@ def _with_parameters(trace: Trace, evidence: Evidence) -> Evidence:
 
 def _by_call(trace: Trace, call_of: Ids32) -> Ids32:
     """The module of each event from the calls around it, its forward event, and its launch."""
-    return at_launch(trace, _backward(trace, inherit(trace.events["parent"], call_of)))
+    module, caller = _backward(trace, inherit(trace.events["parent"], call_of)), caller_of(trace)
+    return np.where(caller >= 0, module[caller], module)
 
 
 def _backward(trace: Trace, module: Ids32) -> Ids32:

@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepscope.base.arrays import Codes8, Ids32, Mask, Rows
+from stepscope.base.arrays import Codes8, Mask, Rows
 from stepscope.base.parallel import in_threads
 from stepscope.facts.annotate.device.collectives import is_communication_call, time_by_track
 from stepscope.facts.annotate.jax.stages import passes_are_unknown, stages_by_scope, warn_unknown_passes
 from stepscope.facts.annotate.links.backward import is_backward, recomputed
-from stepscope.facts.annotate.links.launches import launch_of, on_host, tails_of_arrows
+from stepscope.facts.annotate.links.launches import caller_of, on_host
 from stepscope.facts.annotate.range_names import CODE, is_layer, stage_of_names
 from stepscope.facts.annotate.stages.optimizers import release_closures
 from stepscope.facts.annotate.stages.stage_by_position import assign_by_position, work_launched
@@ -49,10 +49,7 @@ _AUTOGRAD_THREAD = re.compile(r"^(.*[ (])?pt_autograd_\d+([ )]|$)")  # as PyTorc
 def assign_stages(trace: Trace) -> Trace:
     """Fill the stage of every event, and mark forward work that is repeated in backward.
 
-    An event whose name identifies a stage passes it on to everything inside. On a thread that runs
-    autograd everything is backward. The rest of the training loop's thread is assigned by position
-    between the stages found. Device work has the stage of its launch. Compiled operations have the
-    stage of their named scope.
+    docs/design/annotation.md, "Stages", has the rules.
 
     Source: HOTLINE section 4.2.
     """
@@ -201,17 +198,8 @@ def _by_device_ranges(trace: Trace) -> Codes8:
     return inherit(events["parent"], np.where(served >= 0, served, stage)).astype(np.int8)
 
 
-def _callers(trace: Trace) -> Ids32:
-    """What launched each event, or -1; where another process does, as CANN on Ascend, what asked for it."""
-    caller, category = launch_of(trace), trace.events.text("category")
-    rows = np.flatnonzero((caller >= 0) & category.mask("other")[caller])
-    asked = tails_of_arrows(trace, rows, category.mask("cpu_op"))
-    caller[rows] = np.where(asked >= 0, asked, caller[rows])
-    return caller
-
-
 def _through_launches(trace: Trace, stage: Codes8, recompute: Mask, by_scope: Codes8) -> Trace:
-    caller = _callers(trace)
+    caller = caller_of(trace)
     linked = caller >= 0
     stage, recompute = stage.copy(), recompute.copy()
     stage[linked] = stage[caller[linked]]
@@ -229,7 +217,7 @@ def _is_lazy(trace: Trace, stage: Codes8) -> bool:
 
     Calls in these whose work is not in the file were recorded without it.
     """
-    events, caller = trace.events, _callers(trace)
+    events, caller = trace.events, caller_of(trace)
     callers = caller[caller >= 0]
     backward, asked = stage == CODE["backward"], events["sequence"] >= 0
     if not len(callers) or backward[callers].any():  # as nearly everywhere
