@@ -51,6 +51,9 @@ def steps(lengths: list[int], **columns: Any) -> Table:
         ([200, 37, 30, 30, 30, 30], "--++++"),
         ([200, 50, 60, 30, 30, 30], "--++++"),
         ([200, 250, 30, 30, 30, 30], "-+++++"),
+        ([200, 30, 30, 170, 30, 30], "++++++"),  # rollouts before every third step
+        ([200, 30, 30, 140, 30, 30], "-+++++"),  # of another kind
+        ([200, 190, 30, 30, 30, 30], "--++++"),  # no step apart from the first
     ],
 )
 def test_a_long_first_step_warms_up(lengths: list[int], kept: str) -> None:

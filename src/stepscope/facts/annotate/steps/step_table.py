@@ -15,6 +15,7 @@ from stepscope.trace.trace import Trace
 
 WARM_UP_RATIO = 3  # medians: a first step that takes longer warms up
 _STILL_WARM = 1.2  # of the median of those after it: a step after the first that still warms up
+_LIKE_FIRST = 0.25  # of its length: a later step that differs by less is of its kind; chosen
 ITERATION = "iteration"  # evidence of a step that is an iteration of a server
 _MIN_STEPS = 3  # of which a median shows what is typical
 
@@ -23,9 +24,9 @@ def steady_steps(steps: Table) -> Mask:
     """Steps that count for means: all but a rank's first if it takes over three medians.
 
     After such a step shorter and shorter ones are left out until they take as long as the later ones.
-    With fewer than three steps none is excluded: nothing shows which one is typical. Nor is an
-    iteration of a server, since one with a long prompt takes longer than those after it. A step
-    takes what it delays the end of the work: calls of the first steps may only fill a queue.
+    With fewer than three steps none is excluded: nothing shows which one is typical. Nor is one like
+    which others follow, nor an iteration of a server: one with a long prompt takes longer than those
+    after it. A step takes what it delays the end of the work: calls of the first may only fill a queue.
     """
     length = steps["end_ns"] - steps["start_ns"]
     keep = np.ones(len(steps), np.bool_)
@@ -35,9 +36,15 @@ def steady_steps(steps: Table) -> Mask:
         first = length[of_rank[0]]
         done = np.diff(completed[of_rank])
         typical = max(np.median(length[of_rank]), np.median(done)) if len(done) else 0
-        if len(of_rank) >= _MIN_STEPS and first > WARM_UP_RATIO * typical:
+        if len(of_rank) >= _MIN_STEPS and first > WARM_UP_RATIO * typical and not _recurs(length[of_rank]):
             keep[of_rank[: _warming_up(length[of_rank])]] = False
     return keep
+
+
+def _recurs(length: Times) -> bool:
+    """Whether a step as long as the first comes again, apart from it: both do rare work, such as rollouts."""
+    like_first = np.abs(length / length[0] - 1) <= _LIKE_FIRST
+    return bool((like_first[1:] & (length[:-1] < length[1:] / WARM_UP_RATIO)).any())
 
 
 def _warming_up(length: Times) -> int:
