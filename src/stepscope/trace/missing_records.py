@@ -10,9 +10,16 @@ RECORDS_MISSING = "records_missing"  # the recorder's own note
 WORK_MISSING = "work_missing"  # of launches in every step: busy and idle times are wrong
 STEPS_LEFT_OUT = "steps_left_out"  # those whose launches lack work
 GRAPHS_VARY = "graphs_vary"  # replays with less work than others, for a reason that nothing shows
+TIME_LEFT_OUT = "time_left_out"  # of the recording, in which no step runs
 MERGED_RANKS = "merged_ranks"  # whose launches cannot be told apart
 WITHHELD = (WORK_MISSING, MERGED_RANKS)  # busy and idle times are not known
-NOTES = (RECORDS_MISSING, WORK_MISSING, STEPS_LEFT_OUT, GRAPHS_VARY)  # what a report says first
+NOTES = (
+    RECORDS_MISSING,
+    WORK_MISSING,
+    STEPS_LEFT_OUT,
+    TIME_LEFT_OUT,
+    GRAPHS_VARY,
+)  # what a report says first
 
 _LOST = re.compile(
     r"\bdropp(ed|ing)|\bdrops?\b|\blost\b|\bdiscarded\b|stopped early\? = (1|true)|\btruncated\b"

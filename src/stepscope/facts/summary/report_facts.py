@@ -14,6 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from stepscope.base.arrays import Floats, Rows, Times
+from stepscope.base.numbers import percent
 from stepscope.base.typed_data import convert
 from stepscope.facts.annotate.device.idle import (
     copy_times,
@@ -60,6 +61,7 @@ from stepscope.facts.summary.verdict import (
     MOSTLY,
     NO_CPU,
     NO_NAMES,
+    NOTABLE,
     TWO_CLOCKS,
     under_load,
     verdict,
@@ -83,47 +85,44 @@ from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace, allocated_peaks
 
 _COUNTS = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
+_RARE = ("evaluation", "checkpointing")  # parts of some steps
 
 
-def devices_of(selected: SelectedSteps) -> list[Device]:
-    """The devices that work in the windows of the steps."""
-    windows = Intervals(*selected.windows)
+def devices_of(selected: SelectedSteps, windows: Intervals) -> list[Device]:
+    """The devices that work in the windows of the steps, or in parts of these."""
     active = working_devices(selected.trace, selected.rank, windows)
     idle = selected.rows_of(selected.trace["idle"])
     compared = one_off_costs(selected.trace, selected.rank).work if active else selected.work[:0]
-    return [_device(selected, idle, compared, device) for device in active]
+    return [_device(selected, windows, idle, compared, device) for device in active]
 
 
-def _device(selected: SelectedSteps, idle: Table, compared: Rows, device: int) -> Device:
+def _device(selected: SelectedSteps, windows: Intervals, idle: Table, compared: Rows, device: int) -> Device:
+    def inside_ms(time: Intervals) -> float:
+        return time.intersect(windows).total() * MS / selected.count
+
     here = idle["device"] == device
-    length = (idle["end_ns"] - idle["start_ns"]) * MS / selected.count
+    length = windows.within(*idle.spans()) * MS / selected.count
     spent = np.bincount(idle["cause"][here], length[here], len(IDLE_CAUSES)).tolist()
     causes = {cause: ms for cause, ms in zip(IDLE_CAUSES, spent, strict=True) if ms or cause != "unknown"}
-    begins, ends = selected.windows
-    window = float(int((ends - begins).sum()) * MS / selected.count)
+    window = float(windows.total() * MS / selected.count)
     # Time in which any communication runs on the device, within the steps' windows.
     events, tracks = selected.trace.events, selected.trace["tracks"]
     here = ((tracks["device"] == device) & (tracks["rank"] == selected.rank))[events["track"]]
     rows = here & events.text("category").mask("communication")
-    communication = _inside_ms(selected, Intervals(*events.spans(rows)))
-    comparing = _inside_ms(selected, Intervals(*events.spans(compared[here[compared]])))
+    communication = inside_ms(Intervals(*events.spans(rows)))
+    comparing = inside_ms(Intervals(*events.spans(compared[here[compared]])))
     copying = copy_times(selected.trace, np.flatnonzero(here & device_work(selected.trace)))
     return Device(
         device=device,
         name=str(selected.trace.metadata.device(device).get("name", "")),
         window_ms=window,
         computing_ms=window - sum(causes.values()),
-        copying_ms=_inside_ms(selected, copying),
+        copying_ms=inside_ms(copying),
         idle_ms=causes,
         communication_ms=communication,
         overlapped_ms=max(0.0, communication - causes["communication"]),
         one_off_ms=causes.get("one_off", 0.0) + comparing,
     )
-
-
-def _inside_ms(selected: SelectedSteps, time: Intervals) -> float:
-    """A time within the steps' windows, a mean per step."""
-    return int(time.within(*selected.windows).sum()) * MS / selected.count
 
 
 def iterations_of(selected: SelectedSteps) -> list[Iterations]:
@@ -152,7 +151,8 @@ def summarize(trace: Trace, rank: int | None = None, step: int | None = None) ->
         TraceError: if there is no such rank or step.
     """
     selected = SelectedSteps(trace, ranks_with_steps(trace)[0] if rank is None else rank, step)
-    devices, stages, steps = devices_of(selected), _stages(selected), _step_times(selected)
+    devices, stages = devices_of(selected, Intervals(*selected.windows)), _stages(selected)
+    steps = _step_times(selected)
     kinds = time_by_kind(selected)
     bounds = WorkBounds(selected, devices)
     work = work_of_modules(selected, bounds)
@@ -205,19 +205,43 @@ def _verdict(
     active, blocked = active_share(capture), later_blocked_share(capture)
     later = later_loading(capture)
     data = later.share if later else 0.0
-    shares = python, communication, active, data, blocked
+    kept, note = 1.0, ""
+    rest = Intervals(*selected.windows).minus(_rare_parts(selected))
+    if 0 < rest.total() <= (1 - NOTABLE) * selected.length_ns:
+        kept, note = rest.total() / selected.length_ns, _left_out(selected, stages, rest)
+        devices = devices_of(selected, rest)
+        stages = [replace(one, share=one.share / kept) for one in stages if one.stage not in _RARE]
+        python = {stage: share / kept for stage, share in python.items() if stage not in _RARE}
+        active = max(active - (1 - kept), 0.0) / kept
+    shares = python, communication / kept, active, data, blocked
     all_wait = len(devices) > 1 and all(any(device.idle_ms.values()) for device in devices)
     idle = selected.rows_of(selected.trace["idle"])
     waits = turns(idle, selected.length_ns) * MS / selected.count if all_wait else 0.0
     why = _why_unknown(selected.trace)
     found = verdict(steps.mean_ms, stages, devices, *shares, why, waits, _compiling(selected))
     length = _lengths(selected.steps)
-    if len(length) > 2 and (share := length.max() / length.sum()) > MOSTLY:
-        alone = f" Step {steps.numbers[length.argmax()]} alone takes {share:.0%} of the recorded time."
-        found = replace(found, sentence=found.sentence + alone)
+    if not note and len(length) > 2 and (share := length.max() / length.sum()) > MOSTLY:
+        note = f" Step {steps.numbers[length.argmax()]} alone takes {share:.0%} of the recorded time."
+    found = replace(found, sentence=found.sentence + note)
     missing = work_is_missing(selected.trace, selected.rank)
     is_merged = bool(messages(selected.trace, selected.rank, MERGED_RANKS))
     return without_all_work(under_load(found, core_share(capture)), missing, is_merged)
+
+
+def _rare_parts(selected: SelectedSteps) -> Intervals:
+    """Evaluations and checkpoints with their work, if most steps have none and show what training takes."""
+    runs = selected.rows_of(selected.trace["stages"])
+    rows = runs.text("stage").mask(*_RARE)
+    rows &= 2 * len(distinct(runs["step"][rows])) <= selected.count
+    return Intervals(runs["start_ns"][rows], np.maximum(runs["end_ns"], runs["device_end_ns"])[rows])
+
+
+def _left_out(selected: SelectedSteps, stages: list[Stage], rest: Intervals) -> str:
+    names = [one.stage for one in stages if one.stage in _RARE]
+    share = f"{1 - rest.total() / selected.length_ns:.0%} of the recorded steps"
+    if run := run_shares(selected.capture):
+        share += f", {percent(sum(run.shares.get(name, 0.0) for name in names))} of the run"
+    return f" This leaves out {' and '.join(names)}: {share}."
 
 
 def _compiling(selected: SelectedSteps) -> float:

@@ -15,6 +15,7 @@ from stepscope.facts.annotate.steps import inference
 from stepscope.facts.annotate.steps.inference import find_iterations, iteration_of, stages_by_iteration
 from stepscope.facts.summary.report_facts import summarize
 from stepscope.testing import drawn_trace
+from stepscope.trace.missing_records import TIME_LEFT_OUT
 from stepscope.trace.schema import ITERATIONS, STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -174,6 +175,39 @@ def test_the_first_long_prompt_is_no_warm_up() -> None:
         for at in range(900, 1300, 50)
     ]
     assert summarize(annotate(drawn_trace("\n".join(lines)))).steps.warm_up is None
+
+
+def test_a_server_without_requests_is_not_bound_by_its_host() -> None:
+    """Two requests of five iterations each, of which the device works all the time, and 0.8 s without any."""
+    lines, at = [], 0
+    for number in range(10):
+        at = 20_000 * number + 800_000 * (number >= 5)
+        lines += [
+            f"main | {at} {at + 2000} | execute_context_0(0)_generation_4(4) | cat=annotation",
+            f"main | {at + 100} {at + 1900} | aten::linear",
+            f"main | {at + 200} {at + 300} | cudaLaunchKernel | corr={number}",
+            f"stream 7 | {at + 300} {at + 19_800} | sgemm | corr={number}",
+        ]
+    found = summarize(annotate(drawn_trace("\n".join(lines))))
+    assert (found.verdict.bound_by, found.steps.max_ms) == ("device", pytest.approx(20, abs=0.5))
+    (note,) = (one.message for one in found.warnings if one.code == TIME_LEFT_OUT)
+    assert note.startswith("waiting for requests, or for what the file does not show, takes 800 ms, 81%")
+
+
+@pytest.mark.parametrize("pause", [5_000, 15_000])
+def test_a_server_that_schedules_slowly_is_bound_by_its_host(pause: int) -> None:
+    lines = [
+        line.format(begin := number * (2000 + pause), begin + 2000, begin + 100, begin + 1900)
+        for number in range(8)
+        for line in (
+            "main | {0} {1} | execute_context_0(0)_generation_4(4) | cat=annotation",
+            "main | {2} {3} | cudaLaunchKernel | corr=" + str(number),
+            "stream 7 | {2}.5 {3} | sgemm | corr=" + str(number),
+        )
+    ]
+    found = summarize(annotate(drawn_trace("\n".join(lines))))
+    assert (found.verdict.bound_by, len(found.steps.numbers)) == ("host", 8)
+    assert TIME_LEFT_OUT not in {one.code for one in found.warnings}
 
 
 def test_a_decoder_of_a_model_that_trains_is_no_server() -> None:

@@ -13,9 +13,10 @@ from stepscope.facts.annotate import annotate
 from stepscope.facts.annotate.links.launches import link_launches
 from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.annotate.steps.ranges import CHOSEN
-from stepscope.facts.annotate.steps.step_table import coverage_note, require_steps
+from stepscope.facts.annotate.steps.step_table import coverage_note, messages, require_steps
 from stepscope.facts.annotate.steps.steps import _begun_in, find_steps
 from stepscope.testing import drawn_trace
+from stepscope.trace.missing_records import TIME_LEFT_OUT
 from stepscope.trace.schema import CONTEXTS
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Metadata, Trace
@@ -127,6 +128,84 @@ def test_a_last_range_that_only_waits_for_the_device_is_no_step(last: str, kept:
             lines.append(f"main | {at + 2} {at + 4} | cudaLaunchKernel | corr={id}")
             lines.append(f"stream 7 | {26 * id} {26 * id + 26} | sgemm | corr={id}")
     assert [step[0] for step in steps(stepped("\n".join(lines)))] == kept
+
+
+def trained(begin: int, number: int, length: int = 100) -> list[str]:
+    """A marked step: a layer with a gradient, backward, and an update that ends after 90 us."""
+    return [
+        f"main | {begin} {begin + length} | ProfilerStep#{number}",
+        f"main | {begin + 5} {begin + 40} | aten::linear | seq={number}",
+        f"main | {begin + 50} {begin + 70} | MmBackward0 | seq={number} fwd=1",
+        f"main | {begin + 75} {begin + 90} | Optimizer.step#SGD.step",
+    ]
+
+
+def acted(begin: int) -> str:
+    """A mark of a step in which a layer runs without a gradient."""
+    mark = f"main | {begin} {begin + 100} | ProfilerStep#{begin // 100 + 5}"
+    return f"{mark}\nmain | {begin + 9} {begin + 90} | aten::linear"
+
+
+EVALUATION = (
+    "evaluation, or other work of the model without gradients, takes {} of the recorded time; "
+    "it is in no step"
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "kept", "note"),
+    [
+        # in the mark of the last step, after its update
+        (
+            [*trained(200, 7, 400), "main | 300 320 | aten::stack", "main | 320 590 | aten::linear"],
+            [(5, 0, 100), (6, 100, 200), (7, 200, 290)],
+            EVALUATION.format("0.31 ms, 52%"),
+        ),
+        # in a mark of its own, as the profiler goes on after the loop, or in one for each batch
+        (
+            ["main | 200 600 | ProfilerStep#7", "main | 320 590 | aten::linear"],
+            [(5, 0, 100), (6, 100, 200)],
+            EVALUATION.format("0.4 ms, 67%"),
+        ),
+        ([acted(200), acted(300)], [(5, 0, 100), (6, 100, 200)], EVALUATION.format("0.2 ms, 50%")),
+        # a metric, and an average of the weights
+        (
+            [*trained(200, 7, 400), "main | 320 590 | aten::mean", "main | 320 590 | aten::lerp_"],
+            [(5, 0, 100), (6, 100, 200), (7, 200, 600)],
+            "",
+        ),
+    ],
+)
+def test_an_evaluation_after_the_last_update_is_in_no_step(
+    lines: list[str], kept: list[tuple[int, int, int]], note: str
+) -> None:
+    trace = stepped("\n".join([*trained(0, 5), *trained(100, 6), *lines]))
+    assert [row[:3] for row in steps(trace)] == kept
+    assert messages(trace, 0, TIME_LEFT_OUT) == [note] * bool(note)
+
+
+@pytest.mark.parametrize("evaluates", [(0, 1, 2), (0, 2), (0,)])
+def test_an_evaluation_in_earlier_steps_is_part_of_them(evaluates: tuple[int, ...]) -> None:
+    lines = [line for number in range(3) for line in trained(100 * number, number)]
+    lines += [f"main | {100 * number + 92} {100 * number + 98} | aten::linear" for number in evaluates]
+    trace = stepped("\n".join(lines))
+    assert us(trace, "steps", "start_ns", "end_ns") == [(0, 100), (100, 200), (200, 300)]
+    assert warning_codes(trace) == {}
+
+
+def test_steps_that_update_now_and_then_are_no_evaluation() -> None:
+    """Of accumulated gradients, and of an agent that acts several times before it learns."""
+    lines = [acted(0), acted(100), *trained(200, 7), acted(300)]
+    assert len(steps(stepped("\n".join(lines)))) == 4
+
+
+def test_a_long_evaluation_hides_no_steps() -> None:
+    lines = [*trained(0, 5), *trained(100, 6), *trained(200, 7, 5000), "main | 320 5100 | aten::linear"]
+    assert [row[:3] for row in steps(stepped("\n".join(lines)))] == [
+        (5, 0, 100),
+        (6, 100, 200),
+        (7, 200, 290),
+    ]
 
 
 def test_a_file_that_is_cut_off_before_the_work_of_its_devices_says_nothing_of_them() -> None:

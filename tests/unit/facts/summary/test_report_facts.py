@@ -70,6 +70,42 @@ def test_the_verdict_names_a_step_that_takes_most_of_the_time(pause: int, says: 
     assert ("alone" in sentence) == bool(says)
 
 
+EVALUATED = """
+    main     |   0  10 | ProfilerStep#1
+    main     |  10  20 | ProfilerStep#2
+    main     |  20 130 | ProfilerStep#3
+    main     |   0   3 | ## forward ##
+    main     |   3   9 | ## backward ##
+    main     |  10  13 | ## forward ##
+    main     |  13  19 | ## backward ##
+    main     |  20 120 | stepscope.evaluation: validate (train.py:9)
+    main     | 120 123 | ## forward ##
+    main     | 123 129 | ## backward ##
+"""
+
+
+@pytest.mark.parametrize("device", [False, True])
+def test_an_evaluation_in_one_of_the_steps_is_no_part_of_the_verdict(device: bool) -> None:
+    text = EVALUATED
+    for begin, end in ((0, 10), (10, 20), (20, 40), (120, 130)) if device else ():
+        launch = f"{begin}.1 {begin}.2 | cudaLaunchKernel | corr={end}"
+        text += f"\nmain | {launch}\nstream 7 | {begin}.3 {end} | sgemm | corr={end}"
+    run: dict[str, Any] = {"elapsed_ns": 1e9, "stages_ns": {"evaluation": 5e7}, "ended": True, "steps": 90}
+    capture = {"run_shares": {**run, "data_loading_ns": 0, "places": []}}
+    found = summarize(annotate(drawn_trace(text, capture=capture))).verdict
+    left_out = " This leaves out evaluation: 77% of the recorded steps, 5.0% of the run."
+    limit = (
+        "device-bound: the device computes or copies 97% of it."
+        if device
+        else "CPU-bound; the longest stage is backward (63%)."
+    )
+    assert found.sentence == f"The step is {limit}{left_out}"
+    often = text.replace(
+        "ProfilerStep#1", "ProfilerStep#1\n main | 9 9.5 | stepscope.evaluation: validate (train.py:9)"
+    )
+    assert "leaves out" not in summary(often).verdict.sentence
+
+
 def test_a_stage_has_its_mean_on_either_side_and_its_share() -> None:
     found = [
         (one.stage, round(one.cpu_ms, 6), round(one.device_ms, 6), round(one.share, 2))

@@ -7,8 +7,9 @@ from functools import lru_cache
 import numpy as np
 
 from stepscope.base.arrays import Mask, Rows, Times
+from stepscope.facts.annotate.links.backward import is_backward
 from stepscope.facts.annotate.links.launches import launch_of, on_host
-from stepscope.facts.annotate.range_names import is_step, stage_of_range
+from stepscope.facts.annotate.range_names import ends_update, is_layer, is_step, stage_of_range
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import is_inside, outermost
 from stepscope.trace.row_order import count_within, running_span
@@ -165,6 +166,24 @@ def beside_training(trace: Trace) -> Mask:
     marks = ranges[events.text("name").take(ranges).compact().where(_is_aside)]
     inside = is_inside(events["parent"], mask_of(marks, len(events)))
     return inside | np.append(inside, False)[launch_of(trace)]  # the last: without a launch
+
+
+def until_evaluation(trace: Trace, marks: Rows, starts: Times, ends: Times) -> Times:
+    """The ends of marked steps, without what only the last ones do after their passes: call layers.
+
+    The mark of the last step lasts as long as the profiler records. A step without a pass ends where it
+    starts. The recorder of a capture ends steps itself.
+    """
+    events, names = trace.events, trace.events.text("name")
+    begin, passes = events["start_ns"], is_backward(events) | names.where(ends_update)
+    calls = names.where(is_layer) & (events["track"] == events["track"][marks[0]])
+    done = np.append(-1, np.maximum.accumulate(events.spans(passes)[1]))
+    since = np.maximum(done[np.searchsorted(begin[passes], ends)], starts)
+    evaluates = count_within(begin[calls], since, ends) > 0
+    first = int(np.flatnonzero(~evaluates).max(initial=-1)) + 1  # of the last steps, which all do
+    trains = first >= _FEWEST and not evaluates[:first].any() and (since > starts)[:first].all()
+    is_aside = trains and not trace.metadata.capture.get("recorded_steps")
+    return np.where(is_aside & (np.arange(len(ends)) >= first), since, ends)
 
 
 def cut_to_ranges(trace: Trace, rows: Rows, numbers: Times, starts: Times, ends: Times) -> Steps:

@@ -18,6 +18,7 @@ from stepscope.facts.annotate.jax.calls import (
 from stepscope.facts.annotate.jax.device_runs import call_times, calls_of_device_work
 from stepscope.facts.annotate.links.backward import is_backward
 from stepscope.facts.annotate.links.launches import (
+    at_launch,
     device_work,
     launch_of,
     launched_before_recording,
@@ -41,11 +42,12 @@ from stepscope.facts.annotate.steps.ranges import (
     ranges_of_updates,
     step_ranges,
     steps_of_ranges,
+    until_evaluation,
 )
 from stepscope.facts.annotate.steps.step_table import ITERATION, covered_share, number_list, warn_little
 from stepscope.facts.annotate.steps.turns import optimizers_in_turn
 from stepscope.facts.annotate.steps.windows import end_of_earlier_work, step_windows
-from stepscope.trace.missing_records import WORK_MISSING
+from stepscope.trace.missing_records import TIME_LEFT_OUT, WORK_MISSING
 from stepscope.trace.nesting import outermost
 from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.row_order import count_within, ends_run, last_begun, running_span
@@ -71,23 +73,15 @@ _NO_CATEGORY = (
     "no event has the category or the name of an operator, a call or a kernel, so the report shows "
     "none; `stepscope view` shows all events"
 )
+_NO_REQUEST = 10  # iterations: to schedule the next one takes a server less than one; chosen
 _NEVER = np.iinfo(np.int64).max
 
 
 def find_steps(trace: Trace) -> Trace:
-    """Fill the table `steps`, and the step of every event.
+    """Fill the table `steps`, and the step of every event (docs/design/annotation.md, "Steps").
 
-    Steps come from the ranges that the user chose, or from the marks of the recorder, torch.profiler
-    or JAX. Otherwise they are the ranges that hold one update of the optimizer that steps least
-    often each; or a step ends with that optimizer, after a backward pass; or begins with an
-    iteration of a server or of a generating loop, or with the compiled function that trains;
-    otherwise steps are ranges with the name of a step, or the repeats of a pattern of top-level
-    work; otherwise the whole trace is one step. So it is if the steps found hold little of the
-    work outside of marked evaluations. Steps whose launches lack work in the file are left out,
-    unless all do; so are those that end after the last event of a file that is cut off.
-    CPU events belong to the step in which they start. Device work and compiled work on threads of
-    the host belong to the step of their launch or call. Device work without a known launch, or in a
-    trace where only a device marks steps, belongs to the step in which it starts.
+    The best evidence counts; the whole trace is one step if the steps found hold little of the work. Those
+    whose launches lack work in the file are left out, unless all do, and those that a file cuts off.
 
     Source: HOTLINE section 4.2, widened.
     """
@@ -108,11 +102,13 @@ def find_steps(trace: Trace) -> Trace:
         whole &= ~cut
     step = _step_of_events(trace, called, starts[whole], ends[whole])
     share = 1.0 if chosen or trace.metadata.capture else covered_share(trace, step)
-    if share < _LITTLE and covered_share(trace, step, beside_training(trace)) < _LITTLE:
+    later = (at_launch(trace, trace.events["start_ns"]) >= ends[-1]) & bool(found.note)
+    if share < _LITTLE and covered_share(trace, step, later | beside_training(trace)) < _LITTLE:
         return _as_one_step(trace, called, evidence, (ends - starts)[whole], share)
     if not whole.all():
         message = "an incomplete step is excluded"
         trace = trace.with_warnings([("cut_off_step", message, int((~whole).sum()))])
+    trace = trace.with_warnings([(TIME_LEFT_OUT, found.note, 1)] if found.note else [])
     if (more := int(whole.sum()) - _MOST_STEPS) > 0:
         trace = trace.with_warnings([("many_steps", f"only the first {_MOST_STEPS:,} steps are read", more)])
         step = np.where(step < _MOST_STEPS, step, -1)
@@ -167,7 +163,7 @@ def _as_one_step(trace: Trace, called: Ids32, evidence: str, lengths: Times, sha
         trace = _warn_inferred(trace, evidence)
     else:
         trace = warn_little(trace, lengths, share)
-    numbers, starts, ends, evidence, _ = _whole(trace, any_track=True)
+    numbers, starts, ends, evidence, *_ = _whole(trace, any_track=True)
     step = _step_of_events(trace, called, starts, ends)
     return _with_steps(trace, called, step, (numbers, starts, ends), evidence)
 
@@ -210,6 +206,13 @@ class Found(NamedTuple):
     ends: Times
     evidence: str
     doubt: str = ""  # why steps may be longer than these
+    note: str = ""  # what time they leave out
+
+
+def _left_out(what: str, until: Times, starts: Times, ends: Times) -> str:
+    spent, whole = int((ends - until).sum()), max(int(ends[-1] - starts[0]), 1)
+    share = f"{milliseconds(spent)}, {spent / whole:.0%} of the recorded time"
+    return f"{what} takes {share}; it is in no step" * (spent > 0)
 
 
 def _by_choice(trace: Trace) -> Found | None:
@@ -253,8 +256,10 @@ def _by_profiler(trace: Trace) -> Found | None:
     end = np.minimum(np.where(follows, np.append(start[1:], 0), end), stop)
     # The last marked step may be cut off by the end of profiling.
     recorded = trace.metadata.capture.get("steps_recorded") or numbers
-    kept = np.isin(numbers, recorded)
-    return Found(numbers[kept], start[kept], end[kept], "profiler_step") if kept.any() else None
+    until = until_evaluation(trace, rows, start, end)
+    kept = np.isin(numbers, recorded) & (until > start)
+    note = _left_out("evaluation, or other work of the model without gradients,", until, start, end)
+    return Found(numbers[kept], start[kept], until[kept], "profiler_step", note=note) if kept.any() else None
 
 
 def _of_one_profiler(trace: Trace, marks: Ids) -> Ids:
@@ -295,13 +300,16 @@ def _updates(trace: Trace) -> Rows:
 
 
 def _by_iterations(trace: Trace) -> Found | None:
-    """From the start of one iteration of a server to the start of the next."""
+    """From the start of one iteration of a server to the start of the next, without long pauses."""
     iterations = trace["iterations"]
     if not len(iterations):
         return None
-    starts = iterations["start_ns"].astype(np.int64)
-    ends = np.append(starts[1:], iterations["end_ns"][-1:])
-    return Found(np.arange(len(starts)), starts, ends, ITERATION)
+    starts, done = (iterations[name].astype(np.int64) for name in ("start_ns", "end_ns"))
+    ends, call = np.append(starts[1:], done[-1:]), running_span(starts, done, call_times(trace))
+    np.maximum.at(done, call, trace.events.spans(trace["launches"]["device_event"])[1])
+    until = np.where(ends - done > _NO_REQUEST * np.median(done - starts), done, ends)
+    note = _left_out("waiting for requests, or for what the file does not show,", until, starts, ends)
+    return Found(np.arange(len(starts)), starts, until, ITERATION, note=note)
 
 
 def _by_calls(trace: Trace) -> Found | None:
