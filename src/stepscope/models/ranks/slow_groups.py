@@ -303,7 +303,7 @@ def _densest(slow: Mask) -> tuple[int, int]:
 
 
 def grown(steps: SlowSteps, excess: Floats) -> SlowSteps:
-    """The steps, from where an excess begins if it grows steadily, as when a device heats up."""
+    """The steps from where an excess begins: if it grows steadily, as when a device heats up, or at once."""
     at = np.flatnonzero(steps.when)
     if steps.recurs or len(at) < LEAST_FIT:
         return steps
@@ -312,7 +312,9 @@ def grown(steps: SlowSteps, excess: Floats) -> SlowSteps:
     explained = 1 - float(rest.var() / max(excess[at].var(), 1e-12))
     first, last = base + slope * at[0], base + slope * at[-1]
     if not (slope > 0 and explained > GROWTH_FIT and last > GROWTH * max(first, 0.0)):
-        return steps
+        begin = int((excess >= BEGUN * np.median(excess)).argmax()) if steps.when.all() else 0
+        jumps = begin and excess[:begin].max() < BEGUN * excess[begin:].min()
+        return SlowSteps(np.arange(len(excess)) >= begin) if jumps else steps
     when, before = steps.when.copy(), base + slope * np.arange(at[0])
     begun = (before > -slope / 4) & (excess[: at[0]] > BEGUN * before - slope / 4)
     when[int(np.flatnonzero(~begun).max(initial=-1)) + 1 : at[0]] = True

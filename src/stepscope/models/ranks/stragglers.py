@@ -194,7 +194,9 @@ class _Description:
         others = self._compared[:, group.steps.when].mean(axis=1) > 0.5
         others[group.rows] = False
         between = float(spread(each[others], axis=0)) if others.any() else 0.0
-        over_time = float(spread(mine - typical, axis=0)) / np.sqrt(len(mine))
+        at = np.arange(len(mine))  # what grows varies around a line
+        line = np.polyval(np.polyfit(at, mine, 1), at) if group.steps.grows else typical
+        over_time = float(spread(mine - line, axis=0)) / np.sqrt(len(mine))
         return bool(typical > LEAST_Z * max(between, over_time))
 
     def _straggler(self, group: SlowGroup, stages: dict[str, float]) -> Straggler:
@@ -312,7 +314,8 @@ def cause_of_stages(
 
 def machine_or(causes: Mapping[str, str]) -> str:
     """The one cause of a slow CPU and a slow device, or an empty text."""
-    return _MACHINE if "host" in causes and _DEVICE in causes.values() else ""
+    is_device = any(cause.startswith(_DEVICE) for cause in causes.values())
+    return _MACHINE if "host" in causes and is_device else ""
 
 
 def other_processes(sketches: Sequence[Sketch], rows: Sequence[int], excess: float) -> str:
@@ -339,6 +342,7 @@ class _Kernels:
     def __init__(self, table: JobTable, group: SlowGroup) -> None:
         self._rows, self._sketches, self._grows = group.rows, table.sketches, group.steps.grows
         when = group.steps.when
+        self._begins = not (when[0] or group.steps.recurs or group.steps.number == 1)
         self._times = [
             _times(one, np.array(place)[when], bool(when.all()))
             for one, place in zip(table.sketches, table.places, strict=True)
@@ -364,7 +368,8 @@ class _Kernels:
         least = 1 + (1 - _ALIKE) * (middle - 1)
         are_alike = middle > 1 + LEAST_SHARE and float(np.percentile(values, 25)) > least
         if len(values) >= _LEAST_KERNELS and are_alike:
-            throttles = ", as one that throttles" if self._grows else ""
+            falls = ", as if its clock fell in the job" if self._begins else ""
+            throttles = ", as one that throttles" if self._grows else falls
             return f"{_DEVICE}{throttles}" if work == "kernel" else _CPU
         extra = {name: (ratio - 1) * each for name, (ratio, each) in ratios.items()}
         name = max(extra, key=extra.__getitem__)

@@ -62,6 +62,23 @@ def test_a_growing_excess_is_named_from_where_it_begins() -> None:
     assert grown(steps, np.where(excess > 4, 8.0, 0)) == steps
 
 
+@pytest.mark.parametrize(
+    ("excess", "expected"),
+    [
+        ([0, 9, 8, 9, 10, 9, 8, 9], ".#######"),  # seven of eight steps: since the second
+        ([1, 2, 9, 8, 9, 9, 9, 9, 9, 9, 9], "..#########"),
+        ([6, 9, 8, 9, 10, 9, 8, 9], "########"),
+        ([2, 9, 3, 7, 10, 4, 8, 9], "########"),  # an unsteady rank
+        ([9, 8, 9, 0, 10, 9, 8, 9], "########"),
+    ],
+)
+def test_an_excess_in_nearly_all_steps_is_named_from_where_it_begins(
+    excess: list[int], expected: str
+) -> None:
+    found = grown(SlowSteps(np.ones(len(excess), np.bool_)), np.array(excess, np.float64))
+    assert (found.grows, drawn(found)) == (False, expected)
+
+
 def test_ranks_in_words() -> None:
     assert [
         ranks_in_words((5,), ""),

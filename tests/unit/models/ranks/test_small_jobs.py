@@ -252,6 +252,23 @@ def test_faults_in_generated_jobs_of_eight_steps(kind: str, seeds: range, name: 
             assert found.together_ms == pytest.approx(gain, abs=0.03 * found.step_ms)
 
 
+@pytest.mark.parametrize(
+    ("kind", "cause"), [("throttling", "as one that throttles"), ("throttles_midway", "as if its clock fell")]
+)
+def test_a_clock_that_falls_within_eight_steps_is_one_finding_from_there_on(
+    kind: str, cause: str, traces: Path
+) -> None:
+    from generated_jobs.faults import faults
+    from generated_jobs.job import Job
+    from generated_jobs.sketches import sketches
+
+    job = Job("dlrm", step("dlrm"), 16, 8, faults(kind, 0, 16, (2, 5)), 0.003, 0)
+    (only,) = job_report(sketches(job)).stragglers
+    assert (only.ranks, only.steps is not None and only.steps[1]) == ((3,), 7)
+    assert only.cause == f"slower device (all kernels alike), {cause}{'' if only.grows else ' in the job'}"
+    assert {"forward", "backward", "optimizer"} <= {*only.stages}
+
+
 def test_several_recordings_of_a_process_are_no_ranks(tmp_path: Path) -> None:
     for number, begin_us in ((3, 1_000), (6, 2_000)):
         event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 7, "tid": 7}
