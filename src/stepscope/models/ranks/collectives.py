@@ -1,8 +1,6 @@
 """The collectives of several ranks, of a trace or of sketches: who meets when, and who waits.
 
-The n-th call of a kind on a process group in a step is the same collective on every rank. All
-ranks leave it at about the same time: the one with the shortest call arrived last, the others
-waited for it, and no common clock is needed.
+docs/reference/job_replay.md says how they are matched.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Replays a job from its sketches: each rank's own work, and the communication between ranks.
 
-A rank arrives at a call when its own work allows and the call before it on its stream has ended.
-The transfer begins when the last member has arrived. A rank goes on when the call that it waits
-for has ended. Without recorded communication all ranks wait for each other at the end of a step.
+docs/reference/job_replay.md has the rules.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Modules of compiled operations: from named scopes, or from the stacks of their tracing.
 
 Flax's nnx, Equinox and plain classes name no scopes, but a model is called through its classes:
-`Net.__call__` calls `Block.__call__` calls `Linear.__call__`. A module is a class, called from one
-line of the module around it. Instances that one line calls cannot be distinguished: a loop over
-layers is one module, with as many calls. In a model of plain functions, the functions that the
-user's loss calls take the place of classes; what encloses every differentiated operation (the
-training step, the loss function) is no module.
+`Net.__call__` calls `Block.__call__` calls `Linear.__call__`. What encloses every differentiated
+operation (the training step, the loss function) is no module (docs/design/modules.md).
 """
 
 import re

@@ -5,10 +5,7 @@ in Flax's linen, `params['block_0/down']['b']` in Haiku. The optimizer's state h
 below others (`state[0].mu['params']…`). Where arguments are only numbered (nnx, Equinox, Keras),
 the parameters of a module are those that its forward pass takes first and that a gradient updates.
 
-An update takes the parameter, and the gradient, which the module's backward pass computed. What
-takes several, such as a norm of all gradients, belongs to the innermost module around all of
-theirs; so does a sum of gradients over devices, in the backward pass. Where none of this is known,
-an update belongs to the model, if there is just one.
+docs/design/modules.md says which module an update belongs to.
 
 Source: JAX's `jax.tree_util.keystr`, in the metadata of the parameters of an HLO program.
 """

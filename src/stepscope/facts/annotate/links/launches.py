@@ -127,8 +127,7 @@ def launch_of(trace: Trace) -> Ids32:
 
 
 def caller_of(trace: Trace) -> Ids32:
-    """What asked for each event, or -1: its launch, or, where another process launches, as CANN on Ascend,
-    the operator."""
+    """What asked for each event, or -1: its launch; where another process launches, as CANN, the operator."""
     caller, category = launch_of(trace), trace.events.text("category")
     rows = np.flatnonzero((caller >= 0) & category.mask("other")[caller])
     asked = tails_of_arrows(trace, rows, category.mask("cpu_op"))

@@ -89,15 +89,7 @@ _NONE = -1
 def find_runs(trace: Trace) -> Trace:
     """Fill the table `stages`: the thread of the training loop, split where its stage changes.
 
-    While that thread waits, threads that run autograd or compiled code decide, also after the
-    thread has gone on to the next step: then a step is its window. It waits in the call of a
-    program too, for programs that were called before. Where none of them runs, a wait belongs to
-    the call that it waits for. A gap between two runs belongs to the next run if it is short (1 %
-    of the step) and to both if they are of one stage, else it is a run of `other`. A stage that
-    only runs on the device, as in a compiled step, is a run of length 0 on the CPU. Where the
-    recorder timed the parts of steps, gaps within a part belong to its stage: the Python of
-    `loss.backward()` before its first operator and after its last. Runs of two optimizers are two,
-    also where nothing lies between them.
+    docs/design/annotation.md, "Stages", says whose the time is in which that thread waits or does nothing.
     """
     timeline = _timeline(trace)
     pieces = [

@@ -171,8 +171,7 @@ def beside_training(trace: Trace) -> Mask:
 def until_evaluation(trace: Trace, marks: Rows, starts: Times, ends: Times) -> Times:
     """The ends of marked steps, without what only the last ones do after their passes: call layers.
 
-    The mark of the last step lasts as long as the profiler records. A step without a pass ends where it
-    starts. The recorder of a capture ends steps itself.
+    The last mark lasts as long as the profiler records. Without a pass a step ends where it starts.
     """
     events, names = trace.events, trace.events.text("name")
     begin, passes = events["start_ns"], is_backward(events) | names.where(ends_update)

@@ -1,13 +1,7 @@
 """Align a sequence of operators with the leaves of a model tree.
 
-Every mismatch has a cost: a leaf that is not called, an operator that no leaf claims, a repeated
-call. The cheapest alignment is found by dynamic programming over operators and leaves, in which a
-block may also run again from its start. A leaf that the tree lacks costs its own operator and
-nothing else.
-
-A tree lists modules in order of registration; a forward pass may call them in another order. So the
-children of a class of blocks are moved to where operators are left that they may claim, as long as
-that makes the alignment cheaper. Blocks of one class run the same code, so they share an order.
+docs/design/modules.md, "How matching works", has the costs. The cheapest alignment is found by dynamic
+programming over operators and leaves; a leaf that the tree lacks costs its own operator and nothing else.
 
 Source: S. B. Needleman, C. D. Wunsch, A general method applicable to the search for similarities
 in the amino acid sequence of two proteins, Journal of Molecular Biology 48 (1970).

@@ -1,15 +1,6 @@
 """Modules from a model tree alone: match its leaves with the names of operators, in order.
 
-The leaves of the tree determine which operators to look for (`roles`). The operators of each step
-form a sequence (`sequences`), which is aligned with the leaves (`alignment`). Backward follows
-forward (`links/backward.py`).
-
-Operators that identify no leaf go to an adjacent leaf, a block, or the enclosing call. A call has
-the same operators each time; its surroundings vary. So a leaf that runs more than its
-identifying operator (`LlamaRMSNorm`: pow, mean, add, *rsqrt*, mul) owns what all calls of its class
-have in common on each side. The rest belongs to the innermost call around both neighbors, or, if
-that is only a container or calls one block after another, to the block that ends there (a residual
-add).
+docs/design/modules.md, "How matching works", has the steps.
 
 Source: HOTLINE section 4.3.
 """
