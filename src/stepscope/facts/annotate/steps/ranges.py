@@ -169,10 +169,7 @@ def beside_training(trace: Trace) -> Mask:
 
 
 def until_evaluation(trace: Trace, marks: Rows, starts: Times, ends: Times) -> Times:
-    """The ends of marked steps, without what only the last ones do after their passes: call layers.
-
-    The last mark lasts as long as the profiler records. Without a pass a step ends where it starts.
-    """
+    """The ends of marked steps, or starts without a pass, without layers that only the last call after it."""
     events, names = trace.events, trace.events.text("name")
     begin, passes = events["start_ns"], is_backward(events) | names.where(ends_update)
     calls = names.where(is_layer) & (events["track"] == events["track"][marks[0]])
