@@ -8,6 +8,7 @@ from stepscope.base.arrays import Array, Floats, Mask
 from stepscope.read.watched_run import SampledLine, WatchedPlace, WatchedRun
 from stepscope.trace.row_order import running_span
 
+_MOST_PARTS = 16  # chosen: of 220 samples of half a step the share is then known to 2 %, without to 7 %
 _FEWEST_SAMPLES = 8  # chosen: of a line with half of them, the share is known to a third
 
 
@@ -22,13 +23,23 @@ def role_samples(run: WatchedRun, asked: Mask, role: str) -> tuple[Array, Floats
     """The samples of a role, and how long each of those asked for lasted, ns; none where they are too few.
 
     A sample counts as long as it is away from its neighbors: without a core of its own the sampler
-    takes fewer of a thread that works than of one that waits.
+    takes fewer of a thread that works than of one that waits. Each part of the steps, from begin to end,
+    has as much of their time: where in a step samples fall is chance.
     """
     of_role = np.array([line.role == role for line in run.lines], dtype=bool)[run.samples["line"]]
     if np.count_nonzero(of_role & asked) < _FEWEST_SAMPLES:
         return run.samples[:0], np.zeros(0)
     samples = run.samples[of_role]
-    return samples, np.gradient(samples["ns"].astype(float)).clip(0) * asked[of_role]
+    ns, steps = samples["ns"], run.steps
+    lasted: Floats = np.gradient(ns.astype(float)).clip(0) * asked[of_role]
+    at = running_span(steps["begin_ns"], steps["begin_ns"] + steps["wall_ns"], ns)
+    inside = (at >= 0) & (lasted > 0)
+    count = max(min(int(np.count_nonzero(inside)) // _FEWEST_SAMPLES, _MOST_PARTS), 1)
+    begun = steps[at[inside]]
+    part = np.minimum((count * ((ns[inside] - begun["begin_ns"]) / begun["wall_ns"])).astype(int), count - 1)
+    sums = np.bincount(part, lasted[inside], count)
+    lasted[inside] *= sums.sum() / max(np.count_nonzero(sums), 1) / sums[part]
+    return samples, lasted
 
 
 def line_ms(run: WatchedRun, steps: Array, role: str = "") -> Floats:

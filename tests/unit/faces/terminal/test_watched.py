@@ -85,11 +85,11 @@ def test_the_bill(watched: Path) -> None:
         "        0.4 s    6.3%  waiting for data",
         "Without the first 3 losses the run would take 1.9 s instead of 6.3 s.",
         "lines of the training thread, by samples:",
-        "        1.6 s   25.4%  main at train.py:9",
-        "      0.699 s   11.1%  log at train.py:7",
+        "       1.55 s   24.6%  main at train.py:9",
+        "      0.751 s   11.9%  log at train.py:7",
         "processes, by samples of their main threads; actor limits the run:",
         "  actor × 4: waits 0.0%; works most at rollout at actors.py:5",
-        "  training: waits 30.3%, most at log at train.py:7; works most at main at train.py:9",
+        "  training: waits 32.6%, most at log at train.py:7; works most at main at train.py:9",
         "steps 60 to 69 took 2.5 times the usual, 0.3 s in all: waiting for data +30 ms",
     ]
 
