@@ -35,7 +35,7 @@ DIFFER = {
     "torch_anomaly": (_FRAMES, set(MODES)),
     "torch_warning_levels": ("a frame is between `backward` and its engine", {"run", "watch"}),
     "null_bytes": ("compile() names no file in this one error", set(MODES)),
-    "torch_model_dies": ("it counts callbacks of gc, of which `watch` has one", {"watch"}),
+    "torch_model_dies": ("it counts callbacks of gc, of which `watch` has two", {"watch"}),
 }
 
 

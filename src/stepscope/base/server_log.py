@@ -38,10 +38,9 @@ class RepeatedErrors(logging.Handler):
             self._say(self._whole(record) if count == 1 else f"{count:,} times so far: {line}{detail}")
 
     def _whole(self, record: logging.LogRecord) -> str:
-        try:
+        with suppress(TypeError, ValueError):  # arguments that do not fit the message
             return self.format(record)
-        except (TypeError, ValueError):  # arguments that do not fit the message
-            return _first_line(record)
+        return _first_line(record)
 
 
 def limit_log(command: str) -> None:
@@ -53,7 +52,6 @@ def limit_log(command: str) -> None:
 
 
 def _first_line(record: logging.LogRecord) -> str:
-    try:
+    with suppress(TypeError, ValueError):
         return record.getMessage().partition("\n")[0]
-    except (TypeError, ValueError):
-        return str(record.msg).partition("\n")[0]
+    return str(record.msg).partition("\n")[0]

@@ -15,7 +15,7 @@ from stepscope.record.capture_file import check_target
 from stepscope.record.manifest import Run
 from stepscope.record.memory.out_of_memory import find_out_of_memory
 from stepscope.record.options import Rank, RecordOptions, belongs_to_parent, script_name, target_path
-from stepscope.record.patch import AfterImport
+from stepscope.record.patch import AfterImport, ignoring
 from stepscope.record.process_exit import say
 from stepscope.record.session import Ending, Session
 
@@ -160,19 +160,16 @@ def watch_from_environment(output: str) -> None:
             output = str(path.with_name(f"{path.stem}-{os.getpid()}{path.suffix}"))
     if belongs_to_parent(owner) or "stepscope.record.run" in sys.modules:
         return
-    try:
+    with ignoring(Exception, then=lambda error: say(f"nothing is watched: {error}")):
         watched = watch(output)
         watched.__enter__()
         atexit.register(_end_watch, watched)
-    except Exception as error:
-        say(f"nothing is watched: {error}")
 
 
 def _is_worker_of_ray() -> bool:
-    try:
+    with ignoring(OSError):  # a system without /proc
         return Path("/proc/self/cmdline").read_bytes().startswith(b"ray::")  # its title
-    except OSError:  # a system without /proc
-        return False
+    return False
 
 
 def _end_watch(watched: watch) -> None:

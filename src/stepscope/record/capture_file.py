@@ -17,6 +17,7 @@ from typing import Any
 from stepscope.base.unfinished_files import unfinished_file
 from stepscope.errors import CaptureError
 from stepscope.record.options import SUFFIX, Rank
+from stepscope.record.patch import ignoring
 from stepscope.record.unreplaced import os, time
 
 FORMAT = "stepscope capture"
@@ -111,28 +112,22 @@ def check_target(path: Path, is_ours: Callable[[Path], bool] | None = None) -> N
 
 def _is_writable(folder: Path) -> bool:
     """Tried, because permissions alone do not decide (root, quotas, network file systems)."""
-    try:
-        with TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
+    with ignoring(OSError), TemporaryFile(dir=folder):
+        return True
+    return False
 
 
 def has_recording(path: Path) -> bool:
     """Whether `path` is a capture that holds a trace or contexts, and not only how a run ended."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return bool(RECORDINGS & set(archive.namelist()))
-    except Exception:  # it is damaged
-        return False
+    with ignoring(Exception), zipfile.ZipFile(path) as archive:  # it may be damaged
+        return bool(RECORDINGS & set(archive.namelist()))
+    return False
 
 
 def is_capture(path: Path) -> bool:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return bool(json.loads(archive.read(_MANIFEST))["format"] == FORMAT)
-    except Exception:  # it is damaged, or none
-        return False
+    with ignoring(Exception), zipfile.ZipFile(path) as archive:  # it may be damaged, or none
+        return bool(json.loads(archive.read(_MANIFEST))["format"] == FORMAT)
+    return False
 
 
 Identity = tuple[int, int, int, int]
@@ -264,11 +259,10 @@ class CaptureFile:
 
 def identity(path: Path) -> Identity | None:
     """What tells one version of a file from another; None where there is none."""
-    try:
+    with ignoring(OSError):
         state = path.stat()
-    except OSError:
-        return None
-    return state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size
+        return state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size
+    return None
 
 
 @contextmanager

@@ -105,13 +105,13 @@ class ChildProcesses:
 
     def _before_fork(self) -> None:
         self._forked = None
-        with suppress(Exception):
+        with patch.ignoring(Exception):
             if not _never_trains():
                 self._forked = self._next()
 
     def _in_forked_child(self) -> None:
         plan, self._forked = self._forked, None
-        with suppress(Exception):
+        with patch.ignoring(Exception):
             self._detach()
             self._detach = lambda: None
             if plan is not None:
@@ -152,7 +152,7 @@ class ChildProcesses:
 
     @contextmanager
     def _starting(self, original: Any, words: Any, named: Any) -> Iterator[None]:
-        with suppress(Exception):  # what cannot be watched runs all the same
+        with patch.ignoring(Exception):  # what cannot be watched runs all the same
             call = inspect.signature(original).bind(*words, **named)
             call.apply_defaults()
             self._together = (self._started, call.arguments["nprocs"])
@@ -178,7 +178,7 @@ class _Watched:
 
 def begin_in_child(plan: ChildPlan, given: tuple[Any, ...]) -> tuple[Any, ...]:
     """Watch this process and those that it starts, and give back the arguments of its target."""
-    with suppress(Exception):  # the program runs in any case
+    with patch.ignoring(Exception):  # the program runs in any case
         Child(plan).watch()
         ChildProcesses(plan).install()
     return given
@@ -199,7 +199,7 @@ class Child:
         AfterImport("torch", self._watch_optimizers).install()
 
     def _watch_optimizers(self) -> None:
-        with suppress(Exception):  # the program's import goes on
+        with patch.ignoring(Exception):  # the program's import goes on
             from stepscope.record.module_registry import profiler_runs
             from stepscope.record.optimizers import OptimizerWatch
 
@@ -209,7 +209,7 @@ class Child:
     def _stepped(self, optimizer: Any) -> None:
         if self._session is not None:
             return
-        with suppress(Exception):
+        with patch.ignoring(Exception):
             self._watch.close()
             if os.getpid() == self._pid:
                 self._begin(optimizer)
@@ -224,7 +224,7 @@ class Child:
         util.Finalize(None, self._finish, exitpriority=0)
 
     def _finish(self) -> None:
-        with suppress(Exception):
+        with patch.ignoring(Exception):
             if self._session:
                 self._session.finish(Ending(), only_with_steps=True)
 

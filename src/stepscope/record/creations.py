@@ -6,7 +6,6 @@ import linecache
 import sys
 import weakref
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -16,7 +15,7 @@ from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader, dataloader
 
 from stepscope.record.call_sites import is_library, self_of, user_frame
-from stepscope.record.patch import replace, undo
+from stepscope.record.patch import ignoring, replace, undo
 
 _BASES = (("optimizer", Optimizer), ("loader", DataLoader), ("ddp", DistributedDataParallel))
 _MOST = 50  # a program may create them in a loop
@@ -49,7 +48,7 @@ class CreationWatch:
         def watched(self: Any, *args: Any, **kwargs: Any) -> None:
             note(what, type(self).__name__, _creator_of(self))
             original(self, *args, **kwargs)
-            with suppress(Exception):  # the program's own class may not even be hashable
+            with ignoring(Exception):  # the program's own class may not even be hashable
                 created(self)
 
         note = self._note

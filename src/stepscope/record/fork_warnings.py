@@ -8,10 +8,11 @@ program comes first.
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from stepscope.record.patch import ignoring
 from stepscope.record.unreplaced import os
 
 _TASKS = "/proc/self/task"
@@ -41,7 +42,7 @@ class _OnlyOurThreads:
             warnings.filters.insert(0, self._filter)  # type: ignore[attr-defined]
 
     def remove(self) -> None:
-        with suppress(ValueError):
+        with ignoring(ValueError):
             warnings.filters.remove(self._filter)  # type: ignore[attr-defined]
 
 
@@ -66,15 +67,12 @@ def starting_threads() -> Iterator[None]:
 
 
 def _tasks() -> set[str]:
-    try:
+    with ignoring(OSError):
         return set(os.listdir(_TASKS))
-    except OSError:
-        return set()
+    return set()
 
 
 def _name(task: str) -> str:
-    try:
-        with open(f"{_TASKS}/{task}/comm") as file:  # noqa: PTH123 (of the system)
-            return file.read().strip()
-    except OSError:
-        return ""
+    with ignoring(OSError), open(f"{_TASKS}/{task}/comm") as file:  # noqa: PTH123 (of the system)
+        return file.read().strip()
+    return ""

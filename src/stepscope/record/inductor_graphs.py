@@ -12,14 +12,13 @@ import functools
 import re
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from math import prod
 from typing import Any
 
 from stepscope.record.call_sites import is_module
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry, unwrap
-from stepscope.record.patch import AfterImport, replace, undo
+from stepscope.record.patch import AfterImport, ignoring, replace, undo
 
 Json = dict[str, Any]
 _MOST_GRAPHS = 2000  # kept in memory: a program may compile for ever
@@ -72,7 +71,7 @@ class InductorGraphs:
 
         @functools.wraps(original)
         def noting(*args: Any, **kwargs: Any) -> Any:
-            with suppress(Exception):  # the compiler must continue whatever it has become
+            with ignoring(Exception):  # the compiler must continue whatever it has become
                 note(*args, **kwargs)
             return original(*args, **kwargs)
 
@@ -151,7 +150,7 @@ def _region() -> str | None:
 
 def _tracer() -> Any:
     """Dynamo's view of the frame that is compiled, None where it is not known."""
-    with suppress(Exception):
+    with ignoring(Exception):
         convert: Any = sys.modules["torch._dynamo.symbolic_convert"]
         tracer = convert.InstructionTranslator.current_tx()
         return getattr(tracer.output, "root_tx", None) or tracer

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from stepscope.record.module_registry import ModuleRegistry, RecordedModule
+from stepscope.record.patch import ignoring
 from stepscope.record.ranges import Range
 from stepscope.record.torch_internals import CompilerPaused, compiler_takes, hide_from_compiler, hide_methods
 
@@ -129,23 +131,19 @@ class ModuleRanges:
 
     def _notify_outermost(self, module: Any) -> None:
         with CompilerPaused():
-            try:
+            with ignoring(Exception, then=partial(self._note, module)):
                 if self.on_outermost is not None:
                     self.on_outermost(module)
-            except Exception as error:
-                self._note(error, module)
-                self.on_outermost = None
+                return
+            self.on_outermost = None
 
     def _resolve(self, parent: RecordedModule, module: Any) -> RecordedModule | None:
         """The call must continue whatever the user's objects do when inspected."""
-        with CompilerPaused():
-            try:
-                return self._forest.resolve(parent, module)
-            except Exception as error:
-                self._note(error, module)
-                return None
+        with CompilerPaused(), ignoring(Exception, then=partial(self._note, module)):
+            return self._forest.resolve(parent, module)
+        return None
 
-    def _note(self, error: Exception, module: Any) -> None:
+    def _note(self, module: Any, error: Exception) -> None:
         self.failure = f"{type(error).__name__}: {error} on a call of {type(module)}"
 
 

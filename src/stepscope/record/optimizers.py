@@ -22,7 +22,7 @@ from torch.optim import optimizer as torch_optimizer
 
 from stepscope.record.call_sites import entries, is_library, user_frames, variables
 from stepscope.record.module_registry import ModuleRegistry
-from stepscope.record.patch import subclasses, undo
+from stepscope.record.patch import ignoring, subclasses, undo
 from stepscope.record.ranges import Range
 from stepscope.record.torch_internals import AUTOGRAD, ENGINE, Function, is_captured, wrap
 
@@ -115,13 +115,13 @@ class OptimizerWatch:
                 with self._range_of(optimizer):
                     result = step(optimizer, *args, **kwargs)
             except BaseException:
-                self._running.discard(id(optimizer))
                 if timer is not None and timed:
                     timer.part_ends()
                 raise
+            finally:
+                self._running.discard(id(optimizer))
             if timer is not None and timed:
                 timer.work_follows()
-            self._running.discard(id(optimizer))
             self._report(optimizer)
             if timer is not None and timed:
                 timer.resume()
@@ -132,10 +132,9 @@ class OptimizerWatch:
 
     def _range_of(self, optimizer: Any) -> Any:
         """The range around a step; the step must go on whatever happens here."""
-        try:
+        with ignoring(Exception):
             return self.names.range_of(optimizer) if self.names else _NO_RANGE
-        except Exception:
-            return _NO_RANGE
+        return _NO_RANGE
 
     def _after_step(self, optimizer: Any, args: object, kwargs: object) -> None:
         if not torch.compiler.is_compiling() and id(optimizer) not in self._running:

@@ -8,8 +8,46 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
+from itertools import chain, pairwise, starmap
+from types import FrameType, ModuleType
 from typing import Any
+
+from stepscope.record.call_sites import LIBRARIES, is_internal
+from stepscope.record.process_exit import entries_of
+
+
+def pass_on(error: BaseException) -> None:
+    """Raise what our code has caught, if a signal handler, debugger or other thread of the program raised it.
+
+    Python calls the former, alone, with the frame that they interrupt; of the latter no frame is seen.
+    """
+    frames = [entry.tb_frame for entry in entries_of(error.__traceback__)]
+    names = (type(error).__module__, *(str(frame.f_globals.get("__name__")) for frame in frames))
+    files = {name: getattr(sys.modules.get(name), "__file__", None) or LIBRARIES[0] for name in names}
+    others = {name for name, file in files.items() if is_internal(file) or file.startswith(LIBRARIES)}
+    has_kind, *have_frames = (not (name.startswith("stepscope") or name in others) for name in names)
+    if (has_kind and not any(have_frames)) or any(starmap(_is_interrupted, pairwise(frames))):
+        raise error
+
+
+def _is_interrupted(frame: FrameType, by: FrameType) -> bool:
+    is_ours = str(by.f_globals.get("__name__")).startswith("stepscope.")
+    words = (word if isinstance(word, tuple) else (word,) for word in by.f_locals.values())
+    return not is_ours and any(word is frame for word in chain.from_iterable(words))
+
+
+class ignoring(suppress):
+    """As `suppress`, but what is the program's passes; `then` gets what is ignored."""
+
+    def __init__(self, *kinds: type[Exception], then: Callable[[Any], object] = id) -> None:
+        super().__init__(*kinds)
+        self._then = then
+
+    def __exit__(self, *raised: Any) -> bool:
+        if is_ignored := bool(super().__exit__(*raised)):
+            pass_on(raised[1])
+            self._then(raised[1])
+        return is_ignored
 
 
 def replace(holder: Any, name: str, ours: Any) -> Callable[[], None]:
@@ -30,7 +68,7 @@ def replace(holder: Any, name: str, ours: Any) -> Callable[[], None]:
 def undo(restore: list[Callable[[], Any]]) -> None:
     """Call what `replace` returned, the last first, whatever the program has made of some."""
     while restore:
-        with suppress(Exception):
+        with ignoring(Exception):
             restore.pop()()
 
 

@@ -191,11 +191,10 @@ class Messages:
 
 
 def _identity() -> tuple[int, int] | None:
-    try:
+    with suppress(OSError):
         state = os.fstat(_STDERR)
-    except OSError:
-        return None
-    return state.st_dev, state.st_ino
+        return state.st_dev, state.st_ino
+    return None
 
 
 def _write(content: bytes) -> None:

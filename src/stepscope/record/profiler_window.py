@@ -17,7 +17,7 @@ from stepscope.errors import CaptureError
 from stepscope.record import fork_warnings
 from stepscope.record.module_registry import profiler_runs
 from stepscope.record.options import RecordOptions
-from stepscope.record.patch import replace
+from stepscope.record.patch import ignoring, replace
 from stepscope.record.process_exit import without_lines
 from stepscope.record.ranges import end_open_ranges
 
@@ -155,13 +155,11 @@ def export_trace(profiler: Any, path: Path) -> None:
 
 def _is_whole(path: Path) -> bool:
     """Whether there is a file that ends as JSON does."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(size - _LAST_BYTES, 0))
-            return file.read(_LAST_BYTES).rstrip()[-1:] in (b"}", b"]")
-    except FileNotFoundError:
-        return False
+    with ignoring(FileNotFoundError), path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(size - _LAST_BYTES, 0))
+        return file.read(_LAST_BYTES).rstrip()[-1:] in (b"}", b"]")
+    return False
 
 
 def _write_as_much(path: Path) -> None:

@@ -36,6 +36,7 @@ from stepscope.errors import CaptureError
 from stepscope.record.memory.memory_recorder import MemoryRecorder
 from stepscope.record.optimizers import OptimizerOrder
 from stepscope.record.options import RecordOptions
+from stepscope.record.patch import ignoring
 from stepscope.record.recording import call_in_forked_children
 from stepscope.record.run_shares.run_shares import RunClock
 from stepscope.record.step_detector import Kind, StepDetector, TrainingThread
@@ -108,10 +109,9 @@ class Recorder:
     def close(self) -> None:
         """Stop all recording and leave torch as it was."""
         try:
-            self._close_window()
-            self._report_unrecorded()
-        except Exception as error:
-            self._note(error)
+            with ignoring(Exception, then=self._note):
+                self._close_window()
+                self._report_unrecorded()
         finally:
             self.detach()
         if best := self.best():
@@ -168,11 +168,10 @@ class Recorder:
 
     def _try(self, action: Callable[..., None], *arguments: Any) -> None:
         """The program must continue whatever happens in the recorder."""
-        try:
+        with ignoring(Exception, then=self._note):
             action(*arguments)
-        except Exception as error:
-            self._note(error)
-            self.close()
+            return
+        self.close()
 
     def _note(self, error: Exception) -> None:
         self.failure = self.failure or f"{type(error).__name__}: {error}"

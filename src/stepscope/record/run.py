@@ -17,7 +17,7 @@ from stepscope.record.contexts import ContextOptions, ContextSession
 from stepscope.record.manifest import Run, RunResult
 from stepscope.record.memory.out_of_memory import find_out_of_memory
 from stepscope.record.options import Rank, RecordOptions, chosen_ranks, shown, target_path
-from stepscope.record.patch import AfterImport
+from stepscope.record.patch import AfterImport, pass_on
 from stepscope.record.process_exit import Messages, show
 from stepscope.record.run_shares.run_shares import RunClock
 from stepscope.record.script_runner import ModuleMissing, Program
@@ -156,6 +156,7 @@ def _try(session: AnySession, attach: Callable[[], object]) -> None:
     try:
         attach()
     except Exception as error:
+        pass_on(error)
         session.failure = f"cannot record: {type(error).__name__}: {error}"
 
 

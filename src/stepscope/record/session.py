@@ -17,6 +17,7 @@ from stepscope.record.capture_file import CaptureFile, Member
 from stepscope.record.jax import cannot_record
 from stepscope.record.manifest import Run, RunResult, build_manifest
 from stepscope.record.memory.out_of_memory import AllocationFailure, verdict
+from stepscope.record.patch import pass_on
 from stepscope.record.recording import Recording
 from stepscope.record.run_shares.run_shares import RunClock, unrecorded_training
 from stepscope.record.unreplaced import OwnFunctions, os
@@ -257,6 +258,7 @@ class Session(OfOneProcess):
                 manifest = build_manifest(self.run, result, recorder.framework if recorder else None)
                 self.file.write(manifest, recording.modules if recording else {"roots": []}, members)
         except Exception as error:
+            pass_on(error)
             self.failure = f"cannot write {self.path}: {reason(error)}"
             if has_no_descriptors(error):
                 self.failure += " (`ulimit -n` raises the limit)"

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from stepscope.record.device_times import DeviceTimes
+from stepscope.record.patch import ignoring
 from stepscope.record.unreplaced import time
 
 try:
@@ -408,11 +409,10 @@ def page_fault_ns() -> int | None:
 
     No page may be had, as under `ulimit -v`, and none is counted on Windows.
     """
-    try:
+    with ignoring(OSError):
         times = [cost for _ in range(_MEASURED) if (cost := _page_fault_ns())]
-    except OSError:
-        return None
-    return min(times, default=None)
+        return min(times, default=None)
+    return None
 
 
 def _page_fault_ns() -> int | None:
@@ -432,11 +432,10 @@ def _touching_ns(memory: mmap.mmap) -> int:
 
 def queued_ns(thread: object = None) -> int | None:
     """How long a thread, by default this one, could run but got no core so far; None if not known."""
-    try:
+    with ignoring(OSError, ValueError, IndexError):
         statistics = Path(f"/proc/self/task/{thread or threading.get_native_id()}/schedstat")
         return int(statistics.read_bytes().split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
+    return None
 
 
 class CoreQueue:
@@ -453,15 +452,13 @@ class CoreQueue:
 
     def __call__(self) -> int | None:
         """The sum until now, ns; None if the system does not say."""
-        try:
+        with ignoring(OSError, ValueError, IndexError):
             now = _queued_of_all_ns(), _used_by_others_ns()
-        except (OSError, ValueError, IndexError):
-            return None
-        if self._last is not None:
-            grown_ns = min(after - before for before, after in zip(self._last, now, strict=True))
+            grown_ns = min(after - before for before, after in zip(self._last or now, now, strict=True))
             self._total_ns += max(grown_ns, 0)
-        self._last = now
-        return self._total_ns
+            self._last = now
+            return self._total_ns
+        return None
 
 
 def _queued_of_all_ns() -> int:

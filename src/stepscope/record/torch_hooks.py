@@ -6,7 +6,7 @@ marks until no training can begin any more. `Recorder` decides when.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from stepscope.record.module_registry import ModuleRegistry, describe_registry, 
 from stepscope.record.optimizers import OptimizerNames, OptimizerWatch, updated_modules
 from stepscope.record.options import RecordOptions
 from stepscope.record.part_timer import PartTimer
-from stepscope.record.patch import undo
+from stepscope.record.patch import ignoring, undo
 from stepscope.record.profiler_window import ProfilerWindow
 from stepscope.record.ranges import watch_open_ranges
 from stepscope.record.recording import Recording
@@ -197,7 +197,7 @@ class TorchHooks:
     def _describe(self, recording: TorchRecording) -> None:
         recording.modules = describe_registry(self.registry)
         if names := self._optimizers.names:
-            with suppress(Exception):  # optimizers of others may hold anything
+            with ignoring(Exception):  # optimizers of others may hold anything
                 recording.updated = updated_modules(names.by_optimizer(), self.registry)
         if compiled := self._compiled.describe():
             recording.members["compiled.json"] = compiled

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from stepscope.record.patch import replace
+from stepscope.record.patch import ignoring, replace
 
 Function = Callable[..., Any]
 
@@ -81,5 +81,6 @@ def hide_methods(*classes: type) -> None:
             hide_from_compiler(function.__code__)
 
 
+hide_methods(ignoring)
 hide_from_compiler(CompilerPaused.__enter__.__code__)
 hide_from_compiler(is_captured.__code__)

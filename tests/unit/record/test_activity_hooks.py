@@ -175,6 +175,40 @@ def test_blocks_without_gradients(run: Run, model: Any, optimizer: Any, block: A
     assert run.shares() == {"rollout": 57, "training_steps": 300, "start_up": 1, "other": 2}
 
 
+@pytest.mark.parametrize("block", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("hook", ["begin", "note"])
+def test_an_interrupt_in_a_hook_of_a_block_does_not_leave_gradients_off(
+    run: Run, model: Any, optimizer: Any, monkeypatch: pytest.MonkeyPatch, block: Any, hook: str
+) -> None:
+    def interrupted(*words: object) -> None:
+        raise KeyboardInterrupt
+
+    train(model, optimizer, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(run.log, hook, interrupted)
+        with pytest.raises(KeyboardInterrupt), block():
+            run.ms(1)
+    assert torch.is_grad_enabled()
+    assert not torch.is_inference_mode_enabled()
+    train(model, optimizer, 1)
+    assert run.facts()["steps"] == 2
+
+
+def test_training_is_seen_after_an_interrupt_as_saving_begins(
+    run: Run, model: Any, optimizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*words: object) -> None:
+        raise KeyboardInterrupt
+
+    train(model, optimizer, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(run.hooks, "_range", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            torch.save({}, io.BytesIO())
+    train(model, optimizer, 1)
+    assert run.facts()["steps"] == 2
+
+
 def test_inference_mode_that_is_off_is_no_evaluation(run: Run, model: Any, optimizer: Any) -> None:
     for _ in range(5):
         with torch.inference_mode(False):

@@ -225,10 +225,9 @@ def _wait_for_threads() -> None:
 
 
 def _sleeps(task: Path) -> bool:
-    try:
+    with suppress(OSError):  # it has just ended
         return (task / "stat").read_text().rpartition(")")[2].split()[0] == "S"
-    except OSError:  # it has just ended
-        return True
+    return True
 
 
 def _serve(request: RunRequest) -> NoReturn:

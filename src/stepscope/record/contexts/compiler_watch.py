@@ -9,11 +9,11 @@ import functools
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from stepscope.record.patch import AfterImport, around_compilations, replace, undo
+from stepscope.record.patch import AfterImport, around_compilations, ignoring, replace, undo
 
 # Frames of the compiler's own, left out: torch's, and those of code that it made.
 HIDDEN = [
@@ -123,7 +123,7 @@ class CompilerWatch:
 
     def _name_compilations(self) -> None:
         utils: Any = sys.modules.get("torch._dynamo.utils")
-        with suppress(Exception):  # torch's metrics have no stable form
+        with ignoring(Exception):  # torch's metrics have no stable form
             for metrics in utils.get_compilation_metrics():
                 at = metrics.compile_id, metrics.start_time_us
                 if metrics.compile_id and metrics.co_name and at not in self._named:

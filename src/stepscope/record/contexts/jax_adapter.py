@@ -19,7 +19,7 @@ from jax import monitoring, tree_util
 
 from stepscope.record.jax.compilation_counter import unregister_duration_listener
 from stepscope.record.jax.program_ranges import watch_waits
-from stepscope.record.patch import undo
+from stepscope.record.patch import ignoring, undo
 from stepscope.record.run_shares.activity_log import NestedDurations
 from stepscope.record.unreplaced import time
 
@@ -151,10 +151,9 @@ class JitCompilations:
 
     def _why_again(self, function: Any, site: FunctionSite, arguments: Any, keywords: dict[str, Any]) -> str:
         signatures = self._known.setdefault(function, KnownSignatures())
-        try:
+        why = ""
+        with ignoring(Exception):  # arguments of any kind; the program must not notice
             why = signatures.why_again(signature_of(function, arguments, keywords))
-        except Exception:  # arguments of any kind; the program must not notice
-            why = ""
         if not why and site.file and site in self._compiled:  # a primitive has many functions
             why = "the function was created again"
         self._compiled.add(site)
@@ -249,10 +248,9 @@ def _leaf(value: Any) -> Leaf:
 
 def _hash(value: Any) -> int:
     """Static arguments must be hashable; JAX compares them in the same way."""
-    try:
+    with ignoring(TypeError):
         return hash(value)
-    except TypeError:
-        return id(value)
+    return id(value)
 
 
 def _distance(before: Signature, now: Signature) -> int:

@@ -21,7 +21,7 @@ from jax._src import profiler as jax_profiler
 from jax._src.lib import _profiler
 
 from stepscope.record.jax.program_ranges import profiler_sessions
-from stepscope.record.patch import replace, undo
+from stepscope.record.patch import ignoring, replace, undo
 from stepscope.record.unreplaced import time
 
 MARK = "stepscope.context"
@@ -52,7 +52,7 @@ class ProfilerWindows:
         self._window: _OpenWindow | None = None
         self._kept: list[tuple[str, int]] = []
         self._every_s, self._recorded, self._failures = _EVERY_S, 0, 0
-        self._has_called = self._is_in_handler = self._gives_way = False
+        self._has_called = self._gives_way = False
         self._began = time.monotonic()
         self._why = "the run ended before its second call of a compiled function"
 
@@ -82,15 +82,11 @@ class ProfilerWindows:
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            return step(*arguments)
-        except Exception as error:
-            if self._is_in_handler:
-                self._is_in_handler = False
-                raise
-            self._give_up(f"{type(error).__name__}: {error}")
-            return None
+            with ignoring(Exception, then=self._give_up):
+                return step(*arguments)
         finally:
             self._lock.release()
+        return None
 
     def _begin(self, context: int) -> Any:
         if not self._has_called:
@@ -144,15 +140,8 @@ class ProfilerWindows:
         while not window.is_done():
             if time.monotonic() > deadline or self._gives_way or self._window is not window:
                 return False
-            self._pause()
-        return True
-
-    def _pause(self) -> None:
-        try:
             time.sleep(_POLL_S)
-        except BaseException:
-            self._is_in_handler = True
-            raise
+        return True
 
     def _keep(self, window: _OpenWindow, profile: bytes) -> None:
         self._recorded += 1
@@ -184,8 +173,8 @@ class ProfilerWindows:
         self._why = why
         self._failures += 1
 
-    def _give_up(self, why: str) -> None:
-        self._why, self._failures = why, _MOST_FAILURES
+    def _give_up(self, error: Exception) -> None:
+        self._why, self._failures = f"{type(error).__name__}: {error}", _MOST_FAILURES
         self._extension.next_window(-1.0)
         window, self._window = self._window, None
         if window:
@@ -250,16 +239,14 @@ class _OpenWindow:
         begun = time.monotonic()
         undo(self._restore)
         session, self._session = self._session, None
-        try:
-            profile: bytes = session.stop()
-        except Exception:  # of XLA, of any kind: another session runs that we could not know of
-            profile = b""
+        profile = b""
+        with ignoring(Exception):  # of XLA, of any kind: another session runs that we could not know of
+            profile = session.stop()
         self.cost_s += time.monotonic() - begun
         return profile
 
 
 def _is_pending(array: Any) -> bool:
-    try:
+    with ignoring(Exception):  # computing it failed, or it was donated meanwhile
         return not (array is None or array.is_deleted() or array.is_ready())
-    except Exception:  # computing it failed, or it was donated meanwhile
-        return False
+    return False

@@ -15,7 +15,7 @@ from stepscope.record.contexts.context_options import NO_MODULES, ContextOptions
 from stepscope.record.contexts.native_collector import NativeCollector
 from stepscope.record.manifest import Run, RunResult, build_manifest
 from stepscope.record.options import RecordOptions, belongs_to_parent, script_name, target_path
-from stepscope.record.patch import AfterImport
+from stepscope.record.patch import AfterImport, ignoring, pass_on
 from stepscope.record.process_exit import say
 from stepscope.record.session import Ending, OfOneProcess
 from stepscope.record.unreplaced import os
@@ -119,12 +119,10 @@ class Collection(OfOneProcess):
 
     def _follow_jax(self) -> None:
         """The program imports JAX; it must not fail for us."""
-        if self._collector is None or self.is_forked:
+        if (collector := self._collector) is None or self.is_forked:
             return
-        try:
-            self._collector.follow_jax()
-        except Exception as error:
-            self._collector.note(f"JAX is not recorded: {error}")
+        with ignoring(Exception, then=lambda error: collector.note(f"JAX is not recorded: {error}")):
+            collector.follow_jax()
 
     def _manifest(self, outcome: str, message: str) -> dict[str, Any]:
         manifest = build_manifest(self.run, RunResult(outcome, message, warnings=self.warnings))
@@ -152,6 +150,7 @@ class ContextSession(Collection):
         try:
             self.start()
         except Exception as error:  # the program's import goes on
+            pass_on(error)
             self.failure = f"no contexts: {error}"
 
     def finish(self, ending: Ending) -> None:
@@ -251,10 +250,8 @@ def begin() -> None:
     PyTorch calls `stepscope.autoload` when it is imported (2.5 and later), as it calls every entry
     point of the group `torch.backends`. Whatever goes wrong here, the import of PyTorch goes on.
     """
-    try:
+    with ignoring(Exception, then=lambda error: say(f"no contexts are collected: {error}")):
         _begin(os.environ[_VARIABLE])
-    except Exception as error:
-        say(f"no contexts are collected: {error}")
 
 
 def _begin(output: str) -> None:

@@ -28,6 +28,7 @@ from stepscope.record.jax.jax_step_detector import UNSURE_STEPS, JaxStepDetector
 from stepscope.record.jax.jax_window import RUN_IN, JaxWindow, catch_up, require_session
 from stepscope.record.jax.jit_calls import JitCall, JitCallWatch
 from stepscope.record.options import RecordOptions
+from stepscope.record.patch import ignoring
 from stepscope.record.recording import Recording, call_in_forked_children
 from stepscope.record.samples.loop_samples import LoopSamples
 from stepscope.record.step_times import FEWEST, MOST, CoreQueue, Reading, StepReadings, read_clocks
@@ -109,12 +110,11 @@ class JaxRecorder:
     def close(self) -> None:
         """Stop all recording and watch no more calls; only compilations are still counted."""
         try:
-            self._close_window(drain=False)
-            self._report_unrecorded()
-            if self._replaced and self.best():
-                self._on_replaced()
-        except Exception as error:
-            self._note(error)
+            with ignoring(Exception, then=self._note):
+                self._close_window(drain=False)
+                self._report_unrecorded()
+                if self._replaced and self.best():
+                    self._on_replaced()
         finally:
             self._unwatch()
 
@@ -141,15 +141,14 @@ class JaxRecorder:
 
     def _returned(self, call: JitCall) -> None:
         """Training must continue whatever happens in the recorder."""
-        try:
+        with ignoring(Exception, then=self._note):
             ends_step = self.detector.advance(call.name, call.inputs, call.outputs)
             if self._watched is not None:
                 self._look_for_training(self._watched)
             if ends_step and (self._unrecorded or self._watched is None):
                 self._end_step(self.detector.steps, call.outputs)
-        except Exception as error:
-            self._note(error)
-            self.close()
+            return
+        self.close()
 
     def _note(self, error: Exception) -> None:
         named = "" if isinstance(error, CaptureError) else f"{type(error).__name__}: "

@@ -22,7 +22,7 @@ from jax._src.interpreters import pxla
 
 from stepscope.errors import CaptureError
 from stepscope.record.jax.compilation_counter import OF_JAX, called_from_python
-from stepscope.record.patch import replace, undo
+from stepscope.record.patch import ignoring, replace, undo
 
 _PMAP = "jax._src.pmap"
 _PART_OF_GRADIENT = "call_impl_cache_miss"  # of a jitted function that is differentiated
@@ -156,13 +156,12 @@ def _name_under_pmap(function: Any) -> str:
 
     JAX compiles a function of its own that has the program's in its closure (jax/_src/pmap.py).
     """
-    try:
+    with ignoring(AttributeError, TypeError, ValueError):
         compiled = inspect.unwrap(function)
         place = compiled.__code__.co_freevars.index("fun")
         mapped = compiled.__closure__[place].cell_contents.f
         return str(mapped.__qualname__).rpartition("<locals>.")[2]
-    except (AttributeError, TypeError, ValueError):
-        return "pmap"
+    return "pmap"
 
 
 MARK = "stepscope.gradient"

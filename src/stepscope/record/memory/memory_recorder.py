@@ -3,7 +3,6 @@
 import ctypes
 import weakref
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from stepscope.record.capture_file import Member
 from stepscope.record.memory.operator_lines import Creations, LineRanges, MadeAt
 from stepscope.record.memory.out_of_memory import AllocationFailure
 from stepscope.record.module_registry import ModuleRegistry
+from stepscope.record.patch import ignoring
 from stepscope.record.profiler_window import profiler_events
 from stepscope.record.recording import Recording
 
@@ -157,14 +157,11 @@ def _row(kind: str, path: str, name: str, lines: Any = ()) -> Json:
 
 
 def _add(rows: dict[tuple[str, int], Json], tensor: Any, row: Json) -> None:
-    try:
-        storage = tensor.untyped_storage()
+    with ignoring(RuntimeError, ValueError):  # without a storage of its own: sparse, a subclass, not yet made
+        storage, device = tensor.untyped_storage(), str(tensor.device)
         address, size = storage.data_ptr(), storage.nbytes()
-    except (RuntimeError, ValueError):
-        return  # a tensor without a storage of its own: sparse, a subclass, not yet made
-    if size:
-        device = str(tensor.device)
-        rows.setdefault((device, address), {"address": address, "bytes": size, "device": device, **row})
+        if size:
+            rows.setdefault((device, address), {"address": address, "bytes": size, "device": device, **row})
 
 
 def tensor_uses(profiler: Any) -> Json:
@@ -240,10 +237,8 @@ class CpuTable:
 def _find_flag() -> Any:
     folder = Path(torch.__file__).parent / "lib"
     for name in _LIBRARIES:
-        try:
+        with ignoring(OSError, ValueError):
             return ctypes.c_bool.in_dll(ctypes.CDLL(str(folder / name)), _FLAG)
-        except (OSError, ValueError):
-            continue
     return None
 
 
@@ -268,7 +263,7 @@ class CudaHistory:
     def _start(self) -> None:
         if self._is_closed:
             return
-        with suppress(Exception):  # else the program's own first use of CUDA fails
+        with ignoring(Exception):  # else the program's own first use of CUDA fails
             _cuda.memory._record_memory_history(
                 enabled="all", context="all", stacks="python", max_entries=_MOST_EVENTS
             )

@@ -201,19 +201,20 @@ class ActivityHooks:
             self._counted.mode_changed(None if module.training else self._place(_EVALUATING))
 
     def _enter(self, original: Function, block: Any) -> Any:
-        result = original(block)
-        activity = None if torch.is_grad_enabled() else self._place("no_grad")
-        if activity and self._counted.is_idle:
+        # Ours comes first: were gradients off, a signal handler that raises in it would leave them off.
+        activity = self._place("no_grad") if getattr(block, "mode", True) else None
+        activity = activity if activity and self._counted.is_idle else None
+        if activity:
             self._log.begin(activity)
-            self._blocks.append((activity, self._range(activity)))
-        else:
-            self._blocks.append((None, None))
-        return result
+        self._blocks.append((activity, self._range(activity)))
+        return original(block)
 
     def _exit(self, original: Function, block: Any, *error: Any) -> Any:
-        if self._blocks:
-            self._end(*self._blocks.pop())
-        return original(block, *error)
+        try:
+            return original(block, *error)
+        finally:
+            if self._blocks:
+                self._end(*self._blocks.pop())
 
     def _end(self, activity: Activity | None, marked: Any) -> None:
         if marked:
@@ -224,11 +225,11 @@ class ActivityHooks:
     # -- functions that only save or evaluate
 
     def _call(self, kind: str, original: Function, *args: Any, **kwargs: Any) -> Any:
-        activity = self._place(kind)
-        if activity:
-            self._counted.begin(activity)
-        marked = self._range(activity)
+        activity, marked = self._place(kind), None
         try:
+            if activity:
+                self._counted.begin(activity)
+            marked = self._range(activity)
             return original(*args, **kwargs)
         finally:
             self._end(activity, marked)

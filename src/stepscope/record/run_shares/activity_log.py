@@ -221,10 +221,13 @@ class ActivityLog:
             self.count_noted()
 
     def count_noted(self) -> None:
-        noted, self._noted = self._noted, []
-        for method, argument, self._noted_ns in noted:
-            method(argument)
-        self._noted_ns = None
+        noted, self._noted = iter(self._noted), []
+        try:
+            for method, argument, self._noted_ns in noted:
+                method(argument)
+        finally:  # a signal handler of the program may raise anywhere
+            self._noted_ns = None
+            self._noted[:0] = noted
         now = self.clock() - self.excluded_ns
         self._count_after_ns = now + min(max(now - self.begun_ns, _LEAST_NS), _MOST_NS)
 

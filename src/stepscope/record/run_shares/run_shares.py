@@ -9,10 +9,10 @@ Optimizers that step in turns, as those of a GAN, belong to one training.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from stepscope.record.patch import ignoring
 from stepscope.record.run_shares.activity_log import (
     OTHER,
     STAGES,
@@ -82,7 +82,7 @@ class RunClock:
 
     def _publish(self, publish: Callable[[dict[str, Any]], None]) -> None:
         begun = self.log.clock()
-        with self.log.excluding(), suppress(Exception):  # called from a hook of the program
+        with self.log.excluding(), ignoring(Exception):  # called from a hook of the program
             if facts := self.describe(ended=False):
                 publish(facts)
         self._set_due(self.log.clock() - begun)

@@ -20,7 +20,6 @@ import threading
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepscope.base.compiled.build import LIBRARY, fingerprint
 from stepscope.record.call_sites import LIBRARIES, is_internal
-from stepscope.record.patch import replace
+from stepscope.record.patch import ignoring, replace
 from stepscope.record.unreplaced import os, time
 
 _NEARLY_ALL = 0.9  # of the samples; chosen: what is around the loop, not what a step calls
@@ -48,27 +47,22 @@ class LoopSamples:
         self._lacks = ""
         self._callers = [place[:2] for place in places_of_stack(sys._getframe())]
         self._awaited: AwaitedLines | None = None
-        with self._noting():
+        with ignoring(Exception, then=self._note):
             self._sampler = StackSampler()
             self._awaited = AwaitedLines()
 
     def stop(self) -> dict[str, Any]:
-        with self._noting():
+        with ignoring(Exception, then=self._note):
             if self._sampler is not None:
                 waits = self._awaited.stop() if self._awaited else []
                 samples = describe(self._sampler.stop(), self._callers, waits)
                 return {"version": 1, "thread": self._thread, **samples}
         return {"version": 1, "lacks": self._lacks}
 
-    @contextmanager
-    def _noting(self) -> Iterator[None]:
+    def _note(self, error: Exception) -> None:
         """A recording without samples is better than none."""
-        try:
-            yield
-        except Unavailable as error:
-            self._lacks = str(error)
-        except Exception as error:
-            self._lacks = f"sampling failed ({type(error).__name__}: {error})"
+        is_known = isinstance(error, Unavailable)
+        self._lacks = str(error) if is_known else f"sampling failed ({type(error).__name__}: {error})"
 
 
 def describe(samples: StackSamples, callers: Sequence[Function], waits: list[Wait]) -> dict[str, Any]:
@@ -233,7 +227,7 @@ class StackSampler:
             self._check()
             self._handle, used, self._found = self._make(interval_ns), self._handle, _NOTHING
             self._library.stepscope_free_sampler(used)
-            self._runs = bool(self._library.stepscope_start_sampler(self._handle))
+            self._start()
             if not self._runs:
                 raise Unavailable("the system refuses another thread")
         except BaseException:
@@ -248,14 +242,18 @@ class StackSampler:
         """What was found until now; sampling goes on, or what is to be done `then` is."""
         if os.getpid() != self._process or not self._handle:
             return _NOTHING
-        if self._runs:
-            self._library.stepscope_stop_sampler(self._handle)
-        samples = self._read()
-        if then:
-            then()
-        else:  # the system may refuse another thread
-            self._runs = bool(self._library.stepscope_start_sampler(self._handle))
-        return samples
+        follows: Callable[[], object] = self._free
+        try:
+            if self._runs:
+                self._library.stepscope_stop_sampler(self._handle)
+            samples, follows = self._read(), then or self._start
+            return samples
+        finally:  # an interrupt loses lines that the library has handed out
+            follows()
+
+    def _start(self) -> None:
+        """The system may refuse another thread."""
+        self._runs = bool(self._library.stepscope_start_sampler(self._handle))
 
     def follow(self, process: int) -> None:
         """Sample the main thread of a child, too, in turns with others.

@@ -9,12 +9,12 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from stepscope.base.watch_format import LOADER_WORKER
 from stepscope.record import fork_warnings
 from stepscope.record.call_sites import is_internal, is_library
+from stepscope.record.patch import ignoring
 from stepscope.record.samples.loop_samples import StackSampler, StackSamples, Unavailable, line_of
 from stepscope.record.unreplaced import OwnFunctions, os, time
 
@@ -58,7 +58,8 @@ class LineSamples:
         if not (sampler := self.begin()):
             return None
         self._follow_programs(sampler)
-        samples = sampler.so_far()
+        if not (samples := sampler.so_far()).stacks:
+            return None
         known, seen = self._lines, set(zip(samples.stack, samples.child, strict=True))
         self._lines = {key: known[key] if key in known else self._line(samples, *key) for key in seen}
         roles = {(child, line[3]) for (_, child), line in self._lines.items() if line and child}
@@ -72,7 +73,7 @@ class LineSamples:
 
     def follow_children(self) -> None:
         """Sample the processes that `multiprocessing` has started in this one meanwhile."""
-        with suppress(Exception):  # the program goes on; another thread may start one right now
+        with ignoring(Exception):  # the program goes on; another thread may start one right now
             started = vars(sys.modules["multiprocessing.process"])["_children"]
             for child in [child for child in list(started) if child.pid not in self._names]:
                 if (sampler := self.begin()) and not _MANAGERS.match(child.name):
@@ -81,7 +82,7 @@ class LineSamples:
 
     def _follow_programs(self, sampler: StackSampler) -> None:
         """Sample the Python processes that were started in other ways, of an actor those beside it."""
-        with suppress(OSError), OwnFunctions():  # a system without /proc; a process that has ended
+        with ignoring(OSError), OwnFunctions():  # a system without /proc; a process that has ended
             own, known = os.getpid(), self._names.keys() | self._programs.keys()
             is_actor = _ACTOR.match(_command_of(own))
             for process in set(_below(os.getppid() if is_actor else own)) - known - {own}:
@@ -91,7 +92,7 @@ class LineSamples:
 
     def begin(self) -> StackSampler | None:
         """The sampler, which the first call starts; None where there can be none."""
-        with suppress(Unavailable, OSError):
+        with ignoring(Unavailable, OSError):
             if not self._sampler:
                 fork_warnings.watch()
                 self._sampler = StackSampler(_EVERY_NS)
@@ -103,7 +104,7 @@ def _below(process: int) -> Iterator[int]:
     """The processes below one that run the same Python."""
     for path in Path(f"/proc/{process}/task").glob("*/children"):
         for child in map(int, path.read_text().split()):
-            with suppress(OSError):  # it has ended
+            with ignoring(OSError):  # it has ended
                 if os.path.samefile(f"/proc/{child}/exe", "/proc/self/exe"):
                     yield child
                 yield from _below(child)

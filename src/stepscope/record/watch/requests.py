@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.errors import StepscopeError
+from stepscope.record.patch import ignoring
 from stepscope.record.unreplaced import os
 
 MOST_STEPS = 1_000  # in one request; chosen: the profiler keeps their events in memory
@@ -42,12 +43,11 @@ class Requests:
 
     def wanted(self) -> int:
         """How many steps are to be recorded; 0 if none are."""
-        try:
+        with ignoring(OSError):
             os.stat(self._request)  # mostly there is none; what `Path` calls the program may have replaced
             text = self._request.read_bytes()
-        except OSError:
-            return 0
-        return min(int(text), MOST_STEPS) if text.isdigit() else 0
+            return min(int(text), MOST_STEPS) if text.isdigit() else 0
+        return 0
 
     def answer(self, facts: Mapping[str, Any]) -> None:
         """Say what became of the request; the next one may come."""
@@ -90,11 +90,10 @@ def watch_file_of(pid: int) -> Path:
 
 def _is_alive(pid: int) -> bool:
     """Whether there is such a process; PermissionError is raised for those of other users."""
-    try:
+    with ignoring(ProcessLookupError, OverflowError):
         os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    return True
+        return True
+    return False
 
 
 def ask_to_record(pid: int, steps: int) -> None:

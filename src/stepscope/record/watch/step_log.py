@@ -14,14 +14,15 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import pairwise
+from functools import partial
+from itertools import pairwise, repeat, starmap
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from stepscope.base.watch_format import OF_DEVICE
 from stepscope.record.call_sites import LIBRARIES, user_frames
-from stepscope.record.patch import around_compilations, replace, undo
+from stepscope.record.patch import around_compilations, ignoring, replace, undo
 from stepscope.record.run_shares.activity_log import Activity, ActivityLog, NestedDurations
 from stepscope.record.step_detector import StepDetector
 from stepscope.record.unreplaced import os, time
@@ -43,7 +44,7 @@ _EVERY_NS, _EACH = 1_000_000_000, 300  # of `DeviceClock`: 1 s as NVML's own per
 Line = tuple[str, str, str, int]  # kind, function, file, line
 # What begins on the device as this is noted, a position in `watch_format.OF_DEVICE`; None for other work.
 _BEGINS = {"begin_backward": 0, "end_backward": None, "begin_step": 1, "end_step": None}
-_MOST_MARKS = 20_000  # of a step; chosen: more than micro-batches make, a few MB of events
+_MOST_MARKS = 20_000  # of a step; chosen: more than micro-batches and collections make, a few MB
 _MOST_LATE = 64  # steps that the device may be behind; chosen: its queue holds 1,024 launches
 Mark = tuple[int | None, Any]  # what begins, and the event
 
@@ -55,27 +56,35 @@ class StepClocks:
         self._compiled = compiled
         self._parts = NestedDurations()  # of compilations
         self._gc_ns = self._compile_ns = self._collective_ns = self._gc_since_ns = 0
+        self._collected: deque[tuple[str, int, int]] = deque(maxlen=_MOST_MARKS)
+        self._on_collection = [_stamping(phase, self._collected) for phase in ("start", "stop")]
         self._queued_sum_ns, self._off_cpu_ns = 0, -_NOTABLE_NS  # the time off the CPU at the last reading
         self._thread = threading.get_ident()
         self._queue: int | None = None
         with suppress(OSError):
             path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
             self._queue = moved(os.open(path, os.O_RDONLY))
-        gc.callbacks.append(self._collected)
+        gc.callbacks.extend(self._on_collection)
         self._restore: list[Callable[[], object]] = [self._leave]
 
     def detach(self) -> None:
         undo(self._restore)
 
     def _leave(self) -> None:
-        with suppress(ValueError):  # the program cleared them
-            gc.callbacks.remove(self._collected)
+        for callback in self._on_collection:
+            with suppress(ValueError):  # the program cleared them
+                gc.callbacks.remove(callback)
         with suppress(OSError):  # the program closed it, and may have another file of this number
             if os.readlink(f"/proc/self/fd/{self._queue}").endswith("/schedstat"):
                 os.close(self._queue or 0)
         self._queue = None
 
     def read(self) -> Sums:
+        while self._collected:
+            phase, ns, thread = self._collected.popleft()
+            if thread == self._thread:
+                self._gc_ns += ns - self._gc_since_ns if phase == "stop" and self._gc_since_ns else 0
+                self._gc_since_ns = ns if phase == "start" else 0
         cpu = time.thread_time_ns()
         others, off_cpu_ns = time.process_time_ns() - cpu, time.perf_counter_ns() - cpu
         if off_cpu_ns > self._off_cpu_ns + _NOTABLE_NS:
@@ -86,23 +95,13 @@ class StepClocks:
         """The second field of `schedstat`; Linux, Documentation/scheduler/sched-stats.rst."""
         if self._queue is None:
             return 0
-        try:
+        with ignoring(OSError, ValueError, IndexError):
             return int(os.pread(self._queue, 64, 0).split()[1])
-        except (OSError, ValueError, IndexError):
-            self._queue = None  # the program closed it, and may have another file of this number
-            return 0
+        self._queue = None  # the program closed it, and may have another file of this number
+        return 0
 
     def _is_elsewhere(self) -> bool:
         return threading.get_ident() != self._thread
-
-    def _collected(self, phase: str, about: dict[str, int]) -> None:
-        """Python calls this around each garbage collection."""
-        if self._is_elsewhere():
-            return
-        if phase == "start":
-            self._gc_since_ns = time.perf_counter_ns()
-        elif self._gc_since_ns:
-            self._gc_ns += time.perf_counter_ns() - self._gc_since_ns
 
     # -- compilation and collectives
 
@@ -144,6 +143,17 @@ class StepClocks:
         return wait
 
 
+def _stamping(phase: str, stamps: deque[tuple[str, int, int]]) -> Callable[..., object]:
+    """A callback of `gc` that appends phase, time and thread, and has no frame of Python's.
+
+    In the first frame after it Python handles signals, and drops what is raised in a callback.
+    """
+    calls = (starmap(call, repeat(())) for call in (time.perf_counter_ns, threading.get_ident))
+    # Its attribute of this name is the next one; `getattr` gets what a collection is about as a default.
+    each: Any = type(phase, (map,), {phase: property(next)})
+    return partial(getattr, each(stamps.append, zip(repeat(phase), *calls)))
+
+
 def _own_frame(frame: FrameType | None) -> FrameType | None:
     """The nearest frame of the program, none of a library."""
     callers = user_frames(frame, _DEEPEST)
@@ -177,15 +187,14 @@ class DeviceClock:
         if since_ns < self._after_ns or not works_on_device():
             return None
         self._after_ns = since_ns + max(_EVERY_NS, since_ns // _EACH)
-        try:
+        with ignoring(Exception):  # no library for it, or a device that does not say
             cuda: Any = sys.modules["torch"].cuda
             device, nvml = cuda.current_device(), sys.modules["pynvml"]
             reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(cuda._get_pynvml_handler(device))
             power_w, retries = 1e-3 * cuda.power_draw(device), cuda.memory_stats(device)["num_alloc_retries"]
             return since_ns, cuda.clock_rate(device), power_w, cuda.temperature(device), reasons, retries
-        except Exception:  # no library for it, or a device that does not say
-            self._after_ns = 2**63  # never again
-            return None
+        self._after_ns = 2**63  # never again
+        return None
 
 
 class DeviceEvents:
@@ -203,13 +212,14 @@ class DeviceEvents:
         cuda: Any = sys.modules["torch"].cuda
         if len(self._marks) >= _MOST_MARKS:  # no step ends, as where no optimizer of torch steps
             self._free += [event for _, event in self.taken()]
-        try:
+        with ignoring(Exception, then=self._stop):  # the program meets what is wrong with the device itself
             if not _captures():
                 event = self._free.pop() if self._free else cuda.Event(enable_timing=True)
                 event.record()
                 self._marks.append((begins, event))
-        except Exception:  # the program meets what is wrong with the device itself
-            self._works = False
+
+    def _stop(self, _: Exception) -> None:
+        self._works = False
 
     def taken(self) -> list[Mark]:
         """The marks since the last call."""
@@ -219,15 +229,13 @@ class DeviceEvents:
     def stages_ms(self, marks: Sequence[Mark]) -> tuple[float, ...] | None:
         """Time of each stage; None before the device has passed the marks."""
         times = [0.0] * len(OF_DEVICE)
-        try:
+        with ignoring(Exception, then=self._stop):  # events of several devices
             if marks and (_captures() or not marks[-1][1].query()):
                 return None
             for (begins, begun), (_, ended) in pairwise(marks):
                 if begins is not None:
                     times[begins] += begun.elapsed_time(ended)
             self._free += [event for _, event in marks]
-        except Exception:  # events of several devices
-            self._works = False
         return tuple(times)
 
 
@@ -275,11 +283,9 @@ class StepLog(ActivityLog):
 
     def count_noted(self) -> None:
         """Count what was noted; the program goes on, whatever fails."""
-        try:
+        with ignoring(Exception, then=self._on_failure):
             super().count_noted()
             self._on_counted()
-        except Exception as error:
-            self._on_failure(error)
 
     def spent(self, activity: Activity, spent_ns: int) -> None:
         """An activity has ended."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from stepscope.base import watch_format as layout
 from stepscope.errors import CaptureError
+from stepscope.record.patch import pass_on
 from stepscope.record.unreplaced import os, time
 
 Vector = tuple[Any, ...]  # fields as in `watch_format.FIELDS`
@@ -97,19 +98,22 @@ class WatchFile:
 
     def flush(self) -> None:
         """Hand everything to the system; a row goes before the counter that includes it."""
-        pending, self._pending = self._pending, []
         if self.failure:
+            self._pending.clear()
             return
         _, _, wall_ns, *sums = self._sums
         means = (total / max(self._steps, 1) for total in sums)
-        pending.append((layout.TOTALS_AT, _ROW.pack(self._steps, self._first_ns, int(wall_ns), *means)))
-        pending.append((layout.COUNTERS_AT, struct.pack(layout.COUNTERS, self._steps, time.time_ns())))
+        totals = _ROW.pack(self._steps, self._first_ns, int(wall_ns), *means)
+        counters = struct.pack(layout.COUNTERS, self._steps, time.time_ns())
+        last = [(layout.TOTALS_AT, totals), (layout.COUNTERS_AT, counters)]
         try:
             if _identity(os.fstat(self._file)) != self._identity:
                 raise OSError(0, "the program closed its file")  # the number may be another file's now
-            for offset, data in pending:
+            for offset, data in (*self._pending, *last):
                 os.pwrite(self._file, data, offset)
+            self._pending.clear()  # not before: a signal handler of the program may raise meanwhile
         except OSError as error:
+            pass_on(error)
             self.failure = f"{self.path} ends at step {self._steps}: {error.strerror}"
 
     def close(self) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from stepscope.errors import CaptureError
 from stepscope.record.manifest import Run
 from stepscope.record.memory.out_of_memory import AllocationFailure, verdict
 from stepscope.record.options import RecordOptions, shown, target_path
-from stepscope.record.patch import undo
+from stepscope.record.patch import ignoring, undo
 from stepscope.record.recording import call_in_forked_children
 from stepscope.record.session import Ending, OfOneProcess, Session
 from stepscope.record.unreplaced import OwnFunctions, time
@@ -49,6 +50,7 @@ class WatchSession(OfOneProcess):
         self._wanted = 0  # steps that `stepscope record` asked for
         self._recording: Session | None = None
         self._ended = False
+        self._noting = partial(ignoring, Exception, then=self._give_up)  # where no hook of torch is running
 
     @classmethod
     def of_program(cls, name: str, command: list[str], output: str | Path | None = None) -> WatchSession:
@@ -140,19 +142,14 @@ class WatchSession(OfOneProcess):
             self._put_text()
             self._file.flush()
             # Once the file can be read. It is watched all the same, without `status` and `record`.
-            with suppress(Exception):
+            with ignoring(Exception):
                 self._requests = Requests(self.path)
                 self._detach.append(self._requests.close)
         return self._log
 
-    @contextmanager
-    def _noting(self) -> Iterator[None]:
-        """Where no hook of the framework is being called."""
-        try:
-            yield
-        except Exception as error:
-            self._fail(error)
-            self.detach()
+    def _give_up(self, error: Exception) -> None:
+        self._fail(error)
+        self.detach()
 
     def _fail(self, error: Exception) -> None:
         text = str(error) if isinstance(error, CaptureError) else f"{type(error).__name__}: {error}"
@@ -195,13 +192,14 @@ class WatchSession(OfOneProcess):
         if self._ended or self.is_forked:
             return
         if self._recording:
-            with suppress(Exception):
+            with ignoring(Exception):
                 self._recording.finish(ending)
         if self._log and self._file and not self.failure:
             self._log.count_noted()
             self._log.tell_known(most_late=0)
             self._facts["outcome"] = ending.outcome
-            self._put_samples(is_end=True)
+            with ignoring(Exception):  # as after an interrupt while they were read
+                self._put_samples(is_end=True)
             self._put_text()
             self._file.close()
             self.failure = self._file.failure or None
@@ -211,7 +209,7 @@ class WatchSession(OfOneProcess):
     def run_out_of_memory(self, failed: AllocationFailure) -> str:
         """Note what held the memory as an allocation failed; that in words."""
         text = verdict(failed, ())
-        with suppress(Exception):  # optimizers of others may hold anything
+        with ignoring(Exception):  # optimizers of others may hold anything
             from stepscope.record.memory.memory_recorder import list_storages
             from stepscope.record.module_registry import ModuleRegistry
 

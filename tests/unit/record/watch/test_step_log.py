@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import math
+import signal
 import sys
+import threading
 from collections.abc import Iterator
+from functools import partial
+from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 from stepscope.base.watch_format import FIELDS
 from stepscope.record.run_shares.activity_hooks import ActivityHooks
 from stepscope.record.unreplaced import time
-from stepscope.record.watch.step_log import _MOST_LATE, StepLog
+from stepscope.record.watch.step_log import _MOST_LATE, StepClocks, StepLog
 from stepscope.record.watch.watch_file import Vector
 
 
@@ -314,6 +320,80 @@ def test_a_failure_inside_does_not_reach_the_program(run: Watched) -> None:
         train()
         run.ms(100)
     assert {type(error) for error in run.failures} == {ZeroDivisionError}
+
+
+class Late(Exception):
+    pass
+
+
+def late(number: int, frame: object) -> None:
+    raise Late
+
+
+def from_a_thread(kind: type[Exception]) -> object:
+    """Python raises it in the frame that runs, after this call."""
+    raises = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    return partial(raises, ctypes.c_ulong(threading.get_ident()), ctypes.py_object(kind))
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    before = signal.signal(signal.SIGUSR1, late)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+INTERRUPTS = {"signal": partial(signal.raise_signal, signal.SIGUSR1), "thread": from_a_thread(Late)}
+
+
+@pytest.mark.parametrize("interrupts", INTERRUPTS.values(), ids=INTERRUPTS.keys())
+def test_what_the_program_raises_while_steps_are_counted_reaches_it(
+    run: Watched, alarm: None, monkeypatch: pytest.MonkeyPatch, interrupts: Any
+) -> None:
+    train = Training(run)
+    train()
+    run.log.count_noted()
+    with monkeypatch.context() as patch:
+        patch.setattr(run.log, "_on_counted", interrupts)
+        run.ms(1000)
+        with pytest.raises(Late):
+            train()
+    for _ in range(2):
+        train()
+    assert run.steps("step", "wall_ns") == [(0, 1011), (1, 8)]
+
+
+def test_what_was_not_counted_before_an_interrupt_is_counted_later(run: Watched) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    train = Training(run)
+    train()
+    run.log.note(interrupted, None)
+    for _ in range(2):
+        train()
+    with pytest.raises(KeyboardInterrupt):
+        run.log.count_noted()
+    run.ms(2)
+    train()
+    assert run.steps("wall_ns") == [(8,), (8,), (10,)]
+
+
+def test_an_interrupt_during_a_garbage_collection_reaches_the_program(alarm: None) -> None:
+    """The signal is sent in C, as one that arrives while Python collects."""
+    clocks = StepClocks(lambda *words: None)
+    send = ctypes.CDLL(None)["raise"]
+    sending: Any = type("Sending", (map,), {"stop": property(next)})
+    sends = partial(getattr, sending(send, repeat(int(signal.SIGUSR1))))
+    callbacks = list(gc.callbacks)
+    gc.callbacks[:] = [sends, *clocks._on_collection]
+    try:
+        with pytest.raises(Late):
+            gc.collect()
+    finally:
+        gc.callbacks[:] = callbacks
+        clocks.detach()
+    assert clocks.read()[1] > 0
 
 
 def test_afterwards_nothing_is_left_behind() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import struct
 import tracemalloc
 import zlib
@@ -18,6 +19,7 @@ from stepscope.errors import CaptureError, IngestError
 from stepscope.facts.watched import last_minute
 from stepscope.read.watched_run import read_watched_run
 from stepscope.record.capture_file import check_target
+from stepscope.record.watch import watch_file
 from stepscope.record.watch.step_log import StepLog
 from stepscope.record.watch.watch_file import Vector, WatchFile
 
@@ -238,6 +240,32 @@ def test_a_full_disk_is_said_at_the_end(file: WatchFile, monkeypatch: pytest.Mon
         file.flush()
     file.close()
     assert file.failure == f"{file.path} ends at step 1: No space left on device"
+
+
+def test_rows_whose_writing_the_program_interrupted_are_written_later(
+    file: WatchFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(number: int, frame: object) -> None:
+        raise TimeoutError  # which the system raises, too
+
+    before, write, left = signal.signal(signal.SIGUSR1, late), os.pwrite, [1, 0]
+
+    def interrupted(*words: Any) -> int:
+        if left.pop():
+            signal.raise_signal(signal.SIGUSR1)
+        return write(*words)
+
+    file.add_step(step(0))
+    file.add_step(step(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(watch_file.os, "pwrite", interrupted)
+        with pytest.raises(TimeoutError):
+            file.flush()
+    signal.signal(signal.SIGUSR1, before)
+    file.add_step(step(2))
+    file.close()
+    assert file.failure == ""
+    assert read_watched_run(file.path).steps["step"].tolist() == [0, 1, 2]
 
 
 def test_a_full_disk_at_the_start_leaves_nothing_that_the_next_run_must_spare(

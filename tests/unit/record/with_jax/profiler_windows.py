@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -137,8 +138,13 @@ def test_a_profiler_server_has_the_profiler_to_itself(
 def test_an_exception_of_a_signal_handler_reaches_the_program(
     windows: ProfilerWindows, extension: Extension, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(seconds: float) -> None:
+    def late(number: int, frame: object) -> None:
         raise TimeoutError("the program's alarm")
+
+    before = signal.signal(signal.SIGUSR1, late)
+
+    def interrupted(seconds: float) -> None:
+        signal.raise_signal(signal.SIGUSR1)
 
     extension.call(5)
     with monkeypatch.context() as patch:
@@ -146,6 +152,7 @@ def test_an_exception_of_a_signal_handler_reaches_the_program(
         patch.setattr(module.time, "sleep", interrupted)
         with pytest.raises(TimeoutError):
             extension.call()
+    signal.signal(signal.SIGUSR1, before)
     extension.call()
     assert len(extension.members) == 1
 
