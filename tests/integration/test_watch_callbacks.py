@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from stepscope.read.watched_run import read_watched_run
+
 SCRIPTS = {
     "transformers": """
 import json, torch
@@ -140,6 +142,89 @@ def test_the_loggers_of_a_framework_get_the_times(framework: str, tmp_path: Path
         assert 0 <= float(row.get("stepscope/backward_ms", 0)) < float(row["stepscope/step_ms"])
     assert ("stepscope/backward_ms" in logged[0]) == (framework != "keras")
     assert (tmp_path / "run.watch").exists()
+
+
+# Each saves three times, at the line that says so, and times that itself.
+SAVES = {
+    "safetensors": """
+from safetensors.torch import save_file  # by name, before it is watched
+with stepscope.watch("run.watch"):
+    train(lambda: save_file(model.state_dict(), "model.safetensors"))  # saves
+""",
+    "torch": """
+import torch.distributed.checkpoint as dcp
+with stepscope.watch("run.watch"):
+    train(lambda: dcp.save({"model": model.state_dict()}, checkpoint_id="saved"))  # saves
+""",
+    "torch, in the background": """
+import torch.distributed as dist, torch.distributed.checkpoint as dcp
+dist.init_process_group("gloo", init_method="file:///tmp/unused" + str(os.getpid()), rank=0, world_size=1)
+running, states = [], {"model": model.state_dict()}
+with stepscope.watch("run.watch"):
+    train(lambda: running.append(dcp.async_save(states, checkpoint_id="saved")))  # saves
+running[-1].result()
+""",
+    "transformers": """
+from transformers import BertConfig, BertModel
+saved = BertModel(BertConfig(vocab_size=99, hidden_size=64, num_hidden_layers=1, num_attention_heads=2))
+with stepscope.watch("run.watch"):
+    train(lambda: saved.save_pretrained("saved"))  # saves
+""",
+    "peft": """
+from peft import LoraConfig, get_peft_model
+saved = get_peft_model(torch.nn.Sequential(torch.nn.Linear(256, 256)), LoraConfig(target_modules=["0"]))
+with stepscope.watch("run.watch"):
+    train(lambda: saved.save_pretrained("saved"))  # saves
+""",
+    "orbax": """
+import jax, jax.numpy as jnp, orbax.checkpoint as ocp
+checkpointer, weights = ocp.StandardCheckpointer(), jnp.ones((256, 256))
+step = jax.jit(lambda w: w * 0.5)
+def save(number):
+    checkpointer.save(os.path.abspath(f"saved{number}"), {"w": weights})  # saves
+    checkpointer.wait_until_finished()  # saves
+with stepscope.watch("run.watch"):
+    for number in range(1, 31):
+        weights = step(weights)
+        timed(lambda: save(number)) if number % 10 == 0 else None
+""",
+}
+SAVING = """
+import json, os, stepscope, sys, time, torch
+model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.Linear(256, 256))
+optimizer = torch.optim.Adam(model.parameters())
+spent = []
+def timed(save):
+    begun = time.perf_counter()
+    save()
+    spent.append(time.perf_counter() - begun)
+def train(save):
+    for number in range(1, 31):
+        optimizer.zero_grad()
+        model(torch.ones(8, 256)).square().mean().backward()
+        optimizer.step()
+        timed(save) if number % 10 == 0 else None
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("library", SAVES)
+def test_what_a_library_saves_counts_whole(library: str, tmp_path: Path) -> None:
+    """By its own function, whose work around what it calls belongs to the checkpoint."""
+    if not find_spec(library.partition(",")[0]):
+        pytest.skip(f"needs {library}")
+    text = f"{SAVING}{SAVES[library]}json.dump(spent, open('spent.json', 'w'))\n"
+    (tmp_path / "train.py").write_text(text)
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, capture_output=True)
+    places = read_watched_run(tmp_path / "run.watch").facts.places
+    saved = [place for place in places if place.kind == "checkpoint"]
+    lines = [text.splitlines()[place.line - 1] for place in saved]
+    assert saved
+    assert all("# saves" in line for line in lines)
+    assert {place.count for place in saved} == {3}
+    spent_s: list[float] = json.loads((tmp_path / "spent.json").read_text())
+    total_s = 1e-9 * sum(place.total_ns for place in saved)
+    assert 0.5 * sum(spent_s) <= total_s <= sum(spent_s)  # others may have the core in between
 
 
 CHECK = """

@@ -50,6 +50,11 @@ class ignoring(suppress):
         return is_ignored
 
 
+def holders(function: Any, name: str) -> list[Any]:
+    """The modules that have a function under its name: its own, those that re-export it, the program's."""
+    return [one for one in [*sys.modules.values()] if getattr(one, "__dict__", {}).get(name) is function]
+
+
 def replace(holder: Any, name: str, ours: Any) -> Callable[[], None]:
     """Set an attribute; what is returned restores it, unless it has been replaced meanwhile.
 

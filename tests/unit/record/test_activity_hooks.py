@@ -297,6 +297,27 @@ def test_modules_imported_later(
     assert run.shares() == {"training_steps": 50, "checkpointing": 11}
 
 
+def test_functions_that_were_imported_before_under_other_names(
+    model: Any, optimizer: Any, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a package that re-exports them, and by the program."""
+
+    def save(run: Run) -> None:
+        run.ms(11)
+
+    for name in ("torch.distributed.checkpoint.state_dict_saver", "torch.distributed.checkpoint", "program"):
+        module: Any = ModuleType(name)
+        module.save = save
+        monkeypatch.setitem(sys.modules, name, module)
+    run.hooks.detach()
+    run.hooks = ActivityHooks(run.log)
+    train(model, optimizer, 5)
+    module.save(run)
+    assert run.shares() == {"training_steps": 50, "checkpointing": 11}
+    run.hooks.detach()
+    assert module.save is save
+
+
 def scripted(x: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         return x * 2

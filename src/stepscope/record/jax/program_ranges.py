@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import jax
 
-from stepscope.record.patch import replace, subclasses, undo
+from stepscope.record.patch import holders, replace, subclasses, undo
 
 # Name as torch.profiler gives it; module and class of iterators, with all classes derived from it.
 _LOADERS = (
@@ -22,12 +22,12 @@ _LOADERS = (
 # Asks for each batch by the built-in `next`, whatever loads it: arrays, datasets, generators.
 _KERAS = "keras.src.backend.jax.trainer"
 _SESSIONS = ("profile_session", "session")  # what JAX calls that of its profiler; 0.12 the second
-# Module, class or nothing, and functions that write to a disk.
+# Module, class with those derived from it, or nothing, and functions that write to a disk.
 _SAVERS = (
     ("pickle", "", ("dump",)),
     ("numpy", "", ("savez", "savez_compressed")),
-    ("orbax.checkpoint", "Checkpointer", ("save",)),
-    ("orbax.checkpoint", "CheckpointManager", ("save",)),
+    ("orbax.checkpoint", "Checkpointer", ("save", "wait_until_finished")),
+    ("orbax.checkpoint", "CheckpointManager", ("save", "wait_until_finished")),
     ("flax.training.checkpoints", "", ("save_checkpoint", "save_checkpoint_multiprocess")),
     ("equinox", "", ("tree_serialise_leaves",)),
     ("safetensors.flax", "", ("save_file",)),
@@ -63,8 +63,10 @@ class LibraryRanges:
             holder = sys.modules.get(module)
             for function in functions if holder is not None else ():
                 label = ".".join(filter(None, (module, name, function)))
-                owner = getattr(holder, name, None) if name else holder
-                self._watch(owner, function, f"{SAVING}{label} ()")
+                owner: Any = getattr(holder, name, None) if name else holder
+                is_class, original = isinstance(owner, type), getattr(owner, function, None)
+                for each in (owner, *subclasses(owner)) if is_class else holders(original, function):
+                    self._watch(each, function, f"{SAVING}{label} ()")
 
     def close(self) -> None:
         undo(self._restore)

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, dataloader
 
 from stepscope.record.call_sites import LIBRARIES, is_internal, user_frame, user_frames
 from stepscope.record.optimizers import OptimizerOrder
-from stepscope.record.patch import AfterImport, undo
+from stepscope.record.patch import AfterImport, holders, undo
 from stepscope.record.ranges import Range
 from stepscope.record.recording import call_in_forked_children
 from stepscope.record.run_shares.activity_log import (
@@ -47,7 +47,7 @@ _SAVING, _EVALUATING = "saving", "eval_mode"  # kinds of activities
 _OF_CHECKPOINTS = "_update_best_and_save", "_save_none_monitor_checkpoint"  # of Lightning
 _LIGHTNING = *_OF_CHECKPOINTS, "_save_checkpoint", "_remove_checkpoint"
 # Functions that only save or evaluate, the outer ones first, as a library also spends time around the
-# inner ones: by the module that defines them. Packages re-export them under other names.
+# inner ones: by the module that defines them.
 _OF_LIBRARIES = [
     ("transformers.trainer", _SAVING, "Trainer", ("_save_checkpoint", "save_model")),
     ("transformers.trainer", _EVALUATING, "Trainer", ("evaluate", "predict")),
@@ -118,8 +118,9 @@ class ActivityHooks:
         found: Any = sys.modules[module]
         found = getattr(found, holder, None) if holder else found
         for name in names:
-            if hasattr(found, name):
-                self._wrap(found, name, partial(self._call, kind))
+            if original := getattr(found, name, None):
+                first, *others = [found] if holder else holders(original, name)
+                self._wrap(first, name, partial(self._call, kind), *others)
 
     def _wrap(self, holder: Any, name: str, ours: Function, *others: Any) -> None:
         """Call `ours` with the original and its arguments, on this thread."""

@@ -97,6 +97,51 @@ def test_a_checkpoint_is_a_range_of_its_stage(ranges, tmp_path):
     assert np.load(tmp_path / "params.npz")["w"].tolist() == [1, 1, 1]
 
 
+def test_checkpointers_of_any_kind_have_one_range(monkeypatch):
+    """As orbax's: one that saves in the background is derived, has `save` of its own, and is waited for."""
+
+    class Checkpointer:
+        def save(self):
+            return "saved"
+
+    class AsyncCheckpointer(Checkpointer):
+        def save(self):
+            return super().save()
+
+        def wait_until_finished(self):
+            return "finished"
+
+    module, names = ModuleType("orbax.checkpoint"), []
+    module.Checkpointer = Checkpointer
+    monkeypatch.setitem(sys.modules, "orbax.checkpoint", module)
+
+    @contextmanager
+    def ranging(name):
+        names.append(name)
+        yield
+
+    watching = LibraryRanges(ranging)
+    assert AsyncCheckpointer().save() == "saved"
+    assert AsyncCheckpointer().wait_until_finished() == "finished"
+    watching.close()
+    label = "stepscope.checkpointing: orbax.checkpoint.Checkpointer"
+    assert names == [f"{label}.save ()", f"{label}.wait_until_finished ()"]
+    assert [*vars(AsyncCheckpointer)].count("save") == 1
+    assert AsyncCheckpointer().save() == "saved"
+    assert len(names) == 2
+
+
+def test_a_function_that_the_program_imported_by_name_has_a_range(ranges, monkeypatch, tmp_path):
+    program = ModuleType("program")
+    program.savez = np.savez
+    monkeypatch.setitem(sys.modules, "program", program)
+    watching = LibraryRanges()
+    program.savez(tmp_path / "params.npz", w=np.ones(3))
+    watching.close()
+    assert "stepscope.checkpointing: numpy.savez ()" in ranges
+    assert program.savez is np.savez
+
+
 def test_keras_asks_for_each_batch_by_the_builtin_next(ranges, monkeypatch):
     """Whatever loads it, also in a loop that has begun before."""
     keras = ModuleType("keras.src.backend.jax.trainer")
