@@ -161,6 +161,28 @@ def test_what_libraries_spend_around_saving_and_evaluating_is_counted(
     assert run.shares() == {"training_steps": 100 * count, stage: each_ms * count}
 
 
+def test_saves_inside_of_a_function_of_torch_that_saves_are_part_of_it(
+    run: Run, model: Any, optimizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in torch.distributed.checkpoint: all of them are called, as seen from the program, by one line."""
+    text = """
+import torch
+def save(pause, file):
+    torch.save(1, file)
+    pause(5)
+    torch.save(1, file)
+"""
+    module = ModuleType("torch.distributed.checkpoint.state_dict_saver")
+    exec(compile(text, str(Path(torch.__file__).parent / "saver.py"), "exec"), vars(module))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    run.hooks.detach()
+    run.hooks = ActivityHooks(run.log)
+    train(model, optimizer, 5)
+    vars(module)["save"](run.ms, io.BytesIO())
+    assert run.shares() == {"training_steps": 50, "checkpointing": 5}
+    assert [place["count"] for place in run.facts()["places"]] == [1]
+
+
 @pytest.mark.parametrize("block", [torch.no_grad, torch.inference_mode])
 def test_blocks_without_gradients(run: Run, model: Any, optimizer: Any, block: Any) -> None:
     def main() -> None:

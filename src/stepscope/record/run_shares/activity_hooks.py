@@ -226,14 +226,13 @@ class ActivityHooks:
     # -- functions that only save or evaluate
 
     def _call(self, kind: str, original: Function, *args: Any, **kwargs: Any) -> Any:
-        activity, marked = self._place(kind), None
+        activity, begins, marked = self._place(kind), True, None
         try:
-            if activity:
-                self._counted.begin(activity)
+            begins = activity is not None and self._counted.begin(activity)
             marked = self._range(activity)
             return original(*args, **kwargs)
-        finally:
-            self._end(activity, marked)
+        finally:  # one inside of another is at the same line where torch calls both
+            self._end(activity if begins else None, marked)
 
     # -- ranges
 

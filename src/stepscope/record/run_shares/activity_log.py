@@ -246,16 +246,17 @@ class ActivityLog:
 
     # -- activities
 
-    def begin(self, activity: Activity) -> None:
-        """An activity begins; what runs inside another one is part of it, except for saving."""
+    def begin(self, activity: Activity) -> bool:
+        """Whether an activity begins; what runs inside another one is part of it, except for saving."""
         now = self.now()
         if not self._open:
             self._close_gap(activity, now)
         elif activity.kind != "saving" or self._open[-1].kind == "saving":
-            return
+            return False
         self._count(activity)
         self._open.append(activity)
         self._since.append(now)
+        return True
 
     def end(self, activity: Activity) -> None:
         if not self._open or self._open[-1] is not activity:
