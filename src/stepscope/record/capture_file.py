@@ -9,7 +9,7 @@ import re
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -253,7 +253,7 @@ class CaptureFile:
         for file in self.path.parent.glob(f"rank*{SUFFIX}"):
             number = re.fullmatch(rf"rank(\d+){re.escape(SUFFIX)}", file.name)
             if number and int(number[1]) >= self._rank.world_size:
-                with suppress(OSError):
+                with ignoring(OSError):
                     file.rename(folder / file.name)
 
 

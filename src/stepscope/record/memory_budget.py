@@ -7,8 +7,9 @@ write them: 70,000 events take 75 MB while they are recorded and 0.5 GB at the e
 import ctypes
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
+
+from stepscope.record.patch import ignoring
 
 _AT_THE_END = 7  # times what is kept while recording; 6.4 was measured, in x86 Linux with torch 2.13
 _SHARE = 0.5  # of the memory that is available as recording begins; chosen: the script needs some, too
@@ -60,12 +61,12 @@ def bytes_in_use() -> int | None:
     Freed memory that the process keeps would hide what is recorded into it, so the C library is
     asked first.
     """
-    with suppress(OSError, AttributeError, TypeError):
+    with ignoring(OSError, AttributeError, TypeError):
         mallinfo = ctypes.CDLL(None).mallinfo2
         mallinfo.restype = _Mallinfo
         info = mallinfo()
         return int(info.hblkhd + info.uordblks)
-    with suppress(OSError, ValueError, IndexError):
+    with ignoring(OSError, ValueError, IndexError):
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
     return None
@@ -74,10 +75,10 @@ def bytes_in_use() -> int | None:
 def available_bytes() -> int | None:
     """The memory that the process may still get: the machine's, or its container's."""
     found = []
-    with suppress(OSError, ValueError, IndexError):
+    with ignoring(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text().splitlines()
         found += [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
-    with suppress(OSError, ValueError):
+    with ignoring(OSError, ValueError):
         limit, used = ((_CGROUP / name).read_text() for name in ("memory.max", "memory.current"))
         found.append(max(int(limit) - int(used), 0))
     return min(found, default=None)

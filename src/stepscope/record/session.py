@@ -7,7 +7,6 @@ steps makes the capture; if the run ends before that, the one with any.
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,7 +16,7 @@ from stepscope.record.capture_file import CaptureFile, Member
 from stepscope.record.jax import cannot_record
 from stepscope.record.manifest import Run, RunResult, build_manifest
 from stepscope.record.memory.out_of_memory import AllocationFailure, verdict
-from stepscope.record.patch import pass_on
+from stepscope.record.patch import ignoring, pass_on
 from stepscope.record.recording import Recording
 from stepscope.record.run_shares.run_shares import RunClock, unrecorded_training
 from stepscope.record.unreplaced import OwnFunctions, os
@@ -181,7 +180,7 @@ class Session(OfOneProcess):
         """The capture is complete without it, so nothing is said where this fails."""
         if self.result is not None:
             self.result = replace(self.result, **facts)
-            with suppress(OSError, RuntimeError):
+            with ignoring(OSError, RuntimeError):
                 self.file.update_manifest(facts)
 
     def _reopen(self) -> None:
