@@ -30,7 +30,7 @@ from stepscope.graph.device_tasks import WindowWork, WorkWaits, find_waits
 from stepscope.graph.graph import Window
 from stepscope.trace.columns import ParallelArrays, gathered
 from stepscope.trace.nesting import inherit, last_started
-from stepscope.trace.row_order import begins_run, ends_run
+from stepscope.trace.row_order import begins_run, ends_run, rows_by_key
 from stepscope.trace.schema import STAGES
 from stepscope.trace.trace import Trace
 
@@ -162,17 +162,16 @@ class Bursts(ParallelArrays):
 
 def find_bursts(trace: Trace, rows: Ids, main: int) -> Bursts:
     """The work that autograd's and communication's threads do for the thread `main`."""
-    tracks = trace.events["track"][rows]
-    of_main = rows[tracks == main]
+    tracks = trace.events["track"]
+    of_main = rows[tracks[rows] == main]
     communicates = trace.events.text("category").mask("communication")
     backward = trace.events["stage"] == STAGES.index("backward")
-    bursts = []
-    for track in np.unique(tracks[tracks != main]).tolist():
-        own = rows[tracks == track]
+    bursts, starts = [], np.sort(trace.events["start_ns"][of_main])
+    for own in rows_by_key(tracks, rows[tracks[rows] != main]).values():
         if communicates[own].any():
             bursts.append(_collectives(trace, own[communicates[own]], of_main))
         elif backward[own].any():  # another thread serves something else
-            bursts.append(_parts_of_backward(trace, own, np.sort(trace.events["start_ns"][of_main])))
+            bursts.append(_parts_of_backward(trace, own, starts))
     return Bursts.joined(bursts)
 
 
@@ -249,8 +248,9 @@ def find_needs(trace: Trace, rows: Ids, main: int, bursts: Bursts, begin_ns: int
     wanted &= ~((of[source] == main) & told[target] | (of[target] == main) & told[source])
     source, target = last_needs(of, (source[wanted], target[wanted]), start, end)
     until, track, since = end[source], of[target], np.full(len(source), -1, np.int64)
-    for thread in np.unique(track).tolist():
-        own, here = rows[of[rows] == thread], np.flatnonzero(track == thread)
+    of_thread = rows_by_key(of, rows)
+    for thread, here in rows_by_key(track).items():
+        own = of_thread[thread]
         idle, innermost = _state_at(trace, own, until[here])
         first = own[np.searchsorted(start[own], until[here])]
         idle = np.where(first == own[0], begin_ns, idle)

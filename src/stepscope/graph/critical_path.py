@@ -9,7 +9,7 @@ from stepscope.graph.graph import Graph
 from stepscope.graph.simulate import Simulation, library_arguments
 from stepscope.trace.columns import gathered
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.row_order import stable_order
+from stepscope.trace.row_order import rows_by_key
 from stepscope.trace.table import Text
 
 _NO_STAGE = "none"
@@ -42,9 +42,7 @@ def breakdown(simulation: Simulation) -> BusySides:
 def _rows_by_rank(graph: Graph) -> list[Rows | slice]:
     if len(graph.ranks) == 1:
         return [slice(None)]
-    rank = graph.threads["rank"][graph.tasks["thread"]]
-    order = stable_order(rank)
-    return [*np.split(order, np.flatnonzero(np.diff(rank[order])) + 1)]
+    return [*rows_by_key(graph.threads["rank"][graph.tasks["thread"]]).values()]
 
 
 def _of_rank(simulation: Simulation, serves: Mask, rows: Rows | slice) -> tuple[float, ...]:

@@ -90,6 +90,19 @@ def begins_run(*keys: IntArray) -> Mask:
     return begins
 
 
+def rows_by_key(keys: IntArray, rows: IntArray | None = None) -> dict[int, Rows]:
+    """The rows, or some of them, of each distinct key; a mask for each key takes the square of many.
+
+    Example:
+        >>> {key: rows.tolist() for key, rows in rows_by_key(np.array([7, 5, 7])).items()}
+        {5: [1], 7: [0, 2]}
+    """
+    chosen = np.arange(len(keys)) if rows is None else rows
+    order = chosen[stable_order(keys[chosen])]
+    first = np.flatnonzero(begins_run(keys[order]))
+    return dict(zip(keys[order[first]].tolist(), np.split(order, first[1:]), strict=False))
+
+
 def greatest_of_runs(values: IntArray, first: IntArray) -> Rows:
     """The first row with the greatest value of each run, which begin at the rows `first`.
 

@@ -12,7 +12,7 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Floats, Rows
 from stepscope.base.numbers import plural, rounded
-from stepscope.trace.row_order import place_in_group
+from stepscope.trace.row_order import place_in_group, rows_by_key
 from stepscope.trace.schema import MODEL_STAGES
 
 CAUSE = "experts"
@@ -171,7 +171,7 @@ def _computing_ms(context: RuleContext, products: Rows) -> float:
     """What products take longer than those of their name with few rows, by the median one."""
     each, names = context.measures.each_ns(products), context.events["name"][products]
     longer = 0.0
-    for name in np.unique(names).tolist():
-        same = each[names == name]
+    for rows in rows_by_key(names).values():
+        same = each[rows]
         longer += len(same) * float(np.median(same) - np.quantile(same, CHEAP))
     return context.measures.per_step(longer)

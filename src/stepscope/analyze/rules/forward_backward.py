@@ -12,6 +12,7 @@ from stepscope.analyze.source_places import are_of_pytorch
 from stepscope.base.arrays import Rows
 from stepscope.base.numbers import rounded
 from stepscope.trace.nesting import inherit
+from stepscope.trace.row_order import rows_by_key
 
 _NODE = re.compile(r"^.*[: ]|Backward\d*$")
 # Nodes of a `torch.autograd.Function`, which have no number, as one that `torch.library.custom_op` makes.
@@ -64,8 +65,7 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
         return
     behind, ahead = context.measures.caused_ns(backward), context.measures.caused_ns(forward)
     names = context.events["name"][forward]
-    for code in np.unique(names).tolist():
-        of = np.flatnonzero(names == code)
+    for code, of in rows_by_key(names).items():
         name = context.events.text("name").values[code]
         nodes = context.search.names(backward[of])
         ratio = float(np.median(behind[of] / np.maximum(ahead[of], 1.0)))

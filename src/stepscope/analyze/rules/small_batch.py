@@ -11,6 +11,7 @@ from stepscope.analyze.python_stalls import find_python_stalls
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Ids, Mask, Rows
 from stepscope.trace.intervals import Intervals
+from stepscope.trace.row_order import rows_by_key
 from stepscope.trace.schema import MODEL_STAGES, STAGES
 
 CAUSE = "launches"
@@ -91,6 +92,6 @@ def _computes(context: RuleContext, calls: Rows, own: Ids) -> Mask:
     A convolution allocates its result with an operator of its own.
     """
     names = context.events["name"][calls]
-    medians = {name: np.median(own[names == name]) for name in np.unique(names).tolist()}
+    medians = {name: np.median(own[rows]) for name, rows in rows_by_key(names).items()}
     working = [name for name, median in medians.items() if median >= WORK_NS]
     return np.isin(calls, context.search.innermost_operators(calls)) | np.isin(names, working)

@@ -9,7 +9,7 @@ from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
 from stepscope.base.numbers import rounded
-from stepscope.trace.row_order import last_begun
+from stepscope.trace.row_order import last_begun, rows_by_key
 
 _NO_OPTIMIZER = ""  # as the recorder names those that no optimizer holds
 _PRODUCT = r"^aten::(mm|addmm|bmm|baddbmm)$"  # of the weight's gradient, and of the input's
@@ -108,8 +108,7 @@ class _BackwardPasses:
     def unused(self) -> _Unused:
         """The nodes of each pass after the last one that its update needs."""
         unused = _Unused(np.zeros(0, np.int64), set(), [])
-        for number in np.unique(self._number).tolist():
-            places = np.flatnonzero(self._number == number)
+        for places in rows_by_key(self._number.astype(np.int64)).values():
             run = int(self._run[places[0]])
             found = np.union1d(self._after_last_own(places), self._of_free_models(places))
             reached = {self._paths[place] for place in found.tolist()} & self._all

@@ -15,7 +15,7 @@ from stepscope.facts.annotate.stages.optimizers import optimizer_calls
 from stepscope.facts.summary.facts import ModuleNode, Update, UpdatedModel, UpdateStage
 from stepscope.facts.summary.kernels import ModuleWork
 from stepscope.facts.summary.selected_steps import MS, SelectedSteps
-from stepscope.trace.row_order import begins_run, last_begun
+from stepscope.trace.row_order import begins_run, last_begun, rows_by_key
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -154,11 +154,10 @@ def updates_of(selected: SelectedSteps) -> list[Update]:
     runs = selected.rows_of(selected.trace["stages"])
     runs = runs.take(np.argsort(runs["start_ns"], kind="stable"))
     names = runs.text("optimizer")
-    known, first, sizes = np.unique(names.codes, return_index=True, return_counts=True)
-    order = [int(code) for _, code in sorted(zip(first, known, strict=True)) if code >= 0]
+    rows = rows_by_key(names.codes)
+    order = sorted((code for code in rows if code >= 0), key=lambda code: int(rows[code][0]))
     if len(order) < 2:
         return []
-    rows = dict(zip(known.tolist(), np.split(np.argsort(names.codes), np.cumsum(sizes)[:-1]), strict=True))
     run_of = _run_of_events(selected, runs)
     models, counts, longest = _models(selected), _counts(selected, runs), _longest(runs)
     return [

@@ -4,6 +4,7 @@ Source: HOTLINE appendix C.2 (Rename, Summarize) and figure 14.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 
@@ -101,7 +102,7 @@ def _told_apart(short: str, names: Sequence[str]) -> dict[str, str]:
     words = [_WORD.findall(name) for name in names]
     common = set(words[0]).intersection(*words[1:])
     notes = [_note([word for word in own if word not in common]) for own in words]
-    known = {note: notes.count(note) for note in notes}
+    known = Counter(notes)
     return {
         name: f"{short} [{note}]" if note and known[note] == 1 else f"{short} #{number}"
         for number, (name, note) in enumerate(zip(names, notes, strict=True), 1)

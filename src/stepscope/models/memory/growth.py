@@ -6,7 +6,7 @@ import numpy as np
 from stepscope.base.arrays import Counts, Floats, Ids, Mask
 from stepscope.models.memory.owners import ACTIVATIONS, KEPT
 from stepscope.models.memory.recorded_memory import RecordedLines, RecordedMemory
-from stepscope.trace.row_order import place_in_group, places_among
+from stepscope.trace.row_order import place_in_group, places_among, rows_by_key
 from stepscope.trace.trace import Trace
 
 # Of a snapshot, whose steps are not known.
@@ -116,8 +116,8 @@ def recorded_growth(memory: RecordedMemory, lines: RecordedLines) -> list[tuple[
         last = int(line[results[np.argmax(memory.recording.lifetimes.start[results])]])
         found += _every_step(memory, graph, step, steps, last, keeps_graph=True)
         left = np.setdiff1d(left, graph)
-    for number in np.unique(line[left]).tolist():
-        found += _every_step(memory, left[line[left] == number], step, steps, number)
+    for number, rows in rows_by_key(line, left).items():
+        found += _every_step(memory, rows, step, steps, number)
     return sorted(found, key=lambda growth: -growth[0].bytes)
 
 

@@ -10,6 +10,7 @@ from stepscope.facts.annotate.device.idle import busy_time
 from stepscope.facts.summary.selected_steps import MS, SelectedSteps
 from stepscope.models.ranks.collectives import Matched, match_trace, wire_factor
 from stepscope.trace.intervals import Intervals
+from stepscope.trace.row_order import rows_by_key
 from stepscope.trace.schema import COMPUTING, STAGES
 from stepscope.trace.trace import Trace
 
@@ -101,7 +102,7 @@ def collective_table(trace: Trace, rank: int, step: int | None = None) -> Collec
     events, matched = match_trace(trace, selected.steps["step"])
     mine = np.flatnonzero(matched.rank == rank)
     table = _Table(selected, events, matched, _computing(selected))
-    rows = [table.row(key, mine[matched.key[mine] == key]) for key in np.unique(matched.key[mine]).tolist()]
+    rows = [table.row(key, calls) for key, calls in rows_by_key(matched.key, mine).items()]
     met = np.flatnonzero(matched.meeting >= 0)
     late = matched.late_ns(met, int(matched.rank.max(initial=0)) + 1) * MS / selected.count
     ranks = np.unique(matched.rank[met])

@@ -22,6 +22,7 @@ from stepscope.base.arrays import Integers, Rows
 from stepscope.base.parallel import on_each
 from stepscope.errors import IngestError
 from stepscope.read.flight_recorder import Group, LoggedOperation, RankDump, is_dump, read_dump
+from stepscope.trace.row_order import rows_by_key
 from stepscope.trace.sets import Interner
 
 _IN_FLIGHT_S = 5.0  # chosen: a call that waits less when the dump is written is no hang
@@ -133,7 +134,7 @@ def _crossed(job: _Job) -> tuple[_Key, str] | None:
     """Two collectives that two ranks have queued in different orders, where no rank is missing."""
     orders: dict[tuple[_Key, _Key], int] = {}
     collectives = job.pending[job.columns["peer"][job.pending] < 0]
-    for rank, queued in _split(collectives, job.columns["rank"]).items():
+    for rank, queued in rows_by_key(job.columns["rank"], collectives).items():
         rows = {job.key(row): row for row in queued[:_MOST_QUEUED][::-1].tolist()}
         for second, first in combinations(rows, 2):
             orders.setdefault((first, second), rank)
@@ -311,13 +312,6 @@ def _ranks(job: _Job, rows: Rows) -> tuple[int, ...]:
     return tuple(np.unique(job.columns["rank"][rows]).tolist())
 
 
-def _split(rows: Rows, column: Integers) -> dict[int, Rows]:
-    """Rows by their number in a column, each in the same order."""
-    rows = rows[np.argsort(column[rows], kind="stable")]
-    parts = np.split(rows, np.flatnonzero(np.diff(column[rows])) + 1)
-    return {int(column[part[0]]): part for part in parts if len(part)}
-
-
 class _Group(NamedTuple):
     label: str
     members: tuple[int, ...]
@@ -348,9 +342,9 @@ class _Job:
         ranks, self.pending = self.columns["rank"], np.flatnonzero(self.columns["is_done"] == 0)
         listed = (rank for dump in dumps for group in dump.groups for rank in group.members)
         self._everyone = cache(lambda: tuple(sorted({*listed, *self.dumps})))
-        self._calls = _split(np.arange(len(ranks)), self.columns["group"])
+        self._calls = rows_by_key(self.columns["group"])
         self.groups = [self._group(code, group) for group, code in groups.items()]
-        self.collectives = _split(np.flatnonzero(self.columns["peer"] < 0), self.columns["group"])  # by group
+        self.collectives = rows_by_key(self.columns["group"], np.flatnonzero(self.columns["peer"] < 0))
         for group in {groups[dump.groups[row]] for dump in dumps for row in dump.drifting}:
             if group in self.collectives:
                 self._align(self.collectives[group])
@@ -360,7 +354,7 @@ class _Job:
     def _align(self, rows: Rows) -> None:
         """Number a group's calls so that all ranks have the same number for the last that is done."""
         sequence, done = self.columns["sequence"], self.columns["is_done"] != 0
-        parts = _split(rows, self.columns["rank"]).values()
+        parts = rows_by_key(self.columns["rank"], rows).values()
         last = [int(sequence[part[done[part]]].max(initial=sequence[part].min() - 1)) for part in parts]
         for part, number in zip(parts, last, strict=True):
             sequence[part] += max(last) - number

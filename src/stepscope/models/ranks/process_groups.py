@@ -12,6 +12,7 @@ from stepscope.models.ranks.collectives import Matched, bus_bandwidth, wire_fact
 from stepscope.models.ranks.sketch import JobTable
 from stepscope.models.ranks.slow_groups import Excess, SlowGroup, SlowSteps, is_no_chance, slow_steps
 from stepscope.models.ranks.stragglers import Straggler
+from stepscope.trace.row_order import rows_by_key
 
 _MOST_PLACES = 200  # calls of a group whose places are looked up: the first steps show what is usual
 # Thresholds of links; [jobs]: see `slow_groups`.
@@ -213,9 +214,7 @@ def _transfers(table: JobTable, matched: Matched) -> list[_Transfers]:
     transfer = matched.transfer_ns / 1e6
     rate = bus_bandwidth(matched, np.arange(matched.count))
     groups = []
-    order = np.argsort(key, kind="stable")
-    for mine in np.split(order, np.flatnonzero(np.diff(key[order])) + 1):
-        number = int(key[mine[0]])
+    for number, mine in rows_by_key(key).items():
         kind, ranks = matched.keys[number].kind, tuple(matched.members[number])
         nodes = tuple(sorted({table.sketches[row].node for row in ranks}))
         calls = round(len(mine) / max(len(np.unique(step[mine])), 1))

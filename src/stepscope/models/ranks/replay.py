@@ -18,7 +18,7 @@ from stepscope.models.ranks.collectives import GroupKey, Matched
 from stepscope.models.ranks.passes import JobPasses, Passes, job_passes
 from stepscope.models.ranks.sketch import JobTable, Sketch
 from stepscope.models.ranks.slow_groups import usual
-from stepscope.trace.row_order import begins_run, grouped, inverse
+from stepscope.trace.row_order import begins_run, grouped, inverse, rows_by_key
 
 _MOST_CALLS = 40_000  # are replayed, in 0.1 s
 _NOTABLE_NS = 50_000  # clocks of a machine agree within that
@@ -203,8 +203,7 @@ def _replayed_steps(matched: Matched, alike: Ids) -> tuple[Ids, Floats]:
     known = np.flatnonzero(calls)
     share = min(_MOST_CALLS / max(calls.sum(), 1), 1.0)
     weights = np.zeros(len(alike))
-    for number in np.unique(alike[known]).tolist():
-        steps = known[alike[known] == number]
+    for steps in rows_by_key(alike, known).values():
         count = max(1, int(share * len(steps)))
         spread = np.linspace(0, len(steps) - 1, count).round().astype(np.int64)
         weights[steps[spread]] = len(steps) / count

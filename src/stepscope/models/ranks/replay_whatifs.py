@@ -5,6 +5,7 @@ Analysis, 2025: the job is simulated with everything balanced, then with one par
 Work is balanced to the mean, transfers to the median.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -283,7 +284,8 @@ def _ranks_by_part(table: JobTable, replay: Replay) -> Iterator[tuple[str, dict[
     nodes = [one.node for one in table.sketches]
     names = sorted(set(nodes))
     if len(names) > 1:  # a machine with one rank is that worker
-        machine = [names.index(node) if node and nodes.count(node) > 1 else -1 for node in nodes]
+        place, counts = {name: number for number, name in enumerate(names)}, Counter(nodes)
+        machine = [place[node] if node and counts[node] > 1 else -1 for node in nodes]
         yield "machine", dict(enumerate(names)), np.array(machine, np.int64)
     for part, number in pipeline_places(replay.matched, len(ranks)).items():
         yield part, {}, number

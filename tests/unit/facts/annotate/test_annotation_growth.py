@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from stepscope.facts.annotate import annotate
 from stepscope.facts.annotate.device.one_off_costs import one_off_costs
+from stepscope.facts.annotate.steps import ranges
 from stepscope.facts.annotate.steps.steps import _period
 from stepscope.facts.roofline.operator_work import Operators
 from stepscope.testing import drawn_trace
 from stepscope.trace.intervals import Intervals
+from stepscope.trace.nesting import outermost
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
@@ -189,3 +192,27 @@ def test_operators_nested_by_thousands_are_looked_at_by_level(monkeypatch: pytes
     rows = np.arange(depth)
     assert Operators.of(trace).known_around(rows).tolist() == [-1] * depth
     assert levels <= 200
+
+
+def loops_tried(threads: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many groups of ranges are tried as the loop where each thread has one."""
+    lines = (
+        f"worker{thread} | {at} {at + 5} | train iteration {at} | cat=annotation"
+        for thread in range(threads)
+        for at in (0, 10, 20)
+    )
+    count = 0
+
+    def counted(*given: Any) -> object:
+        nonlocal count
+        count += 1
+        return outermost(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ranges, "outermost", counted)
+        annotate(drawn_trace("\n".join(lines)), None)
+    return count
+
+
+def test_loops_of_thousands_of_threads_are_not_all_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 0 < loops_tried(200, monkeypatch) == loops_tried(400, monkeypatch)

@@ -26,7 +26,7 @@ from stepscope.facts.annotate.steps.step_table import events_in_steps, step_leng
 from stepscope.facts.annotate.steps.windows import unrecorded_work_end
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import innermost
-from stepscope.trace.row_order import count_within
+from stepscope.trace.row_order import count_within, rows_by_key
 from stepscope.trace.schema import IDLE, IDLE_CAUSES
 from stepscope.trace.sets import distinct, mask_of, members
 from stepscope.trace.table import Table, Text
@@ -305,8 +305,8 @@ def usual_launch_ns(trace: Trace, calls: Rows) -> Floats:
     length, names = trace.events["duration_ns"][calls], trace.events.text("name").codes[calls]
     least = np.percentile(length, _UNDELAYED) if len(calls) else 0
     usual = np.full(len(calls), least, np.float64)
-    for name in distinct(names).tolist():
-        usual[names == name] = max(least, np.percentile(length[names == name], _UNDELAYED))
+    for rows in rows_by_key(names).values():
+        usual[rows] = max(least, np.percentile(length[rows], _UNDELAYED))
     return usual
 
 

@@ -23,7 +23,7 @@ from stepscope.facts.annotate.jax.calls import (
 from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.facts.annotate.links.launches import device_work, launch_of, on_host, with_launches_by_order
 from stepscope.trace.nesting import outermost
-from stepscope.trace.row_order import running_span
+from stepscope.trace.row_order import rows_by_key, running_span
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Trace
 
@@ -107,7 +107,7 @@ def _calls(trace: Trace) -> dict[str, Ids]:
     names = events.text("name")
     rows = np.flatnonzero(outermost(events["parent"], names.where(is_compiled_call) & on_host(trace)))
     functions = names.take(rows).compact().map(lambda name: _as_module(called_function(name)))
-    return {name: rows[functions.mask(name)] for name in functions.values}
+    return {functions.values[code]: rows[part] for code, part in rows_by_key(functions.codes).items()}
 
 
 def _as_module(function: str) -> str:

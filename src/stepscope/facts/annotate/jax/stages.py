@@ -21,6 +21,7 @@ from stepscope.facts.annotate.jax.scopes import Scope, layers_with_gradients, sc
 from stepscope.facts.annotate.links.backward import is_backward
 from stepscope.facts.annotate.range_names import CODE, stage_of_names, stage_of_range
 from stepscope.trace.nesting import inherit, is_inside
+from stepscope.trace.row_order import rows_by_key
 from stepscope.trace.schema import PRODUCT_KINDS, ROLES, STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -146,8 +147,8 @@ def _assign_by_position(trace: Trace, stage: IntArray, program: IntArray) -> Non
     step = trace.events["step"]
     key = (step.astype(np.int64) << 32) + program
     backward = (stage == CODE["backward"]) & (step >= 0)
-    for program_key in np.unique(key[backward]).tolist():
-        rows = np.flatnonzero((key == program_key) & (program >= 0))
+    known = np.flatnonzero((program >= 0) & np.isin(key, key[backward]))
+    for rows in rows_by_key(key, known).values():
         start, assigned = trace.events["start_ns"][rows], stage[rows]
         unassigned = assigned == _NONE
         forward = start[assigned == CODE["forward"]].min(initial=np.iinfo(np.int64).max)

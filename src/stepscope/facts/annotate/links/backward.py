@@ -10,8 +10,7 @@ from stepscope.base.arrays import Ids, Ids32, IntArray, Mask, Rows
 from stepscope.facts.annotate.links.subsequences import common_positions
 from stepscope.facts.annotate.range_names import operators
 from stepscope.trace.nesting import innermost, is_inside, outermost
-from stepscope.trace.row_order import last_of_key
-from stepscope.trace.sets import distinct
+from stepscope.trace.row_order import last_of_key, rows_by_key
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -146,9 +145,8 @@ def _forward_tracks(events: Table, forward: Ids32, backward: Ids32, arrows: Ids3
     Arrows decide if there are any; otherwise the track that recorded most of the sequence numbers.
     """
     threads, home = events["forward_thread"], dict[int, int]()
-    for thread in distinct(threads[backward]).tolist():
-        own = backward[threads[backward] == thread]
-        home[thread] = _most_likely(events, forward, own, arrows, [*home.values()])
+    for thread, rows in rows_by_key(threads, backward).items():
+        home[thread] = _most_likely(events, forward, rows.astype(np.int32), arrows, [*home.values()])
     return home
 
 

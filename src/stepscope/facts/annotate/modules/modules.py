@@ -20,6 +20,7 @@ from stepscope.facts.annotate.modules.inductor_graphs import compiled_operators
 from stepscope.facts.annotate.modules.matching.matching import from_tree
 from stepscope.facts.annotate.range_names import ENGINE, MODULE_FRAME, MODULE_RANGE
 from stepscope.trace.nesting import inherit, outermost
+from stepscope.trace.row_order import rows_by_key
 from stepscope.trace.schema import FORWARD_STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -242,7 +243,7 @@ def _outermost(code: int, above: dict[int, int]) -> int:
 # -- scripted models
 
 _HIERARCHY = re.compile(rb'"Module Hierarchy": ?"([^"]*)"')
-_PART = re.compile(r"(\w+)\([^)]*\)::[^.]*\.")
+_PART = re.compile(r"(?<!\w)(\w+)\([^)]{0,1000}\)::[^.]{0,1000}\.")
 
 
 class ScriptedOperators(NamedTuple):
@@ -281,12 +282,11 @@ def _paths(trace: Trace, inside: Mask) -> dict[int, tuple[str, ...]]:
     gives more operators of scripted models a module is right.
     """
     result: dict[int, tuple[str, ...]] = {}
-    for track in np.unique(trace.events["track"][inside]).tolist():
-        # All that torch records on a thread, in order.
-        kinds = trace.events.text("category").mask("cpu_op", "annotation", "communication")
-        rows = np.flatnonzero(kinds & (trace.events["track"] == track) & on_host(trace))
+    kinds, gradients = ("cpu_op", "annotation", "communication"), _of_gradients(trace)
+    recorded = np.flatnonzero(trace.events.text("category").mask(*kinds) & on_host(trace))
+    for rows in rows_by_key(trace.events["track"], recorded).values():  # of a thread, in order
         noted = _noted(trace, rows)
-        readings = rows, rows[~_of_gradients(trace)[rows]]
+        readings = rows, rows[~gradients[rows]]
         pairs = (zip(of.tolist(), noted, strict=False) for of in readings)
         fits = [sum(bool(path) for row, path in pair if inside[row]) for pair in pairs]
         best = readings[int(np.argmax(fits))]

@@ -23,7 +23,7 @@ from stepscope.facts.annotate.links.backward import is_backward
 from stepscope.facts.annotate.links.launches import on_host
 from stepscope.facts.annotate.range_names import MODULE_FRAME, MODULE_RANGE, ends_update, stage_of_range
 from stepscope.trace.nesting import innermost, outermost
-from stepscope.trace.row_order import begins_run, running_span
+from stepscope.trace.row_order import begins_run, rows_by_key, running_span
 from stepscope.trace.schema import INFERENCE_STAGES, ITERATIONS, STAGES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
@@ -69,8 +69,9 @@ def stages_by_iteration(trace: Trace, among: Mask) -> Codes8:
     events, table = trace.events, trace["iterations"]
     stage = np.full(len(events), _NONE, np.int8)
     codes = np.array([STAGES.index(name) for name in INFERENCE_STAGES], np.int8)[table["stage"]]
-    for track in np.unique(table["track"]).tolist():
-        here, rows = table["track"] == track, np.flatnonzero(among & (events["track"] == track))
+    of_track = rows_by_key(events["track"], np.flatnonzero(among))
+    for track, here in rows_by_key(table["track"]).items():
+        rows = of_track.get(track, np.zeros(0, np.int64))
         starts, ends, start = (table["start_ns"][here], table["end_ns"][here], events["start_ns"][rows])
         stage[rows] = np.append(codes[here], _NONE)[running_span(starts, ends, start)]
     return stage

@@ -12,7 +12,7 @@ from stepscope.facts.annotate.links.launches import launch_of, on_host
 from stepscope.facts.annotate.range_names import ends_update, is_layer, is_step, stage_of_range
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import is_inside, outermost
-from stepscope.trace.row_order import count_within, running_span
+from stepscope.trace.row_order import count_within, rows_by_key, running_span
 from stepscope.trace.sets import mask_of
 from stepscope.trace.trace import Trace
 
@@ -32,9 +32,10 @@ _OTHERS = re.compile(
 _FORWARD, _BACKWARD = re.compile("forward|fwd"), re.compile("backward|bwd")  # both are a step
 _AFTER_WORD = re.compile(r"(?i)(?:step|iter(?:ation)?|batch)\W{0,4}_?(\d{1,9})")
 _NUMBER = re.compile(r"\d+")
+_MOST_KEYS = 100  # ranges of one name and thread that may be the loop, those that take most time
 # A metric that a loop prints next to the number of its step: `loss=2.31`, `lr: 3e-04`, `tokens 4096`.
 _METRIC = re.compile(
-    r"(?i)([A-Za-z]\w*\W{0,3}[-+]?(\d*\.\d+(e[-+]?\d+)?|\d+e[-+]?\d+|nan|inf)"
+    r"(?i)([A-Za-z]\w{0,64}\W{0,3}[-+]?(\d{0,20}\.\d+(e[-+]?\d+)?|\d+e[-+]?\d+|nan|inf)"
     r"|\b(loss|lr|tokens|samples|bs|seq_?len|acc|ppl)\s?[:= ]\s?\d+)\b"
 )
 Steps = tuple[Times, Times, Times]
@@ -142,8 +143,10 @@ def _longest_loop(trace: Trace, group: Callable[[str], str | None], fewest: int,
     keys = np.full(len(events), -1, np.int64)  # of ranges of no group as well
     keys[ranges] = np.where(names.codes < 0, -1, events["track"][ranges].astype(np.int64) << 32 | names.codes)
     best, most = _NONE, -1
-    for key in np.unique(keys[keys >= 0]).tolist():
-        rows = np.flatnonzero(outermost(events["parent"], keys == key))
+    of_key = [rows for rows in rows_by_key(keys, np.flatnonzero(keys >= 0)).values() if len(rows) >= fewest]
+    of_key.sort(key=lambda rows: -int(events["duration_ns"][rows].sum()))
+    for rows in of_key[:_MOST_KEYS]:
+        rows = np.flatnonzero(outermost(events["parent"], mask_of(rows, len(events))))
         start, end = events.spans(rows)
         others = Intervals(*events.spans(aside[events["track"][aside] == events["track"][rows[0]]]))
         spent, elapsed = int((end - start).sum()), others.gaps(int(start[0]), int(end.max())).total()
