@@ -19,7 +19,7 @@ from stepscope.base.arrays import Ids, Mask, Rows, Times
 from stepscope.facts.annotate.device.collectives import collective_key, elements, is_communication_call
 from stepscope.facts.annotate.device.idle import exposed_communication
 from stepscope.facts.annotate.links.launches import launch_of, on_host
-from stepscope.models.ranks.passes import Passes, passes_of
+from stepscope.models.ranks.passes import Passes, passes_of, unpacked
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.schema import COMPUTING, STAGES
@@ -62,8 +62,7 @@ class Calls(msgspec.Struct, frozen=True):
 
     def columns(self) -> CallColumns:
         """The columns, unpacked."""
-        table = np.frombuffer(zlib.decompress(self.packed), "<i8") if self.packed else np.zeros(0, np.int64)
-        return CallColumns(*table.reshape(len(CallColumns._fields), -1))
+        return CallColumns(*unpacked(self.packed, "<i8", len(CallColumns._fields)))
 
     def of_every_second_step(self) -> Calls:
         """With the calls of half of the steps that have any, or with none at last."""

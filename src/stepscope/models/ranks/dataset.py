@@ -1,12 +1,14 @@
 """A dataset folder: the sketch of each rank, and if wanted its tables, in `rank=N/`."""
 
 import os
+import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from zlib import crc32
 
 import msgspec
 
+from stepscope.base.input_files import content_of
 from stepscope.base.unfinished_files import unfinished_file
 from stepscope.errors import IngestError
 from stepscope.models.ranks.files import RankFile
@@ -40,11 +42,10 @@ def read_sketches(dataset: Path) -> dict[str, Kept]:
     """The sketches of a dataset by their files, the newest of each; damaged ones are left out."""
     found: dict[str, Kept] = {}
     for path in sorted(dataset.glob(_SKETCHES), key=lambda path: path.stat().st_mtime_ns):
-        try:
-            kept = msgspec.msgpack.decode(path.read_bytes(), type=Kept)
-        except (msgspec.MsgspecError, OSError):
-            continue
-        found[kept.file] = kept
+        with suppress(msgspec.MsgspecError, OSError, ValueError, zlib.error):
+            kept = msgspec.msgpack.decode(content_of(path), type=Kept)
+            if kept.sketch.version != VERSION or kept.sketch.is_sound:
+                found[kept.file] = kept
     return found
 
 
@@ -93,7 +94,7 @@ def _folder(dataset: Path, rank: int) -> Path:
 
 
 def _id(file: str) -> str:
-    return f"{crc32(os.fsencode(file)):08x}"
+    return f"{zlib.crc32(os.fsencode(file)):08x}"
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:

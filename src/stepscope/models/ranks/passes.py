@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.base.arrays import Floats, Ids, Times
+from stepscope.base.arrays import Array, Floats, Ids, Times
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.row_order import begins_run, places_among
 from stepscope.trace.schema import STAGES
@@ -23,6 +23,14 @@ from stepscope.trace.trace import Trace
 KINDS = ("forward", "backward", "optimizer", "other", "host")  # the last is the time between operations
 _KIND_OF = {"forward": 0, "loss": 0, "backward": 1, "optimizer": 2, "zero_grad": 2}  # others are `other`
 _OTHER, _HOST = 3, 4
+
+_MOST_UNPACKED = 16 << 20  # bytes; those of a sketch, which has 100 kB, take up to 1 MB
+
+
+def unpacked(packed: bytes, kind: str, columns: int) -> Array:
+    """Numbers that zlib packed, shape (columns, rows); raises ValueError or zlib.error."""
+    content = zlib.decompressobj().decompress(packed, _MOST_UNPACKED)
+    return np.frombuffer(content, kind).reshape(columns, -1)
 
 
 class Passes(NamedTuple):
@@ -37,8 +45,7 @@ class Passes(NamedTuple):
     @classmethod
     def unpack(cls, packed: bytes) -> Passes:
         """What `pack` kept."""
-        table = np.frombuffer(zlib.decompress(packed), "<i8") if packed else np.zeros(0, np.int64)
-        passes = cls(*table.reshape(len(cls._fields), -1))
+        passes = cls(*unpacked(packed, "<i8", len(cls._fields)))
         return passes._replace(begin_ns=np.cumsum(passes.begin_ns))
 
     def pack(self) -> bytes:

@@ -30,6 +30,8 @@ from stepscope.models.ranks.calls import (
     outermost_calls,
     waits_of,
 )
+from stepscope.models.ranks.passes import KINDS, Passes, unpacked
+from stepscope.read.shared import MOST_RANKS
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.recorded_steps import core_share
 from stepscope.trace.row_order import places_among
@@ -80,6 +82,17 @@ class Sketch(msgspec.Struct, frozen=True):
         """The largest peak of memory of a device; on a rank without one that of the CPU."""
         devices = {name: peak for name, peak in self.peak_memory.items() if name != "cpu"}
         return max((devices or self.peak_memory).values(), default=None)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether its columns fit its steps; raises ValueError or zlib.error if they cannot be read."""
+        calls, passes, count = self.calls.columns(), Passes.unpack(self.calls.passes), len(self.steps)
+        codes = [(calls.kind, len(self.calls.kinds)), (calls.place, len(self.calls.places))]
+        codes += [(calls.step, count), (passes.kind, len(KINDS)), (passes.step, count)]
+        times = np.array([self.length, self.waiting, *self.work.values()], np.float64)
+        widths = {times.shape[1], *map(len, by_step(self.kernels, self.kernel_steps).values())}
+        fits = (len(code) == 0 or 0 <= code.min() <= code.max() < most for code, most in codes)
+        return self.rank < MOST_RANKS and widths == {count} and bool(np.isfinite(times).all()) and all(fits)
 
 
 def sketch_of(trace: Trace, node: str = "") -> Sketch:
@@ -278,7 +291,8 @@ def job_table(sketches: Sequence[Sketch]) -> JobTable:
     """Put ranks side by side; ranks that number their steps differently by position."""
     steps = sorted(set.intersection(*(set(one.steps) for one in sketches)))
     if steps:
-        places = [[one.steps.index(step) for step in steps] for one in sketches]
+        place_of = ({step: place for place, step in enumerate(one.steps)} for one in sketches)
+        places = [[place[step] for step in steps] for place in place_of]
     else:
         count = min(len(one.steps) for one in sketches)
         places = [list(range(count)) for _ in sketches]
@@ -355,7 +369,7 @@ def by_step(kernels: Mapping[str, tuple[float, float]], packed: bytes) -> dict[s
     if not packed:
         return {}
     count = min(len(kernels), _MOST_BY_STEP)
-    table = np.frombuffer(zlib.decompress(packed), "<u2").reshape(count, -1) / _PERMILLE
+    table = unpacked(packed, "<u2", count) / _PERMILLE
     table = np.where(table > 0, table, np.nan)
     return {name: table[row] * each for row, (name, (_, each)) in enumerate(list(kernels.items())[:count])}
 

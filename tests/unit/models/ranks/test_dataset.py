@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from stepscope.errors import QueryError
 from stepscope.faces.terminal.commands import stepscope
 from stepscope.models.ranks import sketch_files
-from stepscope.models.ranks.dataset import is_dataset
+from stepscope.models.ranks.dataset import Kept, is_dataset, read_sketches
 from stepscope.models.ranks.dataset_query import query_dataset, table_files
 from stepscope.models.ranks.files import files_at
+from stepscope.models.ranks.sketch import Sketch
 
 
 def trace_of(rank: int | None, kernels: int) -> dict[str, object]:
@@ -138,3 +143,32 @@ def test_query_takes_a_dataset(job: Path, tmp_path: Path) -> None:
 def test_options_that_would_do_nothing_are_refused(job: Path, arguments: list[str], message: str) -> None:
     answer = CliRunner().invoke(stepscope, ["ranks", str(job), *arguments])
     assert (answer.exit_code, message in answer.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda sketch: replace(sketch, calls=replace(sketch.calls, passes=zlib.compress(bytes(1 << 28)))),
+        lambda sketch: replace(sketch, calls=replace(sketch.calls, packed=b"no numbers")),
+        lambda sketch: replace(sketch, calls=replace(sketch.calls, packed=zlib.compress(bytes(81)))),
+        lambda sketch: replace(sketch, calls=replace(sketch.calls, packed=zlib.compress(b"\1" * 80))),
+        lambda sketch: replace(sketch, length=sketch.length[:1]),
+        lambda sketch: replace(sketch, waiting=[float("nan"), 1.0]),
+        lambda sketch: replace(sketch, kernel_steps=zlib.compress(bytes(6))),
+        lambda sketch: replace(sketch, rank=1 << 40),
+    ],
+)
+def test_a_damaged_sketch_is_made_again(
+    damage: Callable[[Sketch], Sketch], job: Path, tmp_path: Path
+) -> None:
+    dataset, files = tmp_path / "dataset", files_at(job)
+    sketch_files(files, dataset)
+    kept = read_sketches(dataset)
+    for path in dataset.rglob("*.msgpack"):
+        one = msgspec.msgpack.decode(path.read_bytes(), type=Kept)
+        path.write_bytes(msgspec.msgpack.encode(replace(one, sketch=damage(one.sketch))))
+    assert not read_sketches(dataset)
+    done: list[str] = []
+    sketch_files(files, dataset, finished=done.append)
+    assert len(done) == 3
+    assert read_sketches(dataset) == kept
