@@ -6,9 +6,9 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Literal
@@ -198,9 +198,10 @@ class Workbench:
 
 def trace_ids(names: Sequence[str]) -> list[str]:
     """An id for each file name that needs no quoting in a URL, unique."""
-    found: list[str] = []
+    found: dict[str, Iterator[int]] = {}  # with the numbers that may follow those of the same name
     for name in names:
-        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", _ENDINGS.sub("", name)).strip(".-") or "trace"
-        numbered = (f"{plain}-{number}" for number in count(2))
-        found.append(next(id for id in chain([plain], numbered) if id not in found))
-    return found
+        id = plain = re.sub(r"[^A-Za-z0-9._-]+", "-", _ENDINGS.sub("", name)).strip(".-") or "trace"
+        while id in found:
+            id = f"{plain}-{next(found[plain])}"
+        found[id] = count(2)
+    return list(found)

@@ -10,7 +10,7 @@ from stepscope.base.arrays import Mask
 from stepscope.errors import TraceError
 from stepscope.faces.terminal.contexts_text import print_contexts
 from stepscope.faces.terminal.options import FiniteRange, OutputFile
-from stepscope.faces.terminal.output import say, write_text
+from stepscope.faces.terminal.output import printable, say, write_text
 from stepscope.faces.terminal.source import takes_trace
 from stepscope.facts import contexts as trees
 from stepscope.facts.contexts import ContextTree, build_contexts, default_measure, measures
@@ -95,7 +95,7 @@ def contexts(
     lines = _exported(tree, by if metric else "", form)
     if output is None:
         for line in lines:
-            click.echo(line)
+            click.echo(printable(line))
     else:
         write_text(Path(output), "\n".join([*lines, ""]))
         say(f"wrote {output}")

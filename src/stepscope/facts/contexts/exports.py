@@ -17,6 +17,7 @@ from stepscope.facts.contexts.tree import ContextTree
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 _UNITS = {"ns": "nanoseconds", "B": "bytes"}
+_DEEPEST = 1000  # frames of a stack, as many as Python runs: each stack has all above it
 Frame = dict[str, Any]
 
 
@@ -26,9 +27,11 @@ def to_folded(tree: ContextTree, by: str) -> Iterator[str]:
     Exclusive values are rounded to integers; nodes without one have no line.
     """
     value = np.rint(measure(tree, by).own).astype(np.int64)
-    stacks = [""]
+    stacks, depth = [""], tree.depth.tolist()
     for node, above in enumerate(tree.parent.tolist()):
-        if node:
+        if depth[node] > _DEEPEST:
+            stacks.append(stacks[above])
+        elif node:
             caller = f"{stacks[above]};" if above else ""
             stacks.append(caller + _folded_frame(tree, node))
         if value[node] > 0:
@@ -49,9 +52,9 @@ def to_speedscope(tree: ContextTree, by: Sequence[str], name: str = "") -> dict[
     """
     frames, frame_of_node = _frames(tree)
     # The frames from the root to each node, without the root.
-    stacks: list[list[int]] = [[]]
+    stacks, depth = [list[int]()], tree.depth.tolist()
     for node, above in enumerate(tree.parent.tolist()[1:], 1):
-        stacks.append([*stacks[above], frame_of_node[node]])
+        stacks.append(stacks[above] if depth[node] > _DEEPEST else [*stacks[above], frame_of_node[node]])
     return {
         "$schema": _SCHEMA,
         "exporter": "stepscope",

@@ -8,7 +8,7 @@ import pytest
 from serving import TRACE
 
 from stepscope.errors import ServeError
-from stepscope.faces.page.open_files import Workbench
+from stepscope.faces.page.open_files import Workbench, trace_ids
 from stepscope.trace.trace import Trace
 
 
@@ -77,3 +77,10 @@ def test_the_model_tree_is_used_where_a_file_names_none(tmp_path: Path) -> None:
     workbench = Workbench([tmp_path / "run.json"])
     workbench.load(tmp_path / "model.json", cache=False).join()
     assert workbench["run"].view.trace.metadata.model["class"] == "Linear"
+
+
+def test_thousands_of_files_of_one_name_are_numbered_at_once() -> None:
+    """As a job's are that has a folder for each rank; to look through all before each took the cube."""
+    names = trace_ids(["trace.json"] * 20_000)
+    assert (names[:3], names[-1]) == (["trace", "trace-2", "trace-3"], "trace-20000")
+    assert trace_ids(["a", "a-2", "a", "a-2"]) == ["a", "a-2", "a-3", "a-2-2"]

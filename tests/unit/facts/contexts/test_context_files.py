@@ -6,10 +6,11 @@ import re
 
 import numpy as np
 import pytest
-from sample_trees import drawn_tree, grown_tree
+from sample_trees import drawn_tree, grown_tree, tree_of
 
 from stepscope.facts.contexts import ContextTree, bottom_up
 from stepscope.facts.contexts.exports import to_columns, to_folded, to_speedscope
+from stepscope.facts.contexts.metrics import SampleStats
 from stepscope.facts.contexts.node_values import plain_numbers, short_label
 from stepscope.trace.table import Text
 
@@ -134,3 +135,15 @@ def test_bottom_up_trees_can_be_exported() -> None:
         "mm;linear;step 30",
         "linear2;step 5",
     ]
+
+
+def test_frames_of_a_stack_beyond_a_thousand_count_for_the_last() -> None:
+    """A stack has all frames above it: those of 30,000 calls in each other would take the square."""
+    size = 30_000
+    samples = SampleStats.of(np.arange(1, size), np.ones(size - 1, np.int64), size)
+    tree = tree_of([*range(-1, size - 1)], ["all", *["f"] * (size - 1)], {"cpu_ns": samples})
+    stacks = [line.rpartition(" ") for line in to_folded(tree, "cpu")]
+    assert max(stack.count(";") for stack, _, _ in stacks) == 999
+    (profile,) = to_speedscope(tree, ["cpu"])["profiles"]
+    assert max(map(len, profile["samples"])) == 1000
+    assert sum(int(weight) for _, _, weight in stacks) == sum(profile["weights"]) == size - 1
