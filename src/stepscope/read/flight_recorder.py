@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -26,7 +26,7 @@ from stepscope.base.typed_data import convert
 from stepscope.errors import IngestError
 from stepscope.read.memory_snapshot.safe_pickle import load
 from stepscope.read.rank_folder import named_rank
-from stepscope.read.shared import MOST_RANKS
+from stepscope.read.shared import MOST_LEVELS, MOST_RANKS
 from stepscope.read.unsupported import PICKLE, is_dump_head
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _MOST_DIMENSIONS = 64  # of a tensor: the product of more takes thousands of digits
 _HEAD_BYTES = 1 << 12  # hold the first entry, or the groups
+_MOST_VALUES = 8_000_000  # of a dump, 50 bytes each; 400 for each of 20,000 calls, where PyTorch keeps 2,000
 _Number = Annotated[int, msgspec.Meta(ge=-(2**62), lt=2**62)]
 _Count = Annotated[int, msgspec.Meta(ge=-(2**52), lt=2**52)]  # of calls, or of µs since 1970
 _LIBRARY = re.compile(
@@ -183,11 +184,27 @@ def _dump(path: Path) -> _Dump:
     try:
         text = content_of(path)
         data = load(text) if text.startswith(PICKLE) else json.loads(text)
+        _check_repeats(data)
         return convert({"version": "", "entries": data} if isinstance(data, list) else data, _Dump)
     except OSError as error:
         raise IngestError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError, msgspec.ValidationError, IngestError) as error:
         raise IngestError(f"{path}: not a dump of the flight recorder: {error}") from error
+
+
+def _check_repeats(data: Any) -> None:
+    """Raise ValueError if lists that a pickle repeats by reference would take too much as copies."""
+    level, total = {0: ([data], 1)}, 0
+    for _ in range(MOST_LEVELS):
+        below = dict[int, tuple[Any, int]]()
+        for value, times in level.values():
+            for item in value.values() if isinstance(value, dict) else value:
+                total += times
+                if isinstance(item, dict | list | tuple):
+                    below[id(item)] = item, times + below.get(id(item), (item, 0))[1]
+        level = below
+    if level or total > _MOST_VALUES:
+        raise ValueError(f"it nests too deeply, or holds more than {_MOST_VALUES:,} values")
 
 
 def redacted_dump(path: Path, words: Words) -> bytes:

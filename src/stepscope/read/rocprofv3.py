@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from stepscope.errors import IngestError
-from stepscope.read.byte_stream import Progress, whole
+from stepscope.read.byte_stream import Progress, most_expanded, whole
 from stepscope.read.chrome.trace_events import read_parts
 from stepscope.read.shared import WarningLog, columns_of, parse_json
 from stepscope.trace.builder import build
@@ -23,6 +23,7 @@ from stepscope.trace.trace import Trace
 T = TypeVar("T")
 _NONE: list[Any] = []
 _GPU = 2  # the type of an agent
+_SHORT = 256  # letters of a name or an instruction, and of a path a quarter: many records may share one
 _RECORDS = ("kernel_dispatch", "memory_copy", "hip_api", "hsa_api", "rccl_api", "marker_api")
 # NVIDIA's word where AMD records the same: the instruction of another warp was issued.
 _WORDS = {"arbiter_not_win": "not_selected", "": "reason not recorded"}
@@ -46,7 +47,8 @@ def read_rocprofv3(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     gpus = [agent for agent in _at(process, _NONE, "agents") if _at(agent, 0, "type") == _GPU]
     devices = [{"id": number, "name": _at(gpu, "", "product_name")} for number, gpu in enumerate(gpus)]
     records = {category: _records(process, category, log) for category in _RECORDS}
-    events = list(_events(process, records, [_at(gpu, -1, "id", "handle") for gpu in gpus]))
+    handles = {_at(gpu, -1, "id", "handle"): number for number, gpu in reversed([*enumerate(gpus)])}
+    events = list(_events(process, records, handles, most_expanded(len(text)) // 8))
     if not events:
         raise IngestError("rocprofv3 recorded no kernel and no call; record with `--kernel-trace`")
     as_events = BytesIO(msgspec.json.encode({"deviceProperties": devices, "traceEvents": events}))
@@ -74,8 +76,8 @@ def _records(process: Any, category: str, log: WarningLog) -> list[Any]:
     return timed
 
 
-def _events(process: Any, records: dict[str, list[Any]], gpus: list[int]) -> Iterator[dict[str, Any]]:
-    """The records as trace events, kernels first; `gpus` are the handles of the devices."""
+def _events(process: Any, records: dict[str, list[Any]], gpus: dict[int, int], letters: int) -> Iterator[Any]:
+    """The records as trace events, kernels first; `gpus` by handle. After `letters`, names are cut."""
     symbols, said = _at(process, _NONE, "kernel_symbols"), _at(process, _NONE, "strings", "marker_api")
     kernels = {_at(one, -1, "kernel_id"): _at(one, "", "formatted_kernel_name") for one in symbols}
     messages = {_at(one, -1, "key"): _at(one, "", "value") for one in said}
@@ -92,6 +94,7 @@ def _events(process: Any, records: dict[str, list[Any]], gpus: list[int]) -> Ite
                 name = messages.get(correlation, "")
             operation = _at(record, -1, "kind"), "operations", _at(record, -1, "operation")
             name = name or _at(process, "call", "strings", "buffer_records", *operation)
+            name, letters = name if letters > 0 else name[:_SHORT], letters - len(name)
             start, end = (_at(record, 0, f"{side}_timestamp") for side in ("start", "end"))
             times = (start, max(end - start, 0))  # as texts of microseconds, which are exact
             ts, dur = (msgspec.Raw(f"{ns // 1000}.{ns % 1000:03}".encode()) for ns in times)
@@ -99,12 +102,12 @@ def _events(process: Any, records: dict[str, list[Any]], gpus: list[int]) -> Ite
             yield {"ph": "X", "cat": category, "name": name, **place, "ts": ts, "dur": dur, "args": arguments}
 
 
-def _place_of(category: str, record: Any, gpus: list[int]) -> dict[str, int | str]:
+def _place_of(category: str, record: Any, gpus: dict[int, int]) -> dict[str, int | str]:
     if category not in ("kernel_dispatch", "memory_copy"):
         return {"pid": "process", "tid": _at(record, 0, "thread_id")}
     agents = (("dispatch_info", "agent_id"), ("dst_agent_id",), ("src_agent_id",))
     handles = [_at(record, -1, *keys, "handle") for keys in agents]
-    device = next((gpus.index(handle) for handle in handles if handle in gpus), 0)
+    device = next((gpus[handle] for handle in handles if handle in gpus), 0)
     queue = _at(record, 0, "dispatch_info", "queue_id", "handle")
     return {"pid": device, "tid": _at(record, queue, "stream_id", "handle")}  # streams since ROCm 7
 
@@ -134,8 +137,9 @@ def _samples(
             waited = reason if not _at(one, 0, "record", "wave_issued") else "selected"
             counted[kernel, waited, _at(one, -1, "inst_index"), offset] += 1
     for (kernel, reason, index, offset), count in counted.items():
-        text = _at(process, "", "strings", "pc_sample_instructions", index)
-        match = _PLACE.match(_at(process, "", "strings", "pc_sample_comments", index).partition(" -> ")[0])
+        text = _at(process, "", "strings", "pc_sample_instructions", index)[:_SHORT]
+        comment = _at(process, "", "strings", "pc_sample_comments", index)[: 4 * _SHORT]
+        match = _PLACE.match(comment.partition(" -> ")[0])
         file, line = (match[1], int(match[2])) if match else ("", -1)
         if kernel < 0:
             message = "samples of kernels that the file does not have; record with `--kernel-trace`"

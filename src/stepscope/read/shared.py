@@ -72,18 +72,20 @@ class EventNames(Interner[str]):
     _letters = _shortened = 0
 
     def __missing__(self, name: str) -> int:
-        shown = self._shown(name)
-        self._shortened += shown != name
+        shown = self.shown(name)
         if (code := self.get(shown)) is None:
             self._letters += _LETTERS_PER_NAME + len(shown) + _worst_steps(shown) // _STEPS_PER_LETTER
             code = self[shown] = len(self)
         return code
 
-    def _shown(self, name: str) -> str:
-        if self._letters < _WHOLE_LETTERS:
-            return name[:_LONGEST_NAME]
-        shown = _NUMBER.sub("#", name[:_SHORT_NAME])
-        return shown if self._letters < _MOST_LETTERS or shown in self else "(another name)"
+    def shown(self, name: str) -> str:
+        """What is kept of a name: patterns that are searched in more may take forever."""
+        shown = name[:_LONGEST_NAME]
+        if self._letters >= _WHOLE_LETTERS:
+            shown = _NUMBER.sub("#", name[:_SHORT_NAME])
+            shown = shown if self._letters < _MOST_LETTERS or shown in self else "(another name)"
+        self._shortened += shown != name
+        return shown
 
     def report(self, log: WarningLog) -> None:
         """Log how many names were shortened."""

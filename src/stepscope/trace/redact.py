@@ -49,7 +49,7 @@ _LITERAL = re.compile(r'"([^"\n]*)"')
 _DOCSTRING = re.compile(r'"""[\s\S]*?"""')
 _SENTENCE = re.compile(r"(?:^| )(?:a|an|and|are|as|by|for|in|is|its?|not?|of|on|or|that|the|to|with)(?:$| )")
 _KEY_BYTES = 32  # of a secret, as long as SHA-256's result
-_WORD = re.compile(r"\w*[^\W\d]\w*")
+_WORD = re.compile(r"(?<!\w)\d*[^\W\d]\w*")
 _ADDRESS = re.compile(  # of a machine: IPv4 (also in a name, ip-10-1-2-3), IPv6 (also with `::`) or MAC, UUID
     r"(?i)\b(?:\d{1,3}(?:[.-]\d{1,3}){3}|[\da-f]{8}(?:-[\da-f]{4,12}){4}"
     r"|(?:[\da-f]{1,4}:){4,7}[\da-f]{1,4}|(?=[\da-f:]*::)(?:[\da-f]{1,4}::?){2,7}[\da-f]{1,4})\b"
@@ -72,6 +72,7 @@ _PATH = re.compile(
     rf"|(?<![\w)])[^\s:;,()<>\[\]{{}}\"'|]+{_ENDING}"
 )
 _XLA = re.compile(r"/(?:device|host|job|replica|task)\b")  # names of its planes, not files
+_LONG_RUN = re.compile(r"(?<!\S)\S{4096,}")  # letters; patterns take the square of what is no word
 _SPLIT = re.compile(r"([/\\])")
 _INSTALLED = ("site-packages", "dist-packages")
 _LIBRARY = re.compile(r"python3\.\d+")
@@ -203,6 +204,7 @@ class Words:
 
     def _text(self, text: str) -> str:
         """Any text: paths as paths, other words unless the analysis knows them."""
+        text = _LONG_RUN.sub(lambda run: self._private(run[0][:64]), text)
         return _mapped(_PATH, text, self._path, self._words)
 
     def _path(self, path: str) -> str:

@@ -12,7 +12,7 @@ CAUSE = "python"
 EXPLAINS = ("host",)
 NAMES = "Record with `stepscope run --stack` to see the functions."
 LOADER = "loader workers, "
-_PLACE = re.compile(r"\S*\.py:\d+")  # a path of the user's is no evidence of what runs
+_PLACE = re.compile(r"(?<!\S)\S*\.py:\d+")  # a path of the user's is no evidence of what runs
 # By whole words: `remap`, `symmetric` and `collect_rollouts` are none of these.
 ADVICE = (
     (r"(?<![a-z])sleep", "Remove the sleep from the {loop}."),

@@ -13,6 +13,7 @@ from stepscope.facts.annotate.links.launches import link_launches
 from stepscope.facts.annotate.range_names import is_step
 from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.trace.recorded_steps import milliseconds
+from stepscope.trace.row_order import rows_by_key
 from stepscope.trace.sets import distinct
 from stepscope.trace.trace import Trace, clock_of
 
@@ -208,7 +209,8 @@ def _by_label(processes: list[str | None]) -> Merged | None:
     labels = sorted({match[0].lower() for match in matches if match}, key=_natural)
     if len(labels) < 2:
         return None
-    part = [labels.index(match[0].lower()) if match else 0 for match in matches]
+    number = {label: place for place, label in enumerate(labels)}
+    part = [number[match[0].lower()] if match else 0 for match in matches]
     found = [_RANK.search(label) for label in labels]
     ranks = [int(match[1]) for match in found if match]
     whole = len(set(ranks)) == len(labels)
@@ -224,8 +226,8 @@ def _by_launches(trace: Trace, callers: IntArray) -> Merged | None:
     caller, work = (process[trace.events["track"][launches[row]]] for row in ("cpu_event", "device_event"))
     callers = callers[np.isin(callers, caller)] if len(caller) else callers  # others only ask for devices
     rank = {code: number for number, code in enumerate(callers.tolist())}
-    for device in distinct(work).tolist():
-        found = distinct(caller[work == device])
+    for device, rows in rows_by_key(work).items():
+        found = distinct(caller[rows])
         if len(found) != 1 or int(found[0]) not in rank:
             return None  # several ranks share a device: inseparable
         rank.setdefault(device, rank[int(found[0])])

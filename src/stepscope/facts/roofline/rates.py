@@ -142,8 +142,8 @@ def _is_in(known: str, name: str) -> bool:
 
 # -- memory of a device, by its name or as a plain size
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])(i?)b?", re.IGNORECASE)
-_STATED = re.compile(r"(?<![\w])(\d+) ?G(?:i?B)?\b", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([kmgt])(i?)b?", re.IGNORECASE)
+_STATED = re.compile(r"(?<![\w])(\d{1,9}) ?G(?:i?B)?\b", re.IGNORECASE)
 _POWER = {"k": 1, "m": 2, "g": 3, "t": 4}
 _GIB = 1 << 30  # bytes
 _MOST_TIMES = 2  # what a device's name says may be so many times what is listed: A100 80GB

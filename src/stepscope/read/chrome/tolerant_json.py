@@ -20,7 +20,7 @@ from stepscope.read.chrome.chunk import Chunk
 from stepscope.read.chrome.compiled_decoder import decode_events, is_event
 
 MAX_PENDING_BYTES = 64 << 20  # of one event: more is no list of events
-_NEXT = re.compile(r"[,\n]\s*(?=\{)")
+_NEXT = re.compile(r"[,\n]\s{0,64}(?=\{)")  # after more white space comes another line
 _BETWEEN = re.compile(r"[\s,]*")
 _WINDOW = 1 << 14  # characters, in which most events end
 _COSTLY, _TRIES = 1 << 12, 16  # characters of an attempt that counts; so many, then fewer are made

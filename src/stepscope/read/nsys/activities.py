@@ -7,6 +7,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -192,8 +193,9 @@ def _ranges(recording: NsysRecording, table: str) -> Activities:
     """NVTX ranges: operators where torch.autograd.profiler.emit_nvtx was on, and the user's."""
     rows = recording.database.integers(table, *_TIMES, "globalTid", "eventType", "textId")
     kept = np.isin(rows["eventType"], _RANGES)
-    texts = _texts(recording, table, rows["textId"])
-    names = [parse(text) for text, is_range in zip(texts, kept.tolist(), strict=True) if is_range]
+    texts = [*compress(_texts(recording, table, rows["textId"]), kept)]
+    parsed = {text: parse(text) for text in set(texts)}  # many ranges may share a long one
+    names = [parsed[text] for text in texts]
     rows = {name: column[kept] for name, column in rows.items()}
     categories = np.array([CATEGORIES.index("annotation"), CATEGORIES.index("cpu_op")], np.int32)
     recording.uses_torch |= any(name.name.startswith("aten::") for name in names)
@@ -204,7 +206,7 @@ def _ranges(recording: NsysRecording, table: str) -> Activities:
         categories[np.array([name.is_operator for name in names], np.intp)],
         sequence=np.array([name.sequence for name in names], np.int64),
         forward_thread=np.array([1 if name.is_backward else -1 for name in names], np.int64),
-        arguments=[f'{{"Input Dims":{name.sizes}}}'.encode() if name.sizes else b"" for name in names],
+        arguments=[name.sizes for name in names],
     )
 
 
@@ -232,6 +234,7 @@ ACTIVITIES: dict[str, Callable[[NsysRecording, str], Activities]] = {
 _BITS = 24  # of the number of a process, and of a thread, in a globalTid
 _MASK = (1 << _BITS) - 1  # of either number
 _LAST_DEVICE = np.iinfo(np.int32).max  # a damaged file may say any number
+_LONGEST_NAME = 256  # letters of a thread; many may share a name
 
 
 def process_of(identity: Ids) -> Ids:
@@ -271,7 +274,7 @@ class NsysTracks:
 
     def _thread(self, identity: int) -> int:
         process, thread = (identity >> _BITS) & _MASK, identity & _MASK
-        name = f"{self._names.get(identity, 'thread')} {thread}"
+        name = f"{self._names.get(identity, 'thread')[:_LONGEST_NAME]} {thread}"
         return self._rows["cpu", name, str(process), str(thread), -1, -1]
 
     def _stream(self, process: int, device: int, stream: int) -> int:
@@ -293,7 +296,7 @@ class NvtxName(NamedTuple):
 
     name: str  # without what was appended
     sequence: int  # autograd's sequence number, or -1
-    sizes: str  # the shapes of the inputs as JSON text, or empty
+    sizes: bytes  # the shapes of the inputs as arguments in JSON, or empty
     is_operator: bool  # whether it is an operator, and not a range of the user's
     is_backward: bool  # whether autograd ran it in backward
 
@@ -303,7 +306,7 @@ def parse(text: str) -> NvtxName:
 
     Example:
         >>> parse("aten::mm, seq = 5, op_id = 7, sizes = [[2, 3], [3, 4]]")[:3]
-        ('aten::mm', 5, '[[2, 3], [3, 4]]')
+        ('aten::mm', 5, b'{"Input Dims":[[2, 3], [3, 4]]}')
         >>> parse("epoch 3, seq").name
         'epoch 3, seq'
     """
@@ -314,18 +317,18 @@ def parse(text: str) -> NvtxName:
     return NvtxName(
         name=name,
         sequence=int(found["sequence"]) if found and found["sequence"] else -1,
-        sizes=_json(found["sizes"]) if found and found["sizes"] else "",
+        sizes=_arguments(found["sizes"]) if found and found["sizes"] else b"",
         is_operator=is_backward or (appended and bool(_OPERATOR.fullmatch(name))),
         is_backward=is_backward,
     )
 
 
-def _json(sizes: str) -> str:
+def _arguments(sizes: str) -> bytes:
     try:
         json.loads(sizes)
     except (ValueError, RecursionError):
-        return ""
-    return sizes
+        return b""
+    return f'{{"Input Dims":{sizes}}}'.encode()
 
 
 # -- the tables of an SQLite file from anyone: nothing in it runs, and its cells may be of any type
@@ -340,6 +343,10 @@ _INSTRUCTIONS = 10_000  # of SQLite's machine, between two looks at how many wer
 _FEW_INSTRUCTIONS, _PER_BYTE = 10_000_000, 10
 _ROW_BYTES = 3  # of a page, at least, for each row: its place, its size and its type
 _IN_ORDER = "not indexed"  # of rows, which two queries then share: an index with their columns has another
+_FEW_LETTERS, _TEXTS = (16 << 20, 4)  # bytes; of a file, of which each text is read once
+_CELL = """case typeof("{0}") when 'blob' then null else "{0}" end"""
+_INTEGER = """case typeof("{0}") when 'text' then cast(substr("{0}", 1, 20) as integer) when 'blob' then -1
+    else coalesce(cast("{0}" as integer), -1) end"""  # longer texts are no 64 bits
 _TABLES = "select name from sqlite_master where type = 'table' and sql not like 'create virtual%'"
 
 
@@ -349,13 +356,14 @@ class Database:
     def __init__(self, path: Path) -> None:
         source = f"file:{quote(str(path))}?mode=ro&immutable=1"
         self._connection = sqlite3.connect(source, uri=True)
-        self._connection.text_factory = lambda text: text.decode("utf-8", "replace")
+        self._connection.text_factory = self._text
         self._connection.execute("pragma trusted_schema = off")
         self._connection.execute(f"pragma hard_heap_limit = {_MOST_HEAP}")
         self._connection.set_progress_handler(self._is_over, _INSTRUCTIONS)
-        size = path.stat().st_size
+        self.size = size = path.stat().st_size
         self._instructions = _FEW_INSTRUCTIONS + _PER_BYTE * size
         self._most_rows = size // _ROW_BYTES
+        self._letters = _FEW_LETTERS + _TEXTS * size
         names = [str(name) for (name,) in self._rows(_TABLES)]
         self.columns = {name: self._columns_of(name) for name in names}  # by the table's name
 
@@ -368,7 +376,7 @@ class Database:
     def integers(self, table: str, *names: str) -> dict[str, Integers]:
         """Columns of a table as int64, shape (rows,), -1 where a cell or the column is missing."""
         known = self.columns.get(table, frozenset())
-        parts = [f'coalesce(cast("{name}" as integer), -1)' if name in known else "-1" for name in names]
+        parts = [_INTEGER.format(name) if name in known else "-1" for name in names]
         batches = [np.zeros((0, len(names)), np.int64)]
         if known:
             rows = self._batches(f'select {", ".join(parts)} from "{table}" {_IN_ORDER}')
@@ -378,7 +386,7 @@ class Database:
     def cells(self, table: str, *names: str) -> Iterator[tuple[Any, ...]]:
         """The rows of some columns of a table; none if it lacks one of them."""
         if self.columns.get(table, frozenset()).issuperset(names):
-            quoted = ", ".join(f'"{name}"' for name in names)
+            quoted = ", ".join(map(_CELL.format, names))
             for batch in self._batches(f'select {quoted} from "{table}" {_IN_ORDER}'):
                 yield from batch
 
@@ -388,6 +396,12 @@ class Database:
 
     def _rows(self, sql: str, values: Sequence[str] = ()) -> list[tuple[Any, ...]]:
         return [row for batch in self._batches(sql, values) for row in batch]
+
+    def _text(self, text: bytes) -> str:
+        self._letters -= len(text)
+        if self._letters < 0:
+            raise IngestError("the SQLite database repeats long texts; export the recording again")
+        return text.decode("utf-8", "replace")
 
     def _is_over(self) -> bool:
         """Whether SQLite ran more instructions than the whole file can need: pages form a circle."""

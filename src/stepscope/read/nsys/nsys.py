@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from stepscope.errors import IngestError
-from stepscope.read.byte_stream import Progress, on_disk
+from stepscope.read.byte_stream import Progress, most_expanded, on_disk
 from stepscope.read.nsys.activities import ACTIVITIES, LATEST_NS, Activities, Database, NsysRecording
 from stepscope.read.shared import LONGEST_NS, WarningLog, log_note
 from stepscope.trace.arguments import ArgumentBlock, Arguments
@@ -109,18 +109,21 @@ def _parts(database: Database, log: WarningLog) -> Parts:
     return Parts(
         events=events,
         tracks=recording.tracks.columns(),
-        arguments=_arguments(found),
+        arguments=_arguments(found, database.size, log),
         metadata=Metadata(framework=framework, devices=tuple(_devices(database)), properties=base),
     )
 
 
-def _arguments(found: list[Activities]) -> Arguments:
+def _arguments(found: list[Activities], size: int, log: WarningLog) -> Arguments:
+    """Of each activity; only the first where many repeat long ones."""
     blocks: list[ArgumentBlock] = []
-    first = 0
+    first, left = 0, most_expanded(size) // 4
     for part in found:
-        size = len(part.arguments)
-        blocks += ArgumentBlock.written(np.arange(first, first + size), part.arguments)
-        first += size
+        ends = np.cumsum([0, *map(len, part.arguments)])
+        kept = int(np.searchsorted(ends, left, side="right")) - 1
+        blocks += ArgumentBlock.written(np.arange(first, first + kept), part.arguments[:kept])
+        first, left = first + len(part.arguments), left - int(ends[kept])
+        log("long_arguments", "events repeat long arguments; read a part", len(part.arguments) - kept)
     return Arguments(tuple(blocks))
 
 

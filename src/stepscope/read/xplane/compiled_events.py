@@ -24,7 +24,7 @@ from stepscope.trace.schema import FRAMES, INPUTS, KERNEL_KINDS, ORIGINS
 from stepscope.trace.sets import Interner, distinct_rows
 from stepscope.trace.table import Table
 
-_TYPE = re.compile(r":+([A-Z_]\w*)?$")  # TensorFlow ends the scope with the operation's type
+_TYPE = re.compile(r"(?<!:):+([A-Z_]\w*)?$")  # TensorFlow ends the scope with the operation's type
 
 
 class CompiledEvents:

@@ -37,6 +37,7 @@ METADATA_PLANE = "/host:metadata"
 _PROTO = "Hlo Proto"
 BY_COMPILER = "xla::"  # before the opcode of an instruction that no operation of JAX asked for
 _NUMBERED = re.compile(r"^(.*)\((\d{1,20})\)$")
+_LONGEST_NAME = 256  # letters of a program; each of its instructions may repeat it
 
 
 class Instruction(NamedTuple):
@@ -91,10 +92,10 @@ class HloPrograms:
 
     def sequence(self, program: int, module: str) -> list[tuple[str, str]]:
         """Name and opcode of each instruction that a program itself executes, in order."""
-        return self._program(program, module).sequence
+        return self._source.spend(self._program(program, module).sequence)
 
     def _program(self, program: int, module: str) -> _HloProgram:
-        found = _NUMBERED.match(module)
+        found = _NUMBERED.match(module[:_LONGEST_NAME])
         name_of = found[1] if found else module
         span = self._by_id.get(program) or self._by_name.get(name_of)
         if span is None:
@@ -132,23 +133,14 @@ class _HloProgram(NamedTuple):
 
 
 def _read_program(source: XSpaceFile, proto: Span, frames: SourceFrames) -> _HloProgram:
-    result = _HloProgram({}, [], Loops(), [])
-    for module in source.inner(proto, 1):
-        reader = _Computations(source, module, frames)
-        for computation in source.inner(module, 3):
-            reader.read(computation)
-        arguments = reader.inputs.with_uses(arguments_of(source, module))
-        entry = source.number(module, 6)
-        instructions = reader.instructions(
-            entry, [argument.name for argument in arguments if argument.updated]
-        )
-        result = _HloProgram(
-            result.instructions | instructions,
-            result.arguments + arguments,
-            reader.flow.loops(entry),
-            reader.sequence(entry),
-        )
-    return result
+    module = next(iter(source.inner(proto, 1)), Span(0, 0))  # a program has one
+    reader = _Computations(source, module, frames)
+    for computation in source.inner(module, 3):
+        reader.read(computation)
+    arguments = reader.inputs.with_uses(arguments_of(source, module))
+    entry, updated = source.number(module, 6), [one.name for one in arguments if one.updated]
+    instructions = reader.instructions(entry, updated)
+    return _HloProgram(instructions, arguments, reader.flow.loops(entry), reader.sequence(entry))
 
 
 class _Computations:
@@ -157,7 +149,7 @@ class _Computations:
     def __init__(self, source: XSpaceFile, module: Span, frames: SourceFrames) -> None:
         self._source = source
         name = "".join(source.text(*span) for span in source.inner(module, 1))
-        self._program = f"jit({name.removeprefix('jit_').removeprefix('pmap_')})"
+        self._program = f"jit({name.removeprefix('jit_').removeprefix('pmap_')[:_LONGEST_NAME]})"
         self._frames, self._shapes = FrameIndex(source, module, frames), HloShapes(source)
         self._work, self.inputs = ProgramWork(source), Inputs(source)
         self.flow = ProgramFlow(source)
@@ -227,7 +219,7 @@ class _Computations:
         if node.opcode not in FUSED:
             return own
         inside = (self._origins.get(number, ()) for number in node.called)
-        return next(filter(None, inside), own)
+        return self._source.spend(next(filter(None, inside), own))
 
     def _nodes(self, found: Fields, spans: Sequence[Span]) -> list[HloNode]:
         source, count = self._source, len(spans)

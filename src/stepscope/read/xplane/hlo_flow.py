@@ -31,6 +31,7 @@ _MOVES = frozenset(("bitcast", "copy", "get-tuple-element", "parameter", "tuple"
 _PRODUCTS = ("dot", "convolution", "custom-call")
 FUSED = ("fusion", "call", "async-start")
 _DEEPEST = 100  # of these inside each other; XLA makes few
+_MOST_REPEATS = 1 << 53  # of loops in each other; loops that are made to do harm have thousands of digits
 _RUN_OTHERS = frozenset((*FUSED, "while", "conditional"))
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d{1,9})"')
 _Values = Mapping[int, Sequence[int]]
@@ -45,8 +46,8 @@ class Loops(NamedTuple):
     def repeated(self, trips: int, trains: bool) -> Loops:
         """In a loop around them."""
         if trains:
-            return self._replace(steps=trips * self.steps)
-        return self._replace(micro_batches=trips * self.micro_batches)
+            return self._replace(steps=min(trips * self.steps, _MOST_REPEATS))
+        return self._replace(micro_batches=min(trips * self.micro_batches, _MOST_REPEATS))
 
 
 class _Member(NamedTuple):
@@ -68,6 +69,7 @@ class ProgramFlow:
         self._roots: dict[int, _Member] = {}
         self._users: dict[int, list[int]] = {}
         self._next: list[tuple[int, int]] = []  # from an iteration to the next
+        self._joints: dict[range, int] = {}  # between values and some that each of them makes
         self._forward: set[int] = set()
         self._backward: set[int] = set()
 
@@ -135,22 +137,24 @@ class ProgramFlow:
             self._each(root.values, member.values)
             if member.node.opcode == "while":
                 for inside in self._parameters[number].values():
-                    self._next += zip(root.values, inside.values, strict=False)
+                    self._next += zip(root.values, self._source.spend(inside.values), strict=False)
 
     def _each(self, taken: range, made: range) -> None:
         """Element by element, where both have as many."""
         if len(taken) != len(made):
             self._all(taken, made)
             return
-        for source, value in zip(taken, made, strict=True):
+        for source, value in zip(taken, self._source.spend(made), strict=True):
             self._users.setdefault(source, []).append(value)
 
     def _all(self, taken: range, made: range) -> None:
         if len(made) > 1:  # through one value between them, as both may have many elements
-            self._users[len(self._sizes)] = list(made)
-            made = range(len(self._sizes), len(self._sizes) + 1)
-            self._sizes.append(-1)
-        for value in taken:
+            if made not in self._joints:
+                self._joints[made] = len(self._sizes)
+                self._users[len(self._sizes)] = list(self._source.spend(made))
+                self._sizes.append(-1)
+            made = range(self._joints[made], self._joints[made] + 1)
+        for value in self._source.spend(taken):
             self._users.setdefault(value, []).extend(made)
 
     # -- what follows
@@ -165,18 +169,18 @@ class ProgramFlow:
         """
         if not self._backward:
             return {}
-        of_value = self._roles_of_values(entry, updated)
+        of_value, bodies = self._roles_of_values(entry, updated), {loop.body for loop in self._loops}
         return {
             number: [
-                self._role(self._largest(member, scope), of_value)
+                self._role(self._largest(member, scope), of_value, bodies)
                 for member, scope in zip(members, scopes[number], strict=True)
             ]
             for number, members in self._members.items()
         }
 
-    def _role(self, member: _Member, of_value: Mapping[int, str]) -> str:
+    def _role(self, member: _Member, of_value: Mapping[int, str], bodies: set[int]) -> str:
         """Of a loop that of its results, of which the first is its counter."""
-        if any(loop.body in member.called for loop in self._loops):
+        if not bodies.isdisjoint(member.called):
             return RESULT
         found = [of_value.get(value, "") for value in member.values]
         return next((role for role in found if role != RESULT), found[0])
@@ -185,7 +189,7 @@ class ProgramFlow:
         """Of a fusion the last member with its scope, else the instruction itself."""
         for _ in range(_DEEPEST):
             called = member.called if member.node.opcode in FUSED else ()
-            inside = chain.from_iterable(reversed(self._members[number]) for number in called)
+            inside = chain.from_iterable(reversed(self._source.spend(self._members[one])) for one in called)
             found = next((m for m in inside if m.scope == scope and m.node.opcode not in _MOVES), None)
             if found is None:
                 break
@@ -233,6 +237,7 @@ class ProgramFlow:
         return of_run.get(entry, Loops())
 
     def _trips(self, loop: HloNode) -> int:
+        self._source.spend(range(*loop.span)[::8])  # a step for each eight bytes
         texts = (self._source.text(*span) for span in self._source.inner(loop.span, 43))
         found = [_TRIPS.search(text) for text in texts]
         return next((int(match[1]) for match in found if match), 0)
@@ -262,8 +267,8 @@ class ProgramFlow:
             if computation not in seen:
                 seen.add(computation)
                 waiting += [number for member in self._members[computation] for number in member.called]
-        members = (member for computation in seen for member in self._members[computation])
-        return {value for member in members for value in member.values}
+        members = chain.from_iterable(self._source.spend(self._members[one]) for one in seen)
+        return {value for member in members for value in self._source.spend(member.values)}
 
     def _state(self, takers: _Values, of_gradients: set[int], passes: Collection[int]) -> set[int]:
         """Values that an update changes: it takes them as they are, element by element."""

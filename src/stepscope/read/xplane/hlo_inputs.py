@@ -107,7 +107,8 @@ class Inputs:
             return self._element(node)
         operands = [operand for operand in node.operands if operand in self._nodes]
         size = 0 if node.opcode in BY_ELEMENT else _elements(node.shape)
-        large = [operand for operand in operands if _elements(self._nodes[operand].shape) >= size]
+        shapes = (self._source.spend(self._nodes[operand].shape) for operand in operands)
+        large = [operand for operand, shape in zip(operands, shapes, strict=True) if _elements(shape) >= size]
         return _first([taken for operand in large for taken in self._passed[operand]])
 
     def _parameter(self, node: HloNode) -> tuple[Input, ...]:
@@ -150,7 +151,7 @@ class Inputs:
         """The operands of an instruction; of a loop, which takes one tuple, those of the tuple."""
         if node.opcode == "while" and node.operands:
             whole = self._nodes.get(node.operands[0])
-            return whole.operands if whole and whole.opcode == "tuple" else ()
+            return self._source.spend(whole.operands) if whole and whole.opcode == "tuple" else ()
         return node.operands
 
     def _update(self, number: int, root: int) -> None:
@@ -184,6 +185,7 @@ def argument_names(source: XSpaceFile, parameter: Span) -> list[str]:
 
 T = TypeVar("T")
 _MOST_FRAMES = 256  # of a stack; a damaged one may contain itself
+_LONGEST_TEXT = 1 << 10  # letters of a file or function; each instruction may repeat it
 
 
 class SourceFrame(NamedTuple):
@@ -222,9 +224,9 @@ class FrameIndex:
 
     def _add(self, source: XSpaceFile, number: int, span: Span) -> None:
         if number == 1:
-            self._files.append(source.text(*span))
+            self._files.append(source.text(*span)[:_LONGEST_TEXT])
         elif number == 2:
-            self._functions.append(source.text(*span))
+            self._functions.append(source.text(*span)[:_LONGEST_TEXT])
         elif number == 3:
             file, function, line = (source.number(span, part) for part in (1, 2, 3))
             self._locations.append((file, function, int32(line)))

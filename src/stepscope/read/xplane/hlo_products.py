@@ -72,7 +72,7 @@ class HloShapes(dict[bytes, Shape]):
         if inner:
             return [array for part in inner for array in self._arrays(part, depth + 1)]
         dimensions = tuple(self._source.numbers(span, 3))
-        if len(dimensions) > _MOST_DIMENSIONS or prod(dimensions) > _MOST_ELEMENTS:
+        if len(dimensions) > _MOST_DIMENSIONS or prod(filter(None, dimensions)) > _MOST_ELEMENTS:
             self._source.damage.add()
             return []
         return [Array(dimensions, _BITS.get(self._source.number(span, 2), 0))]
@@ -114,7 +114,8 @@ def dot(source: XSpaceFile, span: Span, operands: Sequence[Shape], result: Shape
 
 def _dot(left: Shape, contracted: Sequence[int], batch: Sequence[int], result: Shape) -> HloProduct:
     sizes = first(left).dimensions
-    if any(not 0 <= number < len(sizes) for number in (*contracted, *batch)):
+    numbers = (*contracted, *batch)
+    if len({*numbers} & {*range(len(sizes))}) < len(numbers):  # some are none, or twice
         return HloProduct("gemm")
     depth, many = (prod(sizes[number] for number in of) for of in (contracted, batch))
     elements = first(result).elements
@@ -142,7 +143,7 @@ def _convolution(source: XSpaceFile, span: Span, x: Array, weight: Array, out: A
             for array, places in zip((x, weight, out), spatial, strict=True)
         ]
         positions = [
-            _positions(_window(source, dimension), *each)
+            _positions(source, _window(source, dimension), *each)
             for dimension, *each in zip(window, *sizes, strict=True)
         ]
     except (IndexError, ValueError, OverflowError):
@@ -162,7 +163,7 @@ def _window(source: XSpaceFile, span: Span) -> _FilterWindow:
     return _FilterWindow(stride, signed(source.number(span, 3)), dilation, spread)
 
 
-def _positions(window: _FilterWindow, size: int, kernel: int, out: int) -> float:
+def _positions(source: XSpaceFile, window: _FilterWindow, size: int, kernel: int, out: int) -> float:
     """Pairs of an output and a filter element, in one dimension, that meet an input element.
 
     Output o and filter element k meet the input at (o * stride + k * dilation - padding), if that
@@ -171,6 +172,7 @@ def _positions(window: _FilterWindow, size: int, kernel: int, out: int) -> float
     """
     if min(kernel, out) > _MOST_POSITIONS:
         return nan
+    source.spend(range(min(kernel, out) >> 4))  # NumPy takes as long for 16 as Python for one
     few, step, many, stride = (
         (kernel, window.dilation, out, window.stride)
         if kernel <= out

@@ -86,16 +86,17 @@ class ProgramWork:
         by_id = {node.id: node for node in nodes}
         works = [self._work(node, [by_id[id] for id in node.operands if id in by_id]) for node in nodes]
         self._computations[number] = _Computation(
-            _sum(works), self._reads(nodes), _written(by_id, by_id.get(root))
+            _sum(works), self._reads(nodes), self._written(nodes, by_id.get(root))
         )
         return works
 
     def _work(self, node: HloNode, operands: Sequence[HloNode]) -> HloWork:
-        opcode, shapes = node.opcode, [operand.shape for operand in operands]
+        opcode = node.opcode
         if opcode in _NOTHING:
             return HloWork()
         if opcode in _AROUND_OTHERS or opcode.endswith(("-done", "-update")):
             return HloWork(nan, nan, nan)
+        shapes = [self._source.spend(operand.shape) for operand in operands]
         if opcode in ("fusion", "async-start"):
             return self._fusion(node, shapes)
         product = self._product(node, shapes)
@@ -159,38 +160,37 @@ class ProgramWork:
             if node.opcode == "parameter"
         }
 
+    def _written(self, nodes: Sequence[HloNode], root: HloNode | None) -> float:
+        """Bytes of a result; of one that is updated in place, the update's."""
+        viewed: dict[int, HloNode] = {}  # what each is of, if it is a view
+        for node in nodes:
+            of = viewed.get(node.operands[0]) if node.opcode == "bitcast" and node.operands else None
+            viewed[node.id] = of or node
+        parts = root.operands if root and root.opcode == "tuple" else [root.id] if root else ()
+        found = [viewed[id] for id in parts if id in viewed]
+        return sum(size(self._source.spend(viewed.get(_written_by(node), node).shape)) for node in found)
+
+
+def _written_by(node: HloNode) -> int:
+    updates = node.opcode == "dynamic-update-slice" and len(node.operands) > 1
+    return node.operands[1] if updates else node.id
+
 
 def _read_by(shape: Shape, users: Mapping[int, Sequence[tuple[HloNode, int]]], id: int) -> Iterator[float]:
     """Bytes that each use of a value reads of it; views of it are followed."""
+    whole = size(shape)
     if id not in users:
-        yield size(shape)  # it is a result
+        yield whole  # it is a result
     waiting, views = [id], {id}
     while waiting:
         for user, place in users.get(waiting.pop(), ()):
-            if user.opcode == "bitcast":
+            if user.opcode == "bitcast" and not place:
                 waiting += {user.id} - views
                 views.add(user.id)
             elif user.opcode in _SLICES and place == 0:
                 yield size(user.shape)
             elif user.opcode != "dynamic-update-slice" or place:
-                yield size(shape)
-
-
-def _written(by_id: Mapping[int, HloNode], root: HloNode | None) -> float:
-    """Bytes of a result; of one that is updated in place, the update's."""
-    parts = [root] if root else []
-    if root and root.opcode == "tuple":
-        parts = [by_id[id] for id in root.operands if id in by_id]
-    return sum(_update(by_id, part) for part in parts)
-
-
-def _update(by_id: Mapping[int, HloNode], node: HloNode) -> float:
-    seen = len(by_id)
-    while node.opcode == "bitcast" and node.operands[:1] and node.operands[0] in by_id and seen:
-        node, seen = by_id[node.operands[0]], seen - 1
-    update = by_id.get(node.operands[1]) if len(node.operands) > 1 else None
-    changes = node.opcode == "dynamic-update-slice" and update is not None
-    return size(update.shape if changes and update else node.shape)
+                yield whole
 
 
 def _moved(node: HloNode, shapes: Sequence[Shape]) -> float:

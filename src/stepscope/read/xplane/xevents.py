@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -99,8 +100,8 @@ class Batch:
         kinds = self.kind.tolist()
         source, texts = self._reader.source, list[bytes]()
         for row in rows.tolist():
-            found = more[which[row]] + shared[kinds[row]] + parts[bounds[row] : bounds[row + 1]]
-            text = b",".join(found) if source.left_bytes > 0 else b""
+            found = (more[which[row]], shared[kinds[row]], parts[bounds[row] : bounds[row + 1]])
+            text = b",".join(chain(*found)) if source.left_bytes > 0 else b""
             source.left_bytes -= len(text)
             texts.append(b"{%b}" % text if text else b"")
         source.log("long_arguments", "events repeat long arguments; read a part", int(source.left_bytes <= 0))

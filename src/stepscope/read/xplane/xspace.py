@@ -6,9 +6,9 @@ field numbers are the ones below.
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,8 +31,10 @@ from stepscope.read.xplane.protobuf import (
     varint,
 )
 
+Shared = TypeVar("Shared", bound=Sized)
 _LONGEST_TEXT = 1 << 20  # bytes
 _MOST_PLANES = 10_000  # a few for each device of a host; each costs 0.1 ms
+_FEW_STEPS = 2_000_000  # a second; programs take one for every ten of their bytes, and may take one for each
 _OPERATION_TYPE = re.compile(r"^[A-Z_]\w*$")
 # The first plane, with or without an id, and the start of its name, since Perfetto's traces begin
 # like it.
@@ -59,6 +61,14 @@ class XSpaceFile:
     def __post_init__(self) -> None:
         self.octets = padded(self.data)
         self.left_bytes = most_expanded(len(self.data)) // 2  # of arguments as JSON, which are held twice
+        self.left_steps = _FEW_STEPS + len(self.data) // 4
+
+    def spend(self, shared: Shared) -> Shared:
+        """What instructions share, counted for each that looks through it: all must not take the square."""
+        self.left_steps -= len(shared)
+        if self.left_steps < 0:
+            raise IngestError("a program of the XLA profile repeats parts as no compiler does")
+        return shared
 
     def fields(self, span: Span) -> Iterator[Field]:
         """The fields of the message at `span`."""

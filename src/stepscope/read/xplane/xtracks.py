@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepscope.base.arrays import Integers
-from stepscope.read.shared import WarningLog
+from stepscope.read.shared import EventNames, WarningLog
 from stepscope.read.xplane.xevents import Batch
 from stepscope.read.xplane.xspace import EventKind, Plane, PlaneLine
 from stepscope.trace.frame_name import FrameName
+from stepscope.trace.row_order import rows_by_key
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.sets import Interner, distinct_rows
 
@@ -107,18 +108,18 @@ class PlaneTracks:
         the id of the run. So do programs that run on the host's threads.
         """
         roles = np.array([row["role"] for row in self._rows] or [0])[columns["track"]]
-        planes = sorted({row["process"] for row in self._rows})
-        plane = np.array([planes.index(row["process"]) for row in self._rows] or [-1])
-        plane = plane[columns["track"]]
-        result = columns["correlation"].copy()
-        for number in np.unique(plane[roles == WORK]).tolist():
-            work = np.flatnonzero((roles == WORK) & (plane == number))
-            if (result[work] >= 0).any():
+        planes: Interner[str] = Interner()
+        plane = planes.codes(row["process"] for row in self._rows)[columns["track"]]
+        result, lacks_numbers = columns["correlation"].copy(), False
+        for rows in rows_by_key(plane).values():
+            work = rows[roles[rows] == WORK]
+            if not len(work) or (columns["correlation"][work] >= 0).any():
                 continue
-            runs = np.flatnonzero((roles == SUMMARY) & (plane == number) & (run >= 0))
+            runs = rows[(roles[rows] == SUMMARY) & (run[rows] >= 0)]
             result[work] = _run_around(columns, run, work, runs)
-            calls = (roles == HOST) & (result < 0)
-            result[calls] = run[calls]
+            lacks_numbers = True
+        calls = (roles == HOST) & (result < 0) & lacks_numbers
+        result[calls] = run[calls]
         host = (roles == HOST) & (result < 0) & (run != -1)
         here = host & np.isin(run, run[host & (columns["category"] == _OPERATOR)])
         result[here] = _HOST_RUN | (run[here] & _RUN_BITS)
@@ -169,7 +170,7 @@ _DIGITS = 18  # of a step's number, the last ones: more do not fit 64 bits
 _API = re.compile(r"^(cu|cuda|hip|hsa_?)[A-Z]")
 _RUNTIME = re.compile(
     r"::|^end: |^(Pjit|Py|pjit)\w*\(|^(ParseArguments|BlockHostUntilReady|"
-    r"\w*(Executable|Executor|Thunk|Transfer\w*Device)\w*( \(.*\))?)$"
+    r"(?=\w*?(Executable|Executor|Thunk|Transfer\w*Device))\w*( \(.*\))?)$"
 )
 _WAIT = re.compile(r" \(wait for completion\)$")
 _OUR_WAIT = "stepscope.wait: "  # of the program for a result, which our recorder marks
@@ -185,7 +186,7 @@ _COPY_CATEGORIES = ("copy-start", "copy-done")  # of an operation in XLA's progr
 class Naming:
     """Names and categories of events; adds the names to `names`."""
 
-    def __init__(self, names: Interner[str], log: WarningLog) -> None:
+    def __init__(self, names: EventNames, log: WarningLog) -> None:
         self._names, self._log = names, log
 
     def of(
@@ -220,7 +221,7 @@ class Naming:
         if known is None:
             self._log("unnamed_event", "the name of an event is missing; shown by its number")
             return f"event {kind}"
-        return known.display_name or known.name
+        return self._names.shown(known.display_name or known.name)
 
 
 def _claims(batch: Batch, columns: Mapping[str, Integers]) -> Integers:

@@ -139,3 +139,9 @@ def test_an_argument_is_owned_by_the_module_that_its_name_holds(name: str, owner
     assert parameters._keys("a[0].b['c/d'].e") == ("a", "0", "b", "c", "d", "e")
     assert parameters._root(PATHS) == ("Net",)
     assert parameters._root([*PATHS, ("Second",)]) == ()
+
+
+def test_thousands_of_frames_in_each_other_take_no_square() -> None:
+    count = 40_000
+    outer, kept = frames_below_call(with_frames([(n - 1, f"f{n}", "a.py", 1) for n in range(count)]))
+    assert (outer.tolist(), kept.tolist()) == ([*range(-1, count - 1)], [*range(count)])

@@ -88,25 +88,23 @@ def frames_below_call(trace: Trace) -> tuple[Ids, Ids]:
     rows = frame_rows(trace["frames"])
     programs = set(program_names(trace["origins"].text("scope")).values)
     inside: list[bool] = []
-    chains: list[list[int]] = []
+    chains: list[tuple[int, int, int]] = []  # the first frame of each, the last but one and the last, else -1
     known: dict[tuple[int, str, str, int], int] = {}
     for number, row in enumerate(rows):
         is_inside = row.above >= 0 and inside[row.above]
         begins = row.name in programs and not is_inside
         is_first = begins or row.above < 0 or rows[row.above].file.endswith(_RUNNER)
         inside.append(begins or is_inside)
-        chain = [] if is_first else chains[row.above]
-        if chain and row.place == rows[chain[0]].place:
-            chain = []  # the stack, once more
+        first, before, last = (-1, -1, -1) if is_first else chains[row.above]
+        if first >= 0 and row.place == rows[first].place:
+            first, before, last = -1, -1, -1  # the stack, once more
         if not _RECORDER.search(row.file) or row.file.endswith(_RUNNER):
-            outer_row = chain[-1] if chain else -1
-            chain = [*chain, known.setdefault((outer_row, *row.place), number)]
-        chains.append(chain)
-    outer, kept = np.full(len(rows), -1), np.full(len(rows), -1)
-    for number, chain in enumerate(chains):
-        kept[number] = chain[-1] if chain else -1
-        if len(chain) > 1:
-            outer[chain[-1]] = chain[-2]
+            before, last = last, known.setdefault((last, *row.place), number)
+            first = last if first < 0 else first
+        chains.append((first, before, last))
+    _, outer_row, kept = np.array(chains, np.int64).reshape(-1, 3).T
+    outer, below = np.full(len(rows), -1), outer_row >= 0
+    outer[kept[below]] = outer_row[below]
     return outer, kept
 
 
