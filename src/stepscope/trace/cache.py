@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepscope.base.input_files import open_input
 from stepscope.errors import TraceError
 from stepscope.trace import cache_folder as entry_folder
 from stepscope.trace.cache_folder import cache_folder
@@ -160,7 +161,7 @@ def _checksum(text: bytes) -> bytes:
 
 def _state(path: Path) -> tuple[bytes | int, ...]:
     """Size, times, inode and samples: timestamps alone are too coarse and can be reset."""
-    with path.open("rb") as file:
+    with open_input(path) as file:
         facts = os.fstat(file.fileno())
         step = max(facts.st_size // _SAMPLES, _SAMPLE_BYTES)
         samples = []

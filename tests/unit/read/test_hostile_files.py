@@ -27,6 +27,7 @@ from stepscope.analyze import load_rules
 from stepscope.base.input_files import content_of
 from stepscope.base.watch_format import is_watched_run
 from stepscope.errors import IngestError, StepscopeError
+from stepscope.faces.terminal.options import mentions
 from stepscope.facts.annotate import annotate
 from stepscope.models.batch_size.source_files import read_source
 from stepscope.models.devices.device_answer import read_prices
@@ -39,6 +40,7 @@ from stepscope.read.flight_recorder import is_dump, read_dump
 from stepscope.read.memory_snapshot.safe_pickle import load
 from stepscope.read.model_json import read_model
 from stepscope.read.watched_run import read_watched_run
+from stepscope.trace.cache import key_of
 
 ROUNDS = 20  # of each family; the full tier runs ten times as many
 HEAD = b"\x80\x04}\x94(\x8c\x08segments\x94"
@@ -143,6 +145,8 @@ WAYS_IN: dict[str, Callable[[Path], object]] = {
     "a dump": read_dump,
     "--key": content_of,
     "a script": lambda path: read_source(path).text,
+    "an option": lambda path: mentions(str(path), "--json") or content_of(path),
+    "the cache": lambda path: key_of(path) and None,
 }
 
 

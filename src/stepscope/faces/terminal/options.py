@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from stepscope.base.input_files import content_of
 from stepscope.faces.terminal.output import say
 
 if TYPE_CHECKING:
@@ -207,5 +208,5 @@ def mentions(script: str, option: str) -> bool:
     """Whether a script has the option's name, as a word or with `_` for `-`."""
     word = option.lstrip("-").replace("-", "[-_]")
     with suppress(OSError, ValueError):  # it cannot be read, which is reported elsewhere
-        return re.search(rf"\b{word}\b", Path(script).read_text("utf-8", "replace")) is not None
+        return re.search(rf"\b{word}\b", content_of(script).decode("utf-8", "replace")) is not None
     return False
