@@ -41,8 +41,9 @@ def is_trace_events(head: bytes) -> bool:
 
 
 def is_dump_head(head: bytes) -> bool:
-    """Whether a file's first bytes name what dumps of PyTorch's flight recorder have."""
-    return b"pg_config" in head or (b"profiling_name" in head and (b"record_id" in head or b"seq_id" in head))
+    """Whether a file's first bytes name what dumps of PyTorch's flight recorder have, and no trace."""
+    has_entries = b"profiling_name" in head and (b"record_id" in head or b"seq_id" in head)
+    return has_entries or (b"pg_config" in head and b"distributedInfo" not in head)
 
 
 # In order: the test of a file's first bytes, the name of the format, and advice.

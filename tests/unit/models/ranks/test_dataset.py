@@ -18,6 +18,7 @@ from stepscope.models.ranks import sketch_files
 from stepscope.models.ranks.dataset import Kept, is_dataset, read_sketches
 from stepscope.models.ranks.dataset_query import query_dataset, table_files
 from stepscope.models.ranks.files import files_at
+from stepscope.models.ranks.hangs import dumps_among
 from stepscope.models.ranks.sketch import Sketch
 
 
@@ -172,3 +173,14 @@ def test_a_damaged_sketch_is_made_again(
     sketch_files(files, dataset, finished=done.append)
     assert len(done) == 3
     assert read_sketches(dataset) == kept
+
+
+def test_traces_whose_head_lists_process_groups_are_no_dumps_of_the_flight_recorder(job: Path) -> None:
+    """As PyTorch writes them since 2.5; of one device, the list is in the first 4 kB."""
+    paths = sorted(job.rglob("*.json"))
+    for rank, path in enumerate(paths):
+        groups = [{"pg_name": "0", "pg_desc": "default_pg", "ranks": [0, 1, 2]}]
+        known = {"backend": "nccl", "rank": rank, "world_size": 3, "pg_config": groups}
+        path.write_text(json.dumps({"distributedInfo": known, **trace_of(None, 2)}))
+    assert dumps_among(paths) == []
+    assert CliRunner().invoke(stepscope, ["ranks", str(job), "--json"]).exit_code == 0
