@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 from msgspec import to_builtins
-from rich.console import Console
 
 from stepscope.base.numbers import size
 from stepscope.base.scratch import plan_scratch
@@ -23,7 +22,7 @@ from stepscope.faces.terminal.options import (
     at_least_one,
     mentions,
 )
-from stepscope.faces.terminal.output import echo_json, say, show_answer, step_progress, write_text
+from stepscope.faces.terminal.output import echo_json, say, show_answer, step_progress, terminal, write_text
 from stepscope.facts.roofline.rates import find_capacity
 from stepscope.models.batch_size import QUICK, Plan, Result, Session, open_entry
 from stepscope.models.batch_size.entry import Entry, module_file
@@ -188,9 +187,9 @@ def _print_json(
 def _print_text(
     result: Result, at: Sequence[int], fits: Sequence[Any], devices: DevicesAnswer | None
 ) -> None:
-    print_batch(Console(), result, at, fits)
+    print_batch(terminal(), result, at, fits)
     if devices:
-        print_devices(Console(), devices)
+        print_devices(terminal(), devices)
 
 
 # -- fits

@@ -46,7 +46,9 @@ _STYLES = {
 def print_contexts(
     tree: ContextTree, by: str, *, depth: int | None, least: float, bottom_up: bool, path: str | None = None
 ) -> None:
-    console = Console(file=io.StringIO(), width=_FILE_WIDTH) if path else terminal()
+    console = terminal()
+    if path:
+        console = Console(file=io.StringIO(), width=_FILE_WIDTH, markup=False, emoji=False)
     levels = depth if depth is not None else _CALLERS if bottom_up else len(tree)
     text = _ContextsText(tree, by, levels, least, bottom_up, console.width)
     console.print(text.header(), text.table(), text.footer(), sep="\n", highlight=False)

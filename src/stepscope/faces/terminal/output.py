@@ -49,7 +49,8 @@ def terminal() -> Console:
                 yield segment if segment.control else segment._replace(text=printable(segment.text))
 
     wide = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Printable() if wide else Printable(width=FILE_WIDTH)
+    # Names are no markup, and have no emoji to be replaced.
+    return Printable(width=None if wide else FILE_WIDTH, markup=False, emoji=False)
 
 
 def printable(text: str) -> str:

@@ -92,7 +92,7 @@ def picture(summaries: Sequence[Summary], depth: int = 4, rank: int | None = Non
 
 def drawn(show: Callable[[Console], None], title: str) -> str:
     """What `show` prints as an SVG picture of a terminal of 110 columns."""
-    console = Console(record=True, width=110, file=io.StringIO())
+    console = Console(record=True, width=110, file=io.StringIO(), markup=False, emoji=False)
     show(console)
     return console.export_svg(title=title)
 

@@ -49,6 +49,22 @@ def test_names_do_not_steer_the_terminal(words: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
+    ["report", "report --svg OUT", "analyze --all", "whatif --all", "contexts", "contexts -o OUT", "ranks"],
+)
+def test_names_are_no_markup(words: str, tmp_path: Path) -> None:
+    """A name that closes a style which none opened ended the report; others lost their brackets."""
+    path, out = tmp_path / "trace.json", tmp_path / "out.svg"
+    events = [{**one, "name": one["name"].replace("mm", "mm[/][red]:smile:[/red]")} for one in EVENTS]
+    device = {"id": 0, "name": "A100[/]"}
+    path.write_text(json.dumps({"deviceProperties": [device], "traceName": "a[/]", "traceEvents": events}))
+    result = CliRunner().invoke(stepscope, [*words.replace("OUT", str(out)).split(), str(path)])
+    assert (result.exit_code, result.exception) == (0, None)
+    if words.startswith(("report", "contexts")):
+        assert "mm[/][red]:smile:[/red]" in (out.read_text() if out.exists() else result.output)
+
+
+@pytest.mark.parametrize(
+    "words",
     [
         "memory FILE", "report FILE --range NAME", "report NAME", "whatif FILE NAME", "diff FILE FILE",
         "whatif FILE scale:select=name=NAME,factor=0", "analyze FILE --device NAME", "report FILE --step 99",
