@@ -349,7 +349,7 @@ CASES = {
         Matrix products and convolutions compute in FP64, 0.6 ms per step.
         -> If the accuracy of FP32 is enough, leave jax_enable_x64 off, or convert parameters and
         inputs with .astype(jnp.float32).
-        critical: 0.3 of 1 ms, 0.3 to 0.596
+        critical: 0.485 of 1 ms, 0.3 to 0.89
         simulated, if FP32 took half as long
         * ampere_dgemm × 1, 0.6 ms, forward
         """,

@@ -212,16 +212,16 @@ CASES = {
         """
         steps 400
         CPU, device, both, neither: 400, 0, 0, 0
-        path optimizer 230, backward 120, forward 50, none 0
+        path optimizer 140, backward 120, other 90, forward 50, none 0
         cpu main main rank 0
         - 0 step 0 0+10 of 0 other forward mark
         - 10 aten::mm 5+0 of 0 cpu_op gemm forward event 1
         - 15 aten::empty 10+0 of 0 cpu_op other forward event 2
         - 25 aten::mm 5+20 of 0 cpu_op gemm forward event 1
-        - 50 - 0+0 of 0 other optimizer
-        - 50 - 0+0 of 0 other optimizer
-        - 170 - 0+10 of 0 other optimizer
-        - 180 c10d::allreduce_ 10+0 of 0 cpu_op communication optimizer event 8
+        - 50 - 0+0 of 0 other other
+        - 50 - 0+0 of 0 other other
+        - 170 - 0+10 of 0 other other
+        - 180 c10d::allreduce_ 10+0 of 0 cpu_op communication other event 8
         - 190 - 0+0 of 0 other optimizer
         - 190 - 0+0 of 0 other optimizer
         - 260 - 0+5 of 0 other optimizer
@@ -235,8 +235,8 @@ CASES = {
         - 90 autograd::engine::evaluate_function: MmBackward0 60+10 of 0 cpu_op other backward event 4
         - 160 autograd::engine::evaluate_function: AddBackward0 10+0 of 0 cpu_op other backward event 7
         communication gloo rank 0
-        - 190 - 0+0 of 0 other optimizer
-        - 190 gloo:all_reduce 70+0 of 0 communication communication optimizer event 9
+        - 190 - 0+0 of 0 other other
+        - 190 gloo:all_reduce 70+0 of 0 communication communication other event 9
         cpu other rank 0
         - 20 aten::pin_memory 20+20 of 0 cpu_op other other from 20 event 3
         - 60 aten::pin_memory 20+0 of 0 cpu_op other other event 6
