@@ -95,7 +95,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     meaning = "main: none marked full; unit: nor main; changed: and those that --changed-since touches"
     group.addoption("--tier", choices=("unit", "main", "changed", "all"), default="main", help=meaning)
     group.addoption("--changed-since", metavar="REV", default="HEAD")
-    group.addoption("--shared", metavar="FOLDER", type=Path, help="run the files that no other process took")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -106,8 +105,6 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "main: not in ./scripts/test unit, as it starts processes or takes seconds"
     )
     config.pluginmanager.register(CpuTimes(config), "cpu-times")
-    if folder := config.getoption("--shared"):
-        config.pluginmanager.register(Shared(folder), "shared")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -203,32 +200,6 @@ def _changed_paths(base: str) -> tuple[str, ...]:
     command = ["git", "diff", "--name-only", base]
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     return tuple(listed.splitlines())
-
-
-class Shared:
-    """Processes that are given one folder share the files of tests: each takes the next that is free.
-
-    Workers of pytest-xdist tell another process of each test in several messages, and it needs a core, too.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._is_ours: dict[str, bool] = {}
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        """True, for done, where the file is another's."""
-        path = _path(item)
-        if path not in self._is_ours:
-            try:
-                (self._folder / path.replace("/", "-")).mkdir()
-                self._is_ours[path] = True
-            except FileExistsError:
-                self._is_ours[path] = False
-        if self._is_ours[path]:
-            return None
-        item.session._setupstate.teardown_exact(nextitem)  # as after each test: what only this file needs
-        return True
 
 
 class CpuTimes:

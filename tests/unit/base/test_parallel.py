@@ -41,6 +41,7 @@ def outcomes(names: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str
     return {name: str(result) for name, result in results.items()}
 
 
+@pytest.mark.main
 def test_a_file_that_ends_its_process_is_said_to_be_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert outcomes(["a", "odd", "bad", "b", "c"], monkeypatch) == {
         "a": "A",

@@ -43,6 +43,7 @@ def parse_at_depth(depth: int, parse: Callable[[str], ast.AST] = parse_source) -
     return sum(len(list(ast.iter_child_nodes(parse(NESTED)))) for _ in range(PARSES))
 
 
+@pytest.mark.main
 @pytest.mark.usefixtures("threads_switch_in_trees")
 def test_threads_at_different_depths_parse_at_once():
     with ThreadPoolExecutor(6) as threads:

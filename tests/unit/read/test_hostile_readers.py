@@ -24,6 +24,7 @@ from stepscope.read import read
 from stepscope.read.flight_recorder import read_dump
 from stepscope.trace.redact import Words, redacted
 
+pytestmark = pytest.mark.main  # families that take seconds
 MANY = 6_000
 FORWARD, BACKWARD = "jit(step)/jvp(Net)/dot", "jit(step)/transpose(jvp(Net))/dot"
 SCALAR = message((2, 11))

@@ -717,6 +717,7 @@ def test_a_report_is_exported_by_nsys(tmp_path: Path, nsys: Callable[[str], None
     assert not [*(tmp_path / "temporary").iterdir()]
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(
     ("action", "message"),
     [

@@ -72,6 +72,7 @@ def test_a_client_that_does_not_finish_its_headers_is_cut_off(parts: tuple[bytes
     assert asyncio.run(answers_to(Impatient, *parts)) == b""
 
 
+@pytest.mark.main
 def test_a_whole_request_is_answered_and_the_next_has_to_be_whole_too() -> None:
     request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
     received = asyncio.run(answers_to(Impatient, request, b"GET / HTTP/1.1\r\n"))

@@ -17,6 +17,7 @@ from stepscope.models.ranks.files import RankFile
 from stepscope.models.ranks.job import MOST_JOINED
 from stepscope.models.ranks.map_ranks import _sketch_file
 
+pytestmark = pytest.mark.main  # jobs of many ranks take seconds
 SLOW = 5
 Write = Callable[[int], Path]
 

@@ -13,6 +13,7 @@ from stepscope.models.batch_size.worker_process import Worker
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="there is no such shell")
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(
     ("program", "message"),
     [

@@ -146,6 +146,7 @@ def test_options_that_would_do_nothing_are_refused(job: Path, arguments: list[st
     assert (answer.exit_code, message in answer.output) == (2, True)
 
 
+@pytest.mark.main
 @pytest.mark.parametrize(
     "damage",
     [

@@ -14,6 +14,7 @@ from tiers import family
 
 from stepscope.models.ranks import JobReport, job_report, sketch_files
 
+pytestmark = pytest.mark.main  # generated jobs take seconds
 Compute = Callable[[int, int], float]
 
 
