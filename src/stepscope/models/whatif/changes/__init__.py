@@ -70,7 +70,8 @@ def load_changes(path: str | Path, taken: Container[str] = ()) -> dict[str, Chan
     except BaseException as error:
         raise ChangeError(f"{path}: cannot load changes: {failure(error)}") from error
     items = listed if isinstance(listed, list) else [listed]
-    wrong = [type(item).__name__ for item in items if not isfunction(_function(item))]
+    functions = [item.function if isinstance(item, Change) else item for item in items]
+    wrong = [type(item).__name__ for item in functions if not isfunction(item)]
     if wrong:
         raise ChangeError(
             f"{path}: expected a list CHANGES of functions from graph to graph, found {wrong[0]}"
@@ -81,10 +82,6 @@ def load_changes(path: str | Path, taken: Container[str] = ()) -> dict[str, Chan
             raise ChangeError(f"{path}: {change.name} is the name of another change; choose a new one")
         changes[change.name] = change
     return changes
-
-
-def _function(item: object) -> object:
-    return item.function if isinstance(item, Change) else item
 
 
 def _change(item: Change | Callable[..., Graph]) -> Change:
