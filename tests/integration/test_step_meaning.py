@@ -103,9 +103,9 @@ def vars_of(steps: Any) -> dict[str, Any]:
 
 
 def of_devices(report: dict[str, Any]) -> Times:
-    """By the row of the device that computes longest; exposed communication is busy time."""
+    """By the row of the device that computes longest; its own exposed communication is busy time."""
     device = max(report["devices"], key=lambda one: one["computing_ms"])
-    exposed = device["idle_ms"]["communication"]
+    exposed = device["communication_ms"] - device["overlapped_ms"]
     idle = sum(device["idle_ms"].values()) - exposed
     return Times(report["steps"]["mean_ms"], device["computing_ms"] + exposed, idle)
 

@@ -93,9 +93,9 @@ export interface Device {
   copying_ms: number;
   /** Idle time by cause. */
   idle_ms: Record<string, number>;
-  /** Exposed communication: collectives run and nothing computes. */
+  /** Collectives run on the device; others, of the host, only leave it idle. */
   communication_ms: number;
-  /** Communication hidden under computation. */
+  /** The part of it that is hidden under computation. */
   overlapped_ms: number;
   /** Time that later steps do not pay: idle in one-off costs, or comparing algorithms. */
   one_off_ms: number;

@@ -60,8 +60,8 @@ class Device(msgspec.Struct, frozen=True):
     computing_ms: float  # time of other work than communication
     copying_ms: float  # the part of it in which only copies and fills of memory run
     idle_ms: dict[str, float]  # idle time by cause
-    communication_ms: float  # exposed communication: collectives run and nothing computes
-    overlapped_ms: float  # communication hidden under computation
+    communication_ms: float  # collectives run on the device; others, of the host, only leave it idle
+    overlapped_ms: float  # the part of it that is hidden under computation
     # time that later steps do not pay: idle in one-off costs, or comparing algorithms
     one_off_ms: float = 0.0
 
@@ -81,7 +81,7 @@ class Device(msgspec.Struct, frozen=True):
 def busiest_ms(devices: Sequence[Device]) -> float:
     """Busy time per step of the device that computes longest; 0 without devices."""
     device = max(devices, key=lambda device: device.computing_ms, default=None)
-    return device.computing_ms + device.idle_ms["communication"] if device else 0.0
+    return device.computing_ms + device.communication_ms - device.overlapped_ms if device else 0.0
 
 
 class Efficiency(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from stepscope.base.arrays import Floats, Rows, Times
 from stepscope.base.numbers import percent
 from stepscope.base.typed_data import convert
 from stepscope.facts.annotate.device.idle import (
+    busy_times,
     copy_times,
     exposed_communication,
     python_time,
@@ -105,22 +106,20 @@ def _device(selected: SelectedSteps, windows: Intervals, idle: Table, compared: 
     spent = np.bincount(idle["cause"][here], length[here], len(IDLE_CAUSES)).tolist()
     causes = {cause: ms for cause, ms in zip(IDLE_CAUSES, spent, strict=True) if ms or cause != "unknown"}
     window = float(windows.total() * MS / selected.count)
-    # Time in which any communication runs on the device, within the steps' windows.
     events, tracks = selected.trace.events, selected.trace["tracks"]
     here = ((tracks["device"] == device) & (tracks["rank"] == selected.rank))[events["track"]]
-    rows = here & events.text("category").mask("communication")
-    communication = inside_ms(Intervals(*events.spans(rows)))
+    communication = inside_ms(Intervals(*events.spans(here & events.text("category").mask("communication"))))
     comparing = inside_ms(Intervals(*events.spans(compared[here[compared]])))
-    copying = copy_times(selected.trace, np.flatnonzero(here & device_work(selected.trace)))
+    work = np.flatnonzero(here & device_work(selected.trace))
     return Device(
         device=device,
         name=str(selected.trace.metadata.device(device).get("name", "")),
         window_ms=window,
         computing_ms=window - sum(causes.values()),
-        copying_ms=inside_ms(copying),
+        copying_ms=inside_ms(copy_times(selected.trace, work)),
         idle_ms=causes,
         communication_ms=communication,
-        overlapped_ms=max(0.0, communication - causes["communication"]),
+        overlapped_ms=max(0.0, communication - inside_ms(busy_times(selected.trace, work)[1])),
         one_off_ms=causes.get("one_off", 0.0) + comparing,
     )
 

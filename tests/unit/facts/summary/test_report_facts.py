@@ -415,6 +415,24 @@ def test_what_a_cpu_waits_for_is_neither_computing_nor_python() -> None:
     assert (found.verdict.bound_by, found.verdict.share) == ("communication", pytest.approx(0.6))
 
 
+def test_what_the_host_exchanges_is_no_communication_of_the_device() -> None:
+    """NCCL runs for 30 of 100 us, 10 of them beside a kernel; then the GPU waits 20 us for Gloo."""
+    found = summary("""
+        main     |  0 100 | ProfilerStep#1
+        main     |  1   2 | cudaLaunchKernel | corr=1
+        main     |  3   4 | cudaLaunchKernel | corr=2
+        gloo     | 60  80 | gloo:all_reduce | cat=communication
+        main     | 81  82 | cudaLaunchKernel | corr=3
+        stream 7 |  5  30 | gemm | corr=1
+        stream 9 | 20  50 | ncclDevKernel_AllReduce | corr=2 cat=communication
+        stream 7 | 85  99 | adam | corr=3
+    """)
+    [device] = found.devices
+    assert device.idle_ms["communication"] == pytest.approx(0.040)
+    assert (device.communication_ms, device.overlapped_ms) == (pytest.approx(0.030), pytest.approx(0.010))
+    assert found.steps.device_busy_ms == pytest.approx(0.059)
+
+
 def test_python_between_operators_holds_a_step_up() -> None:
     found = summary("""
         main | 0 100 | ProfilerStep#1
