@@ -47,7 +47,7 @@ def test_the_commands_exist(door: Path) -> None:
 def test_workflows_call_the_scripts_of_the_repository() -> None:
     steps = loaded(GITHUB / "workflows/test.yml")["jobs"]["unit"]["steps"]
     commands = [step["run"] for step in steps if "run" in step]
-    assert commands == ["./scripts/test unit"]
+    assert commands == ["./scripts/test -n 2 tests/unit src/stepscope --doctest-modules"]
 
 
 def test_the_version_to_cite_is_this_one() -> None:
