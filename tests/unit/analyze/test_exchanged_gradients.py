@@ -112,3 +112,20 @@ def test_buckets_without_a_recorded_size_share_the_gradients() -> None:
     assert gain_ms == pytest.approx(19 * 0.07)  # one is left
     assert not of_buckets(200_000_000)
     assert not of_buckets(2_000_000, node="SyncBatchNormBackward")
+
+
+def test_a_device_may_wait_for_what_the_host_exchanges() -> None:
+    """500 of 1,000 us the GPU has no work, since Gloo exchanges its gradients."""
+    finding = found(
+        "exposed_communication",
+        """
+        main     |   0 1000 | ProfilerStep#0
+        main     |  10   20 | cudaLaunchKernel | corr=1
+        gloo     | 300  800 | gloo:all_reduce | cat=communication
+        main     | 810  820 | cudaLaunchKernel | corr=2
+        stream 7 |  25  300 | gemm | corr=1
+        stream 7 | 825  999 | adam | corr=2
+        """,
+    )
+    assert finding is not None
+    assert finding.what == "Communication is exposed for 0.5 ms of the step (50%)."
