@@ -108,5 +108,6 @@ def on_the_page(trace: Trace, rank: int, device: int, numbers: np.typing.NDArray
     for start, end in zip(*columns, strict=True):
         for area in area_of(axis, start, end, list(axis.tracks.values())).devices:
             if (area.rank, area.device) == (rank, device):
-                total += Counter({**area.idle_ns, "communication": area.communicating_ns})
+                total += Counter(area.idle_ns)
+                total += Counter(communication=area.communicating_ns)  # of its own
     return total

@@ -112,6 +112,19 @@ def test_an_area_has_computing_copying_and_communicating_one_at_a_time() -> None
     assert kinds == {"memcpy": 50_000, "communication": 45_000, "gemm": 40_000}
 
 
+def test_what_the_host_exchanges_is_idle_time_of_an_area() -> None:
+    axis = axis_of("""
+        main      |  0 100 | ProfilerStep#1
+        main      |  1   2 | cudaLaunchKernel | corr=1
+        gloo      | 40  70 | gloo:all_reduce  | cat=communication
+        main      | 71  72 | cudaLaunchKernel | corr=2
+        stream 20 |  5  40 | ncclDevKernel_AllReduce | corr=1
+        stream 7  | 75 100 | sgemm                   | corr=2
+    """)
+    (device,) = area_of(axis, 0, 100_000, list(axis.tracks.values())).devices
+    assert (device.communicating_ns, device.idle_ns["communication"]) == (35_000, 30_000)
+
+
 def test_without_a_device_operators_have_their_own_time() -> None:
     axis = axis_of("""
         thread 1 | 0 100 | aten::linear

@@ -285,11 +285,9 @@ def _device_time(index: Index, rank: int, device: int) -> DeviceTime:
 
 
 def _track_of_table(table: Table, kind: str, rank: int, device: int = -1) -> AxisTrack:
-    here = table["rank"] == rank
-    if kind == "idle":
-        here &= table["device"] == device
-    id = f"i{rank}.{device}" if kind == "idle" else f"s{rank}"
-    rows = np.flatnonzero(here)
+    is_idle = kind == "idle"
+    rows = np.flatnonzero((table["rank"] == rank) & (not is_idle or table["device"] == device))
+    id = f"i{rank}.{device}" if is_idle else f"s{rank}"
     rows = rows[np.argsort(table["start_ns"][rows], kind="stable")]
     length = int((table["end_ns"] - table["start_ns"])[rows].sum())
     return AxisTrack(id, kind, kind, rank, device, rows, np.zeros(len(rows), np.int64), length)
@@ -390,12 +388,14 @@ def _idle(axis: TimeAxis, start: int, end: int, rank: int, device: int) -> Devic
     )
     rows = (idle["rank"] == rank) & (idle["device"] == device)
     part = np.minimum(idle["end_ns"], end) - np.maximum(idle["start_ns"], start)
-    rows &= (part > 0) & (idle["cause"] != IDLE_CAUSES.index("communication"))
+    rows &= part > 0
     causes = np.bincount(idle["cause"][rows], part[rows], len(IDLE_CAUSES)).astype(np.int64)
+    exposed = IDLE_CAUSES.index("communication")  # of which what the device runs is none of its idle time
+    waits = Intervals(*idle.spans(rows & (idle["cause"] == exposed))).minus(spent.communicating)
+    causes[exposed] = waits.clip(start, end).total()
     found = {IDLE_CAUSES[code]: int(causes[code]) for code in np.flatnonzero(causes).tolist()}
     rest = end - start - computing - copying - communicating - sum(found.values())
-    if rest > 0:
-        found["outside_steps"] = rest
+    found |= {"outside_steps": rest} if rest > 0 else {}
     return DeviceShare(rank, device, computing, copying, communicating, found)
 
 
