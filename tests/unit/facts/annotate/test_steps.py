@@ -219,13 +219,19 @@ def test_a_file_that_is_cut_off_before_the_work_of_its_devices_says_nothing_of_t
         assert {*warning_codes(find_steps(link_launches(trace)))} & {"work_missing"} == codes
 
 
-@pytest.mark.parametrize(("operators", "kept"), [(3, [4, 5, 6]), (5, [4, 5, 6, 7])])
-def test_a_last_range_with_less_than_half_of_the_records_was_cut_off(operators: int, kept: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("operators", "last", "kept"), [(3, "mm", [4, 5, 6]), (5, "mm", [4, 5, 6, 7]), (3, "add_", [4, 5, 6, 7])]
+)
+def test_a_last_range_with_less_than_half_of_the_records_was_cut_off(
+    operators: int, last: str, kept: list[int]
+) -> None:
+    """Unless it ends as others do, with an update, and only does less."""
     lines = [f"main | {100 * step} {100 * step + 100} | ProfilerStep#{step}" for step in (4, 5, 6)]
     lines.append("main | 700 760 | ProfilerStep#7")
-    places = [100 * step + 10 * at for step in (4, 5, 6) for at in range(8)]
-    for at in [*places, *range(700, 700 + 10 * operators, 10)]:
-        lines.append(f"main | {at} {at + 9} | aten::mm")
+    for step, count, ends in ((4, 8, "add_"), (5, 8, "add_"), (6, 8, "add_"), (7, operators, last)):
+        names = ["mm"] * (count - 1) + [ends]
+        places = (100 * step + 10 * at for at in range(count))
+        lines += [f"main | {at} {at + 9} | aten::{name}" for at, name in zip(places, names, strict=True)]
     trace = stepped("\n".join(lines))
     assert [step[0] for step in steps(trace)] == kept
     assert warning_codes(trace) == ({"cut_off_step": 1} if len(kept) == 3 else {})

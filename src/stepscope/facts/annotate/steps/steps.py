@@ -128,20 +128,21 @@ def _cut_off(trace: Trace, starts: Times, ends: Times, evidence: str) -> Mask:
     """
     work = trace.events.text("category").mask("cpu_op", "runtime", *DEVICE_WORK)
     acts = work & on_host(trace) & ~trace.events.text("name").where(lambda name: "Synchronize" in name)
-    begin = trace.events["start_ns"][acts if acts.any() and not marked_on_devices(trace) else work]
+    acts = acts if acts.any() and not marked_on_devices(trace) else work
+    begin = trace.events["start_ns"][acts]
     records = count_within(begin, starts, ends)
-    length = ends - starts
-    short = length < _CUT_OFF * np.median(length)
-    short[:-1] &= starts[1:] > ends[:-1] + length[:-1]
+    short = ends - starts < _CUT_OFF * np.median(ends - starts)
+    short[:-1] &= starts[1:] > 2 * ends[:-1] - starts[:-1]
     cut = short | ((records == 0) & (np.median(records) >= _LEAST_EVENTS))
     if cut.any():
-        begin = np.sort(call_times(trace))
-        cut &= count_within(begin, starts, ends) == 0
+        cut &= count_within(np.sort(call_times(trace)), starts, ends) == 0
     if evidence == "optimizer" and len(records) > 1:
         least, most = records[1:].min(), records[1:].max()
         cut[0] |= records[0] < min(2 * least - most, _ALIKE * least)
-    if evidence == "profiler_step" and len(records) > _FEW and not trace.metadata.capture:
-        cut[-1] |= records[-1] < _UNLIKE * records[:-1].min()  # the profiler was stopped within it
+    has_few = len(records) > _FEW and records[-1] < _UNLIKE * records[:-1].min()
+    if has_few and evidence == "profiler_step" and not trace.metadata.capture:
+        last = trace.events["name"][acts][np.searchsorted(begin, ends) - 1]
+        cut[-1] |= last[-1] not in last[:-1]  # the profiler was stopped before what ends the others
     return cut & ~cut.all()
 
 
