@@ -244,7 +244,7 @@ class EventSearch:
 
     @cached_property
     def caller(self) -> Ids32:
-        """The CPU call that launched each event, or -1."""
+        """What asked for each event on the CPU, or -1 (see `caller_of`)."""
         return caller_of(self.trace)
 
     @cached_property

@@ -1,6 +1,7 @@
 """When devices and the host do not compute, and why."""
 
 import re
+from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
@@ -48,17 +49,21 @@ def find_idle(trace: Trace) -> Trace:
     """
     work = np.flatnonzero(device_work(trace))
     of_device = trace["tracks"]["device"][trace.events["track"][work]]
-    devices = distinct(of_device)
-    once = one_off_costs(trace, trace.metadata.ranks[0]).calls if len(devices) else devices
-    loading = data_loading_times(trace) if len(devices) else Intervals([], [])
-    parts = [_idle_of_device(trace, work[of_device == device], once, loading) for device in devices]
-    if not any(len(part[0]) for part in parts):
+    devices, rank = distinct(of_device), trace.metadata.ranks[0]
+    if not len(devices) or not len(trace["steps"]):
         return _with_busy_times(trace)
+    once = one_off_costs(trace, rank).calls
+    of_all = {  # what any of the devices may wait for
+        "one_off": Intervals(*trace.events.spans(once[paces_device(trace)[once]])),
+        "data": data_loading_times(trace),
+        "communication": exposed_communication(trace, rank, trace["steps"]),
+    }
+    parts = [_idle_of_device(trace, work[of_device == device], once, of_all) for device in devices]
     step, start, end, cause = (np.concatenate([part[place] for part in parts]) for place in range(4))
     cause[np.isin(cause, _unknown_causes(trace, end - start))] = IDLE_CAUSES.index("unknown")
     columns: dict[str, Any] = {
         "step": step,
-        "rank": np.full(len(step), trace.metadata.ranks[0]),
+        "rank": np.full(len(step), rank),
         "device": np.repeat(devices, [len(part[0]) for part in parts]),
         "start_ns": start,
         "end_ns": end,
@@ -131,14 +136,13 @@ def _with_busy_times(trace: Trace) -> Trace:
     return trace.with_table(steps.with_columns(device_busy_ns=busy, device_idle_ns=idle))
 
 
-def _idle_of_device(trace: Trace, work: Rows, once: Rows, loading: Intervals) -> _Gaps:
+def _idle_of_device(trace: Trace, work: Rows, once: Rows, of_all: Mapping[str, Intervals]) -> _Gaps:
     """The gaps of one device, by step and cause."""
-    steps = trace["steps"]
-    windows = windows_of(steps)
+    steps, windows = trace["steps"], windows_of(trace["steps"])
     computing, communicating = busy_times(trace, work)
-    busy = computing.union(communicating)
-    gaps = _gap_causes(trace, work, busy, windows, once, loading)
-    causes = {**gaps, "communication": communicating.union(gaps.get("communication", Intervals([], [])))}
+    rest = computing.union(communicating).gaps(int(windows[0].min()), int(windows[1].max()))
+    causes = _gap_causes(trace, work, rest, once, of_all)
+    causes["communication"] = causes["communication"].union(communicating)
     parts = [intervals.cut(*windows) for intervals in causes.values()]
     step, start, end = (np.concatenate([part[place] for part in parts]) for place in range(3))
     cause = np.repeat([IDLE_CAUSES.index(cause) for cause in causes], [len(part[0]) for part in parts])
@@ -163,20 +167,15 @@ def copy_times(trace: Trace, work: Rows) -> Intervals:
 
 
 def _gap_causes(
-    trace: Trace, work: Rows, busy: Intervals, windows: tuple[Times, Times], once: Rows, loading: Intervals
+    trace: Trace, work: Rows, rest: Intervals, once: Rows, of_all: Mapping[str, Intervals]
 ) -> dict[str, Intervals]:
-    """The gaps of a device, divided at each change of what the CPU does."""
-    if not len(windows[0]):
-        return {}
-    rest = busy.gaps(int(windows[0].min()), int(windows[1].max()))
+    """The gaps of a device, `rest`, divided at each change of what the CPU does."""
     fed, taken = (_feed_times(trace, work, name) for name in ("infeed", "outfeed"))
     causes = {"data": rest.intersect(fed), "host": rest.minus(fed).intersect(taken)}
     rest = rest.minus(fed).minus(taken)
     times = {
         "launch": _pending_times(trace, work, once),
-        "one_off": Intervals(*trace.events.spans(once[paces_device(trace)[once]])),
-        "data": loading,
-        "communication": exposed_communication(trace, trace.metadata.ranks[0], trace["steps"]),
+        **of_all,
         "synchronization": time_blocked(trace, work),
     }
     for cause, time in times.items():

@@ -1,6 +1,7 @@
 """Link device work to the CPU call that launched it."""
 
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -130,14 +131,15 @@ def caller_of(trace: Trace) -> Ids32:
     """What asked for each event, or -1: its launch; where another process launches, as CANN, the operator."""
     caller, category = launch_of(trace), trace.events.text("category")
     rows = np.flatnonzero((caller >= 0) & category.mask("other")[caller])
-    asked = tails_of_arrows(trace, rows, category.mask("cpu_op"))
-    caller[rows] = np.where(asked >= 0, asked, caller[rows])
+    if len(rows):
+        asked = tails_of_arrows(trace, rows, category.mask("cpu_op"))
+        caller[rows] = np.where(asked >= 0, asked, caller[rows])
     return caller
 
 
-def at_launch(trace: Trace, values: Array) -> Array:
+def at_launch(trace: Trace, values: Array, by: Callable[[Trace], Ids32] = launch_of) -> Array:
     """The value of each event's launch, else its own where no launch is known, shape (events,)."""
-    caller = launch_of(trace)
+    caller = by(trace)
     return np.where(caller >= 0, values[caller], values)
 
 

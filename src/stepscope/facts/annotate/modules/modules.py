@@ -13,7 +13,7 @@ from stepscope.base.arrays import Ids, Ids32, Mask, Rows
 from stepscope.facts.annotate.jax.modules import from_functions, from_scopes, from_stacks, with_evaluation
 from stepscope.facts.annotate.jax.parameters import parameter_sizes, sizes_by_use, with_updates
 from stepscope.facts.annotate.links.cuda_graphs import replayed_modules
-from stepscope.facts.annotate.links.launches import caller_of, on_host
+from stepscope.facts.annotate.links.launches import at_launch, caller_of, on_host
 from stepscope.facts.annotate.module_evidence import Evidence, Module, chain_of, tree_modules
 from stepscope.facts.annotate.modules.costs import module_table
 from stepscope.facts.annotate.modules.inductor_graphs import compiled_operators
@@ -106,8 +106,7 @@ def _with_parameters(trace: Trace, evidence: Evidence) -> Evidence:
 
 def _by_call(trace: Trace, call_of: Ids32) -> Ids32:
     """The module of each event from the calls around it, its forward event, and its launch."""
-    module, caller = _backward(trace, inherit(trace.events["parent"], call_of)), caller_of(trace)
-    return np.where(caller >= 0, module[caller], module)
+    return at_launch(trace, _backward(trace, inherit(trace.events["parent"], call_of)), caller_of)
 
 
 def _backward(trace: Trace, module: Ids32) -> Ids32:
