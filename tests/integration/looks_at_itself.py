@@ -218,7 +218,8 @@ PROBES = {
     "flags of descriptors": "[(n, fcntl.fcntl(n, fcntl.F_GETFD), fcntl.fcntl(n, fcntl.F_GETFL)) for n in (0, 1, 2)]",
     "environment of the kernel": "sorted(open('/proc/self/environ').read().split('\0'))",
     "environment of children": "subprocess.run('env', capture_output=True).stdout.split()",
-    "shared memory": "sorted(os.listdir('/dev/shm'))",
+    # What this process holds: others on the machine come and go.
+    "shared memory": "sorted(line.split()[-1] for line in open('/proc/self/maps') if '/dev/shm/' in line)",
     # random states
     "random": "digest(random.getstate())",
     "random of NumPy": "digest(np.random.get_state())",
