@@ -155,6 +155,11 @@ def test_search_marks_every_level_and_finds_raw_events(resnet: Workbench) -> Non
     columns = {int(ns * room["width"] / end) for ns in found["events"]["start_ns"]}
     drawn = resnet.page.locator(".overview-room .hit-marks path").get_attribute("d")
     assert drawn.count("M") == pytest.approx(len(columns), abs=3)
+    # So has each track, of its own hits.
+    marked = resnet.page.locator(".track:has(.hit-marks)")
+    tracks = {str(one.get_attribute("data-track")) for one in marked.all()}
+    assert tracks
+    assert tracks <= {f"t{number}" for number in found["events"]["track"]}
     longest = found["names"][0]
     resnet.page.locator(_FOUND).first.click()
     place = resnet.ask(f"path?event={longest['longest_event']}")

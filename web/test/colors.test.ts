@@ -153,6 +153,13 @@ describe.each([
     expect(on[0]).toBe(readableOn(rgb[0]!));
   });
 
+  it.each(["more", "less"])("%s is no stage's color", (name) => {
+    const apart = STAGE_NAMES.map((stage) =>
+      distance(parseHex(all[name]!), parseHex(all[stage]!), VISIONS["full color vision"]!),
+    );
+    expect(Math.min(...apart)).toBeGreaterThanOrEqual(APART);
+  });
+
   it("a stage is the more intense the hotter it is", () => {
     const lane = parseHex(all["lane"]!);
     for (const name of STAGE_NAMES) {

@@ -66,6 +66,7 @@ export function allHits(text: string, found: readonly Match[]): SearchHits {
       duration_ns: found.map((one) => one.duration_ns),
       step: found.map((one) => one.step),
       rank: found.map((one) => one.rank),
+      track: [],
     },
   };
 }

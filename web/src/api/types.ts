@@ -723,6 +723,8 @@ export interface FoundEvents {
   /** Null outside all steps. */
   step: (number | null)[];
   rank: number[];
+  /** Its number, in the axis's ids after `t`; empty in a single file. */
+  track: number[];
 }
 
 /** Every event that a search found, with totals by name. */

@@ -16,6 +16,8 @@ const LABEL_PX = 26;
 const PAD = 4;
 /** A bin that anything touches is at least this opaque. */
 const FAINTEST = 0.3;
+/** So opaque are bins, and slices that a search did not find. */
+const FAINT = 0.3;
 
 export interface TrackScene {
   pieces: readonly Piece[];
@@ -27,6 +29,8 @@ export interface TrackScene {
   kind: string;
   /** The event that is chosen, -1 for none. */
   chosen: number;
+  /** Whether a search found slices of a name: the others are faint. Null without a search. */
+  isHit: ((name: string) => boolean) | null;
   measure: (text: string) => number;
 }
 
@@ -98,7 +102,7 @@ function drawBins(context: CanvasRenderingContext2D, scene: TrackScene, wide: nu
         const color = hueOfStage(scene.palette, line.binStage[i]!).rgb[INTENSITY]!;
         const from = Math.max(Math.floor(at), 0);
         const to = Math.min(Math.max(Math.floor(at + size * scale), from + 1), wide);
-        const cover = Math.max(line.percent[i]! / 100, FAINTEST);
+        const cover = Math.max(line.percent[i]! / 100, FAINTEST) * (scene.isHit ? FAINT : 1);
         for (let x = from; x < to; x++) paint(pixels.data, (row + x) * 4, color, cover);
       }
     });
@@ -155,13 +159,19 @@ interface Drawn {
   size: number;
 }
 
+function isFaint({ isHit }: TrackScene, name: string): boolean {
+  return isHit !== null && !isHit(name);
+}
+
 function drawSlice(context: CanvasRenderingContext2D, scene: TrackScene, slice: Drawn): void {
   const { line, i, from, top, size } = slice;
   const idle = scene.kind === "idle";
   const hue = hueOfStage(scene.palette, line.stage[i]!);
-  const cause = slice.tile.strings[line.name[i]!] ?? "";
-  context.fillStyle = idle ? hatch(context, scene.palette, cause) : hue.heat[INTENSITY]!;
+  const name = slice.tile.strings[line.name[i]!] ?? "";
+  context.globalAlpha = isFaint(scene, name) ? FAINT : 1;
+  context.fillStyle = idle ? hatch(context, scene.palette, name) : hue.heat[INTENSITY]!;
   context.fillRect(from, top, size, DRAWN_PX);
+  context.globalAlpha = 1;
   if (scene.chosen >= 0 && line.event[i] === scene.chosen) {
     context.strokeStyle = scene.palette.accent;
     context.lineWidth = 2;
@@ -190,7 +200,7 @@ function drawLabel(
     context.fillRect(from + PAD - 2, top + 1, scene.measure(text) + 4, DRAWN_PX - 2);
   }
   const hue = hueOfStage(scene.palette, line.stage[i]!);
-  context.fillStyle = idle ? scene.palette.text : hue.on[INTENSITY]!;
+  context.fillStyle = idle || isFaint(scene, name) ? scene.palette.text : hue.on[INTENSITY]!;
   context.fillText(text, from + PAD, top + DRAWN_PX / 2 + 0.5);
 }
 

@@ -1,7 +1,7 @@
 import { effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { SearchHits } from "../api/types";
 import { stepOf } from "../base/path";
-import { nextHit } from "../model/next_hit";
+import { nextHit } from "../model/search_hits";
 import { latest, type Loaded } from "./latest";
 import { perStore } from "./per_store";
 import type { Store } from "./store";
@@ -39,6 +39,12 @@ export const searchOf = perStore((store): SearchState => {
   });
   return { hits, current, goTo, step: (by) => void (wanted.value = by) };
 });
+
+/** The hits to be marked while a search is on screen. */
+export function hitsOnScreen(store: Store): SearchHits | null {
+  const { value } = searchOf(store).hits.value;
+  return store.view.value.text ? value : null;
+}
 
 /** The hits of what is in the box now. */
 function ready(store: Store, { value, loading }: Loaded<SearchHits>): SearchHits | null {

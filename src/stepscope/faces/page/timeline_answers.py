@@ -154,6 +154,7 @@ class FoundEvents(msgspec.Struct):
     duration_ns: list[int]
     step: list[int | None]  # null outside all steps
     rank: list[int]
+    track: list[int]  # its number, in the axis's ids after `t`; empty in a single file
 
 
 class SearchHits(msgspec.Struct):
@@ -197,6 +198,7 @@ def search_hits(view: TraceView, query: Query) -> SearchHits:
         duration_ns=events["duration_ns"][listed].tolist(),
         step=[step if step >= 0 else None for step in events["step"][listed].tolist()],
         rank=view.timeline.index.rank[listed].tolist(),
+        track=events["track"][listed].tolist(),
     )
     return SearchHits(text, len(rows), names, found)
 

@@ -134,6 +134,7 @@ def test_a_search_lists_every_hit_in_order_with_totals_by_name(trace: TraceView)
     hits = told["events"]
     assert hits["event"][0] == 2
     assert (hits["name"], hits["step"], hits["rank"]) == ([0, 0], [1, 2], [0, 0])
+    assert hits["track"] == [0, 0]
     assert hits["duration_ns"] == [15_000, 14_000]
     assert hits["start_ns"] == sorted(hits["start_ns"])
 

@@ -29,7 +29,7 @@ export function OverviewStrip(props: {
     if (!track) return;
     const pieces = axis.shown(track.id, whole, width * devicePixelRatio);
     const measure = (): number => Infinity; // no names: most are dimmed, and those of the window are below
-    drawTrack(canvas.current!, { pieces, window: whole, width, lines: 1, palette, kind: track.kind, chosen: -1, measure }); // prettier-ignore
+    drawTrack(canvas.current!, { pieces, window: whole, width, lines: 1, palette, kind: track.kind, chosen: -1, isHit: null, measure }); // prettier-ignore
   }, [track, width, palette, arrived, whole.to]);
   const { left, size, drag } = useOverview(canvas, width / whole.to, window, (span) =>
     axis.show(span),

@@ -1,16 +1,19 @@
 import type { JSX } from "preact";
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import type { TrackRow } from "../../api/types";
 import { plural } from "../../base/format";
 import { rounded, type Span } from "../../model/span";
 import { sliceAt, type SliceHit } from "../../model/tiles";
 import { foldedAtFirst, shortNameOf, sideOf } from "../../model/tracks";
+import { isFound } from "../../model/search_hits";
 import { textMeasure } from "../../render/canvas2d";
 import { FONT_SMALL } from "../../render/fitted";
 import type { Palette } from "../../render/palette";
 import { drawTrack, LINE_PX } from "../../render/tracks";
 import type { AxisState } from "../../state/axis";
+import { hitsOnScreen } from "../../state/search";
 import type { Store } from "../../state/store";
+import { HitMarks } from "./hit_marks";
 import { gutter, hovered } from "./scene";
 
 const SLACK_PX = 3;
@@ -74,13 +77,15 @@ export function TrackView(props: TrackProps): JSX.Element {
           if (found) axis.show(roomy(found.start, found.end));
         }}
       >
-        <TrackCanvas {...{ axis, track, width, palette, lines, chosen }} />
+        <TrackCanvas {...{ store: props.store, axis, track, width, palette, lines, chosen }} />
+        <HitMarks store={props.store} window={axis.window.value} width={width} track={track.id} />
       </div>
     </div>
   ); // prettier-ignore
 }
 
 interface CanvasProps {
+  store: Store;
   axis: AxisState;
   track: TrackRow;
   width: number;
@@ -91,16 +96,18 @@ interface CanvasProps {
 
 /** The slices of a track: all of it that changes while the axis moves. */
 function TrackCanvas(props: CanvasProps): JSX.Element {
-  const { axis, track, width, palette, lines, chosen } = props;
+  const { store, axis, track, width, palette, lines, chosen } = props;
   const canvas = useRef<HTMLCanvasElement>(null);
   const window = axis.window.value;
   const arrived = axis.arrived.value;
+  const hits = hitsOnScreen(store);
+  const isHit = useMemo(() => hits && isFound(hits), [hits]);
   useLayoutEffect(() => {
     const measure = textMeasure(FONT_SMALL);
     const pieces = axis.shown(track.id, window, width * devicePixelRatio);
     axis.drawn.set(track.id, pieces);
-    drawTrack(canvas.current!, { pieces, window, width, lines, palette, kind: track.kind, chosen, measure }); // prettier-ignore
-  }, [window.from, window.to, width, lines, palette, arrived, chosen, track.id]);
+    drawTrack(canvas.current!, { pieces, window, width, lines, palette, kind: track.kind, chosen, isHit, measure }); // prettier-ignore
+  }, [window.from, window.to, width, lines, palette, arrived, chosen, isHit, track.id]);
   useLayoutEffect(() => () => void axis.drawn.delete(track.id), [track.id]);
   return (
     <canvas

@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
-import type { FoundEvents } from "../src/api/types";
-import { nextHit } from "../src/model/next_hit";
+import type { FoundEvents, SearchHits } from "../src/api/types";
+import { isFound, nextHit, startsOf } from "../src/model/search_hits";
 
 const events: FoundEvents = {
   event: [10, 11, 20, 21],
@@ -9,6 +9,7 @@ const events: FoundEvents = {
   duration_ns: [1, 1, 1, 1],
   step: [null, 1, 2, 2],
   rank: [0, 0, 0, 0],
+  track: [0, 3, 3, 0],
 };
 const NOWHERE = { event: null, step: null };
 
@@ -26,4 +27,30 @@ it("goes on in order of time, and round at both ends", () => {
 
 it("is none if no hit is in a step", () => {
   expect(nextHit({ ...events, step: [null, null, null, null] }, NOWHERE, 1)).toBe(-1);
+});
+
+const sgemm = {
+  name: "void sgemm<true>(float*)",
+  short: "sgemm",
+  category: "kernel",
+  count: 4,
+  total_ns: 4,
+  least_ns: 1,
+  most_ns: 1,
+  longest_event: 10,
+};
+const hits: SearchHits = { text: "FLOAT", total: 4, names: [sgemm], events };
+
+it("each track has the starts of its own hits", () => {
+  expect([undefined, "t0", "t3", "t7"].map((id) => startsOf(hits, id))).toEqual([
+    [0, 1, 2, 3],
+    [0, 3],
+    [1, 2],
+    [],
+  ]);
+});
+
+it("a slice is a hit by its short name, its recorded one, or the text in it", () => {
+  const names = ["sgemm", "void sgemm<true>(float*)", "to_float", "relu"];
+  expect(names.map(isFound(hits))).toEqual([true, true, true, false]);
 });
