@@ -17,7 +17,7 @@ from stepscope.base.kernel_names import short_kernel
 from stepscope.base.numbers import bar, count, ms, percent, size
 from stepscope.facts.summary.facts import Efficiency
 from stepscope.facts.summary.report_facts import summarize
-from stepscope.facts.summary.report_text import print_report, recording_cost
+from stepscope.facts.summary.report_text import picture, print_report, recording_cost
 from stepscope.facts.summary.work_text import efficiency_parts
 from stepscope.trace.concat import concat
 from stepscope.trace.trace import Trace
@@ -374,6 +374,13 @@ def test_a_trace_of_kernels_alone_has_no_pattern_of_operators() -> None:
     text = " ".join(printed(drawn("\n".join(steps)), 120).split())
     assert "steps are repeats of a pattern of kernels" in text
     assert "operators" not in text
+
+
+def test_a_picture_asks_no_server_for_its_font() -> None:
+    shown = picture([summarize(drawn(ONE))])
+    assert 'url("http' not in shown
+    assert "monospace" in shown
+    assert "Stages" in shown
 
 
 @pytest.mark.parametrize(("known", "states_step"), [(0.9, True), (0.002, False)])
