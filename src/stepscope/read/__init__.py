@@ -118,8 +118,8 @@ def _reader(file: BinaryIO) -> tuple[Reader, bool, bytes]:
     refuse_foreign(content, str(getattr(file, "name", "")))
     raise IngestError(
         "expected a .stepscope capture, trace-event JSON (.json, .json.gz), an XLA profile "
-        "(.xplane.pb), an Nsight Systems export (.sqlite) or a memory snapshot (.pickle), "
-        f"found {_description(content)}; export the recording as JSON (a Chrome trace) and open it"
+        "(.xplane.pb), an Nsight Systems export (.sqlite), a Perfetto trace (.pftrace) or a memory snapshot "
+        f"(.pickle), found {_description(content)}; export the recording as JSON (a Chrome trace) and open it"
     )
 
 

@@ -21,14 +21,13 @@ _NOT_SAVED = "! not saved, as $STEPSCOPE_CACHE is off: only this run has it"
 @click.option("--afresh", is_flag=True, help="Measure everything again.")
 @click.option("--json", "as_json", is_flag=True, help="Print all times as JSON.")
 def calibrate(trace: Trace, afresh: bool, as_json: bool) -> None:
-    """Benchmark this CPU, or its GPU, for predictions of steps that it computes.
+    """Benchmark the machine that recorded FILE, for predictions of its steps.
 
-    Of a trace with device work: times its operators on the GPU in FP32, TF32 and 16 bits, those
-    with most device time first, for two minutes at most; all traces of this GPU and version of
-    torch share the result. Otherwise: times the operators in 32 and 16 bits, casts, fused
-    optimizers, data-loading workers and all-reduces, about fifteen seconds; what other programs
-    disturbed is repeated, and measured again the next time. `stepscope whatif` and `stepscope
-    verify` use the result.
+    If FILE has device work, this times its operators on the GPU in FP32, TF32 and 16 bits, those
+    with most device time first, for at most two minutes. All traces of this GPU and version of
+    torch share the result. Otherwise it times operators in 32 and 16 bits, casts, fused optimizers,
+    data-loading workers and all-reduces, for about fifteen seconds. Disturbed measurements are
+    repeated. `stepscope whatif` and `stepscope verify` use the result.
     """
     require_steps(trace)
     (_of_device if device_work(trace).any() else _of_cpu)(trace, afresh, as_json)

@@ -44,8 +44,8 @@ GROUPS = {
     "Record": {
         "run": "Run a training script and record a few of its steps.",
         "watch": "Run a training script and watch all of its steps.",
-        "status": "Show what watched runs do now.",
-        "record": "Record a few steps of a watched run now.",
+        "status": "Show what watched runs are doing.",
+        "record": "Record a few steps of a watched run.",
         "export": "Export the times of watched runs to Prometheus or OTLP.",
     },
     "What is slow?": {
@@ -53,25 +53,25 @@ GROUPS = {
         "view": "Open traces in the browser.",
     },
     "Why is it slow?": {
-        "analyze": "List problems of the step and how to fix them.",
+        "analyze": "List what slows the step, and how to fix it.",
         "contexts": "Show time by call path.",
         "ranks": "Find the slow ranks of a job.",
         "diff": "Compare two runs.",
     },
-    "For assistants": {
-        "explain": "Write what is known of a step as Markdown.",
-        "mcp": "Start the server for coding assistants.",
-    },
     "What would a fix buy?": {
         "whatif": "Predict how a change would affect step time.",
         "verify": "Apply a change and compare with its prediction.",
-        "calibrate": "Benchmark this CPU for predictions.",
+        "calibrate": "Benchmark this machine for predictions.",
     },
     "What fills the memory?": {"memory": "Show what fills and fragments device memory."},
     "Which batch size?": {
         "batch": "Predict throughput and memory by batch size.",
         "fits": "Predict whether a script fits a GPU that is not here.",
         "lsp": "Start the language server for editors.",
+    },
+    "For assistants": {
+        "explain": "Summarize a step as Markdown.",
+        "mcp": "Start the MCP server for coding assistants.",
     },
     "Data": {
         "query": "Run SQL on the tables of a trace.",
@@ -280,7 +280,7 @@ def _checked(options: dict[str, Any], command: click.Command, path: Path) -> dic
             raise StepscopeError(f"{path}: stepscope {command.name} has no option --{word}")
         if not isinstance(value, _VALUES) or abs(value) == math.inf:
             raise StepscopeError(
-                f"{path}: --{word} can be set on the command line only; here, switches and numbers"
+                f"{path}: --{word} can only be set on the command line; here, switches and numbers"
             )
         option = known[word]
         if isinstance(option.flag_value, str):  # short for another option with that value

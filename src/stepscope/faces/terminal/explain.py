@@ -26,11 +26,11 @@ Answer = TypeVar("Answer")
     type=click.IntRange(LEAST_TOKENS),
     default=4000,
     show_default=True,
-    help="Most tokens of the document, each counted as 3 bytes.",
+    help="Maximum length of the document; a token counts as 3 bytes.",
 )
 @click.option("--rank", type=int, help="Process rank; by default the slowest.")
 def explain(file: InputFile, tokens: int, rank: int | None) -> None:
-    """Write what is known of the step as Markdown, for an assistant.
+    """Summarize the step as Markdown, for an assistant.
 
     The facts of report, analyze, whatif, memory and ranks, most valuable first, within a budget of
     tokens. What has no room is counted, with the command that shows it. The same file gives the

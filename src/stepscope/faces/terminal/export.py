@@ -26,15 +26,15 @@ _PERIOD_S = 15  # as Prometheus is configured to scrape in its own examples
 
 
 @click.command()
-@click.option("--prometheus", "port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve them here.")
+@click.option("--prometheus", "port", type=click.IntRange(0, 65535), metavar="PORT", help="Port to serve on.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address for --prometheus.")
-@click.option("--otlp", metavar="URL", help="Send them, as to http://localhost:4318/v1/metrics.")
-@at_least_one("--every", _PERIOD_S, "Seconds between two sendings, with --otlp.")
+@click.option("--otlp", metavar="URL", help="Where to send them, such as http://localhost:4318/v1/metrics.")
+@at_least_one("--every", _PERIOD_S, "With --otlp: seconds between two exports.")
 def export(port: int | None, host: str, otlp: str | None, every: int) -> None:
     """Export the times of your watched runs on this machine, until interrupted.
 
-    Counters: stepscope.steps, and stepscope.step.time in seconds by stepscope.part. The runs do not
-    notice: their files are read.
+    Counters: stepscope.steps, and stepscope.step.time in seconds by stepscope.part. They come
+    from the runs' files, so the runs are not disturbed.
     """
     if port is None and otlp is None:
         raise click.UsageError("Missing option '--prometheus' or '--otlp'.")

@@ -41,13 +41,13 @@ def _show_skill(context: click.Context, option: click.Parameter, wanted: bool) -
     is_eager=True,
     expose_value=False,
     callback=_show_skill,
-    help="Print the skill, how to investigate a slow step, as SKILL.md; needs no FOLDER.",
+    help="Print a skill (how to investigate a slow step) for SKILL.md; needs no FOLDER.",
 )
 @click.option("--no-cache", is_flag=True, help="Do not use the cache.")
 def mcp(folders: Sequence[str], allow_run: bool, port: int | None, no_cache: bool) -> None:
     """Start the server for coding assistants, of the Model Context Protocol.
 
-    An assistant can open recordings in each FOLDER and below, and nothing else. It speaks on
+    An assistant can open recordings in each FOLDER and below, and nothing else. The server speaks on
     standard input and output, as assistants expect. With --port it serves streamable HTTP; clients
     send the printed token, or that of $STEPSCOPE_MCP_TOKEN, as Authorization: Bearer.
     """

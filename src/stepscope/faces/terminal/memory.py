@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.command()
 @takes_file
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--gpu", type=int, help="Number of one device; the default is all of them.")
+@click.option("--gpu", type=int, help="Number of the device to show; the default is all.")
 def memory(file: InputFile, as_json: bool, gpu: int | None) -> None:
     """Show what fills a device's memory, what fragments it, and what to do.
 

@@ -32,7 +32,7 @@ from stepscope.trace.trace import Trace
     "--key",
     metavar="FILE",
     type=NamedPath(exists=True, dir_okay=False),
-    help="Secret under which names are replaced; by default one of your own, kept next to settings.",
+    help="File with the secret key of the replacements; by default `redaction.key` in your data folder.",
 )
 def redact(file: InputFile, out: str, key: str | None) -> None:
     """Write FILE to OUT without what identifies you, as a capture that every command reads.

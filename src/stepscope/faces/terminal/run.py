@@ -37,7 +37,7 @@ def _sampling(name: str, help: str) -> Callable[[Command], Command]:
 @at_least_one(
     "--from-optimizer",
     1,
-    "Skip steps of optimizers before the Nth, as those of earlier trainings.",
+    "Skip steps of optimizers before the Nth, such as those of earlier trainings.",
     metavar="N",
     show_default=False,
 )
@@ -60,7 +60,7 @@ def _sampling(name: str, help: str) -> Callable[[Command], Command]:
     "--ranks",
     default="all",
     metavar="LIST",
-    help="Ranks to record, as 0,8-15,first-of-node,last [default: all].",
+    help="Ranks to record, such as 0,8-15,first-of-node,last [default: all].",
 )
 @click.option("--contexts", is_flag=True, help="Collect the calling contexts of the whole run instead.")
 @click.option("--native", is_flag=True, help="With --contexts: also C++ frames.")

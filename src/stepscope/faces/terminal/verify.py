@@ -31,7 +31,7 @@ _CLOSE = 0.1  # of the step: a prediction this close is one that came true; chos
 @click.command(cls=_Verify, context_settings={"allow_interspersed_args": False})
 @at_least_one("--warmup", 5, "Training steps of each run that are not timed.")
 @at_least_one("--steps", 10, "Training steps of each run to time.")
-@at_least_one("--rounds", 3, "Number of runs without the change, and with it.")
+@at_least_one("--rounds", 3, "Runs without the change, and as many with it.")
 @click.option(
     "--prefix",
     default="",

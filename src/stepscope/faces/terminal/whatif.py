@@ -91,7 +91,7 @@ class _Whatif(click.Command):
     "--execution-trace",
     metavar="JSON",
     type=NamedPath(exists=True, dir_okay=False),
-    help="PyTorch's execution trace of the same run, for what threads and streams need of one another.",
+    help="PyTorch's execution trace of the same run, for dependencies between threads and streams.",
 )
 @click.option("--rank", type=int, help="One process rank; by default all ranks together.")
 def whatif(

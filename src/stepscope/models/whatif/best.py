@@ -74,7 +74,7 @@ def find_best(
         ChangeError: if work is missing in the recording, or nothing makes the step fit.
     """
     if missing := work_is_missing(graph.trace):
-        raise ChangeError(f"no combination without all device work: {missing}")
+        raise ChangeError(f"cannot combine changes: {missing}")
     makeable = (Request(change) for change in CHANGES.values() if change.ranked and change.makeable)
     return _Search(Baseline(graph), list(candidates or makeable), goal_ms, capacity).best()
 

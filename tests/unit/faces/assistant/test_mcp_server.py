@@ -155,7 +155,7 @@ def test_a_device_that_the_file_does_not_name(folder: Path) -> None:
     server, asked = server_for(folder), {"file": "device.json", "changes": ["faster_gpu:to=H100"]}
     waiting_steps(folder, name="device", kernels=True)
     failed, text = call(server, "whatif", **asked)
-    assert (failed, "name it by the option device" in text) == (True, True)
+    assert (failed, "name it with the option device" in text) == (True, True)
     assert data(server, "whatif", **asked, device="A100")["predicted_step_ms"] > 0
 
 

@@ -56,8 +56,8 @@ def test_options(tmp_path: Path, file: str, text: str, options: dict[str, object
         ("a" + ".a" * 50_000 + " = 1", "has over 32,768 letters; give"),
         ("[run]\nsteps = " + "9" * 5000, "is not TOML: "),
         ("[run]\nstepz = 5", "stepscope run has no option --stepz"),
-        ("[run]\nsteps = -inf", "--steps can be set on the command line only"),
-        ("[run]\noutput = 'a'", "--output can be set on the command line only"),
+        ("[run]\nsteps = -inf", "--steps can only be set on the command line"),
+        ("[run]\noutput = 'a'", "--output can only be set on the command line"),
     ],
 )
 def test_what_cannot_be_followed_is_said(tmp_path: Path, text: str, message: str) -> None:

@@ -325,7 +325,7 @@ def test_what_is_not_predicted_is_two_lines_and_each_gain_has_its_basis(tmp_path
 
 def test_a_device_that_the_file_does_not_name_is_given(file: Path) -> None:
     result = CliRunner().invoke(stepscope, ["whatif", str(file), "faster_gpu"])
-    assert "the trace does not name its device; name it by the option device" in result.stderr
+    assert "the trace does not name its device; name it with the option device" in result.stderr
     words = ["whatif", str(file), "faster_gpu", "--device", "A100", "--json"]
     answer = json.loads(CliRunner().invoke(stepscope, words).stdout)
     assert answer["changes"] == ["faster_gpu:to=H100"]

@@ -85,7 +85,7 @@ def _factors(graph: Graph) -> dict[str, Any]:
     name = str(device.get("name", ""))
     major = device.get("computeMajor") or (rates_of(name) or {}).get("major")  # XLA's traces have the name
     if not graph.on_device.any() or (major is None and not name):
-        raise ChangeError("amp: the trace does not name its device; name it by the option device")
+        raise ChangeError("amp: the trace does not name its device; name it with the option device")
     rows = (row for row in data_table("amp.json")["generations"] if row["major"] == major)
     factors: dict[str, Any] | None = next(rows, None)
     is_amd = _AMD.search(name) or device.get("warpSize") == _WAVE

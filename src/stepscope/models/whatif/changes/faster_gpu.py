@@ -90,7 +90,7 @@ def _faster(graph: Graph, old: Rates) -> Rates:
 
 def _rates(name: str) -> Rates:
     if not name:
-        raise ChangeError("faster_gpu: the trace does not name its device; name it by the option device")
+        raise ChangeError("faster_gpu: the trace does not name its device; name it with the option device")
     found = rates_of(name)
     if found is None:
         known = ", ".join(gpu["name"] for gpu in known_gpus())

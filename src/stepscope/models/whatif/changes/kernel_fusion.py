@@ -33,7 +33,7 @@ def kernel_fusion(graph: Graph, estimate: str = "typical") -> Graph:
     first, chain = graph.once(_chains)
     if len(chain) == len(first):
         raise ChangeError(
-            "kernel_fusion: no two elementwise kernels, of XLA in two programs, are consecutive"
+            "kernel_fusion: no two consecutive kernels are elementwise (of XLA: from two programs)"
         )
     length = graph.tasks["duration_ns"].copy()
     total = np.add.reduceat(length[chain], first)
