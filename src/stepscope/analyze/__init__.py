@@ -7,11 +7,21 @@ from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.facts.contexts import with_contexts
 from stepscope.trace.trace import Trace
 
-RULES: list[Rule] = discover_rules()
+RULES: list[Rule]
+
+
+def __getattr__(name: str) -> list[Rule]:
+    """`RULES`, found at the first use: packages that add one import this one."""
+    if name != "RULES":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found = discover_rules()
+    return found
 
 
 def fill_findings(trace: Trace) -> Trace:
     """The trace with its tables `findings` and `evidence`, by all rules."""
+    from stepscope.analyze import RULES
+
     context = RuleContext(trace)
     found = with_findings(trace, apply_rules(context, RULES))
     # The evidence names nodes of this tree.

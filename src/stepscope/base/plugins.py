@@ -1,21 +1,8 @@
 """Readers, rules, what-if changes and commands of other installed packages, by entry points.
 
-A package declares them in its `pyproject.toml`; each value names one object or a list of them:
-
-    [project.entry-points."stepscope.rules"]     # of `stepscope.analyze.Rule`
-    mine = "my_package.rules:RULES"
-
-    [project.entry-points."stepscope.changes"]   # of `stepscope.models.whatif.Change`
-    mine = "my_package.changes:NO_LOGGING"
-
-    [project.entry-points."stepscope.readers"]   # of `stepscope.read.Reader`
-    mine = "my_package.toy:READER"
-
-    [project.entry-points."stepscope.commands"]  # a `click.Command`, named like its entry point
-    hello = "my_package.commands:hello"
-
-They are listed, documented and applied like the built-in ones, which they cannot replace. Only the
-commands that use them import such a package. One that cannot be imported costs a line on stderr.
+A package declares them in its `pyproject.toml`, as docs/reference/extensions.md shows. They are
+listed, documented and applied like the built-in ones, which they cannot replace. Only the commands
+that use them import such a package. One that cannot be imported costs a line on stderr.
 """
 
 from __future__ import annotations
