@@ -12,7 +12,7 @@ from stepscope.base.kernel_names import short_kernel
 from stepscope.base.numbers import count, ms, percent, plural, rounded, size
 from stepscope.facts.summary.facts import Kernel, ModuleNode, Summary
 from stepscope.facts.summary.job_findings import JobFindings
-from stepscope.facts.summary.report_text import ReportText, places_text
+from stepscope.facts.summary.report_text import SIDE, ReportText, places_text
 from stepscope.facts.summary.run_shares import run_lines
 from stepscope.facts.summary.text_tables import TIME_WORDS, stage_words
 from stepscope.models.memory.device_facts import MemoryFacts
@@ -110,7 +110,7 @@ def _doubts(knowledge: Knowledge, report: ReportText | None) -> list[str]:
 def _stages(summary: Summary) -> Iterator[str]:
     for stage in summary.stages:
         device = f", device {ms(stage.device_ms)} ms" if summary.devices else ""
-        bound = f", bound by {stage.bound_by}" if stage.bound_by else ""
+        bound = f", bound by {SIDE.get(stage.bound_by, stage.bound_by)}" if stage.bound_by else ""
         cpu = f"wall {ms(stage.cpu_ms)} ms, {percent(stage.share)} of the step"
         yield f"- {stage_words(stage.stage)}: {cpu}{device}{bound}"
     for gpu in summary.devices:

@@ -74,7 +74,7 @@ class _ComparisonText:
     def times(self, name: str, row: Row) -> Text:
         text = Text.assemble((f"{name:12}", "bold"), (ms(_median(row.before)), "bold"), " → ")
         text.append(ms(_median(row.after)), "bold").append(" ms   ")
-        text.append(f"{(row.ratio or 1.0) - 1:+.1%}", f"bold {_STYLE.get(row.verdict, '')}")
+        text.append(f"{(row.ratio or 1.0) - 1:+.1%}".replace("-", "−"), f"bold {_STYLE.get(row.verdict, '')}")
         sides = [side for side in (row.before, row.after) if side]
         spreads = " → ".join(f"{ms(side.least_ms)} to {ms(side.most_ms)}" for side in sides)
         return text.append(f"   steps from {spreads} ms", "dim")
@@ -148,7 +148,7 @@ def _signed(change_ms: float) -> str:
 def _percent(row: Row) -> str:
     if row.before is None or row.after is None or row.ratio is None:
         return ""
-    return f"{row.ratio - 1:+.0%}" if row.ratio < 10 else f"{row.ratio:.0f}x"
+    return f"{row.ratio - 1:+.0%}".replace("-", "−") if row.ratio < 10 else f"{row.ratio:.0f}x"
 
 
 def _calls(row: Row) -> str:

@@ -405,7 +405,8 @@ def _host_lines(answer: Prediction) -> list[str]:
     before, after = answer.host_ms["before"], answer.host_ms["after"]
     limits = "; then the CPU limits the step" if after >= _LIMITS * answer.predicted_step_ms else ""
     limits += ", once its lead is spent" if after > answer.predicted_step_ms else ""
-    return [f"CPU alone  {before:10.3f} ms" + (f", {after:.3f} after it{limits}" if answer.changes else "")]
+    changed = f", {after:.3f} with the change{limits}" if answer.changes else ""
+    return [f"CPU needs  {before:10.3f} ms{changed}"]
 
 
 def _left_out(answer: Prediction) -> str:

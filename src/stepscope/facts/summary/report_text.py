@@ -55,7 +55,7 @@ _SHORT_HEADS = {
     "one_off": "one-off",
 }
 _TIME_HEADS = {key: _SHORT_HEADS.get(key, key) for key in _TIME_STYLE}
-_SIDE = {"cpu": "CPU"}
+SIDE = {"cpu": "CPU"}
 _EVIDENCE = {
     "iteration": "a step is one iteration",
     "pattern": "inferred from a repeating pattern",
@@ -314,7 +314,7 @@ class ReportText:
             if device:
                 cells += [ms(stage.device_ms)]
                 cells += [bar_for(stage.device_ms / longest, style, self.width) for _ in bars]
-            table.add_row(*cells, Text(_SIDE.get(stage.bound_by, stage.bound_by), "dim"))
+            table.add_row(*cells, Text(SIDE.get(stage.bound_by, stage.bound_by), "dim"))
         self.note_overlap(table)
         return table
 

@@ -20,6 +20,7 @@ _MOST_SHARES = 4  # parts of the imbalance, in one sentence
 _MOST_RANKS = 6  # ranks
 _MOST_GROUPS = 5  # kinds of communication
 _BETWEEN = 3  # columns are so far apart
+_PARTS = {"worker": "rank", "operation": ""}  # where the words of the replay are not those of a reader
 _HEADS = {"data_loading": "loading", "zero_grad": "zero grad", "host": "host-bound"}
 
 
@@ -63,13 +64,13 @@ def _print_slowdown(console: Console, report: JobReport) -> None:
     if lost is None or not lost.shares:
         return
     parts = ", ".join(
-        f"{one.part} {stage_in_words(one.which)}".rstrip() + f" {percent(one.share)}"
+        f"{_PARTS.get(one.part, one.part)} {stage_in_words(one.which)}".strip() + f" {percent(one.share)}"
         for one in lost.shares[:_MOST_SHARES]
     )
     console.print(
         f"\nImbalance makes the step {lost.ratio:.2f} times as long (simulated from a common start: "
         f"{ms(lost.replayed_ms)} ms, in balance {ms(lost.balanced_ms)} ms), which costs "
-        f"{percent(lost.lost_ms / lost.replayed_ms)} of it. Each part alone explains: {parts}",
+        f"{percent(lost.lost_ms / lost.replayed_ms)} of it. One part alone causes: {parts}",
         soft_wrap=True,
     )
 

@@ -103,7 +103,7 @@ def test_each_finding_is_printed_once_and_the_longest_stages_stay() -> None:
     assert text.count(SLOW.sentence) == 1
     assert "costs the job 25.00 ms per step, 10% of the step" in text
     assert "Imbalance makes the step 1.25 times as long" in text
-    assert "operation host-bound time 80%" in text
+    assert "One part alone causes: host-bound time 80%" in text
     (head,) = (line for line in text.splitlines() if "own work   waiting" in line)
     assert "host-bound" in head
     assert "loading" not in head

@@ -225,7 +225,7 @@ function Imbalance({ job }: { job: JobAnswer }): JSX.Element | null {
       <p>
         In balance a step would take {milliseconds(slowdown.balanced_ms)}; as it is, it takes{" "}
         {milliseconds(slowdown.replayed_ms)} ({ratio.toFixed(2)}×).
-        {slowdown.shares.length > 0 && " Each part alone explains:"}
+        {slowdown.shares.length > 0 && " One part alone causes:"}
       </p>
       {slowdown.shares.length > 0 && (
         <ul class="job-shares">

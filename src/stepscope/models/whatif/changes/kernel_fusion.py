@@ -32,9 +32,7 @@ def kernel_fusion(graph: Graph, estimate: str = "typical") -> Graph:
         raise ChangeError("kernel_fusion: these steps have no device work")
     first, chain = graph.once(_chains)
     if len(chain) == len(first):
-        raise ChangeError(
-            "kernel_fusion: no two consecutive kernels are elementwise (of XLA: from two programs)"
-        )
+        raise ChangeError("kernel_fusion: no two consecutive kernels (in XLA: programs) are elementwise")
     length = graph.tasks["duration_ns"].copy()
     total = np.add.reduceat(length[chain], first)
     longest = np.maximum.reduceat(length[chain], first)
