@@ -31,6 +31,7 @@ ROW_BYTES = 8 * len(WHOLE) + 4 * len(TIMES)  # of `ROW`: 64-bit integers, 32-bit
 STEPS_AT = TEXTS_AT[1] + TEXT_BYTES
 KEPT_STEPS = 248_000  # 13 hours of steps of 200 ms; step n is in row n modulo this
 SAMPLE = "<qhH"  # ns since the run began, the number of the line, and 1 if the thread slept
+MOST_ASKED_STEPS = 1_000  # by `stepscope record`; chosen: the profiler keeps their events in memory
 LOADER_WORKER = "loader worker"  # the role of a data loader's processes
 MOST_SAMPLES, MOST_LINES_BYTES = 32_768, 65_536  # `kMostSamples` of loop_sampler.cpp; JSON of the lines
 SAMPLES_BYTES = struct.calcsize(TEXT) + 4 + MOST_LINES_BYTES + MOST_SAMPLES * struct.calcsize(SAMPLE)

@@ -8,7 +8,7 @@ and where a thread begins or ends a wait.
 `loss.backward()` hands the work to autograd's threads and sleeps until they are done. A trace does
 not record this wait, but the training loop's thread begins no event meanwhile. (It may run parts of
 backward itself, for parameters on the CPU; each such part ends its wait.) Threads that communicate
-(Gloo's) take a collective and work beside the training loop, until it waits for the result: it then
+(Gloo's) take a collective and work next to the training loop, until it waits for the result: it then
 is between two events, or in an operator that only waits. Of other threads, an execution trace says what
 they need of one another."""
 

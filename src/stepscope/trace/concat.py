@@ -206,7 +206,7 @@ def one_rank(trace: Trace, rank: int) -> Trace:
     """What an annotated trace of several ranks holds of one of them, on the common clock.
 
     Tables of tracks and modules stay whole, so that their ids keep their meaning; events are
-    numbered anew.
+    renumbered.
     """
     if trace.metadata.ranks == (rank,):
         return trace

@@ -169,7 +169,7 @@ function fill(scene: FlameScene, box: number): string {
   return colors.kinds.get(layout.kind(box)) ?? colors.rest;
 }
 
-/** Outlines the box under the pointer and the chosen one; nothing else is drawn anew. */
+/** Outlines the box under the pointer and the chosen one; nothing else is drawn again. */
 export function drawOutlines(
   canvas: HTMLCanvasElement,
   scene: FlameScene,

@@ -26,6 +26,6 @@ export interface Highlight {
 export interface Renderer {
   /** Draws bars and names, and the outline of what is opened. */
   drawBase(scene: Scene): void;
-  /** Draws outlines over them; nothing of the base is drawn anew. */
+  /** Draws outlines over them; nothing of the base is drawn again. */
   drawOverlay(scene: Scene, highlight: Highlight): void;
 }

@@ -46,14 +46,14 @@ export class BatchStore {
   }
 
   /**
-   * Ask anew; what was measured before stays until the answer is there.
+   * Ask again; what was measured before stays until the answer is there.
    *
    * @param refused why the latest choice could not be written.
    */
   async load(refused = ""): Promise<void> {
     const [asked, number] = [this.changes, ++this.loads];
     const answer = await this.host.ask().catch(messageOf);
-    if (number !== this.loads) return; // asked anew meanwhile
+    if (number !== this.loads) return; // asked again meanwhile
     if (typeof answer === "string") {
       this.problem.value = answer;
       return;

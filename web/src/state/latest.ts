@@ -11,7 +11,7 @@ export interface Loaded<T> {
 }
 
 /**
- * Follows a question whose parts are signals: asks anew when one changes, and keeps only the newest.
+ * Follows a question whose parts are signals: asks again when one changes, and keeps only the newest.
  *
  * @param ask reads signals and gives the answer's promise, the answer itself where it is known, or
  *   null for nothing to ask.

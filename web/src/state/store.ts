@@ -135,7 +135,7 @@ export class Store {
     });
   }
 
-  /** Follows a question about the trace: asked anew when another trace is opened. */
+  /** Follows a question about the trace: asked again when another trace is opened. */
   follow<T>(ask: (client: Client) => Promise<T> | null): ReadonlySignal<Loaded<T>> {
     return latest(() => (this.client.value ? ask(this.client.value) : null));
   }

@@ -72,7 +72,7 @@ const flameOf = perStore((store) => {
   );
 });
 
-/** Each by itself, so that a search or a zoom within the boxes asks nothing anew. */
+/** Each by itself, so that a search or a zoom within the boxes asks nothing again. */
 function partsOf(choice: ReadonlySignal<FlameView>) {
   return {
     by: computed(() => choice.value.by),

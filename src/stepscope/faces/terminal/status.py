@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from stepscope.base.numbers import duration, ms, rounded
-from stepscope.base.watch_format import SUFFIX, is_watched_run
+from stepscope.base.watch_format import MOST_ASKED_STEPS, SUFFIX, is_watched_run
 from stepscope.errors import StepscopeError
 from stepscope.faces.terminal.output import echo_json, printable
-from stepscope.record.watch.requests import MOST_STEPS, ask_to_record, recorded, watch_file_of, watched_runs
 
 if TYPE_CHECKING:
     from stepscope.facts.watched import Bill, LastMinute
@@ -32,6 +31,7 @@ def status(pids: Sequence[int], as_json: bool) -> None:
     """Show the last minute of watched runs; without PID, of all of yours on this machine."""
     from stepscope.facts.watched import last_minute
     from stepscope.read.watched_run import read_watched_run
+    from stepscope.record.watch.requests import watch_file_of, watched_runs
 
     files = {pid: watch_file_of(pid) for pid in pids} or watched_runs()
     if not files:
@@ -47,10 +47,12 @@ def status(pids: Sequence[int], as_json: bool) -> None:
 @click.command()
 @click.argument("pids", metavar="PID...", nargs=-1, required=True, type=click.IntRange(1))
 @click.option(
-    "--steps", type=click.IntRange(1, MOST_STEPS), default=3, show_default=True, help="Steps to record."
+    "--steps", type=click.IntRange(1, MOST_ASKED_STEPS), default=3, show_default=True, help="Steps to record."
 )
 def record(pids: Sequence[int], steps: int) -> None:
     """Record the next steps of watched runs, as `stepscope run` does, next to their files."""
+    from stepscope.record.watch.requests import ask_to_record, recorded
+
     for pid in pids:
         ask_to_record(pid, steps)
     for pid in pids:

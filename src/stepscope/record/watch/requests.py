@@ -12,11 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from stepscope.base.watch_format import MOST_ASKED_STEPS
 from stepscope.errors import StepscopeError
 from stepscope.record.patch import ignoring
 from stepscope.record.unreplaced import os
-
-MOST_STEPS = 1_000  # in one request; chosen: the profiler keeps their events in memory
 
 
 def _folder() -> Path:
@@ -46,7 +45,7 @@ class Requests:
         with ignoring(OSError):
             os.stat(self._request)  # mostly there is none; what `Path` calls the program may have replaced
             text = self._request.read_bytes()
-            return min(int(text), MOST_STEPS) if text.isdigit() else 0
+            return min(int(text), MOST_ASKED_STEPS) if text.isdigit() else 0
         return 0
 
     def answer(self, facts: Mapping[str, Any]) -> None:

@@ -36,6 +36,12 @@ def test_nothing_heavy_is_loaded_for(code: str) -> None:
     assert loaded(code) == set()
 
 
+@pytest.mark.parametrize("command", ["report", "view"])
+def test_looking_at_a_file_loads_no_recorder(command: str) -> None:
+    code = f"import sys, stepscope.faces.terminal.{command}; sys.exit('stepscope.record' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
 def test_opening_from_the_cache_loads_numpy_and_arrow_alone(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps([{"ph": "X", "name": "mm", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]))
