@@ -46,6 +46,14 @@ def test_no_page_has_marks_of_an_unfinished_merge(page: Path) -> None:
     assert not re.search(r"^(<{7}|>{7}) ", page.read_text(), re.MULTILINE)
 
 
+@EACH_PAGE
+def test_lists_and_tables_have_an_empty_line_before_them(page: Path) -> None:
+    """Without it the site shows them as text: its Markdown is not GitHub's."""
+    text = CODE.sub("", page.read_text())
+    begins = re.compile(r"^(?![ #|<-]|\d+\. ).+\n(- |\d+\. |\|)", re.MULTILINE)
+    assert [match[0] for match in begins.finditer(text)] == []
+
+
 def given(page: str) -> Iterator[tuple[str, str, bool]]:
     """Each command of a page with each option, and whether it stands after the script, which gets it."""
     for block in CODE.finditer(page):
