@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import runpy
+import sys
 from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -52,6 +55,14 @@ def test_lists_and_tables_have_an_empty_line_before_them(page: Path) -> None:
     text = CODE.sub("", page.read_text())
     begins = re.compile(r"^(?![ #|<-]|\d+\. ).+\n(- |\d+\. |\|)", re.MULTILINE)
     assert [match[0] for match in begins.finditer(text)] == []
+
+
+def test_an_example_in_a_docstring_is_code_on_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "griffe", SimpleNamespace(Extension=object, Object=object))
+    as_code = runpy.run_path(str(ROOT / "scripts" / "docs_examples.py"))["as_code"]
+    text = "What.\n\nExample:\n    >>> one(2)  # doctest: +SKIP\n    3\n\nRaises:\n    E: always."
+    code = "What.\n\nExamples:\n    ```pycon\n    >>> one(2)\n    3\n    ```\n\nRaises:\n    E: always.\n"
+    assert as_code(text) == code
 
 
 def given(page: str) -> Iterator[tuple[str, str, bool]]:
