@@ -56,6 +56,15 @@ def test_the_example_runs_and_predicts_what_it_says(
     ]
 
 
+def test_the_example_runs_on_a_step_of_a_cpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "main | 0 50 | ProfilerStep#0\nmain | 30 40 | Optimizer.step#Adam.step\nmain | 32 34 | aten::add_"
+    monkeypatch.setattr(stepscope, "open", lambda path: annotate(drawn_trace(text)))
+    exec(compile(example(), "docs/guide/whatif.md", "exec"), {"__name__": "example"})
+    assert "save_every_step [50000]" in capsys.readouterr().out
+
+
 def test_what_the_example_removes_is_the_modules_own() -> None:
     graph: Graph = graph_of(STEP)
     assert select(graph, module="*.attention").sum() == 0
