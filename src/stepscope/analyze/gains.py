@@ -245,12 +245,12 @@ class Gains:
 
     def _loading_ns(self, steps: int) -> Times:
         """How long the training loop loads or waits for data in each of the steps of the graph."""
-        search = self._search
-        every = search.recorded["steps"]
-        number = every["step"][every["rank"] == search.rank]
-        if len(number) != steps:
-            return np.zeros(steps, np.int64)
+        search, number = (
+            self._search,
+            np.array(self._baseline.graph.window.steps),
+        )  # a warm-up step is in none
         rows = search.find(stage="data_loading", on_device=False)
+        rows = rows[np.isin(search.events["step"][rows], number)]
         step = np.searchsorted(number, search.events["step"][rows])
         return np.bincount(step, search.events["self_ns"][rows], steps).astype(np.int64)
 

@@ -77,6 +77,22 @@ def test_free_loading_is_an_upper_bound() -> None:
     assert finding.gain.stated_ms == (0.0, finding.gain.ms)
 
 
+def test_batches_that_come_in_bursts_are_waited_for_in_few_steps() -> None:
+    """After a warm-up step every third step waits 2.4 ms for data and then takes 0.6 ms, as others do."""
+    lines, begin = [], 0
+    for step, wait in enumerate([9_000] + [0, 0, 2_400] * 4):
+        work, end = begin + wait, begin + wait + 600
+        lines += [f"main | {begin} {end} | ProfilerStep#{step}", f"main | {work + 10} {work + 20} | aten::mm"]
+        if wait:
+            lines.append(f"main | {begin} {work} | enumerate(DataLoader)#_MultiProcessingDataLoaderIter")
+        lines.append(f"main | {work + 20} {work + 30} | cudaLaunchKernel | corr={step}")
+        lines.append(f"stream 7 | {work + 40} {end} | sgemm | corr={step}")
+        begin = end
+    finding = found("input_bound", "\n".join(lines))
+    assert finding is not None
+    assert finding.gain.ms == pytest.approx(0.8, abs=0.03)
+
+
 def test_on_one_core_workers_are_no_advice() -> None:
     finding = found("input_bound", ALONE, capture=capture(cores=1))
     assert finding is not None
