@@ -205,7 +205,8 @@ class ReportText:
             yield modules_table(self.main, self.depth, self.width)
         if self.main.kernels:
             yield from kernels_parts(self.main, self.width)
-        yield self.footer()
+        if footer := self.footer():
+            yield footer
 
     # -- head
 

@@ -376,6 +376,11 @@ def test_a_trace_of_kernels_alone_has_no_pattern_of_operators() -> None:
     assert "operators" not in text
 
 
+def test_without_a_footer_the_report_ends_with_its_last_line() -> None:
+    text = printed(drawn("main | 0 90 | ProfilerStep#0\nmain | 10 80 | aten::mm"), 100)
+    assert text.endswith("by kind: gemm 100%\n")
+
+
 def test_a_picture_asks_no_server_for_its_font() -> None:
     shown = picture([summarize(drawn(ONE))])
     assert 'url("http' not in shown
