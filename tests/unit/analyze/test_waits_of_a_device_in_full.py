@@ -399,7 +399,7 @@ CASES = {
         "idle_device",
         repeated(IDLE.format(begin=30_000, end=90_000), 100_000),
         """
-        The device idles 99% of the step before the CPU launches more.
+        The device idles 99% of the step while the CPU launches nothing.
         That is 98.7 ms per step, mostly in cudaGetDeviceProperties_v2.
         -> Shorten or move what the CPU does there.
         warning: 98.71 of 100 ms, 0 to 98.71
@@ -411,7 +411,7 @@ CASES = {
         "idle_device",
         repeated(IDLE.format(begin=50_000, end=50_050), 100_000),
         """
-        The device idles 99% of the step before the CPU launches more.
+        The device idles 99% of the step while the CPU launches nothing.
         That is 98.7 ms per step.
         Nothing recorded explains it: no call or range takes half of this time by itself.
         -> Find out what the CPU does there.

@@ -98,7 +98,7 @@ def test_the_tree_of_contexts_has_the_frames_of_the_capture(tmp_path: Path) -> N
 
 def test_a_replay_without_its_capture_says_what_is_missing(tmp_path: Path) -> None:
     trace = stepscope.open(write(tmp_path / "replay.json", recording(3).replay), cache=False)
-    hint = "the file shows no capture; give the trace of its capture by the option graph-capture"
+    hint = "the file shows no capture; give the trace of its capture with the option graph-capture"
     assert hint in warnings_of(trace)["graph_replays"]
 
 
@@ -206,7 +206,7 @@ def test_commands_take_the_trace_of_the_capture(tmp_path: Path, monkeypatch: pyt
     capture = str(write(tmp_path / "capture.json", made.capture))
     asked = ["report", replay], ["report", replay, "--graph-capture", capture]
     reports = [CliRunner().invoke(stepscope_command, arguments).output for arguments in (*asked, *asked)]
-    assert ["by the option graph-capture" in " ".join(report.split()) for report in reports] == [
+    assert ["with the option graph-capture" in " ".join(report.split()) for report in reports] == [
         True,
         False,
     ] * 2

@@ -246,7 +246,7 @@ def _warn_unknown(trace: Trace, unknown: Ids, has_captures: bool) -> Trace:
         why = "no capture with Python stacks fits it, or several that differ do"
     message = (
         f"work replayed from CUDA graphs ({total} in all) lacks the module or line of its operator: {why}; "
-        "give the trace of its capture by the option graph-capture"
+        "give the trace of its capture with the option graph-capture"
     )
     return trace.with_warnings([("graph_replays", message, len(unknown))])
 
