@@ -24,7 +24,7 @@ Step = Callable[[], Any]
 _WARMUP = 3  # calls that nothing counts: first launches, autotuning, compilation
 _PAIR_S = 0.1  # that each side of a pair takes at least, in as many turns as that needs
 _TURN_S = 0.005  # of calls of one side; a core's speed varies within seconds: pairs differed by 10 %, so by 2
-_LONGEST_S = 60.0  # of all pairs: what they do not decide by then is not told
+_LONGEST_S = 60.0  # of all pairs: without a decision by then the test is skipped
 _BUSY = 1.25  # runnable threads per CPU, above which an absolute time says little
 
 _LEAST = {"budget": 1e-9, "limit": 0.0, "pairs": 1}  # s, percent, count; in the order of the marker
@@ -36,8 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Describe the marker."""
     config.addinivalue_line(
         "markers",
-        "step_time(budget=None, limit=2, pairs=30): what a step may take, in seconds, or how many percent "
-        "longer than `base`; `time_steps` decides after at most so many pairs of measurements",
+        "step_time(budget=None, limit=2, pairs=30): how long a step may take (seconds), or how much longer "
+        "than `base` (percent); `time_steps` decides after at most this many pairs of measurements",
     )
 
 
