@@ -68,7 +68,8 @@ def _line(minute: LastMinute | None) -> str:
     named = "".join(f", {share:.0%} {cause}" for cause, share in shares if share >= 0.01)  # of the minute
     return (
         f"step {minute.step:,} ended {duration(minute.since_s)} ago; the last {minute.steps:,} step"
-        f"{'s' * (minute.steps > 1)} took {ms(minute.mean_ms)} ms, at most {ms(minute.most_ms)} ms{named}"
+        f"{'s' * (minute.steps > 1)} took {ms(minute.mean_ms)} ms on average, {ms(minute.most_ms)} ms at most"
+        f"{named}"
     )
 
 

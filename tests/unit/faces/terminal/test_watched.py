@@ -148,7 +148,7 @@ def test_the_status_of_a_watched_run(watched: Path, tmp_path: Path, monkeypatch:
     code, out = call("status")
     assert code == 0
     assert out.startswith(f"{os.getpid()}: step 99 ended ")
-    assert "the last 100 steps took 23.03 ms, at most 50.06 ms, 17% waiting for data" in out
+    assert "the last 100 steps took 23.03 ms on average, 50.06 ms at most, 17% waiting for data" in out
     assert call("status", str(os.getpid()))[1].partition("; the last")[2] == out.partition("; the last")[2]
     (run,) = json.loads(call("status", "--json")[1])
     assert (run["pid"], run["file"], run["last_minute"]["steps"]) == (os.getpid(), str(watched), 100)
