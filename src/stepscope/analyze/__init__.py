@@ -7,8 +7,6 @@ from stepscope.analyze.rule_context import RuleContext, glob
 from stepscope.facts.contexts import with_contexts
 from stepscope.trace.trace import Trace
 
-RULES: list[Rule]
-
 
 def __getattr__(name: str) -> list[Rule]:
     """`RULES`, found at the first use: packages that add one import this one."""
