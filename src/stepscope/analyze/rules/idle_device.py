@@ -18,7 +18,7 @@ from stepscope.trace.intervals import Intervals
 FALLBACK = True
 REASONS = {
     "data": ("while a batch loads", "Load batches in worker processes, ahead of the step."),
-    "synchronization": ("while the CPU waits for it", "Read results a step later."),
+    "synchronization": ("while the CPU awaits it", "Read results a step later."),
     "host": ("while the CPU launches nothing", "Shorten or move what the CPU does there."),
     "launch": ("although work was launched", "Find the stream or the event that it waits for."),
     "communication": ("except for communication", "Overlap communication with computation."),
