@@ -168,7 +168,11 @@ function drawSlice(context: CanvasRenderingContext2D, scene: TrackScene, slice: 
   const idle = scene.kind === "idle";
   const hue = hueOfStage(scene.palette, line.stage[i]!);
   const name = slice.tile.strings[line.name[i]!] ?? "";
-  context.globalAlpha = isFaint(scene, name) ? FAINT : 1;
+  if (isFaint(scene, name)) {
+    context.fillStyle = scene.palette.rowBackground; // bins may be below it, in some of its tiles
+    context.fillRect(from, top, size, DRAWN_PX);
+    context.globalAlpha = FAINT;
+  }
   context.fillStyle = idle ? hatch(context, scene.palette, name) : hue.heat[INTENSITY]!;
   context.fillRect(from, top, size, DRAWN_PX);
   context.globalAlpha = 1;
