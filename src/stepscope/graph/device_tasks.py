@@ -78,6 +78,7 @@ def find_work(trace: Trace, window: Window) -> WindowWork:
     track = events["track"][rows].astype(np.int64)
     begins = np.maximum(start[rows], begin)
     ends = np.where(ends_run(track), end[rows], np.minimum(end[rows], np.append(begins[1:], 0)[: len(rows)]))
+    ends = np.maximum(ends, begins)  # by a clock that is early, work may end before its window begins
     launched = np.where(inside[rows], call[rows], -1)
     return WindowWork(rows, track, begins, ends, launched, called[rows], begins_run(track))
 

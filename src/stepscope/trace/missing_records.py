@@ -12,7 +12,8 @@ STEPS_LEFT_OUT = "steps_left_out"  # those whose launches lack work
 GRAPHS_VARY = "graphs_vary"  # replays with less work than others, for a reason that nothing shows
 TIME_LEFT_OUT = "time_left_out"  # of the recording, in which no step runs
 MERGED_RANKS = "merged_ranks"  # whose launches cannot be told apart
-WITHHELD = (WORK_MISSING, MERGED_RANKS)  # busy and idle times are not known
+CLOCK_APART = "device_clock_apart"  # by more than a step: its device work seems to run in another
+WITHHELD = (WORK_MISSING, MERGED_RANKS, CLOCK_APART)  # busy and idle times are not known
 NOTES = (
     RECORDS_MISSING,
     WORK_MISSING,

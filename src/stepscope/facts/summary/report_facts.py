@@ -71,7 +71,7 @@ from stepscope.facts.summary.verdict import (
 from stepscope.read.recorded.members_json import CALLED, CATEGORY, IN_LOOP, NOT_SAMPLED
 from stepscope.trace.concat import one_rank
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.missing_records import MERGED_RANKS
+from stepscope.trace.missing_records import CLOCK_APART, MERGED_RANKS
 from stepscope.trace.nesting import innermost
 from stepscope.trace.recorded_steps import (
     active_share,
@@ -223,8 +223,8 @@ def _verdict(
         note = f" Step {steps.numbers[length.argmax()]} alone takes {share:.0%} of the recorded time."
     found = replace(found, sentence=found.sentence + note)
     missing = work_is_missing(selected.trace, selected.rank)
-    is_merged = bool(messages(selected.trace, selected.rank, MERGED_RANKS))
-    return without_all_work(under_load(found, core_share(capture)), missing, is_merged)
+    elsewhere = bool(messages(selected.trace, selected.rank, MERGED_RANKS, CLOCK_APART))
+    return without_all_work(under_load(found, core_share(capture)), missing, elsewhere)
 
 
 def _rare_parts(selected: SelectedSteps) -> Intervals:

@@ -195,13 +195,13 @@ def _purpose(stages: Sequence[Stage]) -> tuple[str, tuple[str, ...]]:
     return next((what, parts) for shown, what, parts in _PURPOSES if not shown or found & {*shown})
 
 
-def without_all_work(verdict: Verdict, why: str, is_merged: bool = False) -> Verdict:
+def without_all_work(verdict: Verdict, why: str, elsewhere: bool = False) -> Verdict:
     """The verdict, withheld where work is missing in the file, as `why` says; empty if none is.
 
     A device that is busy all the time with the recorded work is no less busy with all of it, unless
-    work of several devices `is_merged`.
+    some of this work is of other devices or steps: it ran `elsewhere`.
     """
-    if not why or (verdict.bound_by == "device" and not is_merged):
+    if not why or (verdict.bound_by == "device" and not elsewhere):
         return verdict
     return Verdict("unknown", 0.0, f"Cannot tell what limits the step. Reason: {why}.")
 

@@ -24,6 +24,7 @@ from stepscope.facts.annotate.steps.missing_work import (
 )
 from stepscope.facts.summary.facts import Summary
 from stepscope.facts.summary.report_facts import summarize
+from stepscope.graph import build_graph
 from stepscope.testing import drawn_trace
 from stepscope.trace.missing_records import NOTES, says_records_missing
 from stepscope.trace.schema import STEPS
@@ -233,6 +234,23 @@ def test_ranges_alone_do_not_show_what_limits_the_step(inside: str, silent: bool
     )
     verdict, _ = said(trace)
     assert ("Cannot tell what limits the step. Reason: the file has ranges" in verdict) == silent
+
+
+@pytest.mark.parametrize(("early_us", "waits"), [(300, True), (4000, True), (4000, False)])
+def test_a_clock_that_is_wrong_by_more_than_a_step_withholds_the_verdict(early_us: int, waits: bool) -> None:
+    """Steps of 1 ms, in which the device works 0.9; the loop may wait for it, or not."""
+    lines = []
+    for step in range(5):
+        begin, length = (1000 * step, 990) if waits else (100 * step, 90)
+        works = 1000 * step + 30 - early_us
+        lines.append(f"main | {begin} {begin + length} | ProfilerStep#{step}")
+        lines.append(f"main | {begin + 10} {begin + 20} | cudaLaunchKernel | corr={step}")
+        lines.append(f"stream 7 | {works} {works + 900} | sgemm | corr={step}")
+        if waits:
+            lines.append(f"main | {begin + 30} {begin + 940} | cudaStreamSynchronize")
+    trace = annotate(drawn_trace("\n".join(lines)))
+    assert ("Cannot tell" in said(trace)[0]) == (early_us > 1000)
+    assert (build_graph(trace).tasks["duration_ns"] >= 0).all()
 
 
 @pytest.mark.parametrize(("lost", "kept"), [(1, [0, 3]), (4, [0, 1, 2, 3])])

@@ -253,7 +253,7 @@ def test_a_loop_that_is_blocked_only_after_the_recording_waits(
 def test_a_device_that_is_busy_with_the_work_of_two_ranks_says_nothing_of_either() -> None:
     busy = verdict(100.0, [], [device_of(99.0, {"data": 1.0})])
     assert without_all_work(busy, "work is missing").bound_by == "device"
-    assert without_all_work(busy, "several ranks", is_merged=True).bound_by == "unknown"
+    assert without_all_work(busy, "several ranks", elsewhere=True).bound_by == "unknown"
 
 
 @pytest.mark.parametrize("sentence", verdict_module._SENTENCES.values())

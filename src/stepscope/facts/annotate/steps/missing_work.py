@@ -17,6 +17,7 @@ from stepscope.base.arrays import Ids, IntArray, Mask, Rows, Times
 from stepscope.facts.annotate.links.cuda_graphs import capture_of
 from stepscope.facts.annotate.links.launches import (
     at_launch,
+    clock_error,
     device_work,
     is_graph_launch,
     launch_of,
@@ -24,9 +25,10 @@ from stepscope.facts.annotate.links.launches import (
     on_host,
 )
 from stepscope.facts.annotate.range_names import ends_update
-from stepscope.facts.annotate.steps.step_table import messages, number_list, step_marks
+from stepscope.facts.annotate.steps.step_table import messages, number_list, step_lengths, step_marks
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.missing_records import (
+    CLOCK_APART,
     GRAPHS_VARY,
     MERGED_RANKS,
     NOTES,
@@ -53,7 +55,7 @@ _USES_DEVICE = re.compile(
 )
 _OF_DEVICE_OPTIMIZER = re.compile(r"^aten::_foreach_(add|addc\w+|lerp|sqrt)_?$")  # by default on devices only
 _ASYNC_COPY = re.compile(r"^[a-z]+Memcpy\w*Async")
-_MOSTLY = 0.5  # of the calls of a copy's name: where so many have work, all should
+_MOSTLY = 0.5  # of some calls: where so many of a copy's name have work, all should
 _WAITS_NS = 1_000_000  # reading a tensor's value takes microseconds on a CPU, and else waits for a device
 _FEWEST = 3  # steps of the same operators, which show what each of them launches
 _OFTEN = 1 / 3  # of these steps: an operator launches in more than the first
@@ -213,6 +215,16 @@ def warn_missing(trace: Trace, calls: LaunchCalls, step: IntArray, complete: Mas
         return trace.with_warnings([(WORK_MISSING, count, 1)])
     message = f"{count}: the recording ended before that work did"
     return trace.with_warnings([("work_after_recording", message, 1)])
+
+
+def warn_clock_apart(trace: Trace) -> Trace:
+    """The trace with a warning if most launches show clocks that differ by more than a step takes."""
+    error = clock_error(trace)
+    is_shown = error.is_certain and error.times > _MOSTLY * len(trace["launches"])
+    if not is_shown or error.ns <= step_lengths(trace["steps"]).mean():
+        return trace
+    message = f"{error.shown_by} by more than a step takes"
+    return trace.with_warnings([(CLOCK_APART, message, error.times)])
 
 
 def _silent(trace: Trace) -> str:
