@@ -8,7 +8,7 @@ import numpy as np
 from stepscope.analyze.event_search import EventSearch
 from stepscope.analyze.finding import WARNING
 from stepscope.base.arrays import Floats, Mask, Rows, Times
-from stepscope.facts.annotate.device.idle import exposed_communication
+from stepscope.facts.annotate.device.idle import LONGEST_LAUNCH_NS, exposed_communication
 from stepscope.facts.annotate.device.idle import python_time as intervals_of_python
 from stepscope.facts.annotate.device.one_off_costs import one_off_delays
 from stepscope.facts.annotate.steps.step_table import step_lengths, windows_of
@@ -25,7 +25,6 @@ _MIN_STEPS = 3  # with fewer nothing shows which step is typical
 LEAST_SHARE = WARNING  # of the step: most rules are silent about what takes less
 LONG_CALL_NS = 1_000_000  # such runtime calls allocate or load kernels: launches take some 10 us
 LONGEST_GAP_NS = 50_000_000  # in longer gaps the CPU launches nothing, rather than slowly
-LONGEST_LAUNCH_NS = 100_000  # work that starts later after its launch waits for another stream
 
 
 class Roofline(NamedTuple):

@@ -23,7 +23,7 @@ REASONS = {
     "launch": ("although work was launched", "Find the stream or the event that it waits for."),
     "communication": ("except for communication", "Overlap communication with computation."),
 }
-TURNS = ("while another works", "Split batches into micro-batches, so that devices work at once.")
+TURNS = ("while another works", "Split batches into more micro-batches, so that devices work at once.")
 ON_THE_CPU = ("data", "synchronization", "host")  # what the CPU does then is the reason
 _WAITS_FOR_DEVICE = re.compile(r"(block_until_ready|try_to_block)$")
 FIND = "Find out what the CPU does there."

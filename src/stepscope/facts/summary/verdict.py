@@ -15,7 +15,7 @@ LEAST_LEFT_OUT = 0.01  # of the step: one-off costs that take less change no sha
 MOSTLY = 0.50  # of the step, or of the work: more than everything else together
 MUCH_BLOCKED = 0.20  # more than in the recorded steps, whose shares of CPU time vary by less
 MUCH_LONGER = 2  # that steps load data after the recording than in it
-TAKE_TURNS = "Devices take turns"
+TAKE_TURNS = "Devices wait for each other"
 _SENTENCES = {
     "data": "The step waits for data: the device idles {share:.0%} of it.",
     "synchronization": "Synchronization stalls the step: the device idles {share:.0%} of it.",
@@ -27,7 +27,7 @@ _SENTENCES = {
     "unknown": "The device computes or copies {computing:.0%} of the step, idles {share:.0%}. {why}",
     "several": "The device computes or copies {computing:.0%} of the step. "
     "The rest has several causes, the longest {share:.0%} ({words}).",
-    "turns": TAKE_TURNS + ": the busiest computes or copies {computing:.0%} of the step.",
+    "turns": TAKE_TURNS + ". The busiest computes or copies {computing:.0%} of the step.",
     "device": "The step is device-bound: the device computes or copies {share:.0%} of it.",
     "copies": "The step is bound by copies, {copies:.0%} of the device's work. "
     "The device is busy for {share:.0%} of the step.",

@@ -152,7 +152,8 @@ def test_the_busiest_device_idles_least() -> None:
 
 
 def test_devices_that_idle_in_turns() -> None:
-    rows = {"device": [0, 0, 1], "start_ns": [0, 20, 5], "end_ns": [10, 30, 25]}
+    cause = Text.constant("launch", 3)
+    rows = {"device": [0, 0, 1], "start_ns": [0, 20, 5], "end_ns": [10, 30, 25], "cause": cause}
     assert turns(Table(IDLE, rows), 30) == 20 - 10
     assert turns(Table(IDLE, rows), 100) == 0  # it works at once with the other
 

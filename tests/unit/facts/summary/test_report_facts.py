@@ -176,7 +176,7 @@ def test_devices_that_work_one_after_the_other_wait_for_each_other(later: int, t
     of_second = tracks.text("name").mask("stream 8")
     trace = trace.with_table(tracks.with_columns(device=np.where(of_second, 1, tracks["device"])))
     found = summarize(annotate(trace))
-    assert ("take turns" in found.verdict.sentence) == turns
+    assert ("wait for each other" in found.verdict.sentence) == turns
 
 
 @pytest.mark.parametrize(("ahead", "turns"), [(0, False), (17, False), (50, True)])
@@ -192,7 +192,24 @@ def test_replicas_whose_pauses_differ_take_no_turns(ahead: int, turns: bool) -> 
     tracks = trace["tracks"]
     number = np.where(tracks.text("name").mask("stream 1"), 1, tracks["device"])
     found = summarize(annotate(trace.with_table(tracks.with_columns(device=number))))
-    assert ("take turns" in found.verdict.sentence) == turns, found.verdict.sentence
+    assert ("wait for each other" in found.verdict.sentence) == turns, found.verdict.sentence
+
+
+@pytest.mark.parametrize(("batches", "wait"), [(1, True), (2, True), (4, True), (40, False)])
+def test_stages_of_a_pipeline_wait_for_each_other(batches: int, wait: bool) -> None:
+    """Two devices of one process; the second idles until the first has passed on a micro-batch, of 1 ms."""
+    lines = [f"main | 0 {1000 * batches + 1200} | ProfilerStep#1"]
+    for number in range(batches):
+        for device in range(2):
+            call, begin = 10 * (2 * number + device), 1000 * (number + device) + 20
+            lines.append(f"main | {call} {call + 5} | cudaLaunchKernel | corr={call}")
+            lines.append(f"stream {device} | {begin} {begin + 1000} | mm | corr={call}")
+    lines += [f"main | {20 * batches} {1000 * batches + 1030} | cudaDeviceSynchronize"]
+    trace = drawn_trace("\n".join(lines))
+    tracks = trace["tracks"]
+    number = np.where(tracks.text("name").mask("stream 1"), 1, tracks["device"])
+    found = summarize(annotate(trace.with_table(tracks.with_columns(device=number))))
+    assert ("wait for each other" in found.verdict.sentence) == wait, found.verdict.sentence
 
 
 def test_copies_beside_kernels_limit_nothing() -> None:

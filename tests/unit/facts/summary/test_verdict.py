@@ -80,7 +80,7 @@ def test_devices_that_work_one_after_the_other_take_turns(turns: float) -> None:
     """A model in two parts: neither waits for the CPU, each for the other."""
     devices = [device_of(50.0, {"synchronization": 48.0, "launch": 2.0}), device_of(49.0, {"launch": 51.0})]
     found = verdict(100.0, [], devices, turns=turns)
-    whole = "Devices take turns: the busiest computes or copies 50% of the step."
+    whole = "Devices wait for each other. The busiest computes or copies 50% of the step."
     assert (found.sentence == whole) == (turns > 25)
 
 

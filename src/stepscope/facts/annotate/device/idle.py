@@ -35,6 +35,7 @@ from stepscope.trace.trace import Trace
 
 _Gaps = tuple[Ids, Times, Times, Ids]  # step, start, end and cause (index in `IDLE_CAUSES`) of each
 _UNCERTAIN = 0.1  # of the steps: more idle time may have another cause, since two clocks differ
+LONGEST_LAUNCH_NS = 100_000  # work that starts later after its launch waits for other work
 _WAITS = re.compile(
     r"Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^cuMemcpy\w*(HtoD|DtoH)(_v2)?$|StreamWaitValue"
     r"|^ur(QueueFinish|EventWait)"
@@ -114,15 +115,19 @@ def working_devices(trace: Trace, rank: int, windows: Intervals) -> list[int]:
 def turns(idle: Table, whole: int) -> int:
     """How long the device that idles least does so while another works, ns, by rows of `idle` of several.
 
-    It is 0 if it mostly works at once with others, which then take no turns. `whole` is the steps' length.
+    If it mostly works at once with others, as replicas do, only long waits for what was launched count,
+    as of the stages of a pipeline. `whole` is the steps' length.
     """
     of = idle["device"]
-    spans = [Intervals(*idle.spans(of == device)) for device in distinct(of).tolist()]
-    least, *others = sorted(spans, key=Intervals.total)
-    others_idle = reduce(Intervals.intersect, others)
+    spans = {device: Intervals(*idle.spans(of == device)) for device in distinct(of).tolist()}
+    first, *others = sorted(spans, key=lambda device: spans[device].total())
+    least, others_idle = spans[first], reduce(Intervals.intersect, map(spans.__getitem__, others))
     both = least.intersect(others_idle).total()
-    is_alone = 2 * (others_idle.total() - both) >= whole - least.total()
-    return is_alone * (least.total() - both)
+    if 2 * (others_idle.total() - both) >= whole - least.total():
+        return least.total() - both
+    begin, end = idle.spans()
+    waits = (end - begin >= LONGEST_LAUNCH_NS) & idle.text("cause").mask("launch", "synchronization")
+    return Intervals(*idle.spans((of == first) & waits)).minus(others_idle).total()
 
 
 def _with_busy_times(trace: Trace) -> Trace:
