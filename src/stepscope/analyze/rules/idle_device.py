@@ -12,7 +12,7 @@ from stepscope.analyze.source_places import plain_name
 from stepscope.base.arrays import Ids, Rows
 from stepscope.base.numbers import rounded
 from stepscope.facts.annotate.jax.calls import is_wait
-from stepscope.facts.summary.verdict import TAKE_TURNS
+from stepscope.facts.summary.verdict import SLOW_LAUNCHES, TAKE_TURNS
 from stepscope.trace.intervals import Intervals
 
 FALLBACK = True
@@ -23,7 +23,10 @@ REASONS = {
     "launch": ("although work was launched", "Find the stream or the event that it waits for."),
     "communication": ("except for communication", "Overlap communication with computation."),
 }
-TURNS = ("while another works", "Split batches into more micro-batches, so that devices work at once.")
+OF_VERDICTS = {
+    TAKE_TURNS: ("while another works", "Split batches into more micro-batches, so devices work at once."),
+    SLOW_LAUNCHES: ("after launches", "Launch fewer, larger kernels."),
+}
 ON_THE_CPU = ("data", "synchronization", "host")  # what the CPU does then is the reason
 _WAITS_FOR_DEVICE = re.compile(r"(block_until_ready|try_to_block)$")
 FIND = "Find out what the CPU does there."
@@ -48,7 +51,8 @@ def idle_device(context: RuleContext) -> Iterator[Finding]:
     if context.measures.is_small(idle) or not len(evidence):
         return
     where = _name(context, culprit)
-    when, advice = TURNS if TAKE_TURNS in context.measures.summary.verdict.sentence else REASONS[cause]
+    sentence = context.measures.summary.verdict.sentence
+    when, advice = next((of for text, of in OF_VERDICTS.items() if text in sentence), REASONS[cause])
     is_unknown = cause in ON_THE_CPU and not where
     advice = FIND if is_unknown else advice
     frames = len(context.search.find(category="python", on_device=False)) > 0

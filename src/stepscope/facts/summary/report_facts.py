@@ -17,9 +17,11 @@ from stepscope.base.arrays import Floats, Rows, Times
 from stepscope.base.numbers import percent
 from stepscope.base.typed_data import convert
 from stepscope.facts.annotate.device.idle import (
+    busiest_device,
     busy_times,
     copy_times,
     exposed_communication,
+    launch_latency,
     python_time,
     time_blocked,
     turns,
@@ -216,8 +218,9 @@ def _verdict(
     all_wait = len(devices) > 1 and all(any(device.idle_ms.values()) for device in devices)
     idle = selected.rows_of(selected.trace["idle"])
     waits = turns(idle, selected.length_ns) * MS / selected.count if all_wait else 0.0
+    latency = launch_latency(idle, busiest_device(selected.trace, selected.rank)) * MS / selected.count
     why = _why_unknown(selected.trace)
-    found = verdict(steps.mean_ms, stages, devices, *shares, why, waits, _compiling(selected))
+    found = verdict(steps.mean_ms, stages, devices, *shares, why, waits, _compiling(selected), latency)
     length = _lengths(selected.steps)
     if not note and len(length) > 2 and (share := length.max() / length.sum()) > MOSTLY:
         note = f" Step {steps.numbers[length.argmax()]} alone takes {share:.0%} of the recorded time."

@@ -15,7 +15,7 @@ LEAST_LEFT_OUT = 0.01  # of the step: one-off costs that take less change no sha
 MOSTLY = 0.50  # of the step, or of the work: more than everything else together
 MUCH_BLOCKED = 0.20  # more than in the recorded steps, whose shares of CPU time vary by less
 MUCH_LONGER = 2  # that steps load data after the recording than in it
-TAKE_TURNS = "Devices wait for each other"
+TAKE_TURNS, SLOW_LAUNCHES = "Devices wait for each other", "Slow launches leave the device idle"
 _SENTENCES = {
     "data": "The step waits for data: the device idles {share:.0%} of it.",
     "synchronization": "Synchronization stalls the step: the device idles {share:.0%} of it.",
@@ -24,6 +24,7 @@ _SENTENCES = {
     "sometimes_host": "The device computes or copies {computing:.0%} of the step, "
     "awaits launches {share:.0%}.",
     "launch": "Launched work waits: the device is idle for {share:.0%} of the step.",
+    "slow_launches": SLOW_LAUNCHES + " for {share:.0%} of the step.",
     "unknown": "The device computes or copies {computing:.0%} of the step, idles {share:.0%}. {why}",
     "several": "The device computes or copies {computing:.0%} of the step. "
     "The rest has several causes, the longest {share:.0%} ({words}).",
@@ -72,6 +73,7 @@ def verdict(
     why: str = NO_CPU,
     turns: float = 0.0,
     compiling: float = 0.0,
+    latency: float = 0.0,
 ) -> Verdict:
     """Find what limits a step: the idle time of its busiest device, or its stages without one.
 
@@ -86,20 +88,21 @@ def verdict(
         why: the cause of idle time is unknown, if it is.
         turns: time per step in which the busiest device idles while another works, ms.
         compiling: share of the step in which a function is compiled again; used without a device.
+        latency: time per step in which the busiest device idles shortly after a launch, ms.
 
     Returns:
         `bound_by` is a cause of idle time (see `IDLE_CAUSES`), `device`, or `cpu`.
     """
     if devices:
         busiest = max(devices, key=lambda device: device.computing_ms)
-        return _device_verdict(step_ms, busiest, why, turns)
+        return _device_verdict(step_ms, busiest, why, turns, latency)
     if compiling >= MOSTLY:
         return Verdict("cpu", compiling, _SENTENCES["cpu_compiles"].format(share=compiling))
     found = _later_verdict(stages, python or {}, communication, later_data, later_blocked)
     return found or _cpu_verdict(stages, python or {}, communication, active)
 
 
-def _device_verdict(step_ms: float, device: Device, why: str, turns: float) -> Verdict:
+def _device_verdict(step_ms: float, device: Device, why: str, turns: float, latency: float) -> Verdict:
     """What limits the steps of a device, without what later steps do not pay."""
     window = device.steady_ms or step_ms or 1.0
     idle = {cause: ms for cause, ms in device.idle_ms.items() if cause != "one_off"}
@@ -110,6 +113,7 @@ def _device_verdict(step_ms: float, device: Device, why: str, turns: float) -> V
         return Verdict(cause, share, _SENTENCES["turns"].format(computing=computing) + _left_out(device))
     if sum(idle.values()) >= NOTABLE * window:
         name = "sometimes_host" if cause == "host" and share < computing else cause
+        name = "slow_launches" if cause == "launch" and latency >= MOSTLY * idle[cause] else name
         name = name if share >= NOTABLE else "several"
         text = _SENTENCES[name].format(share=share, computing=computing, why=why, words=TIME_WORDS[cause])
         return Verdict(cause, share, text + _left_out(device))

@@ -212,6 +212,22 @@ def test_stages_of_a_pipeline_wait_for_each_other(batches: int, wait: bool) -> N
     assert ("wait for each other" in found.verdict.sentence) == wait, found.verdict.sentence
 
 
+@pytest.mark.parametrize(
+    ("delay_us", "says"), [(8, "Slow launches leave the device idle for 52%"), (150, "Launched work waits")]
+)
+def test_launches_of_small_kernels_are_slow_and_a_wait_for_another_stream_is_none(
+    delay_us: int, says: str
+) -> None:
+    """Kernels of 5 us, launched on an idle device, begin a while after their launch, or twice that."""
+    period = 2 * delay_us + 7
+    lines = [f"main | 0 {100 * period} | ProfilerStep#1"]
+    for number in range(100):
+        at, begin = number * period, number * period + delay_us * (1 + number % 2)
+        lines.append(f"main | {at} {at + 4} | cudaLaunchKernel | corr={at}")
+        lines.append(f"stream 7 | {begin} {begin + 5} | relu | corr={at}")
+    assert summary("\n".join(lines)).verdict.sentence.startswith(says)
+
+
 def test_copies_beside_kernels_limit_nothing() -> None:
     found = summary("""
         main     |   0 100 | ProfilerStep#1

@@ -130,6 +130,12 @@ def turns(idle: Table, whole: int) -> int:
     return Intervals(*idle.spans((of == first) & waits)).minus(others_idle).total()
 
 
+def launch_latency(idle: Table, device: int) -> int:
+    """How long a device idles between launches and the work that they start at once, ns."""
+    begin, end = idle.spans((idle["device"] == device) & idle.text("cause").mask("launch"))
+    return int((end - begin)[end - begin < LONGEST_LAUNCH_NS].sum())
+
+
 def _with_busy_times(trace: Trace) -> Trace:
     """Fill busy and idle time of each step, of the device that computes longest."""
     steps, device = trace["steps"], busiest_device(trace, trace.metadata.ranks[0])
