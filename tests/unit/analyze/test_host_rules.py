@@ -486,6 +486,26 @@ def test_a_step_that_the_user_marks_is_no_place_in_it() -> None:
     assert [place.name for place in finding.evidence] == ["forward"]
 
 
+@pytest.mark.parametrize("call", ["cudaEventSynchronize", "cudaEventQuery"])
+def test_python_stalls_the_loop_while_another_thread_watches_the_device(call: str) -> None:
+    """What a thread of NCCL waits for is no work; one that asks whether it is done may do some."""
+    steps = "\n".join(
+        f"main     | {begin} {begin + 10_000} | ProfilerStep#{step}\n"
+        f"main     | {begin + 10} {begin + 20} | cudaLaunchKernel | corr={step}\n"
+        f"stream 7 | {begin + 20} {begin + 6_000} | sgemm | corr={step}\n"
+        f"main     | {begin + 30} {begin + 6_010} | cudaStreamSynchronize\n"
+        f"main     | {begin + 6_020} {begin + 9_990} | /home/me/train.py(7): update_ema | cat=python\n"
+        f"watch    | {begin + 10} {begin + 9_990} | {call}"
+        for step, begin in enumerate(range(0, 40_000, 10_000))
+    )
+    name, other = ("python_stall", "idle_device")[:: 1 if "Sync" in call else -1]
+    finding = found(name, steps)
+    assert finding is not None
+    assert found(other, steps) is None
+    assert finding.what.endswith("me/train.py:7 in update_ema.")
+    assert finding.what.count("update_ema") == 1
+
+
 def test_a_device_that_takes_turns_with_another_is_not_told_to_read_results_later() -> None:
     """A model in two parts on two devices, of which the second works on the results of the first."""
     trace = drawn_trace("""

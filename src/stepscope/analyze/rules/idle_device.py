@@ -83,7 +83,8 @@ def _name(context: RuleContext, culprit: Rows) -> str:
     if not len(culprit):
         return ""
     name, place = plain_name(context.search.name(int(culprit[0]))), context.place(int(culprit[0]))
-    return name if name in place else f"{name}{place}"
+    line = place.removeprefix(" in ")
+    return line if line and name.endswith(line) else name if name in place else f"{name}{place}"
 
 
 def _evidence(context: RuleContext, rows: Rows, gaps: Intervals, culprit: Rows) -> Rows:

@@ -326,10 +326,12 @@ def usual_launch_ns(trace: Trace, calls: Rows) -> Floats:
 def python_time(trace: Trace, rank: int, steps: Table) -> Intervals:
     """When no thread of a rank computes, loads data or communicates, within the given steps.
 
-    Backward is excluded: autograd runs no Python, so idle time there is unrecorded work.
+    Backward is excluded: autograd runs no Python, so idle time there is unrecorded work. A thread that
+    only watches the device works on nothing.
     """
     events = trace.events
-    works = _computes(events) | events.text("category").mask("communication")
+    works = _computes(events) & (paces_device(trace) | ~events.text("name").where(blocks))
+    works |= events.text("category").mask("communication")
     works |= events.text("stage").mask("data_loading")
     runs = trace["stages"]
     backward = runs.text("stage").mask("backward") & (runs["rank"] == rank)
