@@ -90,6 +90,10 @@ STALLED = "".join(
         ("train.py(7): write_scalars", "Log less often"),
         ("/me/logging_lab/train.py(7): shuffle", "Move this work"),
         ("train.py(7): fingerprint", "Move this work"),
+        ("train.py(7): select", "Move this work"),
+        ("<method 'poll' of 'select.epoll' objects>", "Find what it waits for"),
+        ("<method 'acquire' of '_thread.lock' objects>", "Find what it waits for"),
+        ("<built-in method select.select>", "Find what it waits for"),
     ],
 )
 def test_a_stall_is_told_by_whole_words_of_what_runs(frame: str, advice: str) -> None:
