@@ -223,8 +223,7 @@ class Measures:
 
     def idle_during_ms(self, spans: Intervals) -> float:
         """Idle time of the busiest device within these intervals, ms per step."""
-        every = np.ones(len(self._search.trace["idle"]), np.bool_)
-        return self.per_step(spans.intersect(self._idle_gaps(every)).total())
+        return self.per_step(spans.intersect(self.idle()).total())
 
     def launch_gaps(self) -> Intervals:
         """When the busiest device idles because the CPU launches too slowly.
@@ -249,9 +248,9 @@ class Measures:
         place = np.where(np.append(known, -1)[place] == rows, place, len(known))
         return Roofline(*(np.append(column, np.nan)[place] for column in columns))
 
-    def idle(self, cause: str) -> Intervals:
-        """When the busiest device idles for a cause in the steps."""
-        return self._idle_gaps(self._search.trace["idle"].text("cause").mask(cause))
+    def idle(self, *causes: str) -> Intervals:
+        """When the busiest device idles in the steps, for some causes or for any."""
+        return self._idle_gaps(self._search.trace["idle"].text("cause").mask(*(causes or IDLE_CAUSES)))
 
     def _idle_gaps(self, chosen: Mask) -> Intervals:
         """Those of the chosen rows of `idle` that are of the steps and of the busiest device."""

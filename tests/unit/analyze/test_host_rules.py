@@ -7,6 +7,7 @@ import pytest
 from drawn_findings import found
 
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
+from stepscope.analyze.analysis import analysis_of
 from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 
@@ -504,6 +505,28 @@ def test_python_stalls_the_loop_while_another_thread_watches_the_device(call: st
     assert found(other, steps) is None
     assert finding.what.endswith("me/train.py:7 in update_ema.")
     assert finding.what.count("update_ema") == 1
+
+
+def test_what_only_one_step_waits_for_is_no_gain_of_waiting_less() -> None:
+    """Images are saved for 40 ms in one of six steps: later steps could run ahead of that alone."""
+    lines, begin = [], 0
+    for step in range(6):
+        end = begin + (44_000 if step == 3 else 4_000)
+        lines += [
+            f"main     | {begin} {end} | ProfilerStep#{step}",
+            f"main     | {begin + 10} {begin + 20} | cudaLaunchKernel | corr={step}",
+            f"stream 7 | {begin + 20} {begin + 3_900} | sgemm | corr={step}",
+            f"main     | {begin + 30} {begin + 3_920} | aten::item",
+            f"main     | {begin + 40} {begin + 3_910} | cudaStreamSynchronize",
+            f"main     | {begin + 3_930} {end - 10} | viz.py(7): save_images | cat=python",
+        ]
+        begin = end
+    context = RuleContext(annotate(drawn_trace("\n".join(lines))))
+    analysis = analysis_of(context, RULES)
+    assert "host-bound" in context.measures.summary.verdict.sentence
+    assert [finding.rule for finding in analysis.findings if finding.share > 0.03] == []
+    note = "step 3 alone takes 69% of the recorded time; most rules count what recurs"
+    assert analysis.heading.notes == (note,)
 
 
 def test_a_device_that_takes_turns_with_another_is_not_told_to_read_results_later() -> None:

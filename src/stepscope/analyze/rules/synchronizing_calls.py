@@ -130,12 +130,18 @@ def _mostly_of_scaler(context: RuleContext, rows: Rows) -> bool:
 def _gain(context: RuleContext, rows: Rows) -> Gain:
     if context.measures.has_device:
         names = context.search.names(rows)
-        return context.gains.gain(rows, *(f"no_sync:operator={name}" for name in names))
+        return _without_waits(context, rows, *(f"no_sync:operator={name}" for name in names))
     if context.context_trace:
         return context.gains.bound(context.measures.ms(rows), "at most the time of these calls")
     ms, calls = _loops(context, rows)
     bound = context.gains.bound(ms, "at most the time of the loops around them", sure=MOSTLY_SAVED)
     return context.gains.unsure(bound, context.search.within(calls))
+
+
+def _without_waits(context: RuleContext, rows: Rows, *changes: str) -> Gain:
+    """What it saves not to wait: no more than the device idles in most steps."""
+    gain, idle = context.gains.gain(rows, *changes), context.measures.idle()
+    return gain if context.context_trace else gain.at_most(context.measures.recurring_ms(idle))
 
 
 def _loops(context: RuleContext, rows: Rows) -> tuple[float, Rows]:
@@ -177,8 +183,8 @@ def _copies(context: RuleContext, reported: Rows) -> Iterator[Finding]:
             f"Such copies are {context.by_framework(COPIES, jax=COPIES_OF_JAX)}.{context.main_place(rows)}",
             context.by_framework(ADVICE, jax=JAX),
             rows,
-            context.gains.gain(
-                np.union1d(rows, wait[wait >= 0]), *(f"no_sync:awaits={name}" for name in names)
+            _without_waits(
+                context, np.union1d(rows, wait[wait >= 0]), *(f"no_sync:awaits={name}" for name in names)
             ),
         )
 
@@ -227,5 +233,5 @@ def _explicit(context: RuleContext) -> Iterator[Finding]:
             if all("Event" in name for name in names)
             else f"Remove torch.cuda.synchronize() from the {context.loop}; use CUDA events for timing.",
             rows,
-            context.gains.gain(rows, *(f"no_sync:name={name}" for name in names)),
+            _without_waits(context, rows, *(f"no_sync:name={name}" for name in names)),
         )
