@@ -237,6 +237,23 @@ def test_a_file_without_known_categories_says_so() -> None:
     assert "; no event has the category or the name of an operator" in warning["message"]
 
 
+@pytest.mark.parametrize("category", [{}, {"cat": "user"}])
+@pytest.mark.parametrize(("name", "steps"), [("step {}", 4), ("train_step", 4), ("sweep {}", 1)])
+def test_a_users_own_marks_are_steps_and_stages(name: str, steps: int, category: dict[str, str]) -> None:
+    """Steps of 50 ms that load a batch for 20, in a file that has nothing else."""
+    parts = [("load_batch", 0, 20_000), ("forward", 20_100, 10_000), ("backward", 30_200, 15_000)]
+    events = [
+        {**event(part, 50_000 * number + 10 + at, length), **category}
+        for number in range(4)
+        for part, at, length in [(name.format(number), -10, 49_900), *parts]
+    ]
+    found = summarize(annotate(read_text(json.dumps(events))))
+    assert len(found.steps.numbers) == steps
+    loading = [round(stage.share, 2) for stage in found.stages if stage.stage == "data_loading"]
+    assert loading == [0.4] * (steps > 1)
+    assert ("Reason: the file has ranges" in found.verdict.sentence) == (steps > 1)
+
+
 def test_what_kineto_logged_about_lost_records_is_told() -> None:
     logged = {"WARNING": ["Record counts: Out-of-range = 0, GPU stopped early? = 1", "slow flush"]}
     trace = read_text(json.dumps({"traceEvents": [event("aten::mm", 6, 5)], **logged}))

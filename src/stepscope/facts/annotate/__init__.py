@@ -24,6 +24,7 @@ from stepscope.facts.annotate.modules.modules import attribute_modules
 from stepscope.facts.annotate.stages.stage_runs import find_runs
 from stepscope.facts.annotate.stages.stages import assign_stages
 from stepscope.facts.annotate.steps.inference import find_iterations
+from stepscope.facts.annotate.steps.ranges import step_ranges
 from stepscope.facts.annotate.steps.steps import find_steps
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
@@ -44,12 +45,20 @@ def annotate(trace: Trace, model: Mapping[str, Any] | None = None) -> Trace:
         trace = trace.with_metadata(model=model)
     if not len(trace.events):
         return trace
-    trace = _with_few_devices(trace)
+    trace = _with_few_devices(_with_ranges(trace))
     annotated = _by_name_and_by_time(link_replays(_with_stages(trace)))
     if captures_of(trace).graphs or not replayed(annotated).any():
         return annotated
     captures = recorded_captures(annotated)  # only annotated events show the modules of captures
     return annotate(with_captures(trace, captures)) if captures.graphs else annotated
+
+
+def _with_ranges(trace: Trace) -> Trace:
+    """The trace with events of no known category as ranges, if steps are among them: a user's own marks."""
+    if not trace.events.text("category").mask("other").all():
+        return trace
+    marked = trace.with_events(category=Text.constant("annotation", len(trace.events)))
+    return marked if len(step_ranges(marked)) else trace
 
 
 def _with_few_devices(trace: Trace) -> Trace:
