@@ -13,10 +13,10 @@ from stepscope.analyze.trace_from_contexts import samples_instructions
 from stepscope.base.parallel import in_threads
 from stepscope.errors import RuleError, failure
 from stepscope.facts.annotate.steps.missing_work import notes_on_missing, work_is_missing
-from stepscope.facts.annotate.steps.step_table import capture_notes, coverage_note, step_lengths
+from stepscope.facts.annotate.steps.step_table import capture_notes, coverage_note, longest_alone
 from stepscope.facts.summary.facts import StepTimes
 from stepscope.facts.summary.job_findings import JobFindings
-from stepscope.facts.summary.verdict import MOSTLY, certain_share
+from stepscope.facts.summary.verdict import certain_share
 from stepscope.models.ranks.job import findings_of
 from stepscope.models.whatif.prediction import MOST_TASKS
 from stepscope.trace.recorded_steps import core_share, later_parts, load_warning, waits_for_a_core
@@ -27,7 +27,6 @@ MOST_GROUPS = 5  # that a reader is shown, and that are simulated together
 _NO_ADVICE = "The trace is of {framework}; stepscope has advice for PyTorch and JAX only."
 _SAME_EVIDENCE = 0.5  # of the events of the smaller finding
 _VARY = 1.1  # medians of CPU times on a busy machine, against those on a quiet one
-_FEWEST_STEPS = 3  # of one or two, one takes most anyway
 _STAGES = {"rest": "other"}  # as the recorder calls them
 # Where one ends and the next begins, the recorder and the trace do not always agree: a function that no
 # gradient flows through is `other` or `forward` there, and `loss` or `evaluation` for the recorder.
@@ -110,17 +109,8 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
 def _notes(context: RuleContext) -> tuple[str, ...]:
     trace = context.trace
     notes = [load_warning(trace.metadata.capture), coverage_note(trace, context.rank)]
-    notes += [*notes_on_missing(trace, context.rank), _long_step(context)]
+    notes += [*notes_on_missing(trace, context.rank), longest_alone(context.steps)]
     return tuple(note for note in notes + capture_notes(trace, context.rank) if note)
-
-
-def _long_step(context: RuleContext) -> str:
-    """Which step takes most of the recorded time, as the verdict says; empty if none does."""
-    length = step_lengths(context.steps)
-    if context.context_trace or len(length) < _FEWEST_STEPS or length.max() <= MOSTLY * length.sum():
-        return ""
-    number, share = context.steps["step"][length.argmax()], length.max() / length.sum()
-    return f"step {number} alone takes {share:.0%} of the recorded time; most rules count what recurs"
 
 
 def apply_rules(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:

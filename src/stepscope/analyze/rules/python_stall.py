@@ -4,14 +4,7 @@ import re
 from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
-from stepscope.analyze.python_stalls import (
-    LOOP,
-    WAITING,
-    has_names,
-    name_of_stall,
-    place_of_stall,
-    stalled_ranges,
-)
+from stepscope.analyze.python_stalls import LOOP, has_names, name_of_stall, place_of_stall, stalled_ranges
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.numbers import rounded
 
@@ -39,7 +32,10 @@ ADVICE = (
         r"(?<![a-z])ema(?![a-z])|E(ma|MA)(?![a-z])|moving_average|MovingAverage|swa_utils",
         "Update the moving average with torch._foreach_lerp_ on the device.",
     ),
-    (r"<.*\b(_thread|select|_socket|_queue|_multiprocessing)\.", WAITING),
+    (
+        r"<.*\b(_thread|select|_socket|_queue)\.",
+        "Find what it waits for, and do that ahead in another thread.",
+    ),
     (r"", "Move this work to the device, another thread, {loader}or every N-th step of the {loop}."),
 )
 

@@ -31,6 +31,7 @@ from stepscope.facts.annotate.device.one_off_costs import compilations, one_off_
 from stepscope.facts.annotate.links.launches import device_work, on_host, shows_cpu
 from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.facts.annotate.steps.step_table import (
+    longest_alone,
     mean_device_ms,
     messages,
     one_of_steps,
@@ -61,7 +62,6 @@ from stepscope.facts.summary.module_costs import models_that_run, module_tree, u
 from stepscope.facts.summary.run_shares import run_shares
 from stepscope.facts.summary.selected_steps import MS, SelectedSteps
 from stepscope.facts.summary.verdict import (
-    MOSTLY,
     NO_CPU,
     NO_NAMES,
     NOTABLE,
@@ -221,9 +221,8 @@ def _verdict(
     latency = launch_latency(idle, busiest_device(selected.trace, selected.rank)) * MS / selected.count
     why = _why_unknown(selected.trace)
     found = verdict(steps.mean_ms, stages, devices, *shares, why, waits, _compiling(selected), latency)
-    length = _lengths(selected.steps)
-    if not note and len(length) > 2 and (share := length.max() / length.sum()) > MOSTLY:
-        note = f" Step {steps.numbers[length.argmax()]} alone takes {share:.0%} of the recorded time."
+    if not note and (alone := longest_alone(selected.steps)):
+        note = f" {alone.capitalize()}."
     found = replace(found, sentence=found.sentence + note)
     missing = work_is_missing(selected.trace, selected.rank)
     elsewhere = bool(messages(selected.trace, selected.rank, MERGED_RANKS, CLOCK_APART))

@@ -18,6 +18,7 @@ from stepscope.facts.annotate.links.launches import (
     shows_cpu,
     with_launches_by_order,
 )
+from stepscope.facts.annotate.steps.missing_work import warn_clocks
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import ITERATIONS
 from stepscope.trace.table import Table
@@ -144,7 +145,7 @@ def test_a_device_whose_clock_is_early_or_late_is_told(shift_us: int, warned: bo
         stream 7 | {at + 8 + shift_us} {at + 40 + shift_us} | sgemm | corr={at}"""
         for at in range(1000, 3000, 100)
     ]
-    codes = warning_codes(link_launches(drawn_trace("\n".join(lines))))
+    codes = warning_codes(warn_clocks(link_launches(drawn_trace("\n".join(lines)))))
     assert ("device_clock" in codes) == warned
 
 
@@ -165,7 +166,7 @@ def test_a_device_whose_clock_is_late_is_told(wait: str, streams: int, warned: b
         stream {at // 100 % streams} | {at + 20} {at + 80} | sgemm | corr={at}"""
         for at in range(1000, 3000, 100)
     ]
-    codes = warning_codes(link_launches(drawn_trace("\n".join(lines))))
+    codes = warning_codes(warn_clocks(link_launches(drawn_trace("\n".join(lines)))))
     assert ("device_clock" in codes) == warned
 
 
@@ -176,7 +177,7 @@ def test_a_coarse_clock_of_the_cpu_is_told() -> None:
         stream 7 | {at + 8} {at + 17} | sgemm | corr={at}"""
         for at in range(1000, 4000, 37)
     ]
-    (warning,) = link_launches(drawn_trace("\n".join(lines)))["warnings"].rows()
+    (warning,) = warn_clocks(link_launches(drawn_trace("\n".join(lines))))["warnings"].rows()
     assert warning["message"].startswith("the clock of the CPU ticks every 0.025 ms")
 
 
@@ -186,7 +187,7 @@ def test_one_early_kernel_of_many_says_nothing_of_the_clock() -> None:
         stream 7 | {at + 8 - 90 * (at == 5000)} {at + 9} | sgemm | corr={at}"""
         for at in range(1000, 30000, 100)
     ]
-    assert not warning_codes(link_launches(drawn_trace("\n".join(lines))))
+    assert not warning_codes(warn_clocks(link_launches(drawn_trace("\n".join(lines)))))
 
 
 # -- how wrong the clocks are

@@ -92,7 +92,7 @@ def link_launches(trace: Trace) -> Trace:
     caller = np.where(caller < 0, ordered, caller)
     linked = caller >= 0
     table = _links(events, caller[linked], device[linked], evidence[linked])
-    trace = _warn_clocks(_warn_fallbacks(trace.with_table(table)))
+    trace = _warn_fallbacks(trace.with_table(table))
     return _warn_unlinked(trace, device[~linked])
 
 
@@ -193,14 +193,6 @@ class ClockError(NamedTuple):
     shown_by: str  # in words, or empty if they agree
     times: int  # how often
     is_certain: bool  # whether no wait for other work explains it
-
-
-def _warn_clocks(trace: Trace) -> Trace:
-    error = clock_error(trace)
-    if not error.times:
-        return trace
-    message = f"{error.shown_by}, so causes of idle time are uncertain"
-    return trace.with_warnings([("device_clock", message, error.times)])
 
 
 def clock_error(trace: Trace) -> ClockError:

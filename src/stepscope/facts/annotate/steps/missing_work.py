@@ -217,14 +217,16 @@ def warn_missing(trace: Trace, calls: LaunchCalls, step: IntArray, complete: Mas
     return trace.with_warnings([("work_after_recording", message, 1)])
 
 
-def warn_clock_apart(trace: Trace) -> Trace:
-    """The trace with a warning if most launches show clocks that differ by more than a step takes."""
-    error = clock_error(trace)
-    is_shown = error.is_certain and error.times > _MOSTLY * len(trace["launches"])
-    if not is_shown or error.ns <= step_lengths(trace["steps"]).mean():
+def warn_clocks(trace: Trace) -> Trace:
+    """The trace with a warning if the clocks of CPU and device differ: by more than a step, or less."""
+    error, steps = clock_error(trace), trace["steps"]
+    if not error.times:
         return trace
-    message = f"{error.shown_by} by more than a step takes"
-    return trace.with_warnings([(CLOCK_APART, message, error.times)])
+    is_apart = error.is_certain and error.times > _MOSTLY * len(trace["launches"])
+    if is_apart and error.ns * len(steps) > step_lengths(steps).sum():
+        return trace.with_warnings([(CLOCK_APART, f"{error.shown_by} by more than a step", error.times)])
+    message = f"{error.shown_by}, so causes of idle time are uncertain"
+    return trace.with_warnings([("device_clock", message, error.times)])
 
 
 def _silent(trace: Trace) -> str:

@@ -156,6 +156,15 @@ def number_list(numbers: Sequence[int]) -> str:
 COVERS_LITTLE = "steps_cover_little"
 
 
+def longest_alone(steps: Table) -> str:
+    """Which of several steps takes most of the time, in words; empty if none does."""
+    length = step_lengths(steps)
+    if len(length) < _MIN_STEPS or 2 * length.max() <= length.sum():
+        return ""
+    share = length.max() / length.sum()
+    return f"step {steps['step'][length.argmax()]} alone takes {share:.0%} of the recorded time"
+
+
 def coverage_note(trace: Trace, rank: int) -> str:
     """Why the whole recording of a rank is shown as one step; empty if it is not."""
     found = messages(trace, rank, COVERS_LITTLE)

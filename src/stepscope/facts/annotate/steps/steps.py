@@ -30,7 +30,7 @@ from stepscope.facts.annotate.steps.main_track import main_track, updates
 from stepscope.facts.annotate.steps.missing_work import (
     complete_steps,
     launch_calls,
-    warn_clock_apart,
+    warn_clocks,
     warn_missing,
     with_partial_graphs,
 )
@@ -197,7 +197,7 @@ def _with_steps(
     }
     table = _windows(Table(STEPS, columns), before, kept).take(kept)
     trace = warn_missing(trace.with_table(table), calls, step, complete)
-    return _warn_work_outside(_warn_device_outside(warn_clock_apart(trace), step))
+    return _warn_work_outside(_warn_device_outside(warn_clocks(trace), step))
 
 
 class Found(NamedTuple):
