@@ -114,6 +114,25 @@ def test_a_range_between_model_and_backward_that_is_named_otherwise_is_no_loss()
     assert found["## sparse_data_dist ##"] == found["aten::all_to_all_single"] == "other"
 
 
+@pytest.mark.parametrize("thread", ["main", "autograd"])
+@pytest.mark.parametrize("around", ["training_step", "micro_batch 3", "sparse_data_dist"])
+def test_a_range_around_both_passes_hides_neither(around: str, thread: str) -> None:
+    """As `record_function` in a user's `training_step`: the time of backward is not that of forward."""
+    trace = staged(f"""
+        main     |   0 1000 | ProfilerStep#1
+        main     |   5  800 | {around} | cat=annotation
+        main     |  10  200 | aten::linear | seq=1
+        main     | 210  300 | aten::mse_loss | seq=2
+        {thread} | 310  500 | autograd::engine::evaluate_function: MseLossBackward0 | seq=2 fwd=1
+        {thread} | 505  790 | autograd::engine::evaluate_function: AddmmBackward0 | seq=1 fwd=1
+        main     | 810  900 | Optimizer.step#SGD.step
+    """)
+    spans = us(trace, "stages", "stage", "start_ns", "end_ns")
+    spent = {stage: sum(end - start for name, start, end in spans if name == stage) for stage, _, _ in spans}
+    assert spent["forward"] == pytest.approx(200, abs=10)
+    assert spent["backward"] == pytest.approx(490, abs=20)
+
+
 @pytest.mark.parametrize(
     "around", ["stepscope.lines: /me/train.py:9 | cat=cpu_op", "gradients | cat=annotation"]
 )

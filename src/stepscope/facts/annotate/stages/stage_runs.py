@@ -11,10 +11,11 @@ from stepscope.facts.annotate.device.one_off_costs import COMPILING
 from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait, waits_for_calls
 from stepscope.facts.annotate.jax.scopes import loads_next_batch
 from stepscope.facts.annotate.links.launches import at_launch, device_work, on_host
+from stepscope.facts.annotate.range_names import stage_of_range
 from stepscope.facts.annotate.stages.optimizers import name_optimizers, optimizer_calls, split_by_optimizer
 from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.trace.intervals import Intervals, grouped_union
-from stepscope.trace.row_order import begins_run, ends_run, last_begun, last_of_key
+from stepscope.trace.row_order import begins_run, count_within, ends_run, last_begun, last_of_key
 from stepscope.trace.schema import BOUNDS, STAGE_RUNS, STAGES
 from stepscope.trace.sets import distinct
 from stepscope.trace.table import Table, Text
@@ -246,9 +247,16 @@ def _with_device_only(
 
 
 def _changes(trace: Trace, on_track: Mask) -> tuple[Times, Codes]:
-    """The stage of a track over time: an event sets its stage, its end restores the outer one."""
+    """The stage of a track over time: an event sets its stage, its end restores the outer one.
+
+    A range whose name tells no stage has none if any thread runs backward in it: it is around both passes.
+    """
     events = trace.events
     stage = events["stage"].astype(np.int64)
+    unnamed = events.text("name").where(lambda name: stage_of_range(name) is None)
+    unnamed &= on_track & (stage != _BACKWARD) & events.text("category").mask("annotation")
+    ranges, backward = np.flatnonzero(unnamed), events["start_ns"][(stage == _BACKWARD) & on_host(trace)]
+    stage[ranges[count_within(backward, *events.spans(ranges)) > 0]] = _NONE
     outer = np.where(events["parent"] >= 0, stage[events["parent"]], _NONE)
     edge = np.flatnonzero(on_track & (stage >= 0) & (stage != outer))
     start, end = events.spans(edge)
