@@ -12,6 +12,7 @@ FUNCTION = """
     main | 10 500 | {frame} | cat=python
     main | 20 490 | {operator} | seq=1
 """
+AGAIN = "    main | 500 1000 | test.py(9): eval_step | cat=python\n    main | 510 990 | aten::mm"
 BACKWARD = "    main | 500 900 | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1"
 
 
@@ -20,6 +21,7 @@ BACKWARD = "    main | 500 900 | autograd::engine::evaluate_function: MmBackward
     [
         ("train.py(9): evaluate", "aten::mm", "", True),
         ("train.py(9): run_eval_loop", "aten::mm", "", True),
+        ("test.py(9): eval_step", "aten::mm", AGAIN, False),  # nothing else
         ("ppo.py(9): evaluate_actions", "aten::mm", BACKWARD, False),  # the training's own forward
         ("torch/distributions/distribution.py(9): _validate_sample", "aten::eq", "", False),  # no model
         ("/home/me/evaluate/train.py(9): step", "aten::mm", "", False),
@@ -29,7 +31,7 @@ BACKWARD = "    main | 500 900 | autograd::engine::evaluate_function: MmBackward
 def test_an_evaluation_runs_a_model_and_trains_none(
     frame: str, operator: str, backward: str, is_evaluation: bool
 ) -> None:
-    text = FUNCTION.format(frame=frame, operator=operator) + backward
+    text = FUNCTION.format(frame=frame, operator=operator) + backward  # or what else it calls
     assert (found("frequent_evaluation", text) is not None) is is_evaluation
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stepscope.analyze.finding import Finding
+from stepscope.analyze.python_stalls import WHOLE
 from stepscope.analyze.rule_context import RuleContext, finding_of_part, share_of_run
 from stepscope.base.arrays import Rows
 from stepscope.base.numbers import rounded
@@ -28,9 +29,9 @@ LIBRARIES = {
 def frequent_evaluation(context: RuleContext) -> Iterator[Finding]:
     """Evaluation that takes 20 % or more of the run, or of the recorded time.
 
-    Silent if no function or range has such a name, if what it runs has a backward pass, and if it
-    runs no model; programs of JAX that run what is trained, without differentiating it, need no
-    name.
+    Silent if no function or range has such a name, if what it runs has a backward pass, if it runs
+    no model, and in a script that does nothing else; programs of JAX that run what is trained,
+    without differentiating it, need no name.
     """
     advice = context.advice(ADVICE, jax=JAX, **LIBRARIES)
     if share_of_run(context, "evaluation"):  # the whole run tells more than its recorded steps
@@ -42,7 +43,7 @@ def frequent_evaluation(context: RuleContext) -> Iterator[Finding]:
     spent = context.measures.longer_side_ms(rows)
     work = context.search.find(inside=rows, on_device=True)
     share = context.measures.part_of_step(np.union1d(rows, work), spent)
-    if not len(rows) or share < LEAST:
+    if not len(rows) or share < LEAST or (share >= WHOLE and not context.trains):
         return
     yield context.finding(
         f"Evaluation takes {share:.0%} of the recorded time, "
