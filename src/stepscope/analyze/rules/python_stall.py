@@ -32,10 +32,7 @@ ADVICE = (
         r"(?<![a-z])ema(?![a-z])|E(ma|MA)(?![a-z])|moving_average|MovingAverage|swa_utils",
         "Update the moving average with torch._foreach_lerp_ on the device.",
     ),
-    (
-        r"<.*\b(_thread|select|_socket|_queue)\.",
-        "Find what it waits for, and do that ahead in another thread.",
-    ),
+    (r"<.*\b(_thread|select|_socket|_queue)\.", "Find what it waits for, and do that in advance."),
     (r"", "Move this work to the device, another thread, {loader}or every N-th step of the {loop}."),
 )
 
