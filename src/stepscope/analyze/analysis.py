@@ -128,12 +128,8 @@ def apply_rules(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:
     most = LEAST_EXPLAINED * context.measures.idle_ms("host") if bound_by == "host" else 0.0
     if not explained or sum(explained) < most:
         found += _found(context, [rule for rule in rules if rule.fallback])
-    return sorted(found, key=_worst_first)
-
-
-def _worst_first(finding: Finding) -> tuple[int, float, float, str]:
-    """Gains are per training step, of the run too; shares are of different wholes."""
-    return -LEVELS.index(finding.severity), -finding.gain.ms, -finding.share, finding.rule
+    # Gains are per training step, of the run too; shares are of different wholes.
+    return sorted(found, key=lambda one: (-LEVELS.index(one.severity), -one.gain.ms, -one.share, one.rule))
 
 
 def _found(context: RuleContext, rules: Sequence[Rule]) -> list[Finding]:
