@@ -271,22 +271,18 @@ def locked(folder: Path, patience_s: float = _LOCKED_S) -> Iterator[None]:
 
     A process that is stopped while it holds the lock must not hold up others for good.
     """
+    descriptor = -1
     try:
-        import fcntl
+        with ignoring(ImportError, OSError):
+            import fcntl
 
-        descriptor = os.open(folder, os.O_RDONLY)
-    except (ImportError, OSError):
-        yield
-        return
-    try:
-        for _ in range(round(patience_s / _LOCK_LOOK_S)):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
+            descriptor = os.open(folder, os.O_RDONLY)
+            for _ in range(round(patience_s / _LOCK_LOOK_S)):
+                with ignoring(BlockingIOError):
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
                 time.sleep(_LOCK_LOOK_S)
-            except OSError:
-                break
         yield
     finally:
-        os.close(descriptor)
+        if descriptor >= 0:
+            os.close(descriptor)

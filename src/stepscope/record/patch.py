@@ -20,6 +20,7 @@ def pass_on(error: BaseException) -> None:
     """Raise what our code has caught, if a signal handler, debugger or other thread of the program raised it.
 
     Python calls the former, alone, with the frame that they interrupt; of the latter no frame is seen.
+    So of an error that was caught inside, and replaced by this one.
     """
     frames = [entry.tb_frame for entry in entries_of(error.__traceback__)]
     names = (type(error).__module__, *(str(frame.f_globals.get("__name__")) for frame in frames))
@@ -28,6 +29,8 @@ def pass_on(error: BaseException) -> None:
     has_kind, *have_frames = (not (name.startswith("stepscope") or name in others) for name in names)
     if (has_kind and not any(have_frames)) or any(starmap(_is_interrupted, pairwise(frames))):
         raise error
+    if (replaced := error.__context__) and getattr(replaced.__traceback__, "tb_frame", None) in frames:
+        pass_on(replaced)
 
 
 def _is_interrupted(frame: FrameType, by: FrameType) -> bool:

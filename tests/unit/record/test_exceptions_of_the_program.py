@@ -69,3 +69,29 @@ def test_other_exceptions_are_ignored(handler: Callable[..., object]) -> None:
         pytest.fail("was not raised")
     with pytest.raises(ZeroDivisionError), ignoring(OSError):
         1 / 0  # noqa: B018
+
+
+def test_an_exception_of_a_signal_handler_passes_where_it_was_taken_for_another(
+    handler: Callable[..., object],
+) -> None:
+    """As of a library that cannot be loaded; what the program handled before our code ran stays handled."""
+
+    def load() -> None:
+        try:
+            signal.raise_signal(signal.SIGUSR1)
+        except OSError:
+            raise ImportError("no library") from None
+
+    def hook() -> None:
+        with ignoring(Exception):
+            raise ImportError("no library")
+
+    handler(Alarm().ring)
+    with pytest.raises(TimeoutError), ignoring(Exception):
+        load()
+    with pytest.raises(TimeoutError) as handled:
+        signal.raise_signal(signal.SIGUSR1)
+    try:
+        raise handled.value
+    except TimeoutError:
+        hook()

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise, repeat, starmap
 from pathlib import Path
@@ -61,7 +61,7 @@ class StepClocks:
         self._queued_sum_ns, self._off_cpu_ns = 0, -_NOTABLE_NS  # the time off the CPU at the last reading
         self._thread = threading.get_ident()
         self._queue: int | None = None
-        with suppress(OSError):
+        with ignoring(OSError):
             path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
             self._queue = moved(os.open(path, os.O_RDONLY))
         gc.callbacks.extend(self._on_collection)
@@ -72,9 +72,9 @@ class StepClocks:
 
     def _leave(self) -> None:
         for callback in self._on_collection:
-            with suppress(ValueError):  # the program cleared them
+            with ignoring(ValueError):  # the program cleared them
                 gc.callbacks.remove(callback)
-        with suppress(OSError):  # the program closed it, and may have another file of this number
+        with ignoring(OSError):  # the program closed it, and may have another file of this number
             if os.readlink(f"/proc/self/fd/{self._queue}").endswith("/schedstat"):
                 os.close(self._queue or 0)
         self._queue = None
@@ -108,7 +108,7 @@ class StepClocks:
     def follow_torch(self) -> None:
         """Torch has been imported."""
         self._restore += around_compilations(self._compiling)
-        with suppress(Exception):  # a build without torch.distributed
+        with ignoring(Exception):  # a build without torch.distributed
             from torch._C import _distributed_c10d as c10d
 
             work: Any = c10d.Work

@@ -8,13 +8,12 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from stepscope.base import watch_format as layout
 from stepscope.errors import CaptureError
-from stepscope.record.patch import pass_on
+from stepscope.record.patch import ignoring, pass_on
 from stepscope.record.unreplaced import os, time
 
 Vector = tuple[Any, ...]  # fields as in `watch_format.FIELDS`
@@ -130,7 +129,7 @@ class WatchFile:
 
 def moved(descriptor: int) -> int:
     """The same file under a high number: programs count on the next low one."""
-    with suppress(ImportError, OSError):  # Windows; a low limit of open files
+    with ignoring(ImportError, OSError):  # Windows; a low limit of open files
         import fcntl
 
         high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
