@@ -99,12 +99,13 @@ class ModuleRanges:
                 node = ranges._node_of(parent, self)
                 if node is None:
                     return ranges._original(self, *args, **kwargs)
-                nodes.append(node)
+                depth = len(nodes)
                 try:
+                    nodes.append(node)
                     with Range(node.label):
                         return ranges._original(self, *args, **kwargs)
                 finally:
-                    nodes.pop()
+                    del nodes[depth:]
             finally:
                 running.is_reported = False
                 if timer is not None:

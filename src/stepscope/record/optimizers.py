@@ -108,10 +108,10 @@ class OptimizerWatch:
                 return step(optimizer, *args, **kwargs)
             if not self._open or id(optimizer) in self._running:
                 return step(optimizer, *args, **kwargs)
-            self._running.add(id(optimizer))
-            timer = self.timer
-            timed = timer is not None and timer.optimizer_begins()
+            timer, timed = self.timer, False
             try:
+                self._running.add(id(optimizer))
+                timed = timer is not None and timer.optimizer_begins()
                 with self._range_of(optimizer):
                     result = step(optimizer, *args, **kwargs)
             except BaseException:

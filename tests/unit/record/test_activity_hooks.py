@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import io
+import itertools
 import pickle
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
@@ -441,3 +443,45 @@ def test_optimizers_of_one_line_that_live_on_step_in_turns(run: Run) -> None:
             train(model, optimizer, steps=1)
     assert trainings(run) == [(1, 5)]
     assert [one.count for one in run.log.optimizers] == [5, 5, 5]
+
+
+class Late(Exception):
+    """Of a signal handler of the program."""
+
+
+@pytest.mark.parametrize("first", range(3))
+def test_training_goes_on_whatever_instruction_of_ours_a_signal_handler_interrupts(first: int) -> None:
+    """Here one of nine of those that the hooks execute; it raises, once."""
+    for at in itertools.count(first, 9):
+        run = Run()
+        model = nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        left = at
+
+        def interrupt(frame: FrameType, event: str, argument: object) -> Any:
+            nonlocal left
+            if "run_shares" in frame.f_code.co_filename:
+                frame.f_trace_opcodes, left = True, left - (event == "opcode")
+                if left < 0:
+                    raise Late
+            return interrupt
+
+        before = sys.gettrace()
+        with suppress(Late):
+            sys.settrace(interrupt)
+            train_and_count(run, model, optimizer)
+        sys.settrace(before)
+        torch.set_grad_enabled(True)  # as without hooks, where a handler raises before a block has ended
+        train_and_count(run, model, optimizer)
+        run.hooks.detach()
+        if left >= 0:
+            return
+
+
+def train_and_count(run: Run, model: Any, optimizer: Any) -> None:
+    for _ in range(2):
+        with torch.no_grad():
+            model(BATCH)
+        model(BATCH).sum().backward()
+        optimizer.step()
+    run.log.count_noted()

@@ -159,10 +159,10 @@ class ActivityHooks:
             self._log.note(self._log.end_step, self._stepping(optimizer))
 
     def _stepping(self, optimizer: Any) -> SteppingOptimizer:
-        last, number = self._order.last, self._order.number(optimizer)
-        if number > last:
-            self._optimizers[id(optimizer)] = _stepping_optimizer(optimizer, number)
-        return self._optimizers[id(optimizer)]
+        known, number = self._optimizers.get(id(optimizer)), self._order.number(optimizer)
+        if known is None or known.number != number:
+            known = self._optimizers[id(optimizer)] = _stepping_optimizer(optimizer, number)
+        return known
 
     # -- data loaders
 

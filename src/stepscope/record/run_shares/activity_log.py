@@ -222,6 +222,8 @@ class ActivityLog:
 
     def count_noted(self) -> None:
         noted, self._noted = iter(self._noted), []
+        whole = min(len(self._open), len(self._since))  # one more had begun or ended as a handler raised
+        del self._open[whole:], self._since[whole:]
         try:
             for method, argument, self._noted_ns in noted:
                 method(argument)
