@@ -287,6 +287,41 @@ while True:
     assert capture.manifest["steps_recorded"] == {0: [], 2: [1], 6: [5], 20: [5, 6, 7]}[steps]
 
 
+@pytest.mark.parametrize("function", ["_enable_profiler", "_disable_profiler"])
+@pytest.mark.parametrize("call", [1, 2])
+def test_a_signal_handler_that_raises_as_torch_starts_or_ends_its_profiler(tmp_path, function, call):
+    """In an early window or in the main one, which is opened again; no profiler is left running."""
+    write(
+        tmp_path,
+        TRAINING
+        + f"""
+import signal
+from torch.autograd import profiler
+class Late(Exception): pass
+def late(number, frame): raise Late
+signal.signal(signal.SIGUSR1, late)
+original, calls = profiler.{function}, []
+def interrupted(*words):
+    result = original(*words)
+    calls.append(1)
+    if len(calls) == {call}: signal.raise_signal(signal.SIGUSR1)
+    return result
+profiler.{function} = interrupted
+for _ in range(20):
+    try: train(1)
+    except Late: print("late", torch.autograd._profiler_enabled())
+print(torch.autograd._profiler_enabled())
+""",
+    )
+    done, capture = record(tmp_path, "train.py")
+
+    assert done.stdout == "late False\nFalse\n"
+    assert done.returncode == 0
+    assert capture.manifest["outcome"] == "complete"
+    assert len(capture.manifest["steps_recorded"]) == 3
+    assert len(capture.named("ProfilerStep#")) == 3
+
+
 def test_a_script_without_torch_yields_a_capture_that_says_so(tmp_path):
     write(tmp_path, "print('hello')")
 

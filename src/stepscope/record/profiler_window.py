@@ -61,11 +61,11 @@ class ProfilerWindow:
             with_modules=scripted,
         )
         end_open_ranges()
-        with fork_warnings.starting_threads(), _quiet_kineto():
+        self._range: Any = None
+        with self._stopped_if_interrupted(), fork_warnings.starting_threads(), _quiet_kineto():
             self.profiler.prepare_trace()
             self.profiler.start_trace()
         self._running = True
-        self._range: Any = None
         self._restore = _watch_profilers(lambda: self._running and on_other_profiler())
 
     def begin_step(self) -> None:
@@ -85,9 +85,22 @@ class ProfilerWindow:
         """
         if self._running:
             self._running = False
-            self._restore()
-            end_open_ranges(but=self._range)
-            self.profiler.stop_trace()
+            with self._stopped_if_interrupted():
+                self._restore()
+                end_open_ranges(but=self._range)
+                self.profiler.stop_trace()
+
+    @contextmanager
+    def _stopped_if_interrupted(self) -> Iterator[None]:
+        """A signal handler of the program may raise while torch starts its profiler, or reads its events."""
+        try:
+            yield
+        except BaseException:
+            self.complete.clear()
+            if profiler_runs():
+                self.profiler.stop_trace()
+            raise
+        finally:
             if self._range is not None:
                 self._range.__exit__(None, None, None)
 

@@ -82,7 +82,7 @@ class Recorder:
         self._main: TorchRecording | None = None
         self._running: TorchRecording | None = None  # one of both, while RECORDING
         self._unrecorded: UnrecordedSteps | None = None  # while TIMING
-        self._has_begun_again = False
+        self._has_begun_again = self._was_interrupted = False
         self._order = OptimizerOrder()
         self._thread = TrainingThread()
         self._hooks = TorchHooks(options, self.detector, clock, self._iteration_ended)
@@ -168,9 +168,14 @@ class Recorder:
 
     def _try(self, action: Callable[..., None], *arguments: Any) -> None:
         """The program must continue whatever happens in the recorder."""
-        with ignoring(Exception, then=self._note):
-            action(*arguments)
-            return
+        try:
+            with ignoring(Exception, then=self._note):
+                action(*arguments)
+                return
+        except BaseException:  # of a signal handler of the program, which may come in each step
+            self.close() if self._was_interrupted else self._end_early()
+            self._was_interrupted = True
+            raise
         self.close()
 
     def _note(self, error: Exception) -> None:
@@ -253,7 +258,7 @@ class Recorder:
 
     def _open(self, first: int, wanted: int, *, early: bool) -> TorchRecording:
         self._running = self._hooks.open(
-            first, wanted, self.detector.boundary, early=early, on_other_profiler=self._other_profiler_starts
+            first, wanted, self.detector.boundary, early=early, on_other_profiler=self._end_early
         )
         self._state = State.RECORDING
         self._thread.at_its_end(self._close_window)
@@ -285,10 +290,10 @@ class Recorder:
         recording.window.abandon()
         self._note(CaptureError("the training thread was still running when the program ended"))
 
-    def _other_profiler_starts(self) -> None:
+    def _end_early(self) -> None:
         """torch has one profiler at a time: the script's own comes first; complete steps stay."""
         self._close_window()
-        if self._main and not self._main.steps:
+        if self._state is State.HELD and self._main and not self._main.steps:
             self._main = None  # another may be opened once that profiler has stopped
             self._state = State.OBSERVING
 

@@ -160,11 +160,15 @@ class TorchHooks:
         budget = MemoryBudget(self._options.recorder_memory, early)
         has_scripted = any(is_scripted(node.module) for node in self.registry.nodes())
         window = ProfilerWindow(self._options, first, boundary, on_other_profiler, has_scripted)
-        self.stop_timing()
-        if self._clock:
-            self._clock.mark_activities(True)
         recording = TorchRecording(window=window, wanted=wanted, early=early, budget=budget)
-        recording.samples = LoopSamples()
+        try:
+            self.stop_timing()
+            if self._clock:
+                self._clock.mark_activities(True)
+            recording.samples = LoopSamples()
+        except BaseException:  # of a signal handler of the program; nobody else knows of the window
+            window.close()
+            raise
         return recording
 
     def begin_step(self, recording: TorchRecording) -> None:
@@ -180,16 +184,18 @@ class TorchHooks:
         recording.window.boundary = boundary
 
     def close(self, recording: TorchRecording) -> None:
-        if not self.iterations.is_open:
-            self.ranges.remove()
-        if self._clock:
-            self._clock.mark_activities(False)
-        if self._timer and self._times and (times := self._times.describe()):
-            own = {"page_fault_ns": page_fault_ns(), "changes": self._timer.changes()}
-            recording.times = times | own | {"each": self._times.describe_each()}
-        recording.stop_samples()
-        kept = self.memory.stop() if self.memory else []
-        recording.window.close()
+        try:
+            if not self.iterations.is_open:
+                self.ranges.remove()
+            if self._clock:
+                self._clock.mark_activities(False)
+            if self._timer and self._times and (times := self._times.describe()):
+                own = {"page_fault_ns": page_fault_ns(), "changes": self._timer.changes()}
+                recording.times = times | own | {"each": self._times.describe_each()}
+            recording.stop_samples()
+            kept = self.memory.stop() if self.memory else []
+        finally:  # a signal handler of the program may raise anywhere
+            recording.window.close()
         if self.memory:
             recording.members |= self.memory.members(kept, recording.window.profiler)
         self._describe(recording)
