@@ -40,7 +40,9 @@ _EXPLANATIONS = {
 }
 _WAITED = "the training thread waited"
 _UNKNOWN = f"{_WAITED}, for what is not known"
-_OF_CORE = (_EXPLANATIONS["cpu"], _EXPLANATIONS["threads"], _UNKNOWN)  # what a slower core does, too
+_OWN_DATA = "preparing data in the training thread"
+_HELD_UP = "other threads of the process worked while the training thread waited, as for the GIL"
+_OF_CORE = (_EXPLANATIONS["cpu"], _EXPLANATIONS["threads"], _HELD_UP, _UNKNOWN)  # as of a slower core, too
 # Of NVML's reasons for a low clock (nvml.h, nvmlClocksThrottleReason…).
 _THROTTLING = {0x60: "thermal throttling", 0x04: "its power limit", 0x88: "the hardware slowed it down"}
 _COMPILING = 2  # lines in slow steps; chosen: what makes a batch of another shape compiles as the step does
@@ -196,6 +198,19 @@ def _cause(slow: Array, usual: dict[str, float], excess_ms: float) -> tuple[str,
     return "", 0.0
 
 
+def _by_cpu_time(cause: str, slow: Array, usual: dict[str, float], excess_ms: float) -> str:
+    """The cause, or what CPU times say of it: the thread itself computes its data, or others hold it up.
+
+    Steps of JAX, which have no optimizer, are the work of other threads.
+    """
+    least_ms, fields = HALF * excess_ms, ("cpu", "threads", "backward")
+    cpu_ms, threads_ms, backward_ms = (float(slow[field].mean()) - usual[field] for field in fields)
+    if cause == CAUSES["input"] and cpu_ms >= least_ms:
+        return _OWN_DATA
+    is_held_up = min(threads_ms, excess_ms - cpu_ms) >= least_ms > backward_ms and slow["optimizer"].any()
+    return _HELD_UP if is_held_up and cause in (CAUSES["input"], _EXPLANATIONS["threads"]) else cause
+
+
 def _of_device(run: WatchedRun, slow: Array, normal: Array, is_stretch: bool) -> str:
     """What the device reported in most of the slow steps and few others."""
     then, usually = (run.device[during(steps, run.device["ns"])] for steps in (slow, normal))
@@ -248,6 +263,7 @@ def _describe(
     if not where and known != _OTHERS and cause not in _OF_DEVICE.values():
         most_lines = _COMPILING if cause == CAUSES["compile"] else 1
         where, where_ms = _slow_line(run, rows, normal, float(longer.mean()), most_lines=most_lines)
+    cause = cause if "(worker)" in where else _by_cpu_time(cause, rows, usual, float(longer.mean()))
     numbers = rows["step"][:_MOST_NUMBERS].tolist() if len(rows) <= np.ptp(rows["step"]) else []
     return UnusualSteps(
         first=int(rows["step"][0]),

@@ -17,6 +17,7 @@ from stepscope.facts.watched import FIELDS, Bill, Loss, bill_of, slow_rank, verd
 from stepscope.read.watched_run import SampledLine, WatchedRun, read_watched_run
 from stepscope.record.watch.watch_file import WatchFile
 
+HELD_UP = "other threads of the process worked while the training thread waited, as for the GIL"
 S = 1_000_000_000
 START_S = 4
 STEPS = 1000
@@ -166,6 +167,32 @@ def test_other_threads_of_the_process(
         every[number] = {name: float(ms) for name, ms in more.items()}
         every[number]["threads"] += usual_ms
         every[number]["wall"] = 20.0 - sum(every[number].values())
+    (slow,) = bill_of(drawn_run(tmp_path / "run.watch", every)).slow
+    assert (slow.first, slow.last, slow.cause) == (400, 429, cause)
+
+
+@pytest.mark.parametrize(
+    ("more", "cause"),
+    [
+        ({"input": 20, "cpu": 18}, "preparing data in the training thread"),
+        ({"input": 20}, "waiting for data"),  # of a disk, or of workers
+        ({"input": 20, "threads": 19}, HELD_UP),
+        ({"input": 4, "threads": 19}, HELD_UP),
+        ({"input": 20, "cpu": 8, "threads": 60}, HELD_UP),
+        ({"cpu": 18, "threads": 60}, "more work of the training thread"),  # with a pool of threads
+        ({"backward": 20, "threads": 19}, "more work of other threads of the process"),  # of autograd
+        ({"input": 20, "threads": 19, "optimizer": -1}, "waiting for data"),
+        ({"threads": 19, "optimizer": -1}, "more work of other threads of the process"),  # of JAX
+    ],
+)
+def test_cpu_times_tell_who_kept_the_training_thread(
+    tmp_path: Path, more: dict[str, float], cause: str
+) -> None:
+    """Of 20 ms more in each of 30 steps, whose optimizers take 1 ms, none in JAX."""
+    every = {number: {"optimizer": 1.0 + min(more.get("optimizer", 0), 0)} for number in range(STEPS)}
+    for number in range(400, 430):
+        times = {name: float(ms) for name, ms in more.items() if name != "optimizer"}
+        every[number] |= times | {"wall": 20.0 - sum(times.values())}
     (slow,) = bill_of(drawn_run(tmp_path / "run.watch", every)).slow
     assert (slow.first, slow.last, slow.cause) == (400, 429, cause)
 
