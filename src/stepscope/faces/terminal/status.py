@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ import click
 
 from stepscope.base.numbers import duration, ms, rounded
 from stepscope.base.watch_format import MOST_ASKED_STEPS, SUFFIX, is_watched_run
-from stepscope.errors import StepscopeError
+from stepscope.errors import IngestError, StepscopeError
 from stepscope.faces.terminal.output import echo_json, printable
 
 if TYPE_CHECKING:
@@ -36,12 +37,15 @@ def status(pids: Sequence[int], as_json: bool) -> None:
     files = {pid: watch_file_of(pid) for pid in pids} or watched_runs()
     if not files:
         raise StepscopeError("no watched run on this machine; start one with: stepscope watch SCRIPT")
-    minutes = {pid: last_minute(read_watched_run(file), time.time_ns()) for pid, file in files.items()}
-    if as_json:
-        echo_json([{"pid": pid, "file": str(files[pid]), "last_minute": minutes[pid]} for pid in files])
-        return
+    minutes = {}
     for pid, file in files.items():
-        click.echo(printable(f"{pid}: {_line(minutes[pid])}; {file}"))
+        with suppress(*[] if pids else [IngestError]):  # one that nobody asked for was removed meanwhile
+            minutes[pid] = last_minute(read_watched_run(file), time.time_ns())
+    if as_json:
+        echo_json([{"pid": pid, "file": str(files[pid]), "last_minute": minutes[pid]} for pid in minutes])
+        return
+    for pid, minute in minutes.items():
+        click.echo(printable(f"{pid}: {_line(minute)}; {files[pid]}"))
 
 
 @click.command()
@@ -58,6 +62,8 @@ def record(pids: Sequence[int], steps: int) -> None:
     for pid in pids:
         while (answer := recorded(pid)) is None:
             time.sleep(0.2)
+        if not answer["file"]:
+            raise StepscopeError(f"process {pid} recorded nothing: {answer['message']}")
         click.echo(printable(f"{pid}: {answer['message']}; next: stepscope report {answer['file']}"))
 
 

@@ -238,7 +238,8 @@ class WatchSession(OfOneProcess):
                 count = len(result.steps_recorded) if result else 0
                 told = [f"recorded {count} step{'s' * (count != 1)}", *result.warnings] if result else []
                 message = session.failure or "; ".join(told)
-                self._requests.answer({"message": message, "file": str(session.path)})
+                file = str(session.path) if session.file.is_written else ""
+                self._requests.answer({"message": message, "file": file})
             elif self._wanted and self._log:
                 self._begin_recording(self._log.steps, is_torch)
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from stepscope.base import watch_format as layout
 from stepscope.base.numbers import duration
+from stepscope.faces.terminal import status
 from stepscope.faces.terminal.commands import stepscope
 from stepscope.record.unreplaced import time
 from stepscope.record.watch.requests import Requests
@@ -153,6 +154,30 @@ def test_the_status_of_a_watched_run(watched: Path, tmp_path: Path, monkeypatch:
     (run,) = json.loads(call("status", "--json")[1])
     assert (run["pid"], run["file"], run["last_minute"]["steps"]) == (os.getpid(), str(watched), 100)
     assert round(run["last_minute"]["shares"]["waiting for data"], 2) == 0.17
+
+
+def test_a_run_whose_file_was_removed_hides_no_other(
+    watched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = {1: tmp_path / "gone.watch", 2: watched}
+    monkeypatch.setattr(status, "watched_runs", lambda: runs)
+    monkeypatch.setattr(status, "watch_file_of", runs.get)
+    code, out = call("status")
+    assert (code, [line.partition(" ended")[0] for line in out.splitlines()]) == (0, ["2: step 99"])
+    assert call("status", "1") == (2, f"Error: cannot read {runs[1]}: No such file or directory\n")
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "said"),
+    [
+        ("a.stepscope", 0, "7: done; next: stepscope report a.stepscope\n"),
+        ("", 2, "Error: process 7 recorded nothing: done\n"),
+    ],
+)
+def test_what_became_of_a_request(file: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "ask_to_record", lambda pid, steps: None)
+    monkeypatch.setattr(status, "recorded", lambda pid: {"message": "done", "file": file})
+    assert call("record", "7") == (code, said)
 
 
 @pytest.mark.parametrize("command", ["status", "record"])
