@@ -20,6 +20,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from stepscope.facts.slow_steps import CAUSES
 from stepscope.facts.watched import Bill, bill_of, slow_rank
 from stepscope.read.watched_run import WatchedRun, read_watched_run
 
@@ -83,6 +84,7 @@ for now in range(steps):
     busy({work})
 """
 HEAP = "heap = [[] for _ in range(600_000)]"
+OTHERS = CAUSES["queued"]
 HOG = "[sys.executable, '-c', 'while True: pass']"
 CORE = "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
 GLOO = """
@@ -123,12 +125,15 @@ KINDS = {
     "input of workers": Kind(
         "waiting for data", "time.sleep(2", decode="time.sleep(2 * more * is_slow(number))", workers=2
     ),
+    "computing input": Kind(
+        "preparing data in the training thread", "while time.thread", decode="busy(more * is_slow(number))"
+    ),
     "computing in workers": Kind(
         "waiting for data", "while time.thread", decode="busy(2 * more * is_slow(number))", workers=1
     ),
     "garbage collection": Kind("garbage collection", setup=HEAP, after=when_slow("gc.collect()")),
     "another process": Kind(
-        "others had",
+        OTHERS,
         setup=f"{CORE}; others = []",
         loop=f"others += [subprocess.Popen({HOG}) for _ in range(4)] if now == first else []; "
         "[other.kill() for other in others if now == last]",
@@ -172,6 +177,18 @@ KINDS = {
         "threading.Thread(target=hold, daemon=True).start()",
         loop="lock.acquire(); lock.release()",
     ),
+    "a thread that holds the GIL": Kind(
+        "as for the GIL",
+        setup="def hold():\n    while now < steps - 1:\n"
+        "        sum(range(20_000)) if is_slow(now) else time.sleep(0.001)\n"
+        "threading.Thread(target=hold, daemon=True).start()",
+    ),
+    "more threads than cores": Kind(
+        "had the training|more work",
+        setup="matrix = torch.randn(400, 400)\ndef work(): torch.set_num_threads(8); matrix @ matrix; "
+        "torch.set_num_threads(1)",
+        loop=when_slow("[work() for _ in range(3)]"),
+    ),
     "JAX: input": Kind("waited", "time.sleep(more", JAX, decode="time.sleep(more * is_slow(number))"),
     "JAX: computing": Kind("more work", "sum(", JAX, loop="sum(range(2_000_000)) if is_slow(now) else 0"),
     "JAX: compilation": Kind(
@@ -194,7 +211,6 @@ KINDS = {
         after=when_slow("[dist.all_reduce(torch.zeros(1 << 20)) for _ in range(4)]"),
     ),
 }  # fmt: skip
-OTHERS = "others had the training thread's core"
 HEALTHY = [
     Kind("", work="0.002"),
     Kind("", work="0.001", workers=2, optimizer="AdamW"),
