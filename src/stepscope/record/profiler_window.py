@@ -34,7 +34,7 @@ _abandoned: list[Any] = []  # torch writes warnings as it deletes a profiler tha
 
 
 class ProfilerWindow:
-    """Records steps from `first` on, each as a range `ProfilerStep#N`.
+    """Records steps from `first` on, once started, each as a range `ProfilerStep#N`.
 
     The ranges are ours, named as torch.profiler names its own: its `step()` counts from the
     profiler's start and opens the first range before recording begins. `scripted` is whether a
@@ -60,13 +60,16 @@ class ProfilerWindow:
             with_stack=options.stack,
             with_modules=scripted,
         )
-        end_open_ranges()
         self._range: Any = None
-        with self._stopped_if_interrupted(), fork_warnings.starting_threads(), _quiet_kineto():
-            self.profiler.prepare_trace()
-            self.profiler.start_trace()
-        self._running = True
+        self._running = False
         self._restore = _watch_profilers(lambda: self._running and on_other_profiler())
+
+    def start(self) -> None:
+        end_open_ranges()
+        with fork_warnings.starting_threads(), _quiet_kineto():
+            self.profiler.prepare_trace()
+            self._running = True
+            self.profiler.start_trace()
 
     def begin_step(self) -> None:
         self._range = _record_function(f"ProfilerStep#{self._next}")
@@ -83,24 +86,14 @@ class ProfilerWindow:
 
         torch.profiler marks such a range with `"finished": false`.
         """
+        self._restore()
         if self._running:
-            self._running = False
-            with self._stopped_if_interrupted():
-                self._restore()
+            if profiler_runs():
                 end_open_ranges(but=self._range)
                 self.profiler.stop_trace()
-
-    @contextmanager
-    def _stopped_if_interrupted(self) -> Iterator[None]:
-        """A signal handler of the program may raise while torch starts its profiler, or reads its events."""
-        try:
-            yield
-        except BaseException:
-            self.complete.clear()
-            if profiler_runs():
-                self.profiler.stop_trace()
-            raise
-        finally:
+            else:  # a signal handler of the program raised as torch started, or gave what it has
+                self.complete.clear()
+            self._running = False
             if self._range is not None:
                 self._range.__exit__(None, None, None)
 

@@ -262,6 +262,7 @@ class Recorder:
         )
         self._state = State.RECORDING
         self._thread.at_its_end(self._close_window)
+        self._hooks.start(self._running)
         self._hooks.begin_step(self._running)
         return self._running
 
@@ -275,14 +276,14 @@ class Recorder:
             self._hooks.begin_step(recording)
 
     def _close_window(self) -> None:
-        recording, self._running = self._running, None
-        if recording is None:
+        if (recording := self._running) is None:
             return
         self._state = State.HELD if self._main else State.OBSERVING
         if self._thread.is_current():
             self._hooks.close(recording)
         else:
             self._abandon(recording)
+        self._running = None  # not before: a signal handler of the program may raise meanwhile
 
     def _abandon(self, recording: TorchRecording) -> None:
         """Only the thread of a profiler can stop it, and that thread still runs at the end."""

@@ -152,7 +152,7 @@ class TorchHooks:
         early: bool,
         on_other_profiler: Callable[[], None],
     ) -> TorchRecording:
-        """Begin to record steps; `begin_step` follows."""
+        """What steps are recorded in; `start` and `begin_step` follow."""
         self.registry.refresh()
         self.ranges.install()
         if self.memory:
@@ -160,16 +160,14 @@ class TorchHooks:
         budget = MemoryBudget(self._options.recorder_memory, early)
         has_scripted = any(is_scripted(node.module) for node in self.registry.nodes())
         window = ProfilerWindow(self._options, first, boundary, on_other_profiler, has_scripted)
-        recording = TorchRecording(window=window, wanted=wanted, early=early, budget=budget)
-        try:
-            self.stop_timing()
-            if self._clock:
-                self._clock.mark_activities(True)
-            recording.samples = LoopSamples()
-        except BaseException:  # of a signal handler of the program; nobody else knows of the window
-            window.close()
-            raise
-        return recording
+        return TorchRecording(window=window, wanted=wanted, early=early, budget=budget)
+
+    def start(self, recording: TorchRecording) -> None:
+        recording.window.start()
+        self.stop_timing()
+        if self._clock:
+            self._clock.mark_activities(True)
+        recording.samples = LoopSamples()
 
     def begin_step(self, recording: TorchRecording) -> None:
         if self._times is None:

@@ -108,6 +108,7 @@ class RecordedSteps:
         self._creations.close()
         self._storages["before"] = self._list()
         self._window = ProfilerWindow(_RECORDING, step, None)
+        self._window.start()
         self._lines.start()
         self._window.begin_step()
         return self._window
@@ -179,6 +180,7 @@ class TorchSteps(Steps):
             self._window = self.recording.start(step)
         else:
             self._window = ProfilerWindow(RecordOptions(memory=True, shapes=False), step, None)
+            self._window.start()
             self._window.begin_step()
 
     def end_memory_step(self, *, last: bool) -> None:
