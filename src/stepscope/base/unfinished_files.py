@@ -44,10 +44,9 @@ def unfinished_file(path: Path, part: str = "file") -> Iterator[Path]:
 def _left_by_others(folder: Path, prefix: str) -> list[Path]:
     # PyTorch writes a trace under a name of its own first: the one that it was given and `.tmp`.
     name = re.compile(rf"{re.escape(prefix)}(\d+)\..*\.{_MARK}(\.tmp)?")
-    try:
+    alike = []
+    with suppress(OSError):
         alike = [entry for entry in os.listdir(folder) if entry.startswith(prefix)]  # noqa: PTH208 (many)
-    except OSError:
-        return []
     matches = [(folder / entry, name.fullmatch(entry)) for entry in alike]
     return [entry for entry, match in matches if match and not _runs(int(match[1]))]
 
@@ -61,15 +60,17 @@ def _remove(left: Path) -> None:
 
 
 def _runs(process: int) -> bool:
-    if os.name != "posix":  # os.kill would end it
-        return True
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        pass
+    with suppress(PermissionError):
+        return os.name != "posix" or is_alive(process)  # elsewhere os.kill would end it
     return True
+
+
+def is_alive(process: int) -> bool:
+    """Whether there is such a process; PermissionError is raised for those of other users."""
+    with suppress(ProcessLookupError, OverflowError):
+        os.kill(process, 0)
+        return True
+    return False
 
 
 def _machine() -> str:

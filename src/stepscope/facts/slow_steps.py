@@ -199,15 +199,12 @@ def _cause(slow: Array, usual: dict[str, float], excess_ms: float) -> tuple[str,
 
 
 def _by_cpu_time(cause: str, slow: Array, usual: dict[str, float], excess_ms: float) -> str:
-    """The cause, or what CPU times say of it: the thread itself computes its data, or others hold it up.
-
-    Steps of JAX, which have no optimizer, are the work of other threads.
-    """
-    least_ms, fields = HALF * excess_ms, ("cpu", "threads", "backward")
-    cpu_ms, threads_ms, backward_ms = (float(slow[field].mean()) - usual[field] for field in fields)
-    if cause == CAUSES["input"] and cpu_ms >= least_ms:
+    """The cause, or that the thread computes its data, or others hold it up: in JAX these do the work."""
+    fields = ("cpu", "threads", "backward")
+    cpu, threads, backward = (float(slow[name].mean()) - usual[name] >= HALF * excess_ms for name in fields)
+    if cause == CAUSES["input"] and cpu:
         return _OWN_DATA
-    is_held_up = min(threads_ms, excess_ms - cpu_ms) >= least_ms > backward_ms and slow["optimizer"].any()
+    is_held_up = threads and not (cpu or backward) and slow["optimizer"].any()  # of which JAX knows none
     return _HELD_UP if is_held_up and cause in (CAUSES["input"], _EXPLANATIONS["threads"]) else cause
 
 

@@ -225,11 +225,9 @@ def check_holes(file: BinaryIO) -> None:
 
 def _salvage(engine: zlib._Decompress, data: bytes) -> Iterator[bytes]:
     """The content of a piece before its damage, found byte by byte."""
-    try:
+    with suppress(zlib.error):
         for index in range(len(data)):
             yield engine.decompress(data[index : index + 1])
-    except zlib.error:
-        return
 
 
 def _sized(pieces: Iterator[bytes]) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,10 +58,9 @@ class Rank:
 
 
 def _reported(names: tuple[str, str]) -> Rank:
-    try:
+    with suppress(KeyError, ValueError):
         return Rank(*(int(os.environ[name]) for name in names))
-    except (KeyError, ValueError):
-        return Rank()
+    return Rank()
 
 
 def _of_group() -> Rank:
@@ -82,10 +82,9 @@ def target_path(output: str | Path | None, name: str, rank: Rank, suffix: str = 
 
 def shown(path: Path) -> str:
     """Relative to the current folder where the path is below it."""
-    try:
+    with suppress(ValueError, OSError):
         return str(path.relative_to(Path.cwd()))
-    except (ValueError, OSError):
-        return str(path)
+    return str(path)
 
 
 def script_name() -> str:

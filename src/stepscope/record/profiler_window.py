@@ -64,12 +64,13 @@ class ProfilerWindow:
         self._running = False
         self._restore = _watch_profilers(lambda: self._running and on_other_profiler())
 
-    def start(self) -> None:
+    def start(self) -> "ProfilerWindow":
         end_open_ranges()
         with fork_warnings.starting_threads(), _quiet_kineto():
             self.profiler.prepare_trace()
             self._running = True
             self.profiler.start_trace()
+        return self
 
     def begin_step(self) -> None:
         self._range = _record_function(f"ProfilerStep#{self._next}")

@@ -182,18 +182,17 @@ class TorchHooks:
         recording.window.boundary = boundary
 
     def close(self, recording: TorchRecording) -> None:
-        try:
-            if not self.iterations.is_open:
-                self.ranges.remove()
-            if self._clock:
-                self._clock.mark_activities(False)
-            if self._timer and self._times and (times := self._times.describe()):
-                own = {"page_fault_ns": page_fault_ns(), "changes": self._timer.changes()}
-                recording.times = times | own | {"each": self._times.describe_each()}
-            recording.stop_samples()
-            kept = self.memory.stop() if self.memory else []
-        finally:  # a signal handler of the program may raise anywhere
-            recording.window.close()
+        """Where the program's signal handler raises meanwhile, this is called again."""
+        if not self.iterations.is_open:
+            self.ranges.remove()
+        if self._clock:
+            self._clock.mark_activities(False)
+        if self._timer and self._times and (times := self._times.describe()):
+            own = {"page_fault_ns": page_fault_ns(), "changes": self._timer.changes()}
+            recording.times = times | own | {"each": self._times.describe_each()}
+        recording.stop_samples()
+        kept = self.memory.stop() if self.memory else []
+        recording.window.close()
         if self.memory:
             recording.members |= self.memory.members(kept, recording.window.profiler)
         self._describe(recording)

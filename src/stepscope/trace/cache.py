@@ -120,10 +120,9 @@ def entries() -> list[Path]:
 
 def limit_bytes() -> int:
     """The size limit of the cache: $STEPSCOPE_CACHE_BYTES, else 10 GiB."""
-    try:
+    with suppress(KeyError, ValueError):
         return int(os.environ[LIMIT_VARIABLE])
-    except (KeyError, ValueError):
-        return _DEFAULT_LIMIT_BYTES
+    return _DEFAULT_LIMIT_BYTES
 
 
 def _entry(key: Key) -> Path | None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ import click
 
 from stepscope.base.numbers import duration, ms, rounded
 from stepscope.base.watch_format import MOST_ASKED_STEPS, SUFFIX, is_watched_run
-from stepscope.errors import IngestError, StepscopeError
+from stepscope.errors import StepscopeError
 from stepscope.faces.terminal.output import echo_json, printable
 
 if TYPE_CHECKING:
@@ -34,18 +33,16 @@ def status(pids: Sequence[int], as_json: bool) -> None:
     from stepscope.read.watched_run import read_watched_run
     from stepscope.record.watch.requests import watch_file_of, watched_runs
 
-    files = {pid: watch_file_of(pid) for pid in pids} or watched_runs()
+    own = {} if pids else {pid: file for pid, file in watched_runs().items() if is_watched_run(file)}
+    files = {pid: watch_file_of(pid) for pid in pids} or own
     if not files:
         raise StepscopeError("no watched run on this machine; start one with: stepscope watch SCRIPT")
-    minutes = {}
-    for pid, file in files.items():
-        with suppress(*[] if pids else [IngestError]):  # one that nobody asked for was removed meanwhile
-            minutes[pid] = last_minute(read_watched_run(file), time.time_ns())
+    minutes = {pid: last_minute(read_watched_run(file), time.time_ns()) for pid, file in files.items()}
     if as_json:
-        echo_json([{"pid": pid, "file": str(files[pid]), "last_minute": minutes[pid]} for pid in minutes])
+        echo_json([{"pid": pid, "file": str(files[pid]), "last_minute": minutes[pid]} for pid in files])
         return
-    for pid, minute in minutes.items():
-        click.echo(printable(f"{pid}: {_line(minute)}; {files[pid]}"))
+    for pid, file in files.items():
+        click.echo(printable(f"{pid}: {_line(minutes[pid])}; {file}"))
 
 
 @click.command()

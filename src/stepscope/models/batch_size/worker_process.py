@@ -254,11 +254,10 @@ def _close_streams(process: subprocess.Popen[bytes]) -> None:
 
 def _kill_group(leader: int) -> bool:
     """Kill a process and what it started; whether there was anything to kill."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
+        return True
+    return False
 
 
 def _failed(hung: bool, words: str, output: str, request: RunRequest) -> RunFacts:

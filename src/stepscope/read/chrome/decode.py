@@ -336,10 +336,9 @@ def no_array(text: bytes) -> IngestError:
 
 def load(text: bytes) -> Any:
     """Parsed JSON as recorders write it, or None if it is malformed."""
-    try:
+    with suppress(ValueError):
         return _parsed(text)
-    except ValueError:
-        return None
+    return None
 
 
 def _parsed(text: bytes) -> Any:

@@ -12,6 +12,7 @@ import itertools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,10 +97,9 @@ class Peak(NamedTuple):
 
 def main_memory() -> int | None:
     """Bytes of this machine's memory; None if unknown."""
-    try:
+    with suppress(AttributeError, ValueError, OSError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
+    return None
 
 
 class Steps(ABC):
@@ -239,11 +239,10 @@ class PowerMeter:
         seconds = time.perf_counter() - self._begun
         if not self._counters or seconds < _LEAST_S:
             return None
-        try:
+        with suppress(OSError):  # the counter went away
             joules = sum(read() - before for read, before in zip(self._counters, self._before, strict=True))
-        except OSError:  # the counter went away
-            return None
-        return {"watts": joules / seconds, "source": self._source}
+            return {"watts": joules / seconds, "source": self._source}
+        return None
 
 
 def gpu_counters(uuids: Iterable[str]) -> list[Counter]:
@@ -251,16 +250,13 @@ def gpu_counters(uuids: Iterable[str]) -> list[Counter]:
 
     Source: NVIDIA, NVML reference, nvmlDeviceGetTotalEnergyConsumption (Volta or newer).
     """
-    try:
+    with suppress(OSError, AttributeError):
         library = ctypes.CDLL(_NVML)
-        if library.nvmlInit_v2():
-            return []
-        counters = [_gpu_counter(library, uuid) for uuid in uuids]
+        counters = [] if library.nvmlInit_v2() else [_gpu_counter(library, uuid) for uuid in uuids]
         for read in counters:
             read()
-    except (OSError, AttributeError):
-        return []
-    return counters
+        return counters
+    return []
 
 
 def _gpu_counter(library: Any, uuid: str) -> Counter:
@@ -282,11 +278,10 @@ def cpu_counters(folder: Path = _POWERCAP) -> list[Counter]:
 
     Source: the Linux kernel, Documentation/power/powercap/powercap.rst.
     """
-    try:
+    with suppress(OSError, ValueError):
         packages = [package for package in folder.glob("intel-rapl:*") if package.name.count(":") == 1]
         return [_package_counter(package) for package in packages]
-    except (OSError, ValueError):
-        return []
+    return []
 
 
 def _package_counter(package: Path) -> Counter:

@@ -107,8 +107,7 @@ class RecordedSteps:
         self.registry.refresh()
         self._creations.close()
         self._storages["before"] = self._list()
-        self._window = ProfilerWindow(_RECORDING, step, None)
-        self._window.start()
+        self._window = ProfilerWindow(_RECORDING, step, None).start()
         self._lines.start()
         self._window.begin_step()
         return self._window
@@ -179,8 +178,7 @@ class TorchSteps(Steps):
         if self.recording:
             self._window = self.recording.start(step)
         else:
-            self._window = ProfilerWindow(RecordOptions(memory=True, shapes=False), step, None)
-            self._window.start()
+            self._window = ProfilerWindow(RecordOptions(memory=True, shapes=False), step, None).start()
             self._window.begin_step()
 
     def end_memory_step(self, *, last: bool) -> None:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from stepscope.base.unfinished_files import is_alive
 from stepscope.base.watch_format import MOST_ASKED_STEPS
 from stepscope.errors import StepscopeError
 from stepscope.record.patch import ignoring
@@ -69,7 +70,7 @@ def watched_runs() -> dict[int, Path]:
     runs = {}
     for path in sorted(_folder().glob("*.*")):
         with suppress(OSError, ValueError):
-            if not _is_alive(int(path.stem)):
+            if not is_alive(int(path.stem)):
                 path.unlink()
             elif path.suffix == ".watch":
                 runs[int(path.stem)] = Path(json.loads(path.read_text())["file"])
@@ -81,18 +82,10 @@ def watch_file_of(pid: int) -> Path:
     if path := watched_runs().get(pid):
         return path
     try:
-        why = "is not watched; start it with: stepscope watch SCRIPT" if _is_alive(pid) else "does not exist"
+        why = "is not watched; start it with: stepscope watch SCRIPT" if is_alive(pid) else "does not exist"
     except PermissionError:
         why = "belongs to another user"
     raise StepscopeError(f"process {pid} {why}")
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether there is such a process; PermissionError is raised for those of other users."""
-    with ignoring(ProcessLookupError, OverflowError):
-        os.kill(pid, 0)
-        return True
-    return False
 
 
 def ask_to_record(pid: int, steps: int) -> None:

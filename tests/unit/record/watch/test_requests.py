@@ -106,7 +106,7 @@ def test_a_process_of_another_user_is_refused(folder: Path, monkeypatch: pytest.
     def refuse(pid: int, signal: int) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr("stepscope.record.watch.requests.os.kill", refuse)
+    monkeypatch.setattr("stepscope.base.unfinished_files.os.kill", refuse)
     with pytest.raises(StepscopeError, match="process 1 belongs to another user"):
         ask_to_record(1, 3)
 
