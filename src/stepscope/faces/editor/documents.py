@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -111,11 +112,10 @@ class OpenDocuments:
         document = self.get(path)
         if document is not None:
             return document.version, document.source
-        try:
+        with suppress(OSError):
             status = Path(path).stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_size
+            return status.st_mtime_ns, status.st_size
+        return None
 
     def unsaved(self) -> dict[str, str]:
         """The texts that differ from the file on disk, by path; reads every open file."""
@@ -128,10 +128,9 @@ def _text_of(document: Document) -> str:
 
 
 def _on_disk(path: str) -> str | None:
-    try:
+    with suppress(BatchError):
         return read_text(path)
-    except BatchError:
-        return None
+    return None
 
 
 @dataclass

@@ -5,6 +5,7 @@ Source: xla_data.proto (https://github.com/openxla/xla, xla), messages ShapeProt
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from math import gcd, nan, prod, sqrt
 from typing import Any, NamedTuple
 
@@ -265,11 +266,10 @@ def _attention(
 
 
 def _settings(text: str) -> Mapping[str, Any]:
-    try:
+    with suppress(ValueError, RecursionError):
         found = json.loads(text) if text.startswith("{") else {}
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, Mapping) else {}
+        return found if isinstance(found, Mapping) else {}
+    return {}
 
 
 def _find(settings: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
@@ -287,15 +287,13 @@ def _find(settings: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
 def _integers(values: Mapping[str, Any], key: str) -> list[int]:
     """A list of sizes, which protobuf writes as text; empty if it is none."""
     found = values.get(key)
-    try:
+    with suppress(TypeError, ValueError, OverflowError):
         sizes = [int(number) for number in found] if isinstance(found, list) else []
-    except (TypeError, ValueError, OverflowError):
-        return []
-    return sizes if all(0 <= size <= _MOST_ELEMENTS for size in sizes) else []
+        return sizes if all(0 <= size <= _MOST_ELEMENTS for size in sizes) else []
+    return []
 
 
 def _number(values: Mapping[str, Any], key: str) -> float:
-    try:
+    with suppress(KeyError, TypeError, ValueError, OverflowError):
         return float(int(values[key]))
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return nan
+    return nan
