@@ -73,8 +73,7 @@ class ProfilerWindow:
         return self
 
     def begin_step(self) -> None:
-        self._range = _record_function(f"ProfilerStep#{self._next}")
-        self._range.__enter__()
+        self._range = _record_function(f"ProfilerStep#{self._next}").__enter__()
 
     def end_step(self) -> None:
         self._range.__exit__(None, None, None)
