@@ -572,6 +572,45 @@ print(b"PjitFunction(update)" in found.read_bytes())
     assert done.stderr.count("the script runs its own") == 1
 
 
+@pytest.mark.parametrize("when", ["starts", "ends"])
+def test_a_signal_handler_that_raises_as_the_profiler_starts_or_ends(tmp_path, when):
+    """The steps are recorded again, once."""
+    write(
+        tmp_path,
+        f"{TRAINING}when = {when!r}"
+        + """
+import signal
+from jax._src.lib import _profiler
+class Late(Exception): pass
+def late(number, frame): raise Late
+signal.signal(signal.SIGUSR1, late)
+original, calls = _profiler.ProfilerSession, []
+def interrupt(now):
+    calls.append(now)
+    if calls.count(now) == 1 and now == when: signal.raise_signal(signal.SIGUSR1)
+class Session:
+    def __init__(self, *words):
+        self.session = original(*words)
+        try: interrupt("starts")
+        finally: self.session = None if when == "starts" and len(calls) == 1 else self.session  # as of C++
+    def stop(self):
+        content = self.session.stop()
+        interrupt("ends")
+        return content
+_profiler.ProfilerSession = Session
+for _ in range(30):
+    try: train(1).block_until_ready()
+    except Late: print("late")
+print(calls, _profiler.ProfilerSession is Session)
+""",
+    )
+    done, manifest, _ = recorded(tmp_path, "train.py")
+    stops = ["ends"] * (1 + (when == "ends"))
+    assert done.stdout == f"late\n{['starts', *stops[1:], 'starts', 'ends']} True\n"
+    assert manifest["outcome"] == "complete"
+    assert len(manifest["steps_recorded"]) == 3
+
+
 def test_arrays_made_by_compiled_functions_before_the_loop_are_no_steps(tmp_path):
     write(
         tmp_path,

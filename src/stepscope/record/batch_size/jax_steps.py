@@ -122,6 +122,7 @@ class RecordedPrograms:
         self._step = step
         try:
             self._window = JaxWindow(_OPTIONS, step + _RUN_IN, None, _RUN_IN)
+            self._window.start()
         except CaptureError:
             self._window = None
 

@@ -96,6 +96,7 @@ class JaxRecorder:
         self._unrecorded: SteadySteps | None = None
         self._boundary: Any = None  # of the steps that were recorded
         self._running: JaxRecording | None = None
+        self._was_interrupted = False
         self._main: JaxRecording | None = None
         self._warm = self._compiling = 0  # steps in a row that compiled nothing, or something
         self._compiled: int | None = None
@@ -141,13 +142,18 @@ class JaxRecorder:
 
     def _returned(self, call: JitCall) -> None:
         """Training must continue whatever happens in the recorder."""
-        with ignoring(Exception, then=self._note):
-            ends_step = self.detector.advance(call.name, call.inputs, call.outputs)
-            if self._watched is not None:
-                self._look_for_training(self._watched)
-            if ends_step and (self._unrecorded or self._watched is None):
-                self._end_step(self.detector.steps, call.outputs)
-            return
+        try:
+            with ignoring(Exception, then=self._note):
+                ends_step = self.detector.advance(call.name, call.inputs, call.outputs)
+                if self._watched is not None:
+                    self._look_for_training(self._watched)
+                if ends_step and (self._unrecorded or self._watched is None):
+                    self._end_step(self.detector.steps, call.outputs)
+                return
+        except BaseException:  # of a signal handler of the program, which may come in each step
+            self.close() if self._was_interrupted else self._close_window(drain=False)
+            self._main, self._was_interrupted = None, True
+            raise
         self.close()
 
     def _note(self, error: Exception) -> None:
@@ -237,18 +243,19 @@ class JaxRecorder:
     def _open(self, first: int, run_in: int = RUN_IN) -> JaxRecording:
         window = JaxWindow(self._options, first, self.detector.boundary, run_in)
         self._running = JaxRecording(window=window, compiled=self._compilations.count)
+        window.start()
         self._running.samples = LoopSamples()
         self._timed = StepReadings(queued=CoreQueue())
         return self._running
 
     def _close_window(self, *, drain: bool) -> None:
-        recording, self._running = self._running, None
-        if recording:
+        if recording := self._running:
             if self._timed and (times := self._timed.describe()):
                 recording.times = times | {"each": self._timed.describe_each()}
             recording.stop_samples()
             recording.window.close(drain=drain)
             recording.keep_early_steps()
+            self._running = None  # not before: a signal handler of the program may raise meanwhile
 
 
 class SteadySteps:

@@ -1,5 +1,6 @@
 """Consecutive training steps under JAX's profiler; the program runs at most one step ahead."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ class ClockMark(NamedTuple):
 
 
 class JaxWindow:
-    """Records steps from `first` on; the call that begins a step holds a mark `stepscope.step`.
+    """Records steps from `first` on, once started; the call that begins a step holds a mark `stepscope.step`.
 
     The mark carries the number of the step. The steps before `first` are the run-in: the step in
     which recording begins, and the step whose work the next one finds in progress. The session is
@@ -44,12 +45,16 @@ class JaxWindow:
         self.closest_mark: ClockMark | None = None
         self._first, self._next = first, first - run_in
         self._is_whole = run_in == 0
-        self._space = b""
+        self._space, self._options = b"", _options(options)
+        self._ahead, self._session = RunAhead(), None
+        self._ranges: tuple[LibraryRanges, WaitRanges] | tuple[()] = ()
+        self._restore: Callable[[], object] = lambda: None
         if any(profiler_sessions()):
             raise CaptureError(OTHER_PROFILER)
-        self._ahead = RunAhead()
+
+    def start(self) -> None:
         self._ranges = (LibraryRanges(), WaitRanges())
-        self._session: Any = _profiler.ProfilerSession(_options(options))
+        self._session = _profiler.ProfilerSession(self._options)
         self._restore = replace(_profiler, "ProfilerSession", self._for_the_program)
         self._mark()
 
