@@ -32,8 +32,7 @@ def parse_call(text: str) -> ast.Call | None:
         >>> parse_call("8 +") is parse_call("8") is None
         True
     """
-    try:
+    with suppress(SyntaxError):
         node = parse_source(text, mode="eval").body
-    except SyntaxError:
-        return None
-    return node if isinstance(node, ast.Call) else None
+        return node if isinstance(node, ast.Call) else None
+    return None

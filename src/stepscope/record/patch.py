@@ -20,7 +20,6 @@ def pass_on(error: BaseException) -> None:
     """Raise what our code has caught, if a signal handler, debugger or other thread of the program raised it.
 
     Python calls the former, alone, with the frame that they interrupt; of the latter no frame is seen.
-    So of an error that was caught inside, and replaced by this one.
     """
     frames = [entry.tb_frame for entry in entries_of(error.__traceback__)]
     names = (type(error).__module__, *(str(frame.f_globals.get("__name__")) for frame in frames))

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from decimal import Decimal
 from importlib import import_module
 from typing import Any
@@ -136,11 +137,10 @@ def named_tables(connection: Any, sql: str) -> set[str]:
     """The tables that a query names; for statements that DuckDB cannot tell, every word."""
     import duckdb
 
-    try:
+    with suppress(duckdb.Error):
         names: set[str] = connection.get_table_names(sql)
-    except duckdb.Error:
-        return set(re.findall(r"\w+", sql))
-    return names
+        return names
+    return set(re.findall(r"\w+", sql))
 
 
 def _answer(connection: Any, statement: Any, most_rows: int) -> pa.Table:
@@ -184,10 +184,9 @@ def _arguments(trace: Trace) -> pa.Table:
 
 
 def _json(texts: list[bytes]) -> pa.Array:
-    try:
+    with suppress(pa.ArrowInvalid):  # a recorder wrote invalid UTF-8
         return arrow_bytes(texts).cast(pa.large_string())
-    except pa.ArrowInvalid:  # a recorder wrote invalid UTF-8
-        return arrow_bytes([t.decode("utf-8", "replace").encode() for t in texts]).cast(pa.large_string())
+    return arrow_bytes([t.decode("utf-8", "replace").encode() for t in texts]).cast(pa.large_string())
 
 
 # The tables, and the function that fills them: by its name, since it is in a package that builds

@@ -5,6 +5,7 @@ temporary copies of them.
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from stepscope.errors import ScratchError
@@ -47,13 +48,12 @@ def repositories_of(roots: Iterable[str]) -> set[str]:
 
 def _linked_repository(mark: Path) -> set[str]:
     """Where a `.git` file leads: the folder of a worktree or submodule, and the one that it shares."""
-    try:
+    with suppress(OSError, ValueError):
         folder = mark.parent / mark.read_text("utf-8", "surrogateescape").removeprefix("gitdir:").strip()
         shared = folder / "commondir"
         common = folder / shared.read_text("utf-8", "surrogateescape").strip() if shared.exists() else folder
-    except (OSError, ValueError):
-        return set()
-    return {os.path.realpath(path) for path in (folder, common) if path.is_dir()}
+        return {os.path.realpath(path) for path in (folder, common) if path.is_dir()}
+    return set()
 
 
 def outermost(folders: Iterable[str]) -> tuple[str, ...]:
@@ -161,7 +161,7 @@ def copy_folder(source: str, target: str, link_large: bool, left_out: Sequence[s
 
 
 def _copy_entry(entry: os.DirEntry[str], target: str, link_large: bool, left_out: Sequence[str]) -> None:
-    try:
+    with suppress(PermissionError):  # what the user cannot read the script cannot either
         if entry.is_symlink():
             os.symlink(_link_target(entry.path), target)
         elif entry.is_dir():
@@ -174,8 +174,6 @@ def _copy_entry(entry: os.DirEntry[str], target: str, link_large: bool, left_out
                 os.symlink(entry.path, target)
             else:
                 shutil.copy2(entry.path, target)
-    except PermissionError:  # what the user cannot read the script cannot either
-        return
 
 
 def _link_target(link: str) -> str:

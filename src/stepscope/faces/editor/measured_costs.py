@@ -109,8 +109,6 @@ def costs_by_file(breakdown: StepBreakdown, texts: Mapping[str, str]) -> dict[st
 
 
 def _lines_of(path: str, texts: Mapping[str, str]) -> Sequence[str] | None:
-    try:
-        text = texts[path] if path in texts else Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
-    return split_lines(text)
+    with suppress(OSError, UnicodeDecodeError):
+        return split_lines(texts[path] if path in texts else Path(path).read_text("utf-8"))
+    return None

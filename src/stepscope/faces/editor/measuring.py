@@ -127,11 +127,10 @@ def _problem(request: MeasureRequest, error: BatchError | ScratchError) -> Probl
 
 def _settings_before(request: MeasureRequest) -> tuple[str, ...]:
     """The settings files of a script that was not measured; none if it cannot be read."""
-    try:
+    with contextlib.suppress(BatchError):
         text = request.unsaved.get(request.entry) or read_text(request.entry)
         return _settings_of(text, request.entry, request.settings.arguments)
-    except BatchError:
-        return ()
+    return ()
 
 
 def _measured(entry: str, result: Result) -> Measured:

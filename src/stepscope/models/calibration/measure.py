@@ -10,6 +10,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -92,10 +93,8 @@ def fused_steps() -> dict[str, list[list[Any]]]:
     table: dict[str, list[list[Any]]] = {}
     for name, settings in _OPTIMIZERS.items():
         cls = getattr(torch.optim, name.partition(" ")[0])
-        try:
+        with suppress(RuntimeError, TypeError, ValueError):  # this version of torch does not fuse it on a CPU
             table[name] = [_fused_step(cls, settings, *shape) for shape in _TENSORS]
-        except (RuntimeError, TypeError, ValueError):
-            continue  # this version of torch does not fuse it on a CPU
     return table
 
 
@@ -353,10 +352,9 @@ def sharding() -> dict[str, Any]:
     """
 
     def facts() -> dict[str, Any]:
-        try:
+        with suppress(ImportError, RuntimeError, TypeError):  # both are the same torch, and fail alike
             return {"units": [_unit_ns(*unit) for unit in _UNITS], "operator": _operator_ns()}
-        except (ImportError, RuntimeError, TypeError):
-            return {}  # both are the same torch, and fail alike
+        return {}
 
     return between_two_processes(facts) or {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -190,17 +191,15 @@ class Baseline:
     @cached_property
     def memory(self) -> RecordedMemory | None:
         """The recorded allocations; None if those of one rank were not recorded."""
-        try:
+        with suppress(TraceError):
             return recorded_memory(self.graph.trace)
-        except TraceError:
-            return None
+        return None
 
     def predict_memory(self, requests: Sequence[Request]) -> MemoryPrediction | None:
         """The peak with the changes; None if it was not recorded or cannot be predicted."""
-        try:
+        with suppress(ChangeError):  # the time is predicted all the same
             return predict_memory(self.memory, self._chosen(requests)) if self.memory else None
-        except ChangeError:
-            return None  # the time is predicted all the same
+        return None
 
     def _chosen(self, requests: Sequence[Request]) -> list[Request]:
         ordered = sorted(requests, key=lambda request: request.change.order)
