@@ -252,6 +252,6 @@ def slow_rank(runs: Sequence[WatchedRun]) -> SlowRank | None:
         excess = own[at] - np.median(np.delete(own, at, axis=0), axis=0)
         for first, end in [(0, len(common) - 1), *slow_parts(excess).stretches]:
             if np.mean(last[first : end + 1] == at) >= _MOSTLY:
-                lost_ms = float(excess[first : end + 1].mean())
+                lost_ms = float(excess[first : end + 1].clip(0).mean())  # where others are last, nothing
                 found.append(SlowRank(run.facts.rank, int(common[first]), int(common[end]), lost_ms))
     return max(found, key=lambda slow: slow.lost_ms * (slow.last - slow.first + 1), default=None)

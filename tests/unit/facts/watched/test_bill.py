@@ -545,6 +545,19 @@ def test_of_two_ranks_the_slow_one_is_compared_with_the_other(tmp_path: Path) ->
     assert (slow.rank, round(slow.lost_ms)) == (2, 9)
 
 
+def test_steps_in_which_the_other_rank_is_last_take_nothing_off_the_loss(tmp_path: Path) -> None:
+    """One rank sleeps for 9 ms in each step, the other for 40 ms in every tenth."""
+    tenth = {number: {"sleep": 9.0, "backward": 31.0} for number in range(0, STEPS, 10)}
+    every = [{number: {"sleep": 9.0} for number in range(STEPS)} | tenth]
+    tenth = {number: {"sleep": 40.0} for number in range(0, STEPS, 10)}
+    every += [{number: {"backward": 9.0} for number in range(STEPS)} | tenth]
+    runs = [drawn_run(tmp_path / f"rank{n}.watch", more, seed=n, rank=n) for n, more in enumerate(every)]
+    slow = slow_rank(runs)
+    assert slow is not None
+    assert (slow.rank, slow.first, slow.last) == (0, 0, STEPS - 1)
+    assert slow.lost_ms == pytest.approx(0.9 * 9, abs=0.3)
+
+
 def test_equal_ranks_one_rank_and_ranks_on_devices_have_none(tmp_path: Path) -> None:
     assert slow_rank(job(tmp_path, None)) is None
     assert slow_rank(job(tmp_path, 0)[2:3]) is None
