@@ -6,6 +6,7 @@ other may be one of the standard library, which parses lines to show a traceback
 """
 
 import ast
+from collections.abc import Iterator
 from contextlib import suppress
 from threading import RLock
 from typing import Any
@@ -36,3 +37,49 @@ def parse_call(text: str) -> ast.Call | None:
         node = parse_source(text, mode="eval").body
         return node if isinstance(node, ast.Call) else None
     return None
+
+
+_SCOPES = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_EACH = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_ASSIGNS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr)
+
+
+def loops_carry(text: str, line: int) -> list[bool]:
+    """Whether each loop around a line, inner ones first, calls something with what its last iteration set.
+
+    Of the function that has the line, up to a loop that trains.
+
+    Example:
+        >>> loops_carry("for x in rows:\\n    h = cell(x, h)", 2), loops_carry("[net(x) for x in rows]", 1)
+        ([True], [False])
+    """
+    nodes, carry = [*ast.walk(parse_source(text))], list[bool]()
+    around = [
+        one for one in nodes[1:] if getattr(one, "lineno", line + 1) <= line <= getattr(one, "end_lineno", 0)
+    ]
+    for node in reversed([nodes[0], *around]):
+        inside = (one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute))
+        if isinstance(node, _SCOPES) or not {"backward", "zero_grad"}.isdisjoint(inside):
+            break
+        if isinstance(node, (ast.For, ast.While, *_EACH)):
+            used, stored = set[str](), set[str]()
+            for name, is_stored in _names(node):
+                if is_stored or name not in stored:
+                    (stored if is_stored else used).add(name)
+            carry.append(not isinstance(node, _EACH) and not used.isdisjoint(stored))
+    return carry
+
+
+def _names(node: ast.AST, in_call: bool = False) -> Iterator[tuple[str, bool]]:
+    """The names that are stored, and those that calls use, in order of evaluation."""
+    in_call = in_call or isinstance(node, ast.Call)
+    if isinstance(node, ast.Name | ast.Attribute):
+        is_stored = isinstance(node.ctx, ast.Store)
+        yield from [(ast.unparse(node), is_stored)] * (is_stored or in_call)
+    last = ast.Store if isinstance(node, _ASSIGNS) else ()  # an assignment's targets
+    children = list(ast.iter_child_nodes(node))
+    children.sort(
+        key=lambda one: isinstance(getattr(one, "ctx", None), last) - isinstance(one, ast.comprehension)
+    )
+    for child in children:
+        yield from _names(child, in_call)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from drawn_findings import found
 
@@ -58,3 +60,98 @@ def test_an_operator_that_loops_by_itself_is_one_call() -> None:
 )
 def test_other_calls_are_no_finding(text: str) -> None:
     assert found("repeated_module", text, model=MODEL) is None
+
+
+def listed(count: int, lists: int = 2) -> str:
+    """In each of some layers, the modules of a list: a product of 8 us in each, with 2 us between them."""
+    text, at, names = ["main | 0 2000 | ProfilerStep#0"], 10, list[str]()
+    names = [f"{layer}.heads.{number}" for layer in range(lists) for number in range(count)]
+    for number, name in enumerate(names):
+        if number % count == 0:  # other work of each layer
+            text += [f"main | {at + 16 * one} {at + 16 * one + 14} | aten::relu" for one in range(6)]
+            at += 100
+        text += [
+            f"main | {at} {at + 8} | stepscope.module: {name}",
+            f"main | {at} {at + 8} | aten::linear | seq={number}",
+        ]
+        at += 10
+    for number in reversed(range(len(names))):
+        text.append(f"main | {at} {at + 18} | {NODE} MmBackward0 | seq={number} fwd=1")
+        at += 20
+    return "\n".join(text)
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("cat([head(x) for head in heads])", "A loop calls 16 modules of one kind"),
+        ("for head in heads:\n    outs.append(head(x))", "A loop calls 16 modules of one kind"),
+        ("for head in heads:\n    x = head(x)", None),
+        ("", None),  # a file that is there no more, or has changed
+    ],
+    ids=["comprehension", "loop", "layers", "unknown"],
+)
+def test_modules_of_a_list_are_one_module_where_no_call_needs_the_last_one(
+    source: str, says: str | None, tmp_path: Path
+) -> None:
+    (file := tmp_path / "net.py").write_text(source)
+    line = 1 + source.count("\n")
+    place = {"class": "Linear", "call_file": str(file), "call_line": line, "parameters": 64}
+    heads = [{"name": str(number), **place} for number in range(8)]
+    layers = [
+        {
+            "name": str(layer),
+            "class": "Layer",
+            "children": [{"name": "heads", "class": "ModuleList", "children": heads}],
+        }
+        for layer in range(2)
+    ]
+    finding = found("repeated_module", listed(8), model={"name": "net", "class": "Net", "children": layers})
+    assert (finding and finding.what.partition(" with")[0]) == says
+    if finding is not None:
+        assert {(place.file, place.line) for place in finding.evidence} == {(str(file), line)}
+        # Two lists of eight: one call of each is left.
+        assert finding.gain.ms == pytest.approx(16 * 0.030 * (1 - 2 / 16), rel=0.03)
+
+
+def test_a_loop_that_needs_each_result_is_told_to_compile(tmp_path: Path) -> None:
+    (file := tmp_path / "ode.py").write_text("def solve(y):\n    for t in times:\n        y = layer(y)\n")
+    model = {"name": "net", "children": [{"name": "layer", "call_file": str(file), "call_line": 3}]}
+    finding = found("repeated_module", rows(64), model=model)
+    assert finding is not None
+    assert finding.advice.startswith("Each call needs the last one's result: compile")
+
+
+WEIGHT = "layer.parametrizations.weight"
+PARAMETRIZED = {
+    "name": "net",
+    "children": [
+        {"name": "layer", "children": [{"name": "parametrizations", "children": [{"name": "weight"}]}]}
+    ],
+}
+
+
+def computed(calls: int, updates: int) -> str:
+    """Calls that each compute a weight in 50 us and its gradient in 30; updates after equal parts of them."""
+    text, at = ["main | 0 1000 | ProfilerStep#0"], 10
+    for number in range(calls):
+        text += [
+            f"main | {at} {at + 50} | stepscope.module: {WEIGHT}",
+            f"main | {at} {at + 50} | aten::matrix_exp | seq={number}",
+            f"main | {at + 50} {at + 60} | aten::linear",
+            f"main | {at + 60} {at + 90} | {NODE} Backward0 | seq={number} fwd=1",
+        ]
+        if (number + 1) % (calls // updates) == 0:
+            text.append(f"main | {at + 92} {at + 98} | Optimizer.step#SGD.step")
+        at += 100
+    return "\n".join(text)
+
+
+def test_a_weight_is_computed_once_for_each_update() -> None:
+    finding = found("repeated_module", computed(8, updates=2), model=PARAMETRIZED)
+    assert finding is not None
+    assert finding.what.startswith("Parametrized weights are computed again 6 times per step.")
+    assert "parametrize.cached()" in finding.advice
+    low, high = finding.gain.stated_ms
+    assert (low, high) == pytest.approx((0.6 * high, 6 * 0.090), rel=0.02)  # 10 us to the next call
+    assert found("repeated_module", computed(8, updates=8), model=PARAMETRIZED) is None

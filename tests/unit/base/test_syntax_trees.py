@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pytest
 
-from stepscope.base.syntax_trees import parse_source
+from stepscope.base.syntax_trees import loops_carry, parse_source
 
 NESTED = "\n".join(f"x = {'[' * depth}{']' * depth}" for depth in (5, 20, 60) * 20)
 PARSES = 20
@@ -62,3 +62,50 @@ def test_other_parsers_of_the_process_do_not_disturb():
         counts = list(threads.map(parse_at_depth, range(7, 42, 14)))
         list(others)
     assert counts == [PARSES * 60] * 3
+
+
+LOOPS = """
+def forward(rows, h):
+    outs = [net(row) for row in rows]
+    for row in rows:
+        total = total + net(row)
+        for i in range(3):
+            h = self.cell(row, h)
+        grown = grow(row)
+        outs.append(head(grown))
+    for row in rows:
+        self.h = net(row, self.h)
+    while h.ready():
+        out = torch.cat([head(x) for x in rows])
+    return net(h)
+
+for batch in loader:
+    for row in batch:
+        loss += net(row)
+    loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "carry"),
+    [
+        (2, []),  # the function itself
+        (3, [False]),
+        (5, [True]),  # of all that the outer loop calls with h
+        (7, [True, True]),
+        (11, [True]),
+        (13, [False, False]),
+        (14, []),
+        (18, [False]),
+        (19, []),
+        (99, []),
+    ],
+)
+def test_a_loop_whose_iterations_need_the_last_one_is_known_from_its_names(
+    line: int, carry: list[bool]
+) -> None:
+    assert loops_carry(LOOPS, line) == carry
+
+
+def test_what_an_iteration_sets_before_it_uses_it_is_its_own() -> None:
+    assert loops_carry("for task in tasks:\n    fast = adapt(task)\n    outs.append(net(fast))", 3) == [False]
