@@ -267,17 +267,27 @@ def test_a_fused_optimizer_is_one_kernel_and_one_launch() -> None:
     assert step_us(graph, "fused_optimizer") == 35
 
 
-@pytest.mark.parametrize(("us", "stays"), [(40, False), (5000, True)])
-def test_an_operator_that_computes_on_the_cpu_is_in_no_graph(us: int, stays: bool) -> None:
-    """Such as the update of an optimizer that is offloaded to the CPU."""
-    graph = graph_of(f"""
+@pytest.mark.parametrize(
+    ("us", "launched", "stays"),
+    [(40, "adam_kernel", False), (5000, "adam_kernel", True), (40, "Memcpy HtoD", True), (5000, "", True)],
+)
+def test_what_computes_on_the_cpu_is_in_no_graph(us: int, launched: str, stays: bool) -> None:
+    """Such as the update of an optimizer that is offloaded to the CPU, in one operator or in many."""
+    graph = graph_of(
+        f"""
         main     |  0 {us + 200} | ProfilerStep#0
         main     | 10  20 | aten::mm
         main     | 12  14 | cudaLaunchKernel | corr=7
         main     | 30 {us + 60} | Optimizer.step#DeepSpeedCPUAdam.step
         main     | 40 {us + 40} | CPUAdamBuilder::adam_update
         stream 7 | 20  90 | sgemm | corr=7
-    """)
+    """
+        + f"""
+        main     | {us + 50} {us + 54} | cudaLaunchKernel | corr=8
+        stream 7 | {us + 60} {us + 62} | {launched} | corr=8
+    """
+        * bool(launched)
+    )
     assert (step_us(graph) - step_us(graph, "cuda_graphs") < us) == stays
 
 

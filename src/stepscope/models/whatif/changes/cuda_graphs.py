@@ -18,7 +18,8 @@ def cuda_graphs(graph: Graph) -> Graph:
     """A CUDA graph launches the device work: the CPU's part of the step takes no time.
 
     That holds from the first to the last call of forward, loss, backward and optimizer. What is
-    around them or follows a wait, operators that compute on the CPU, latencies and order stay.
+    around them or follows a wait, what computes on the CPU (such as an optimizer whose operators
+    launch no kernel), latencies and order stay.
     """
     if not graph.on_device.any():
         raise ChangeError("cuda_graphs: these steps have no device work")
@@ -30,6 +31,9 @@ def cuda_graphs(graph: Graph) -> Graph:
             "cuda_graphs: no CPU call belongs to forward, backward or optimizer; a step that was "
             "compiled as a whole is launched at once already"
         )
+    calls, kernels = (select(graph, stage="optimizer", category=one) for one in ("cpu_op", "kernel"))
+    if calls.any() and not kernels.any():
+        captured &= ~select(graph, stage="optimizer")
     captured &= ~(select(graph, category="cpu_op") & (graph.tasks["duration_ns"] >= _COMPUTES_NS))
     rows, last = np.flatnonzero(captured), np.zeros_like(captured)
     last[rows] = np.any([ends_run(graph.tasks[name][rows]) for name in ("thread", "step")], axis=0)
