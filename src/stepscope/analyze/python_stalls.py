@@ -14,7 +14,7 @@ from stepscope.facts.annotate.steps.step_table import step_marks
 from stepscope.facts.summary.facts import StagePlace
 from stepscope.facts.summary.report_facts import samples_of
 from stepscope.trace.intervals import Intervals, index_pairs
-from stepscope.trace.recorded_steps import active_share, blocked_share
+from stepscope.trace.recorded_steps import active_share, blocked_share, held_up_share
 from stepscope.trace.row_order import last_begun
 
 # What each class of torch.optim does in Python takes microseconds. LBFGS has a Python loop.
@@ -30,6 +30,10 @@ LOOP = "the training loop"
 WAITING = (
     "Find what it waits for: another process, a disk, the network, a lock or a sleep. Prefetch: let that "
     "go on in another thread, process or task while the last result is used."
+)
+HELD_UP = (
+    "Other threads of the process compute meanwhile{}: Python runs one at a time (GIL). Move their work to "
+    "another process, or let them wait for events."
 )
 _FEWEST_SAMPLES = 3  # as of the places in a report
 _NONE = -1
@@ -106,6 +110,14 @@ def blocked_of_loop(context: RuleContext, part: float) -> float:
     loads = context.measures.stage_spans("data_loading").minus(context.measures.python_time())
     elsewhere = context.measures.wait_ms() / context.measures.steady_ms + share(context, loads)
     return blocked_share(part, active_share(context.trace.metadata.capture), elsewhere)
+
+
+def advice_if_blocked(context: RuleContext, blocked: float) -> str:
+    """What to do where the training loop waits for this share of the step."""
+    capture = context.trace.metadata.capture
+    if held_up_share(capture) < MOSTLY * blocked:
+        return WAITING
+    return HELD_UP.format(f" in {' and '.join(others)}" if (others := capture.get("others")) else "")
 
 
 def _by_step(context: RuleContext, gaps: Intervals) -> tuple[Times, Times, Rows]:

@@ -66,6 +66,13 @@ def active_share(capture: Mapping[str, Any], steps: str = "recorded_steps") -> f
     return min(share, most)
 
 
+def held_up_share(capture: Mapping[str, Any]) -> float:
+    """The share of a step in which other threads of the process compute and the training thread waits."""
+    times = capture.get("recorded_steps") or {}
+    own, process = (times.get(f"{name}_ns") or 0 for name in ("cpu", "process_cpu"))
+    return min(max(process - own, 0) / max(times.get("median_ns", 0), 1), 1 - active_share(capture))
+
+
 def waits_for_a_core(capture: Mapping[str, Any]) -> bool:
     """Whether the training thread waits for a core, and in later steps for nothing else.
 

@@ -344,6 +344,30 @@ def test_a_loop_that_waits_for_other_processes_runs_no_python(
     assert ("another process" in finding.advice) == ("blocked" in says)
 
 
+@pytest.mark.parametrize(
+    ("process_ms", "others", "advice"),
+    [
+        (
+            8,
+            ["poll (/me/train.py:9)"],
+            "Other threads of the process compute meanwhile in poll (/me/train.py:9):",
+        ),
+        (8, [], "Other threads of the process compute meanwhile: Python runs one at a time (GIL)."),
+        (4, ["poll (/me/train.py:9)"], "Find what it waits for: another process"),  # 3 ms of the 9
+    ],
+)
+def test_a_loop_that_waits_while_other_threads_compute_waits_for_the_gil(
+    process_ms: float, others: list[str], advice: str
+) -> None:
+    text = "main | 0 10000 | ProfilerStep#0\nmain | 9000 10000 | aten::mm"
+    times = {"median_ns": 10e6, "elapsed_ns": 10e6, "cpu_ns": 1e6, "queued_ns": 0}
+    times["process_cpu_ns"] = 1e6 * process_ms
+    finding = found("cpu_latency", text, capture={"recorded_steps": times, "others": others})
+    assert finding is not None
+    assert "is blocked for about 90%" in finding.what
+    assert finding.advice.startswith(advice)
+
+
 def freed(begin: float, class_name: str) -> str:
     """A step of 10 ms whose update frees memory for 4 ms between two operators."""
     return f"""

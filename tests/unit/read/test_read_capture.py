@@ -122,6 +122,12 @@ def test_samples_are_instants_of_their_thread(path: Path) -> None:
     assert trace["tracks"].text("thread")[int(samples["track"][0])] == "1"
 
 
+def test_the_lines_of_other_threads_are_kept(path: Path) -> None:
+    others = [{"function": "poll", "file": "/train.py", "line": 7}]
+    trace = read(write_capture(path, **{"samples.json": json.dumps({**SAMPLES, "others": others})}))
+    assert trace.metadata.capture["others"] == ["poll (/train.py:7)"]
+
+
 def test_the_name_of_a_sample_has_the_lines_that_call_it(path: Path) -> None:
     main, module = SAMPLES["places"]
     for called, name in ((1, "main (/train.py:3) ← <module> (/train.py:9)"), (0, " ← ".join([MAIN] * 32))):

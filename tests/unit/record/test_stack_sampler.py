@@ -27,6 +27,7 @@ from stepscope.record.samples.loop_samples import (
     Unavailable,
     Wait,
     describe,
+    lines_of_others,
     parse,
 )
 from stepscope.record.samples.loop_samples import SampledPlace as Place
@@ -432,6 +433,24 @@ def test_how_long_an_event_loop_waits_while_it_is_sampled() -> None:
     waits = [Wait(0, 110, place), Wait(140, 180, place)]
     assert describe(samples, [], waits)["awaited"] == 0.5
     assert describe(samples, [], [])["awaited"] == 0
+
+
+def test_other_threads_are_at_the_program_s_lines_unless_they_wait() -> None:
+    done, waits = threading.Event(), threading.Event()
+
+    def poll() -> None:
+        while not done.is_set():
+            pass
+
+    threads = [threading.Thread(target=target) for target in (poll, waits.wait)]
+    for thread in threads:
+        thread.start()
+    found = lines_of_others()
+    done.set()
+    waits.set()
+    for thread in threads:
+        thread.join()
+    assert {line["function"].rpartition(".")[2] for line in found if line["file"] == __file__} == {"poll"}
 
 
 def test_a_line_has_those_that_call_it_up_to_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:

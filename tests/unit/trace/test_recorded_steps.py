@@ -12,6 +12,7 @@ from stepscope.trace.recorded_steps import (
     blocked_share,
     core_share,
     cpus_of,
+    held_up_share,
     later_blocked_share,
     later_parts,
     load_warning,
@@ -87,6 +88,18 @@ def test_the_share_in_which_the_thread_ran_or_waited_for_a_core(
     assert active_share(capture) == pytest.approx(share)
     later = {"unrecorded_steps": capture.get("recorded_steps"), "awaited": capture.get("awaited", 0.0)}
     assert active_share(later, "unrecorded_steps") == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("own", "process", "queued", "share"),
+    [(4, 8, 20, 0.4), (4, 4, 20, 0.0), (4, 3, 20, 0.0), (4, 9, 40, 0.2), (4, None, 20, 0.0)],
+)
+def test_other_threads_hold_it_up_while_it_neither_runs_nor_waits_for_a_core(
+    own: int, process: int | None, queued: int, share: float
+) -> None:
+    capture = steps(elapsed=100, queued=queued, cpu=own, median=10)
+    capture["recorded_steps"]["process_cpu_ns"] = process
+    assert held_up_share(capture) == pytest.approx(share)
 
 
 @pytest.mark.parametrize(

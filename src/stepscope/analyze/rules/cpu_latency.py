@@ -8,8 +8,8 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.gains import MOSTLY_SAVED
 from stepscope.analyze.python_stalls import (
     LOOP,
-    WAITING,
     PythonStalls,
+    advice_if_blocked,
     at_sampled_line,
     blocked_of_loop,
     find_python_stalls,
@@ -191,7 +191,7 @@ def _python(context: RuleContext) -> Iterator[Finding]:
     blocked = blocked_of_loop(context, part)
     does = "is blocked" if blocked else "runs only Python"
     plain = context.by_framework(PYTHON, jax=PYTHON_OF_JAX, inference=PYTHON_OF_INFERENCE)
-    advice = WAITING if blocked else plain
+    advice = advice_if_blocked(context, blocked) if blocked else plain
     stall = context.finding(
         f"The {context.loop} {does} for {'about ' * bool(blocked)}{blocked or part:.0%} of the step."
         f"{mostly}{_between(context, found)}",

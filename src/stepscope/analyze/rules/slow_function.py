@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding, line_words
 from stepscope.analyze.gains import MOSTLY_SAVED
-from stepscope.analyze.python_stalls import WAITING, blocked_of_loop, place_at
+from stepscope.analyze.python_stalls import advice_if_blocked, blocked_of_loop, place_at
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.rules.cpu_latency import PYTHON_OF_JAX
 from stepscope.analyze.rules.repeated_module import SMALL_NS
@@ -58,7 +58,8 @@ def slow_function(context: RuleContext) -> Iterator[Finding]:
         loops = context.by_framework(OTHER, jax=PYTHON_OF_JAX)
         plain = COMPUTING if context.measures.ms(large) > place.ms / 2 else loops
         advice = DRAWING if DRAWS.search(place.function) else plain
-        advice = WAITING if blocked_of_loop(context, place.share) else advice
+        if blocked := blocked_of_loop(context, place.share):
+            advice = advice_if_blocked(context, blocked)
         yield context.finding_at(
             f"{place.function} takes about {rounded(place.ms)} ms per step ({place.share:.0%}). It runs "
             f"outside of forward, backward and the optimizer, in {line}.",

@@ -224,6 +224,7 @@ class Samples(Struct):
     loop: list[Count] = []  # positions in `places` of lines of the training loop, and of what calls it
     lacks: str = ""  # why nothing was sampled
     awaited: float = 0.0  # share of the time in which the event loop waited
+    others: list[SampledFrame] = []  # where other threads executed the program when sampling ended
 
 
 def with_samples(trace: Trace, text: bytes) -> Trace:
@@ -246,7 +247,8 @@ def with_samples(trace: Trace, text: bytes) -> Trace:
     if samples.lacks:
         properties = {**trace.metadata.properties, NOT_SAMPLED: samples.lacks}
         return trace.with_metadata(properties=properties)
-    trace = trace.with_metadata(capture={**trace.metadata.capture, "awaited": samples.awaited})
+    known = {"awaited": samples.awaited, "others": list(map(_named, samples.others))}
+    trace = trace.with_metadata(capture={**trace.metadata.capture, **known})
     place = _place(trace, samples)
     return trace.with_table(_joined(trace, samples, *place)) if place else trace
 
@@ -285,4 +287,8 @@ def _with_callers(recorded: Samples, place: SampledFrame) -> str:
     lines = [place]
     while (called := lines[-1].called) is not None and len(lines) < _MOST_CALLERS:
         lines.append(recorded.places[called])
-    return CALLED.join(f"{line.function} ({line.file}:{line.line})" for line in lines)
+    return CALLED.join(map(_named, lines))
+
+
+def _named(line: SampledFrame) -> str:
+    return f"{line.function} ({line.file}:{line.line})"

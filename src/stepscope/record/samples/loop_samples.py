@@ -34,6 +34,7 @@ from stepscope.record.unreplaced import os, time
 _NEARLY_ALL = 0.9  # of the samples; chosen: what is around the loop, not what a step calls
 _RECORDER = str(Path(__file__).parents[1])
 _DEFINES = re.compile(r"\s*(class |def |async def |#)")
+_WAITS = re.compile(r"(wait|select|lock)$")  # of threading, queue and selectors
 Function = tuple[str, str]  # name and file
 Functions = set[Function]
 
@@ -56,13 +57,21 @@ class LoopSamples:
             if self._sampler is not None:
                 waits = self._awaited.stop() if self._awaited else []
                 samples = describe(self._sampler.stop(), self._callers, waits)
-                return {"version": 1, "thread": self._thread, **samples}
+                return {"version": 1, "thread": self._thread, "others": lines_of_others(), **samples}
         return {"version": 1, "lacks": self._lacks}
 
     def _note(self, error: Exception) -> None:
         """A recording without samples is better than none."""
         is_known = isinstance(error, Unavailable)
         self._lacks = str(error) if is_known else f"sampling failed ({type(error).__name__}: {error})"
+
+
+def lines_of_others() -> list[dict[str, Any]]:
+    """The program's lines that other threads execute at the moment, and do not wait."""
+    frames = (frame for thread, frame in sys._current_frames().items() if thread != threading.get_ident())
+    stacks = [places for places in map(places_of_stack, frames) if not _WAITS.search(places[0].function)]
+    lines = (next(filter(_is_own, places), None) for places in stacks)
+    return [line._asdict() for line in lines if line]
 
 
 def describe(samples: StackSamples, callers: Sequence[Function], waits: list[Wait]) -> dict[str, Any]:
