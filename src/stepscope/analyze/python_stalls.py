@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec.structs import replace
 
+from stepscope.analyze.event_search import LONGEST_NS
 from stepscope.analyze.finding import Finding, Place, line_words
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import MostSampled, most_sampled, plain_name
@@ -22,7 +23,7 @@ _UPDATES = (
     r"^Optimizer\.step#(Adadelta|Adafactor|Adagrad|Adam|Adamax|AdamW|ASGD|Muon|NAdam|RAdam|RMSprop"
     r"|Rprop|SGD|SparseAdam)\.step$"
 )
-LONG_NS = 1_000_000  # longer than Python between two operators, which takes microseconds
+LONG_NS = 1_000_000  # of all gaps at one place; Python between two operators takes microseconds
 MAIN_SHARE = 0.1  # of the time of the name with most; others only surround it
 MOSTLY = 0.5  # of the time: what takes less does not explain it
 WHOLE = 0.9  # of the step: a range that takes as much shows no place in it
@@ -73,8 +74,8 @@ def python_of_the_loop(context: RuleContext) -> Intervals:
 
 
 def find_python_stalls(context: RuleContext, gaps: Intervals) -> PythonStalls | None:
-    """The gaps of 1 ms or more that recur between the same events in every step; None if there are
-    none.
+    """The gaps longer than between the operators of a model that recur between the same events in
+    every step; None if there are none.
 
     A place counts if every step spends 1 ms there, so a process that was preempted once does not.
     Gaps in steps without any recorded event do not count.
@@ -117,7 +118,7 @@ def advice_if_blocked(context: RuleContext, blocked: float) -> str:
     capture = context.trace.metadata.capture
     if held_up_share(capture) < MOSTLY * blocked:
         return WAITING
-    return HELD_UP.format(f" in {' and '.join(others)}" if (others := capture.get("others")) else "")
+    return HELD_UP.format(f" in {' and '.join(others[:3])}" if (others := capture.get("others")) else "")
 
 
 def _by_step(context: RuleContext, gaps: Intervals) -> tuple[Times, Times, Rows]:
@@ -128,7 +129,7 @@ def _by_step(context: RuleContext, gaps: Intervals) -> tuple[Times, Times, Rows]
     gap, step = index_pairs(first, last + 1)
     start = np.maximum(gaps.starts[gap], begin[step])
     end = np.minimum(gaps.ends[gap], finish[step])
-    long = end - start >= LONG_NS
+    long = end - start >= LONGEST_NS
     return start[long], end[long], step[long]
 
 

@@ -76,6 +76,18 @@ def test_stalls_at_the_same_place_of_every_step(
     assert (stalls.longest_ms, names, len(stalls.spans)) == (longest_ms, [before, after], kept)
 
 
+@pytest.mark.parametrize(("gap_us", "layers", "kept"), [(210, 5, 10), (190, 6, 0), (210, 4, 0)])
+def test_short_stalls_in_each_layer_count_as_one(gap_us: int, layers: int, kept: int) -> None:
+    """As a mask that each layer makes in Python: 1 ms of gaps longer than between a model's operators."""
+    length = 100 + gap_us
+    text = "\n".join(f"main | {at * length} {at * length + 100} | aten::add" for at in range(layers + 1))
+    gaps = [
+        (step + at * length + 100, step + (at + 1) * length) for step in (0, 5000) for at in range(layers)
+    ]
+    stalls = find_python_stalls(context(repeated(text, 5000)), spans(*gaps))
+    assert (len(stalls.spans) if stalls else 0) == kept
+
+
 def test_a_gap_over_two_steps_is_of_both_and_one_step_alone_shows_nothing() -> None:
     found = context(repeated(CALLS, 10_000))
     both = find_python_stalls(found, spans((8100, 10_100), (18_100, 20_000)))

@@ -54,7 +54,7 @@ LEAST = 0.15  # of the step
 RATIO = 2  # CPU time over device time, from which launching decides
 MOSTLY = 0.5  # of an operator, or of the gaps
 LEAST_PYTHON = 0.60  # of the step, on a CPU
-LEAST_LONG = 0.10  # of the step, in stalls of 1 ms or more at the same places
+LEAST_LONG = 0.10  # of the step, in stalls at the same places
 PYTHON = (
     "Replace loops over elements by operators on whole tensors. Log and save less often or in "
     "another thread, and prepare data in the data loader's workers."
@@ -78,7 +78,7 @@ def cpu_latency(context: RuleContext) -> Iterator[Finding]:
     operators whose CPU time is twice the time of the work that they launch.
 
     Silent if the device idles this way for less than 15 % of the step. On a CPU if Python takes
-    less than 60 % of the step, and stalls of 1 ms or more that recur at the same place of each step
+    less than 60 % of the step, and stalls that recur at the same place for 1 ms or more of each step
     take less than 10 %; what an optimizer of PyTorch does between its operators, mostly to free
     memory, is no Python of the loop. Gaps of 50 ms or more, gaps of 100 µs or more after a launch
     (these wait for another stream), and runtime calls of 1 ms or more (these allocate or load

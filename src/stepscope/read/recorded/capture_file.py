@@ -183,6 +183,7 @@ class Manifest(Struct):
     threads: int | None = None
     cpu_capability: str | None = None
     awaited: float = 0.0
+    others: list[str] = []
     steps_recorded: list[int] = []
     loaders: list[Loader] = []
     created: list[Created] = []
