@@ -30,7 +30,6 @@ LEAST = 0.2  # of the step
 SAVED = 0.6  # of the calls at least: 128 rows in one call saved 0.97, 48 heads 0.7
 _PRODUCT = r"^aten::(mm|addmm|linear|bmm|convolution|conv[123]d)$"
 _WEIGHT = re.compile(r"(^|\.)parametrizations\.\w+$")
-_CALLED = re.compile(r" \((.*):(\d{1,9})\)$")  # as `main (/x/train.py:9)`
 STAGES = ("forward", "loss", "other")
 ADVICE = (
     "If no call needs an earlier one's result, stack inputs along the batch dimension and call it "
@@ -96,15 +95,10 @@ def _computed_again(context: RuleContext, calls: Rows) -> Iterator[Finding]:
 class Loop(NamedTuple):
     """What calls one module, or each module of a list."""
 
+    kind: str  # the same for all layers that have such a list
     path: str  # of the module, or of the list
-    part: str = ""  # of each module of the list
     file: str = ""  # of a list: where the loop is written
     line: int = -1
-
-    @property
-    def kind(self) -> str:
-        """The same for the lists of all layers."""
-        return re.sub(r"\b\d+\b", "*", self.path) + self.part if self.file else self.path
 
 
 def _in_loops(context: RuleContext, apart: Mask) -> Iterator[Finding]:
@@ -114,7 +108,7 @@ def _in_loops(context: RuleContext, apart: Mask) -> Iterator[Finding]:
     around = context.search.enclosing(context.search.module_calls)[rows]
     calls = {*zip(loops, np.where([loop.file != "" for loop in loops], around, rows).tolist(), strict=True)}
     kind, count = Counter(loop.kind for loop, _ in calls).most_common(1)[0]
-    same = [loop for loop in {*loops} if loop.kind == kind]
+    same = sorted({loop for loop in loops if loop.kind == kind})
     gain = _gain(context, rows, apart, 1 - context.step_count * len(same) / max(count, context.step_count))
     if gain.ms < LEAST * context.measures.steady_ms:
         return
@@ -139,9 +133,9 @@ def _in_loops(context: RuleContext, apart: Mask) -> Iterator[Finding]:
 
 def _carry(file: str, line: int | None, called: Sequence[str] = ()) -> list[bool]:
     """`loops_carry` of the loops around a line, and around those that call it."""
-    lines = [(file, line or 0), *((one[1], int(one[2])) for one in map(_CALLED.search, called) if one)]
+    lines = [(file, str(line)), *(one.partition(" (")[2][:-1].rpartition(":")[::2] for one in called)]
     with suppress(BatchError, SyntaxError, ValueError, RecursionError):
-        return [carries for path, number in lines for carries in loops_carry(read_text(path), number)]
+        return [carries for path, number in lines for carries in loops_carry(read_text(path), int(number))]
     return []
 
 
@@ -173,9 +167,9 @@ def _loop_of(modules: Table, module: int, carry: Callable[[str, int], list[bool]
         inner = outer
     file, line = modules.text("call_file")[inner] or "", int(modules["call_line"][inner])
     if outer < 0 or carry(file, line)[:1] != [False]:
-        return Loop(path[module] or "")
-    part = (path[module] or "").removeprefix(path[inner] or "")
-    return Loop(path[outer] or "", f"{part} of {modules['parameters'][inner]}", file, line)
+        return Loop(path[module] or "", path[module] or "")
+    part = f"{(path[module] or '').removeprefix(path[inner] or '')} of {modules['parameters'][inner]}"
+    return Loop(re.sub(r"\b\d+\b", "*", path[outer] or "") + part, f"{path[outer]}{part}", file, line)
 
 
 def _gain(context: RuleContext, rows: Rows, apart: Mask, part: float) -> Gain:
