@@ -32,6 +32,7 @@ from stepscope.models.batch_size.source_facts import (
 from stepscope.models.batch_size.source_files import entries, read_text, settings_files
 from stepscope.models.ranks.job import JobReport, findings_of, report_of_trace
 from stepscope.trace.frame_name import is_users_frame
+from stepscope.trace.recorded_steps import workers_of
 from stepscope.trace.trace import Metadata, Trace
 
 __all__ = ["RuleContext", "glob"]
@@ -325,11 +326,10 @@ def _lines(metadata: Metadata, call: Mapping[str, Any], key: str, value: str) ->
             yield _replaced(path, facts.text, *facts.span(origin.node), value)
     if not origins:
         keys = resolver.missing or {key}
-        used = max((one.get("workers") or 0 for one in capture.get("loaders") or ()), default=0)
         for file in settings_files(path, options, facts.strings, capture.get("cwd")):
             text = read_text(str(file))
             for entry in entries(text, str(file)):
-                if entry.name.rpartition(".")[2] in keys and entry.value == used:
+                if entry.name.rpartition(".")[2] in keys and entry.value == workers_of(capture):
                     yield _replaced(str(file), text, entry.start, entry.end, value)
 
 

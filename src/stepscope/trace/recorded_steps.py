@@ -25,6 +25,11 @@ def cpus_of(capture: Mapping[str, Any]) -> int:
     return int(capture.get("cpus_usable") or capture.get("cpu_count") or 0)
 
 
+def workers_of(capture: Mapping[str, Any]) -> int:
+    """How many workers the DataLoader with most of them has; 0 if none is known."""
+    return max((one.get("workers") or 0 for one in capture.get("loaders") or ()), default=0)
+
+
 QUIET = 0.95  # of a core; with less, times are visibly longer than on a quiet machine
 
 
@@ -110,7 +115,9 @@ def load_warning(capture: Mapping[str, Any]) -> str:
         return ""
     times = capture["recorded_steps"]
     core = "a core" if times.get("cpu_ns") else "the cores that it could have used"
-    text = f"this process got {share:.0%} of {core}: other processes used the machine"
+    workers = workers_of(capture)
+    others = f"its {workers} data-loader workers or other processes" if workers else "other processes"
+    text = f"this process got {share:.0%} of {core}: {others} used the machine"
     if cpu := times.get("cpu_ns"):
         elapsed = milliseconds(times["median_ns"])
         text += f"; a recorded step has {milliseconds(cpu)} of CPU time in {elapsed}"

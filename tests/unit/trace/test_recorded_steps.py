@@ -170,6 +170,11 @@ def test_a_part_without_operators_is_blocked(
             steps(elapsed=100, queued=30, used=10),
             "this process got 25% of the cores that it could have used: other processes used the machine",
         ),
+        (
+            {**steps(elapsed=100, queued=30, used=10), "loaders": [{"workers": 4}, {"workers": 2}, {}]},
+            "this process got 25% of the cores that it could have used: its 4 data-loader workers or other "
+            "processes used the machine",
+        ),
     ],
 )
 def test_load_of_other_processes_is_told(capture: dict[str, Any], text: str) -> None:

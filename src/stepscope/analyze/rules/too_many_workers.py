@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.rules.input_bound import READY
-from stepscope.trace.recorded_steps import cpus_of
+from stepscope.trace.recorded_steps import cpus_of, workers_of
 
 CAUSE = "input"
 EXPLAINS = ("data",)
@@ -21,7 +21,7 @@ def too_many_workers(context: RuleContext) -> Iterator[Finding]:
     """
     capture = context.trace.metadata.capture
     cores = cpus_of(capture)
-    workers = max((one.get("workers") or 0 for one in capture.get("loaders") or []), default=0)
+    workers = workers_of(capture)
     if not cores or workers <= cores:
         return
     gain = context.gains.whatif("dataloader")
