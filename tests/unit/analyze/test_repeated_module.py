@@ -120,6 +120,8 @@ def test_a_loop_that_needs_each_result_is_told_to_compile(tmp_path: Path) -> Non
     finding = found("repeated_module", rows(64), model=model)
     assert finding is not None
     assert finding.advice.startswith("Each call needs the last one's result: compile")
+    low, high = finding.gain.stated_ms
+    assert low == pytest.approx(0.3 * high)
 
 
 WEIGHT = "layer.parametrizations.weight"
