@@ -105,8 +105,7 @@ def _scale_of_steps(length: Floats, usual: Floats) -> Floats:
     order = np.argsort(ratio, axis=0)
     weight = np.cumsum(usual[large, 0][order], axis=0)
     chosen = np.take_along_axis(order, (weight < weight[-1] / 3).sum(axis=0)[None], 0)
-    result: Floats = np.maximum(np.take_along_axis(ratio, chosen, 0)[0], 1)
-    return result
+    return np.maximum(np.take_along_axis(ratio, chosen, 0)[0], 1)
 
 
 def _varying(trace: Trace) -> Mask:
@@ -124,8 +123,7 @@ def _cut(trace: Trace, delays: Intervals) -> Trace:
     shift = np.stack([np.append(0, lost[:-1]), lost], axis=1).reshape(-1)
 
     def moved(time: Times) -> Times:
-        result: Times = time - np.rint(np.interp(time, knots, shift, left=0)).astype(np.int64)
-        return result
+        return time - np.rint(np.interp(time, knots, shift, left=0)).astype(np.int64)
 
     start, end = map(moved, trace.events.spans())
     return on_clock(trace, start, end, moved)

@@ -195,8 +195,7 @@ class EventSearch:
         calls, end, names = self.caller[copies], self.events.spans()[1], self.events.text("name")
         pinned = names.where(lambda name: "Pinned" in name)[copies]
         waits = (calls >= 0) & (end[calls] >= end[copies])
-        result: Mask = waits & ~(pinned & names.where(lambda name: "Async" in name)[calls])
-        return result
+        return waits & ~(pinned & names.where(lambda name: "Async" in name)[calls])
 
     def operator_of(self, rows: Rows) -> Ids32:
         """The innermost operator around each event or its launch, or -1."""
@@ -422,8 +421,7 @@ class EagerCalls:
 
     def with_backward(self, calls: Mask) -> Mask:
         """These calls, and those of their backward pass."""
-        result: Mask = calls | np.append(calls, False)[self.forward]
-        return result
+        return calls | np.append(calls, False)[self.forward]
 
     def ms(self, calls: Mask | Ids) -> float:
         """What these calls cost, ms per step."""
@@ -441,5 +439,4 @@ def _with_those_between(calls: Mask, at: Ids, near: Mask) -> Mask:
     inside = np.zeros(len(calls) + 1, np.int64)
     np.add.at(inside, at[:-1][near], 1)
     np.add.at(inside, at[1:][near], -1)
-    result: Mask = calls | (np.cumsum(inside)[:-1] > 0)
-    return result
+    return calls | (np.cumsum(inside)[:-1] > 0)

@@ -213,8 +213,7 @@ def is_whole_step(context: RuleContext, rows: Rows) -> Mask:
     long = events["duration_ns"][rows] >= WHOLE * 1e6 * context.measures.steady_ms
     long &= events.text("category").mask("annotation", "python")[rows]
     around = search.holding(search.caller[search.launched])[rows]
-    result: Mask = (long & around) | events.text("name").where(is_step)[rows]
-    return result
+    return (long & around) | events.text("name").where(is_step)[rows]
 
 
 def has_names(context: RuleContext, name: str) -> bool:

@@ -59,8 +59,7 @@ def _without_lines(context: RuleContext, calls: Rows, evidence: tuple[Place, ...
 
 def _with_gradients(context: RuleContext) -> Rows:
     rows = context.search.find(kind=PRODUCT_KINDS, category="cpu_op", stage=MODEL_STAGES)
-    result: Rows = rows[(context.events["sequence"][rows] >= 0) & (context.events["recompute"][rows] != 1)]
-    return result
+    return rows[(context.events["sequence"][rows] >= 0) & (context.events["recompute"][rows] != 1)]
 
 
 def _are_reached(context: RuleContext, rows: Rows) -> Mask:

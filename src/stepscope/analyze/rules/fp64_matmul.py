@@ -75,8 +75,7 @@ def _on_device(context: RuleContext) -> Rows:
 def _on_cpu(context: RuleContext) -> Rows:
     """Products of doubles, without the operators that only call them."""
     rows = _of_doubles(context, context.search.find(kind=PRODUCT_KINDS, category="cpu_op"))
-    result: Rows = rows[context.measures.roofline(rows).flops != 0]
-    return result
+    return rows[context.measures.roofline(rows).flops != 0]
 
 
 def _of_doubles(context: RuleContext, rows: Rows) -> Rows:

@@ -65,8 +65,7 @@ def _evaluations(context: RuleContext) -> Rows:
     model = search.events["module"] >= 0
     model |= search.events.text("kind").mask(*PRODUCT_KINDS, "attention")
     inside = search.enclosing(rows)[np.flatnonzero(model)]
-    result: Rows = rows[np.isin(rows, inside)]
-    return result
+    return rows[np.isin(rows, inside)]
 
 
 def _compiled(context: RuleContext) -> Rows:

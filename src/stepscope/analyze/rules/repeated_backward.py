@@ -82,5 +82,4 @@ def _update_of(context: RuleContext, nodes: Rows) -> Rows:
     runs = context.trace["stages"]
     ends = runs.text("stage").mask("zero_grad", "optimizer") & (runs["rank"] == context.rank)
     begins = np.sort(runs["start_ns"][ends])
-    result: Rows = np.searchsorted(begins, context.events["start_ns"][nodes], side="right")
-    return result
+    return np.searchsorted(begins, context.events["start_ns"][nodes], side="right")

@@ -121,8 +121,7 @@ def product_ns(
     if precision != SINGLE:
         slow = 2 * count * m * n * k / (gpu.rate(HALF) * _MISALIGNED)
         computing = np.where(np.asarray(aligned) | (np.minimum(m, n) == 1), computing, slow)
-    result: Floats = begin_ns(gpu) + (computing**4 + moving**4) ** 0.25  # the longer, smoothly
-    return result
+    return begin_ns(gpu) + (computing**4 + moving**4) ** 0.25  # the longer, smoothly
 
 
 def share_of_peak(precision: str, gpu: Gpu) -> float:

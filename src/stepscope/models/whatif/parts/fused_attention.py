@@ -192,8 +192,7 @@ def _fusible(graph: Graph, work: StepWork) -> Mask:
     fuses |= names.where(lambda name: name.startswith("Memcpy DtoD"))
     others = np.bincount(work.of_task[device & ~fuses], minlength=len(work.device_ns))
     sized = np.array([_passes(call)[0] > 0 for call in work.operators.calls], np.bool_)
-    result: Mask = sized & (work.device_ns > 0) & (others == 0)
-    return result
+    return sized & (work.device_ns > 0) & (others == 0)
 
 
 def _passes(call: Operator | None) -> tuple[int, int, int, int]:

@@ -85,8 +85,7 @@ class StepWork:
     def with_product(self, tasks: Mask) -> Mask:
         """The operators that have one of some tasks among the kernels of their products."""
         rows = tasks & self.replaced
-        result: Mask = np.bincount(self.of_task[rows], minlength=len(self.operators.rows)) > 0
-        return result
+        return np.bincount(self.of_task[rows], minlength=len(self.operators.rows)) > 0
 
     def unchanged(self, row: int) -> KernelTimes:
         """The kernels of an operator as they are."""
