@@ -170,28 +170,32 @@ def _convolution(call: OperatorCall) -> Work | None:
         return None
     if call.is_true(6):  # transposed: the filter applies to every input element
         return Work(2 * x.elements * prod(weight.shape[1:]), nan)
-    places = output_places(x.shape, weight.shape, call)
-    if places is None:
+    spatial = output_sizes(x.shape, weight.shape, call)
+    if spatial is None:
         return None
-    out = x.shape[0] * weight.shape[0] * places
+    out = x.shape[0] * weight.shape[0] * prod(spatial)
     return Work(2 * out * prod(weight.shape[1:]), x.bytes + weight.bytes + out * x.width)
 
 
-def output_places(x: tuple[int, ...], weight: tuple[int, ...], call: OperatorCall) -> int | None:
-    """The number of a convolution's output positions per filter, by the shapes of input and weight;
-    None without stride, padding and dilation, or with those that no convolution has."""
-    lists = [call.numbers(place) for place in (3, 4, 5)]
-    known = [values for values in lists if values is not None]
-    if len(known) < len(lists) or any(stride <= 0 for stride in known[0]):
+def output_sizes(
+    x: tuple[int, ...], weight: tuple[int, ...], call: OperatorCall, transposed: bool = False
+) -> list[int] | None:
+    """The sizes of a convolution's result, without images and channels, by the shapes of input and weight;
+    None without stride, padding and dilation, or with those that no convolution has.
+
+    Source: PyTorch, `torch.nn.Conv2d` and `ConvTranspose2d`, "Shape".
+    """
+    count = len(x) - 2
+    lists = [call.numbers(place) or [] for place in ((3, 4, 7, 5) if transposed else (3, 4, 5))]
+    stride, pad, space, *extra = [values * count if len(values) == 1 else values for values in lists]
+    if any(len(values) != count for values in (stride, pad, space, *extra)) or min(stride) < 1:
         return None
-    kernel, size = weight[2:], x[2:]
-    every = [values * len(kernel) if len(values) == 1 else values for values in known]
-    places = (
-        (n + 2 * pad - space * (k - 1) - 1) // stride + 1
-        for n, k, stride, pad, space in zip(size, kernel, *every, strict=False)
-    )
-    found = prod(places)
-    return found if 0 <= found < _MOST else None
+    rows = zip(x[2:], weight[2:], stride, pad, space, *(extra or [[0] * count]), strict=True)
+    if transposed:
+        found = [(n - 1) * s - 2 * p + d * (k - 1) + more + 1 for n, k, s, p, d, more in rows]
+    else:
+        found = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d, _ in rows]
+    return found if min(found) >= 0 and prod(found) < _MOST else None
 
 
 def _convolution_backward(call: OperatorCall) -> Work | None:

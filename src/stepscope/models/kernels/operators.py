@@ -8,13 +8,13 @@ et al., "Optimizing Performance of Recurrent Neural Networks on GPUs", 2016, sec
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from math import prod
 from types import MappingProxyType
 from typing import NamedTuple
 
-from stepscope.models.calibration.calibration import MOST_ELEMENTS, Operator
+from stepscope.facts.roofline.formulas import OperatorCall, output_sizes
+from stepscope.models.calibration.calibration import Operator
 from stepscope.models.kernels.products import (
     ALIGNED,
     BYTES,
@@ -128,7 +128,7 @@ class Convolution(NamedTuple):
         transposed = "transpose" in call.name
         if len(data) not in _RANKS or len(data) != len(weight) or 0 in weight:
             return None
-        spatial = _results(call, data, weight)
+        spatial = output_sizes(data, weight, OperatorCall((), call.values), transposed)
         if spatial is None:
             return None
         first, second = weight[:2]
@@ -182,34 +182,6 @@ _FORWARD = {HALF: 1.05, TF32: CONVOLUTION_IN_TF32}, {HALF: 4.7, TF32: 4.7}
 _OF_INPUT = {HALF: 1.31, TF32: CONVOLUTION_IN_TF32}, {HALF: 4.7, TF32: 4.7}
 _OF_FILTERS = {HALF: 1.37, TF32: CONVOLUTION_IN_TF32}, {HALF: 22.5, TF32: 22.5}
 _CHANNELS = 8  # 16 bytes in 16 bits
-
-
-def _results(call: Operator, data: Size, weight: Size) -> list[int] | None:
-    """Source: PyTorch, `torch.nn.Conv2d` and `ConvTranspose2d`, "Shape"."""
-    count = len(data) - 2
-    transposed = "transpose" in call.name
-    places = (3, 4, 7, 5) if transposed else (3, 4, 5, None)
-    stride, padding, dilation, extra = (
-        [0] * count if place is None else _numbers(call.values, place, count) for place in places
-    )
-    if any(len(each) != count for each in (stride, padding, dilation, extra)) or min(stride) < 1:
-        return None
-    rows = zip(data[2:], weight[2:], stride, padding, dilation, extra, strict=True)
-    if transposed:
-        found = [(n - 1) * s - 2 * pad + d * (k - 1) + more + 1 for n, k, s, pad, d, more in rows]
-    else:
-        found = [(n + 2 * pad - d * (k - 1) - 1) // s + 1 for n, k, s, pad, d, _ in rows]
-    return found if all(0 <= one < MOST_ELEMENTS for one in found) else None
-
-
-def _numbers(values: Sequence[str], place: int, count: int) -> list[int]:
-    try:
-        value = json.loads(values[place])
-    except (IndexError, ValueError, RecursionError):
-        return []
-    every = value if isinstance(value, list) else [value]
-    numbers = [one for one in every if isinstance(one, int)]
-    return numbers * count if len(numbers) == 1 else numbers
 
 
 def _recurrent(call: Operator, backward: bool) -> list[Product]:

@@ -18,16 +18,15 @@ from typing import Any
 import numpy as np
 
 from stepscope.base.arrays import Ids, Mask
-from stepscope.facts.roofline.formulas import OperatorCall, output_places
 from stepscope.graph import Graph
 from stepscope.models.calibration.calibration import Operator, ScriptOperators
-from stepscope.models.kernels.operators import tensors
+from stepscope.models.kernels.operators import products_of, tensors
 from stepscope.trace.nesting import inherit
 from stepscope.trace.sets import distinct_rows
 from stepscope.trace.trace import Trace
 
 _FLOAT = "6"  # torch.float32 as an argument
-_PRODUCTS = ("linear", "mm", "bmm", "matmul", "addmm", "baddbmm")
+_PRODUCTS = ("linear", "mm", "bmm", "matmul", "addmm", "baddbmm", "conv1d", "conv2d", "conv3d")
 _ARITHMETIC = ("add", "sub", "mul", "div")  # what takes the wider type of its inputs, in place its own
 
 
@@ -161,13 +160,8 @@ def _is_sum(call: Operator, wide: list[int]) -> bool:
 def _result(call: Operator, wide: list[int]) -> int:
     """Number of elements of the operator's result; for others, those of its largest input."""
     sizes = tensors(call)
-    left = 1 if call.name in ("addmm", "baddbmm") else 0
-    if call.name in _PRODUCTS and len(sizes) > left + 1:
-        return prod(sizes[left][:-1]) * sizes[left + 1][0 if call.name == "linear" else -1]
     if call.name == "embedding" and len(sizes) > 1:
         return prod(sizes[1]) * sizes[0][-1]
-    if call.name in ("conv1d", "conv2d", "conv3d") and len(sizes) > 1:
-        data, weight = sizes[:2]
-        places = output_places(data, weight, OperatorCall((), call.values))
-        return prod(data) if places is None else data[0] * weight[0] * places
+    if call.name in _PRODUCTS and (products := products_of(call)):
+        return products[0].batch * products[0].rows * products[0].columns
     return max(wide, default=0)
