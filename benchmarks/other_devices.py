@@ -27,14 +27,7 @@ from stepscope.models.devices.device_work import EFFICIENCY, offload
 from stepscope.models.whatif import CHANGES, parse_request
 from stepscope.models.whatif.anchor import mean_ms
 from stepscope.models.whatif.changes.faster_gpu import kernels_on_ns
-from stepscope.models.whatif.parts.kernel_times import (
-    FIXED_NS,
-    Rates,
-    device_of,
-    in_tf32,
-    times_ns,
-    work_of_tasks,
-)
+from stepscope.models.whatif.parts.kernel_times import FIXED_NS, Rates, device_of, in_tf32, times_ns
 from stepscope.models.whatif.prediction import Baseline
 from stepscope.read import read
 
@@ -144,7 +137,7 @@ def counted(traces: Path) -> Iterator[Comparison]:
     """Kernels of known work by their operations alone."""
     for model, file in COUNTED:
         graph, rows, rates = found = kernels_of(traces / file)
-        bound = np.fmax(*times_ns(graph, *work_of_tasks(graph), rates))
+        bound = np.fmax(*times_ns(graph, rates))
         known = rows & (bound > 0)
         measured = found.per_step_ms(graph.tasks["duration_ns"][known])
         predicted = found.per_step_ms(FIXED_NS + bound[known] / EFFICIENCY)

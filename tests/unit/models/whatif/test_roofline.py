@@ -46,7 +46,7 @@ def test_without_shapes_or_rates_the_kind_says_it() -> None:
 
 
 def test_work_belongs_to_the_kernels_of_its_operator() -> None:
-    flops, size = work_of_tasks(graph_of(SQUARE, devices=V100))
+    flops, size, _ = work_of_tasks(graph_of(SQUARE, devices=V100))
     assert np.nansum(flops) == 2 * 512**3 + 1000
     assert np.nansum(size) == 4 * (3 * 512 * 512 + 3000)
     assert (~np.isnan(size)).sum() == 2
@@ -56,7 +56,7 @@ def test_the_kernel_that_multiplies_does_the_operations() -> None:
     split = SQUARE.replace("20 60 | volta", "20 50 | volta")
     split += "stream 7 | 50 60 | transpose_readWrite | corr=7"
     graph = graph_of(split, devices=V100)
-    flops, size = work_of_tasks(graph)
+    flops, size, _ = work_of_tasks(graph)
     names = list(graph.tasks.text("name"))
     gemm, other = names.index("volta_sgemm_128x64"), names.index("transpose_readWrite")
     assert (flops[gemm], flops[other]) == (2 * 512**3, 0)

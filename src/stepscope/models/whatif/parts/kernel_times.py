@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.base.arrays import Floats, Ids, Mask
+from stepscope.base.arrays import Codes8, Floats, Mask
 from stepscope.errors import ChangeError
-from stepscope.facts.annotate.links.launches import launch_of
-from stepscope.facts.roofline.operator_work import PRODUCTS, Operators, share_of_operator
+from stepscope.facts.roofline.operator_work import PRODUCTS, work_of_pieces
 from stepscope.facts.roofline.rates import PRECISIONS, is_half, is_tf32, precisions, rates_of
 from stepscope.graph import Graph, select
+from stepscope.trace.row_order import inverse
 from stepscope.trace.schema import PRODUCT_KINDS
 from stepscope.trace.table import Text
 
@@ -41,21 +41,15 @@ def in_tf32(graph: Graph) -> Mask:
     return graph.tasks.text("name").where(is_tf32)
 
 
-def work_of_tasks(graph: Graph) -> tuple[Floats, Floats]:
-    """Operations and bytes of every task, float64, shape (tasks,); nan if unknown.
-
-    A task does the work of the innermost operator around it, or around its launch, whose work is
-    known. Tasks of one operator share its work by time; if one of them multiplies matrices, it
-    does all the operations.
-    """
-    operators, operator = Operators.of(graph.trace), graph.once(_operators)
-    flops, size = np.append(operators.flops, np.nan), np.append(operators.bytes, np.nan)
-    time = np.maximum(graph.tasks["duration_ns"], 1).astype(np.float64)
-    multiplies = np.isin(graph.tasks["kind"], PRODUCTS)
-    return (
-        flops[operator] * share_of_operator(operator, time, multiplies),
-        size[operator] * share_of_operator(operator, time),
-    )
+def work_of_tasks(graph: Graph) -> tuple[Floats, Floats, Codes8]:
+    """Operations, bytes and the operands' width of every task, shape (tasks,); nan and 0 if unknown, as
+    for the CPU's tasks where a device works."""
+    event, works = graph.tasks["event"], graph.on_device
+    rows = np.flatnonzero((works if works.any() else np.ones(len(graph), np.bool_)) & (event >= 0))
+    flops, size, width, *_ = work_of_pieces(graph.trace, event[rows], graph.tasks["duration_ns"][rows])
+    place = inverse(rows, len(graph))
+    flops, size = (np.append(column, np.nan)[place] for column in (flops, size))
+    return flops, size, np.append(width, np.int8(0))[place]
 
 
 def bound_by_memory(graph: Graph) -> Mask:
@@ -69,20 +63,19 @@ def bound_by_memory(graph: Graph) -> Mask:
     by_kind = ~compute_bound(graph)
     if rates is None:
         return kernels & by_kind
-    flops, size = graph.once(work_of_tasks)
-    computing, moving = times_ns(graph, flops, size, rates)
+    computing, moving = times_ns(graph, rates)
     known = ~np.isnan(computing + moving)
     return kernels & np.where(known, moving > computing, by_kind)
 
 
 def precision_of_tasks(graph: Graph) -> Text:
     """`half`, `tf32`, `fp32`, or nothing if unknown, for each task."""
-    width = np.append(Operators.of(graph.trace).width, np.int8(0))[graph.once(_operators)]
-    return precisions(graph.tasks.text("name"), width)
+    return precisions(graph.tasks.text("name"), graph.once(work_of_tasks)[2])
 
 
-def times_ns(graph: Graph, flops: Floats, size: Floats, rates: Mapping[str, Any]) -> tuple[Floats, Floats]:
-    """The least time in which a device computes the operations and moves the bytes, ns."""
+def times_ns(graph: Graph, rates: Mapping[str, Any]) -> tuple[Floats, Floats]:
+    """The least times in which a device computes each task's operations and moves its bytes, ns."""
+    flops, size, _ = graph.once(work_of_tasks)
     peak = np.full(len(graph), rates["fp32"] or np.nan, np.float64)
     multiplies, precision = np.isin(graph.tasks["kind"], PRODUCTS), graph.once(precision_of_tasks)
     for name in PRECISIONS:
@@ -103,7 +96,7 @@ def memory_rate(graph: Graph) -> float | None:
     The median of the longer half of the tasks, weighted by time: short ones are mostly launch. Of
     tasks with the same name and about the same size the fastest counts: noise only adds time.
     """
-    _, size = graph.once(work_of_tasks)
+    _, size, _ = graph.once(work_of_tasks)
     plain = graph.tasks.text("kind").mask("elementwise", "optimizer")
     time = graph.tasks["duration_ns"]
     rows = np.flatnonzero(plain & ~np.isnan(size) & (time > 0))
@@ -134,16 +127,6 @@ def bytes_per_ns(graph: Graph, change: str) -> float:
 def rates_of_graph(graph: Graph) -> dict[str, Any] | None:
     """Peak rates of the device that the graph was measured on, None if they are unknown."""
     return rates_of(str(device_of(graph).get("name", "")))
-
-
-def _operators(graph: Graph) -> Ids:
-    """The innermost operator of known work around each task, or around its launch; or -1."""
-    event, works = graph.tasks["event"], graph.on_device
-    works = (works if works.any() else np.ones(len(graph), np.bool_)) & (event >= 0)
-    caller = launch_of(graph.trace)[event[works]]
-    operator = np.full(len(graph), -1, np.int64)
-    operator[works] = Operators.of(graph.trace).of_work(event[works], caller)
-    return operator
 
 
 Rates = Mapping[str, Any]
@@ -194,7 +177,6 @@ def _by_kind(graph: Graph, old: Rates, new: Rates) -> Floats:
 
 def _by_work(graph: Graph, old: Rates, new: Rates, otherwise: Floats) -> Floats:
     """Speedup by the rooflines of both devices where a kernel's work is known, else `otherwise`."""
-    flops, size = graph.once(work_of_tasks)
-    before, after = (np.maximum(*times_ns(graph, flops, size, rates)) for rates in (old, new))
+    before, after = (np.maximum(*times_ns(graph, rates)) for rates in (old, new))
     known = (before > 0) & (after > 0)
     return np.where(known, before / np.where(known, after, 1), otherwise)

@@ -136,7 +136,7 @@ def step_work(graph: Graph) -> StepWork:
     rows = np.flatnonzero(device & (of_task >= 0))
     backward = stage.mask("backward")[operators.rows]
     ahead, _ = forward_rows(graph.trace, operators, backward)
-    flops, moved = (np.nan_to_num(work) for work in graph.once(work_of_tasks))
+    flops, moved = (np.nan_to_num(work) for work in graph.once(work_of_tasks)[:2])
     time = graph.tasks["duration_ns"]
     multiplies = _replaced(graph, of_task, count)
     cells = graph.tasks.text("name").where(lambda name: bool(_CELL.search(name)))
