@@ -12,7 +12,7 @@ from stepscope.base.arrays import Ids, Mask, Rows
 from stepscope.base.numbers import rounded
 from stepscope.facts.annotate.device.kernel_kinds import is_fused
 from stepscope.facts.annotate.jax.scopes import programs
-from stepscope.trace.schema import FORWARD_STAGES
+from stepscope.trace.schema import PASS_STAGES
 
 CAUSE = "elementwise"
 SMALL_NS = 10_000  # about what a launch costs: shorter kernels cannot keep the device busy
@@ -37,7 +37,6 @@ _VIEW = re.compile(
     r"^aten::(view|_unsafe_view|reshape|(un)?squeeze|t|transpose|permute|expand|select|slice|detach"
     r"|alias|result_type|empty(_like|_strided)?)$|^detach$"
 )
-_STAGES = (*FORWARD_STAGES, "backward")
 
 
 def kernel_fusion(context: RuleContext) -> Iterator[Finding]:
@@ -123,7 +122,7 @@ def _operator_chains(context: RuleContext) -> tuple[Rows, Ids]:
     elementwise = eager.with_backward(kind.mask("elementwise")[eager.rows])
     fusible = eager.with_backward(kind.mask("elementwise", "reduction")[eager.rows])
     view = eager.with_backward(name.where(lambda text: bool(_VIEW.search(text)))[eager.rows])
-    staged = context.events.text("stage").mask(*_STAGES)[eager.rows] & ~view
+    staged = context.events.text("stage").mask(*PASS_STAGES)[eager.rows] & ~view
     chain = np.full(len(eager.rows), -1)
     chain[~view] = _chains(context, eager.rows[~view], (fusible & staged)[~view])
     number = np.bincount(chain[(chain >= 0) & elementwise], minlength=int(chain.max(initial=0)) + 1)
@@ -140,7 +139,7 @@ def _across_programs(context: RuleContext, rows: Rows, chain: Ids) -> tuple[Rows
 
 def _kernels(context: RuleContext) -> Rows:
     """Elementwise kernels that may be fused, except those by which convolutions change layouts."""
-    rows = context.search.find(kind="elementwise", stage=_STAGES, on_device=True)
+    rows = context.search.find(kind="elementwise", stage=PASS_STAGES, on_device=True)
     name = context.events.text("name")
     rows = rows[~name.where(is_fused)[rows]]
     operator = context.search.operator_of(rows)

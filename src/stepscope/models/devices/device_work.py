@@ -17,10 +17,10 @@ from stepscope.graph import Graph, add_links, add_thread, append
 from stepscope.models.whatif.parts.kernel_times import FIXED_NS, Rates, peak_rate
 from stepscope.trace.nesting import inherit, totals_inside
 from stepscope.trace.row_order import inverse, places_among
-from stepscope.trace.schema import FORWARD_STAGES, KERNEL_KINDS
+from stepscope.trace.schema import KERNEL_KINDS, PASS_STAGES
 from stepscope.trace.table import Text
 
-TRAINING = (*FORWARD_STAGES, "backward", "optimizer", "zero_grad")
+TRAINING = (*PASS_STAGES, "optimizer", "zero_grad")
 BATCHED = ("optimizer", "zero_grad")
 _LEAST_KNOWN = 0.5  # share of the step's time; of less, most of a prediction would be a guess
 _SAME_WORK = 0.5  # share of the work of the operator around it
@@ -165,7 +165,6 @@ def _known_share(graph: Graph, known: Mask, outer: Mask) -> float:
 
 EFFICIENCY = 0.5  # of the peak rates, for products and for memory
 COUNTING_ERROR = 1.7  # devices took at most so many times as long or as short
-_PER_SAMPLE = (*FORWARD_STAGES, "backward")
 _TF32_SINCE = 8  # compute capability
 
 
@@ -189,7 +188,7 @@ def offload(graph: Graph, rates: Rates, samples: float = 1.0, estimate: OffloadE
     """
     work = find_device_work(graph)
     stage = graph.tasks.text("stage").take(work.task)
-    growth = np.where(stage.mask(*_PER_SAMPLE), samples, 1.0)
+    growth = np.where(stage.mask(*PASS_STAGES), samples, 1.0)
     time = kernels_ns(work, rates, growth) * estimate.longer / work.known
     names = [str(name) for name in graph.trace.events.text("name").take(work.event)]
     host = _with_launches(graph, work, samples, estimate.launch_ns)

@@ -18,11 +18,9 @@ from stepscope.base.arrays import Ids, Ids32, Mask
 from stepscope.facts.annotate.jax.frames import frame_rows, frames_below_call, frames_of_events, is_users
 from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.facts.annotate.module_evidence import Evidence, Module, chain_of
-from stepscope.trace.schema import FORWARD_STAGES
+from stepscope.trace.schema import PASS_STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
-
-_PASSES = (*FORWARD_STAGES, "backward")
 
 # -- by scopes
 
@@ -34,7 +32,7 @@ def from_scopes(trace: Trace) -> Evidence | None:
     """
     events = trace.events
     text = events.text("scope")
-    scoped = (text.codes >= 0) & events.text("stage").mask(*_PASSES)
+    scoped = (text.codes >= 0) & events.text("stage").mask(*PASS_STAGES)
     if not scoped.any():
         return None
     modules: list[Module] = []
@@ -163,7 +161,7 @@ def _from_frames(trace: Trace, names: list[str]) -> Evidence | None:
 
 
 def _of_passes(trace: Trace) -> Mask:
-    return (trace.events["origin"] >= 0) & trace.events.text("stage").mask(*_PASSES)
+    return (trace.events["origin"] >= 0) & trace.events.text("stage").mask(*PASS_STAGES)
 
 
 def _places(trace: Trace, names: list[str]) -> tuple[list[_CalledPlace], Ids]:

@@ -25,9 +25,8 @@ from stepscope.models.whatif.parts.kernel_times import (
 from stepscope.models.whatif.parts.layers import first_of
 from stepscope.models.whatif.parts.memory_flow import autocasted
 from stepscope.models.whatif.parts.step_work import step_operators
-from stepscope.trace.schema import FORWARD_STAGES
+from stepscope.trace.schema import PASS_STAGES
 
-_STAGES = (*FORWARD_STAGES, "backward")
 _MEMORY = ("normalization", "elementwise", "reduction", "embedding", "other")
 _AMD = re.compile(r"AMD|Instinct|Radeon")
 _WAVE = 64  # threads of a warp on AMD's GPUs for computing; NVIDIA's have 32
@@ -69,7 +68,7 @@ def amp(graph: Graph, dtype: str = "bfloat16", estimate: str = "typical") -> Gra
 
 def _kernels(graph: Graph) -> tuple[Mask, Mask, Mask]:
     """Compute-bound kernels in FP32, compute-bound kernels in TF32, memory-bound kernels."""
-    eligible = graph.tasks.text("stage").mask(*_STAGES) & ~in_half(graph)
+    eligible = graph.tasks.text("stage").mask(*PASS_STAGES) & ~in_half(graph)
     products = eligible & compute_bound(graph)
     if not products.any():
         raise ChangeError("amp: no matrix product or convolution runs in 32 bits")

@@ -10,9 +10,9 @@ from stepscope.models.memory.recorded_memory import AllocationRecord, RecordedMe
 from stepscope.models.whatif.change import Change
 from stepscope.models.whatif.parts.layers import working
 from stepscope.models.whatif.parts.memory_flow import operations
-from stepscope.trace.schema import FORWARD_STAGES, STAGES
+from stepscope.trace.schema import PASS_STAGES, STAGES
 
-_STAGES = ("data_loading", "transfer", *FORWARD_STAGES, "backward")
+_STAGES = ("data_loading", "transfer", *PASS_STAGES)
 
 
 def batch_size(graph: Graph, factor: float) -> Graph:

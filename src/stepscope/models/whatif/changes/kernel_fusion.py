@@ -8,7 +8,7 @@ from stepscope.facts.annotate.device.kernel_kinds import is_fused
 from stepscope.facts.annotate.jax.scopes import programs
 from stepscope.graph import Graph, removed_by, select, without
 from stepscope.models.whatif.change import Change
-from stepscope.trace.schema import FORWARD_STAGES
+from stepscope.trace.schema import PASS_STAGES
 
 _ESTIMATES = ("low", "typical", "high")
 
@@ -52,7 +52,7 @@ def _followers(graph: Graph) -> Mask:
 def _chains(graph: Graph) -> tuple[Ids, Ids]:
     """Where chains begin among the elementwise kernels of forward and backward; the kernels."""
     fusible = select(graph, kind="elementwise", category="kernel", on_device=True)
-    fusible &= graph.tasks.text("stage").mask(*FORWARD_STAGES, "backward")
+    fusible &= graph.tasks.text("stage").mask(*PASS_STAGES)
     fusible &= ~select(graph, operator="*[cC]onv*")  # layout conversions
     fusible &= ~graph.tasks.text("name").where(is_fused)
     rows = np.flatnonzero(fusible)

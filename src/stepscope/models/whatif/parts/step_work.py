@@ -18,10 +18,9 @@ from stepscope.models.whatif.parts.autocast_flow import forward_rows
 from stepscope.models.whatif.parts.kernel_times import compute_bound, work_of_tasks
 from stepscope.models.whatif.parts.layers import first_of
 from stepscope.trace.row_order import place_in_group
-from stepscope.trace.schema import FORWARD_STAGES
+from stepscope.trace.schema import PASS_STAGES
 from stepscope.trace.trace import Trace
 
-_STAGES = (*FORWARD_STAGES, "backward")
 _STAYS = re.compile(r"\bat::native\b")
 _CELL = re.compile(r"elemWise|elementWise")  # of cuDNN's recurrent layers
 _SIMPLE = ("add", "add_", "mul", "relu", "relu_", "gelu", "tanh", "copy_", "to", "div", "sum", "clone")
@@ -168,7 +167,7 @@ def step_operators(graph: Graph) -> ScriptOperators:
     steps, of_trace = graph.window.steps, _FOUND.setdefault(graph.trace, {})
     if steps not in of_trace:
         events = graph.trace.events
-        chosen = events.text("stage").mask(*_STAGES) & np.isin(events["step"], steps)
+        chosen = events.text("stage").mask(*PASS_STAGES) & np.isin(events["step"], steps)
         of_trace[steps] = find_operators(graph.trace, chosen)
     return of_trace[steps]
 
