@@ -14,7 +14,7 @@ import numpy as np
 
 from stepscope.analyze.finding import Place
 from stepscope.base.arrays import Floats, Ids, Ids32, IntArray, Mask, Rows
-from stepscope.facts.annotate.jax.calls import CALL
+from stepscope.facts.annotate.jax.calls import call_around, called_function
 from stepscope.facts.annotate.jax.frames import frame_rows, frames_of_events, is_users
 from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.facts.annotate.links.launches import caller_of
@@ -25,7 +25,7 @@ from stepscope.trace.arguments import parse
 from stepscope.trace.frame_name import LIBRARY, FrameName, is_users_frame
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import inherit, innermost
-from stepscope.trace.row_order import grouped
+from stepscope.trace.row_order import rows_by_key
 from stepscope.trace.sets import distinct_rows
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -62,8 +62,7 @@ class CompiledSources:
     def program(self, event: int) -> str:
         """The compiled function whose call an event is part of, empty if none."""
         call = int(self._call[event]) if self._compiled else -1
-        found = CALL.match(self._trace.events.text("name")[call] or "") if call >= 0 else None
-        return found[1] if found else ""
+        return called_function(self._trace.events.text("name")[call] or "") if call >= 0 else ""
 
     @cached_property
     def _frame(self) -> Ids:
@@ -81,10 +80,7 @@ class CompiledSources:
 
     @cached_property
     def _call(self) -> Ids32:
-        """The innermost call of a compiled function around each event, -1 if none."""
-        events = self._trace.events
-        calls = events.text("name").where(lambda name: bool(CALL.match(name)))
-        return innermost(events["parent"], calls)
+        return call_around(self._trace)
 
     @cached_property
     def _programs(self) -> dict[str, CompiledLine]:
@@ -199,8 +195,7 @@ class PlaceFinder:
         distinct, number = distinct_rows(*keys)
         time = np.bincount(number, events["duration_ns"][rows], len(distinct)) / 1e6 / steps
         count = np.bincount(number, None if calls is None else calls[rows], len(distinct)) / steps
-        order, begins = grouped(number, len(distinct))
-        parts = np.split(rows[order], begins[1:-1])
+        parts = (rows[part] for part in rows_by_key(number).values())
         places = map(self._place, parts, time.tolist(), count.tolist())
         return tuple(sorted(places, key=lambda place: -place.ms))
 

@@ -15,7 +15,7 @@ import numpy as np
 from stepscope.base.arrays import Floats, Ids, Mask, Rows, Times
 from stepscope.models.ranks.calls import PAIRS, CallColumns, CallKind, named_calls, outermost_calls
 from stepscope.models.ranks.sketch import Sketch
-from stepscope.trace.row_order import place_in_group, places_among
+from stepscope.trace.row_order import place_in_group, places_among, rows_by_key
 from stepscope.trace.sets import Interner, distinct_rows
 from stepscope.trace.trace import Trace
 
@@ -138,8 +138,7 @@ class Matched:
         waited = np.bincount(place.ravel(), self.waited_ns[calls], len(pairs))
         late = np.full(ranks, np.nan)
         key, rank = np.divmod(pairs, ranks)
-        cuts = np.flatnonzero(np.diff(key)) + 1
-        for part in np.split(np.arange(len(pairs)), cuts) if len(pairs) else ():
+        for part in rows_by_key(key).values():
             before = np.nan_to_num(late[rank[part]])
             late[rank[part]] = before + np.median(waited[part]) - waited[part]
         return late

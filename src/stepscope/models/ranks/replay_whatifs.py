@@ -22,7 +22,7 @@ from stepscope.models.ranks.process_groups import pipeline_places
 from stepscope.models.ranks.replay import Replay
 from stepscope.models.ranks.sketch import UNSTAGED, JobTable
 from stepscope.models.ranks.stragglers import SlowRanks, Straggler
-from stepscope.trace.row_order import grouped
+from stepscope.trace.row_order import rows_by_key
 from stepscope.trace.sets import Interner, distinct_rows
 
 _MOST_REPLAYS = 12  # findings whose cost is replayed; each takes as long as the report
@@ -306,17 +306,15 @@ def _even_transfers(replay: Replay) -> Floats:
     What pipelines send counts as alike in each direction, however long its micro-batch.
     """
     matched = replay.matched
-    if not matched.count:
-        return replay.transfer
     call = matched.first
     kind = Interner[str]().codes(key.kind for key in matched.keys).astype(np.int64)[matched.key[call]]
     turn = np.where(matched.bytes >= 0, 0, matched.nth[call])
-    way = np.array([np.sign(key.pair[1] - key.pair[0]) for key in matched.keys])[matched.key[call]]
+    way = np.array([np.sign(key.pair[1] - key.pair[0]) for key in matched.keys], np.int64)
+    way = way[matched.key[call]]
     size, turn = np.where(way, 0, matched.bytes), np.where(way, 0, turn)
-    alike, group = distinct_rows(kind, matched.sizes, size, turn, way)
-    rows, first = grouped(group, len(alike))
+    _, group = distinct_rows(kind, matched.sizes, size, turn, way)
     even = np.empty(len(replay.transfer))
-    for part in np.split(rows, first[1:-1]):
+    for part in rows_by_key(group).values():
         even[part] = np.median(replay.transfer[part])
     return even
 

@@ -11,6 +11,7 @@ from stepscope.base.arrays import Floats, Ids
 from stepscope.facts.contexts.build_tree import launch_metrics
 from stepscope.graph import Graph, select
 from stepscope.trace.intervals import Intervals
+from stepscope.trace.row_order import rows_by_key
 
 _BESIDE = 0.9  # of a kernel's time, to count as run beside a collective; chosen: the rest hardly matters
 _LEAST_NS = 20_000  # of a kernel; older traces have a resolution of 1 µs, so that shorter ones show nothing
@@ -86,8 +87,5 @@ def _ratios(shape: Ids, time: Floats, share: Floats) -> Floats:
 
 def _medians(shape: Ids, time: Floats) -> dict[int, float]:
     """The median time of each shape, ns."""
-    order = np.lexsort((time, shape))
-    number, first, count = np.unique(shape[order], return_index=True, return_counts=True)
-    sorted_time = time[order]
-    medians = (sorted_time[first + (count - 1) // 2] + sorted_time[first + count // 2]) / 2
-    return {int(one): float(value) for one, value in zip(number, medians, strict=True) if one >= 0}
+    known = np.flatnonzero(shape >= 0)
+    return {one: float(np.median(time[rows])) for one, rows in rows_by_key(shape, known).items()}

@@ -16,6 +16,7 @@ from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.models.memory.owners import ACTIVATIONS, BUFFERS, GRADIENTS, TEMPORARIES, WEIGHTS
 from stepscope.models.memory.recorded_memory import AllocationRecord, RecordedMemory
 from stepscope.models.whatif.parts.autocast_flow import policy_of
+from stepscope.trace.row_order import rows_by_key
 from stepscope.trace.schema import STAGES
 
 
@@ -34,19 +35,10 @@ def operations(recording: AllocationRecord) -> Iterator[FlowOperation]:
     before = recording.lifetimes.start[uses.allocation] < recording.starts[uses.root]
     read = np.flatnonzero((uses.root >= 0) & before)
     made = np.flatnonzero(recording.root >= 0)
-    roots = np.unique(np.concatenate([uses.root[read], recording.root[made]]))
-    roots = roots[np.argsort(recording.starts[roots], kind="stable")]
-    reads = _grouped(roots, uses.root[read], uses.allocation[read])
-    makes = _grouped(roots, recording.root[made], made)
-    for root_event, reading, making in zip(roots.tolist(), reads, makes, strict=True):
-        yield FlowOperation(root_event, reading, making)
-
-
-def _grouped(keys: Ids, key: Ids, values: Ids) -> list[Ids]:
-    """The distinct values of each key, in the order of `keys`."""
-    pairs = np.unique(np.stack([key, values]), axis=1)
-    first, last = (np.searchsorted(pairs[0], keys, side).tolist() for side in ("left", "right"))
-    return [pairs[1][begin:end] for begin, end in zip(first, last, strict=True)]
+    reads, makes = rows_by_key(uses.root, read), rows_by_key(recording.root, made)
+    for root in sorted({*reads, *makes}, key=lambda root: (recording.starts[root], root)):
+        reading = np.unique(uses.allocation[reads.get(root, read[:0])])
+        yield FlowOperation(root, reading, makes.get(root, made[:0]))
 
 
 _PARAMETERS = (WEIGHTS, BUFFERS)
@@ -196,7 +188,7 @@ class _PrecisionFlow:
     def _ends(self) -> Floats:
         """When each recorded allocation is released if backward keeps copies of it; else inf."""
         ends = np.full(len(self.half), np.inf)
-        reads, recorded = _last_reads(self.recording), self.recording.lifetimes.end
+        reads, recorded = self.recording.last_read, self.recording.lifetimes.end
         for allocation, roots in self.dropped.items():
             others = [time for root, time in self.saved[allocation].items() if root not in roots]
             event = int(self.recording.released_by[allocation])
@@ -243,12 +235,3 @@ def _saved(recording: AllocationRecord) -> dict[int, dict[int, float]]:
         keepers = found.setdefault(allocation, {})
         keepers[operator] = max(keepers.get(operator, -np.inf), end)
     return found
-
-
-def _last_reads(recording: AllocationRecord) -> Floats:
-    """The end of the last forward operator that reads each recorded allocation, or makes it."""
-    uses = recording.uses
-    reads = recording.ends[recording.root]
-    forward = ~uses.backward
-    np.maximum.at(reads, uses.allocation[forward], recording.ends[uses.root[forward]])
-    return reads
