@@ -31,6 +31,7 @@ from stepscope.errors import ChangeError
 from stepscope.trace.cache_folder import cache_folder
 from stepscope.trace.nesting import inherit, outermost
 from stepscope.trace.recorded_steps import QUIET
+from stepscope.trace.row_order import inverse
 from stepscope.trace.trace import Metadata, Trace
 
 Kind = TypeVar("Kind")
@@ -78,9 +79,7 @@ def find_operators(trace: Trace, rows: Mask) -> ScriptOperators:
     inside = events.text("name").where(lambda name: name.startswith(_ATEN) and name != _EINSUM)
     chosen = np.flatnonzero(outermost(events["parent"], inside) & rows)
     chosen = chosen[np.lexsort((events["start_ns"][chosen], events["track"][chosen]))]
-    index = np.full(len(events), -1, np.int32)
-    index[chosen] = np.arange(len(chosen))
-    around = inherit(events["parent"], index).astype(np.int64)
+    around = inherit(events["parent"], inverse(chosen, len(events))).astype(np.int64)
     return ScriptOperators(chosen, tuple(_operator(trace, row) for row in chosen.tolist()), around)
 
 

@@ -8,6 +8,7 @@ from stepscope.models.memory.caching_allocator import BLOCK, Settings
 from stepscope.models.memory.history import MemoryHistory
 from stepscope.models.memory.lifetimes import RETURNS, TAKES
 from stepscope.trace.intervals import index_pairs
+from stepscope.trace.row_order import running_span
 from stepscope.trace.trace import Trace
 
 PARTS = 128  # of a segment: the columns that the page draws
@@ -71,10 +72,8 @@ def segments_at(history: MemoryHistory, time_ns: int) -> list[SegmentState]:
     """The segments at a moment, those with most free memory first; none without a snapshot."""
     address, size = _segments(history, time_ns)
     start, length, kind = _blocks(history, history.changes.count_until(time_ns))
-    if not len(address):
-        return []
-    segment = np.searchsorted(address, start, side="right") - 1
-    inside = (segment >= 0) & (start < (address + size)[segment])
+    segment = running_span(address, address + size, start)
+    inside = segment >= 0
     start, length, kind, segment = (column[inside] for column in (start, length, kind, segment))
     length = np.minimum(length, (address + size)[segment] - start)
     used = np.bincount(segment, length, len(address)).astype(np.int64)
@@ -109,8 +108,6 @@ def _covered(begin: Ids, end: Ids, sign: Ids, apart: Ids) -> tuple[Ids, Counts]:
     step = np.bincount(place, np.concatenate([sign, -sign]), len(edges))
     covered = np.cumsum(step)[:-1] > 0
     opens = covered & (~np.append(False, covered[:-1]) | np.isin(edges[:-1], apart))
-    if not len(edges) or not opens.any():
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     first = np.flatnonzero(opens)
     lengths = np.where(covered, np.diff(edges), 0)
     return edges[first], np.add.reduceat(lengths, first).astype(np.int64)

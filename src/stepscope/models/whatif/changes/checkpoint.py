@@ -229,20 +229,15 @@ def _needs(recording: AllocationRecord, call: _ModuleCall, life: Lifetimes) -> t
     saver = recording.starts[uses.saver]
     own = uses.backward & (saver >= call.begin) & (saver < call.end)
     other = uses.backward & (uses.saver >= 0) & ~own
-    marks = np.zeros((2, len(recording) + 1), np.bool_)
-    marks[0, uses.allocation[own]] = True
-    marks[1, uses.allocation[other]] = True
-    recorded = life.recorded
-    return marks[0][recorded], marks[1][recorded], recording.last_read[recorded]
+    by_own, by_other = (np.isin(life.recorded, uses.allocation[saved]) for saved in (own, other))
+    return by_own, by_other, recording.last_read[life.recorded]
 
 
 def _read_inside(recording: AllocationRecord, call: _ModuleCall, life: Lifetimes) -> Mask:
     uses = recording.uses
     start = recording.starts[uses.event]
     inside = ~uses.backward & (start >= call.begin) & (start < call.end)
-    read = np.zeros(len(recording) + 1, np.bool_)
-    read[uses.allocation[inside]] = True
-    return np.asarray(read[life.recorded])
+    return np.isin(life.recorded, uses.allocation[inside])
 
 
 CHANGE = Change(

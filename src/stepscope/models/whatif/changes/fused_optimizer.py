@@ -13,6 +13,7 @@ from stepscope.models.whatif.cpu.calibrated import CpuPrediction, on_cpu
 from stepscope.models.whatif.cpu.updates import fused_assumptions, fused_on_cpu
 from stepscope.models.whatif.parts.layers import FUSIBLE, fusible_steps, optimizer_class
 from stepscope.trace.nesting import inherit
+from stepscope.trace.sets import mask_of
 
 
 def fused_optimizer(graph: Graph) -> Graph:
@@ -29,8 +30,7 @@ def fused_optimizer(graph: Graph) -> Graph:
         return fused_on_cpu(graph)
     update, kernels = _updates(graph), _kernels(graph)
     rows = np.flatnonzero(kernels)
-    first = np.zeros(len(graph), np.bool_)
-    first[rows[np.unique(update[rows], return_index=True)[1]]] = True
+    first = mask_of(rows[np.unique(update[rows], return_index=True)[1]], len(graph))
     if kernels.sum() <= first.sum():
         raise ChangeError(
             "fused_optimizer: the optimizer is fused already, or launches one kernel per step at most"
@@ -136,10 +136,8 @@ def _their_calls(graph: Graph, update: Ids, first: Mask) -> Mask:
     """CPU tasks of each update after its first launch, except those that others wait for."""
     host = (update >= 0) & select(graph, stage="optimizer", on_device=False)
     links = graph.links
-    tied = np.zeros(len(graph), np.bool_)
-    tied[links["target"]] = True
     others = ~select(graph, stage="optimizer", category="kernel", on_device=True)
-    tied[links["source"][others[links["target"]]]] = True
+    tied = mask_of(np.append(links["target"], links["source"][others[links["target"]]]), len(graph))
     calls = graph.launches["source"][first[graph.launches["target"]]]
     begun = np.full(update.max() + 2, len(graph), np.int64)  # the last is of tasks of none
     np.minimum.at(begun, update[calls], calls)

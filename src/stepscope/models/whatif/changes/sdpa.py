@@ -22,9 +22,8 @@ def sdpa(graph: Graph) -> Graph:
     fused = fused_kernels(work, gpu, precisions_of_operators(graph, work))
     if not fused:
         raise ChangeError("sdpa: no softmax lies between two batched products whose sizes are attention's")
-    goes = np.zeros(len(work.operators.rows) + 1, np.bool_)
-    goes[[row for row, kernels in fused.items() if not kernels.multiplied_ns]] = True
-    fewer = remove(graph, goes[work.of_task])
+    replaced = [row for row, kernels in fused.items() if not kernels.multiplied_ns]
+    fewer = remove(graph, np.isin(work.of_task, replaced))
     return fewer.once(step_work).with_kernels(fewer, fused).having(SDPA)
 
 

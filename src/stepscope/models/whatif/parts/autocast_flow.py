@@ -22,7 +22,7 @@ from stepscope.graph import Graph
 from stepscope.models.calibration.calibration import Operator, ScriptOperators
 from stepscope.models.kernels.operators import products_of, tensors
 from stepscope.trace.nesting import inherit
-from stepscope.trace.sets import distinct_rows
+from stepscope.trace.sets import distinct_rows, mask_of
 from stepscope.trace.trace import Trace
 
 _FLOAT = "6"  # torch.float32 as an argument
@@ -135,9 +135,7 @@ def forward_rows(trace: Trace, operators: ScriptOperators, backward: Mask) -> tu
     """The operator that each backward operator differentiates, or -1; and whether it is the first."""
     ahead = np.where(backward, forward_of(trace, operators), -1)
     _, begin = np.unique(ahead, return_index=True)
-    first = np.zeros(len(ahead), np.bool_)
-    first[begin] = True
-    return ahead, first & (ahead >= 0)
+    return ahead, mask_of(begin, len(ahead)) & (ahead >= 0)
 
 
 def forward_of(trace: Trace, operators: ScriptOperators) -> Ids:

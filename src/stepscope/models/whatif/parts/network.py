@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from stepscope.base.arrays import Floats, Ids, Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, add_links, append, insert, numbers_after, redirect, select
+from stepscope.trace.sets import mask_of
 
 ALGORITHMS = ("ring", "tree")
 
@@ -259,6 +260,4 @@ def blocks_its_caller(graph: Graph) -> Mask:
     # Only the wait lies between the task before and the task after it on its thread.
     waits = target[begun] * len(graph) + source[begun] + 1
     ends = source[done] * len(graph) + target[done]
-    result = np.zeros(len(graph), np.bool_)
-    result[source[done][np.isin(ends, waits)]] = True
-    return result
+    return mask_of(source[done][np.isin(ends, waits)], len(graph))
