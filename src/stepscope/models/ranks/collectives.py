@@ -72,13 +72,8 @@ class Matched:
     @cached_property
     def members(self) -> dict[int, list[int]]:
         """The ranks that meet for each key."""
-        met = self.meeting >= 0
-        ranks = int(self.rank.max(initial=0)) + 1
-        pairs = np.unique(self.key[met] * ranks + self.rank[met])
-        members: dict[int, list[int]] = {}
-        for key, rank in zip(*(part.tolist() for part in np.divmod(pairs, ranks)), strict=True):
-            members.setdefault(key, []).append(rank)
-        return members
+        met = rows_by_key(self.key, np.flatnonzero(self.meeting >= 0))
+        return {key: np.unique(self.rank[calls]).tolist() for key, calls in met.items()}
 
     @cached_property
     def sizes(self) -> Ids:
