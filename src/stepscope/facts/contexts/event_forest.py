@@ -21,7 +21,7 @@ from stepscope.facts.annotate.jax.calls import call_around, calls_of_host_work
 from stepscope.facts.annotate.jax.frames import frame_rows, frames_below_call
 from stepscope.facts.annotate.jax.scopes import Scope, scope_of
 from stepscope.facts.annotate.links.launches import caller_of, device_work, launch_of, on_host
-from stepscope.facts.annotate.range_names import is_step
+from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.contexts.call_paths import merge_paths
 from stepscope.facts.contexts.frames import (
     LEFT_OUT,
@@ -197,8 +197,8 @@ def thread_names(trace: Trace, host: Mask) -> list[str]:
     names = [_without_number(name or "") for name in trace["tracks"].text("name")]
     for track in np.flatnonzero(_runs_backward(trace, host)).tolist():
         names[track] = "backward"
-    for track in _main_tracks(trace, host):
-        names[track] = "main"
+    for rank in trace.metadata.ranks if names else ():
+        names[main_track(trace, rank)] = "main"
     return names
 
 
@@ -213,22 +213,6 @@ def _runs_backward(trace: Trace, host: Mask) -> Mask:
     backward = host & trace.events.text("stage").mask("backward")
     count = np.bincount(track[backward], minlength=tracks)
     return (count > 0) & (2 * count >= np.bincount(track[host], minlength=tracks))
-
-
-def _main_tracks(trace: Trace, host: Mask) -> list[int]:
-    """The training loop's track of each rank: the one with step marks, else the busiest."""
-    events, tracks = trace.events, len(trace["tracks"])
-    marks = host & events.text("name").where(is_step)
-    calls = host & events.text("category").mask("cpu_op", "python", "runtime")
-    main: list[int] = []
-    for named in (marks, calls, host):
-        weight = np.bincount(events["track"][named], events["self_ns"][named] + 1.0, tracks)
-        for rank in trace.metadata.ranks:
-            of_rank = np.where(trace["tracks"]["rank"] == rank, weight, 0.0)
-            ranks = {int(trace["tracks"]["rank"][track]) for track in main}
-            if tracks and of_rank.max() > 0 and rank not in ranks:
-                main.append(int(of_rank.argmax()))
-    return main
 
 
 # -- compiled operations below the frames in which they were traced
