@@ -82,10 +82,11 @@ def distinct_rows(*columns: Codes) -> tuple[list[tuple[int, ...]], Codes]:
     for column in columns:
         part, count = _coded(column)
         if size * count > _TABLE:
-            code, size = _numbered(code, size)
+            values, code = numbered(code, size)
+            size = len(values)
         code, size = code * count + part, size * count
-    number, count = _numbered(code, size)
-    first = np.zeros(count, np.int64)
+    values, number = numbered(code, size)
+    first = np.zeros(len(values), np.int64)
     first[number[::-1]] = np.arange(len(number))[::-1]
     keys = zip(*(column[first].tolist() for column in columns), strict=True)
     return list(keys), number
@@ -102,14 +103,12 @@ def _coded(column: Codes) -> tuple[Codes, int]:
     return part, len(values)
 
 
-def _numbered(code: Codes, size: int) -> tuple[Codes, int]:
-    """Codes below `size` renumbered without gaps, and their number."""
+def numbered(codes: Codes, size: int) -> tuple[Codes, Codes]:
+    """The distinct ones of codes below `size`, ascending, and which of them each is."""
     if size > _TABLE:
-        values, number = np.unique(code, return_inverse=True)
-        return number, len(values)
-    used = np.zeros(size, np.bool_)
-    used[code] = True
-    return (np.cumsum(used) - 1)[code], int(used.sum())
+        return np.unique(codes, return_inverse=True)
+    used = mask_of(codes, size)
+    return np.flatnonzero(used), (np.cumsum(used) - 1)[codes]
 
 
 Value = TypeVar("Value", bound=Hashable)

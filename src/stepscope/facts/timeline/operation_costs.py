@@ -12,8 +12,7 @@ from stepscope.base.arrays import Ids, Mask, Times
 from stepscope.facts.timeline.event_index import Index
 from stepscope.trace.intervals import grouped_union
 from stepscope.trace.row_order import inverse
-
-_SMALL = 16  # as many possible keys for each that there is
+from stepscope.trace.sets import numbered
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,7 @@ def measure(
     if stage is not None:
         here = (index.events["scope"][work] < 0) | (index.events["stage"][work] == stage[group[row]])
         row, work = row[here], work[here]
-    parts = _parts(index, group[row], work)
+    parts = _parts(index, group[row], count, work)
     pieces = np.bincount(group[row], minlength=count)
     return Costs(
         start_ns=_extreme(np.minimum, host_group, start, count),
@@ -141,9 +140,9 @@ def measure(
     )
 
 
-def _parts(index: Index, group: Ids, work: Ids) -> DeviceParts:
+def _parts(index: Index, group: Ids, groups: int, work: Ids) -> DeviceParts:
     tracks = len(index.trace["tracks"])
-    keys, part = _numbered(group * tracks + index.track[work])
+    keys, part = numbered(group * tracks + index.track[work], groups * tracks)
     start, end, count = index.start[work], index.end[work], len(keys)
     pieces = np.bincount(part, minlength=count)
     return DeviceParts(
@@ -154,16 +153,6 @@ def _parts(index: Index, group: Ids, work: Ids) -> DeviceParts:
         busy_ns=grouped_union(part, start, end, count),
         event=np.where(pieces == 1, _extreme(np.maximum, part, work, count), -1),
     )
-
-
-def _numbered(keys: Ids) -> tuple[Ids, Ids]:
-    """The keys that occur, ascending, and which of them each is."""
-    # Faster than sorting, but for many operations of many tracks the table would be large.
-    if len(keys) and keys.max() > _SMALL * len(keys):
-        found, number = np.unique(keys, return_inverse=True)
-        return found, number
-    occurs = np.bincount(keys) > 0
-    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[keys]
 
 
 def _extreme(ufunc: np.ufunc, group: Ids, values: Times, count: int) -> Times:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from stepscope.facts.annotate import annotate
 from stepscope.facts.timeline.event_index import Index
-from stepscope.facts.timeline.operation_costs import _numbered
 from stepscope.testing import drawn_trace
+from stepscope.trace.sets import numbered
 
 event = st.tuples(st.sampled_from(["main", "other"]), st.integers(0, 40), st.integers(1, 20))
 
@@ -80,7 +80,7 @@ def test_steps_of_any_number_take_no_memory_for_those_between() -> None:
 def test_a_few_of_many_possible_keys_take_no_memory_for_the_others() -> None:
     keys = np.array([7, 400_000_000, 7])
     tracemalloc.start()
-    found, number = _numbered(keys)
+    found, number = numbered(keys, 400_000_001)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (found.tolist(), number.tolist()) == ([7, 400_000_000], [0, 1, 0])
