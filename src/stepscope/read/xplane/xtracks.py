@@ -19,7 +19,7 @@ from stepscope.read.shared import EventNames, WarningLog
 from stepscope.read.xplane.xevents import Batch
 from stepscope.read.xplane.xspace import EventKind, Plane, PlaneLine
 from stepscope.trace.frame_name import FrameName
-from stepscope.trace.row_order import rows_by_key
+from stepscope.trace.row_order import rows_by_key, running_span
 from stepscope.trace.schema import CATEGORIES
 from stepscope.trace.sets import Interner, distinct_rows
 
@@ -139,14 +139,10 @@ class PlaneTracks:
 
 def _run_around(columns: Mapping[str, Integers], run: Integers, work: Integers, runs: Integers) -> Integers:
     """The run in which each piece of work starts, -1 if none."""
-    if not len(runs):
-        return np.full(len(work), -1, np.int64)
-    start, length = columns["start_ns"], columns["duration_ns"]
-    runs = runs[np.argsort(start[runs], kind="stable")]
-    index = np.searchsorted(start[runs], start[work], side="right") - 1
-    around = runs[np.maximum(index, 0)]
-    inside = (index >= 0) & (start[work] < start[around] + length[around])
-    return np.where(inside, run[around], -1)
+    runs = runs[np.argsort(columns["start_ns"][runs], kind="stable")]
+    start = columns["start_ns"][runs]
+    around = running_span(start, start + columns["duration_ns"][runs], columns["start_ns"][work])
+    return np.append(run[runs], -1)[around]
 
 
 def _working(plane: Plane) -> set[str]:

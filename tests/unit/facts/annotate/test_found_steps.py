@@ -23,7 +23,7 @@ from stepscope.facts.annotate.steps.ranges import (
 )
 from stepscope.facts.annotate.steps.steps import find_steps
 from stepscope.testing import drawn_trace
-from stepscope.trace.row_order import last_begun
+from stepscope.trace.row_order import last_begun, running_span
 from stepscope.trace.schema import ITERATIONS, STEPS
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
@@ -77,7 +77,7 @@ def test_a_pattern_repeats_nearly_everywhere(letters: str, period: int | None) -
 def test_events_belong_to_the_step_in_which_they_begin() -> None:
     starts, ends = np.array([10, 20, 40]), np.array([20, 30, 50])
     begin = np.array([0, 9, 10, 19, 20, 29, 30, 39, 40, 49, 50, 99])
-    assert steps._begun_in(begin, starts, ends).tolist() == [-1, -1, 0, 0, 1, 1, -1, -1, 2, 2, -1, -1]
+    assert running_span(starts, ends, begin).tolist() == [-1, -1, 0, 0, 1, 1, -1, -1, 2, 2, -1, -1]
     assert last_begun(starts, begin).tolist() == [-1, -1, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
 
 

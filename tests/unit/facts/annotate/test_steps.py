@@ -14,9 +14,10 @@ from stepscope.facts.annotate.links.launches import link_launches
 from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.annotate.steps.ranges import CHOSEN
 from stepscope.facts.annotate.steps.step_table import coverage_note, messages, require_steps
-from stepscope.facts.annotate.steps.steps import _begun_in, find_steps
+from stepscope.facts.annotate.steps.steps import find_steps
 from stepscope.testing import drawn_trace
 from stepscope.trace.missing_records import TIME_LEFT_OUT
+from stepscope.trace.row_order import running_span
 from stepscope.trace.schema import CONTEXTS
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Metadata, Trace
@@ -631,10 +632,10 @@ def test_a_number_that_no_step_has_marks_none() -> None:
 def test_an_event_is_in_the_last_step_that_began_unless_it_has_ended(
     events: list[int], steps: list[tuple[int, int]]
 ) -> None:
-    found = _begun_in(
-        np.array(events, np.int64),
+    found = running_span(
         np.array([start for start, _ in steps], np.int64),
         np.array([start + length for start, length in steps], np.int64),
+        np.array(events, np.int64),
     )
     for event, step in zip(events, found.tolist(), strict=True):
         begun = [number for number, (start, _) in enumerate(steps) if start <= event]

@@ -410,7 +410,7 @@ def _step_of_events(trace: Trace, called: Ids32, starts: Times, ends: Times) -> 
     begin = trace.events["start_ns"]
     caller = launch_of(trace)
     device = ~on_host(trace)
-    step = _begun_in(begin, starts, ends)
+    step = running_span(starts, ends, begin)
     asked = calls_of_device_work(trace)
     late = np.flatnonzero((asked != UNKNOWN) & (caller >= 0))  # by threads that launch when it is needed
     step[caller[late]] = np.where(asked >= 0, step[asked], -1)[late]
@@ -427,13 +427,6 @@ def _step_of_events(trace: Trace, called: Ids32, starts: Times, ends: Times) -> 
     launched[alone] = running_span(starts, endless, begin[alone])
     launched[launched_before_recording(trace)] = -1
     return np.where(device, launched, step)
-
-
-def _begun_in(begin: Times, starts: Times, ends: Times) -> Rows:
-    """The step in which each event begins, -1 for none; events and steps are in order of start."""
-    begun = np.bincount(np.searchsorted(begin, starts), minlength=len(begin) + 1)
-    step = np.cumsum(begun[: len(begin)]) - 1
-    return np.where((step >= 0) & (begin < np.append(ends, 0)[step]), step, -1)
 
 
 def _windows(steps: Table, before: int, complete: Mask) -> Table:
