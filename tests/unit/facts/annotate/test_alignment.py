@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stepscope.facts.annotate.links.subsequences import common_positions
-from stepscope.facts.annotate.modules.matching.sequences import repeated_rows
+from stepscope.facts.annotate.modules.matching.matching import repeated_rows
 
 
 @pytest.mark.parametrize(

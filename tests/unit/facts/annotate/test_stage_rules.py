@@ -11,7 +11,7 @@ from facts import us, warning_codes
 import stepscope.facts.annotate as annotation
 from stepscope.facts.annotate import annotate, find_stages
 from stepscope.facts.annotate.links.launches import link_launches
-from stepscope.facts.annotate.modules.matching.sequences import forward_rows, names_inside, recomputed_rows
+from stepscope.facts.annotate.modules.matching.matching import forward_rows, names_inside, recomputed_rows
 from stepscope.facts.annotate.range_names import CODE, is_layer
 from stepscope.facts.annotate.stages import optimizers, stage_by_position, stages
 from stepscope.facts.annotate.stages.optimizers import (
