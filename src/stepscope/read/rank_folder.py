@@ -36,7 +36,7 @@ def trace_files(folder: Path) -> tuple[list[Path], list[WarningRow]]:
         beside = list(filter(is_trace, _visible(folder.iterdir()))) if runs else []
     except OSError as error:
         raise IngestError(f"{folder}: cannot list the folder: {error.strerror}") from error
-    readable.sort(key=_natural)
+    readable.sort(key=lambda path: natural(str(path)))
     profiles = [path for path in readable if _PROFILE in path.name]
     files = profiles or readable
     if not files:
@@ -88,9 +88,9 @@ def _folders(folder: Path, pattern: str) -> list[Path]:
     return sorted(filter(Path.is_dir, folder.glob(pattern)), key=lambda path: path.name)
 
 
-def _natural(path: Path) -> list[int | str]:
+def natural(text: str) -> list[int | str]:
     """A key that sorts rank10 after rank9; text and numbers alternate, so they never compare."""
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(path))]
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d{1,18})", text)]
 
 
 def number_ranks(files: Sequence[Path], metadata: Sequence[Metadata]) -> tuple[list[int], list[WarningRow]]:

@@ -12,6 +12,7 @@ from stepscope.facts.annotate.device.collectives import collective_key
 from stepscope.facts.annotate.links.launches import link_launches
 from stepscope.facts.annotate.range_names import is_step
 from stepscope.facts.annotate.steps.main_track import main_track
+from stepscope.read.rank_folder import natural, shown
 from stepscope.trace.recorded_steps import milliseconds
 from stepscope.trace.row_order import rows_by_key
 from stepscope.trace.sets import distinct
@@ -23,7 +24,6 @@ _TOGETHER = re.compile(r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all", 
 # When the clocks of two ranks differ: by at least so much, and so many times their spread.
 _NOTABLE_NS, _TIMES_SPREAD = 50_000, 5
 _LEAST = 3  # collectives in common: a median of fewer is not robust
-_SHOWN = 8  # ranks in a warning
 
 
 class RankClocks(NamedTuple):
@@ -38,10 +38,9 @@ class RankClocks(NamedTuple):
         if not wrong:
             return []
         most = milliseconds(max(map(abs, self.ahead_ns)))
-        which = ", ".join(map(str, wrong[:_SHOWN])) + (", …" if len(wrong) > _SHOWN else "")
-        whose = f"the clock of rank {which} differs"
+        whose = f"the clock of rank {shown(wrong)} differs"
         if len(wrong) > 1:
-            whose, most = f"the clocks of ranks {which} differ", f"up to {most}"
+            whose, most = f"the clocks of ranks {shown(wrong)} differ", f"up to {most}"
         message = (
             f"{whose} from the clock of rank {ranks[0]} by {most}; "
             f"corrected with {self.collectives} collectives, which end on all ranks at once"
@@ -206,7 +205,7 @@ def _callers(trace: Trace) -> IntArray:
 def _by_label(processes: list[str | None]) -> Merged | None:
     """By the label before each process id; processes without one belong to the first rank."""
     matches = [_LABEL.match(process or "") for process in processes]
-    labels = sorted({match[0].lower() for match in matches if match}, key=_natural)
+    labels = sorted({match[0].lower() for match in matches if match}, key=natural)
     if len(labels) < 2:
         return None
     number = {label: place for place, label in enumerate(labels)}
@@ -242,12 +241,6 @@ def _is_unique(trace: Trace) -> bool:
     process = trace["tracks"].text("process").codes[events["track"][calls]]
     pairs = distinct(events["correlation"][calls] * (int(process.max(initial=0)) + 1) + process)
     return len(pairs) == len(distinct(events["correlation"][calls]))
-
-
-def _natural(label: str) -> list[tuple[bool, int, str]]:
-    """A key that puts rank10 after rank9."""
-    parts = re.split(r"(\d{1,9})", label)
-    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
 
 
 # -- peers
