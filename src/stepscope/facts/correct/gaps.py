@@ -117,20 +117,14 @@ def with_hidden_cost(
     The step then is no longer, but its CPU work is. Events in a part that waits cost what those in
     other parts cost, as far as the wait was long enough to hide it. Costs are ns per step and part.
     """
-    events = _sums(stretches, stretches.events, costs)
-    waited = _sums(stretches, blocked.within(stretches.bounds[:-1], stretches.bounds[1:]), costs)
+    inside = stretches.part >= 0
+    waits = blocked.within(stretches.bounds[:-1], stretches.bounds[1:])
+    events, waited = (_sums(stretches.part, inside, x, len(costs)) for x in (stretches.events, waits))
     cost = np.array(list(costs.values()), np.float64)
     known = (waited == 0) & (events > 0)
     rate = max(cost[known].sum() / max(events[known].sum(), 1e-9), least_ns)
     hidden = np.minimum(np.maximum(events * rate - cost, 0.0), waited / steps)
     return dict(zip(costs, (cost + hidden).tolist(), strict=True))
-
-
-def _sums(stretches: Stretches, values: Floats | Times, costs: Mapping[str, float]) -> Floats:
-    """The sum of a value of stretches by part, float64, shape (parts,)."""
-    inside = stretches.part >= 0
-    sums = np.bincount(stretches.part[inside], values[inside], len(costs))
-    return sums.astype(np.float64)
 
 
 def removed_time(
@@ -165,7 +159,7 @@ def removed_time(
     *each, of_others = _cost_of_event(by_events, typical, most_ns)
     for part, (name, cost) in enumerate(costs.items()):
         chosen = (stretches.part == part) & (stretches.step >= 0)
-        events = _by_step(stretches, chosen, stretches.events, steps)
+        events = _sums(stretches.step, chosen, stretches.events, steps)
         alike = _alike(events, typical[part])
         usual = np.where(alike, events, np.minimum(events, typical[part]))
         spread, times = spreads.get(name, 0.0), (used or {}).get(name)
@@ -173,7 +167,7 @@ def removed_time(
         total = each[part] * usual + more * (events - usual)
         pages = memory[part] * usual / max(typical[part], 1.0)
         if cost and typical[part] and name in spreads and alike.any():
-            spent = _by_step(stretches, chosen, np.diff(stretches.bounds), steps)
+            spent = _sums(stretches.step, chosen, np.diff(stretches.bounds), steps)
             total += _varying_cost(spent, events / typical[part], spread)
         for step in np.flatnonzero(total + pages > 0).tolist():
             here = np.flatnonzero(chosen & (stretches.step == step))
@@ -217,7 +211,7 @@ def costs_of_memory(costs: Sequence[float], typical: Sequence[float], faults_ns:
 
 def events_of_steps(stretches: Stretches, steps: int) -> Floats:
     """The recorded events of each step, float64, shape (steps,)."""
-    return _by_step(stretches, (stretches.part >= 0) & (stretches.step >= 0), stretches.events, steps)
+    return _sums(stretches.step, (stretches.part >= 0) & (stretches.step >= 0), stretches.events, steps)
 
 
 def typical_events(stretches: Stretches, parts: int, steps: int) -> list[float]:
@@ -226,7 +220,7 @@ def typical_events(stretches: Stretches, parts: int, steps: int) -> list[float]:
     0 where many steps have another number: medians with and without recording may be of different work.
     """
     chosen = [(stretches.part == part) & (stretches.step >= 0) for part in range(parts)]
-    counts = np.array([_by_step(stretches, rows, stretches.events, steps) for rows in chosen])
+    counts = np.array([_sums(stretches.step, rows, stretches.events, steps) for rows in chosen])
     typical = np.median(counts, axis=1)
     varies = np.mean(~_alike(counts, typical[:, None]), axis=1) > _MANY_STEPS
     return [float(n) for n in np.where(varies & (typical[~varies] > 0).any(), 0.0, typical)]
@@ -284,10 +278,9 @@ def _varying_cost(spent: Floats, share: Floats, spread: float) -> Floats:
     return (1 - kept) * np.clip(excess, -width, width)
 
 
-def _by_step(stretches: Stretches, chosen: Mask, values: Floats | Times, steps: int) -> Floats:
-    """The sum of a value of chosen stretches, float64, shape (steps,)."""
-    sums = np.bincount(stretches.step[chosen], values[chosen], minlength=steps)
-    return sums.astype(np.float64)
+def _sums(group: Rows, chosen: Mask, values: Floats | Times, count: int) -> Floats:
+    """The sum of a value of chosen stretches by step or by part, float64, shape (count,)."""
+    return np.bincount(group[chosen], values[chosen], count).astype(np.float64)
 
 
 def _shared(events: Floats, room: Floats, total: float, alike: float = 0.0) -> Floats:
