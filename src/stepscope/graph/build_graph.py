@@ -30,6 +30,7 @@ from stepscope.graph.primitives import add_links, insert, numbers_after
 from stepscope.trace.columns import gathered
 from stepscope.trace.row_order import begins_run, ends_run, inverse, stable_order
 from stepscope.trace.schema import CATEGORIES
+from stepscope.trace.sets import mask_of
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
@@ -265,8 +266,7 @@ def _waited_for(graph: Graph, work: Ids) -> Graph:
 
     After several new tasks in a row, they wait for the last.
     """
-    new = np.zeros(len(graph) + 1, np.bool_)
-    new[work] = True
+    new = mask_of(work, len(graph) + 1)
     last = np.maximum.accumulate(np.where(new[:-1], -1, np.arange(len(graph))))
     successor = np.arange(len(graph))
     ends = work[~new[work + 1]]

@@ -29,9 +29,10 @@ from stepscope.graph.data_flow import data_pairs, last_needs
 from stepscope.graph.device_tasks import WindowWork, WorkWaits, find_waits
 from stepscope.graph.graph import Window
 from stepscope.trace.columns import ParallelArrays, gathered
-from stepscope.trace.nesting import inherit, last_started
+from stepscope.trace.nesting import innermost, last_started
 from stepscope.trace.row_order import begins_run, ends_run, rows_by_key
 from stepscope.trace.schema import STAGES
+from stepscope.trace.sets import mask_of
 from stepscope.trace.trace import Trace
 
 # Order of boundaries at the same time: ends, begins of steps, handovers between threads, starts,
@@ -106,8 +107,7 @@ def _boundaries(trace: Trace, rows: Ids, cuts: Cuts, window: Window) -> tuple[Id
     """All starts, ends and cuts in order: track, time, innermost event afterwards, origin."""
     events = trace.events
     begin, finish = window.starts_ns[0], window.starts_ns[-1]
-    start = np.clip(events["start_ns"][rows], begin, finish)
-    end = np.clip(events["start_ns"][rows] + events["duration_ns"][rows], begin, finish)
+    start, end = (np.clip(times, begin, finish) for times in events.spans(rows))
     # Of what ends at the same time, the later row is the inner one, and ends first.
     outer, end, begun = around(trace, rows)[::-1], end[::-1], start[::-1]
     tracks, cut = events["track"][rows], np.full(len(cuts.track), _CUT)
@@ -124,16 +124,14 @@ def _boundaries(trace: Trace, rows: Ids, cuts: Cuts, window: Window) -> tuple[Id
 def around(trace: Trace, rows: Ids) -> Ids:
     """The innermost of `rows` around each of them, or -1."""
     parent = trace.events["parent"]
-    own = np.full(len(parent), -1, np.int32)
-    own[rows] = rows
-    inner = np.append(inherit(parent, own), -1)
+    inner = np.append(innermost(parent, mask_of(rows, len(parent))), -1)
     return inner[parent[rows]].astype(np.int64)
 
 
 def _fill_cuts(owner: Ids, track: Ids) -> Ids:
     """A cut does not change the innermost event."""
     known = np.where(owner == _CUT, -1, np.arange(len(owner)))
-    known = np.maximum.accumulate(known) if len(known) else known
+    known = np.maximum.accumulate(known)
     same = (known >= 0) & (track[known] == track)
     return np.where(same, owner[known], -1)
 

@@ -16,6 +16,7 @@ from stepscope.trace.concat import stacked
 from stepscope.trace.nesting import inherit
 from stepscope.trace.row_order import inverse
 from stepscope.trace.schema import CATEGORIES, KERNEL_KINDS, STAGES
+from stepscope.trace.sets import mask_of
 from stepscope.trace.table import Table, Text
 
 _SHORT_PYTHON_NS = 50_000  # from one call to the next Python takes less; longer gaps are work of the loop
@@ -207,9 +208,8 @@ def _only_launch(graph: Graph, gone: Mask) -> Mask:
     lost = np.bincount(callers[gone[graph.launches["target"]]], minlength=count)
     calls = (launched > 0) & (launched == lost)
     event = graph.tasks["event"]
-    of_call = np.zeros(int(event.max(initial=-1)) + 2, np.bool_)  # the last is for no event
-    of_call[event[calls]] = True
-    of_call[-1] = False
+    of_call = mask_of(event[calls], int(event.max(initial=-1)) + 2)
+    of_call[-1] = False  # for no event
     # A waiting call is several tasks of one event.
     return calls | (~graph.on_device & of_call[event])
 
@@ -319,8 +319,7 @@ def _leads_to(graph: Graph, new: Ids) -> Mask:
     """Which tasks are among `new`, or were added and lead to one of these by others that were."""
     added = (graph.tasks["event"] < 0) & (graph.tasks["mark"] == 0)
     source, target, thread = graph.links["source"], graph.links["target"], graph.tasks["thread"]
-    reached = np.zeros(len(graph), np.bool_)
-    reached[new] = True
+    reached = mask_of(new, len(graph))
     count = -1
     while count != (count := int(reached.sum())):
         reached[source[reached[target] & added[source]]] = True

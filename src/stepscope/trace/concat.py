@@ -186,9 +186,7 @@ def _part(trace: Trace, part: IntArray, number: int) -> Trace:
 
 def _new_ids(rows: IntArray, length: int) -> Ids32:
     """The new id for each old id, -1 for rows left out; -1 stays -1."""
-    place = np.full(length + 1, -1, np.int32)
-    place[rows] = np.arange(len(rows))
-    return place
+    return inverse(rows, length + 1).astype(np.int32)
 
 
 def _renumbered(table: Table, track: IntArray) -> Table:

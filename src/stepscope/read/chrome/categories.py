@@ -9,6 +9,7 @@ import numpy as np
 from stepscope.base.arrays import Mask
 from stepscope.read.chrome.event_columns import RecordColumns, RecordedEvents
 from stepscope.trace.schema import CATEGORIES, TRACK_KINDS
+from stepscope.trace.sets import mask_of
 from stepscope.trace.table import Text
 
 _BY_NAME = (
@@ -215,9 +216,7 @@ def _on_device(recorded: RecordedEvents, count: int) -> Mask:
             (phase in "XB" and on_device(category)) or (phase == "C" and bool(_COUNTERS.search(category)))
         )
     )
-    result = np.zeros(count, np.bool_)
-    result[recorded.track[rows]] = True
-    return result
+    return mask_of(recorded.track[rows], count)
 
 
 def _names(recorded: RecordedEvents, keys: list[tuple[Any, Any]], is_device: list[bool]) -> list[str]:

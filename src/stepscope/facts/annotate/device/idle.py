@@ -232,8 +232,7 @@ def paces_device(trace: Trace) -> Mask:
     """
     events, launches = trace.events, trace["launches"]
     kernels = events.text("category").mask("kernel")[launches["device_event"]]
-    paces = np.zeros(len(trace["tracks"]), np.bool_)
-    paces[events["track"][launches["cpu_event"][kernels]]] = True
+    paces = mask_of(events["track"][launches["cpu_event"][kernels]], len(trace["tracks"]))
     paces[main_track(trace)] = True
     return members(events["track"], paces)
 

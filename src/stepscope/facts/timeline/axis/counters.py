@@ -15,7 +15,8 @@ import numpy as np
 
 from stepscope.base.arrays import Floats, IntArray, Rows, Times
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.row_order import last_begun
+from stepscope.trace.row_order import last_begun, rows_by_key
+from stepscope.trace.sets import distinct_rows
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -213,12 +214,10 @@ def _recorded(trace: Trace) -> Iterator[Counter]:
     table, tracks = trace["counters"], trace["tracks"]
     track = table["track"]
     texts = tracks.text("process").take(track), table.text("name"), table.text("series")
-    keys = np.stack([tracks["rank"][track], *(text.codes for text in texts)])
+    _, group = distinct_rows(tracks["rank"][track], *(text.codes for text in texts))
     rows = np.flatnonzero(np.isfinite(table["value"]))
-    _, group = np.unique(keys[:, rows], axis=1, return_inverse=True)
-    order = np.lexsort((table["time_ns"][rows], group.ravel()))
-    bounds = np.flatnonzero(np.diff(group.ravel()[order])) + 1
-    for part in np.split(rows[order], bounds) if len(rows) else []:
+    rows = rows[np.argsort(table["time_ns"][rows], kind="stable")]
+    for part in rows_by_key(group, rows).values():
         process, name, series = (text[int(part[0])] or "" for text in texts)
         short = name if series in ("", "value", name) else f"{name} {series}"
         at = int(track[part[0]])
