@@ -93,14 +93,12 @@ class Intervals:
 
 
 def _merge(starts: Times, ends: Times) -> tuple[Times, Times]:
-    if not len(starts):
-        return starts, ends
     if (starts[1:] < starts[:-1]).any():
         order = np.argsort(starts, kind="stable")
         starts, ends = starts[order], ends[order]
     reach = np.maximum.accumulate(ends)
-    fresh = np.concatenate([[True], starts[1:] > reach[:-1]])
-    return starts[fresh], reach[np.append(np.flatnonzero(fresh)[1:] - 1, len(reach) - 1)]
+    apart = starts[1:] > reach[:-1]
+    return starts[np.append(True, apart)[: len(starts)]], reach[np.append(apart, True)[: len(starts)]]
 
 
 def index_pairs(first: Rows, last: Rows) -> tuple[Rows, Rows]:

@@ -98,8 +98,6 @@ def without_unused(tree: ContextTree) -> ContextTree:
         used |= own.count > 0
     keep = tree.leads_to(used)
     keep[0] = True
-    if keep.all():
-        return tree
     rows = np.flatnonzero(keep)
     number = inverse(rows, len(tree) + 1)
     return replace(

@@ -95,8 +95,6 @@ def _stages_of_callers(trace: Trace) -> Codes8:
     """
     events = trace.events
     annotations = events.text("category").mask("annotation")
-    if not annotations.any():
-        return np.full(len(events), _NONE, np.int8)
     own = stage_of_names(events.text("name"), events.text("category")).codes
     around = inherit(events["parent"], np.where(annotations, own, _NONE))
     result: Codes8 = np.append(around, _NONE)[np.maximum(calls_of_host_work(trace), _NONE)]

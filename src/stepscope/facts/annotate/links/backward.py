@@ -183,8 +183,6 @@ def recomputed(events: Table, in_backward: Mask) -> Mask:
     not. With `create_graph=True`, as in a gradient penalty, all operators of a node are recorded.
     """
     recorded = is_forward(events) & in_backward
-    if not recorded.any():
-        return recorded
     nodes = is_backward(events)
     node = innermost(events["parent"], nodes)
     # The operator that calls each operator, or -1; -1 for other events.

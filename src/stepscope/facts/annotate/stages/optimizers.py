@@ -140,8 +140,6 @@ def release_closures(trace: Trace, own: Codes8, stage: Codes8) -> tuple[Codes8, 
     host = on_host(trace)
     loop = host & (events["track"] == main_track(trace))
     inside = loop & (stage == _OPTIMIZER)
-    if not (inside & (own == _OPTIMIZER)).any():
-        return stage, np.zeros(len(stage), np.bool_)
     backward = np.flatnonzero(host & (stage == _BACKWARD))
     result, wrappers = stage.copy(), np.zeros(len(stage), np.bool_)
     rows = np.flatnonzero(outermost(events["parent"], inside & (own == _OPTIMIZER)))

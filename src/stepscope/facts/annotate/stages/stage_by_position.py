@@ -144,8 +144,6 @@ class _KnownStages:
     @cached_property
     def model_blocks(self) -> Mask:
         """Blocks without gradients around calls of a model, such as a teacher's."""
-        if not self.blocks.any():
-            return self.blocks
         begins = np.sort(self.start[self.stage == CODE["forward"]])
         return self.blocks & (count_within(begins, self.start, self.end) > 0)
 
@@ -258,8 +256,6 @@ def _copies(known: _KnownStages) -> Mask:
 
 def _begin_in(events: Table, rows: Rows, chosen: Mask) -> Mask:
     """Events that begin while one of the chosen runs, themselves included."""
-    if not chosen.any():
-        return chosen
     return Intervals(*events.spans(rows[chosen])).cover(events["start_ns"][rows])
 
 
