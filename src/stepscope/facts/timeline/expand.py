@@ -158,9 +158,8 @@ class _Inside:
 
     def passed(self) -> Ids:
         """How many raw events of each level are opened in place, or left out."""
-        result = _zeros(len(self.opened))
-        np.add.at(result, self.level_of_lane, self.collapse.passed)
-        return result
+        passed = np.bincount(self.level_of_lane, self.collapse.passed, len(self.opened))
+        return passed.astype(np.int64)
 
     def through(self) -> list[tuple[str, ...]]:
         """Names of the operations of each level that are opened in place."""

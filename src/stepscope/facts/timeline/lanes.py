@@ -24,8 +24,6 @@ from stepscope.trace.row_order import begins_run, greatest_of_runs
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
-_NOWHERE = -1
-
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
@@ -133,31 +131,29 @@ class ModuleTree:
         self.names = [name or "" for name in modules.text("name")]
         self.classes = [name or "" for name in modules.text("class")]
         self.parent = _called_parents(modules["parent"].tolist(), modules["calls"].tolist())
-        # Each module, its parent, its parent's parent …, -1 beyond the root, (depths, modules).
-        levels = [np.arange(len(self.parent))]
+        # The last of these is of module -1, which has no parent.
+        self._parent = np.append(self.parent, -1)
+        # Each module, its parent, its parent's parent …, -1 beyond the root, (depths, modules + 1).
+        levels = [np.append(np.arange(len(self.parent)), -1)]
         while (levels[-1] >= 0).any():
-            levels.append(np.where(levels[-1] >= 0, self.parent[levels[-1]], -1))
+            levels.append(self._parent[levels[-1]])
         self._above = np.array(levels)
-        self._depth = np.append((self._above >= 0).sum(axis=0) - 1, -1)
+        self._depth = (self._above >= 0).sum(axis=0) - 1
         inside = (modules["calls"] > 0) & (self.parent >= 0)
-        self._called_inside = np.bincount(self.parent[inside], minlength=len(self.parent))
+        self._called_inside = np.bincount(self.parent[inside], minlength=len(self._parent))
 
     def seen_from(self, context: Ids, module: Ids) -> Ids:
         """The child of each `context` that a `module` is or lies in, -1 where there is none; (n,).
 
         The context -1 is the parent of the roots.
         """
-        if not len(self.parent):
-            return np.full(len(module), _NOWHERE, np.int64)
         above = self._depth[module] - self._depth[context] - 1
         found = self._above[np.maximum(above, 0), module]
-        return np.where((above >= 0) & (module >= 0) & (self.parent[found] == context), found, -1)
+        return np.where((above >= 0) & (module >= 0) & (self._parent[found] == context), found, -1)
 
     def is_only_one_in(self, module: Ids, context: Ids) -> Mask:
         """Whether each `context` is a module that calls this `module` and no other."""
-        if not len(self.parent):
-            return np.zeros(len(module), np.bool_)
-        inside = (context >= 0) & (module >= 0) & (self.parent[module] == context)
+        inside = (context >= 0) & (module >= 0) & (self._parent[module] == context)
         return inside & (self._called_inside[context] == 1)
 
     def name_in(self, module: int, context: int) -> str:

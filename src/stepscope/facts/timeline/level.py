@@ -12,7 +12,7 @@ from stepscope.facts.timeline.event_index import Index
 from stepscope.facts.timeline.operation import Operation
 from stepscope.facts.timeline.operation_costs import Costs
 from stepscope.trace.row_order import begins_run
-from stepscope.trace.sets import mask_of
+from stepscope.trace.sets import distinct_rows, mask_of
 
 _AS_BUSY = 0.9  # of the busiest device's time: as busy, give or take
 
@@ -179,9 +179,9 @@ def _longest(index: Index, level: Ids, track: Ids, work: Times, busy: Times) -> 
 
 def _first_busy_device(index: Index, level: Ids, track: Ids, kind: Ids, work: Times) -> Mask:
     """Which are on the first device of their level and kind that is about as busy as any."""
-    _, group = np.unique(np.stack([level, kind]), axis=1, return_inverse=True)
-    group, device = group.ravel(), index.trace["tracks"]["device"][track].astype(np.int64)
-    most = np.zeros(group.max(initial=-1) + 1, np.int64)
+    groups, group = distinct_rows(level, kind)
+    device = index.trace["tracks"]["device"][track].astype(np.int64)
+    most = np.zeros(len(groups), np.int64)
     np.maximum.at(most, group, work)
     busy = work >= _AS_BUSY * most[group]
     first = np.full(len(most), np.iinfo(np.int64).max)

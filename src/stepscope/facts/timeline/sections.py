@@ -74,15 +74,13 @@ def find_sections(operations: SiblingOperations, first: Ids, parent_ns: Times, t
     for one in repeats:
         if whole[one]:
             inside = operations.part(first[one], first[one + 1])
-            opened.append(first[one] + _pieces_of_all(inside, repeats[one], tiny))
+            opened.append(first[one] + _pieces_of_all(inside, tiny))
     return np.append(np.unique(np.concatenate([starts, *opened])), len(lane))
 
 
-def _pieces_of_all(operations: SiblingOperations, repeats: list[Repeat], tiny: float) -> Ids:
+def _pieces_of_all(operations: SiblingOperations, tiny: float) -> Ids:
     """Where the parts of what would be one section begin: copies of a pattern, or of series."""
-    count = len(operations.name)
-    period = next((one.period for one in repeats if one.period * one.count == count), 1)
-    copies = np.arange(0, count, period)
+    copies = np.arange(0, len(operations.name), whole_period(operations.name))
     return copies[_pieces(_summed(operations, copies), tiny)]
 
 
@@ -155,14 +153,8 @@ def find_repeats(names: Ids) -> list[Repeat]:
 
 
 def whole_period(names: Ids) -> int:
-    """The period of the pattern that all names are copies of, as `find_repeats` has it; else 1."""
-    size = len(names)
-    if (names == names[0]).all():
-        return 1
-    for period in range(2, min(_LONGEST_PERIOD, size // _LEAST_COUNT) + 1):
-        if size % period == 0 and (names[period:] == names[:-period]).all():
-            return period
-    return 1
+    """The period of the pattern that all names are copies of; else 1."""
+    return next((one.period for one in find_repeats(names) if one.end - one.first == len(names)), 1)
 
 
 def _of_period(names: Ids, period: int) -> list[Repeat]:
