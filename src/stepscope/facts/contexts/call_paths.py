@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, Ids32, IntArray, Rows
+from stepscope.base.arrays import Ids, Ids32, IntArray
 from stepscope.trace.nesting import depths, totals_inside
-from stepscope.trace.row_order import inverse
+from stepscope.trace.row_order import grouped, inverse
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def merge_paths(parent: IntArray, key: IntArray) -> Paths:
     depth = depths(parent.astype(np.int32))
     node = np.full(len(parent), -1, np.int64)
     span = int(key.max(initial=0)) + 1
-    parents, keys, size = [], [], 0
+    parents, keys, size = [node[:0]], [node[:0]], 0
     for rows in levels(depth):
         above = np.where(parent[rows] >= 0, node[parent[rows]], -1)
         path, number, _ = distinct((above + 1) * span + key[rows].astype(np.int64))
@@ -40,8 +40,6 @@ def merge_paths(parent: IntArray, key: IntArray) -> Paths:
         parents.append(path // span - 1)
         keys.append(path % span)
         size += len(path)
-    if not size:
-        return Paths(node, node, node)
     return _in_preorder(np.concatenate(parents), np.concatenate(keys), node)
 
 
@@ -73,13 +71,11 @@ def agreed(node: Ids, code: IntArray, size: int) -> Ids32:
     return np.where(low == high, high, -1).astype(np.int32)
 
 
-def levels(depth: IntArray) -> list[Rows]:
+def levels(depth: IntArray) -> list[IntArray]:
     """The rows of each depth, from the top."""
     deepest = int(depth.max(initial=-1))
-    short = depth.astype(np.int16) if deepest < 2**15 else depth  # NumPy radix-sorts int16
-    order = np.argsort(short, kind="stable")
-    bounds = np.searchsorted(short[order], np.arange(deepest + 2))
-    return [order[first:last] for first, last in pairwise(bounds)]
+    order, first = grouped(depth, deepest + 1)
+    return [order[begin:end] for begin, end in pairwise(first.tolist())]
 
 
 def subtree_sizes(parent: IntArray) -> Ids:

@@ -14,7 +14,7 @@ from stepscope.base.arrays import Codes8, Ids, Ids32, IntArray, Mask
 from stepscope.facts.annotate.links.launches import device_work, launch_of
 from stepscope.facts.annotate.range_names import MODULE_FRAME, MODULE_RANGE
 from stepscope.trace.intervals import index_pairs
-from stepscope.trace.row_order import grouped, inverse, stable_order
+from stepscope.trace.row_order import grouped, inverse, places_among, stable_order
 from stepscope.trace.sets import mask_of
 from stepscope.trace.trace import Trace
 
@@ -182,19 +182,15 @@ class Index:
         """The keys of steps, ascending; events by step; and where those of each begin."""
         steps = self.trace["steps"]
         keys = np.unique(step_keys(steps["rank"], steps["step"]))
-        wanted = step_keys(self.rank, self.events["step"])
-        found = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
-        known = np.append(keys, -1)[found] == wanted
-        rows, first = grouped(np.where(known, found, len(keys)), len(keys) + 1)
+        found = places_among(keys, step_keys(self.rank, self.events["step"]))
+        rows, first = grouped(np.where(found >= 0, found, len(keys)), len(keys) + 1)
         return keys, rows, first
 
     def of_step(self, step: int, rank: int) -> Ids:
         """The events of a step of a rank, ascending."""
         keys, rows, first = self._by_step
-        (key,) = step_keys(np.array([rank]), np.array([step]))
-        at = int(np.searchsorted(keys, key))
-        known = at < len(keys) and keys[at] == key
-        found = rows[first[at] : first[at + 1]] if known else rows[:0]
+        (at,) = places_among(keys, step_keys(np.array([rank]), np.array([step]))).tolist()
+        found = rows[first[at] : first[at + 1]] if at >= 0 else rows[:0]
         return found.astype(np.int64)
 
     def outermost(self, rows: Ids) -> Ids:

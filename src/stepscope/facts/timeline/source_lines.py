@@ -66,8 +66,6 @@ def nearest_frames(index: Index, events: Ids) -> Ids:
     """The innermost recorded Python frame around each event, or around its launch; -1 for none."""
     names = index.events.text("name")
     is_place = names.passing(lambda name: frame_place(name) is not None)
-    if not is_place.any():
-        return np.full(len(events), -1, np.int64)
     at = np.where(index.on_device[events], index.launch[events], events)
     while (outwards := (at >= 0) & ~is_place[names.codes[at]]).any():
         at[outwards] = index.parent[at[outwards]]
@@ -294,9 +292,8 @@ def _start_of_backward(index: Index, line: Ids, at: Ids) -> Ids:
 
 
 def _joined(pairs: list[tuple[Ids, Ids]]) -> tuple[Ids, Ids]:
-    if not pairs:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    lines, events = zip(*pairs, strict=True)
+    none = np.zeros(0, np.int64)
+    lines, events = zip((none, none), *pairs, strict=True)
     return np.concatenate(lines), np.concatenate(events)
 
 
