@@ -108,8 +108,6 @@ def _intervals(trace: Trace, work: Rows) -> tuple[Times, Times, Ids32]:
     events = trace.events
     start, size, module = (events[name][work] for name in ("start_ns", "duration_ns", "module"))
     owner, divided, part = _shares(trace).divide(work, size)
-    if not len(owner):
-        return start, start + size, module
     before = np.cumsum(part) - part
     first = np.flatnonzero(np.diff(owner, prepend=-1))
     before -= np.repeat(before[first], np.diff(np.append(first, len(owner))))

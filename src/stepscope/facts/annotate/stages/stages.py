@@ -1,7 +1,6 @@
 """Which stage of the training loop each event belongs to."""
 
 import re
-from itertools import pairwise
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.annotate.steps.step_table import step_marks
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import holds, inherit, is_inside, passed_down
-from stepscope.trace.row_order import last_begun, stable_order
+from stepscope.trace.row_order import last_begun, rows_by_key
 from stepscope.trace.schema import COMPUTING, INFERENCE_STAGES, STAGES
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
@@ -148,16 +147,13 @@ def _fill_main_thread(trace: Trace, stage: Codes8, by_scope: Codes8, wrappers: M
     unassigned &= ~(launched.computes & is_lazy)
     compiled = events["step"][by_scope == CODE["backward"]]
     unassigned &= ~np.isin(events["step"], compiled) & (not passes_are_unknown(trace, stage))
-    busy = np.flatnonzero(work)
-    order = busy[stable_order(events["step"][busy])]
-    bounds = np.searchsorted(events["step"][order], np.append(trace["steps"]["step"], 2**31 - 1))
-    steps = [order[first:last] for first, last in pairwise(bounds.tolist())]
+    steps = list(rows_by_key(events["step"], np.flatnonzero(work)).values())
 
     def assigned(rows: Rows) -> Codes8:
         known = stage[rows], loop[rows], unassigned[rows]
         return assign_by_position(events, rows, *known, launched)
 
-    for rows, stages in zip(steps, in_threads(assigned, steps, len(order)), strict=True):
+    for rows, stages in zip(steps, in_threads(assigned, steps, int(work.sum())), strict=True):
         result[rows] = stages
     result = _as_called(trace, result, work & ~loop)
     # Backward returns to threads that run a part of the forward pass, as those of DataParallel do.
