@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from stepscope.errors import QueryError
 from stepscope.trace.arguments import arrow_bytes, arrow_numbers
+from stepscope.trace.row_order import inverse
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -172,8 +173,7 @@ def _reading(statements: Sequence[Any]) -> Any:
 
 def _arguments(trace: Trace) -> pa.Table:
     """The table `arguments(event, json)`, unpacked only for queries that name it."""
-    events = np.full(int(trace.events["source"].max(initial=-1)) + 1, -1, np.int32)
-    events[trace.events["source"]] = trace.events["id"]
+    events = inverse(trace.events["source"], int(trace.events["source"].max(initial=-1)) + 1)
     rows = [
         (events[source], text)
         for source, text in trace.arguments.items()

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from stepscope.base.arrays import Array, Mask
 from stepscope.trace.columns import constant, taken
 from stepscope.trace.declaration import Column, Schema
-from stepscope.trace.sets import distinct, members, one_of
+from stepscope.trace.sets import distinct, mask_of, members, one_of
 from stepscope.trace.spill import spilled
 
 if TYPE_CHECKING:
@@ -123,8 +123,7 @@ class Text:
 
     def compact(self) -> Text:
         """The same column without unused values."""
-        used = np.zeros(len(self.values) + 1, np.bool_)
-        used[self.codes] = True
+        used = mask_of(self.codes, len(self.values) + 1)
         used[-1] = False
         renumbered = np.append(np.cumsum(used[:-1]) - 1, -1).astype(self.codes.dtype)
         values = [value for value, keep in zip(self.values, used, strict=False) if keep]
