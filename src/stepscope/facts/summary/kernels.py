@@ -14,8 +14,9 @@ from stepscope.facts.roofline.operator_work import SHAPES, XLA, WorkPieces, work
 from stepscope.facts.roofline.rates import PRECISIONS, precisions, rates_of
 from stepscope.facts.summary.facts import Device, Efficiency, HardwareCounter, Kernel, KernelStatistics
 from stepscope.facts.summary.selected_steps import MS, SelectedSteps
+from stepscope.facts.timeline.axis.counters import CounterValues
 from stepscope.trace.intervals import Intervals
-from stepscope.trace.row_order import last_begun, places_among
+from stepscope.trace.row_order import places_among
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Text
 
@@ -283,13 +284,6 @@ def _mean(time: Times, value: Floats, parts: Intervals) -> float | None:
     """The mean of samples over the parts of time that they cover; None if that is nothing."""
     order = np.argsort(time, kind="stable")
     time, value = time[order].astype(np.int64), value[order]
-    held = np.append(np.diff(time), time[-1] - time[-2] if len(time) > 1 else 0)
-    covered = parts.clip(int(time[0]), int(time[-1] + held[-1]))
-    before = np.append(0.0, np.cumsum(value * held))
-
-    def until(moment: Times) -> Floats:
-        at = np.maximum(last_begun(time, moment), 0)
-        return before[at] + value[at] * (moment - time[at])
-
-    total = covered.total()
+    covered = parts.clip(int(time[0]), int(time[-1] + np.diff(time[-2:]).sum()))
+    until, total = CounterValues(time, value).sums_until, covered.total()
     return float((until(covered.ends) - until(covered.starts)).sum() / total) if total else None

@@ -12,15 +12,15 @@ from stepscope.facts.timeline.operation import Operation
 from stepscope.facts.timeline.operation_labels import short_name
 from stepscope.facts.timeline.source_lines import frame_place, module_places
 from stepscope.trace.intervals import index_pairs
+from stepscope.trace.nesting import is_inside
+from stepscope.trace.sets import mask_of
 
 
 def of_modules(index: Index, modules: set[int]) -> Mask:
     """Events of some modules and of all inside them, backward and device work included."""
-    parent = index.trace["modules"]["parent"].tolist()
-    inside = np.zeros(len(parent) + 1, np.bool_)
-    for module, above in enumerate(parent):  # parents come first
-        inside[module] = module in modules or (above >= 0 and inside[above])
-    return inside[index.events["module"]]
+    parent = index.trace["modules"]["parent"]
+    inside = is_inside(parent, mask_of(np.array([*modules], np.int64), len(parent)))
+    return np.append(inside, False)[index.events["module"]]
 
 
 def of_name(index: Index, name: str) -> Mask:
@@ -91,8 +91,6 @@ def events_inside(index: Index, operations: Sequence[Operation]) -> tuple[Ids, I
     # Rows hold different events, so none is there twice.
     events = np.concatenate([rows[step], index.order[place], work])
     of = np.concatenate([of[step], of[opens][inner], of[~step][launcher]])
-    if len(operations) == 1:
-        return of, np.sort(events)
     sets, rows = np.divmod(np.sort(of * len(index.order) + events), max(len(index.order), 1))
     return sets, rows
 

@@ -113,10 +113,14 @@ class CounterValues:
         return least, np.maximum.reduceat(values, bounds)[::2]
 
     def _means(self, edges: Times) -> tuple[Floats, Floats]:
-        at = last_begun(self.time_ns, edges)
-        since = self.value[at] * (edges - self.time_ns[at])
-        means = np.diff(np.where(at >= 0, self._before[at] + since, 0)) / np.diff(edges)
+        means = np.diff(self.sums_until(edges)) / np.diff(edges)
         return means, means
+
+    def sums_until(self, times: Times) -> Floats:
+        """The sum of value times duration before each of some times, of their shape."""
+        at = last_begun(self.time_ns, times)
+        since = self.value[at] * (times - self.time_ns[at])
+        return np.where(at >= 0, self._before[at] + since, 0)
 
     @cached_property
     def _before(self) -> Floats:
