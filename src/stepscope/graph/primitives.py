@@ -271,9 +271,7 @@ def numbers_after(count: int, new: ArrayLike) -> Ids:
         >>> numbers_after(5, [1, 4]).tolist()
         [0, 2, 3]
     """
-    stays = np.ones(count, np.bool_)
-    stays[np.asarray(new, np.int64)] = False
-    return np.flatnonzero(stays)
+    return np.flatnonzero(~mask_of(np.asarray(new, np.int64), count))
 
 
 def append(graph: Graph, thread: ArrayLike, names: Sequence[str], **columns: Any) -> tuple[Graph, Ids]:

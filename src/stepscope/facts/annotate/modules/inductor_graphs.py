@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.base.arrays import Ids, Ids32, IntArray, Mask, Rows
+from stepscope.base.arrays import Ids, Ids32, Mask, Rows
 from stepscope.facts.annotate.links.launches import at_launch, on_host
 from stepscope.facts.annotate.module_evidence import Evidence, enclosing, innermost_around
 from stepscope.trace.nesting import inherit, innermost, is_inside
+from stepscope.trace.row_order import rows_by_key
 from stepscope.trace.schema import MODULE_SHARES
 from stepscope.trace.sets import mask_of
 from stepscope.trace.table import Table, Text
@@ -126,14 +127,14 @@ class _Attribution:
         return inherit(self.events["parent"], self.evidence.call_of)
 
     @cached_property
-    def _inside(self) -> dict[int, list[int]]:
+    def _inside(self) -> dict[int, Rows]:
         """The outermost operators in each program, in order."""
         events, count = self.events, len(self.events)
         operator = events.text("category").mask("cpu_op", "communication") & on_host(self.trace)
         rows = np.arange(count)
         mark = np.where(self.is_program, rows, np.where(operator, count + rows, -1))
         within = np.append(inherit(events["parent"], mark.astype(np.int32)), -1)[events["parent"]]
-        return _grouped(np.flatnonzero(operator & (within >= 0) & (within < count)), within)
+        return rows_by_key(within, np.flatnonzero(operator & (within >= 0) & (within < count)))
 
     def _run(self, row: int) -> _ProgramRun | None:
         backward = bool(self._in_backward[row])
@@ -142,7 +143,8 @@ class _Attribution:
         program = self._find(row, region, backward)
         if program is None:
             return None
-        return _ProgramRun(row, self._inside.get(row, []), program, int(self._around[forward]))
+        operators = self._inside[row].tolist() if row in self._inside else []
+        return _ProgramRun(row, operators, program, int(self._around[forward]))
 
     def _find(self, row: int, region: str | None, backward: bool) -> _InductorProgram | None:
         """The program with the key that the range has, in the region that it is in."""
@@ -206,9 +208,9 @@ class _Attribution:
             yield at, end
 
     @cached_property
-    def _children(self) -> dict[int, list[int]]:
+    def _children(self) -> dict[int, Rows]:
         parent = self.events["parent"]
-        return _grouped(np.flatnonzero(np.append(self.is_program, False)[parent]), parent)
+        return rows_by_key(parent, np.flatnonzero(np.append(self.is_program, False)[parent]))
 
     def _numbered(self, parts: Parts, run: _ProgramRun) -> dict[int, float]:
         result: dict[int, float] = {}
@@ -269,14 +271,6 @@ class _Attribution:
             "share": [work / totals[row] for row, _, work in parts],
         }
         return Table(MODULE_SHARES, columns)
-
-
-def _grouped(rows: Rows, holder: IntArray) -> dict[int, list[int]]:
-    """Some events by what holds them, in order."""
-    groups: dict[int, list[int]] = {}
-    for row in rows.tolist():
-        groups.setdefault(int(holder[row]), []).append(row)
-    return groups
 
 
 def _program(graph: Mapping[str, Any], program: Mapping[str, Any]) -> _InductorProgram:
