@@ -3,12 +3,13 @@
 import os
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, nullcontext, suppress
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor, as_completed
+from contextlib import nullcontext, suppress
 from functools import cache, partial
 from itertools import chain
+from threading import Lock
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from stepscope.errors import IngestError
 
@@ -19,6 +20,7 @@ _BYTES = 16 << 20  # of files for each process: with less, starting it and sendi
 _FILE_BYTES = 1 << 16  # that take as long to read as the tables of any file take to make, 8 ms
 _BATCHES = 16  # of items per thread: handing over one item costs 0.1 ms, and batches differ in work
 _MIN_ROWS = 1 << 16  # with fewer, starting threads costs more
+_SAFE, _starting = "PYTHONSAFEPATH", Lock()
 
 
 def usable_cores() -> int:
@@ -92,8 +94,8 @@ def _done_by(
         yield from ((file, attempt(work, file)) for file in files)
         return
     futures = {}
-    with nullcontext(given) if given else _spawned(count) as pool:
-        with suppress(BrokenExecutor), nullcontext() if given else _without_main():
+    with nullcontext(given) if given else spawned(count) as pool:
+        with suppress(BrokenExecutor):
             for file in files:
                 futures[pool.submit(partial(attempt, work), file)] = file
         for future in as_completed(futures):
@@ -118,20 +120,6 @@ def attempt(work: Callable[[File], Result], file: File) -> Result | IngestError:
         return error
 
 
-@contextmanager
-def _without_main() -> Iterator[None]:
-    """Keep new processes from importing the program's main script.
-
-    They would import it to unpickle objects defined there, of which there are none here. A script
-    that opens a folder without a `__name__` guard would open it again in each process.
-    """
-    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
 def _processes(sizes: Mapping[File, int]) -> int:
     """The number of processes, if there are cores for them and enough to read, else 0."""
     work = sum(sizes.values()) + _FILE_BYTES * len(sizes)
@@ -139,9 +127,36 @@ def _processes(sizes: Mapping[File, int]) -> int:
     return count if count > 1 else 0
 
 
-def _spawned(count: int) -> Executor:
+def spawned(count: int) -> Executor:
+    """Processes that import neither the main script nor, from Python 3.11 on, modules of the user's folder.
+
+    They would import the script to unpickle objects defined there, of which there are none here. One
+    that opens a folder without a `__name__` guard would open it again in each process.
+    """
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
+    class Spawned(ProcessPoolExecutor):
+        def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+            with _starting:
+                main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+                safe, os.environ[_SAFE] = os.environ.get(_SAFE, ""), "1"  # an empty one counts as none
+                try:
+                    return super().submit(*args, **kwargs)
+                finally:
+                    sys.modules["__main__"], os.environ[_SAFE] = main, safe
+
     # Not fork: it would copy locks that threads of this process hold.
-    return ProcessPoolExecutor(count, get_context("spawn"))
+    return Spawned(count, get_context("spawn"))
+
+
+def own_command(module: str, *words: str) -> list[str]:
+    """The words that run a module of ours in another process, with the modules that this one has.
+
+    `python -m` takes modules of the user's folder first, where a stranger's `json.py` may lie next to
+    a trace.
+    """
+    run = f"run_module({module!r}, run_name='__main__', alter_sys=True)"
+    search = [*filter(None, sys.path)]
+    code = f"import sys; sys.path[:] = {search!r}; from runpy import run_module; {run}"
+    return [sys.executable, "-c", code, *words]

@@ -6,7 +6,6 @@ there, and the result comes back, as files of Arrow.
 """
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from stepscope.base.parallel import own_command
 from stepscope.errors import QueryError
 from stepscope.trace.query import NO_FILES, answer_of, tables_for
 from stepscope.trace.trace import Trace
@@ -81,10 +81,8 @@ def query_apart(
 
 def _run(folder: Path, limits: QueryLimits, wanted: Check) -> int | None:
     """The exit code of the process; None where it was ended after its time."""
-    search = os.pathsep.join(filter(None, sys.path))
     process = subprocess.Popen(
-        [sys.executable, "-m", __name__, str(folder)],
-        env={**os.environ, "PYTHONPATH": search},
+        own_command(__name__, str(folder)),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

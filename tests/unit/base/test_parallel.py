@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from concurrent.futures import BrokenExecutor, Executor, Future
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stepscope.base import parallel
-from stepscope.base.parallel import on_each
+from stepscope.base.parallel import on_each, own_command, spawned
 from stepscope.errors import IngestError
 
 
@@ -60,8 +63,34 @@ def test_many_such_files_are_each_named(monkeypatch: pytest.MonkeyPatch) -> None
     assert all(("crashed" in text) == name.startswith("bad") for name, text in results.items())
 
 
+def plant(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Modules of a stranger, named as Python's own, in the folder that the user is in."""
+    for name in ("json", "runpy", "multiprocessing", "tempfile"):
+        (folder / f"{name}.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\nraise SystemExit(7)\n")
+    monkeypatch.chdir(folder)
+    return folder / "ran"
+
+
+@pytest.mark.main
+def test_a_module_of_ours_takes_none_of_the_users_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = plant(tmp_path, monkeypatch)
+    done = subprocess.run(own_command("json.tool"), input="[1]", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split(), ran.exists()) == (0, ["[", "1", "]"], False)
+
+
+@pytest.mark.main
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no way to leave the folder out")
+def test_processes_take_none_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = plant(tmp_path, monkeypatch)
+    with spawned(1) as pool:
+        assert (pool.submit(abs, -1).result(), ran.exists()) == (1, False)
+    assert not os.environ.get("PYTHONSAFEPATH")
+
+
 def test_no_process_at_all_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "_spawned", lambda count: Dead())
+    monkeypatch.setattr(parallel, "spawned", lambda count: Dead())
     with pytest.raises(IngestError, match="no process can be started"):
         outcomes(["a", "b"], monkeypatch)
 

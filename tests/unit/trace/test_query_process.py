@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from stepscope.base.parallel import own_command
 from stepscope.errors import QueryError
 from stepscope.testing import drawn_trace
 from stepscope.trace import query_process
@@ -154,9 +154,8 @@ def test_a_process_has_its_time_and_five_seconds_to_start(
     assert (found, started[0].is_killed) == (code, True)
     assert elapsed_s <= clock[0] < elapsed_s + 0.2
     assert len(asked) == pytest.approx(10 * elapsed_s, abs=1)
-    assert started[0].command[1:] == ["-m", "stepscope.trace.query_process", str(tmp_path)]
+    assert started[0].command == own_command("stepscope.trace.query_process", str(tmp_path))
     assert {started[0].options[name] for name in ("stdin", "stdout", "stderr")} == {subprocess.DEVNULL}
-    assert started[0].options["env"]["PYTHONPATH"].split(os.pathsep) == [path for path in sys.path if path]
 
 
 def test_what_is_no_longer_wanted_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ tool's, and its docstring the tool's description.
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
@@ -20,6 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from stepscope.base.parallel import own_command
 from stepscope.errors import ChangeError, GraphError, ServeError
 from stepscope.faces.assistant.explanation import all_nodes
 from stepscope.faces.page.requests import Query
@@ -324,7 +324,7 @@ class Programs:
 def _output(words: list[str], folder: Path, timeout_s: int) -> dict[str, Any]:
     """What a command of stepscope wrote; on a timeout its whole process group is ended."""
     with subprocess.Popen(
-        [sys.executable, "-m", "stepscope", *words],
+        own_command("stepscope", *words),
         cwd=folder,
         stdin=subprocess.DEVNULL,  # ours is the client's
         stdout=subprocess.PIPE,

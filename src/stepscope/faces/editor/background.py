@@ -2,19 +2,17 @@
 
 import asyncio
 import json
-import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from itertools import count
-from multiprocessing import get_context
 from typing import Any
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 
+from stepscope.base.parallel import own_command, spawned
 from stepscope.errors import StepscopeError
 from stepscope.models.batch_size.entry_result import Result
 from stepscope.models.devices import Wanted, parse_targets, project, read_prices
@@ -93,7 +91,7 @@ class Progress:
 
 async def find_findings(capture: str) -> Sequence[Mapping[str, Any]]:
     """The findings of `stepscope analyze`; none if it fails, as nothing depends on them."""
-    command = (sys.executable, "-m", "stepscope", "analyze", capture, "--no-cache", "--json")
+    command = own_command("stepscope", "analyze", capture, "--no-cache", "--json")
     process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
     try:
         output, _ = await process.communicate()
@@ -109,7 +107,7 @@ async def predict_devices(result: Result | None, devices: str, wanted: Wanted) -
     """The answer of `stepscope batch --on`, or why there is none."""
     if result is None:
         return DevicesReply(None, NOT_MEASURED)
-    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+    pool = spawned(1)
     try:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(pool, _reply, result, devices, wanted)

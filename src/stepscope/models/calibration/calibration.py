@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, Mask, Times
+from stepscope.base.parallel import own_command
 from stepscope.base.typed_data import decode
 from stepscope.base.unfinished_files import unfinished_file
 from stepscope.errors import ChangeError
@@ -352,7 +353,7 @@ def require_torch(recorded: str, here: str) -> None:
 
 def in_child(module: str, request: dict[str, object]) -> dict[str, Any]:
     """What a module of this package measures in a process of its own; raises ChangeError if it fails."""
-    command = [sys.executable, "-m", f"stepscope.models.calibration.{module}"]
+    command = own_command(f"stepscope.models.calibration.{module}")
     environment = {**os.environ, "OMP_NUM_THREADS": str(request.get("threads", 1))}
     done = subprocess.run(
         command, input=json.dumps(request), capture_output=True, text=True, env=environment, check=False
