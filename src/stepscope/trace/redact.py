@@ -25,6 +25,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.typed_data import decode
+from stepscope.base.unfinished_files import unfinished_file
 from stepscope.trace.arguments import ArgumentBlock, Arguments, parse
 from stepscope.trace.declaration import DEVICE_WORK
 from stepscope.trace.portable import REDACTED
@@ -257,16 +258,16 @@ class Words:
 
 
 def own_words() -> Words:
-    """`Words` under this user's secret, which is made once."""
+    """`Words` under this user's secret, which is made once, whole: an empty one hides nothing."""
     from platformdirs import user_data_path
 
     path = user_data_path("stepscope") / "redaction.key"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as new:
-            new.write(secrets.token_bytes(_KEY_BYTES))
-    except FileExistsError:
-        pass
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.is_file() or not path.stat().st_size:
+        with unfinished_file(path) as name:
+            with os.fdopen(os.open(name, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as new:
+                new.write(secrets.token_bytes(_KEY_BYTES))
+            name.replace(path)
     return Words(path.read_bytes())
 
 

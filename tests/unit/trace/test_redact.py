@@ -204,6 +204,9 @@ def test_the_secret_of_a_user_is_made_once(tmp_path: Path, monkeypatch: pytest.M
     assert (len(secret.read_bytes()), secret.stat().st_mode & 0o777) == (32, 0o600)
     assert words.text("acme") == own_words().text("acme") == Words(secret.read_bytes()).text("acme")
     assert words.text("acme") != WORDS.text("acme")
+    secret.write_bytes(b"")  # as a full disk leaves it: under it anyone could look names up
+    assert own_words().text("acme") != Words(b"").text("acme")
+    assert [len(secret.read_bytes()), *secret.parent.iterdir()] == [32, secret]
 
 
 def test_each_column_has_the_rule_of_its_texts() -> None:
