@@ -12,11 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from stepscope.base.unfinished_files import is_alive
-from stepscope.base.watch_format import MOST_ASKED_STEPS
+from stepscope.base.input_files import content_of
 from stepscope.errors import StepscopeError
 from stepscope.record.patch import ignoring
 from stepscope.record.unreplaced import os
+
+MOST_STEPS = 1_000  # in one request; chosen: the profiler keeps their events in memory
+_DIGITS = 8  # that are read of a request
+_KINDS = "watch", "record", "recorded", "new"  # of files of ours: the folder may have others
 
 
 def _folder() -> Path:
@@ -43,10 +46,13 @@ class Requests:
 
     def wanted(self) -> int:
         """How many steps are to be recorded; 0 if none are."""
-        with ignoring(OSError):
-            os.stat(self._request)  # mostly there is none; what `Path` calls the program may have replaced
-            text = self._request.read_bytes()
-            return min(int(text), MOST_ASKED_STEPS) if text.isdigit() else 0
+        with ignoring(OSError):  # mostly there is none
+            request = os.open(self._request, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe may wait
+            try:
+                text = os.read(request, _DIGITS)
+            finally:
+                os.close(request)
+            return min(int(text), MOST_STEPS) if text.isdigit() else 0
         return 0
 
     def answer(self, facts: Mapping[str, Any]) -> None:
@@ -55,8 +61,8 @@ class Requests:
         self._request.unlink(missing_ok=True)
 
     def close(self) -> None:
-        for path in self._folder.glob(f"{self._pid}.*") if os.getpid() == self._pid else ():
-            path.unlink(missing_ok=True)
+        for kind in _KINDS if os.getpid() == self._pid else ():
+            (self._folder / f"{self._pid}.{kind}").unlink(missing_ok=True)
 
     def _write(self, kind: str, facts: Mapping[str, Any]) -> None:
         """At once, for those that read."""
@@ -68,13 +74,21 @@ class Requests:
 def watched_runs() -> dict[int, Path]:
     """The file of each watched run of this user, by process; what is left of killed ones is removed."""
     runs = {}
-    for path in sorted(_folder().glob("*.*")):
+    for path in sorted(path for kind in _KINDS for path in _folder().glob(f"*.{kind}")):
         with suppress(OSError, ValueError):
             if not is_alive(int(path.stem)):
                 path.unlink()
             elif path.suffix == ".watch":
-                runs[int(path.stem)] = Path(json.loads(path.read_text())["file"])
+                runs[int(path.stem)] = Path(_read(path, "file")["file"])
     return runs
+
+
+def _read(path: Path, *keys: str) -> dict[str, str]:
+    """The texts that a run wrote; ValueError if the file holds anything else."""
+    with suppress(TypeError, KeyError, RecursionError):
+        facts = json.loads(content_of(path))
+        return {key: "" + facts[key] for key in keys}
+    raise ValueError
 
 
 def watch_file_of(pid: int) -> Path:
@@ -98,10 +112,12 @@ def ask_to_record(pid: int, steps: int) -> None:
         raise StepscopeError(f"process {pid} is recording already") from None
 
 
-def recorded(pid: int) -> dict[str, Any] | None:
+def recorded(pid: int) -> dict[str, str] | None:
     """What became of the request; None while it is recording. Refused if the process has ended."""
     watch_file_of(pid)
     if (_folder() / f"{pid}.record").exists():
         return None
-    facts: dict[str, Any] = json.loads((_folder() / f"{pid}.recorded").read_text())
-    return facts
+    try:
+        return _read(path := _folder() / f"{pid}.recorded", "message", "file")
+    except (OSError, ValueError):
+        raise StepscopeError(f"{path} does not say what became of the request") from None

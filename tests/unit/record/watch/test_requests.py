@@ -54,12 +54,45 @@ def test_a_second_request_at_once_is_refused(requests: Requests) -> None:
     assert requests.wanted() == 3
 
 
-@pytest.mark.parametrize(("text", "steps"), [("__import__('os')", 0), ("-1", 0), ("", 0), ("99999", 1000)])
+@pytest.mark.parametrize(
+    ("text", "steps"), [("__import__('os')", 0), ("-1", 0), ("", 0), ("99999", 1000), ("9" * 9999, 1000)]
+)
 def test_a_request_is_a_number_and_nothing_else(
     requests: Requests, folder: Path, text: str, steps: int
 ) -> None:
     (folder / f"{ME}.record").write_text(text)
     assert requests.wanted() == steps
+
+
+def test_a_pipe_or_a_device_in_place_of_a_request_holds_up_nothing(requests: Requests, folder: Path) -> None:
+    request = folder / f"{ME}.record"
+    os.mkfifo(request)
+    assert requests.wanted() == 0
+    request.unlink()
+    request.symlink_to("/dev/zero")
+    assert requests.wanted() == 0
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"file": 1}', "[" * 100_000, "{", "\xff"])
+def test_a_file_that_no_run_wrote_is_passed_over(requests: Requests, folder: Path, text: str) -> None:
+    (folder / "1.watch").write_text(text, "latin-1")
+    os.mkfifo(folder / f"{os.getppid()}.watch")
+    assert watched_runs() == {ME: Path("/runs/train.watch")}
+    (folder / f"{ME}.recorded").write_text(text, "latin-1")
+    with pytest.raises(StepscopeError, match="does not say what became of the request"):
+        recorded(ME)
+
+
+def test_files_of_others_stay_where_they_are(requests: Requests, folder: Path) -> None:
+    """A folder that somebody names may be one of pictures."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    others = {folder / f"{ended.pid}.png", folder / f"{ME}.png"}
+    for path in others:
+        path.touch()
+    watched_runs()
+    requests.close()
+    assert set(folder.iterdir()) == others
 
 
 def test_processes_that_cannot_be_asked(folder: Path) -> None:
