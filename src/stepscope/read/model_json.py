@@ -13,11 +13,12 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
-from stepscope.base.input_files import content_of
+from stepscope.base.input_files import content_of, open_input
 from stepscope.base.typed_data import convert
 from stepscope.errors import IngestError
 from stepscope.read.shared import parse_json
 from stepscope.read.xplane.protobuf import BYTES, Damage, Span, fields
+from stepscope.trace.spill import copy_of
 
 
 class ModuleJson(Struct):
@@ -111,10 +112,8 @@ _Scope = tuple[str, str]  # a module's path and its class, empty if it is not wr
 
 def read_onnx(path: Path) -> dict[str, Any]:
     """The model tree of an ONNX file; raises IngestError if no node names its module, or OSError."""
-    if not path.stat().st_size:
-        raise IngestError("the file is empty")
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return model_tree(data)
+    with open_input(path) as file:
+        return model_tree(copy_of(file))
 
 
 def model_tree(data: bytes | mmap.mmap) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import tempfile
 import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from errno import EIO
 from typing import BinaryIO
 
 import numpy as np
@@ -21,6 +22,7 @@ from stepscope.base.arrays import Array
 from stepscope.trace.cache_folder import cache_folder
 
 LEAST_BYTES = 48 << 20  # a larger array lies in a file; those of 1 GB of JSON are smaller
+_PIECE_BYTES = 1 << 24  # of a file, at a time; chosen: little memory, few calls
 
 
 class SpillFile(mmap.mmap):
@@ -53,6 +55,21 @@ class SpillFile(mmap.mmap):
     def release(self) -> None:
         """Unmap its pages until they are used again: they no longer count as the process's."""
         self.madvise(mmap.MADV_DONTNEED)
+
+
+def copy_of(file: BinaryIO) -> bytes | SpillFile:
+    """All of a file, which others may shorten: reading a mapped one then would end the process."""
+    left = os.fstat(file.fileno()).st_size
+    memory = SpillFile.of(left)
+    if memory is None:
+        return file.read()
+    while piece := file.read(min(left, _PIECE_BYTES)):
+        memory.write(piece)
+        memory.release()
+        left -= len(piece)
+    if left:
+        raise OSError(EIO, "it was shortened while it was read", file.name)
+    return memory
 
 
 def spilled(values: Array) -> Array:

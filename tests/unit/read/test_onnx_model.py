@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,20 @@ def test_a_file_is_read_by_its_name_and_errors_name_it(tmp_path: Path) -> None:
         file.write_bytes(content)
         with pytest.raises(IngestError, match=r"net\.onnx: "):
             read_model(file)
+
+
+def test_a_file_that_becomes_shorter_meanwhile_does_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "net.onnx"
+    file.write_bytes(_model(_node("/fc/Gemm", "Gemm")))
+
+    def shortened(data: Any) -> dict[str, Any]:
+        os.truncate(file, 0)
+        return model_tree(data)
+
+    monkeypatch.setattr(model_json, "model_tree", shortened)
+    assert _outline(read_model(file)) == ("model", "", ("fc", "Linear"))
 
 
 @pytest.mark.parametrize("name", [f"/{'a.' * 5000}b/Add", f"{'/a' * 100_000}/Add"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -40,6 +41,12 @@ def test_what_is_wrong_is_one_line(text: str, problem: str, tmp_path: Path) -> N
     assert problem in str(failed.value)
     assert str(file) in str(failed.value)
     assert "\n" not in str(failed.value)
+
+
+def test_a_pipe_holds_up_no_run(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "acme.toml")
+    with pytest.raises(CaptureError, match="it is a pipe or a device"):
+        read_drivers(tmp_path / "acme.toml")
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe", b"[lib"], ids=["missing", "no text", "no TOML"])

@@ -11,7 +11,7 @@ import pytest
 from stepscope.base.arrays import Array
 from stepscope.trace import spill
 from stepscope.trace.columns import GrowingArray, constant
-from stepscope.trace.spill import SpillFile, joined, spilled
+from stepscope.trace.spill import SpillFile, copy_of, joined, spilled
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="arrays stay in memory")
 
@@ -36,6 +36,27 @@ def test_large_values_move_to_a_file_and_small_ones_stay() -> None:
     np.testing.assert_array_equal(found, large)
     assert found.dtype == large.dtype
     assert spilled(small) is small
+
+
+@pytest.mark.parametrize("size", [999, 5000])
+def test_a_copy_of_a_file_outlives_it(size: int, tmp_path: Path) -> None:
+    content = os.urandom(size)
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(content)
+    with path.open("rb") as file:
+        copy = copy_of(file)
+    os.truncate(path, 0)  # a mapping of it would end the process now
+    assert copy[:] == content
+    assert isinstance(copy, SpillFile) == (size > 1000)
+
+
+def test_a_file_that_is_shortened_while_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spill, "_PIECE_BYTES", 2000)
+    monkeypatch.setattr(SpillFile, "release", lambda self: os.truncate(path, 3000))
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(bytes(50_000))
+    with path.open("rb", buffering=0) as file, pytest.raises(OSError, match="shortened while it was read"):
+        copy_of(file)  # type: ignore[arg-type]
 
 
 def test_what_is_in_a_file_or_constant_is_not_copied() -> None:

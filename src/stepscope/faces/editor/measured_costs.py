@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from stepscope.base.input_files import content_of
 from stepscope.base.typed_data import convert
 from stepscope.faces.editor.text_document import split_lines
 from stepscope.models.batch_size.breakdown import LineBreakdown, StepBreakdown
@@ -109,6 +110,8 @@ def costs_by_file(breakdown: StepBreakdown, texts: Mapping[str, str]) -> dict[st
 
 
 def _lines_of(path: str, texts: Mapping[str, str]) -> Sequence[str] | None:
-    with suppress(OSError, UnicodeDecodeError):
-        return split_lines(texts[path] if path in texts else Path(path).read_text("utf-8"))
-    return None
+    try:
+        text = texts[path] if path in texts else content_of(path).decode()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return split_lines(text)

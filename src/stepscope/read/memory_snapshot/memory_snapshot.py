@@ -1,6 +1,5 @@
 """Reader of the snapshots that `torch.cuda.memory._dump_snapshot` writes."""
 
-import mmap
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
@@ -22,6 +21,7 @@ from stepscope.read.shared import WarningLog
 from stepscope.read.unsupported import PICKLE
 from stepscope.trace.memory_schema import ALLOCATIONS, BLOCKS, MEMORY_EVENTS, SEGMENTS, STACKS
 from stepscope.trace.sets import distinct
+from stepscope.trace.spill import copy_of
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Metadata, Trace, clock_of, with_times
 
@@ -44,8 +44,7 @@ def read_snapshot(file: BinaryIO, gzipped: bool, progress: Progress) -> Trace:
     """A trace with the tables of a memory snapshot and no events, as every `Reader` gives one."""
     log = WarningLog()
     with on_disk(file, gzipped, log, progress) as path, path.open("rb") as copy:
-        # Not closed here: where reading fails, the error's frames still hold arrays over it.
-        trace = _snapshot(mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ))
+        trace = _snapshot(copy_of(copy))
     return trace.with_warnings(log.rows())
 
 

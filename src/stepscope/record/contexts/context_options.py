@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stepscope.base.input_files import content_of
 from stepscope.errors import CaptureError
 from stepscope.record.capture_file import CaptureFile
 
@@ -76,7 +77,7 @@ def read_drivers(path: str | Path | None) -> tuple[DriverFunction, ...]:
     try:
         import tomllib
 
-        content = tomllib.loads(Path(path).read_text("utf-8"))
+        content = tomllib.loads(content_of(path).decode())
         functions = tuple(
             _function(library, name, described)
             for library, listed in content.items()
