@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
@@ -132,7 +133,8 @@ class Commands(click.Group):
             return super().main(*args, **options)
         except OSError as error:
             _drop_output()
-            Refusal(StepscopeError(_reason(error))).show()
+            with suppress(OSError):  # stderr may be full, too
+                Refusal(StepscopeError(_reason(error))).show()
             sys.exit(StepscopeError.exit_code)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 FILE_WIDTH = 120  # columns
+_NARROWEST, _WIDEST, _LINES = 20, 4000, 25  # chosen: names are shorter; nothing depends on the lines
 SIMILAR = "stepscope-similar"  # names the handler of errors of an output's encoding
 # One character for one, so that tables keep their columns.
 _SIMILAR = dict(zip("…›◀↩▶▼·µ×–—→←━─│•█▉▊▋▌▍▎▏", "~><^>v.ux--><--|*#####:::", strict=True))
@@ -48,9 +49,18 @@ def terminal() -> Console:
             for segment in super().render(*args, **kwargs):
                 yield segment if segment.control else segment._replace(text=printable(segment.text))
 
-    wide = sys.stdout.isatty() or "COLUMNS" in os.environ
     # Names are no markup, and have no emoji to be replaced.
-    return Printable(width=None if wide else FILE_WIDTH, markup=False, emoji=False)
+    return Printable(**_size(sys.stdout), markup=False, emoji=False)
+
+
+def _size(stream: Any) -> dict[str, int]:
+    """The size of a terminal, which Rich would take from the environment whatever that holds."""
+    columns = 0
+    with suppress(KeyError, ValueError):
+        columns = max(int(os.environ["COLUMNS"]), 0)
+    with suppress(OSError, ValueError):  # it is no terminal
+        columns = columns or os.get_terminal_size(stream.fileno()).columns
+    return {"width": min(max(columns or FILE_WIDTH, _NARROWEST), _WIDEST), "height": _LINES}
 
 
 def printable(text: str) -> str:
@@ -118,7 +128,9 @@ def _bar() -> Iterator[Callable[[str, int, int], None]]:
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
             columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-            bar = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
+            bar = stack.enter_context(
+                Progress(*columns, console=Console(stderr=True, **_size(sys.stderr)), transient=True)
+            )
             bar.add_task("")
             return bar
 

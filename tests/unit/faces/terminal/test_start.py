@@ -112,6 +112,14 @@ def test_a_full_disk_is_one_line(odd_name: str, words: list[str]) -> None:
     assert (done.returncode, done.stderr) == (2, line)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+@pytest.mark.parametrize("words", [["cache"], ["report", "missing.json"]])
+def test_an_error_that_cannot_be_written_either_keeps_its_exit_code(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-c", MAIN, *words], stdout=full, stderr=full, check=False)
+    assert done.returncode == 2
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such shell")
 def test_a_closed_output_is_no_error(odd_name: str) -> None:
     words = [sys.executable, "-c", MAIN, "query", odd_name, "select name from events"]

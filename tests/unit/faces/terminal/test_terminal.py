@@ -16,9 +16,21 @@ def test_in_a_pipe_or_a_file_there_is_room_for_every_column(monkeypatch: pytest.
     assert terminal().width == FILE_WIDTH
 
 
-def test_the_environment_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "72")
-    assert terminal().width == 72
+@pytest.mark.parametrize(
+    ("columns", "width"),
+    [
+        ("72", 72),
+        ("1", 20),
+        ("9" * 9, 4000),
+        *((bad, FILE_WIDTH) for bad in ("0", "-5", "", "²", "9" * 5000)),
+    ],
+)
+def test_the_environment_has_the_last_word_within_reason(
+    columns: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("LINES", "²")
+    assert terminal().width == width
 
 
 def test_a_name_of_a_file_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
