@@ -44,11 +44,10 @@ class RepeatedErrors(logging.Handler):
 
 
 def limit_log(command: str) -> None:
-    """Let all loggers of this process write to stderr through one `RepeatedErrors`, after the command."""
+    """Let all loggers of this process write to stderr through a `RepeatedErrors` alone, after the command."""
     prefix = f"stepscope {command}:"
-    logging.getLogger().addHandler(
-        RepeatedErrors(lambda line: print(prefix, line, file=sys.stderr, flush=True))
-    )
+    own = RepeatedErrors(lambda line: print(prefix, line, file=sys.stderr, flush=True))
+    logging.getLogger().handlers[:] = [own]
 
 
 def _first_line(record: logging.LogRecord) -> str:

@@ -18,7 +18,7 @@ from stepscope.errors import StepscopeError
 from stepscope.faces.assistant.answers import TABLES, Answers, Programs
 from stepscope.faces.assistant.fitting import LIMIT_BYTES, fitted_json
 from stepscope.faces.page.query_answers import trace_tables
-from stepscope.faces.page.server import HOST, listen
+from stepscope.faces.page.server import HOST, limited_config, listen
 from stepscope.version import __version__
 
 SCHEMA_URI = "stepscope://schema"
@@ -144,5 +144,4 @@ def serve_http(server: MCPServer[Any], token: str, port: int, say: Callable[[str
     """Serve until Ctrl-C on a port of this machine; raises ServeError if it is taken."""
     listening = listen(port)
     say(f"stepscope mcp: http://{HOST}:{listening.getsockname()[1]}/mcp, Authorization: Bearer {token}")
-    config = uvicorn.Config(http_app(server, token), log_level="warning")
-    uvicorn.Server(config).run(sockets=[listening])
+    uvicorn.Server(limited_config(http_app(server, token), "mcp")).run([listening])

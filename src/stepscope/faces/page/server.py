@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Thread
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from stepscope.base.server_log import limit_log
@@ -109,21 +110,7 @@ def serve(workbench: Workbench, port: int | None, browser: bool, model: Path | N
             address = f"{base}?token={token.ticket()}"
             Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
-    TimedProtocol.most_connections = most = most_connections()
-    config = uvicorn.Config(
-        make_app(workbench, token, number),
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        lifespan="off",
-        server_header=False,
-        timeout_graceful_shutdown=_SHUTDOWN_S,
-        http=TimedProtocol,
-        timeout_keep_alive=_IDLE_S,
-        backlog=most // 2,
-        h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
-    )
-    limit_log("view")
+    config = limited_config(make_app(workbench, token, number), "view")
     workbench.load(model, cache)
     # Ctrl-C is the usual way to stop a server, so it is no failure.
     server = Server(config, ready)
@@ -131,6 +118,24 @@ def serve(workbench: Workbench, port: int | None, browser: bool, model: Path | N
         server.run([listening])
     if server.unfinished or workbench.is_loading:
         _exit_at_once()
+
+
+def limited_config(app: ASGIApp, command: str) -> uvicorn.Config:
+    """How a server runs that may have any clients: within limits on them, and on what it logs."""
+    TimedProtocol.most_connections = most = most_connections()
+    limit_log(command)
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_SHUTDOWN_S,
+        http=TimedProtocol,
+        timeout_keep_alive=_IDLE_S,
+        backlog=most // 2,
+        h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+    )
 
 
 def most_connections() -> int:

@@ -10,16 +10,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from socket import socket
 from threading import Event
 from typing import Any
 
 import anyio
 import pytest
+import uvicorn
 from click.testing import CliRunner
 from recordings import waiting_steps
 from starlette.testclient import TestClient
 
 from stepscope.faces.assistant.answers import Answers, Programs, Recordings
+from stepscope.faces.page import server as page_server
 from stepscope.faces.page.requests import Query
 from stepscope.faces.page.routes import answer
 from stepscope.faces.terminal.commands import stepscope
@@ -32,7 +35,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from stepscope.faces.assistant.server import SCHEMA_URI, http_app, make_server
+from stepscope.faces.assistant.server import SCHEMA_URI, http_app, make_server, serve_http
 
 LARGE = tuple(f"aten::operator_{number}_with_quite_a_long_name<{'x' * number}>" for number in range(300))
 FILE_TOOLS: dict[str, dict[str, Any]] = {
@@ -427,6 +430,22 @@ JSON = {"Accept": "application/json, text/event-stream"}
 def test_http_needs_the_token_and_a_local_name(folder: Path, headers: dict[str, str], status: int) -> None:
     with TestClient(http_app(server_for(folder), "secret"), base_url=LOCAL) as client:
         assert client.post("/mcp", json=HELLO, headers=JSON | headers).status_code == status
+
+
+def test_over_http_a_client_without_the_token_is_bounded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[uvicorn.Config] = []
+    monkeypatch.setattr(page_server, "limit_log", lambda command: None)
+
+    def run(self: uvicorn.Server, sockets: list[socket]) -> None:
+        served.append(self.config)
+        sockets[0].close()
+
+    monkeypatch.setattr(uvicorn.Server, "run", run)
+    serve_http(server_for(folder), "secret", 0, lambda line: None)
+    assert served[0].http is page_server.TimedProtocol  # which closes what is slow, or one too many
+    assert served[0].h11_max_incomplete_event_size == 1 << 15
 
 
 def test_without_the_sdk_the_command_says_how_to_install_it(
