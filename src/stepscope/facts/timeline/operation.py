@@ -10,7 +10,7 @@ from stepscope.base.arrays import Ids
 from stepscope.errors import TraceError
 
 TINY = 0.05  # of its parent's runtime: an operation that takes less is tiny
-_STEP = re.compile(r"s(\d+)\.(\d+)(?:/|$)")
+_STEP = re.compile(r"s(\d{1,18})\.(\d{1,18})(?:/|$)")
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ _KEPT_OPERATIONS = 25_000  # of levels that were opened: about 2 kB each
 _KEPT_WHOLE = 50_000  # operations of steps that were opened whole
 _OPENED_AHEAD = 32  # the longest operations of a level, one of which somebody may open next
 _OPENED_EVENTS = 30_000  # at a time, where others may have their turn
+_DEEPEST = 500  # levels of a path; chosen: Python calls 1,000 functions inside each other
 
 
 class KeptBySize(Generic[Key, Value]):
@@ -115,7 +116,7 @@ class Timeline:
         Raises:
             TraceError: if no operation has this path.
         """
-        return self._level(_parts(path), every)
+        return self._level(self._path(path), every)
 
     def levels(self, path: str, every: bool = False) -> list[Level]:
         """The levels that lead to an operation, from the steps on, and the one inside it."""
@@ -216,7 +217,7 @@ class Timeline:
         Raises:
             TraceError: if no operation has this path.
         """
-        parts = _parts(path)
+        parts = self._path(path)
         if not parts:
             raise TraceError("expected the path of an operation, as s5.0/t3, found an empty one")
         return self._find(parts)
@@ -259,6 +260,15 @@ class Timeline:
         at = self.index.place[self.index.launch[event] if launched else event]
         first, end = self.index.inside(operation.rows)
         return bool(((first <= at) & (at < end)).any())
+
+    def _path(self, path: str) -> Path:
+        """Its parts; their levels are opened from the top, so that a wrong one ends there."""
+        parts = _parts(path)
+        if len(parts) > _DEEPEST:
+            raise TraceError(f"no operation lies {len(parts):,} levels deep; was the path made by this page?")
+        for depth in range(1, len(parts) if self._known((parts, False)) is None else 1):
+            self._level(parts[:depth], False)
+        return parts
 
     def _level(self, path: Path, every: bool) -> Level:
         if (level := self._known((path, every))) is not None:

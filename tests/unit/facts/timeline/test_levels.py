@@ -257,6 +257,13 @@ def test_a_path_that_leads_nowhere_is_refused(step: Timeline) -> None:
         step.level("s1.0/e999")
 
 
+@pytest.mark.parametrize("path", ["x/" * 900, "s1.0/" + "x/" * 900, "x/" * 16_000])
+def test_a_path_of_any_length_is_refused_at_once(path: str, step: Timeline) -> None:
+    for ask in (step.level, step.levels, step.find, step.open_all):
+        with pytest.raises(TraceError, match="no operation"):
+            ask(path)
+
+
 # -- threads, streams and ranks
 
 
