@@ -1,5 +1,6 @@
 """Numbers, titles and kinds of memory as people read them."""
 
+import re
 from decimal import Decimal
 
 STORAGE_KINDS = {
@@ -9,6 +10,23 @@ STORAGE_KINDS = {
     "optimizer_state": "optimizer state",
     "input": "inputs",
 }
+
+
+# Those of a terminal, those that XML does not hold, further ends of lines, and those that make text run
+# from right to left, so that it reads as another.
+_CONTROLS = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffe\uffff]"
+)
+
+
+def printable(text: str) -> str:
+    """The text without control characters but tabs and ends of lines.
+
+    Example:
+        >>> printable("mm\\x1b[2J\\n")
+        'mm[2J\\n'
+    """
+    return _CONTROLS.sub("", text)
 
 
 def bar(share: float, width: int) -> str:

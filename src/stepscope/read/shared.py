@@ -137,7 +137,7 @@ _MOST_OF |= {"id": MOST_RANKS, "index": MOST_RANKS, "computeMinor": 1 << 10}
 
 
 def possible_devices(devices: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """Devices without the counts that no device has, and with text as their name.
+    """Devices without the counts that no device has, and with one line as their name.
 
     Example:
         >>> possible_devices([{"name": None, "numSms": 132}, {"numSms": "x", "id": -1}])
@@ -145,7 +145,7 @@ def possible_devices(devices: Iterable[Mapping[str, Any]]) -> tuple[dict[str, An
     """
     return tuple(
         {
-            key: str(value or "") if key == "name" else value
+            key: " ".join(str(value or "").split()) if key == "name" else value
             for key, value in device.items()
             if key not in _MOST_OF or (type(value) is int and 0 <= value <= _MOST_OF[key])
         }

@@ -52,7 +52,8 @@ def explanation(knowledge: Knowledge, most_tokens: int, in_tools: bool = False) 
     report = _report(knowledge)
     head = f"# {code(knowledge.source.rpartition('/')[2])}"
     if report:
-        head += "\n" + report.header().plain.split("\n")[0].partition("   ")[2]
+        facts = report.header().plain.split("\n")[0].partition("   ")[2].split(" · ")
+        head += "\n" + " · ".join(map(code, facts))  # a file names its device as it likes
     return fitted(f"{head}\n{_NOTE}", list(_sections(knowledge, report)), most_tokens, in_tools)
 
 

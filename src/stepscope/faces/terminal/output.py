@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stepscope.base.numbers import printable
 from stepscope.base.unfinished_files import unfinished_file
 from stepscope.errors import ServeError
 
@@ -32,8 +33,6 @@ SIMILAR = "stepscope-similar"  # names the handler of errors of an output's enco
 _SIMILAR = dict(zip("…›◀↩▶▼·µ×–—→←━─│•█▉▊▋▌▍▎▏", "~><^>v.ux--><--|*#####:::", strict=True))
 Clock = Callable[[], float]
 _PATIENCE_S = 1.0  # before a bar appears
-# Those of a terminal, and those that make text run from right to left, so that it reads as another.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
@@ -61,16 +60,6 @@ def _size(stream: Any) -> dict[str, int]:
     with suppress(OSError, ValueError):  # it is no terminal
         columns = columns or os.get_terminal_size(stream.fileno()).columns
     return {"width": min(max(columns or FILE_WIDTH, _NARROWEST), _WIDEST), "height": _LINES}
-
-
-def printable(text: str) -> str:
-    """The text without control characters but tabs and ends of lines.
-
-    Example:
-        >>> printable("mm\\x1b[2J\\n")
-        'mm[2J\\n'
-    """
-    return _CONTROLS.sub("", text)
 
 
 def say(text: str) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stepscope.base.numbers import count, ms, operations, percent, plural, rounded, size
+from stepscope.base.numbers import count, ms, operations, percent, plural, printable, rounded, size
 from stepscope.facts.summary.facts import (
     Device,
     Iterations,
@@ -95,8 +95,7 @@ def drawn(show: Callable[[Console], None], title: str) -> str:
     """What `show` prints as an SVG picture of a terminal of 110 columns."""
     console = Console(record=True, width=110, file=io.StringIO(), markup=False, emoji=False)
     show(console)
-    fonts = r"@font-face \{[^}]*\}\s*"  # where it is shown, each asks a server on the internet for a font
-    return re.sub(fonts, "", console.export_svg(title=title), count=2)
+    return printable(console.export_svg(title=title))  # a browser draws no SVG with control characters
 
 
 def recording_cost(summary: Summary) -> str:
