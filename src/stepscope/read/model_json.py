@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import mmap
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
+from mmap import mmap
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -116,7 +116,7 @@ def read_onnx(path: Path) -> dict[str, Any]:
         return model_tree(copy_of(file))
 
 
-def model_tree(data: bytes | mmap.mmap) -> dict[str, Any]:
+def model_tree(data: bytes | mmap) -> dict[str, Any]:
     """The tree of the modules that a model's nodes name, in the order of their first node."""
     modules = {"": _module("model", "")}
     layers: dict[str, str] = {}  # class by the first operator that tells it
@@ -153,7 +153,7 @@ def _module(name: str, kind: str) -> dict[str, Any]:
     return {"name": name, "class": kind, "children": []}
 
 
-def _read_node(data: bytes | mmap.mmap, inner: Callable[..., Any], node: Span) -> tuple[list[_Scope], str]:
+def _read_node(data: bytes | mmap, inner: Callable[..., Any], node: Span) -> tuple[list[_Scope], str]:
     """The modules around a node, outermost first, by what PyTorch's exporters write, and its operator."""
     texts, written = {_NAME: "", _OPERATOR: ""}, {_PATHS: "", _CLASSES: ""}
     for number, part in inner(node, _NAME, _OPERATOR, _PROPERTIES):
@@ -178,9 +178,7 @@ def _named(name: str) -> Iterator[_Scope]:
         yield path, ""
 
 
-def _inner(
-    data: bytes | mmap.mmap, read: Iterator[int], span: Span, *numbers: int
-) -> Iterator[tuple[int, Span]]:
+def _inner(data: bytes | mmap, read: Iterator[int], span: Span, *numbers: int) -> Iterator[tuple[int, Span]]:
     for item in fields(data, span, Damage()):
         if next(read) > _MOST_FIELDS:
             raise IngestError(f"the ONNX file has over {_MOST_FIELDS:,} fields; export a smaller model")
@@ -188,6 +186,6 @@ def _inner(
             yield item.number, Span(item.value, item.end)
 
 
-def _text(data: bytes | mmap.mmap, span: Span) -> str:
+def _text(data: bytes | mmap, span: Span) -> str:
     most = 2 * _DEEPEST * _LONGEST_PATH  # bytes, which hold the paths of all modules around a node
     return data[span.start : min(span.end, span.start + most)].decode("utf-8", "replace")

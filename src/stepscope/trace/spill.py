@@ -12,7 +12,6 @@ import tempfile
 import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from errno import EIO
 from typing import BinaryIO
 
 import numpy as np
@@ -59,17 +58,12 @@ class SpillFile(mmap.mmap):
 
 def copy_of(file: BinaryIO) -> bytes | SpillFile:
     """All of a file, which others may shorten: reading a mapped one then would end the process."""
-    left = os.fstat(file.fileno()).st_size
-    memory = SpillFile.of(left)
-    if memory is None:
-        return file.read()
-    while piece := file.read(min(left, _PIECE_BYTES)):
+    size = os.fstat(file.fileno()).st_size
+    memory = SpillFile.of(size)
+    while memory and (piece := file.read(min(size - memory.tell(), _PIECE_BYTES))):
         memory.write(piece)
         memory.release()
-        left -= len(piece)
-    if left:
-        raise OSError(EIO, "it was shortened while it was read", file.name)
-    return memory
+    return memory or file.read()
 
 
 def spilled(values: Array) -> Array:

@@ -8,7 +8,6 @@ Source: torch/cuda/_memory_viz.py and torch/csrc/cuda/memory_snapshot.cpp (names
 
 from __future__ import annotations
 
-import mmap
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from stepscope.errors import IngestError
 from stepscope.read.memory_snapshot.safe_pickle import Memo
 from stepscope.read.shared import columns_of
 from stepscope.trace.sets import Interner
+from stepscope.trace.spill import SpillFile
 
 ACTIONS = (
     "alloc", "free_requested", "free_completed", "free", "segment_alloc", "segment_free", "segment_map",
@@ -238,7 +238,8 @@ class CompiledHistory:
             if count < _ROWS:
                 break
         self._failures = 0 if at > start else self._failures + 1
-        self._forget(start, at)
+        if isinstance(self._data, SpillFile):
+            self._data.release()  # the memory of what was read
         return at
 
     def _known(self, index: int) -> Any:
@@ -297,13 +298,6 @@ class CompiledHistory:
             frames = [memo[index] for index in run.tolist()]
             number = self._numbered[key] = self._stacks.number_of(frames)
         return number
-
-    def _forget(self, start: int, end: int) -> None:
-        """Let the system take back the memory of what was read from a mapped file."""
-        if isinstance(self._data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-            first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
-            if end - first >= mmap.PAGESIZE:
-                self._data.madvise(mmap.MADV_DONTNEED, first, end - first)
 
 
 def _numbered(codes: IntArray, numbers: Ids32) -> IntArray:

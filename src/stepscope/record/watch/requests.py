@@ -75,8 +75,8 @@ def watched_runs() -> dict[int, Path]:
     """The file of each watched run of this user, by process; what is left of killed ones is removed."""
     runs = {}
     for path in sorted(path for kind in _KINDS for path in _folder().glob(f"*.{kind}")):
-        with suppress(OSError, ValueError):
-            if not is_alive(int(path.stem)):
+        with suppress(OSError, ValueError, StepscopeError):
+            if not _is_alive(int(path.stem)):
                 path.unlink()
             elif path.suffix == ".watch":
                 runs[int(path.stem)] = Path(_read(path, "file")["file"])
@@ -84,11 +84,11 @@ def watched_runs() -> dict[int, Path]:
 
 
 def _read(path: Path, *keys: str) -> dict[str, str]:
-    """The texts that a run wrote; ValueError if the file holds anything else."""
-    with suppress(TypeError, KeyError, RecursionError):
+    """The texts that a run wrote; refused if the file holds anything else."""
+    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
         facts = json.loads(content_of(path))
         return {key: "" + facts[key] for key in keys}
-    raise ValueError
+    raise StepscopeError(f"{path} does not say what a watched run says")
 
 
 def watch_file_of(pid: int) -> Path:
@@ -117,7 +117,4 @@ def recorded(pid: int) -> dict[str, str] | None:
     watch_file_of(pid)
     if (_folder() / f"{pid}.record").exists():
         return None
-    try:
-        return _read(path := _folder() / f"{pid}.recorded", "message", "file")
-    except (OSError, ValueError):
-        raise StepscopeError(f"{path} does not say what became of the request") from None
+    return _read(_folder() / f"{pid}.recorded", "message", "file")

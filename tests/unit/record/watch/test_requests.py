@@ -79,7 +79,7 @@ def test_a_file_that_no_run_wrote_is_passed_over(requests: Requests, folder: Pat
     os.mkfifo(folder / f"{os.getppid()}.watch")
     assert watched_runs() == {ME: Path("/runs/train.watch")}
     (folder / f"{ME}.recorded").write_text(text, "latin-1")
-    with pytest.raises(StepscopeError, match="does not say what became of the request"):
+    with pytest.raises(StepscopeError, match="does not say what a watched run says"):
         recorded(ME)
 
 
