@@ -238,7 +238,8 @@ def project_options(command: click.Command, folder: Path) -> dict[str, Any]:
     if command.name not in _WITH_DEFAULTS:
         return {}
     for path in (around / name for around in (folder, *folder.parents) for name in _PROJECT_FILES):
-        if path.is_file() and (options := _section(path, command.name or "")) is not None:
+        is_file = os.path.isfile(path)  # noqa: PTH113 - that of a Path raises where only its owner may look
+        if is_file and (options := _section(path, command.name or "")) is not None:
             return _checked(options, command, path)
     return {}
 

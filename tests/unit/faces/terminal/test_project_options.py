@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -83,3 +85,17 @@ def test_the_command_line_comes_first(tmp_path: Path, monkeypatch: pytest.Monkey
     refused = CliRunner().invoke(stepscope, ["report", str(job)])
     assert refused.exit_code == 2
     assert refused.stderr.count("\n") == 1
+
+
+def test_a_folder_around_that_others_may_not_enter_has_no_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = os.stat
+
+    def refuse(path: str | Path, **options: Any) -> os.stat_result:
+        if Path(path).parent == tmp_path:
+            raise PermissionError(13, "Permission denied", str(path))
+        return state(path, **options)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    assert project_options(run, tmp_path / "inner") == {}
