@@ -15,10 +15,9 @@ from typing import Any
 
 import click
 
-from stepscope.base.numbers import printable
 from stepscope.base.plugins import named_plugin, plugin_names
 from stepscope.errors import StepscopeError, one_line
-from stepscope.faces.terminal.output import SIMILAR
+from stepscope.faces.terminal.output import SIMILAR, printable
 from stepscope.version import __version__
 
 _INTERRUPTED, _BROKEN_PIPE = 130, 141  # 128 and the number of the signal, as a shell says it

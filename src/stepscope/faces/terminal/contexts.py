@@ -7,11 +7,10 @@ from pathlib import Path
 import click
 
 from stepscope.base.arrays import Mask
-from stepscope.base.numbers import printable
 from stepscope.errors import TraceError
 from stepscope.faces.terminal.contexts_text import print_contexts
 from stepscope.faces.terminal.options import FiniteRange, OutputFile
-from stepscope.faces.terminal.output import say, write_text
+from stepscope.faces.terminal.output import printable, say, write_text
 from stepscope.faces.terminal.source import takes_trace
 from stepscope.facts import contexts as trees
 from stepscope.facts.contexts import ContextTree, build_contexts, default_measure, measures

@@ -28,19 +28,10 @@ _LEAST_CHAIN = 24  # characters of room for names passed through
 _LEAST_NUMBER = 4  # characters
 _BAR = ""
 _STYLES = {
-    "thread": "bold",
-    "step": "bold",
-    "module": "green",
-    "python": "cyan",
-    "kernel": "blue",
-    "memcpy": "blue",
-    "memset": "blue",
-    "communication": "magenta",
-    "unlinked": "yellow",
-    "others": "dim",
-    "runtime": "bright_black",
-    "annotation": "yellow",
-}
+    "thread": "bold", "step": "bold", "module": "green", "python": "cyan", "kernel": "blue", "memcpy": "blue",
+    "memset": "blue", "communication": "magenta", "unlinked": "yellow", "others": "dim",
+    "runtime": "bright_black", "annotation": "yellow",
+}  # fmt: skip
 
 
 def print_contexts(

@@ -5,10 +5,10 @@ from typing import TypeVar
 
 import click
 
-from stepscope.base.numbers import printable
 from stepscope.errors import StepscopeError
 from stepscope.faces.assistant.explanation import Knowledge, explanation
 from stepscope.faces.terminal.analyze import analysis_of_file
+from stepscope.faces.terminal.output import printable
 from stepscope.faces.terminal.report import report_of_file
 from stepscope.faces.terminal.source import InputFile, OnlyMemory, takes_file
 from stepscope.faces.terminal.whatif import ranking_of_file

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepscope.base.kernel_names import readable, without_parameters
-from stepscope.base.numbers import printable
 from stepscope.errors import StepscopeError
-from stepscope.faces.terminal.output import say
+from stepscope.faces.terminal.output import printable, say
 
 if TYPE_CHECKING:
     from stepscope.facts.summary.facts import Kernel, Summary

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.base.numbers import printable
+from stepscope.base.numbers import printable as printable
 from stepscope.base.unfinished_files import unfinished_file
 from stepscope.errors import ServeError
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.base.numbers import printable
 from stepscope.errors import QueryError
-from stepscope.faces.terminal.output import json_text
+from stepscope.faces.terminal.output import json_text, printable
 from stepscope.faces.terminal.source import InputFile, takes_file
 
 if TYPE_CHECKING:

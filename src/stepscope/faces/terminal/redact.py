@@ -11,11 +11,10 @@ from pathlib import Path
 import click
 
 from stepscope.base.input_files import content_of
-from stepscope.base.numbers import printable
 from stepscope.base.watch_format import SUFFIX, is_watched_run
 from stepscope.errors import IngestError
 from stepscope.faces.terminal.options import NamedPath
-from stepscope.faces.terminal.output import write_bytes
+from stepscope.faces.terminal.output import printable, write_bytes
 from stepscope.faces.terminal.source import InputFile, takes_file
 from stepscope.read.flight_recorder import is_dump, read_dump, redacted_dump
 from stepscope.read.rank_folder import rank_of, trace_files

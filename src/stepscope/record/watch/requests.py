@@ -18,7 +18,7 @@ from stepscope.record.patch import ignoring
 from stepscope.record.unreplaced import os
 
 MOST_STEPS = 1_000  # in one request; chosen: the profiler keeps their events in memory
-_DIGITS = 8  # that are read of a request
+_DIGITS = 8  # of a request at most
 _KINDS = "watch", "record", "recorded", "new"  # of files of ours: the folder may have others
 
 
@@ -46,13 +46,11 @@ class Requests:
 
     def wanted(self) -> int:
         """How many steps are to be recorded; 0 if none are."""
-        with ignoring(OSError):  # mostly there is none
-            request = os.open(self._request, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe may wait
-            try:
-                text = os.read(request, _DIGITS)
-            finally:
-                os.close(request)
-            return min(int(text), MOST_STEPS) if text.isdigit() else 0
+        with ignoring(OSError):
+            about = os.lstat(self._request)  # mostly there is none; the program may have replaced `Path.open`
+            if stat.S_ISREG(about.st_mode) and about.st_size <= _DIGITS:  # reading a pipe waits
+                text = self._request.read_bytes()
+                return min(int(text), MOST_STEPS) if text.isdigit() else 0
         return 0
 
     def answer(self, facts: Mapping[str, Any]) -> None:

@@ -55,7 +55,7 @@ def test_a_second_request_at_once_is_refused(requests: Requests) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "steps"), [("__import__('os')", 0), ("-1", 0), ("", 0), ("99999", 1000), ("9" * 9999, 1000)]
+    ("text", "steps"), [("__import__('os')", 0), ("-1", 0), ("", 0), ("99999", 1000), ("9" * 9999, 0)]
 )
 def test_a_request_is_a_number_and_nothing_else(
     requests: Requests, folder: Path, text: str, steps: int
