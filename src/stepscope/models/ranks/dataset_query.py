@@ -13,6 +13,7 @@ from stepscope.models.ranks.dataset import read_sketches
 from stepscope.models.ranks.map_ranks import numbered
 from stepscope.models.ranks.sketch import Sketch
 from stepscope.trace.query import answer_of, named_tables
+from stepscope.trace.schema import SCHEMAS
 
 Sketched = tuple[str, Sketch]
 """A file and its sketch."""
@@ -60,11 +61,11 @@ def query_dataset(dataset: Path, sql: str) -> pa.Table:
 
 
 def table_files(dataset: Path) -> dict[str, list[Path]]:
-    """The Parquet files of each table, one for each rank."""
+    """The Parquet files of each table, one for each rank; others' names are not to become SQL."""
     found: dict[str, list[Path]] = {}
     for path in sorted(dataset.glob("**/rank=*/*.parquet")):
-        if path.parent.name != "rank=unknown" and path.name[:1] != ".":
-            found.setdefault(path.stem.rpartition("-")[0], []).append(path)
+        if path.parent.name != "rank=unknown" and (name := path.stem.rpartition("-")[0]) in SCHEMAS:
+            found.setdefault(name, []).append(path)
     return found
 
 

@@ -122,6 +122,17 @@ def test_no_file_outside_of_the_dataset_can_be_read(job: Path, tmp_path: Path) -
         query_dataset(dataset, f"select * from read_csv('{tmp_path / 'secret.csv'}')")
 
 
+def test_the_name_of_a_file_is_no_sql(job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = tmp_path / "dataset"
+    sketch_files(files_at(job), dataset, tables=True)
+    (steps,) = (dataset / "rank=0").glob("steps-*.parquet")
+    monkeypatch.chdir(dataset)  # where a query may write
+    steps.with_name("x as select 1; copy (select 1) to 'written.csv' -- -1.parquet").hardlink_to(steps)
+    steps.with_name("my own 2-1.parquet").hardlink_to(steps)
+    assert rows(dataset, "select count(*) from steps where rank = 0") == [(2,)]
+    assert not Path("written.csv").exists()
+
+
 def test_query_takes_a_dataset(job: Path, tmp_path: Path) -> None:
     dataset = tmp_path / "dataset"
     made = CliRunner().invoke(stepscope, ["ranks", str(job), "-o", str(dataset), "--tables", "--json"])
