@@ -12,8 +12,7 @@ STORAGE_KINDS = {
 }
 
 
-# Those of a terminal, those that XML does not hold, further ends of lines, and those that make text run
-# from right to left, so that it reads as another.
+# Those of terminals, those that XML lacks, other line ends, and those that turn text, so that it misleads.
 _CONTROLS = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffe\uffff]"
 )

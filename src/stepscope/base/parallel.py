@@ -153,8 +153,7 @@ def spawned(count: int) -> Executor:
 def own_command(module: str, *words: str) -> list[str]:
     """The words that run a module of ours in another process, with the modules that this one has.
 
-    `python -m` takes modules of the user's folder first, where a stranger's `json.py` may lie next to
-    a trace.
+    `python -m` takes those of the user's folder first, such as a stranger's `json.py` next to a trace.
     """
     run = f"run_module({module!r}, run_name='__main__', alter_sys=True)"
     search = [*filter(None, sys.path)]

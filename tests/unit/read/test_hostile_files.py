@@ -122,6 +122,12 @@ def test_a_profile_of_thousands_of_planes_is_refused(tmp_path: Path) -> None:
     assert "planes" in outcome(path)
 
 
+def test_a_profile_of_a_million_lines_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.xplane.pb"
+    path.write_bytes(message((1, message((2, "/host:CPU"), *[(3, b"")] * 1_000_000))))
+    assert "repeats parts" in outcome(path)
+
+
 def test_a_text_that_every_event_of_a_profile_repeats_is_not_written_out(tmp_path: Path) -> None:
     note = message((1, 1), (5, b"x" * (1 << 20)))
     kinds = message((1, 7), (2, message((1, 7), (2, "op"), (5, note))))

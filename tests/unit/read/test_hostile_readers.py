@@ -144,7 +144,7 @@ def views() -> bytes:
     return profile(computation(1, [PARAMETER, *chain, whole], MANY + 2))
 
 
-REPEATS = "a program of the XLA profile repeats parts as no compiler does"
+REPEATS = "the XLA profile repeats parts as no recorder does"
 PROGRAMS: dict[str, tuple[Callable[[], bytes], str]] = {
     "additions of one tuple": (lambda: of_tuple("add"), REPEATS),
     "calls of one tuple": (lambda: of_tuple("custom-call"), REPEATS),

@@ -35,6 +35,7 @@ Shared = TypeVar("Shared", bound=Sized)
 _LONGEST_TEXT = 1 << 20  # bytes
 _MOST_PLANES = 10_000  # a few for each device of a host; each costs 0.1 ms
 _FEW_STEPS = 2_000_000  # a second; programs take one for every ten of their bytes, and may take one for each
+_STEPS_OF_LINE = range(20)  # a line takes as long as 20, measured
 _OPERATION_TYPE = re.compile(r"^[A-Z_]\w*$")
 # The first plane, with or without an id, and the start of its name, since Perfetto's traces begin
 # like it.
@@ -67,7 +68,7 @@ class XSpaceFile:
         """What instructions share, counted for each that looks through it: all must not take the square."""
         self.left_steps -= len(shared)
         if self.left_steps < 0:
-            raise IngestError("a program of the XLA profile repeats parts as no compiler does")
+            raise IngestError("the XLA profile repeats parts as no recorder does")
         return shared
 
     def fields(self, span: Span) -> Iterator[Field]:
@@ -192,6 +193,7 @@ def _plane(source: XSpaceFile, span: Span) -> Plane:
         if item.number == 2:
             plane.name = source.text(*inner)
         elif item.number == 3:
+            source.spend(_STEPS_OF_LINE)
             plane.lines.append(_line(source, inner))
         elif item.number == 4:
             key, kind = _entry(source, inner)

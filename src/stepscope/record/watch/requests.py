@@ -18,7 +18,6 @@ from stepscope.record.patch import ignoring
 from stepscope.record.unreplaced import os
 
 MOST_STEPS = 1_000  # in one request; chosen: the profiler keeps their events in memory
-_DIGITS = 8  # of a request at most
 _KINDS = "watch", "record", "recorded", "new"  # of files of ours: the folder may have others
 
 
@@ -48,7 +47,7 @@ class Requests:
         """How many steps are to be recorded; 0 if none are."""
         with ignoring(OSError):
             about = os.lstat(self._request)  # mostly there is none; the program may have replaced `Path.open`
-            if stat.S_ISREG(about.st_mode) and about.st_size <= _DIGITS:  # reading a pipe waits
+            if stat.S_ISREG(about.st_mode) and about.st_size <= 8:  # digits; and a pipe would be waited for
                 text = self._request.read_bytes()
                 return min(int(text), MOST_STEPS) if text.isdigit() else 0
         return 0
