@@ -52,7 +52,7 @@ def terminal() -> Console:
     return Printable(**_size(sys.stdout), markup=False, emoji=False)
 
 
-def _size(stream: Any) -> dict[str, int]:
+def _size(stream: Any) -> dict[str, Any]:
     """The size of a terminal, which Rich would take from the environment whatever that holds."""
     columns = 0
     with suppress(KeyError, ValueError):
