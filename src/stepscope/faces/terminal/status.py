@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.base.numbers import duration, ms, printable, rounded
-from stepscope.base.watch_format import SUFFIX, is_watched_run
+from stepscope.base.numbers import duration, ms, rounded
+from stepscope.base.watch_format import MOST_ASKED_STEPS, SUFFIX, is_watched_run
 from stepscope.errors import StepscopeError
-from stepscope.faces.terminal.output import echo_json
-from stepscope.record.watch.requests import MOST_STEPS, ask_to_record, recorded, watch_file_of, watched_runs
+from stepscope.faces.terminal.output import echo_json, printable
 
 if TYPE_CHECKING:
     from stepscope.facts.watched import Bill, LastMinute

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.base.input_files import content_of
+from stepscope.base.watch_format import MOST_ASKED_STEPS
 from stepscope.errors import StepscopeError
 from stepscope.record.patch import ignoring
 from stepscope.record.unreplaced import os
 
-MOST_STEPS = 1_000  # in one request; chosen: the profiler keeps their events in memory
 _KINDS = "watch", "record", "recorded", "new"  # of files of ours: the folder may have others
 
 
@@ -49,7 +49,7 @@ class Requests:
             about = os.lstat(self._request)  # mostly there is none; the program may have replaced `Path.open`
             if stat.S_ISREG(about.st_mode) and about.st_size <= 8:  # digits; and a pipe would be waited for
                 text = self._request.read_bytes()
-                return min(int(text), MOST_STEPS) if text.isdigit() else 0
+                return min(int(text), MOST_ASKED_STEPS) if text.isdigit() else 0
         return 0
 
     def answer(self, facts: Mapping[str, Any]) -> None:
