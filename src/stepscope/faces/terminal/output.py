@@ -117,9 +117,8 @@ def _bar() -> Iterator[Callable[[str, int, int], None]]:
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
             columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-            bar = stack.enter_context(
-                Progress(*columns, console=Console(stderr=True, **_size(sys.stderr)), transient=True)
-            )
+            console = Console(stderr=True, **_size(sys.stderr))
+            bar = stack.enter_context(Progress(*columns, console=console, transient=True))
             bar.add_task("")
             return bar
 
