@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.base.input_files import content_of
+from stepscope.base.unfinished_files import is_alive
 from stepscope.base.watch_format import MOST_ASKED_STEPS
 from stepscope.errors import StepscopeError
 from stepscope.record.patch import ignoring
@@ -73,7 +74,7 @@ def watched_runs() -> dict[int, Path]:
     runs = {}
     for path in sorted(path for kind in _KINDS for path in _folder().glob(f"*.{kind}")):
         with suppress(OSError, ValueError, StepscopeError):
-            if not _is_alive(int(path.stem)):
+            if not is_alive(int(path.stem)):
                 path.unlink()
             elif path.suffix == ".watch":
                 runs[int(path.stem)] = Path(_read(path, "file")["file"])
