@@ -27,8 +27,14 @@ from stepscope.record.batch_size.measured_steps import (
 from stepscope.record.batch_size.request import RunRequest
 from stepscope.record.capture_file import write_capture
 from stepscope.record.manifest import Run, RunResult, build_manifest
-from stepscope.record.memory.memory_recorder import CpuTable, list_storages, memory_json, tensors_in
-from stepscope.record.memory.operator_lines import Creations, LineRanges
+from stepscope.record.memory.memory_recorder import (
+    CpuTable,
+    Creations,
+    LineRanges,
+    list_storages,
+    memory_json,
+    tensors_in,
+)
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry, describe_registry
 from stepscope.record.optimizers import OptimizerWatch
@@ -146,7 +152,6 @@ class TorchSteps(Steps):
         self.recording = RecordedSteps(request) if request.capture else None
         self._optimizers: dict[int, Any] = {}
         self._table = CpuTable()
-        self._table.start()
         self._window: ProfilerWindow | None = None
         InputSizes(counts)
         LoadedSamples(counts)

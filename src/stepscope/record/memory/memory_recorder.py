@@ -1,20 +1,27 @@
 """What `stepscope run --memory` records next to torch.profiler's allocations."""
 
+from __future__ import annotations
+
 import ctypes
+import os
+import sys
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
+from stepscope.record.call_sites import user_frames
 from stepscope.record.capture_file import Member
-from stepscope.record.memory.operator_lines import Creations, LineRanges, MadeAt
 from stepscope.record.memory.out_of_memory import AllocationFailure
 from stepscope.record.module_registry import ModuleRegistry
-from stepscope.record.patch import ignoring
+from stepscope.record.patch import ignoring, replace
 from stepscope.record.profiler_window import profiler_events
+from stepscope.record.ranges import Range
 from stepscope.record.recording import Recording
 
 Json = dict[str, Any]
@@ -28,7 +35,6 @@ class MemoryRecorder:
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._lines = LineRanges()
         self._table = CpuTable()
-        self._table.start()
         self.cuda = CudaHistory()
         self._creations = Creations()
         self._before: list[Json] = []
@@ -208,29 +214,22 @@ class CpuTable:
     """The CPU allocator's own table of what is allocated.
 
     torch keeps it while the flag `caffe2_report_cpu_memory_usage` is set, and reports the total
-    with each allocation to a profiler that asks for memory. Set before anything is allocated, the
-    flag makes these totals absolute, whatever thread allocates. It costs about 1 µs for each
-    allocation, so it is cleared before steps are timed.
+    with each allocation to a profiler that asks for memory. Made before anything is allocated, it
+    makes these totals absolute, whatever thread allocates. It costs about 1 µs for each allocation,
+    so it is stopped before steps are timed.
 
     Source: c10/core/CPUAllocator.cpp (ProfiledCPUMemoryReporter).
     """
 
     def __init__(self) -> None:
         self._flag = _find_flag()
-
-    @property
-    def exact(self) -> bool:
-        """Whether totals will be absolute: this build of torch has the flag."""
-        return self._flag is not None
-
-    def start(self) -> None:
-        """Call before the first allocation."""
-        if self._flag is not None:
+        self.exact = self._flag is not None  # whether totals are absolute: this build of torch has the flag
+        if self.exact:
             self._flag.value = True
 
     def stop(self) -> None:
         """From now on allocating costs nothing more, and totals mean nothing."""
-        if self._flag is not None:
+        if self.exact:
             self._flag.value = False
 
 
@@ -256,8 +255,7 @@ class CudaHistory:
     """
 
     def __init__(self) -> None:
-        self._is_on = False
-        self._is_closed = False
+        self.has_events = self._is_closed = False
         _cuda._lazy_call(self._start)  # not asked whether it is there, which initializes the driver
 
     def _start(self) -> None:
@@ -267,11 +265,7 @@ class CudaHistory:
             _cuda.memory._record_memory_history(
                 enabled="all", context="all", stacks="python", max_entries=_MOST_EVENTS
             )
-            self._is_on = True
-
-    @property
-    def has_events(self) -> bool:
-        return self._is_on
+            self.has_events = True
 
     def write(self, path: Path) -> None:
         """Write the history and the state of every segment, a pickle, to `path`."""
@@ -279,6 +273,86 @@ class CudaHistory:
 
     def close(self) -> None:
         self._is_closed = True
-        if self._is_on:
-            self._is_on = False
+        if self.has_events:
+            self.has_events = False
             _cuda.memory._record_memory_history(enabled=None)
+
+
+# -- which lines of the user's code an operator runs for, as ranges in the trace
+
+LINES_PREFIX = "stepscope.lines: "
+MadeAt = dict[tuple[int, str], list[tuple[str, int]]]  # lines by the module's id and the parameter's name
+_MOST_FRAMES = 64  # frames that a label names
+_Mode: Any = TorchFunctionMode
+_Module: Any = torch.nn.Module
+_overrides: Any = torch.overrides
+
+
+class LineRanges(TorchFunctionMode):
+    """Opens a range around every call of torch's API, in the thread that entered it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._labels: dict[tuple[Any, ...], str] = {}
+        self._entered = False
+
+    def start(self) -> None:
+        self._entered = True
+        _Mode.__enter__(self)
+
+    def stop(self) -> None:
+        """No more of them; leaves a mode of the script's that lies on top where it is."""
+        modes = _overrides._get_current_function_mode_stack()
+        if self._entered and modes and modes[-1] is self:
+            _Mode.__exit__(self, None, None, None)
+        self._entered = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Part of torch's protocol."""
+        has_none = not self._entered or torch.compiler.is_compiling() or _marks_a_range(func)
+        frames = [] if has_none else places_above(sys._getframe(1))
+        if not frames:  # a call of ours
+            return func(*args, **(kwargs or {}))
+        with Range(self._label(frames)):
+            return func(*args, **(kwargs or {}))
+
+    def _label(self, frames: list[tuple[CodeType, int]]) -> str:
+        key = tuple((id(code), line) for code, line in frames)
+        if key not in self._labels:
+            lines = (f"{_absolute(code.co_filename)}:{line}" for code, line in reversed(frames))
+            self._labels[key] = LINES_PREFIX + "|".join(lines)
+        return self._labels[key]
+
+
+def _marks_a_range(func: Any) -> bool:
+    """Whether a function is the profiler's own, which opens or closes a range."""
+    packet = getattr(func, "_overloadpacket", func)
+    return getattr(packet, "_qualified_op_name", "").startswith("profiler::")
+
+
+def places_above(frame: FrameType | None) -> list[tuple[CodeType, int]]:
+    """Code and line of the frames outside torch and stepscope, innermost first."""
+    places = ((one.f_code, one.f_lineno) for one in user_frames(frame, _MOST_FRAMES))
+    return [place for place in places if not place[0].co_filename.startswith("<")]
+
+
+def _absolute(file: str) -> str:
+    return os.path.abspath(file)  # noqa: PTH100, `Path.absolute` keeps `..`
+
+
+class Creations:
+    """The lines that made each parameter, noted as modules register them."""
+
+    def __init__(self) -> None:
+        self.lines: MadeAt = {}
+        original, creations = _Module.register_parameter, self
+
+        def register_parameter(module: Any, name: str, param: Any) -> None:
+            original(module, name, param)
+            if param is not None:
+                frames = places_above(sys._getframe(1))
+                creations.lines[id(module), name] = [
+                    (_absolute(code.co_filename), line) for code, line in reversed(frames)
+                ]
+
+        self.close = replace(_Module, "register_parameter", register_parameter)
