@@ -52,17 +52,9 @@ class ModuleRanges:
         """The innermost module that runs in this thread; `top_level` where none does."""
         return self._running.nodes[-1]
 
-    def install(self) -> None:
-        """From now on module calls are ranges."""
-        self._is_quiet = False
-        self._put()
-
-    def only_report(self) -> None:
-        """From now on the outermost calls are reported as before, but no range opens."""
-        self._is_quiet = True
-        self._put()
-
-    def _put(self) -> None:
+    def install(self, *, quiet: bool = False) -> None:
+        """From now on module calls are ranges, or, if quiet, outermost ones are only reported."""
+        self._is_quiet = quiet
         if self._on:
             return
         if ModuleRanges._installed:

@@ -217,14 +217,14 @@ class TorchHooks:
         time_in = None if self.iterations.is_open else self._time_in
         steps = UnrecordedSteps(timer, time_in, DeviceTimes.of_torch())
         self._detach_from_recording()
-        self.ranges.only_report()  # model calls are timed, and may end the steps
+        self.ranges.install(quiet=True)  # model calls are timed, and may end the steps
         return steps
 
     def _time_in(self, detail: Detail) -> None:
         if self._timer:
             self._timer.tell_parts(detail >= Detail.PARTS)
         if detail is Detail.CALLS:
-            self.ranges.only_report()
+            self.ranges.install(quiet=True)
         else:
             self.ranges.remove()
 

@@ -208,7 +208,7 @@ def test_models_with_and_without_gradients_are_timed(
     timer: PartTimer, clock: Clock, ranges: ModuleRanges, records: bool
 ) -> None:
     """Each piece of work advances the clock by a power of ten, once."""
-    ranges.install() if records else ranges.only_report()
+    ranges.install(quiet=not records)
     model = nn.Sequential(Slow(clock, 1), Slow(clock, 10))
     teacher = Slow(clock, 100)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -302,7 +302,7 @@ def test_other_work_of_the_recorder_is_part_of_no_step(timer: PartTimer, clock: 
 
 
 def test_parts_are_told_apart_on_request(timer: PartTimer, clock: Clock, ranges: ModuleRanges) -> None:
-    ranges.only_report()
+    ranges.install(quiet=True)
     layer = Slow(clock, 10)
     optimizer, steps = torch.optim.SGD(layer.parameters(), lr=0.1), StepReadings(timer.read)
     for tells in (True, False):
@@ -334,7 +334,7 @@ def test_a_layer_that_backward_runs_again_is_backward(
 
 
 def test_a_model_that_fails_does_not_count_on(timer: PartTimer, clock: Clock, ranges: ModuleRanges) -> None:
-    ranges.only_report()
+    ranges.install(quiet=True)
     layer, steps = Slow(clock, 10), StepReadings(timer.read)
     steps.follow()
     with pytest.raises(RuntimeError):
