@@ -26,11 +26,9 @@ class _Thread(threading.local):
 
     def takes_off(self, marked: Any) -> bool:
         """Whether the range was open; it is not any more."""
-        for at in range(len(self.open) - 1, -1, -1):
-            if self.open[at] is marked:
-                del self.open[at]
-                return True
-        return False
+        if was_open := marked in self.open:
+            self.open.remove(marked)
+        return was_open
 
 
 _thread = _Thread()
