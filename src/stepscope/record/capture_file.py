@@ -96,18 +96,14 @@ def check_target(path: Path, is_ours: Callable[[Path], bool] | None = None) -> N
 
     Raises CaptureError if the folder is missing or read-only, or the file is not an earlier capture.
     """
+    folder, why = next(parent for parent in path.absolute().parents if parent.exists()), ""
     # A device such as /dev/zero has no end to look at.
     if path.exists() and not (path.is_file() and (not path.stat().st_size or (is_ours or is_capture)(path))):
-        raise CaptureError(
-            f"cannot write the capture to {path}: the file exists and is not a capture; "
-            "choose another file with -o"
-        )
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
-    if not _is_writable(folder):
-        raise CaptureError(
-            f"cannot write the capture to {path}: the folder {folder} is not writable; "
-            "choose another file with -o"
-        )
+        why = "the file exists and is not a capture"
+    elif not _is_writable(folder):
+        why = f"the folder {folder} is not writable"
+    if why:
+        raise CaptureError(f"cannot write the capture to {path}: {why}; choose another file with -o")
 
 
 def _is_writable(folder: Path) -> bool:
