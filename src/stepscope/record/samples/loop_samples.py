@@ -11,6 +11,7 @@ function of the library, at the line that makes them, or else at the one that st
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import linecache
 import re
@@ -20,11 +21,12 @@ import threading
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from ctypes import c_int, c_int64, c_uint32, c_void_p
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from stepscope.base.compiled.build import LIBRARY, fingerprint
 from stepscope.record.call_sites import LIBRARIES, is_internal
@@ -194,9 +196,6 @@ def _is_own(place: SampledPlace) -> bool:
     return not (_is_internal(place) or place.file.startswith(LIBRARIES))
 
 
-if TYPE_CHECKING:
-    import ctypes
-
 # A sample takes 9 to 22 µs of another core (3 to 30 frames, AMD EPYC).
 INTERVAL_NS = 500_000  # ns; at 1 ms, a tenth of three steps of 7 ms had no line
 
@@ -286,8 +285,6 @@ class StackSampler:
             raise Unavailable(f"this build of Python {_version()} stores its frames in another way")
 
     def _read(self) -> StackSamples:
-        import ctypes
-
         size = ctypes.c_int64()
         found = self._library.stepscope_samples(self._handle, ctypes.byref(size))
         self._found = parse(ctypes.string_at(found, size.value), self._found)
@@ -326,8 +323,6 @@ def _version() -> str:
 
 def _thread_state() -> Any:
     """The address of this thread's state; not `ctypes.pythonapi`, which others share."""
-    import ctypes
-
     get = ctypes.PyDLL(None).PyThreadState_Get
     get.restype = ctypes.c_void_p
     return get()
@@ -348,9 +343,6 @@ def _library() -> ctypes.CDLL:
 
 
 def _loaded() -> ctypes.CDLL:
-    import ctypes
-    from ctypes import c_int, c_int64, c_uint32, c_void_p
-
     library = ctypes.CDLL(str(LIBRARY))
     library.stepscope_fingerprint.restype = c_uint32
     if library.stepscope_fingerprint() != fingerprint():
