@@ -23,9 +23,9 @@ SERVER = """
 import asyncio, json, sys
 from pathlib import Path
 from stepscope.models.batch_size.breakdown import LineBreakdown, ModuleTime
-from stepscope.faces.editor.measured_costs import FileCosts, Measured, Problem
+from stepscope.faces.editor.measuring import FileCosts, Measured, Problem
 from stepscope.faces.editor.features import language_server
-from stepscope.faces.editor.measured_costs import MeasureError
+from stepscope.faces.editor.measuring import MeasureError
 
 class Scripted:
     async def __call__(self, request, report):

@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 
 from stepscope.faces.editor.background import find_findings, predict_devices
-from stepscope.faces.editor.measured_costs import Measured, MeasureError, MeasureRequest, Problem, Settings
-from stepscope.faces.editor.measuring import Measuring
+from stepscope.faces.editor.measuring import (
+    Measured,
+    MeasureError,
+    MeasureRequest,
+    Measuring,
+    Problem,
+    Settings,
+)
 from stepscope.models.devices import Wanted
 
 MODEL = """\

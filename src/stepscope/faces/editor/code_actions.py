@@ -14,7 +14,7 @@ from lsprotocol import types as lsp
 from stepscope.base.numbers import rounded, size
 from stepscope.errors import AmbiguousBatchSize, BatchError
 from stepscope.faces.editor.documents import OpenDocuments
-from stepscope.faces.editor.measured_costs import MeasureRequest
+from stepscope.faces.editor.measuring import MeasureRequest
 from stepscope.faces.editor.text_document import BYTE_ORDER_MARK, Document
 from stepscope.models.batch_size.find_site import find_site
 from stepscope.models.batch_size.site import Site, SiteChoice, edit_site

@@ -14,7 +14,7 @@ from pygls import uris
 from pygls.exceptions import JsonRpcInvalidParams
 
 from stepscope.errors import BatchError
-from stepscope.faces.editor.measured_costs import FileCosts, Measured, Problem
+from stepscope.faces.editor.measuring import FileCosts, Measured, Problem
 from stepscope.faces.editor.text_document import BYTE_ORDER_MARK, Document
 from stepscope.models.batch_size.site import SiteChoice
 from stepscope.models.batch_size.source_files import read_text

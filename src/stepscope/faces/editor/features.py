@@ -24,8 +24,7 @@ from stepscope.faces.editor.code_actions import (
 from stepscope.faces.editor.documents import AMBIGUOUS, path_of
 from stepscope.faces.editor.language_server import StepscopeServer
 from stepscope.faces.editor.line_marks import code_lenses, hover_text, inlay_hints
-from stepscope.faces.editor.measured_costs import settings_of
-from stepscope.faces.editor.measuring import Measuring
+from stepscope.faces.editor.measuring import Measuring, settings_of
 from stepscope.faces.editor.text_document import split_lines
 from stepscope.models.batch_size.entry_result import panel_answer
 from stepscope.models.batch_size.find_site import has_providers

@@ -27,8 +27,14 @@ from stepscope.faces.editor.code_actions import (
 )
 from stepscope.faces.editor.documents import Documents, OpenDocuments, past_indentation, path_of
 from stepscope.faces.editor.line_marks import LineMark, marks_of
-from stepscope.faces.editor.measured_costs import Measured, MeasureError, MeasureRequest, Problem, Settings
-from stepscope.faces.editor.measuring import Measuring
+from stepscope.faces.editor.measuring import (
+    Measured,
+    MeasureError,
+    MeasureRequest,
+    Measuring,
+    Problem,
+    Settings,
+)
 from stepscope.faces.editor.text_document import BYTE_ORDER_MARK, Document, DocumentStore, split_lines
 from stepscope.models.batch_size.site import SiteChoice
 from stepscope.version import __version__

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from lsprotocol import types as lsp
 
 from stepscope.base.numbers import ms, percent, size
-from stepscope.faces.editor.measured_costs import FileCosts
+from stepscope.faces.editor.measuring import FileCosts
 from stepscope.models.batch_size.breakdown import LineBreakdown
 
 _MOST_LINES = 3000  # of what differs; beyond it an alignment takes longer than a pause in typing

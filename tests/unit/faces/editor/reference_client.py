@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.faces.editor.features import language_server
-from stepscope.faces.editor.measured_costs import Measured, MeasureRequest
+from stepscope.faces.editor.measuring import Measured, MeasureRequest
 
 LF, CR = 10, 13
 

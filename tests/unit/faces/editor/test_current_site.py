@@ -11,8 +11,13 @@ import pytest
 from reference_client import Buffer, Client
 
 from stepscope.errors import BatchError
-from stepscope.faces.editor.measured_costs import Measured, MeasureError, MeasureRequest
-from stepscope.faces.editor.measuring import _problem, _settings_before
+from stepscope.faces.editor.measuring import (
+    Measured,
+    MeasureError,
+    MeasureRequest,
+    _problem,
+    _settings_before,
+)
 from stepscope.models.batch_size.entry import open_entry
 
 TWO = """\

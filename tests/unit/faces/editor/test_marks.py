@@ -8,7 +8,7 @@ from lsprotocol import types as lsp
 
 from stepscope.faces.editor.documents import Documents, of_findings
 from stepscope.faces.editor.line_marks import LineMark, hover_text, marks_of
-from stepscope.faces.editor.measured_costs import FileCosts, Measured, Problem, Settings, settings_of
+from stepscope.faces.editor.measuring import FileCosts, Measured, Problem, Settings, settings_of
 from stepscope.models.batch_size.breakdown import LineBreakdown, ModuleTime, OperatorTime
 
 CONV = LineBreakdown(

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from stepscope.errors import BatchError
-from stepscope.faces.editor.measured_costs import MeasureError, MeasureRequest, Settings
-from stepscope.faces.editor.measuring import Measuring
+from stepscope.faces.editor.measuring import MeasureError, MeasureRequest, Measuring, Settings
 
 
 class Session:
