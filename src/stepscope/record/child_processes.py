@@ -15,8 +15,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from multiprocessing import context, util
 from pathlib import Path
+from traceback import walk_stack
 from typing import Any
 
 from stepscope.record import patch
@@ -231,11 +233,5 @@ class Child:
 
 def _never_trains() -> bool:
     """Whether who forks now starts a worker of a data loader, or a server of multiprocessing."""
-    frame: Any = sys._getframe()
-    for _ in range(_MOST_FRAMES):
-        if frame is None:
-            break
-        if str(frame.f_globals.get("__name__", "")).startswith(_NEVER_TRAIN):
-            return True
-        frame = frame.f_back
-    return False
+    modules = (str(frame.f_globals.get("__name__", "")) for frame, _ in walk_stack(sys._getframe()))
+    return any(module.startswith(_NEVER_TRAIN) for module in islice(modules, _MOST_FRAMES))

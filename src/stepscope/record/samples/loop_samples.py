@@ -24,7 +24,9 @@ from collections.abc import Callable, Iterator, Sequence
 from ctypes import c_int, c_int64, c_uint32, c_void_p
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from pathlib import Path
+from traceback import walk_stack
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -383,13 +385,9 @@ class SampledPlace(NamedTuple):
 Calls = tuple[SampledPlace, ...]  # a line, and the lines of the program that call it
 
 
-def places_of_stack(frame: FrameType | None) -> list[SampledPlace]:
+def places_of_stack(frame: FrameType) -> list[SampledPlace]:
     """The lines of a stack, innermost first, as Python shows them."""
-    places: list[SampledPlace] = []
-    while frame is not None and len(places) < _DEEPEST:
-        places.append(_place_of(frame))
-        frame = frame.f_back
-    return places
+    return [_place_of(caller) for caller, _ in islice(walk_stack(frame), _DEEPEST)]
 
 
 def _place_of(frame: FrameType) -> SampledPlace:
