@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from stepscope.record.call_sites import name_in, self_of, user_frame
-from stepscope.record.module_registry import class_name, class_site, is_bare, unused_name, unwrap
+from stepscope.record.module_registry import build_tree, class_name, class_site, is_bare, unused_name, unwrap
 from stepscope.record.torch_internals import CompilerPaused, hide_from_compiler
 
 _Module: Any = torch.nn.Module
@@ -94,7 +94,12 @@ class ModulePaths:
         if bare:  # often created for each call
             return _ModulePlace(root, "")
         root.module = weakref.ref(module)
-        self._add(module, _ModulePlace(root, ""), set())
+        tree = build_tree(module, name)
+        for node in tree.walk():
+            reference = weakref.ref(node.module, self._died(id(node.module)))
+            places = self._known.setdefault(id(node.module), (reference, []))[1]
+            places.append(_ModulePlace(root, node.inner))
+        tree.take_apart()  # its references are cycles
         return self._known[id(module)][1][-1]
 
     def _same(self, name: str, cls: type, is_bare: bool) -> _Root | None:
@@ -103,16 +108,6 @@ class ModulePaths:
             if root.name == name and root.cls is cls and (is_bare or root.module() is None):
                 return root
         return None
-
-    def _add(self, module: Any, place: _ModulePlace, above: set[int]) -> None:
-        if id(module) in above:  # registered below itself
-            return
-        reference = weakref.ref(module, self._died(id(module)))
-        self._known.setdefault(id(module), (reference, []))[1].append(place)
-        for name, child in module._modules.items():
-            if child is not None:
-                path = f"{place.path}.{name}" if place.path else name
-                self._add(unwrap(child), _ModulePlace(place.root, path), above | {id(module)})
 
     def _died(self, address: int) -> Any:
         owner = weakref.ref(self)
