@@ -94,8 +94,8 @@ class ActivityHooks:
         self.workers = WorkerTimes()
         self.on_workers: Callable[[], object] = lambda: None  # when some have been started
         self._restore = [
-            torch_optimizer.register_optimizer_step_pre_hook(self._optimizer_begins).remove,
-            torch_optimizer.register_optimizer_step_post_hook(self._optimizer_ended).remove,
+            torch_optimizer.register_optimizer_step_pre_hook(partial(self._stepped, log.begin_step)).remove,
+            torch_optimizer.register_optimizer_step_post_hook(partial(self._stepped, log.end_step)).remove,
         ]
         self._wrap(AUTOGRAD, ENGINE, self._backward)
         self._wrap(DataLoader, "__iter__", self._iterate)
@@ -150,13 +150,9 @@ class ActivityHooks:
         finally:
             self._log.note(self._log.end_backward, None)
 
-    def _optimizer_begins(self, optimizer: Any, args: object, kwargs: object) -> None:
+    def _stepped(self, noted: Function, optimizer: Any, args: object, kwargs: object) -> None:
         if not torch.compiler.is_compiling() and threading.get_ident() == self._thread:
-            self._log.note(self._log.begin_step, self._stepping(optimizer))
-
-    def _optimizer_ended(self, optimizer: Any, args: object, kwargs: object) -> None:
-        if not torch.compiler.is_compiling() and threading.get_ident() == self._thread:
-            self._log.note(self._log.end_step, self._stepping(optimizer))
+            self._log.note(noted, self._stepping(optimizer))
 
     def _stepping(self, optimizer: Any) -> SteppingOptimizer:
         known, number = self._optimizers.get(id(optimizer)), self._order.number(optimizer)
