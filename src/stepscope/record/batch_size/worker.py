@@ -98,21 +98,14 @@ def serve_edited(files: Mapping[str, bytes]) -> None:
 def _serve_open(content: Mapping[str, bytes]) -> None:
     original: Any = io.open
 
-    def open(
-        file: Any,
-        mode: str = "r",
-        buffering: int = -1,
-        encoding: str | None = None,
-        errors: str | None = None,
-        newline: str | None = None,
-        *rest: Any,
-        **options: Any,
-    ) -> Any:
+    def open(file: Any, mode: str = "r", *rest: Any, **named: Any) -> Any:
         data = _edited(content, file)
         if data is None or set(mode) & set("wax+"):
-            return original(file, mode, buffering, encoding, errors, newline, *rest, **options)
+            return original(file, mode, *rest, **named)
         stream = io.BytesIO(data)
         stream.name = os.fspath(file)
+        how = dict(zip(("buffering", "encoding", "errors", "newline"), rest, strict=False)) | named
+        encoding, errors, newline = map(how.get, ("encoding", "errors", "newline"))
         return stream if "b" in mode else io.TextIOWrapper(stream, encoding or "utf-8", errors, newline)
 
     builtins.open = io.open = open
