@@ -110,12 +110,12 @@ def _found(view: TraceView, query: Query) -> tuple[analyze.RuleContext, Sequence
     """What the analyzer finds on one rank, kept; the only rank is the same as all."""
     ranks = view.trace.metadata.ranks
     rank = query.number("rank") if ranks != (query.number("rank"),) else None
-    return view.cached(("findings", rank), lambda: _find(view, rank))
 
+    def find() -> tuple[analyze.RuleContext, Sequence[analyze.Finding]]:
+        context = analyze.RuleContext(view.trace, rank)
+        return context, analyze.apply_rules(context, view.rules)
 
-def _find(view: TraceView, rank: int | None) -> tuple[analyze.RuleContext, Sequence[analyze.Finding]]:
-    context = analyze.RuleContext(view.trace, rank)
-    return context, analyze.apply_rules(context, view.rules)
+    return view.cached(("findings", rank), find)
 
 
 def _finding(view: TraceView, number: int, finding: analyze.Finding) -> Finding:

@@ -146,13 +146,10 @@ def _stages(view: TraceView, operations: list[Operation]) -> list[int]:
 
 
 def _spreads(operations: list[Operation]) -> dict[str, list[Any]]:
-    spreads = [spread.spread for spread in operations]
+    fields = {"count": 1, "least_ns": -1, "mean_ns": -1, "most_ns": -1, "slowest": ""}  # with those of one
     return {
-        "count": [spread.count if spread else 1 for spread in spreads],
-        "least_ns": [spread.least_ns if spread else -1 for spread in spreads],
-        "mean_ns": [spread.mean_ns if spread else -1 for spread in spreads],
-        "most_ns": [spread.most_ns if spread else -1 for spread in spreads],
-        "slowest": [spread.slowest if spread else "" for spread in spreads],
+        name: [getattr(operation.spread, name, alone) for operation in operations]
+        for name, alone in fields.items()
     }
 
 

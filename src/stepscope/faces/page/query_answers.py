@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from stepscope.errors import QueryError, ServeError
-from stepscope.faces.page.requests import Query
+from stepscope.faces.page.requests import Query, filled
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.trace.query import ARGUMENTS, EXAMPLES, KINDS, is_number, plain_values
 from stepscope.trace.query_process import QueryLimits, run_query_within
@@ -82,11 +82,8 @@ def trace_tables() -> TraceTables:
     """The tables of every trace."""
     tables = []
     for table in SCHEMAS.values():
-        columns = (
-            TableColumn(one.name, KINDS[one.kind], one.unit, one.nullable, one.meaning)
-            for one in table.columns
-        )
-        tables.append(TraceTable(table.name, table.meaning, list(columns)))
+        columns = [filled(TableColumn, one, type=KINDS[one.kind]) for one in table.columns]
+        tables.append(TraceTable(table.name, table.meaning, columns))
     examples = [QueryExample(title, sql) for title, sql in EXAMPLES.items()]
     return TraceTables([*tables, _arguments()], examples)
 
