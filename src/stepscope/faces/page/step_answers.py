@@ -7,7 +7,6 @@ import msgspec
 from msgspec.structs import replace
 
 from stepscope.base.json_text import json_bytes
-from stepscope.faces.page.instance_answers import Instances
 from stepscope.faces.page.level_columns import (
     DeviceColumns,
     OperationColumns,
@@ -16,7 +15,7 @@ from stepscope.faces.page.level_columns import (
     operation_columns,
     resources_of,
 )
-from stepscope.faces.page.operation_details import detail_columns
+from stepscope.faces.page.operation_details import Instances, detail_columns
 from stepscope.faces.page.selection import Selection, selected
 from stepscope.faces.page.trace_view import TraceView
 from stepscope.facts.timeline.chosen_events import EventPlaces, place_events
