@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.record.unreplaced import time
-from stepscope.record.watch.line_samples import LineSamples, _role_by_command
+from stepscope.record.watch.watch_session import LineSamples, _role_by_command
 
 
 def decode(until_ns: int) -> None:
