@@ -1,4 +1,4 @@
-"""Measuring an entry file in the background, from the saved file to its costs."""
+"""Measuring an entry file in the background, from the saved file and settings to costs by file and line."""
 
 import asyncio
 import os

@@ -289,7 +289,11 @@ _overrides: Any = torch.overrides
 
 
 class LineRanges(TorchFunctionMode):
-    """Opens a range around every call of torch's API, in the thread that entered it."""
+    """Opens a range around every call of torch's API, in the thread that entered it.
+
+    It is named by the lines that led to it, outermost first. Lines inside torch and inside stepscope are
+    left out.
+    """
 
     def __init__(self) -> None:
         super().__init__()
