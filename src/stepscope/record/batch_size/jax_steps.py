@@ -12,9 +12,7 @@ batch size as its leading dimension, `(32, 224, 224, 3)`, or as its second one w
 """
 
 import re
-import weakref
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,7 +32,7 @@ from stepscope.record.batch_size.measured_steps import (
 from stepscope.record.batch_size.request import RunRequest
 from stepscope.record.capture_file import write_capture
 from stepscope.record.jax import MEMBER
-from stepscope.record.jax.jax_step_detector import UNSURE_STEPS, JaxStepDetector, arrays_in
+from stepscope.record.jax.jax_step_detector import UNSURE_STEPS, Arrays, JaxStepDetector, arrays_in
 from stepscope.record.jax.jax_window import JaxWindow, RunAhead
 from stepscope.record.jax.jit_calls import JitCall, JitCallWatch
 from stepscope.record.manifest import Run, RunResult, build_manifest
@@ -56,14 +54,14 @@ class ProgramMemory:
         self.bytes = 0
         self.is_exact = True  # whether all programs said what they take
         self.kinds: Json = {}
-        self._returned: dict[str, ArraySet] = {}  # by the function that returned them last
+        self._returned: dict[str, Arrays] = {}  # by the function that returned them last
 
     def returned(self, call: JitCall) -> None:
         """A call has returned: what it returned is state where another one takes it."""
         if self.is_watching:
             self._look_at(call)
         leaves = tree_util.tree_leaves(call.outputs)
-        self._returned[call.name] = ArraySet(leaf for leaf in leaves if hasattr(leaf, "sharding"))
+        self._returned[call.name] = Arrays(leaf for leaf in leaves if hasattr(leaf, "sharding"))
 
     def _look_at(self, call: JitCall) -> None:
         """Bytes on the first device while a program runs."""
@@ -258,36 +256,16 @@ class StepArgument(NamedTuple):
     is_kept: bool = False
 
 
-class ArraySet:
-    """Arrays by identity, which it does not keep alive: memory is measured meanwhile."""
-
-    def __init__(self, arrays: Iterable[Any] = ()) -> None:
-        self._refs: dict[int, weakref.ref[Any]] = {}
-        self.update(arrays)
-
-    def __contains__(self, array: object) -> bool:
-        reference = self._refs.get(id(array))
-        return reference is not None and reference() is array
-
-    def update(self, arrays: Iterable[Any]) -> None:
-        for array in arrays:
-            with suppress(TypeError):  # NumPy's scalars, to which no reference can be made
-                self._refs[id(array)] = weakref.ref(array)
-
-    def forget_gone(self) -> None:
-        self._refs = {key: ref for key, ref in self._refs.items() if ref() is not None}
-
-
 class BatchSamples:
     """Counts the samples in the batches that the calls of a step take, each batch once."""
 
     def __init__(self, counts: StepCounts, batch: int) -> None:
         self._counts, self._batch = counts, batch
-        self._returned = ArraySet()
+        self._returned = Arrays()
         self._state_shapes: set[tuple[int, ...]] = set()
         self._of_call: dict[str, int] = {}
-        self._taken = ArraySet()  # by the running step
-        self._before = ArraySet()  # by the previous step
+        self._taken = Arrays()  # by the running step
+        self._before = Arrays()  # by the previous step
 
     def returned(self, call: JitCall) -> None:
         leaves = [leaf for leaf in tree_util.tree_leaves(call.inputs) if hasattr(leaf, "shape")]
@@ -308,7 +286,7 @@ class BatchSamples:
 
     def step_ended(self) -> None:
         """The batches of the next step are others, even if they are the same arrays."""
-        self._before, self._taken = self._taken, ArraySet()
+        self._before, self._taken = self._taken, Arrays()
         self._returned.forget_gone()
 
 

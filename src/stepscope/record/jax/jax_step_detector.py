@@ -15,6 +15,7 @@ Functions that JAX compiles itself (`jnp.mean`, operators outside any `jit`) are
 
 import weakref
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -45,7 +46,7 @@ class MicroBatches:
         self.begins = 0  # calls that took neither state nor parameters of the one before
         self._last_begins: list[int] = []
         self._keeps_parameters = False
-        self._returned, self._parameters = _Arrays([]), _Arrays([])
+        self._returned, self._parameters = Arrays(), Arrays()
 
     @property
     def is_followed(self) -> bool:
@@ -68,16 +69,19 @@ class MicroBatches:
             self._note_begin()
         self.calls += 1
         if self.is_followed:
-            self._remember(arrays_in(outputs), self._returned.others(taken))
+            self._remember(arrays_in(outputs), [leaf for leaf in taken if leaf not in self._returned])
         else:
             self._remember([], [])
         return begins or not self.make_a_step
 
     def _remember(self, returned: list[Any], taken: list[Any]) -> None:
         watched = None if self.calls <= _INSPECTED else _WATCHED
-        self._returned = _Arrays(returned, watched)
         shapes = {array.shape for array in returned if array.shape}
-        self._parameters = _Arrays([array for array in taken if array.shape in shapes], watched)
+        parameters = [array for array in taken if array.shape in shapes]
+        self._returned, self._parameters = (
+            Arrays(sorted(arrays, key=lambda array: -array.nbytes)[:watched])
+            for arrays in (returned, parameters)
+        )
 
     def _note_begin(self) -> None:
         self.begins += 1
@@ -89,28 +93,32 @@ class MicroBatches:
         self.make_a_step |= bool(self._parameters) or regular
 
 
-class _Arrays:
-    """The largest of some arrays, by identity; they may be freed."""
+class Arrays:
+    """Arrays by identity, which are not kept alive: they may be freed."""
 
-    def __init__(self, arrays: list[Any], most: int | None = None) -> None:
-        if most is not None and len(arrays) > most:
-            arrays = sorted(arrays, key=lambda array: -array.nbytes)[:most]
-        self._refs = [(weakref.ref(array), array.nbytes) for array in arrays]
-        self._bytes = sum(size for _, size in self._refs)
+    def __init__(self, arrays: Iterable[Any] = ()) -> None:
+        self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self.update(arrays)
 
     def __bool__(self) -> bool:
-        return bool(self._refs)
+        return bool(self._known)
+
+    def __contains__(self, array: object) -> bool:
+        known = self._known.get(id(array))
+        return known is not None and known[0]() is array
+
+    def update(self, arrays: Iterable[Any]) -> None:
+        for array in arrays:
+            with suppress(TypeError):  # NumPy's scalars, to which no reference can be made
+                self._known[id(array)] = weakref.ref(array), getattr(array, "nbytes", 0)
+
+    def forget_gone(self) -> None:
+        self._known = {key: known for key, known in self._known.items() if known[0]() is not None}
 
     def share_in(self, taken: list[Any]) -> float:
         """How many of their bytes are among other arrays, 0 to 1."""
-        ids = {id(array) for array in taken}
-        shared = sum(size for ref, size in self._refs if id(ref()) in ids)
-        return shared / self._bytes if self._bytes else 0.0
-
-    def others(self, taken: list[Any]) -> list[Any]:
-        """Those of other arrays that are none of these."""
-        own = {id(ref()) for ref, _ in self._refs}
-        return [array for array in taken if id(array) not in own]
+        shared = sum(self._known[key][1] for key in {id(array) for array in taken if array in self})
+        return shared / max(sum(size for _, size in self._known.values()), 1)
 
 
 def arrays_in(outputs: Any) -> list[Any]:
