@@ -36,7 +36,7 @@ class JaxAdapter:
 
     def attach(self) -> None:
         self._compilations.follow()
-        self._restore, missing = watch_waits(self._extension)
+        self._restore, missing = watch_waits(self._extension.begin_whole, self._extension.end)
         problem = self._watch_calls()
         self._note("calls of compiled functions are not recorded", problem)
         if self._wants_windows and not problem:

@@ -47,15 +47,15 @@ class JaxWindow:
         self._is_whole = run_in == 0
         self._space, self._options = b"", _options(options)
         self._ahead, self._session = RunAhead(), None
-        self._ranges: tuple[LibraryRanges, WaitRanges] | tuple[()] = ()
-        self._restore: Callable[[], object] = lambda: None
+        self._restore: list[Callable[[], None]] = []
         if any(profiler_sessions()):
             raise CaptureError(OTHER_PROFILER)
 
     def start(self) -> None:
-        self._ranges = (LibraryRanges(), WaitRanges())
+        self._restore.append(LibraryRanges().close)
+        self._restore += watch_waits(_begin_wait, _end_wait, transfers=False)[0]
         self._session = _profiler.ProfilerSession(self._options)
-        self._restore = replace(_profiler, "ProfilerSession", self._for_the_program)
+        self._restore.append(replace(_profiler, "ProfilerSession", self._for_the_program))
         self._mark()
 
     @property
@@ -78,9 +78,7 @@ class JaxWindow:
             return
         if drain:
             self._ahead.drain()
-        for ranges in self._ranges:
-            ranges.close()
-        self._restore()
+        undo(self._restore)
         session, self._session = self._session, None
         self._space = session.stop()
 
@@ -102,25 +100,15 @@ class JaxWindow:
         return _profiler.ProfilerSession(*options)
 
 
-class WaitRanges:
-    """A range around each wait of the program for a result, until closed.
+def _begin_wait(name: str) -> Any:
+    """XLA marks only some waits of the program: none for an array that several devices hold."""
+    wait = jax.profiler.TraceAnnotation(f"stepscope.{name}")
+    wait.__enter__()
+    return wait
 
-    XLA marks only some of them: none for an array that several devices hold.
-    """
 
-    def __init__(self) -> None:
-        self._restore, _ = watch_waits(self, transfers=False)
-
-    def close(self) -> None:
-        undo(self._restore)
-
-    def begin_whole(self, name: str) -> Any:
-        opened = jax.profiler.TraceAnnotation(f"stepscope.{name}")
-        opened.__enter__()
-        return opened
-
-    def end(self, token: Any) -> None:
-        token.__exit__(None, None, None)
+def _end_wait(wait: Any) -> None:
+    wait.__exit__(None, None, None)
 
 
 def require_session() -> None:

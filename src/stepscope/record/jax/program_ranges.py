@@ -5,7 +5,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 
@@ -108,17 +108,11 @@ _VALUE_USES = {
 }
 
 
-class Ranges(Protocol):
-    """Receives the begin and the end of each range."""
-
-    def begin_whole(self, name: str) -> Any:
-        """A range begins; what is returned identifies it."""
-
-    def end(self, token: Any) -> None:
-        """It ends."""
+Begin = Callable[[str], Any]  # opens the range of a name
+End = Callable[[Any], object]  # closes what that returned
 
 
-def watch_waits(ranges: Ranges, transfers: bool = True) -> tuple[list[Callable[[], None]], list[str]]:
+def watch_waits(begin: Begin, end: End, transfers: bool = True) -> tuple[list[Callable[[], None]], list[str]]:
     """Put a range around each wait and each transfer.
 
     JAX returns from a call before its work is done. The program waits where it asks for a value:
@@ -133,9 +127,9 @@ def watch_waits(ranges: Ranges, transfers: bool = True) -> tuple[list[Callable[[
         if original is None:
             missing.append(name)
         elif isinstance(original, property):
-            restore.append(replace(holder, attribute, _watched_value(ranges, original)))
+            restore.append(replace(holder, attribute, _watched_value(begin, end, original)))
         else:
-            restore.append(replace(holder, attribute, _watched(ranges, name, original)))
+            restore.append(replace(holder, attribute, _watched(begin, end, name, original)))
     return restore, missing
 
 
@@ -157,8 +151,7 @@ def _places() -> list[tuple[str, Any, str]]:
     ]
 
 
-def _watched(ranges: Ranges, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    begin, end = ranges.begin_whole, ranges.end
+def _watched(begin: Begin, end: End, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     names = ("__module__", "__name__", "__qualname__", "__doc__")  # of which methods in C++ may lack some
     named = [one for one in names if isinstance(getattr(function, one, None), str)]
 
@@ -173,9 +166,9 @@ def _watched(ranges: Ranges, name: str, function: Callable[..., Any]) -> Callabl
     return watched
 
 
-def _watched_value(ranges: Ranges, original: property) -> property:
+def _watched_value(begin: Begin, end: End, original: property) -> property:
     """The property that every conversion of an array reads; its value is kept once it is known."""
-    begin, end, read = ranges.begin_whole, ranges.end, original.fget
+    read = original.fget
     assert read
 
     def watched(array: Any) -> Any:
