@@ -108,22 +108,22 @@ class OptimizerWatch:
                 return step(optimizer, *args, **kwargs)
             if not self._open or id(optimizer) in self._running:
                 return step(optimizer, *args, **kwargs)
-            timer, timed = self.timer, False
+            timer = None
             try:
                 self._running.add(id(optimizer))
-                timed = timer is not None and timer.optimizer_begins()
+                timer = self.timer if self.timer and self.timer.optimizer_begins() else None
                 with self._range_of(optimizer):
                     result = step(optimizer, *args, **kwargs)
             except BaseException:
-                if timer is not None and timed:
+                if timer:
                     timer.part_ends()
                 raise
             finally:
                 self._running.discard(id(optimizer))
-            if timer is not None and timed:
+            if timer:
                 timer.work_follows()
             self._report(optimizer)
-            if timer is not None and timed:
+            if timer:
                 timer.resume()
             return result
 
