@@ -48,7 +48,7 @@ def main() -> None:
         without.append(cpu_us(chosen.steps, loader, model, optimizer))
         hooks = ActivityHooks(ActivityLog())
         counted.append(cpu_us(chosen.steps, loader, model, optimizer))
-        hooks.detach()
+        hooks.remove()
     each = [after - before for before, after in zip(without, counted, strict=True)]
     low, middle, high = statistics.quantiles(each, n=4)
     print(f"without {statistics.median(without):.1f} µs, with {statistics.median(counted):.1f} µs")

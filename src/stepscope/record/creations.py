@@ -15,24 +15,20 @@ from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader, dataloader
 
 from stepscope.record.call_sites import is_library, self_of, user_frame
-from stepscope.record.patch import ignoring, replace, undo
+from stepscope.record.patch import Hooks, ignoring, replace
 
 _BASES = (("optimizer", Optimizer), ("loader", DataLoader), ("ddp", DistributedDataParallel))
 _MOST = 50  # a program may create them in a loop
 _LONGEST = 2000  # characters of a call
 
 
-class CreationWatch:
+class CreationWatch(Hooks):
     """Notes the calls that create optimizers, loaders and DDP models; `on_optimizer` gets each optimizer."""
 
     def __init__(self, on_optimizer: Callable[[object], object] = id) -> None:
         self._found: dict[tuple[str, str, str, int], None] = {}
         created = {"optimizer": on_optimizer}
         self._restore = [self._watch(what, cls, created.get(what, id)) for what, cls in _BASES]
-
-    def remove(self) -> None:
-        """Leave torch as it was; known calls stay known."""
-        undo(self._restore)
 
     def describe(self) -> list[dict[str, Any]]:
         """What was created (`optimizer`, `loader`, `ddp`), of which class, and where."""

@@ -18,7 +18,7 @@ from typing import Any
 from stepscope.record.call_sites import is_module
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry, unwrap
-from stepscope.record.patch import AfterImport, ignoring, replace, undo
+from stepscope.record.patch import AfterImport, Hooks, ignoring, replace
 
 Json = dict[str, Any]
 _MOST_GRAPHS = 2000  # kept in memory: a program may compile for ever
@@ -31,13 +31,13 @@ _PRODUCTS = re.compile(r"linear|conv|matmul|mm$|attention")
 _PARTS = re.compile(r"\.(\w+)|\['([^']*)'\]|\[(\d+)\]")
 
 
-class InductorGraphs:
+class InductorGraphs(Hooks):
     """Notes what torch.compile compiles from now on."""
 
     def __init__(self, registry: ModuleRegistry, ranges: ModuleRanges) -> None:
         self._registry, self._ranges = registry, ranges
         self._graphs: dict[str, Json] = {}
-        self._restore: list[Callable[[], None]] = []
+        self._restore = []
         for module, cls, name, note in (
             ("torch._inductor.compile_fx", None, "compile_fx", self._note_graph),
             ("torch._inductor.output_code", "CompiledFxGraph", "post_compile", self._note_program),
@@ -45,10 +45,6 @@ class InductorGraphs:
             watch = AfterImport(module, functools.partial(self._wrap, module, cls, name, note))
             self._restore.append(watch.remove)
             watch.install()
-
-    def remove(self) -> None:
-        """Leave torch as it was; what was noted stays known until `clear`."""
-        undo(self._restore)
 
     def clear(self) -> None:
         self._graphs.clear()

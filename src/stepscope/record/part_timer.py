@@ -10,7 +10,7 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import dataloader
 
-from stepscope.record.patch import undo
+from stepscope.record.patch import Hooks
 from stepscope.record.step_times import Reading, page_faults
 from stepscope.record.torch_internals import AUTOGRAD, ENGINE, hide_from_compiler, hide_methods, wrap
 from stepscope.record.unreplaced import time
@@ -32,8 +32,8 @@ _MOST_CHANGES = 40_000  # kept and written: about 1 MB
 _Change = tuple[int, int, int, tuple[int, int | None] | None]
 
 
-class PartTimer:
-    """Adds up the time in each part of a step, until closed.
+class PartTimer(Hooks):
+    """Adds up the time in each part of a step, until removed.
 
     Only the thread that made it counts. A part that runs inside another one, such as the backward
     pass in an optimizer's closure, is not time of the outer part; a closure itself is `rest`.
@@ -137,9 +137,6 @@ class PartTimer:
         """The optimizer that has begun last returns, and the recorder works until `resume`."""
         self._open[-1] = _OWN
         self._change()
-
-    def close(self) -> None:
-        undo(self._restore)
 
     def _begin(self, part: int) -> None:
         if self._open[-1] == _LOSS and part in _ENDS_LOSS:

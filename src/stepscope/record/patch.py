@@ -79,6 +79,16 @@ def undo(restore: list[Callable[[], Any]]) -> None:
             restore.pop()()
 
 
+class Hooks:
+    """What is put into the program, until it is removed."""
+
+    _restore: list[Callable[[], Any]]  # what `replace` returned
+
+    def remove(self) -> None:
+        """Leave the program as it was; what was noted stays known."""
+        undo(self._restore)
+
+
 def subclasses(cls: type) -> Iterator[type]:
     """All classes derived from a class."""
     derived: list[type] = type.__subclasses__(cls)

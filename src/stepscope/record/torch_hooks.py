@@ -238,4 +238,4 @@ class TorchHooks:
         self.ranges.timer = self._optimizers.timer = None
         if timer:
             with self.iterations.around_others():
-                timer.close()
+                timer.remove()

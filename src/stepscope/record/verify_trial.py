@@ -132,7 +132,7 @@ class StepTimer:
     def finish(self) -> dict[str, Any]:
         """Length, CPU time of this process, and parts of each timed step, ns."""
         self._watch.close()
-        self._clock.close()
+        self._clock.remove()
         parts = ("data_loading", "optimizer")
         return {
             "steps_ns": self._times.lengths_ns,

@@ -52,7 +52,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     found: Run | None = None
     found = Run()
     yield found
-    found.hooks.detach()
+    found.hooks.remove()
 
 
 class Model(nn.Module):
@@ -177,7 +177,7 @@ def save(pause, file):
     module = ModuleType("torch.distributed.checkpoint.state_dict_saver")
     exec(compile(text, str(Path(torch.__file__).parent / "saver.py"), "exec"), vars(module))
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    run.hooks.detach()
+    run.hooks.remove()
     run.hooks = ActivityHooks(run.log)
     train(model, optimizer, 5)
     vars(module)["save"](run.ms, io.BytesIO())
@@ -312,7 +312,7 @@ def test_modules_imported_later(
     monkeypatch.syspath_prepend(tmp_path)
     for name in [name for name in sys.modules if name.partition(".")[0] == "safetensors"]:
         monkeypatch.delitem(sys.modules, name)
-    run.hooks.detach()
+    run.hooks.remove()
     run.hooks = ActivityHooks(run.log)
     from safetensors.torch import save_file
 
@@ -333,12 +333,12 @@ def test_functions_that_were_imported_before_under_other_names(
         module: Any = ModuleType(name)
         module.save = save
         monkeypatch.setitem(sys.modules, name, module)
-    run.hooks.detach()
+    run.hooks.remove()
     run.hooks = ActivityHooks(run.log)
     train(model, optimizer, 5)
     module.save(run)
     assert run.shares() == {"training_steps": 50, "checkpointing": 11}
-    run.hooks.detach()
+    run.hooks.remove()
     assert module.save is save
 
 
@@ -383,7 +383,7 @@ def test_the_program_finds_what_it_knows() -> None:
         assert not model.training
         assert not torch.compile(scripted, backend="eager", fullgraph=True)(BATCH).requires_grad
     finally:
-        hooks.detach()
+        hooks.remove()
     assert patched() == before
 
 

@@ -42,7 +42,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def timer(clock: Clock):
     timer = PartTimer()
     yield timer
-    timer.close()
+    timer.remove()
 
 
 def timed(timer: PartTimer, clock: Clock, lengths: list[int]) -> StepReadings:
@@ -369,6 +369,6 @@ def test_torch_is_as_it_was_afterwards(clock: Clock) -> None:
         )
 
     before = state()
-    PartTimer().close()
+    PartTimer().remove()
     assert state() == before
     assert PARTS[-1] == "rest"

@@ -20,7 +20,7 @@ def counted(*loaders: DataLoader[object], epochs: int = 2) -> dict[str, int] | N
     for _ in range(epochs):
         for loader in loaders:
             assert len(list(loader)) == 3
-    hooks.detach()
+    hooks.remove()
     return hooks.workers.describe()
 
 

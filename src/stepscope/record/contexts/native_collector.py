@@ -10,7 +10,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from stepscope.record import script_runner
 from stepscope.record.capture_file import CaptureFile, Member
 from stepscope.record.contexts.context_options import NO_MODULES, SOURCES, ContextOptions, FlushPlan
 from stepscope.record.device_times import wait_for_devices
-from stepscope.record.patch import AfterImport, around_compilations, ignoring, replace, undo
+from stepscope.record.patch import AfterImport, Hooks, around_compilations, ignoring, replace
 
 if TYPE_CHECKING:
     from stepscope.record.contexts.jax_adapter import JaxAdapter
@@ -221,14 +221,14 @@ _PLACE = re.compile(r'File "([^"]+)", line (\d+), in (.+)')
 Place = tuple[str, str, int]
 
 
-class CompilerWatch:
+class CompilerWatch(Hooks):
     """Shows compiled code as such, with its source lines."""
 
     def __init__(self, extension: Any) -> None:
         self._extension = extension
         self._named: set[tuple[str, Any]] = set()
         self._reasons: set[str] = set()
-        self._undo: list[Callable[[], object]] = []
+        self._restore = []
         self._watches = [
             AfterImport("torch._inductor.config", self._show_kernels),
             AfterImport("torch._inductor.debug", self._follow_kernels),
@@ -237,12 +237,9 @@ class CompilerWatch:
     def install(self) -> None:
         """Follow what is compiled from now on; earlier compilations stay unknown."""
         for watch in self._watches:
-            self._undo.append(watch.remove)
+            self._restore.append(watch.remove)
             watch.install()
-        self._undo += around_compilations(self._compilation)
-
-    def remove(self) -> None:
-        undo(self._undo)
+        self._restore += around_compilations(self._compilation)
 
     def name_all(self) -> None:
         """Give what has been compiled the names and lines that the file shows."""
@@ -264,7 +261,7 @@ class CompilerWatch:
             before = getattr(section, name, None)
             if before is not None and not before:
                 setattr(section, name, value)
-                self._undo.append(functools.partial(setattr, section, name, before))
+                self._restore.append(functools.partial(setattr, section, name, before))
 
     def _follow_kernels(self) -> None:
         debug: Any = sys.modules["torch._inductor.debug"]
@@ -280,7 +277,7 @@ class CompilerWatch:
                 self._extension.locate(_shown_name(kernel), file, line)
             return handle
 
-        self._undo.append(replace(debug, "set_kernel_post_grad_provenance_tracing", traced))
+        self._restore.append(replace(debug, "set_kernel_post_grad_provenance_tracing", traced))
 
     @contextmanager
     def _compilation(self, trigger: Any = None, number: object = "", *_: object) -> Iterator[None]:

@@ -52,7 +52,7 @@ class JaxWindow:
             raise CaptureError(OTHER_PROFILER)
 
     def start(self) -> None:
-        self._restore.append(LibraryRanges().close)
+        self._restore.append(LibraryRanges().remove)
         self._restore += watch_waits(_begin_wait, _end_wait, transfers=False)[0]
         self._session = _profiler.ProfilerSession(self._options)
         self._restore.append(replace(_profiler, "ProfilerSession", self._for_the_program))

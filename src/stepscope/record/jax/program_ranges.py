@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from stepscope.record.patch import holders, replace, subclasses, undo
+from stepscope.record.patch import Hooks, holders, replace, subclasses
 
 # Name as torch.profiler gives it; module and class of iterators, with all classes derived from it.
 _LOADERS = (
@@ -38,7 +38,7 @@ _SAVERS = (
 LOADING, SAVING = "enumerate(", "stepscope.checkpointing: "  # names of the ranges begin so
 
 
-class LibraryRanges:
+class LibraryRanges(Hooks):
     """Ranges around calls that load batches or save checkpoints, named as in PyTorch programs.
 
     Only libraries that the program has imported are watched, until closed. Iterators of loaders may
@@ -48,7 +48,7 @@ class LibraryRanges:
 
     def __init__(self, ranging: Callable[[str], AbstractContextManager[object]] | None = None) -> None:
         self._ranging = ranging or jax.profiler.TraceAnnotation
-        self._restore: list[Callable[[], None]] = []
+        self._restore = []
         self._is_inside = False
         for loader, module, name in _LOADERS:
             base = getattr(sys.modules.get(module), name, None)
@@ -67,9 +67,6 @@ class LibraryRanges:
                 is_class, original = isinstance(owner, type), getattr(owner, function, None)
                 for each in (owner, *subclasses(owner)) if is_class else holders(original, function):
                     self._watch(each, function, f"{SAVING}{label} ()")
-
-    def close(self) -> None:
-        undo(self._restore)
 
     def _watch(self, holder: Any, name: str, label: str) -> None:
         original = vars(holder).get(name) if hasattr(holder, "__dict__") else None

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, dataloader
 
 from stepscope.record.call_sites import LIBRARIES, is_internal, user_frame, user_frames
 from stepscope.record.optimizers import OptimizerOrder
-from stepscope.record.patch import AfterImport, holders, undo
+from stepscope.record.patch import AfterImport, Hooks, holders
 from stepscope.record.ranges import Range
 from stepscope.record.recording import call_in_forked_children
 from stepscope.record.run_shares.activity_log import (
@@ -78,8 +78,8 @@ _NEITHER = re.compile(r"(?i)train|(^|_)(fit|learn|update|optimi[sz]e|loss)(_|$)|
 _DEEPEST = 30  # callers that are asked for their names
 
 
-class ActivityHooks:
-    """Reports the activities of the thread that made it, until closed."""
+class ActivityHooks(Hooks):
+    """Reports the activities of the thread that made it, until removed."""
 
     def __init__(self, log: ActivityLog) -> None:
         self._log = log
@@ -109,10 +109,7 @@ class ActivityHooks:
             watch = AfterImport(row[0], partial(self._watch_library, *row))
             self._restore.append(watch.remove)
             watch.install()
-        call_in_forked_children(self.detach)
-
-    def detach(self) -> None:
-        undo(self._restore)
+        call_in_forked_children(self.remove)
 
     def _watch_library(self, module: str, kind: str, holder: str, names: tuple[str, ...]) -> None:
         found: Any = sys.modules[module]

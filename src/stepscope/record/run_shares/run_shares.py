@@ -60,7 +60,7 @@ class RunClock:
 
     def detach(self) -> None:
         if self._hooks:
-            self._hooks.detach()
+            self._hooks.remove()
 
     def mark_activities(self, marks: bool) -> None:
         """Whether activities are ranges in the trace that is being recorded."""

@@ -22,7 +22,7 @@ from typing import Any
 
 from stepscope.base.watch_format import OF_DEVICE
 from stepscope.record.call_sites import LIBRARIES, user_frames
-from stepscope.record.patch import around_compilations, ignoring, replace, undo
+from stepscope.record.patch import Hooks, around_compilations, ignoring, replace
 from stepscope.record.run_shares.activity_log import Activity, ActivityLog, NestedDurations
 from stepscope.record.step_detector import StepDetector
 from stepscope.record.unreplaced import os, time
@@ -49,7 +49,7 @@ _MOST_LATE = 64  # steps that the device may be behind; chosen: its queue holds 
 Mark = tuple[int | None, Any]  # what begins, and the event
 
 
-class StepClocks:
+class StepClocks(Hooks):
     """Reads `Sums` on the thread that makes it; `compiled` gets line, ns and number of compilations."""
 
     def __init__(self, compiled: Callable[[FrameType | None, int, int], None]) -> None:
@@ -65,10 +65,7 @@ class StepClocks:
             path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
             self._queue = moved(os.open(path, os.O_RDONLY))
         gc.callbacks.extend(self._on_collection)
-        self._restore: list[Callable[[], object]] = [self._leave]
-
-    def detach(self) -> None:
-        undo(self._restore)
+        self._restore = [self._leave]
 
     def _leave(self) -> None:
         for callback in self._on_collection:

@@ -97,7 +97,7 @@ class WatchSession(OfOneProcess):
             self._optimizers, self._worker_starts = hooks.optimizers, hooks.workers.describe
             if self._samples:
                 hooks.on_workers = self._samples.follow_children
-            self._detach.append(hooks.detach)
+            self._detach.append(hooks.remove)
 
     def attach_jax(self) -> None:
         """Watch JAX, which has been imported."""
@@ -115,7 +115,7 @@ class WatchSession(OfOneProcess):
             def returned(call: JitCall) -> None:
                 with self._noting():
                     if not detector.boundary:  # the first call: the program has imported its libraries
-                        self._detach.append(LibraryRanges(ranging).close)
+                        self._detach.append(LibraryRanges(ranging).remove)
                     if detector.advance(call.name, call.inputs, call.outputs) and not log.has_trained:
                         log.end_jax_step()
                         self._record_if_wanted(is_torch=False)
@@ -138,7 +138,7 @@ class WatchSession(OfOneProcess):
                 "rank": self.run.rank.rank,
                 "command": " ".join(self.run.command)[:2000],
             }
-            self._detach.append(self._log.clocks.detach)
+            self._detach.append(self._log.clocks.remove)
             call_in_forked_children(self.detach)
             self._samples = LineSamples(self._log.begun_ns, self._facts["begun_unix_ns"])
             self._samples.begin()

@@ -40,8 +40,8 @@ class Watched:
         self.ns += round(length * 1e6)
 
     def close(self) -> None:
-        self.hooks.detach()
-        self.log.clocks.detach()
+        self.hooks.remove()
+        self.log.clocks.remove()
 
     def steps(self, *names: str) -> list[tuple[float, ...]]:
         """These fields of each step, times in ms."""
@@ -392,7 +392,7 @@ def test_an_interrupt_during_a_garbage_collection_reaches_the_program(alarm: Non
             gc.collect()
     finally:
         gc.callbacks[:] = callbacks
-        clocks.detach()
+        clocks.remove()
     assert clocks.read()[1] > 0
 
 

@@ -61,7 +61,7 @@ def ranges(monkeypatch):
     monkeypatch.setitem(sys.modules, "grain._src.python.dataset.dataset", module)
     watching = LibraryRanges()
     yield names
-    watching.close()
+    watching.remove()
     assert {kind: vars(kind)["__next__"] for kind in ORIGINAL} == ORIGINAL
 
 
@@ -123,7 +123,7 @@ def test_checkpointers_of_any_kind_have_one_range(monkeypatch):
     watching = LibraryRanges(ranging)
     assert AsyncCheckpointer().save() == "saved"
     assert AsyncCheckpointer().wait_until_finished() == "finished"
-    watching.close()
+    watching.remove()
     label = "stepscope.checkpointing: orbax.checkpoint.Checkpointer"
     assert names == [f"{label}.save ()", f"{label}.wait_until_finished ()"]
     assert [*vars(AsyncCheckpointer)].count("save") == 1
@@ -137,7 +137,7 @@ def test_a_function_that_the_program_imported_by_name_has_a_range(ranges, monkey
     monkeypatch.setitem(sys.modules, "program", program)
     watching = LibraryRanges()
     program.savez(tmp_path / "params.npz", w=np.ones(3))
-    watching.close()
+    watching.remove()
     assert "stepscope.checkpointing: numpy.savez ()" in ranges
     assert program.savez is np.savez
 
@@ -153,7 +153,7 @@ def test_keras_asks_for_each_batch_by_the_builtin_next(ranges, monkeypatch):
     assert [keras.train(batches)[0] for _ in range(2)] == [1, 2]
     with pytest.raises(StopIteration):
         keras.train(batches)
-    watched.close()
+    watched.remove()
     assert ranges == 3 * ["enumerate(keras)#next"]
     assert stage_of_range(ranges[0]) == "data_loading"
     assert "next" not in vars(keras)
