@@ -7,17 +7,15 @@ the arguments: those of this call, compared with those that the function was com
 from __future__ import annotations
 
 import inspect
-import os
 import threading
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 from jax import monitoring, tree_util
 
-from stepscope.record.jax.compilation_counter import unregister_duration_listener
+from stepscope.record.jax.compilation_counter import FunctionSite, site_of, unregister_duration_listener
 from stepscope.record.jax.program_ranges import watch_waits
 from stepscope.record.patch import ignoring, undo
 from stepscope.record.run_shares.activity_log import NestedDurations
@@ -103,7 +101,6 @@ _CHANGES = (
     ("place", "new sharding of"),
     ("value", "new static argument"),
 )
-_OF_JAX = str(Path(jax.__file__).parent) + os.sep
 
 
 class JitCompilations:
@@ -263,14 +260,6 @@ def _distance(before: Signature, now: Signature) -> int:
 # -- compiled functions
 
 
-class FunctionSite(NamedTuple):
-    """A function and where it is defined; `file` is empty for functions of JAX."""
-
-    name: str
-    file: str = ""
-    line: int = 0
-
-
 class JitFunctions:
     """Describes compiled functions and keeps none alive; `died` gets the address of one that is gone."""
 
@@ -295,18 +284,3 @@ class JitFunctions:
                 functions._died(address)
 
         return forget
-
-
-def site_of(function: Any) -> FunctionSite:
-    """The name and definition of what a compiled function was made from.
-
-    Example:
-        >>> site_of(jax.jit(max)).name
-        'max'
-    """
-    name = getattr(function, "__qualname__", None) or "compiled"
-    short = name.rpartition("<locals>.")[2]
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is None or code.co_filename.startswith(_OF_JAX):
-        return FunctionSite(short)
-    return FunctionSite(short, code.co_filename, code.co_firstlineno)

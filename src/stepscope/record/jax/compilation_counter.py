@@ -6,12 +6,14 @@ function is then on the stack, with the function that it was made from (jax/_src
 """
 
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+import jax
 from jax import monitoring
 from jax._src import monitoring as private_monitoring
 
@@ -20,6 +22,7 @@ from stepscope.record.unreplaced import time
 _COMPILES, _COMPILED = "/jax/core/compile/", "/jax/core/compile/backend_compile_duration"  # tracing, lowering
 _CALL, _CALLED = "cache_miss", "fun"
 OF_JAX = ("jax", "jaxlib")
+_FOLDER = str(Path(jax.__file__).parent) + os.sep
 LEAST_TIMES = 5  # a few variants of a function, of the first batch and the last, are usual
 LEAST_SHARE = 0.1  # of the time since counting began
 
@@ -92,9 +95,31 @@ def _compiling(frame: FrameType | None) -> str | None:
     """The function of the program that is being compiled, with its line; None if unknown."""
     if (function := called_from_python(frame)) is None:
         return None
-    name: str = getattr(function, "__qualname__", "a function").rpartition("<locals>.")[2]
-    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
-    return f"{name} ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else name
+    site = site_of(function, "a function")
+    return f"{site.name} ({Path(site.file).name}:{site.line})" if site.file else site.name
+
+
+class FunctionSite(NamedTuple):
+    """A function and where it is defined; `file` is empty for functions of JAX."""
+
+    name: str
+    file: str = ""
+    line: int = 0
+
+
+def site_of(function: Any, unnamed: str = "compiled") -> FunctionSite:
+    """The name and definition of what a compiled function was made from.
+
+    Example:
+        >>> site_of(jax.jit(max)).name
+        'max'
+    """
+    name: str = getattr(function, "__qualname__", None) or unnamed
+    short = name.rpartition("<locals>.")[2]
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None or code.co_filename.startswith(_FOLDER):
+        return FunctionSite(short)
+    return FunctionSite(short, code.co_filename, code.co_firstlineno)
 
 
 _UNREGISTER = (
