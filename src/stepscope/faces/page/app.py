@@ -125,7 +125,7 @@ def make_app(workbench: Workbench, token: Token, port: int) -> ASGIApp:
         *([Mount(PREFIX, Perfetto(perfetto))] if perfetto else []),
         Route("/{file}", lambda request: _file(request.path_params["file"])),
     ]
-    handlers = {HTTPException: _refused, StepscopeError: _refused, OSError: _short}
+    handlers = dict.fromkeys((HTTPException, StepscopeError, OSError), _refused)
     return Guard(Starlette(routes=routes, exception_handlers=handlers), token, port)
 
 
@@ -174,12 +174,9 @@ def _file(name: str) -> Response:
 async def _refused(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         return _json(request, Failure(error.detail), error.status_code)
+    if has_no_descriptors(error):  # nothing can be answered now, but later: no traceback for each request
+        return _json(request, Failure("the server has too many open files; ask again"), 503)
+    if isinstance(error, OSError):
+        raise error
     status = getattr(error, "status", 404 if isinstance(error, TraceError) else 400)
     return _json(request, Failure(str(error)), status)
-
-
-async def _short(request: Request, error: Exception) -> Response:
-    """Without descriptors nothing can be answered now, but later: no traceback for each request."""
-    if not has_no_descriptors(error):
-        raise error
-    return _json(request, Failure("the server has too many open files; ask again"), 503)
