@@ -55,6 +55,12 @@ def data_element(name: str, content: object) -> str:
     return f'<script type="application/json" id="{name}">{text}</script>\n'
 
 
+def bytes_element(name: str, content: bytes) -> str:
+    """The same for data that are no text; Base64 has no character that could end the element."""
+    data = b64encode(content).decode()
+    return f'<script type="application/octet-stream" id="{name}">{data}</script>\n'
+
+
 def _policy(scripts: Iterable[str]) -> str:
     """A content policy: the page's own scripts by their hashes, and nothing from elsewhere."""
     texts = (re.sub(r"^<script[^>]*>|</script>\n$", "", script) for script in scripts)

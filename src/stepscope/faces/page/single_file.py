@@ -7,7 +7,6 @@ lists what it leaves out. For collected contexts it holds flame graphs.
 from __future__ import annotations
 
 import zlib
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice, takewhile
@@ -20,7 +19,7 @@ import msgspec
 from stepscope.base.json_text import json_bytes
 from stepscope.errors import ServeError, StepscopeError
 from stepscope.faces.page import export_answers as export
-from stepscope.faces.page.bundle import page_in_one
+from stepscope.faces.page.bundle import bytes_element, page_in_one
 from stepscope.faces.page.diff_answers import ranks_of
 from stepscope.faces.page.export_answers import KeyedAnswer, Report, request_key
 from stepscope.faces.page.open_files import TraceEntry, Traces
@@ -186,10 +185,7 @@ def single_file(
         archive.add_all(export.tables(report))
         left_out = [*add_contexts(archive.add, report), *_missing_source(report)]
         left_out += _add_others(archive, report)
-    data = b64encode(archive.close(left_out, _traces(report))).decode()
-    # Base64 has no character that could end the element.
-    element = f'<script type="application/octet-stream" id="{ELEMENT}">{data}</script>\n'
-    return page_in_one(element)
+    return page_in_one(bytes_element(ELEMENT, archive.close(left_out, _traces(report))))
 
 
 def _fill(archive: Archive, report: Report, progress: Callable[[int, int], None]) -> list[str]:

@@ -18,7 +18,7 @@ from stepscope.base.arrays import Array
 from stepscope.base.json_text import json_bytes
 from stepscope.base.watch_format import OF_CPU
 from stepscope.errors import ServeError
-from stepscope.faces.page.bundle import page_in_one
+from stepscope.faces.page.bundle import bytes_element, page_in_one
 from stepscope.faces.page.requests import filled
 from stepscope.facts import watched
 from stepscope.facts.slow_steps import UnusualSteps, sentence_of
@@ -129,11 +129,8 @@ class WatchedJob:
 
 def watch_page(answer: WatchAnswer) -> str:
     """The page about a watched run with its data, as HTML that needs nothing else."""
-    data = b64encode(gzip.compress(json_bytes(answer), mtime=0)).decode()
-    # Base64 has no character that could end the element.
-    return page_in_one(
-        f'<script type="application/octet-stream" id="{ELEMENT}">{data}</script>\n', "watch.html"
-    )
+    data = gzip.compress(json_bytes(answer), mtime=0)
+    return page_in_one(bytes_element(ELEMENT, data), "watch.html")
 
 
 def _recordings(file: Path, id_of: Callable[[Path], str] | None) -> list[tuple[int, str, str | None]]:
