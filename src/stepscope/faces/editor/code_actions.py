@@ -45,10 +45,6 @@ class DocumentEdit:
 class DocumentNotOpen(BatchError):
     """The number is in a file that the client has not opened, so its text there is unknown."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(f"the batch size is in {path}; open that file, then set it again", path)
-        self.path = path
-
 
 def locate_site(
     entry: str, documents: OpenDocuments, arguments: Sequence[str] = (), choice: SiteChoice | None = None
@@ -82,7 +78,8 @@ def edit_document(documents: OpenDocuments, site: Site, batch: int) -> DocumentE
     """
     document = documents.get(site.path)
     if document is None or document.version is None:
-        raise DocumentNotOpen(site.path)
+        message = f"the batch size is in {site.path}; open that file, then set it again"
+        raise DocumentNotOpen(message, site.path)
     mark = len(BYTE_ORDER_MARK) if document.source.startswith(BYTE_ORDER_MARK) else 0
     edit = edit_site(document.source[mark:], site, batch)
     return _in_client_units(document, edit.start + mark, edit.end + mark, edit.old, edit.new)

@@ -236,7 +236,7 @@ def _own_messages(server: StepscopeServer) -> None:
         try:
             edit = await server.batch_edit(uri, batch)
         except DocumentNotOpen as error:
-            return {"problem": str(error), "open": server.documents.uri_of(error.path)}
+            return {"problem": str(error), "open": server.documents.uri_of(str(error.file))}
         except BatchError as error:
             return {"problem": str(error)}
         place = {"uri": edit.uri, "version": edit.version, "range": edit.range}
