@@ -96,9 +96,10 @@ class ModulePaths:
         root.module = weakref.ref(module)
         tree = build_tree(module, name)
         for node in tree.walk():
-            reference = weakref.ref(node.module, self._died(id(node.module)))
-            places = self._known.setdefault(id(node.module), (reference, []))[1]
-            places.append(_ModulePlace(root, node.inner))
+            if id(node.module) not in self._known:
+                self._known[id(node.module)] = weakref.ref(node.module), []
+                weakref.finalize(node.module, self._forget, id(node.module)).atexit = False
+            self._known[id(node.module)][1].append(_ModulePlace(root, node.inner))
         tree.take_apart()  # its references are cycles
         return self._known[id(module)][1][-1]
 
@@ -109,16 +110,9 @@ class ModulePaths:
                 return root
         return None
 
-    def _died(self, address: int) -> Any:
-        owner = weakref.ref(self)
-
-        def forget(reference: Any) -> None:
-            paths = owner()
-            if paths is not None:
-                paths._known.pop(address, None)
-                paths._module_died()
-
-        return forget
+    def _forget(self, address: int) -> None:
+        self._known.pop(address, None)
+        self._module_died()
 
     def _key(self, place: _ModulePlace, cls: type) -> int | None:
         file, line = class_site(cls)
