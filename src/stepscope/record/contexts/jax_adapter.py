@@ -10,6 +10,7 @@ import inspect
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -61,9 +62,9 @@ class JaxAdapter:
         kind = type(jax.jit(lambda x: x))
         if kind.__module__.partition(".")[0] != "jaxlib":
             return f"jax.jit makes a {kind.__module__}.{kind.__name__}"
-        functions = JitFunctions(self._extension.forget_call)
+        describe = partial(describe_function, self._extension.forget_call)
         returned = self._compilations.call_returned
-        return str(self._extension.watch_calls(kind, functions.describe, returned))
+        return str(self._extension.watch_calls(kind, describe, returned))
 
     def _open_windows(self) -> str:
         try:
@@ -260,27 +261,11 @@ def _distance(before: Signature, now: Signature) -> int:
 # -- compiled functions
 
 
-class JitFunctions:
-    """Describes compiled functions and keeps none alive; `died` gets the address of one that is gone."""
+def describe_function(died: Callable[[int], object], function: Any) -> tuple[str, str, int]:
+    """Name, file and line of a compiled function, as its contexts are named.
 
-    def __init__(self, died: Callable[[int], object]) -> None:
-        self._died = died
-        self._living: dict[int, weakref.ref[Any]] = {}
-
-    def describe(self, function: Any) -> tuple[str, str, int]:
-        """Name, file and line of a compiled function, as its contexts are named."""
-        address = id(function)
-        self._living[address] = weakref.ref(function, self._forgets(address))
-        site = site_of(function)
-        return f"jit({site.name})", site.file, site.line
-
-    def _forgets(self, address: int) -> Callable[[object], None]:
-        owner = weakref.ref(self)
-
-        def forget(reference: object) -> None:
-            functions = owner()
-            if functions is not None and functions._living.get(address) is reference:
-                del functions._living[address]
-                functions._died(address)
-
-        return forget
+    It is not kept alive; `died` gets its address once it is gone.
+    """
+    weakref.finalize(function, died, id(function)).atexit = False
+    site = site_of(function)
+    return f"jit({site.name})", site.file, site.line

@@ -10,7 +10,7 @@ import pytest
 from jax._src import array as jax_array
 from jax._src import dispatch
 
-from stepscope.record.contexts.jax_adapter import JaxAdapter, JitFunctions
+from stepscope.record.contexts.jax_adapter import JaxAdapter, describe_function
 
 
 class Extension:
@@ -167,15 +167,14 @@ def test_calls_of_python_functions_are_not_recorded(
 
 def test_a_compiled_function_is_named_by_its_definition_and_may_die() -> None:
     died: list[int] = []
-    functions = JitFunctions(died.append)
 
     def inner(x: Any) -> Any:
         return x
 
-    name, file, line = functions.describe(compiled := jax.jit(inner))
+    name, file, line = describe_function(died.append, compiled := jax.jit(inner))
     assert (name, file) == ("jit(inner)", __file__)
     assert line == inner.__code__.co_firstlineno
-    assert functions.describe(jnp.tanh) == ("jit(tanh)", "", 0)
+    assert describe_function(died.append, jnp.tanh) == ("jit(tanh)", "", 0)
     address = id(compiled)
     del compiled
     assert died == [address]
