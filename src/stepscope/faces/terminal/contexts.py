@@ -9,7 +9,7 @@ import click
 from stepscope.base.arrays import Mask
 from stepscope.errors import TraceError
 from stepscope.faces.terminal.contexts_text import print_contexts
-from stepscope.faces.terminal.options import FiniteRange, OutputFile
+from stepscope.faces.terminal.options import FiniteRange, OutputFile, takes_format
 from stepscope.faces.terminal.output import printable, say, write_text
 from stepscope.faces.terminal.source import takes_trace
 from stepscope.facts import contexts as trees
@@ -17,7 +17,6 @@ from stepscope.facts.contexts import ContextTree, build_contexts, default_measur
 from stepscope.facts.contexts.exports import to_columns, to_folded, to_speedscope
 from stepscope.trace.trace import Trace
 
-FORMATS = ("table", "json", "speedscope", "folded")
 _LEAST = 1.0  # percent
 
 
@@ -54,15 +53,7 @@ class _Contexts(click.Command):
 @click.option("--hide", metavar="REGEX", help="Remove nodes whose name or file matches.")
 @click.option("--step", type=int, help="Show one step  [default: all, combined].")
 @click.option("--rank", type=int, help="Show one rank  [default: all, combined].")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    default="table",
-    show_default=True,
-    help="A table, JSON, a speedscope file, or folded stacks.",
-)
-@click.option("--json", "form", flag_value="json", help="Short for --format json.")
+@takes_format("A table, JSON, a speedscope file, or folded stacks.", "table", "json", "speedscope", "folded")
 @click.option("-o", "--output", type=OutputFile(), help="Write to this file.")
 def contexts(
     trace: Trace,

@@ -68,6 +68,17 @@ def above_zero(name: str, default: float, help: str) -> Callable[[Command], Comm
     return click.option(name, type=kind, default=default, show_default=True, help=help)
 
 
+def takes_format(help: str, *forms: str) -> Callable[[Command], Command]:
+    """Give a command `form`, one of some, by --format; the first by default, and JSON by --json."""
+    choice: Any = {"type": click.Choice(forms), "default": forms[0], "show_default": True, "help": help}
+
+    def with_form(command: Command) -> Command:
+        command = click.option("--json", "form", flag_value="json", help="Short for --format json.")(command)
+        return click.option("--format", "form", **choice)(command)
+
+    return with_form
+
+
 def ask_before_running(scratch: Scratch) -> None:
     """Ask whether to run a script that this system cannot keep from changing its project."""
     if scratch.is_unguarded and sys.stdin.isatty():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepscope.errors import QueryError
+from stepscope.faces.terminal.options import takes_format
 from stepscope.faces.terminal.output import json_text, printable
 from stepscope.faces.terminal.source import InputFile, takes_file
 
@@ -26,15 +27,7 @@ _WIDEST_CELL = 80  # kernel names run to thousands of letters; the other formats
 @click.command()
 @takes_file
 @click.argument("sql")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json", "csv"]),
-    default="table",
-    show_default=True,
-    help="How to write the rows.",
-)
-@click.option("--json", "form", flag_value="json", help="Short for --format json.")
+@takes_format("How to write the rows.", "table", "json", "csv")
 def query(file: InputFile, sql: str, form: str) -> None:
     """Run SQL on the tables of the trace FILE, or of all ranks in the folder of `ranks -o`.
 
