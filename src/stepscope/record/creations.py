@@ -80,7 +80,7 @@ def call_at(file: str, line: int, name: str) -> dict[str, Any]:
         for node in nodes
         if isinstance(node, ast.Call)
         and node.lineno <= line <= (node.end_lineno or node.lineno)
-        and _name_of(node.func) in names
+        and getattr(node.func, "attr", getattr(node.func, "id", "")) in names
     ]
     call = ast.get_source_segment(text, calls[0]) if len(calls) == 1 else None
     if call is None or len(call) > _LONGEST:
@@ -96,12 +96,6 @@ def _aliases(nodes: Iterable[ast.AST], name: str) -> list[str]:
     imports = (node for node in nodes if isinstance(node, ast.ImportFrom))
     imported = (alias for node in imports for alias in node.names if alias.name == name)
     return [alias.asname for alias in imported if alias.asname]
-
-
-def _name_of(function: ast.expr) -> str:
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
 
 
 _Iterator: Any = dataloader._BaseDataLoaderIter
