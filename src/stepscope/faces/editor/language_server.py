@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Hashable
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -276,7 +277,7 @@ class StepscopeServer(LanguageServer):
         documents = {}
         for path, uri in self.documents.open.items():
             if self.is_open(uri):
-                documents[path] = cast(Document, self.workspace.get_text_document(uri)).snapshot()
+                documents[path] = copy(cast(Document, self.workspace.get_text_document(uri)))
         return OpenDocuments(documents)
 
     def marks(self, uri: str) -> list[LineMark]:

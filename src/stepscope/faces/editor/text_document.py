@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from copy import copy
 from itertools import pairwise
 from typing import Any
 
@@ -46,10 +45,6 @@ class Document(TextDocument):
     def lines(self) -> Sequence[str]:
         spans = pairwise([*self._line_starts(), len(self.source)])
         return tuple(self.source[start:end] for start, end in spans)
-
-    def snapshot(self) -> Document:
-        """A copy that the client's further changes leave alone."""
-        return copy(self)
 
     def offset_at_position(self, client_position: lsp.Position) -> int:
         """The character at a position; a position past the end of its line is the line's end."""
