@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from stepscope.errors import ServeError
-from stepscope.faces.terminal.options import NamedPath
+from stepscope.faces.terminal.options import NamedPath, takes_port
 
 if TYPE_CHECKING:
     from stepscope.faces.assistant.answers import Recordings
@@ -29,11 +29,8 @@ def _show_skill(context: click.Context, option: click.Parameter, wanted: bool) -
 @click.command()
 @click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=NamedPath(exists=True))
 @click.option("--allow-run", is_flag=True, help="Also offer run, verify and calibrate, which run code.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    metavar="N",
-    help="Serve HTTP on this port of 127.0.0.1 instead of standard input; 0 chooses a free one.",
+@takes_port(
+    0, "Serve HTTP on this port of 127.0.0.1 instead of standard input; 0 chooses a free one.", metavar="N"
 )
 @click.option(
     "--skill",
@@ -79,12 +76,7 @@ def document_of(recordings: Recordings, file: str, tokens: int) -> str:
 
 
 @click.command()
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    metavar="N",
-    help="Listen on a port instead of standard input; 0 chooses a free one.",
-)
+@takes_port(0, "Listen on a port instead of standard input; 0 chooses a free one.", metavar="N")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 def lsp(port: int | None, host: str) -> None:
     """Start the language server, which shows editors what each line costs.

@@ -68,6 +68,11 @@ def above_zero(name: str, default: float, help: str) -> Callable[[Command], Comm
     return click.option(name, type=kind, default=default, show_default=True, help=help)
 
 
+def takes_port(least: int, help: str, **rest: Any) -> Callable[[Command], Command]:
+    """An option --port, 0 if any free port may be asked for."""
+    return click.option("--port", type=click.IntRange(least, 65535), help=help, **rest)
+
+
 def takes_format(help: str, *forms: str) -> Callable[[Command], Command]:
     """Give a command `form`, one of some, by --format; the first by default, and JSON by --json."""
     choice: Any = {"type": click.Choice(forms), "default": forms[0], "show_default": True, "help": help}

@@ -13,7 +13,7 @@ from stepscope.base.numbers import plural
 from stepscope.faces.page import bundle
 from stepscope.faces.page.job_answer import job_answer, job_page
 from stepscope.faces.page.open_files import Workbench
-from stepscope.faces.terminal.options import NamedPath, OutputFile
+from stepscope.faces.terminal.options import NamedPath, OutputFile, takes_port
 from stepscope.faces.terminal.output import echo_json, say, terminal, write_text
 from stepscope.faces.terminal.source import with_rank_progress
 from stepscope.faces.terminal.status import show_watched, watched_files
@@ -48,9 +48,7 @@ _MOST_OTHERS = 5  # calls that wait, too
 @click.option(
     "--html", "page", type=OutputFile(), metavar="OUT", help="Write the page about the job to one file."
 )
-@click.option(
-    "--port", type=click.IntRange(1, 65535), help="Port of --view [default: the first free port from 8765]."
-)
+@takes_port(1, "Port of --view [default: the first free port from 8765].")
 @click.option("--no-browser", is_flag=True, help="With --view: print the URL only.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def ranks(

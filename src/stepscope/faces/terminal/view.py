@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.faces.terminal.options import NamedPath, opens_traces, takes_rules
+from stepscope.faces.terminal.options import NamedPath, opens_traces, takes_port, takes_rules
 from stepscope.faces.terminal.output import say
 from stepscope.faces.terminal.status import watched_files
 
@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("files", metavar="FILE…", nargs=-1, required=True, type=NamedPath(path_type=Path))
-@click.option(
-    "--port",
-    type=click.IntRange(1, 65535),
-    help="Port to listen on [default: the first free port from 8765].",
-)
+@takes_port(1, "Port to listen on [default: the first free port from 8765].")
 @click.option("--no-browser", is_flag=True, help="Print the URL without opening a browser.")
 @takes_rules
 @opens_traces
