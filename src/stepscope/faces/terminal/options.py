@@ -43,11 +43,8 @@ def opens_traces(command: Command) -> Command:
             default="",
             help="Show only steps inside ranges of this name; if there are none, each range is a step.",
         ),
-        click.option(
-            "--graph-capture",
-            metavar="TRACE",
-            type=NamedPath(exists=True, dir_okay=False),
-            help="Trace in which the CUDA graphs that the file replays were captured.",
+        takes_path(
+            "--graph-capture", "TRACE", "Trace in which the CUDA graphs that the file replays were captured."
         ),
         click.option("--no-cache", is_flag=True, help="Do not use the cache."),
     )
@@ -109,13 +106,13 @@ class NamedPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-takes_rules = click.option(
-    "--rules",
-    metavar="FILE",
-    multiple=True,
-    type=NamedPath(exists=True, dir_okay=False),
-    help="Python file with custom rules (it is executed).",
-)
+def takes_path(name: str, metavar: str, help: str, **rest: Any) -> Callable[[Command], Command]:
+    """An option that takes the path of an existing file."""
+    kind = NamedPath(exists=True, dir_okay=False)
+    return click.option(name, metavar=metavar, type=kind, help=help, **rest)
+
+
+takes_rules = takes_path("--rules", "FILE", "Python file with custom rules (it is executed).", multiple=True)
 
 
 class ScriptPath(NamedPath):

@@ -13,7 +13,7 @@ import click
 from stepscope.base.input_files import content_of
 from stepscope.base.watch_format import SUFFIX, is_watched_run
 from stepscope.errors import IngestError
-from stepscope.faces.terminal.options import NamedPath
+from stepscope.faces.terminal.options import NamedPath, takes_path
 from stepscope.faces.terminal.output import printable, write_bytes
 from stepscope.faces.terminal.source import InputFile, takes_file
 from stepscope.read.flight_recorder import is_dump, read_dump, redacted_dump
@@ -28,11 +28,10 @@ from stepscope.trace.trace import Trace
 @click.command()
 @takes_file
 @click.argument("out", type=NamedPath())
-@click.option(
+@takes_path(
     "--key",
-    metavar="FILE",
-    type=NamedPath(exists=True, dir_okay=False),
-    help="File with the secret key of the replacements; by default `redaction.key` in your data folder.",
+    "FILE",
+    "File with the secret key of the replacements; by default `redaction.key` in your data folder.",
 )
 def redact(file: InputFile, out: str, key: str | None) -> None:
     """Write FILE to OUT without what identifies you, as a capture that every command reads.

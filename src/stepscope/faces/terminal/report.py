@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stepscope.faces.terminal.memory import show_memory
-from stepscope.faces.terminal.options import NamedPath, OutputFile, takes_rules
+from stepscope.faces.terminal.options import NamedPath, OutputFile, at_least_one, takes_rules
 from stepscope.faces.terminal.output import echo_json, progress_bar, terminal, write_text
 from stepscope.faces.terminal.source import InputFile, OnlyMemory, takes_file
 from stepscope.faces.terminal.status import show_watched, watched_files
@@ -71,9 +71,7 @@ _OF_PAGE = {  # options of the page alone, and what to use instead
 @click.option("--ncu", is_flag=True, help="Print the Nsight Compute command for the hottest kernels.")
 @click.option("--step", type=int, help="Show one step; the default is the mean over all.")
 @click.option("--rank", type=int, help="Show one rank; the default is all, with details of one.")
-@click.option(
-    "--depth", type=click.IntRange(1), default=4, show_default=True, help="Levels of the module tree to show."
-)
+@at_least_one("--depth", 4, "Levels of the module tree to show.")
 def report(
     file: InputFile,
     as_json: bool,

@@ -11,7 +11,7 @@ import click
 
 from stepscope.base.numbers import size
 from stepscope.base.plugins import plugin_names
-from stepscope.faces.terminal.options import NamedPath
+from stepscope.faces.terminal.options import takes_path
 from stepscope.faces.terminal.output import say, show_answer
 from stepscope.faces.terminal.source import InputFile, many_ranks, takes_file
 
@@ -87,11 +87,10 @@ class _Whatif(click.Command):
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--step", type=int, help="One step; by default the longest run of consecutive steps.")
 @click.option("--device", metavar="NAME", help="The GPU, such as H100, for a trace that does not name it.")
-@click.option(
+@takes_path(
     "--execution-trace",
-    metavar="JSON",
-    type=NamedPath(exists=True, dir_okay=False),
-    help="PyTorch's execution trace of the same run, for dependencies between threads and streams.",
+    "JSON",
+    "PyTorch's execution trace of the same run, for dependencies between threads and streams.",
 )
 @click.option("--rank", type=int, help="One process rank; by default all ranks together.")
 def whatif(
