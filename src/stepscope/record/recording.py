@@ -4,8 +4,7 @@ import os
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 from stepscope.record.capture_file import Member
 from stepscope.record.samples.loop_samples import LoopSamples
@@ -13,27 +12,17 @@ from stepscope.record.samples.loop_samples import LoopSamples
 Json = dict[str, Any]
 
 
-class StepWindow(Protocol):
-    """Consecutive steps under a profiler; `complete` lists those recorded in full."""
-
-    complete: list[int]
-
-    def export(self, path: Path) -> object:
-        """Write what the profiler recorded to `path`."""
-
-
-WindowT = TypeVar("WindowT", bound=StepWindow)
-
-
 @dataclass(kw_only=True)
-class Recording(Generic[WindowT]):
+class Recording:
     """A window with its modules, data loaders, created objects and times (`StepReadings`).
 
+    The window has consecutive steps under a profiler: `complete` lists those recorded in full, and
+    `export` writes what the profiler recorded to a path.
     `updated` has the modules that each optimizer updates (`updated_modules`). `samples` are of the
     thread in which it began, until they are stopped.
     """
 
-    window: WindowT
+    window: Any
     samples: LoopSamples | None = None
     early: bool = False
     modules: Json = field(default_factory=lambda: {"roots": []})

@@ -156,7 +156,7 @@ class Session(OfOneProcess):
         if warning and self.result and self.file.is_written:
             self._add({"warnings": (*self.result.warnings, warning)})
 
-    def _complete(self, recording: Recording[Any]) -> None:
+    def _complete(self, recording: Recording) -> None:
         for recorder in self._recorders:
             if recorder.best() is not recording:
                 recorder.close()
@@ -187,7 +187,7 @@ class Session(OfOneProcess):
         """Training begins: it replaces what was recorded before."""
         self.result = None
 
-    def _chosen(self, recording: Recording[Any] | None = None) -> AnyRecorder | None:
+    def _chosen(self, recording: Recording | None = None) -> AnyRecorder | None:
         """The recorder of `recording`; by default one with a step, or else any."""
 
         def rank(recorder: AnyRecorder) -> tuple[bool, bool, bool]:
@@ -196,9 +196,7 @@ class Session(OfOneProcess):
 
         return max(self._recorders, key=rank, default=None)
 
-    def _judge(
-        self, recorder: AnyRecorder | None, recording: Recording[Any] | None, ending: Ending
-    ) -> RunResult:
+    def _judge(self, recorder: AnyRecorder | None, recording: Recording | None, ending: Ending) -> RunResult:
         steps = recorder.detector.steps if recorder else 0
         if steps == 0:
             outcome = "no_steps" if ending.outcome == "ended" else ending.outcome
@@ -217,7 +215,7 @@ class Session(OfOneProcess):
         return " and ".join(why) or "it imported neither torch nor JAX"
 
     def _result(
-        self, recorder: AnyRecorder | None, outcome: str, message: str, recording: Recording[Any] | None
+        self, recorder: AnyRecorder | None, outcome: str, message: str, recording: Recording | None
     ) -> RunResult:
         return RunResult(
             outcome=outcome,
@@ -233,7 +231,7 @@ class Session(OfOneProcess):
             recorded_steps=recording.times if recording else None,
         )
 
-    def _warnings(self, recorder: AnyRecorder | None, recording: Recording[Any] | None) -> list[str]:
+    def _warnings(self, recorder: AnyRecorder | None, recording: Recording | None) -> list[str]:
         warnings = []
         if recorder and recorder.problem:
             warnings.append(f"stepscope could not record everything: {recorder.problem}")
@@ -246,9 +244,7 @@ class Session(OfOneProcess):
             )
         return warnings
 
-    def _write(
-        self, recorder: AnyRecorder | None, recording: Recording[Any] | None, result: RunResult
-    ) -> None:
+    def _write(self, recorder: AnyRecorder | None, recording: Recording | None, result: RunResult) -> None:
         """A capture that cannot be written must not stop the training run."""
         self.failure = None
         members = {**(recording.all_members if recording else {}), **self._members}

@@ -34,9 +34,10 @@ OnIteration = Callable[[object, Kind], None]
 
 
 @dataclass(kw_only=True)
-class TorchRecording(Recording[ProfilerWindow]):
+class TorchRecording(Recording):
     """Steps of a PyTorch program; `wanted` is how many were requested."""
 
+    window: ProfilerWindow
     wanted: int
     budget: MemoryBudget
 

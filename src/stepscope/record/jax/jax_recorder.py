@@ -46,9 +46,10 @@ _Returns = list[tuple[int, Reading]]
 
 
 @dataclass(kw_only=True)
-class JaxRecording(Recording[JaxWindow]):
+class JaxRecording(Recording):
     """Steps of a JAX program; `compiled` is the number of compilations before it began."""
 
+    window: JaxWindow
     compiled: int
     member: str = MEMBER
 

@@ -58,7 +58,7 @@ class MemoryRecorder:
         return self._members(self._before, after, uses=tensor_uses(profiler))
 
     def members_at_failure(
-        self, failed: AllocationFailure, storages: list[Json], recording: Recording[Any] | None
+        self, failed: AllocationFailure, storages: list[Json], recording: Recording | None
     ) -> dict[str, Member]:
         """The members of a capture that ends with an out-of-memory error."""
         recorded = recording.members.get("memory.json") if recording else None
