@@ -1,7 +1,8 @@
 """Changes that PyTorch can make to an unmodified training script: a class for each.
 
 A class takes the change's parameters, and replaces one thing of torch before the script uses it: a
-setting, a constructor argument, or the call of the model. Changes are applied in a process of their
+setting, a constructor argument, or the call of the model. Its `evidence()` is what it was applied to:
+`count` and details; a count of 0 means that nothing changed. Changes are applied in a process of their
 own, so nothing needs to be undone. `CHANGES` names them; their declarations are in
 `stepscope/models/whatif/changes`, since this file runs in the user's process and must not load the
 analysis. It is imported once the script has imported torch.
@@ -11,21 +12,13 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 _AMPERE = 8, 0  # compute capability of the first devices that have TF32
 _IMAGES = 4  # dimensions of images and of their filters
 Around = Callable[[Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
-
-
-class Applied(Protocol):
-    """A change in force."""
-
-    def evidence(self) -> dict[str, Any]:
-        """What it was applied to: `count` and details; a count of 0 means that nothing changed."""
-        ...
 
 
 # -- ways in
@@ -379,7 +372,7 @@ class Fsdp:
                 group["params"] = [shards.get(id(tensor), tensor) for tensor in group["params"]]
 
 
-CHANGES: dict[str, Callable[..., Applied]] = {
+CHANGES: dict[str, Callable[..., Any]] = {
     "amp": Amp,
     "channels_last": ChannelsLast,
     "compile": Compile,
