@@ -20,7 +20,7 @@ from enum import IntEnum
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from stepscope.record.device_times import DeviceTimes
 from stepscope.record.patch import ignoring
@@ -64,16 +64,6 @@ class Reading(NamedTuple):
     process_cpu_ns: int
     parts: dict[str, tuple[int, int]]
     page_faults: int | None = None
-
-
-class MarkingClock(Protocol):
-    """Keeps the clocks of several moments for later."""
-
-    def mark(self) -> None:
-        """A step ends and the next begins."""
-
-    def readings(self) -> list[Reading]:
-        """The clocks at each mark since the last call."""
 
 
 def read_clocks() -> Reading:
@@ -266,7 +256,10 @@ class UnrecordedSteps:
     """
 
     def __init__(
-        self, clock: MarkingClock, time_in: Callable[[Detail], None] | None, apart: DeviceTimes | None = None
+        self,
+        clock: Any,  # a `PartTimer`, which keeps the clocks at each mark for later
+        time_in: Callable[[Detail], None] | None,
+        apart: DeviceTimes | None = None,
     ) -> None:
         self._clock, self._time_in, self._apart = clock, time_in, apart
         self._are_timed = False  # whether only host and device are left
