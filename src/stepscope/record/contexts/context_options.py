@@ -7,7 +7,6 @@ from typing import Any
 
 from stepscope.base.input_files import content_of
 from stepscope.errors import CaptureError
-from stepscope.record.capture_file import CaptureFile
 
 SOURCES = {"python": 1, "module": 2, "operator": 4, "native": 8, "kernel": 16}
 # Kinds of frames by their numbers, as native/snapshot.cpp lists them.
@@ -54,17 +53,6 @@ class ContextOptions:
             "kernel": self.device,
         }
         return sum(SOURCES[name] for name, on in wanted.items() if on)
-
-
-@dataclass(frozen=True)
-class FlushPlan:
-    """How the file is kept up to date during the run, so that a killed run leaves one."""
-
-    file: CaptureFile  # the capture to write
-    manifest: dict[str, Any]  # the content of its manifest.json
-    keep_empty: bool  # write a file even where no operator has run
-    first_s: float  # when to write first, seconds; each later wait is twice as long, up to `interval_s`
-    interval_s: float
 
 
 def read_drivers(path: str | Path | None) -> tuple[DriverFunction, ...]:

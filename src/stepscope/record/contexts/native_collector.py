@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from stepscope.base.unfinished_files import unfinished
 from stepscope.record import script_runner
 from stepscope.record.capture_file import CaptureFile, Member
-from stepscope.record.contexts.context_options import NO_MODULES, SOURCES, ContextOptions, FlushPlan
+from stepscope.record.contexts.context_options import NO_MODULES, SOURCES, ContextOptions
 from stepscope.record.device_times import wait_for_devices
 from stepscope.record.patch import AfterImport, Hooks, around_compilations, ignoring, replace
 
@@ -141,15 +141,19 @@ class NativeCollector:
         """Further members of the capture: profiles of windows."""
         return dict(self._extension.windows())
 
-    def flush_regularly(self, plan: FlushPlan) -> None:
-        """Keep the file up to date, from a thread that Python does not see."""
-        self._flushed = plan.file
-        path, kept, base, before = plan.file.flush_target()
+    def flush_regularly(
+        self, file: CaptureFile, manifest: dict[str, Any], first_s: float, keep_empty: bool
+    ) -> None:
+        """Keep the file up to date, from a thread that Python does not see, so that a killed run leaves one.
+
+        After `first_s` each wait is twice as long, up to that of the options; with `keep_empty` also a
+        file is written where no operator has run.
+        """
+        self._flushed = file
+        path, kept, base, before = file.flush_target()
         paths = [os.fsencode(name or "") for name in (path, unfinished(path), kept, base)]
-        manifest, modules = (json.dumps(part).encode() for part in (plan.manifest, NO_MODULES))
-        self._extension.flush_regularly(
-            *paths, before, manifest, modules, plan.first_s, plan.interval_s, plan.keep_empty
-        )
+        parts = (json.dumps(part).encode() for part in (manifest, NO_MODULES))
+        self._extension.flush_regularly(*paths, before, *parts, first_s, self._options.flush_s, keep_empty)
 
     def stop_flushing(self) -> None:
         written = self._extension.stop_flushing()

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from stepscope.errors import CaptureError
 from stepscope.record.capture_file import CaptureFile, Member, check_target
 from stepscope.record.contexts import native_build as build
-from stepscope.record.contexts.context_options import NO_MODULES, ContextOptions, FlushPlan, read_drivers
+from stepscope.record.contexts.context_options import NO_MODULES, ContextOptions, read_drivers
 from stepscope.record.contexts.native_collector import NativeCollector
 from stepscope.record.manifest import Run, RunResult, build_manifest
 from stepscope.record.options import RecordOptions, belongs_to_parent, script_name, target_path
@@ -68,8 +68,7 @@ class Collection(OfOneProcess):
         self._jax_import.install()
         first_s = min(_FIRST_FLUSH_S, self.options.flush_s)
         manifest = self._manifest("running", _RUNNING)
-        plan = FlushPlan(self.file, manifest, self.keep_empty, first_s, self.options.flush_s)
-        self._collector.flush_regularly(plan)
+        self._collector.flush_regularly(self.file, manifest, first_s, self.keep_empty)
 
     def add_torch(self) -> None:
         """The program has imported torch while JAX was recorded: begin again, with both."""
