@@ -145,35 +145,23 @@ def _range(suggestion: Mapping[str, Any]) -> str:
     return f"{rounded(low)} to {rounded(high)}"
 
 
-@dataclass(frozen=True)
-class CurrentSite:
-    """The place of a batch size in the current texts, or the candidates for it."""
-
-    sites: tuple[Site, ...] = ()  # one if it is known, several if the user must choose, none if there is none
-    actions: tuple[tuple[lsp.CodeAction, ...], ...] = ()  # what can be done at each of them
-
-    def actions_at(self, path: str, line: int) -> list[lsp.CodeAction]:
-        """The actions on a line from 0 of a file."""
-        return [
-            action
-            for site, actions in zip(self.sites, self.actions, strict=True)
-            if (site.path, site.line - 1) == (path, line)
-            for action in actions
-        ]
+# What can be done at the place of a batch size: one if it is known, several if the user must choose.
+CurrentSites = list[tuple[Site, list[lsp.CodeAction]]]
 
 
-def find_current_site(
+def find_current_sites(
     request: MeasureRequest, documents: OpenDocuments, suggestions: tuple[dict[str, float], ...], uri: str
-) -> CurrentSite:
+) -> CurrentSites:
+    """The place of a batch size in the current texts, or the candidates for it."""
     try:
         site = locate_site(request.entry, documents, request.settings.arguments, request.choice)
     except AmbiguousBatchSize as error:
-        sites = tuple(error.candidates)
-        return CurrentSite(sites, tuple((action,) for action in choice_actions(sites, uri)))
+        chosen = choice_actions(error.candidates, uri)
+        return [(site, [action]) for site, action in zip(error.candidates, chosen, strict=True)]
     except BatchError:
-        return CurrentSite()
+        return []
     try:
         actions = batch_actions(site, suggestions, lambda batch: edit_document(documents, site, batch))
     except BatchError:  # the number's file is not open, say: it is known, but cannot be edited
         actions = []
-    return CurrentSite((site,), (tuple(actions),))
+    return [(site, actions)]

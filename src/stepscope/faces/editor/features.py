@@ -141,7 +141,8 @@ async def _site_actions(
     await asyncio.wait([search], timeout=_ASKED_S if asked else _AUTOMATIC_S)
     if not search.done():
         return []
-    found = search.result().actions_at(path, params.range.start.line)
+    here = path, params.range.start.line + 1
+    found = [action for site, of in search.result() if (site.path, site.line) == here for action in of]
     if not _takes_versioned_edits(server.client_capabilities):
         # Without a version, an edit may land in another text than it was made for.
         found = [action for action in found if action.edit is None]

@@ -20,10 +20,10 @@ from pygls.protocol import LanguageServerProtocol, default_converter
 from stepscope.base.numbers import rounded
 from stepscope.faces.editor.background import Jobs, Progress, find_findings
 from stepscope.faces.editor.code_actions import (
-    CurrentSite,
+    CurrentSites,
     DocumentEdit,
     edit_document,
-    find_current_site,
+    find_current_sites,
     locate_site,
 )
 from stepscope.faces.editor.documents import Documents, OpenDocuments, past_indentation, path_of
@@ -127,7 +127,7 @@ class StepscopeServer(LanguageServer):
         self.jobs = Jobs()
         self._may_run = False  # the user agreed that scripts are run
         self._consent = asyncio.Lock()
-        self._sites: dict[str, tuple[Hashable, asyncio.Task[CurrentSite]]] = {}  # by entry file
+        self._sites: dict[str, tuple[Hashable, asyncio.Task[CurrentSites]]] = {}  # by entry file
         self._with_diagnostics: set[str] = set()  # paths
 
     def use_specified_lines(self, params: lsp.InitializeParams) -> None:
@@ -296,7 +296,7 @@ class StepscopeServer(LanguageServer):
             ]
             self.protocol.notify("stepscope/marks", {"uri": uri, "marks": marks})
 
-    def current_site(self, entry: str) -> asyncio.Task[CurrentSite]:
+    def current_site(self, entry: str) -> asyncio.Task[CurrentSites]:
         """Where the batch size is in the current texts, with the actions there; kept until they change."""
         documents, measured = self.open_documents(), self.documents.measured.get(entry)
         choice = self.documents.choices.get(entry)
@@ -306,7 +306,7 @@ class StepscopeServer(LanguageServer):
         files = list(dict.fromkeys(self.documents.files(entry)))
         version = (documents.versions(files), choice, self.settings.arguments, id(measured))
         if entry not in self._sites or self._sites[entry][0] != version:
-            search = asyncio.to_thread(find_current_site, request, documents, tuple(offered), uri)
+            search = asyncio.to_thread(find_current_sites, request, documents, tuple(offered), uri)
             self._sites[entry] = version, asyncio.create_task(search)
         return self._sites[entry][1]
 
@@ -326,7 +326,7 @@ class StepscopeServer(LanguageServer):
     async def current_batch(self, entry: str) -> int | None:
         """The batch size in the current text, which may not have been measured yet."""
         found = await asyncio.shield(self.current_site(entry))
-        return found.sites[0].value if len(found.sites) == 1 else None
+        return found[0][0].value if len(found) == 1 else None
 
     async def batch_edit(self, uri: str, batch: int) -> DocumentEdit:
         """The edit that sets the batch size of the entry file that a document belongs to.

@@ -198,9 +198,9 @@ def test_a_text_is_parsed_once_for_all_the_actions_in_it(tmp_path: Path, monkeyp
     searched = []
     from stepscope.faces.editor import language_server
 
-    search = language_server.find_current_site
+    search = language_server.find_current_sites
     monkeypatch.setattr(
-        language_server, "find_current_site", lambda *given: searched.append(1) or search(*given)
+        language_server, "find_current_sites", lambda *given: searched.append(1) or search(*given)
     )
 
     async def scene(client: Client, opens: Opens) -> None:
