@@ -35,24 +35,16 @@ Elsewhere = Callable[[Result], DevicesAnswer | None]
 ELEMENT, DEVICES_ELEMENT = "stepscope-batch", "stepscope-devices"  # of the page, with its data
 
 
-class Numbers(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+def _sizes(context: click.Context, option: click.Parameter, value: str | None) -> tuple[int, ...]:
     """`16,32,64`."""
-
-    name = "N,N,…"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        if isinstance(value, tuple):  # the default
-            return value
-        words = [word.strip() for word in str(value).split(",") if word.strip()]
-        if not words or not all(word.isdecimal() and int(word) > 0 for word in words):
-            self.fail(f"expected batch sizes as 16,32,64, found {value!r}", param, ctx)
-        return tuple(int(word) for word in words)
+    words = [word.strip() for word in (value or "").split(",") if word.strip()]
+    if value is not None and not (words and all(word.isdecimal() and int(word) > 0 for word in words)):
+        raise click.BadParameter(f"expected batch sizes as 16,32,64, found {value!r}")
+    return tuple(int(word) for word in words)
 
 
 @click.command(cls=MeasuringCommand, context_settings={"allow_interspersed_args": False})
-@click.option("--at", type=Numbers(), default=(), help="Batch sizes to predict.")
+@click.option("--at", metavar="N,N,…", callback=_sizes, help="Batch sizes to predict.")
 @click.option(
     "--fits",
     "targets",
