@@ -27,11 +27,6 @@ LEAST_TIMES = 5  # a few variants of a function, of the first batch and the last
 LEAST_SHARE = 0.1  # of the time since counting began
 
 
-class _Compiled(NamedTuple):
-    times: int = 0
-    seconds: float = 0.0
-
-
 class CompilationCounter:
     """Counts the programs that XLA compiles, until closed: they show that warm-up is not over."""
 
@@ -44,7 +39,7 @@ class CompilationCounter:
         self.count = 0
         self._on_part = on_part
         self._clock, self._begun = clock, clock()
-        self._functions: dict[str, _Compiled] = {}
+        self._functions: dict[str, tuple[int, float]] = {}  # how often, and seconds
         self._is_closed = False
         self._listener = self._on_event  # one object, which can be found again
         monitoring.register_event_duration_secs_listener(self._listener)
@@ -58,15 +53,14 @@ class CompilationCounter:
     @property
     def often(self) -> str | None:
         """The function that is compiled again and again, in words; None if there is none."""
-        name, compiled = max(
-            self._functions.items(), key=lambda item: item[1].seconds, default=("", _Compiled())
-        )
+        spent = max(self._functions.items(), key=lambda item: item[1][1], default=("", (0, 0.0)))
+        name, (times, seconds) = spent
         elapsed = self._clock() - self._begun
-        if compiled.times < LEAST_TIMES or compiled.seconds < LEAST_SHARE * elapsed:
+        if times < LEAST_TIMES or seconds < LEAST_SHARE * elapsed:
             return None
         return (
-            f"XLA compiled {name} {compiled.times} times, "
-            f"{compiled.seconds:.3g} of {elapsed:.3g} s: the shapes of its arguments or its static "
+            f"XLA compiled {name} {times} times, "
+            f"{seconds:.3g} of {elapsed:.3g} s: the shapes of its arguments or its static "
             "arguments change, or it is created again; stepscope run --contexts shows which"
         )
 
@@ -78,8 +72,8 @@ class CompilationCounter:
             return
         self.count += 1
         if name := _compiling(sys._getframe(1)):
-            compiled = self._functions.get(name, _Compiled())
-            self._functions[name] = _Compiled(compiled.times + 1, compiled.seconds + duration)
+            times, seconds = self._functions.get(name, (0, 0.0))
+            self._functions[name] = times + 1, seconds + duration
 
 
 def called_from_python(frame: FrameType | None) -> Any:
