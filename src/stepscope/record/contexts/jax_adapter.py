@@ -4,11 +4,10 @@ JAX reports each part of a compilation when it has ended (`jax.monitoring`). The
 the arguments: those of this call, compared with those that the function was compiled for before.
 """
 
-from __future__ import annotations
-
 import inspect
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -111,7 +110,7 @@ class JitCompilations:
         self._extension = extension
         self._is_closed = False
         self._open = _Open()
-        self._known: weakref.WeakKeyDictionary[Any, KnownSignatures] = weakref.WeakKeyDictionary()
+        self._known: weakref.WeakKeyDictionary[Any, deque[Signature]] = weakref.WeakKeyDictionary()
         self._compiled: set[FunctionSite] = set()
         self._reasons: set[str] = set()
         self._listener = self._part_ended  # one object, which can be found again
@@ -148,10 +147,10 @@ class JitCompilations:
             self._extension.spend(f"compilation of {name}, ahead of time", "", 0, {part: own * 1e9}, False)
 
     def _why_again(self, function: Any, site: FunctionSite, arguments: Any, keywords: dict[str, Any]) -> str:
-        signatures = self._known.setdefault(function, KnownSignatures())
+        signatures = self._known.setdefault(function, deque(maxlen=_MOST_KEPT))
         why = ""
         with ignoring(Exception):  # arguments of any kind; the program must not notice
-            why = signatures.why_again(signature_of(function, arguments, keywords))
+            why = why_again(signatures, signature_of(function, arguments, keywords))
         if not why and site.file and site in self._compiled:  # a primitive has many functions
             why = "the function was created again"
         self._compiled.add(site)
@@ -194,20 +193,11 @@ class Leaf(NamedTuple):
 Signature = dict[str, Leaf]
 
 
-class KnownSignatures:
-    """The last signatures that a function was compiled for."""
-
-    def __init__(self) -> None:
-        self._kept: list[Signature] = []
-
-    def why_again(self, now: Signature) -> str:
-        """Why `now` is compiled although others were; empty for the first. It is kept."""
-        before = self._kept
-        self._kept = [*before[1 - _MOST_KEPT :], now]
-        if not before:
-            return ""
-        nearest = min(reversed(before), key=lambda signature: _distance(signature, now))
-        return change_between(nearest, now)
+def why_again(known: deque[Signature], now: Signature) -> str:
+    """Why `now` is compiled although others were, the `known` ones; empty for the first. It is kept."""
+    nearest = min(reversed(known), key=lambda signature: _distance(signature, now), default=None)
+    known.append(now)
+    return "" if nearest is None else change_between(nearest, now)
 
 
 def change_between(before: Signature, now: Signature) -> str:

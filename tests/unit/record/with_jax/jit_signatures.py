@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from stepscope.record.contexts.jax_adapter import KnownSignatures, change_between, signature_of
+from stepscope.record.contexts.jax_adapter import change_between, signature_of, why_again
 from stepscope.record.run_shares.activity_log import NestedDurations
 
 ARRAY = jnp.zeros((4, 2))
@@ -58,11 +59,11 @@ def test_a_donated_array_still_has_its_shape() -> None:
 
 
 def test_the_nearest_earlier_compilation_is_compared() -> None:
-    known = KnownSignatures()
+    known: deque[Any] = deque(maxlen=8)
     small, large = jnp.zeros(3), jnp.zeros(4)
 
     def compile_for(*arguments: Any) -> str:
-        return known.why_again(signature_of(step, arguments, {}))
+        return why_again(known, signature_of(step, arguments, {}))
 
     assert compile_for(small, 1, "train") == ""
     assert compile_for(large, 1.5, "test") != ""
@@ -75,11 +76,11 @@ def test_arguments_without_a_signature_are_numbered() -> None:
     assert change_between(before, signature_of(unnamed, (ARRAY, ARRAY[:1]), {})) == ("new shape of args[1]")
 
 
-def test_a_few_signatures_are_kept() -> None:
-    known = KnownSignatures()
+def test_a_signature_is_kept_for_the_next_compilation() -> None:
+    known: deque[Any] = deque(maxlen=8)
     for size in range(50):
-        known.why_again(signature_of(step, (np.zeros(size),), {}))
-    assert len(known._kept) == 8
+        why_again(known, signature_of(step, (np.zeros(size),), {}))
+    assert [signature["batch"].shape for signature in known] == [(size,) for size in range(42, 50)]
 
 
 def test_a_duration_contains_those_reported_before_it() -> None:
