@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from stepscope.record.batch_size.kernel_workspace import OneDnnLstm, with_workspace, workspace
 from stepscope.record.batch_size.measured_steps import StepCounts
 from stepscope.record.batch_size.request import RunRequest
-from stepscope.record.batch_size.torch_steps import WHY_NO_STEPS, LoadedSamples
+from stepscope.record.batch_size.torch_steps import WHY_NO_STEPS, count_samples
 from stepscope.record.memory.memory_recorder import kept_tensors, tensors_in
 from stepscope.record.module_ranges import ModuleRanges
 from stepscope.record.module_registry import ModuleRegistry
@@ -139,7 +139,7 @@ class Estimate:
         self._owners: dict[StorageEntry, tuple[str, str]] = {}
         self._ledger = Ledger(self._where, request.as_gpu)
         self._counts = StepCounts()
-        LoadedSamples(self._counts)
+        count_samples(self._counts)
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         self.count = 0
         self._start()

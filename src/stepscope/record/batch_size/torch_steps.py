@@ -153,8 +153,8 @@ class TorchSteps(Steps):
         self._optimizers: dict[int, Any] = {}
         self._table = CpuTable()
         self._window: ProfilerWindow | None = None
-        InputSizes(counts)
-        LoadedSamples(counts)
+        count_inputs(counts)
+        count_samples(counts)
 
     def begin_iterations(self, model: Any, inputs: Any) -> None:
         super().begin_iterations(model, inputs)
@@ -242,53 +242,46 @@ def watch_optimizers(steps: Any) -> Any:
     return steps
 
 
-class InputSizes:
-    """Counts the elements of the tensors that the first model called in a step was given.
+def count_inputs(counts: StepCounts) -> None:
+    """Count the elements of the tensors that the first model called in a step was given.
 
     The first step is watched by a hook of all modules, which only finds the model; later ones by a
     hook of that model alone.
     """
 
-    def __init__(self, counts: StepCounts) -> None:
-        self._counts = counts
-        self._hook = torch_module.register_module_forward_pre_hook(self._first_call)
+    def called(module: Any, args: Any, kwargs: Any) -> None:
+        counts.add_inputs(sum(tensor.numel() for tensor in tensors_in((args, kwargs))))
 
-    def _first_call(self, module: Any, args: Any) -> None:
-        self._hook.remove()
-        self._hook = module.register_forward_pre_hook(self._called, with_kwargs=True)
+    def first_called(module: Any, args: Any) -> None:
+        hook.remove()
+        module.register_forward_pre_hook(called, with_kwargs=True)
 
-    def _called(self, module: Any, args: Any, kwargs: Any) -> None:
-        self._counts.add_inputs(sum(tensor.numel() for tensor in tensors_in((args, kwargs))))
+    hook = torch_module.register_module_forward_pre_hook(first_called)
 
 
-class LoadedSamples:
-    """Counts the samples that data loaders hand out while gradients are enabled.
+def count_samples(counts: StepCounts) -> None:
+    """Count the samples that data loaders hand out while gradients are enabled.
 
     A loader's batch counts with the number of its indices, so gradient accumulation, a batch size
     divided among devices and a short last batch all count as they are.
     """
+    loader: Any = dataloader._BaseDataLoaderIter
+    waiting: dict[int, deque[int]] = {}
+    next_index, next_batch = loader._next_index, loader.__next__
 
-    def __init__(self, counts: StepCounts) -> None:
-        self._counts = counts
-        self._indices: dict[int, deque[int]] = {}
-        self._watch(dataloader._BaseDataLoaderIter)
+    def index(iterator: Any) -> Any:
+        indices = next_index(iterator)
+        if isinstance(indices, list | tuple):  # else the data set makes the batches itself
+            waiting.setdefault(id(iterator), deque()).append(len(indices))
+        return indices
 
-    def _watch(self, loader: Any) -> None:
-        next_index, next_batch = loader._next_index, loader.__next__
+    def batch(iterator: Any) -> Any:
+        samples = next_batch(iterator)
+        own = waiting.get(id(iterator))
+        sizes = (len(tensor) for tensor in tensors_in(samples) if tensor.dim() and len(tensor))
+        count = own.popleft() if own else next(sizes, 0)
+        if torch.is_grad_enabled():
+            counts.add_samples(count)
+        return samples
 
-        def index(iterator: Any) -> Any:
-            indices = next_index(iterator)
-            if isinstance(indices, list | tuple):  # else the data set makes the batches itself
-                self._indices.setdefault(id(iterator), deque()).append(len(indices))
-            return indices
-
-        def batch(iterator: Any) -> Any:
-            samples = next_batch(iterator)
-            waiting = self._indices.get(id(iterator))
-            sizes = (len(tensor) for tensor in tensors_in(samples) if tensor.dim() and len(tensor))
-            count = waiting.popleft() if waiting else next(sizes, 0)
-            if torch.is_grad_enabled():
-                self._counts.add_samples(count)
-            return samples
-
-        loader._next_index, loader.__next__ = index, batch
+    loader._next_index, loader.__next__ = index, batch
