@@ -6,7 +6,7 @@
 The first step is observed to find the model trees. The early window is kept only until the main
 window has a complete step: it serves scripts that end before the warm-up is over.
 
-A script may mark its steps itself (`StepMarks`).
+A script may mark its steps itself (`stepscope.step`).
 Optimizers end the steps of others. Until an optimizer steps, steps are iterations of their loop
 (`iterations`). They are discarded when training begins, or when they turn out to be part of a
 larger loop. While either is possible, there is no early window, and the main one is not final.

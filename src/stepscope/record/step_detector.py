@@ -14,8 +14,6 @@ a DataLoader is asked for the next batch; a model is called after a backward pas
 called. Among several models it is the one called least often, and among equals the first.
 """
 
-from __future__ import annotations
-
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -209,7 +207,7 @@ class StepDetector:
                 yield boundary
 
 
-_watching: list[StepMarks] = []
+marked: list[Callable[[], object]] = []  # called for each `stepscope.step()` of the program
 
 
 def step() -> None:
@@ -221,23 +219,8 @@ def step() -> None:
     Example:
         >>> step()
     """
-    for marks in tuple(_watching):
-        marks.on_mark()
-
-
-class StepMarks:
-    """Calls `on_mark` for each `stepscope.step()` of the program, until closed."""
-
-    def __init__(self, on_mark: Callable[[StepMarks], None]) -> None:
-        self._on_mark = on_mark
-        _watching.append(self)
-
-    def on_mark(self) -> None:
-        self._on_mark(self)
-
-    def close(self) -> None:
-        if self in _watching:
-            _watching.remove(self)
+    for note in tuple(marked):
+        note()
 
 
 class TrainingThread:

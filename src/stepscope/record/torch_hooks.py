@@ -8,6 +8,7 @@ marks until no training can begin any more. `Recorder` decides when.
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from stepscope.record.creations import CreationWatch, LoaderWatch
@@ -27,7 +28,7 @@ from stepscope.record.ranges import watch_open_ranges
 from stepscope.record.recording import Recording
 from stepscope.record.run_shares.run_shares import RunClock
 from stepscope.record.samples.loop_samples import LoopSamples
-from stepscope.record.step_detector import Kind, StepBoundary, StepDetector, StepMarks
+from stepscope.record.step_detector import Kind, StepBoundary, StepDetector, marked
 from stepscope.record.step_times import Detail, StepReadings, UnrecordedSteps, page_fault_ns
 
 OnIteration = Callable[[object, Kind], None]
@@ -68,7 +69,8 @@ class TorchHooks:
         self._timer: PartTimer | None = None
         self._times: StepReadings | None = None  # of the steps that are recorded
         self._optimizers = OptimizerWatch(self.optimizer_stepped)
-        self._marks = StepMarks(lambda marks: on_iteration(marks, Kind.MARK))
+        self._mark = partial(on_iteration, self, Kind.MARK)
+        marked.append(self._mark)
         self._creations = CreationWatch(detector.announce)
         self.attach()
         called = clock.log.model_called if clock else None
@@ -108,7 +110,8 @@ class TorchHooks:
     def detach_from_training(self) -> None:
         """Nothing ends a step any more."""
         self._optimizers.close()
-        self._marks.close()
+        if self._mark in marked:
+            marked.remove(self._mark)
 
     def release(self) -> None:
         """The capture is written: the run may last for days, so keep neither models nor traces."""
