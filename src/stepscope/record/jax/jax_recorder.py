@@ -127,7 +127,7 @@ class JaxRecorder:
     def _unwatch(self) -> None:
         watch, self._watch = self._watch, None
         if watch:
-            watch.close()
+            watch.remove()
 
     @property
     def is_closed(self) -> bool:

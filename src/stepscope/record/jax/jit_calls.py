@@ -22,7 +22,7 @@ from jax._src.interpreters import pxla
 
 from stepscope.errors import CaptureError
 from stepscope.record.jax.compilation_counter import OF_JAX, called_from_python
-from stepscope.record.patch import ignoring, replace, undo
+from stepscope.record.patch import Hooks, ignoring, replace, undo
 
 _PMAP = "jax._src.pmap"
 _PART_OF_GRADIENT = "call_impl_cache_miss"  # of a jitted function that is differentiated
@@ -40,8 +40,8 @@ class JitCall(NamedTuple):
 OnCall = Callable[[JitCall], None]
 
 
-class JitCallWatch:
-    """Calls `on_call(call)` on the main thread, until closed.
+class JitCallWatch(Hooks):
+    """Calls `on_call(call)` on the main thread, until removed.
 
     The program's own hook is still called. Raises CaptureError if this version of JAX has no such
     hook.
@@ -50,16 +50,10 @@ class JitCallWatch:
     def __init__(self, on_call: OnCall) -> None:
         self._on_call = on_call
         self._called: set[str] = set()  # names of functions that have run
-        self._hook_of_program, self._remove_hook = _install_hook(self._returned)
-        self._restore: Callable[[], None] = lambda: None
+        self._hook_of_program, remove_hook = _install_hook(self._returned)
+        self._restore = [remove_hook, watch_gradients(self._gradient_returned)]
         if (programs := getattr(pxla, "ExecuteReplicated", None)) is not None:
-            self._restore = replace(programs, "__call__", self._around(programs.__call__))
-        self._restore_gradients = watch_gradients(self._gradient_returned)
-
-    def close(self) -> None:
-        self._remove_hook()
-        self._restore()
-        self._restore_gradients()
+            self._restore.append(replace(programs, "__call__", self._around(programs.__call__)))
 
     def _gradient_returned(self, name: str, inputs: Any, outputs: Any) -> None:
         self._notify(JitCall(name, inputs, outputs, _no_program))

@@ -123,7 +123,7 @@ class WatchSession(OfOneProcess):
             def compiled(seconds: float, is_last: bool) -> None:
                 log.clocks.add_compilation(sys._getframe(2), round(1e9 * seconds), int(is_last))
 
-            self._detach += [JitCallWatch(returned).close, CompilationCounter(on_part=compiled).close]
+            self._detach += [JitCallWatch(returned).remove, CompilationCounter(on_part=compiled).close]
 
     def _begin(self) -> StepLog:
         """The log of both frameworks."""

@@ -31,7 +31,7 @@ def names_of(program, calls=2):
     watch = JitCallWatch(lambda call: names.append(call.name))
     for _ in range(calls - 1):
         program()
-    watch.close()
+    watch.remove()
     return names
 
 
@@ -43,7 +43,7 @@ def in_user_code(make):
     function(WEIGHTS, X)
     names.clear()
     result = function(WEIGHTS, X)
-    watch.close()
+    watch.remove()
     return names, result
 
 
@@ -79,7 +79,7 @@ def test_parts_of_a_gradient_are_no_calls_but_programs_compiled_ahead_are():
 
 def test_jax_is_as_it_was_afterwards():
     before = jax.grad, jax.value_and_grad
-    JitCallWatch(lambda call: None).close()
+    JitCallWatch(lambda call: None).remove()
     assert (jax.grad, jax.value_and_grad) == before
 
 
@@ -94,7 +94,7 @@ def test_errors_of_the_function_pass_unchanged():
             gradient(WEIGHTS, X)
         files = [frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)]
         assert files[-1] == __file__
-    watch.close()
+    watch.remove()
     with pytest.raises(TypeError):
         jax.grad(loss)(1)
 
@@ -102,7 +102,7 @@ def test_errors_of_the_function_pass_unchanged():
 def test_lines_of_a_program_are_those_of_the_user():
     watch = JitCallWatch(lambda call: None)
     lowered = jax.jit(lambda w, x: jax.grad(loss)(w, x)).lower(WEIGHTS, X)
-    watch.close()
+    watch.remove()
     assert "eager_gradients.py" in lowered.as_text(debug_info=True)
     assert "capture/jax/eager_gradients.py" not in lowered.as_text(debug_info=True)
 
@@ -110,7 +110,7 @@ def test_lines_of_a_program_are_those_of_the_user():
 def test_the_function_keeps_its_name_and_signature():
     watch = JitCallWatch(lambda call: None)
     ours = jax.grad(loss)
-    watch.close()
+    watch.remove()
     theirs = grad_before(loss)
     assert ours.__name__ == theirs.__name__
     assert ours.__doc__ == theirs.__doc__

@@ -67,7 +67,7 @@ def test_programs_with_effects_are_not_seen_without_their_class(monkeypatch: pyt
     doubled = jax.jit(double)
     for _ in range(3):
         doubled(jnp.ones(3))
-    watch.close()
+    watch.remove()
     doubled(jnp.ones(3))
     assert seen == ["double", "double"]  # the first call compiles
 
@@ -84,7 +84,7 @@ def test_calls_that_compile_again_are_seen_and_their_arrays_are_the_program_s() 
     appended = jax.jit(lambda x, size: jnp.ones(size) + x[0], static_argnums=1)
     for size in (1, 2, 2, 3, 3):
         arrays.append(appended(arrays[-1], size))
-    watch.close()
+    watch.remove()
     appended(arrays[-1], 4)
     assert seen == 4 * [("<lambda>", True)]
 
@@ -96,9 +96,9 @@ def test_a_watch_goes_on_while_and_after_another_one_is_open() -> None:
     first = jit_calls.JitCallWatch(lambda call: seen.append("first"))
     second = jit_calls.JitCallWatch(lambda call: seen.append("second"))
     doubled(jnp.ones(3))
-    second.close()
+    second.remove()
     doubled(jnp.ones(3))
-    first.close()
+    first.remove()
     doubled(jnp.ones(3))
     assert seen == ["first", "second", "first"]
 

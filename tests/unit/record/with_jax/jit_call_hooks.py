@@ -51,7 +51,7 @@ def test_calls_are_reported_until_closed(monkeypatch: pytest.MonkeyPatch) -> Non
     watch = JitCallWatch(calls.append)
     HookState.in_force.value(compiled, (1,), {}, 2)
     assert [(call.name, call.inputs, call.outputs) for call in calls] == [("train_step", ((1,), {}), 2)]
-    watch.close()
+    watch.remove()
     assert HookState.in_force is of_program
 
 
@@ -60,7 +60,7 @@ def test_the_hook_of_the_program_is_still_called(monkeypatch: pytest.MonkeyPatch
     jax_with(HookState("post_hook", lambda *call: called.append(call)), monkeypatch)
     watch = JitCallWatch(lambda call: None)
     HookState.in_force.value(compiled, (1,), {}, 2)
-    watch.close()
+    watch.remove()
     assert called == [(compiled, (1,), {}, 2)]
 
 

@@ -44,7 +44,7 @@ def test_the_peak_is_the_program_with_the_most_and_what_is_held_besides() -> Non
     small(kept)
     memory.is_watching = False
     product(weights, x)
-    watch.close()
+    watch.remove()
     assigned = assigned_bytes(product.lower(weights, x).compile().memory_analysis())
     assert memory.bytes == assigned + kept.nbytes
     assert memory.is_exact
@@ -59,7 +59,7 @@ def kinds(update: Any, state: Any, batch: Any) -> dict[str, int]:
     memory.is_watching = True
     update(*state, batch)
     memory.is_watching = False
-    watch.close()
+    watch.remove()
     found: dict[str, int] = memory.kinds
     assert sum(found.values()) == memory.bytes
     return {kind: size for kind, size in found.items() if kind not in ("temporaries", "others")}
