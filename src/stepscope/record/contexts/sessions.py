@@ -136,15 +136,12 @@ class ContextSession(Collection):
     def attach(self) -> None:
         if self._has_begun:
             self.add_torch()
-        else:
-            self._begin()
+        self.attach_jax()
 
     def attach_jax(self) -> None:
         """Begin to collect, unless torch came first; JAX must have been imported."""
-        if not self._has_begun:
-            self._begin()
-
-    def _begin(self) -> None:
+        if self._has_begun:
+            return
         self._has_begun = True
         try:
             self.start()
