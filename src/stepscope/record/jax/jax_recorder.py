@@ -58,7 +58,7 @@ class JaxRecording(Recording):
         super().stop_samples()
         samples = self.members.get("samples.json")
         if isinstance(samples, dict) and self.window.closest_mark:
-            samples["mark"] = self.window.closest_mark._asdict()
+            samples["mark"] = self.window.closest_mark
 
     def keep_early_steps(self) -> None:
         """Where the program ended before the main window, the steps before it count."""

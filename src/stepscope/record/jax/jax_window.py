@@ -1,8 +1,9 @@
 """Consecutive training steps under JAX's profiler; the program runs at most one step ahead."""
 
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 from jax._src import array as jax_array
@@ -20,21 +21,13 @@ MARK = "stepscope.step"
 RUN_IN = 2  # steps: see `JaxWindow`
 
 
-class ClockMark(NamedTuple):
-    """A mark in the profile, by its name there, and the system's clock when it was made."""
-
-    name: str
-    unix_ns: int
-    error_ns: int
-
-
 class JaxWindow:
     """Records steps from `first` on, once started; the call that begins a step holds a mark `stepscope.step`.
 
     The mark carries the number of the step. The steps before `first` are the run-in: the step in
     which recording begins, and the step whose work the next one finds in progress. The session is
     XLA's own; `jax.profiler.start_trace` stays available to the program. `closest_mark` is the mark
-    whose time is known best.
+    whose time is known best, as `mark` of `samples.json`.
     """
 
     def __init__(self, options: RecordOptions, first: int, boundary: object, run_in: int = RUN_IN) -> None:
@@ -42,7 +35,7 @@ class JaxWindow:
         self.complete: list[int] = []
         self.early: list[int] = []
         self.was_preempted = False
-        self.closest_mark: ClockMark | None = None
+        self.closest_mark: dict[str, Any] = {}
         self._first, self._next = first, first - run_in
         self._is_whole = run_in == 0
         self._space, self._options = b"", _options(options)
@@ -90,8 +83,9 @@ class JaxWindow:
         with jax.profiler.TraceAnnotation(MARK, step_num=self._next):
             middle = time.time_ns()
         error = middle - before
-        if self.closest_mark is None or error < self.closest_mark.error_ns:
-            self.closest_mark = ClockMark(f"{MARK}#step_num={self._next}", middle, error)
+        if error < self.closest_mark.get("error_ns", inf):
+            name = f"{MARK}#step_num={self._next}"
+            self.closest_mark = {"name": name, "unix_ns": middle, "error_ns": error}
 
     def _for_the_program(self, *options: Any) -> Any:
         """The program starts a profiler of its own, and there can be only one."""
