@@ -41,7 +41,7 @@ LOADING, SAVING = "enumerate(", "stepscope.checkpointing: "  # names of the rang
 class LibraryRanges(Hooks):
     """Ranges around calls that load batches or save checkpoints, named as in PyTorch programs.
 
-    Only libraries that the program has imported are watched, until closed. Iterators of loaders may
+    Only libraries that the program has imported are watched, until removed. Iterators of loaders may
     ask each other, one for each element of a batch, also in threads that load ahead: the outermost
     call on the main thread counts. `ranging` makes the range of a name.
     """
