@@ -90,12 +90,22 @@ _DEEPEST = 100  # modules inside each other; readers of the tree recurse
 _MOST_MODULES, _LONGEST_PATH = 200_000, 1_000  # letters; chosen: all of them take 300 MB
 # The class of a module, where only the operator that it runs is written.
 _LAYERS = {
-    "Conv": "Conv2d", "ConvTranspose": "ConvTranspose2d", "Gemm": "Linear", "MatMul": "Linear",
-    "BatchNormalization": "BatchNorm2d", "InstanceNormalization": "InstanceNorm2d",
-    "LayerNormalization": "LayerNorm", "GroupNormalization": "GroupNorm", "Gather": "Embedding",
-    "MaxPool": "MaxPool2d", "AveragePool": "AvgPool2d", "GlobalAveragePool": "AdaptiveAvgPool2d",
-    "Relu": "ReLU", "Gelu": "GELU", "Erf": "GELU",
-}  # fmt: skip
+    "Conv": "Conv2d",
+    "ConvTranspose": "ConvTranspose2d",
+    "Gemm": "Linear",
+    "MatMul": "Linear",
+    "BatchNormalization": "BatchNorm2d",
+    "InstanceNormalization": "InstanceNorm2d",
+    "LayerNormalization": "LayerNorm",
+    "GroupNormalization": "GroupNorm",
+    "Gather": "Embedding",
+    "MaxPool": "MaxPool2d",
+    "AveragePool": "AvgPool2d",
+    "GlobalAveragePool": "AdaptiveAvgPool2d",
+    "Relu": "ReLU",
+    "Gelu": "GELU",
+    "Erf": "GELU",
+}
 _CONTAINER = "ModuleList"
 _Scope = tuple[str, str]  # a module's path and its class, empty if it is not written
 

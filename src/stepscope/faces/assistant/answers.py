@@ -46,12 +46,21 @@ _TREE = ("children", "copies", "modules")  # of a module; a row each instead
 _TAIL = 3000  # characters of what a program wrote
 
 TABLES = {
-    "open": "steps, events", "overview": "steps, events, idle", "findings": "findings, evidence",
-    "changes": "graph_nodes", "whatif": "graph_nodes, graph_edges", "fits": "allocations",
-    "diff": "steps, events", "ranks": "steps, collectives", "memory": "allocations", "contexts": "contexts",
-    "modules": "modules, events", "kernels": "events", "level": "events",
+    "open": "steps, events",
+    "overview": "steps, events, idle",
+    "findings": "findings, evidence",
+    "changes": "graph_nodes",
+    "whatif": "graph_nodes, graph_edges",
+    "fits": "allocations",
+    "diff": "steps, events",
+    "ranks": "steps, collectives",
+    "memory": "allocations",
+    "contexts": "contexts",
+    "modules": "modules, events",
+    "kernels": "events",
+    "level": "events",
     "query": "as named in the statement",
-}  # fmt: skip
+}
 
 
 class Recordings:

@@ -28,10 +28,19 @@ _LEAST_CHAIN = 24  # characters of room for names passed through
 _LEAST_NUMBER = 4  # characters
 _BAR = ""
 _STYLES = {
-    "thread": "bold", "step": "bold", "module": "green", "python": "cyan", "kernel": "blue", "memcpy": "blue",
-    "memset": "blue", "communication": "magenta", "unlinked": "yellow", "others": "dim",
-    "runtime": "bright_black", "annotation": "yellow",
-}  # fmt: skip
+    "thread": "bold",
+    "step": "bold",
+    "module": "green",
+    "python": "cyan",
+    "kernel": "blue",
+    "memcpy": "blue",
+    "memset": "blue",
+    "communication": "magenta",
+    "unlinked": "yellow",
+    "others": "dim",
+    "runtime": "bright_black",
+    "annotation": "yellow",
+}
 
 
 def print_contexts(

@@ -8,11 +8,20 @@ from stepscope.base.numbers import bar
 
 WIDE = 100  # columns of a terminal that has room for all columns of a table
 STAGE_STYLE = {
-    "data_loading": "yellow", "transfer": "cyan", "forward": "green", "loss": "magenta",
-    "zero_grad": "bright_black", "backward": "blue", "optimizer": "red", "prefill": "magenta",
-    "decode": "cyan", "prefill_decode": "green", "evaluation": "magenta", "checkpointing": "cyan",
+    "data_loading": "yellow",
+    "transfer": "cyan",
+    "forward": "green",
+    "loss": "magenta",
+    "zero_grad": "bright_black",
+    "backward": "blue",
+    "optimizer": "red",
+    "prefill": "magenta",
+    "decode": "cyan",
+    "prefill_decode": "green",
+    "evaluation": "magenta",
+    "checkpointing": "cyan",
     "other": "bright_black",
-}  # fmt: skip
+}
 TIME_WORDS = {
     "computing": "computing",
     "copying": "only copying",

@@ -35,10 +35,21 @@ _BYTES_PER_ROW = 24  # an event with a phase, a time, a process and a thread is 
 _NUMBERS = ("time_ns", "duration_us", "arguments_end", "thread_duration_us", "identity", *DEFAULTS)
 _OPTIONAL = _NUMBERS[3:]
 _CODES = {
-    "source": 1, "place": 1, "name": 1, "arguments_source": 1, "odd_event": 1, "odd_text": 2,
-    "label_place": 1, "label_name": 2, "label_arguments": 2, "name_text": 2, "phase": 2, "category": 2,
-    "process": 2, "thread": 2,
-}  # fmt: skip
+    "source": 1,
+    "place": 1,
+    "name": 1,
+    "arguments_source": 1,
+    "odd_event": 1,
+    "odd_text": 2,
+    "label_place": 1,
+    "label_name": 2,
+    "label_arguments": 2,
+    "name_text": 2,
+    "phase": 2,
+    "category": 2,
+    "process": 2,
+    "thread": 2,
+}
 _CODE_START = dict(zip(_CODES, accumulate(_CODES.values(), initial=0), strict=False))
 _TEXTS = ("time_ns", "duration_us", "thread_duration_us", "identity", "local_identity")
 _COUNTS = (
