@@ -11,6 +11,7 @@ import atexit
 import functools
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -134,7 +135,12 @@ class WarmRun:
     def wait(self, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
         """Its exit code and what it printed."""
         self._python.limit(timeout)
-        code = self._python.ask({"child": self._child})
+        try:
+            code = self._python.ask({"child": self._child})
+        except TimeoutError:
+            os.kill(self._child, signal.SIGKILL)
+            _warm_python.cache_clear()  # a process that still waits would answer the next command late
+            raise
         with self._output as output, self._errors as errors:
             output.seek(0), errors.seek(0)
             return subprocess.CompletedProcess(self._command, code, output.read(), errors.read())
