@@ -473,7 +473,7 @@ def test_training_goes_on_whatever_instruction_of_ours_a_signal_handler_interrup
         sys.settrace(before)
         torch.set_grad_enabled(True)  # as without hooks, where a handler raises before a block has ended
         train_and_count(run, model, optimizer)
-        run.hooks.detach()
+        run.hooks.remove()
         if left >= 0:
             return
 

@@ -11,10 +11,9 @@ from click.testing import CliRunner
 
 from stepscope.base import watch_format as layout
 from stepscope.base.numbers import duration
-from stepscope.faces.terminal import status
 from stepscope.faces.terminal.commands import stepscope
 from stepscope.record.unreplaced import time
-from stepscope.record.watch.requests import Requests
+from stepscope.record.watch import requests
 from stepscope.record.watch.watch_file import WatchFile
 
 S = 1_000_000_000
@@ -145,7 +144,7 @@ def test_other_commands_refuse_a_watched_run_in_one_line(watched: Path) -> None:
 def test_the_status_of_a_watched_run(watched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPSCOPE_REQUESTS", str(tmp_path / "requests"))
     assert "no watched run on this machine" in call("status")[1]
-    Requests(watched)
+    requests.Requests(watched)
     code, out = call("status")
     assert code == 0
     assert out.startswith(f"{os.getpid()}: step 99 ended ")
@@ -160,8 +159,8 @@ def test_a_run_whose_file_was_removed_hides_no_other(
     watched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = {1: tmp_path / "gone.watch", 2: watched}
-    monkeypatch.setattr(status, "watched_runs", lambda: runs)
-    monkeypatch.setattr(status, "watch_file_of", runs.get)
+    monkeypatch.setattr(requests, "watched_runs", lambda: runs)
+    monkeypatch.setattr(requests, "watch_file_of", runs.get)
     code, out = call("status")
     assert (code, [line.partition(" ended")[0] for line in out.splitlines()]) == (0, ["2: step 99"])
     assert call("status", "1") == (2, f"Error: cannot read {runs[1]}: No such file or directory\n")
@@ -175,8 +174,8 @@ def test_a_run_whose_file_was_removed_hides_no_other(
     ],
 )
 def test_what_became_of_a_request(file: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "ask_to_record", lambda pid, steps: None)
-    monkeypatch.setattr(status, "recorded", lambda pid: {"message": "done", "file": file})
+    monkeypatch.setattr(requests, "ask_to_record", lambda pid, steps: None)
+    monkeypatch.setattr(requests, "recorded", lambda pid: {"message": "done", "file": file})
     assert call("record", "7") == (code, said)
 
 
