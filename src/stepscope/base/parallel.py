@@ -140,11 +140,15 @@ def spawned(count: int) -> Executor:
         def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
             with _starting:
                 main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
-                safe, os.environ[_SAFE] = os.environ.get(_SAFE, ""), "1"  # an empty one counts as none
+                safe = os.environ.get(_SAFE)
+                os.environ[_SAFE] = "1"
                 try:
                     return super().submit(*args, **kwargs)
                 finally:
-                    sys.modules["__main__"], os.environ[_SAFE] = main, safe
+                    sys.modules["__main__"] = main
+                    del os.environ[_SAFE]
+                    if safe is not None:
+                        os.environ[_SAFE] = safe
 
     # Not fork: it would copy locks that threads of this process hold.
     return Spawned(count, get_context("spawn"))

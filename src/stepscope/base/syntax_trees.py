@@ -44,16 +44,18 @@ _EACH = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _ASSIGNS = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr)
 
 
-def loops_carry(text: str, line: int) -> list[bool]:
+def loops_carry(tree: ast.AST, line: int) -> list[bool]:
     """Whether each loop around a line, inner ones first, calls something with what its last iteration set.
 
     Of the function that has the line, up to a loop that trains.
 
     Example:
-        >>> loops_carry("for x in rows:\\n    h = cell(x, h)", 2), loops_carry("[net(x) for x in rows]", 1)
-        ([True], [False])
+        >>> loops_carry(parse_source("for x in rows:\\n    h = cell(x, h)"), 2)
+        [True]
+        >>> loops_carry(parse_source("[net(x) for x in rows]"), 1)
+        [False]
     """
-    nodes, carry = [*ast.walk(parse_source(text))], list[bool]()
+    nodes, carry = [*ast.walk(tree)], list[bool]()
     around = [
         one for one in nodes[1:] if getattr(one, "lineno", line + 1) <= line <= getattr(one, "end_lineno", 0)
     ]

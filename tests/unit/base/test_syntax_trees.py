@@ -104,8 +104,9 @@ for batch in loader:
 def test_a_loop_whose_iterations_need_the_last_one_is_known_from_its_names(
     line: int, carry: list[bool]
 ) -> None:
-    assert loops_carry(LOOPS, line) == carry
+    assert loops_carry(parse_source(LOOPS), line) == carry
 
 
 def test_what_an_iteration_sets_before_it_uses_it_is_its_own() -> None:
-    assert loops_carry("for task in tasks:\n    fast = adapt(task)\n    outs.append(net(fast))", 3) == [False]
+    tasks = "for task in tasks:\n    fast = adapt(task)\n    outs.append(net(fast))"
+    assert loops_carry(parse_source(tasks), 3) == [False]

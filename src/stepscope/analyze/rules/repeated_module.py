@@ -1,10 +1,11 @@
 """`repeated_module`: a module is called for one row or task after the other."""
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from stepscope.analyze.rules.expert_loop import EXPERT
 from stepscope.analyze.rules.recurrent_loop import CELL
 from stepscope.base.arrays import Mask, Rows
 from stepscope.base.numbers import rounded
-from stepscope.base.syntax_trees import loops_carry
+from stepscope.base.syntax_trees import loops_carry, parse_source
 from stepscope.errors import BatchError
 from stepscope.models.batch_size.source_files import read_text
 from stepscope.trace.row_order import last_begun
@@ -31,6 +32,7 @@ SAVED = 0.6  # of the calls at least: 128 rows in one call saved 0.97, 48 heads 
 COMPILED = 0.3  # of the calls at least: the compiled step of a solver of 4 stages saved 0.43
 _PRODUCT = r"^aten::(mm|addmm|linear|bmm|convolution|conv[123]d)$"
 _WEIGHT = re.compile(r"(^|\.)parametrizations\.\w+$")
+Trees = Callable[[str], ast.AST]  # of the files of these paths
 STAGES = ("forward", "loss", "other")
 ADVICE = (
     "If no call needs an earlier one's result, stack inputs along the batch dimension and call it "
@@ -103,7 +105,8 @@ class Loop(NamedTuple):
 
 
 def _in_loops(context: RuleContext, apart: Mask) -> Iterator[Finding]:
-    rows, loops = _products(context, apart)
+    tree = cache(_tree)
+    rows, loops = _products(context, apart, tree)
     if context.measures.calls(rows) < MANY:
         return
     around = context.search.enclosing(context.search.module_calls)[rows]
@@ -127,22 +130,26 @@ def _in_loops(context: RuleContext, apart: Mask) -> Iterator[Finding]:
         limit="warning",
     )
     place = found.evidence[0]
-    carry = _carry(place.file, place.line, place.called)
+    carry = _carry(tree, place.file, place.line, place.called)
     if carry and all(carry) and not file:
         gain = replace(found.gain, range_ms=(COMPILED * found.gain.ms, found.gain.stated_ms[1]))
         found = replace(found, advice=ONE_BY_ONE, gain=gain)
     yield found.at_line(file, line, "") if file else found
 
 
-def _carry(file: str, line: int | None, called: Sequence[str] = ()) -> list[bool]:
+def _tree(path: str) -> ast.AST:
+    return parse_source(read_text(path))
+
+
+def _carry(tree: Trees, file: str, line: int | None, called: Sequence[str] = ()) -> list[bool]:
     """`loops_carry` of the loops around a line, and around those that call it."""
     lines = [(file, str(line)), *(one.partition(" (")[2][:-1].rpartition(":")[::2] for one in called)]
     with suppress(BatchError, SyntaxError, ValueError, RecursionError):
-        return [carries for path, number in lines for carries in loops_carry(read_text(path), int(number))]
+        return [carries for path, number in lines for carries in loops_carry(tree(path), int(number))]
     return []
 
 
-def _products(context: RuleContext, apart: Mask) -> tuple[Rows, list[Loop]]:
+def _products(context: RuleContext, apart: Mask, tree: Trees) -> tuple[Rows, list[Loop]]:
     """Small products with a backward pass, of modules that run many times in a step, but not `apart`.
 
     One of each call of the program: aten::gru loops over its steps by itself.
@@ -153,7 +160,7 @@ def _products(context: RuleContext, apart: Mask) -> tuple[Rows, list[Loop]]:
     rows = rows[~_has_path(context, rows, EXPERT)]
     rows = rows[np.unique(search.enclosing(context.eager.rows)[rows], return_index=True)[1]]
     modules, number = np.unique(events["module"][rows], return_inverse=True)
-    carry = cache(_carry)
+    carry = cache(partial(_carry, tree))
     loops = [_loop_of(context.trace["modules"], module, carry) for module in modules.tolist()]
     of = np.unique([loop.kind for loop in loops], return_inverse=True)[1][number]
     count = np.bincount(of)
