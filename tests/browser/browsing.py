@@ -152,7 +152,8 @@ class Workbench:
 
     def settle(self) -> None:
         """Wait until all that was asked for is on screen."""
-        self._poll(self._page, "!('busy' in document.documentElement.dataset)")
+        # A page that loads has no root for a moment.
+        self._poll(self._page, "document.documentElement && !('busy' in document.documentElement.dataset)")
 
     def _poll(self, page: Any, expression: str) -> None:
         # The page's CSP lets nothing wait in there.
