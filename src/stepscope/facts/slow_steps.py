@@ -242,7 +242,8 @@ def _describe(
 ) -> UnusualSteps:
     """Slow steps next to `normal` ones and their `usual` times, which lack `queued` where it is no cause.
 
-    `known` is their cause, if it is; no line of the program is to blame for what others or the device do.
+    `known` is their cause, if it is; no line of the program is to blame for what the device does, nor for
+    others where they had the core for half of what the steps were longer by.
     """
     longer = own_ms(rows) - usual_ms - (0 if "queued" in usual else rows["queued"])
     # What other threads do all the time they do more of in a longer step.
@@ -257,7 +258,8 @@ def _describe(
         cause = _THREADS if len(rows) >= SHORTEST and is_threads else known
     elif cause == CAUSES["input"]:
         where, where_ms = _slow_line(run, rows, normal, cause_ms, LOADER_WORKER)
-    if not where and known != _OTHERS and cause not in _OF_DEVICE.values():
+    is_of_others = known == _OTHERS and cause_ms >= HALF * float(longer.mean())
+    if not where and not is_of_others and cause not in _OF_DEVICE.values():
         most_lines = _COMPILING if cause == CAUSES["compile"] else 1
         where, where_ms = _slow_line(run, rows, normal, float(longer.mean()), most_lines=most_lines)
     cause = cause if "(worker)" in where else _by_cpu_time(cause, rows, usual, float(longer.mean()))

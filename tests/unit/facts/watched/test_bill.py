@@ -232,6 +232,25 @@ def test_a_single_wait_among_steps_without_a_core_is_put_down_to_others(
 
 
 @pytest.mark.parametrize(
+    ("queued", "where"), [(10.0, "main at train.py:9"), (60.0, "")], ids=["little of it", "most of it"]
+)
+def test_the_line_of_waits_is_named_where_others_explain_less_than_half(
+    tmp_path: Path, queued: float, where: str
+) -> None:
+    """Of step 100, which waits at line 9 for 90 ms more; every other step near it waits 8 ms for a core."""
+    more = {number: {"queued": 8.0} for number in range(80, 120, 2)}
+    more[100] = {"queued": queued, "wall": 90.0 - queued}
+    run = drawn_run(tmp_path / "run.watch", more)
+    begin, end = run.steps["begin_ns"][[0, 100]], run.steps["begin_ns"][[-1, 101]]
+    times = range(int(begin[0]), int(end[0]), S // 200)
+    samples = [(ns, int(begin[1] <= ns < end[1]), 0) for ns in times]
+    lines = [SampledLine("main", "/run/train.py", line) for line in (8, 9)]
+    run = replace(run, lines=lines, samples=np.array(samples, run.samples.dtype))
+    (slow,) = bill_of(run).slow
+    assert (slow.cause, slow.where) == (OTHERS, where)
+
+
+@pytest.mark.parametrize(
     ("at_decode", "expected"),
     [(0.75, ("decode at data.py:5", 28.0)), (0.1, ("", 0.0))],  # of the slow steps; in others 10 %
 )
