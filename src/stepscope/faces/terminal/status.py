@@ -56,12 +56,16 @@ def record(pids: Sequence[int], steps: int) -> None:
 
     for pid in pids:
         ask_to_record(pid, steps)
+    failures = []
     for pid in pids:
         while (answer := recorded(pid)) is None:
             time.sleep(0.2)
-        if not answer["file"]:
-            raise StepscopeError(f"process {pid} recorded nothing: {answer['message']}")
-        click.echo(printable(f"{pid}: {answer['message']}; next: stepscope report {answer['file']}"))
+        if answer["file"]:
+            click.echo(printable(f"{pid}: {answer['message']}; next: stepscope report {answer['file']}"))
+        else:
+            failures.append(f"process {pid} recorded nothing: {answer['message']}")
+    if failures:
+        raise StepscopeError("; ".join(failures))
 
 
 def _line(minute: LastMinute | None) -> str:

@@ -167,16 +167,23 @@ def test_a_run_whose_file_was_removed_hides_no_other(
 
 
 @pytest.mark.parametrize(
-    ("file", "code", "said"),
+    ("files", "code", "said"),
     [
-        ("a.stepscope", 0, "7: done; next: stepscope report a.stepscope\n"),
-        ("", 2, "Error: process 7 recorded nothing: done\n"),
+        ({7: "a.stepscope"}, 0, "7: done; next: stepscope report a.stepscope\n"),
+        ({7: ""}, 2, "Error: process 7 recorded nothing: done\n"),
+        (
+            {7: "", 8: "b.stepscope"},
+            2,
+            "8: done; next: stepscope report b.stepscope\nError: process 7 recorded nothing: done\n",
+        ),
     ],
 )
-def test_what_became_of_a_request(file: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_became_of_requests(
+    files: dict[int, str], code: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(requests, "ask_to_record", lambda pid, steps: None)
-    monkeypatch.setattr(requests, "recorded", lambda pid: {"message": "done", "file": file})
-    assert call("record", "7") == (code, said)
+    monkeypatch.setattr(requests, "recorded", lambda pid: {"message": "done", "file": files[pid]})
+    assert call("record", *map(str, files)) == (code, said)
 
 
 @pytest.mark.parametrize("command", ["status", "record"])
