@@ -133,7 +133,8 @@ class Measures:
         return float(_without_most(spent.astype(np.float64)) / spent.mean())
 
     def recurring_ms(self, gaps: Intervals) -> float:
-        """Time in the gaps per step, ms; the step with the most counts as the one with the next."""
+        """Time in the gaps per step without one-off costs, ms; the step with the most counts as the next."""
+        gaps = gaps.minus(self._once)
         if len(self._steps) < _MIN_STEPS:
             return self.per_step(gaps.total())
         return _without_most(gaps.within(*windows_of(self._steps)).astype(np.float64)) / 1e6
