@@ -178,16 +178,16 @@ KINDS = {
         loop="lock.acquire(); lock.release()",
     ),
     "a thread that holds the GIL": Kind(
-        "as for the GIL",
+        "for the GIL or for them",
         setup="def hold():\n    while now < steps - 1:\n"
         "        sum(range(20_000)) if is_slow(now) else time.sleep(0.001)\n"
         "threading.Thread(target=hold, daemon=True).start()",
     ),
     "more threads than cores": Kind(
-        "had the training|more work",
+        "for the GIL or for them|had the training|more work",
         setup="matrix = torch.randn(400, 400)\ndef work(): torch.set_num_threads(8); matrix @ matrix; "
         "torch.set_num_threads(1)",
-        loop=when_slow("[work() for _ in range(3)]"),
+        loop=when_slow("[work() for _ in range(12)]"),
     ),
     "JAX: input": Kind("waited", "time.sleep(more", JAX, decode="time.sleep(more * is_slow(number))"),
     "JAX: computing": Kind("more work", "sum(", JAX, loop="sum(range(2_000_000)) if is_slow(now) else 0"),

@@ -41,7 +41,7 @@ _EXPLANATIONS = {
 _WAITED = "the training thread waited"
 _UNKNOWN = f"{_WAITED}, for what is not known"
 _OWN_DATA = "preparing data in the training thread"
-_HELD_UP = "other threads of the process worked while the training thread waited, as for the GIL"
+_HELD_UP = "other threads of the process worked while the training thread waited, for the GIL or for them"
 _OF_CORE = (_EXPLANATIONS["cpu"], _EXPLANATIONS["threads"], _HELD_UP, _UNKNOWN)  # as of a slower core, too
 # Of NVML's reasons for a low clock (nvml.h, nvmlClocksThrottleReason…).
 _THROTTLING = {0x60: "thermal throttling", 0x04: "its power limit", 0x88: "the hardware slowed it down"}

@@ -17,7 +17,7 @@ from stepscope.facts.watched import FIELDS, Bill, Loss, bill_of, slow_rank, verd
 from stepscope.read.watched_run import SampledLine, WatchedRun, read_watched_run
 from stepscope.record.watch.watch_file import WatchFile
 
-HELD_UP = "other threads of the process worked while the training thread waited, as for the GIL"
+HELD_UP = "other threads of the process worked while the training thread waited, for the GIL or for them"
 S = 1_000_000_000
 START_S = 4
 STEPS = 1000
