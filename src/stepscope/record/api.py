@@ -207,7 +207,7 @@ def trace_handler(
     """
     target = target_path(path, script_name(), Rank.from_environment())
     check_target(target)
-    from stepscope.record.profiler_window import TraceHandler
+    from stepscope.record.profiler_handler import TraceHandler
 
     handler = TraceHandler(target, overwrite)
     if model is not None:

@@ -22,7 +22,7 @@ from stepscope.record.capture_file import (
 )
 from stepscope.record.manifest import Run, RunResult, build_manifest
 from stepscope.record.options import Rank, RecordOptions, target_path
-from stepscope.record.profiler_window import recorded_steps
+from stepscope.record.profiler_handler import recorded_steps
 
 
 def manifest():
@@ -190,7 +190,7 @@ def test_steps_are_found_across_chunks(tmp_path, monkeypatch):
     trace = tmp_path / "trace.json"
     trace.write_text(json.dumps({"traceEvents": [{"name": f"ProfilerStep#{n}"} for n in (7, 12)]}))
     for size in (5, 17, 1000):
-        monkeypatch.setattr("stepscope.record.profiler_window._CHUNK_BYTES", size)
+        monkeypatch.setattr("stepscope.record.profiler_handler._CHUNK_BYTES", size)
         assert recorded_steps(trace) == [7, 12]
 
 

@@ -264,7 +264,7 @@ _LARGE = 0.25  # of the events of a file: they are copies
 _NEARLY_ALL, _LEAST = 0.8, 16  # of the events of a category
 _NOTED = 0.05  # of the events of a file: fewer are no warning
 _TABLE = 65_521  # ns: a prime, as times may all be multiples of 1,000 ns; fits into a core's cache
-_NO_DURATION = -1.0
+_NO_DURATION = -1.0  # us: two events without a duration are equal in that, as NaN is not
 
 
 class _Groups(NamedTuple):
