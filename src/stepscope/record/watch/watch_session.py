@@ -264,6 +264,7 @@ _LATER = 1.05  # of the length of the run when they were last read: that takes u
 _SOONEST_NS = 1_000_000_000  # 1 s; chosen: what a kill may lose of a short run
 _FETCH = "torch/utils/data/_utils/fetch.py"
 _LOADS, _BEGINS = "torch/utils/data/_utils/worker.py", "multiprocessing/process.py"
+_SETS_UP = "multiprocessing/util.py"  # before a child runs its function, and after it
 _AUTOGRAD = "torch/autograd/"  # where a thread sleeps, another of its process works
 _UNNAMED = re.compile(r"(Fork|Spawn|ForkServer)?Process-[\d:]+")  # CPython, multiprocessing/process.py
 _NUMBER = re.compile(r"[-_ :.]*\d[\d:.]*$")
@@ -398,6 +399,7 @@ def _line_of_child(samples: StackSamples, stack: list[int], name: str) -> Line |
     end = _FETCH if loads else _BEGINS
     own = stack[: next((at for at, file in enumerate(files) if file.endswith(end)), 0)]
     run = [place for place in own if not is_internal(samples.places[place].file)]
+    run = [place for place in run if not samples.places[place].file.endswith(_SETS_UP)]
     if loads or not run:
         return _line(samples, own, LOADER_WORKER) if loads else None
     unnamed = _UNNAMED.fullmatch(name)
