@@ -134,7 +134,7 @@ class Measures:
 
     def recurring_ms(self, gaps: Intervals) -> float:
         """Time in the gaps per step without one-off costs, ms; the step with the most counts as the next."""
-        gaps = gaps.minus(self._once)
+        gaps = gaps.minus(self.spans(self.first_use))  # what was delayed in one step counts as in the next
         if len(self._steps) < _MIN_STEPS:
             return self.per_step(gaps.total())
         return _without_most(gaps.within(*windows_of(self._steps)).astype(np.float64)) / 1e6
