@@ -19,8 +19,10 @@ A message says what failed and why, where, and what to do next.
 """
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+_NEAR = 0.75  # least likeness, 0 to 1; chosen: `faster` is near `faster_gpu`, `stalls` not `calls`
 
 
 class StepscopeError(Exception):
@@ -124,6 +126,26 @@ def one_line(error: BaseException) -> str:
         ('two lines', 'KeyError')
     """
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def name_hint(name: str, known: Iterable[str]) -> str:
+    """What to use instead of an unknown name: the nearest one, else any.
+
+    Example:
+        >>> name_hint("AMPP", ["amp", "tf32"]), name_hint("x", ["amp", "tf32"])
+        ('did you mean amp?', 'choose one of amp, tf32')
+    """
+    known = list(known)
+    return meant(name, known) or f"choose one of {', '.join(known)}"
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """The question whether the nearest known name was meant; empty where none is near."""
+    from difflib import get_close_matches  # not in every process that records
+
+    names = {each.lower(): each for each in known}
+    near = get_close_matches(name.lower(), names, n=1, cutoff=_NEAR)
+    return f"did you mean {names[near[0]]}?" if near else ""
 
 
 def failure(error: BaseException) -> str:

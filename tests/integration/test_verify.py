@@ -223,6 +223,8 @@ def test_a_script_that_ends_too_soon_or_has_nothing_to_change_is_told(script: Pr
 def test_only_what_pytorch_can_do_by_itself_is_verified() -> None:
     with pytest.raises(ChangeError, match="choose one of amp, channels_last, compile, cudnn_benchmark"):
         parse_specs("gist")
+    with pytest.raises(ChangeError, match=r"there is no change 'fsdpp'; did you mean fsdp\?"):
+        parse_specs("fsdpp")
     for text, reason in (
         ("zero:stage=2", "zero: `verify` cannot apply stage=2, only: as `ddp`; a `ZeroRedundancyOptimizer`"),
         ("zero:by=deepspeed", "zero: `verify` cannot apply by=deepspeed"),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from stepscope.errors import QueryError
+from stepscope.errors import QueryError, meant
 from stepscope.trace.arguments import arrow_bytes, arrow_numbers
 from stepscope.trace.row_order import inverse
 from stepscope.trace.table import Table
@@ -50,6 +50,7 @@ NO_FILES = {
     "enable_external_access": "false",
     "temp_directory": "",  # else DuckDB writes a folder .tmp where it runs out of memory
 }
+_UNKNOWN = re.compile(r'Referenced (column|table) "(.*?)" not found.*\nCandidate \w+: "(.*)"')
 _READING = ("SELECT", "EXPLAIN", "MULTI")  # DuckDB splits PIVOT into MULTI
 
 
@@ -100,13 +101,20 @@ def answer_of(
     except duckdb.OutOfMemoryException as error:
         raise QueryError(str(error)) from error
     except duckdb.Error as error:
-        raise QueryError(f"{error}\n{_HELP}") from error
+        raise QueryError(_problem(str(error))) from error
     except RuntimeError as error:
         if "interrupted" not in str(error):
             raise
         raise KeyboardInterrupt from error  # DuckDB took Ctrl-C while it registered a table
     finally:
         connection.close()
+
+
+def _problem(error: str) -> str:
+    """What DuckDB says of a statement, in one line unless it shows the place."""
+    if (found := _UNKNOWN.search(error)) and (hint := meant(found[2], found[3].split('", "'))):
+        return f"there is no {found[1]} {found[2]!r}; {hint}"
+    return f"{error}\n{_HELP}" if "\nLINE " in error else f"{' '.join(error.split())} ({_HELP})"
 
 
 def plain_values(column: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:

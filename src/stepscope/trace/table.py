@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from stepscope.base.arrays import Array, Mask
+from stepscope.errors import name_hint
 from stepscope.trace.columns import constant, taken
 from stepscope.trace.declaration import Column, Schema
 from stepscope.trace.sets import distinct, mask_of, members, one_of
@@ -196,12 +197,19 @@ class Table:
         """The values of a column (for text, its codes), shape (rows,)."""
         if name == "id":
             return np.arange(self._length, dtype=np.int32)
-        column = self._columns[name]
+        column = self._stored(name)
         return column.codes if isinstance(column, Text) else column
+
+    def _stored(self, name: str) -> Array | Text:
+        try:
+            return self._columns[name]
+        except KeyError:
+            hint = name_hint(str(name), self._columns)
+            raise KeyError(f"{self.schema.name} has no column {name!r}; {hint}") from None
 
     def text(self, name: str) -> Text:
         """A text column; raises TypeError for a column of numbers."""
-        column = self._columns[name]
+        column = self._stored(name)
         if not isinstance(column, Text):
             raise TypeError(f"{self.schema.name}.{name} holds numbers, not text")
         return column

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from stepscope.base.arrays import Rows, Times
-from stepscope.errors import TraceError
+from stepscope.errors import TraceError, name_hint
 from stepscope.trace.arguments import Arguments, parse
 from stepscope.trace.nesting import self_times
 from stepscope.trace.schema import SCHEMAS
@@ -126,8 +126,7 @@ class Trace:
         try:
             return self._tables[name]
         except KeyError:
-            names = ", ".join(SCHEMAS)
-            raise TraceError(f"no table {name!r}; the tables are {names}") from None
+            raise TraceError(f"no table {name!r}; {name_hint(name, SCHEMAS)}") from None
 
     @property
     def events(self) -> Table:

@@ -122,5 +122,5 @@ def test_warnings_add_up() -> None:
 
 
 def test_an_unknown_table_is_named_with_those_there_are() -> None:
-    with pytest.raises(TraceError, match=r"'kernels'; the tables are events, tracks"):
+    with pytest.raises(TraceError, match=r"'kernels'; choose one of events, tracks"):
         Trace({})["kernels"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from stepscope.errors import QueryError
+from stepscope.errors import QueryError, TraceError
 from stepscope.faces.terminal.query import as_csv
 from stepscope.testing import drawn_trace
 from stepscope.trace.arguments import ArgumentBlock, Arguments
@@ -145,8 +145,22 @@ def test_files_and_this_process_are_out_of_reach(tmp_path: Path) -> None:
 
 
 def test_a_mistake_is_told_in_the_database_s_words() -> None:
-    with pytest.raises(QueryError, match=r'(?s)"nam" not found.*`show tables` lists the tables'):
-        TRACE.query("select nam from events")
+    with pytest.raises(QueryError, match=r'"qqq" not found.*`show tables` lists the tables'):
+        TRACE.query("select qqq from events")
+    with pytest.raises(QueryError, match=r"(?s)syntax error.*\nLINE 1: selec 1\n *\^"):
+        TRACE.query("selec 1")
+
+
+def test_a_misspelled_column_is_told_with_the_one_that_was_meant() -> None:
+    for sql in ("select nam from events", "select e.name, nam from events e"):
+        with pytest.raises(QueryError, match=r"^there is no column 'nam'; did you mean name\?$"):
+            TRACE.query(sql)
+    with pytest.raises(KeyError, match=r"events has no column 'nam'; did you mean name\?"):
+        TRACE["events"]["nam"]
+    with pytest.raises(KeyError, match=r"events has no column 'stagge'; did you mean stage\?"):
+        TRACE["events"].text("stagge")
+    with pytest.raises(TraceError, match=r"no table 'event'; did you mean events\?"):
+        TRACE["event"]
 
 
 # The oldest allowed pyarrow calls a function that the newest pandas deprecates.

@@ -1,6 +1,5 @@
 """The `stepscope` command: its subcommands, each loaded only when it is called."""
 
-import difflib
 import errno
 import math
 import os
@@ -16,7 +15,7 @@ from typing import Any
 import click
 
 from stepscope.base.plugins import named_plugin, plugin_names
-from stepscope.errors import StepscopeError, one_line
+from stepscope.errors import StepscopeError, meant, name_hint, one_line
 from stepscope.faces.terminal.output import SIMILAR, printable
 from stepscope.version import __version__
 
@@ -179,9 +178,8 @@ def _report_or_hint(args: list[str]) -> list[str]:
         return ["report", *args]
     if word in plugin_names("commands"):
         return args
-    close = difflib.get_close_matches(word, COMMANDS, n=1)
-    if close:
-        raise click.UsageError(f"no command '{word}'; did you mean '{close[0]}'?")
+    if hint := meant(word, COMMANDS):
+        raise click.UsageError(f"no command '{word}'; {hint}")
     raise click.UsageError(f"'{word}' is neither a command nor a file; see stepscope --help")
 
 
@@ -280,7 +278,8 @@ def _checked(options: dict[str, Any], command: click.Command, path: Path) -> dic
     checked: dict[str, Any] = {}
     for word, value in options.items():
         if word not in known:
-            raise StepscopeError(f"{path}: stepscope {command.name} has no option --{word}")
+            hint = name_hint(word, known)
+            raise StepscopeError(f"{path}: stepscope {command.name} has no option --{word}; {hint}")
         if not isinstance(value, _VALUES) or abs(value) == math.inf:
             raise StepscopeError(
                 f"{path}: --{word} can only be set on the command line; here, switches and numbers"

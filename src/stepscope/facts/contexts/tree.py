@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, Ids32, IntArray, Mask
-from stepscope.errors import TraceError
+from stepscope.errors import TraceError, name_hint
 from stepscope.facts.contexts.call_paths import levels, subtree_sizes
 from stepscope.facts.contexts.metrics import METRICS, Metric, SampleStats
 from stepscope.trace.nesting import depths, holds, innermost
@@ -107,7 +107,7 @@ class ContextTree:
         source = self.source or "the tree"
         if not self.metrics:
             return TraceError(f"nothing was measured in {source}: it holds no calls")
-        return TraceError(f"no metric {name!r}; {source} has {', '.join(available)}")
+        return TraceError(f"{source} has no metric {name!r}; {name_hint(name, available)}")
 
     def has(self, name: str) -> bool:
         """Whether the tree has samples of a metric."""

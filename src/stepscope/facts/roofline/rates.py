@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.base.arrays import IntArray
-from stepscope.errors import BatchError, TraceError
+from stepscope.errors import BatchError, TraceError, name_hint
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Trace
 
@@ -127,8 +127,8 @@ def with_device(trace: Trace, name: str) -> Trace:
             f"{trace.metadata.source} names its device, {recorded[0]}; only files that name none take one"
         )
     if (known := rates_of(name)) is None:
-        names = ", ".join(gpu["name"] for gpu in known_gpus())
-        raise TraceError(f"unknown device {name!r}; known devices: {names}")
+        hint = name_hint(name, [gpu["name"] for gpu in known_gpus()])
+        raise TraceError(f"unknown device {name!r}; {hint}")
     device = {"name": known["match"], "computeMajor": known.get("major")}
     return trace.with_metadata(devices=(device,))
 

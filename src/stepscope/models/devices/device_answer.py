@@ -14,7 +14,7 @@ import msgspec
 
 from stepscope.base.input_files import content_of
 from stepscope.base.typed_data import decode
-from stepscope.errors import BatchError
+from stepscope.errors import BatchError, name_hint
 from stepscope.facts.roofline.rates import Capacity, known_gpus, rates_of
 from stepscope.models.batch_size.entry_result import Fit
 from stepscope.models.whatif.parts.kernel_times import Rates
@@ -120,9 +120,9 @@ def _target(name: str, prices: PriceTable) -> Target:
     instance = prices.named(name)
     rates = rates_of(instance.device if instance else name)
     if rates is None:
-        devices = ", ".join(gpu["name"] for gpu in known_gpus())
-        instances = ", ".join(rented.name for rented in prices.instances)
-        raise BatchError(f"unknown device or instance {name!r}; devices: {devices}; instances: {instances}")
+        devices = [gpu["name"] for gpu in known_gpus()]
+        hint = name_hint(name, devices + [rented.name for rented in prices.instances])
+        raise BatchError(f"unknown device or instance {name!r}; {hint}")
     return Target(rates, instance or prices.cheapest(str(rates["name"])))
 
 

@@ -67,10 +67,11 @@ def requests_of(specs: Sequence[ChangeSpec], graph: Graph) -> tuple[Request, ...
 
 
 def _spec(text: str) -> ChangeSpec:
-    name, changes = text.partition(":")[0], verifiable_changes()
-    if name not in changes or not (application := changes[name].application):
-        raise ChangeError(f"PyTorch cannot apply {name!r} to a script; choose one of {', '.join(changes)}")
-    change, given = changes[name], parse_request(text, CHANGES).values
+    request = parse_request(text, CHANGES)
+    change, given, name = request.change, request.values, request.change.name
+    if not (application := change.application):
+        names = ", ".join(verifiable_changes())
+        raise ChangeError(f"PyTorch cannot apply {name!r} to a script; choose one of {names}")
     # What is not applied may still describe the prediction, or the network of the processes.
     network = (each.name for each in fields(Network) if each.metadata.get("parameter", True))
     known = {*application.arguments, *change.low, *change.high, *network}

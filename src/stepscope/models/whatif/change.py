@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from stepscope.errors import ChangeError, StepscopeError
+from stepscope.errors import ChangeError, StepscopeError, name_hint
 from stepscope.graph import Graph
 from stepscope.models.memory.recorded_memory import RecordedMemory
 from stepscope.models.whatif.cpu.calibrated import CpuPrediction, on_cpu
@@ -211,7 +211,7 @@ def parse_request(text: str, changes: Mapping[str, Change]) -> Request:
     parameter, or a value has the wrong type."""
     name, _, rest = text.partition(":")
     if name not in changes:
-        raise ChangeError(f"there is no change {name!r}; choose one of {', '.join(changes)}")
+        raise ChangeError(f"there is no change {name!r}; {name_hint(name, changes)}")
     change = changes[name]
     values = dict(_value(change, part) for part in rest.split(",") if part)
     if missing := [parameter for parameter in change.needed if parameter not in values]:

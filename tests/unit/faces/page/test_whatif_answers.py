@@ -62,7 +62,7 @@ def test_one_step_of_several() -> None:
     ("changes", "reason"),
     [
         ("bandwidth", "bandwidth: these steps have no collectives"),
-        ("faster", "there is no change 'faster'; choose one of amp, "),
+        ("faster", "there is no change 'faster'; did you mean faster_gpu?"),
         ("scale:select=kind=x,factor=1", "expected a kind of "),
     ],
 )

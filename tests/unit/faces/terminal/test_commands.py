@@ -66,7 +66,7 @@ def test_a_trace_without_a_command_is_reported(file: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["repot", "x.json"], "no command 'repot'; did you mean 'report'?"),
+        (["repot", "x.json"], "no command 'repot'; did you mean report?"),
         (["train.py", "--lr", "1"], "to record it: stepscope run train.py --lr 1"),
         (["nothing"], "'nothing' is neither a command nor a file"),
     ],
@@ -142,7 +142,7 @@ def test_calibrate_refuses_a_file_without_steps(tmp_path: Path) -> None:
     [
         (["nope.json", "select 1"], "nope.json: no such file or folder"),
         (["FILE", "drop table events"], "expected one reading statement"),
-        (["FILE", "select nam from events"], '"nam" not found'),
+        (["FILE", "select nam from events"], "no column 'nam'; did you mean name?"),
         (["FILE", "select 1", "--model", "nope"], "nope: cannot read the model tree (--model)"),
         (["FILE"], "Missing argument 'SQL'"),
     ],

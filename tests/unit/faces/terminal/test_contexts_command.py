@@ -106,7 +106,8 @@ def test_a_focus_and_what_is_hidden(file: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--metric", "stalls"], "no metric 'stalls'"),
+        (["--metric", "stalls"], "no metric 'stalls'; choose one of"),
+        (["--metric", "cals"], "no metric 'cals'; did you mean calls?"),
         (["--focus", "("], "'(' is not a regular expression"),
         (["--hide", "nothing_like_it"], "matches no name"),
         (["--step", "9"], "has no step 9"),

@@ -57,7 +57,7 @@ def test_options(tmp_path: Path, file: str, text: str, options: dict[str, object
         ("[run]\nsteps = " + "[" * 30_000, "is not TOML: "),
         ("a" + ".a" * 50_000 + " = 1", "has over 32,768 letters; give"),
         ("[run]\nsteps = " + "9" * 5000, "is not TOML: "),
-        ("[run]\nstepz = 5", "stepscope run has no option --stepz"),
+        ("[run]\nstepz = 5", "stepscope run has no option --stepz; did you mean steps"),
         ("[run]\nsteps = -inf", "--steps can only be set on the command line"),
         ("[run]\noutput = 'a'", "--output can only be set on the command line"),
     ],

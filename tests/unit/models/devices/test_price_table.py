@@ -82,7 +82,7 @@ def test_a_missing_table_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(BatchError, match=r"'Z9'; devices: B200, .*instances: p6-b200"):
+    with pytest.raises(BatchError, match=r"'Z9'; choose one of B200, .*, p6-b200"):
         parse_targets("A100,Z9", read_prices())
     with pytest.raises(BatchError, match="found none"):
         parse_targets(" ,", read_prices())

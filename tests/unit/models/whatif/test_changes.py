@@ -414,7 +414,7 @@ def test_a_faster_gpu_by_compute_and_by_memory() -> None:
         request = f"faster_gpu:to=V100-PCIe,estimate={estimate}"
         assert step_us(graph, request) == pytest.approx(10 + 12 * 1.5**side + kernels * 1.6**side, abs=0.01)
     assert refusal(graph, "faster_gpu:to=Z9") == (
-        "faster_gpu: there are no rates for 'Z9'; known devices: B200, H200, H100, H100-PCIe, "
+        "faster_gpu: there are no rates for 'Z9'; choose one of B200, H200, H100, H100-PCIe, "
         "A100-80GB, A100-80GB-PCIe, A100, L40S, L4, A10, T4, RTX-4090, V100-PCIe, V100, "
         "MI300X, MI210"
     )
@@ -430,7 +430,9 @@ def test_changes_compose_in_their_order(forward: Graph) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("fused_adam", "there is no change 'fused_adam'; choose one of amp, "),
+        ("quicker", "there is no change 'quicker'; choose one of amp, "),
+        ("ampp", "there is no change 'ampp'; did you mean amp?"),
+        ("faster_gpu:to=H10", "faster_gpu: there are no rates for 'H10'; did you mean H100?"),
         ("bandwidth:speed=2", "bandwidth: expected KEY=VALUE with KEY one of factor"),
         ("bandwidth:factor=fast", "bandwidth: expected factor to be a number from 1e-6"),
         ("bandwidth:factor=nan", "bandwidth: expected factor to be a number from 1e-6"),

@@ -7,7 +7,7 @@ from contextlib import suppress
 import numpy as np
 
 from stepscope.base.arrays import Floats, Mask
-from stepscope.errors import ChangeError
+from stepscope.errors import ChangeError, name_hint
 from stepscope.facts.roofline.rates import known_gpus, rates_of
 from stepscope.graph import Graph, scale
 from stepscope.models.calibration.calibration import Operator, are_sizes
@@ -93,8 +93,8 @@ def _rates(name: str) -> Rates:
         raise ChangeError("faster_gpu: the trace does not name its device; name it with the option device")
     found = rates_of(name)
     if found is None:
-        known = ", ".join(gpu["name"] for gpu in known_gpus())
-        raise ChangeError(f"faster_gpu: there are no rates for {name!r}; known devices: {known}")
+        hint = name_hint(name, [gpu["name"] for gpu in known_gpus()])
+        raise ChangeError(f"faster_gpu: there are no rates for {name!r}; {hint}")
     return found
 
 
