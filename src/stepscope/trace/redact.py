@@ -42,7 +42,7 @@ REVEALED = (
 _PATHS = {"modules.path", "modules.name", "storages.path", "contexts.module", "evidence.module"}
 _FILES = {"modules.file", "modules.call_file", "frames.file", "stacks.file"}
 _FILES |= {"storages.file", "contexts.file", "evidence.file", "instruction_samples.file"}
-_RANGES = ("annotation", "python")  # whose names are the user's, also where they look like operators
+_RANGES = ("annotation", "python", "other")  # whose names are the user's, also if they look like operators
 _FREE = ("capture", "captures", "model", "properties", "recording_cost")  # of the metadata, with any texts
 _DEVICE_KINDS = ("kernel", "memcpy", "memset", "communication")  # of contexts
 _ANALYSIS = ("base", "record", "read", "trace", "facts", "graph", "models", "analyze")
@@ -50,12 +50,15 @@ _LITERAL = re.compile(r'"([^"\n]*)"')
 _DOCSTRING = re.compile(r'"""[\s\S]*?"""')
 _SENTENCE = re.compile(r"(?:^| )(?:a|an|and|are|as|by|for|in|is|its?|not?|of|on|or|that|the|to|with)(?:$| )")
 _KEY_BYTES = 32  # of a secret, as long as SHA-256's result
-_WORD = re.compile(r"(?<!\w)\d*[^\W\d]\w*")
-_ADDRESS = re.compile(  # of a machine: IPv4 (also in a name, ip-10-1-2-3), IPv6 (also with `::`) or MAC, UUID
-    r"(?i)\b(?:\d{1,3}(?:[.-]\d{1,3}){3}|[\da-f]{8}(?:-[\da-f]{4,12}){4}"
-    r"|(?:[\da-f]{1,4}:){4,7}[\da-f]{1,4}|(?=[\da-f:]*::)(?:[\da-f]{1,4}::?){2,7}[\da-f]{1,4})\b"
+# Marks and symbols of any script are letters, too: names have vowel signs and pictures.
+_OTHER = "\u0300-\ud7ff\ue000-\U0010ffff"  # without surrogates, which are parts of a damaged text
+_WORD = re.compile(rf"(?<![\w{_OTHER}])\d*(?:[^\W\d]|[{_OTHER}])[\w{_OTHER}]*")
+_ADDRESS = re.compile(  # of a machine: UUID, MAC, IPv4 (also in names, ip-10-1-2-3 and node10.1.2.3), IPv6
+    r"(?i)\b(?:[\da-f]{8}(?:-[\da-f]{4,12}){4}|[\da-f]{2}(?:-[\da-f]{2}){5}|[\da-f]{4}(?:\.[\da-f]{4}){2}"
+    r"|(?:\d{1,3}-){3}\d{1,3}|(?:[\da-f]{1,4}:){4,7}[\da-f]{1,4}"
+    r"|(?=[\da-f:]*::)(?:[\da-f]{1,4}::?){1,7}[\da-f]{1,4})\b|(?<!\d)(?:\d{1,3}\.){3}\d{1,3}\b"
 )
-_HEX = re.compile(r"0x[0-9a-fA-F]+")
+_HEX = re.compile(r"0x[0-9a-fA-F]{1,16}")  # a pointer; more digits are a key or a digest
 _NUMBERED = re.compile(r"(.*?)(\d*(?:_\d+)*)", re.DOTALL)
 _EXPONENT = re.compile(r"\d+[eE]\d*")  # of 1.5e-05
 _SIZES = re.compile(r"\d+(?:x\d+)+")  # of a product of matrices
@@ -83,8 +86,9 @@ _KEPT_NAMES = decode(Path(__file__).with_suffix(".json").read_bytes(), dict[str,
 _PUBLIC, _CLASSES, _PROFILERS = (
     frozenset(_KEPT_NAMES[kind].split()) for kind in ("packages", "classes", "profilers")
 )
-# Files of these are kept without the folder that a package is installed in, as PyTorch writes them.
-_BY_NAME_ALONE = re.compile(r"(?:torch|torchvision|functorch|triton|jax|jaxlib|flax|optax|numpy)/.*\.py")
+# Begins of files that are kept without the folder that a package is installed in, as PyTorch writes
+# them: a user's own `jax/train.py` is not among them.
+_BY_NAME_ALONE = frozenset(_KEPT_NAMES["files"].split())
 
 
 def redacted(trace: Trace, words: Words) -> Trace:
@@ -300,7 +304,8 @@ def _public_from(parts: list[str]) -> int:
         if library or (part in _INSTALLED and package in _PUBLIC):
             return row + 2
     relative = "".join(parts)
-    return 0 if _BY_NAME_ALONE.match(relative) or relative in _standard_files() else len(parts)
+    is_own = relative.endswith(".py") and "".join(parts[:3]).removesuffix(".py") in _BY_NAME_ALONE
+    return 0 if is_own or relative in _standard_files() else len(parts)
 
 
 @cache

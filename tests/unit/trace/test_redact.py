@@ -31,6 +31,7 @@ STEP = annotate(
         main     | 50  60 | acme_data
         main     | 62  70 | acme::sort   | cat=cpu_op
         main     | 72  80 | acme::phase  | cat=annotation
+        main     | 82  90 | acme::train  | cat=other
         stream 7 | 30  50 | acme_kernel      | corr=7
     """)
 )
@@ -60,7 +61,7 @@ def test_kernels_and_operators_keep_their_names_and_ranges_lose_them() -> None:
     assert names[:3] == ["ProfilerStep#0", "aten::mm", "cudaLaunchKernel"]
     assert "acme_kernel" in names
     assert "acme::sort" in names
-    assert not {"acme_data", "acme::phase"} & {*names}
+    assert not {"acme_data", "acme::phase", "acme::train"} & {*names}
 
 
 @pytest.mark.parametrize(
@@ -83,6 +84,9 @@ def test_what_the_analysis_reads_is_kept(text: str) -> None:
         ("/opt/conda/lib/python3.11/threading.py", False),  # only /opt/conda is replaced
         ("threading.py", True),
         ("train.py", False),
+        ("torch/hub.py", True),
+        ("jax/acme.py", False),  # a script in a folder that is called as the package
+        ("jax/acme/random.py", False),
         ("acme/torch/model.py", False),
         ("<stdin>", True),
         ("/tmp/<string>", True),
@@ -155,6 +159,21 @@ def test_of_other_files_endings_and_common_folders_are_kept(file: str, form: str
         ("text", "MmBackward0 _ 0xacme", r"MmBackward0 _ 0?[a-z]{8}"),
         ("text", "/job:acme", r"/job:[a-z]{8}"),
         ("text", "torch.acme acme.torch", r"torch\.acme [a-z]{8}\.torch"),
+        # A folder of the user's has this name more often than the package.
+        ("class_name", "datasets.acme.Acme", r"[a-z]{8}\.[a-z]{8}\.[A-Z][a-z]{7}"),
+        # Words of any script, with their marks, and pictures.
+        *(
+            ("text", word, r"[A-Z]?[a-z]{7,8}")
+            for word in ("\u24d0\u24dc", "\U0001f984", "Zoe\u0308", "\u0939\u093f")
+        ),
+        # Addresses of all kinds, and keys.
+        *(
+            ("text", address, r"[a-z]{8}")
+            for address in ("00-11-22-33-44-55", "0011.2233.4455", "1234::5678", "fe80::1")
+        ),
+        ("text", "node10.1.2.3", r"[a-z]{8}"),
+        ("text", "0x" + "1f" * 32, r"[a-z]{8}"),
+        ("text", "torch 2.13.0 12.4", r"torch 2\.13\.0 12\.4"),
     ],
 )
 def test_each_kind_of_text_has_its_rule(rule: str, text: str, form: str) -> None:
@@ -223,7 +242,7 @@ def test_each_column_has_the_rule_of_its_texts() -> None:
         Table(
             MODULES, {"path": ["forward"], "name": ["forward"], "class": ["torch.Acme"], "file": ["forward"]}
         ),
-        Table(FRAMES, {"function": ["forward"], "file": ["torch/a.py"]}),
+        Table(FRAMES, {"function": ["forward"], "file": ["torch/hub.py"]}),
         Table(STORAGES, {"path": ["forward"], "file": ["forward"], "name": ["forward"]}),
         Table(INSTRUCTION_SAMPLES, {"event": [0], "instruction": ["v_mov acme +0x10"], "file": ["forward"]}),
     ]
@@ -249,7 +268,7 @@ def test_each_column_has_the_rule_of_its_texts() -> None:
     ]
     assert texts == [
         *(hidden, hidden, "torch.Acme", hidden),
-        *("forward", "torch/a.py"),
+        *("forward", "torch/hub.py"),
         *(hidden, hidden, "forward"),
         *("v_mov +0x10", hidden),
     ]
