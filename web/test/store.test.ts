@@ -1,7 +1,10 @@
 import { describe, expect, it } from "vitest";
 import type { Host } from "../src/api/host";
-import type { Traces } from "../src/api/types";
+import type { TraceEntry, Traces } from "../src/api/types";
+import { memoryOf } from "../src/state/memory";
+import { choiceOf, othersOf } from "../src/state/pair";
 import { Store } from "../src/state/store";
+import { findingsOf } from "../src/views/findings";
 
 /** A server that answers when the test says so. */
 class Slow implements Host {
@@ -17,6 +20,9 @@ class Slow implements Host {
   ask(_trace: string, request: string): Promise<unknown> {
     return new Promise((...how) => this.waiting.set(request, how));
   }
+  get asked(): string[] {
+    return [...this.waiting.keys()];
+  }
   async answer(request: string, answer: unknown): Promise<void> {
     const [resolve, reject] = this.waiting.get(request)!;
     if (answer instanceof Error) reject(answer);
@@ -25,11 +31,15 @@ class Slow implements Host {
   }
 }
 
+const read = (id: string, rest: Partial<TraceEntry> = {}): TraceEntry => ({
+  ...{ id, name: id, path: id, state: "ready", progress: 1, message: "", has_steps: true },
+  ...rest,
+});
+
 function shown(): { host: Slow; store: Store; at: () => (string | null)[] } {
   const host = new Slow();
   const store = new Store(host, "#path=s1.0");
-  const one = { id: "a", name: "a", path: "a", state: "ready", progress: 1, message: "" } as const;
-  store.traces.value = { perfetto: null, whole: "", traces: [one] };
+  store.traces.value = { perfetto: null, whole: "", traces: [read("a")] };
   return { host, store, at: () => [store.view.value.path, store.view.value.chosen] };
 }
 
@@ -76,5 +86,46 @@ describe("an answer that leads somewhere", () => {
     void store.choosePart({ kernel: "gemm" });
     await host.answer("select?kernel=gemm&path=s1.0", { target: null, title: "gemm" });
     expect(store.notice.value).toBe("gemm has no event in any step.");
+  });
+});
+
+describe("a question that not every trace has an answer to", () => {
+  const has = { memory: false, contexts: false };
+
+  it("waits until the trace is known to have one", async () => {
+    const { host, store } = shown();
+    [memoryOf(store), findingsOf(store)];
+    expect(host.asked).not.toContain("memory");
+    await host.answer("overview", {
+      ranks: [0],
+      rank: 0,
+      facts: {},
+      has: { ...has, memory: true },
+    });
+    expect(host.asked).toEqual(expect.arrayContaining(["memory", "findings"]));
+  });
+
+  it("is not asked of a trace that has none", async () => {
+    const { host, store } = shown();
+    [memoryOf(store), findingsOf(store)];
+    await host.answer("overview", { ranks: [0], rank: 0, facts: null, has });
+    expect(host.asked).not.toContain("memory");
+    expect(host.asked).not.toContain("findings");
+  });
+});
+
+describe("what a trace can be compared with", () => {
+  it("has steps, and is read or will be when it is asked for", () => {
+    const { store } = shown();
+    const others = [
+      read("snapshot", { has_steps: false }),
+      read("broken", { state: "failed" }),
+      read("late", { state: "loading" }),
+      read("closed", { state: "closed" }),
+      read("b"),
+    ];
+    store.traces.value = { perfetto: null, whole: "", traces: [read("a"), ...others] };
+    expect(othersOf(store).map((one) => one.id)).toEqual(["closed", "b"]);
+    expect(choiceOf(store).value.against).toBe("closed");
   });
 });

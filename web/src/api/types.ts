@@ -1880,6 +1880,8 @@ export interface TraceEntry {
   progress: number;
   /** What is going on, or why it failed. */
   message: string;
+  /** False once it is read and none was recorded: nothing to compare. */
+  has_steps: boolean;
 }
 
 /** The open files; poll while one is `loading`. */

@@ -31,7 +31,10 @@ export class MemoryState {
 
   constructor(private readonly store: Store) {
     const view = computed(() => store.view.value.memory);
-    this.about = store.follow((client) => client.ask<wire.Memory>("memory"));
+    this.about = store.follow(
+      (client) => client.ask<wire.Memory>("memory"),
+      ({ has }) => has.memory,
+    );
     this.device = computed(() => {
       const devices = this.about.value.value?.devices ?? [];
       return devices.find((one) => one.id === view.value.device) ?? devices[0] ?? null;

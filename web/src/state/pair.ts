@@ -18,9 +18,9 @@ export function othersOf(store: Store): { id: string; name: string }[] {
   return [...others, ...itself.map(({ id }) => ({ id, name: "another rank of this trace" }))];
 }
 
-/** Whether a trace is read, or will be when it is asked for, or was compared in advance. */
-function isToBeHad({ state }: TraceEntry): boolean {
-  return state === "ready" || state === "closed" || state === "compared";
+/** Whether a trace is read and has steps, or will be when it is asked for, or was compared in advance. */
+function isToBeHad({ state, has_steps }: TraceEntry): boolean {
+  return has_steps && (state === "ready" || state === "closed" || state === "compared");
 }
 
 /** With what the trace on screen is compared, in the timeline as in the panes. */

@@ -38,6 +38,8 @@ export class Store {
   readonly entry: ReadonlySignal<wire.TraceEntry | null>;
   readonly client: ReadonlySignal<Client | null>;
   readonly overview: ReadonlySignal<Loaded<wire.Overview>>;
+  /** The same of the trace on screen alone: nothing while it is on its way. */
+  private readonly known: ReadonlySignal<wire.Overview | null>;
   /** Whether no step was recorded, so that there is no timeline: contexts alone. */
   readonly stepless: ReadonlySignal<boolean>;
   readonly facts: ReadonlySignal<Loaded<wire.Overview>>;
@@ -74,12 +76,12 @@ export class Store {
     this.client = computed(() => (id.value ? new Client(host, id.value) : null));
     this.overview = latest(() => this.client.value?.overview() ?? null);
     // Until another trace has told of itself, ranks and steps are those of the one before.
-    const known = computed(() => (this.overview.value.loading ? null : this.overview.value.value));
-    this.stepless = computed(() => known.value?.facts === null);
+    this.known = computed(() => (this.overview.value.loading ? null : this.overview.value.value));
+    this.stepless = computed(() => this.known.value?.facts === null);
     const rank = computed(() => stepOf(path.value ?? "")?.rank ?? this.overview.value.value?.rank);
     const step = computed(() => (view.value.oneStep ? stepOf(path.value ?? "")?.step : undefined));
     this.scope = computed(() =>
-      rank.value === undefined || !known.value?.facts
+      rank.value === undefined || !this.known.value?.facts
         ? null
         : { rank: rank.value, step: step.value },
     );
@@ -135,9 +137,16 @@ export class Store {
     });
   }
 
-  /** Follows a question about the trace: asked again when another trace is opened. */
-  follow<T>(ask: (client: Client) => Promise<T> | null): ReadonlySignal<Loaded<T>> {
-    return latest(() => (this.client.value ? ask(this.client.value) : null));
+  /** Follows a question about the trace: asked again when another trace is opened that has an answer. */
+  follow<T>(
+    ask: (client: Client) => Promise<T> | null,
+    has?: (known: wire.Overview) => boolean,
+  ): ReadonlySignal<Loaded<T>> {
+    return latest(() => {
+      const client = this.client.value;
+      if (has && !(this.known.value && has(this.known.value))) return null;
+      return client ? ask(client) : null;
+    });
   }
 
   /** Follows a question about a rank and a step, or the means over its steps. */

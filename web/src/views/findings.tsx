@@ -11,7 +11,12 @@ import { CopyButton } from "../widgets/copy";
 import type { Pane } from "./pane";
 import { showLine } from "./source";
 
-export const findingsOf = perStore((store) => store.follow((client) => client.findings()));
+export const findingsOf = perStore((store) =>
+  store.follow(
+    (client) => client.findings(),
+    ({ facts, has }) => facts !== null || has.contexts,
+  ),
+);
 
 /** Predicts the effect of some changes: its numbers, and the step on screen above its prediction. */
 export function tryChanges(store: Store, changes: string[]): void {

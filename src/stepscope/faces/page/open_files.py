@@ -42,6 +42,7 @@ class TraceEntry(msgspec.Struct):
     state: State  # of reading it; `compared` in a single file that holds no more of it than comparisons
     progress: float  # 0 to 1; 1 only when it is ready
     message: str  # what is going on, or why it failed
+    has_steps: bool = True  # false once it is read and none was recorded: nothing to compare
 
 
 class Traces(msgspec.Struct):
@@ -93,7 +94,9 @@ class TraceFile:
         return self._view
 
     def entry(self) -> TraceEntry:
-        return TraceEntry(self.id, self.path.name, str(self.path), self.state, self.progress, self.message)
+        steps = self._view is None or len(self._view.trace["steps"]) > 0
+        facts = (self.state, self.progress, self.message, steps)
+        return TraceEntry(self.id, self.path.name, str(self.path), *facts)
 
     def _report(self, done: int, total: int) -> None:
         share = min(done / total, 1.0) if total else 0.0

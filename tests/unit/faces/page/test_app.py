@@ -26,6 +26,7 @@ def test_the_list_of_traces_says_how_each_stands(user: TestClient, tmp_path: Pat
         "state": "ready",
         "progress": 1.0,
         "message": "",
+        "has_steps": True,
     }
     assert broken["state"] == "failed"
     assert "broken.json" in broken["message"]

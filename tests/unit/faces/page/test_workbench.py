@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,17 @@ def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
     assert not workbench.is_loading
     assert workbench["run"].entry().state == "ready"
     assert workbench["run"].view.start == "s1.0"
+
+
+def test_a_trace_without_steps_says_so_once_it_is_read(tmp_path: Path) -> None:
+    """So that the page does not offer to compare with it."""
+    (tmp_path / "run.json").write_text(TRACE)
+    (tmp_path / "memory.pickle").write_bytes(pickle.dumps({"segments": [], "device_traces": []}))
+    workbench = Workbench([tmp_path / "run.json", tmp_path / "memory.pickle"])
+    assert [file.entry().has_steps for file in workbench.files.values()] == [True, True]
+    workbench.load(cache=False).join()
+    assert [file.state for file in workbench.files.values()] == ["ready", "ready"]
+    assert [file.entry().has_steps for file in workbench.files.values()] == [True, False]
 
 
 def test_a_file_that_cannot_be_read_does_not_stop_the_others(

@@ -98,7 +98,13 @@ export function PairLanes(props: PairProps): JSX.Element {
   const { store } = props;
   const { value, error, loading } = pairOf(store).value;
   const { over, changes } = store.view.value;
-  if (error) return <ErrorLine text={error} />;
+  if (error)
+    return (
+      <>
+        <ErrorLine text={error} />
+        {over === "other" && <Which store={store} />}
+      </>
+    );
   if (value) return <Lanes {...props} pair={value} busy={loading} />;
   if (over === "predicted" && !changes.length)
     return (
@@ -109,7 +115,14 @@ export function PairLanes(props: PairProps): JSX.Element {
         </button>
       </p>
     );
+  if (over === "other" && !othersOf(store).length && !isReading(store))
+    return <p class="note">No other open trace and no other rank has a step.</p>;
   return <p class="note">{over === "predicted" ? "Simulating…" : "Pairing the steps…"}</p>;
+}
+
+/** Whether another trace is on its way. */
+function isReading(store: Store): boolean {
+  return store.traces.value?.traces.some((one) => one.state === "loading") ?? false;
 }
 
 function Lanes(props: PairProps & { pair: Pair; busy: boolean }): JSX.Element {
