@@ -7,6 +7,7 @@ import {
   markedMoment,
   milliseconds,
   percent,
+  signedPercent,
   plural,
   moment,
   tick,
@@ -49,6 +50,14 @@ describe("a share keeps a digit where it is small", () => {
     [0.396, "40%"],
     [1, "100%"],
   ])("%d is %s", (share, text) => expect(plain(percent(share))).toBe(text));
+
+  it.each([
+    [0.39, "+39%"],
+    [-0.021, "−2.1%"],
+    [0.0002, "<0.1%"],
+    [-0.0002, "<0.1%"],
+    [0, "0%"],
+  ])("a change of %d is %s", (change, text) => expect(signedPercent(change)).toBe(text));
 });
 
 it("shows moments with the digits that the zoom tells apart", () => {

@@ -34,6 +34,11 @@ describe("a level", () => {
     expect(aligned.reach).toBe(100);
   });
 
+  it("names the wrappers that are called otherwise than what they wrap", () => {
+    const wrapped = drawnLevel([], { name: "backward", through: ["backward", "Engine.run"] });
+    expect(wrapped.through).toEqual(["Engine.run"]);
+  });
+
   it("takes what its operation does, whose parts may work at once", () => {
     const above = drawnLevel([{ name: "step", cpu: [0, 100], device: [30, 100] }], { path: "" });
     above.wire.operations.id = ["s0.0"];

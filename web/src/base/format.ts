@@ -88,6 +88,12 @@ export function percent(share: number): string {
   return `${value > 0 && value < 9.95 ? value.toFixed(1) : Math.round(value)}%`;
 }
 
+/** A change as a share of one: `+39%`, `−2.1%`; of one that is hardly any, `<0.1%` without a sign. */
+export function signedPercent(change: number): string {
+  const share = percent(Math.abs(change));
+  return change === 0 || share.startsWith("<") ? share : `${change > 0 ? "+" : "−"}${share}`;
+}
+
 /** A mean count: whole where it is. */
 export function count(value: number): string {
   return Number.isInteger(value) || value >= 100 ? grouped(value) : value.toFixed(1);

@@ -1,6 +1,6 @@
 import type { ComparedRow, Difference } from "../api/types";
 import { causeName } from "../base/causes";
-import { milliseconds, percent, significant } from "../base/format";
+import { milliseconds, signedPercent, significant } from "../base/format";
 
 /** Whether a change is more than noise. */
 export function isCertain({ verdict }: ComparedRow): boolean {
@@ -17,8 +17,7 @@ export function change(ms: number): string {
 export function changeShare({ before, after, ratio }: ComparedRow): string {
   if (!before || !after || ratio === null) return "";
   if (ratio >= 10) return `${significant(ratio)} times`;
-  const share = percent(Math.abs(ratio - 1));
-  return ratio === 1 ? "0" : `${ratio > 1 ? "+" : "−"}${share}`;
+  return ratio === 1 ? "0" : signedPercent(ratio - 1);
 }
 
 /** What the comparison found, in a sentence. */

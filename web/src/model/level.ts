@@ -120,6 +120,11 @@ export class Level {
     return nameOf(this.wire, index, this.wire.operations.name[index]!);
   }
 
+  /** Wrappers between the level above and this one that have names of their own. */
+  get through(): string[] {
+    return this.wire.through.filter((name) => name !== this.wire.name);
+  }
+
   /** What the level is the inside of. */
   get title(): string {
     return /^t\d+$/.test(last(this.path)) ? words(this.wire.name) : this.wire.name || "trace";

@@ -37,12 +37,17 @@ export function DetailsPane({ store }: { store: Store }): JSX.Element {
   );
 }
 
+/** Letters of a name that would take more than three lines in large letters. */
+const LONG = 80;
+
 type Part = { store: Store; value: Details };
 
 function Whole({ store, value }: Part): JSX.Element {
   return (
     <>
-      <h2>{value.kind === "stage" ? words(value.name) : value.name}</h2>
+      <h2 class={value.name.length > LONG ? "long" : ""}>
+        {value.kind === "stage" ? words(value.name) : value.name}
+      </h2>
       {value.full_name !== value.name && (
         <p class="full-name" role="region" aria-label="Full name" tabIndex={0}>
           {value.full_name}

@@ -2,7 +2,7 @@ import { computed, type ReadonlySignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Flame, NodeFinding, TraceEntry } from "../api/types";
-import { bytes, duration, grouped, percent, plural } from "../base/format";
+import { bytes, duration, grouped, percent, plural, signedPercent } from "../base/format";
 import { findingOfBoxes, FlameLayout, ROW_PX } from "../model/flame";
 import {
   boxAt,
@@ -466,9 +466,7 @@ function facts(layout: FlameLayout, box: number): [string, string][] {
   if (own[box]! > 0) rows.push(["own", figure(own[box]!, wire.unit)]);
   if (before) {
     const change = value[box]! - before[box]!;
-    const part = before[box]!
-      ? ` (${change >= 0 ? "+" : "−"}${percent(Math.abs(change) / before[box]!)})`
-      : ", new";
+    const part = before[box]! ? ` (${signedPercent(change / before[box]!)})` : ", new";
     rows.push([
       "change",
       `${change >= 0 ? "+" : "−"}${figure(Math.abs(change), wire.unit)}${part}`,

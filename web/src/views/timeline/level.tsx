@@ -176,7 +176,7 @@ function LevelTitle(props: { store: Store; level: Level; strip: boolean }): JSX.
   return (
     <div class="level-title">
       <strong>{level.title}</strong>
-      {wire.through.length > 0 && <span class="dim">through {wire.through.join(" › ")}</span>}
+      {level.through.length > 0 && <span class="dim">through {level.through.join(" › ")}</span>}
       <span class="dim">
         {duration(level.length)}
         {device > 0 && cpu > 0 && <> · CPU {duration(cpu)}</>}

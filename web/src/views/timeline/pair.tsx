@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import type { Pair } from "../../api/types";
 import { causeName } from "../../base/causes";
-import { duration, milliseconds, percent, plural, words } from "../../base/format";
+import { duration, milliseconds, plural, signedPercent, words } from "../../base/format";
 import { stepOf } from "../../base/path";
 import {
   changeOf,
@@ -319,9 +319,8 @@ function Legend(): JSX.Element {
 /** `+1.2 ms (+12 %)`, `−60 ms (−34 %)`. */
 function changed(us: number, of: number): string {
   if (Math.abs(us) < 0.001) return "no change";
-  const sign = us > 0 ? "+" : "−";
-  const share = of > 0 ? ` (${sign}${percent(Math.abs(us) / of)})` : "";
-  return `${sign}${duration(Math.abs(us) * 1000)}${share}`;
+  const share = of > 0 ? ` (${signedPercent(us / of)})` : "";
+  return `${us > 0 ? "+" : "−"}${duration(Math.abs(us) * 1000)}${share}`;
 }
 
 interface LaneProps extends PairProps {

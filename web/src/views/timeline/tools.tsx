@@ -65,6 +65,8 @@ export function TimelineTools({ store }: { store: Store }): JSX.Element {
 
 /** A longer way leaves out its middle, whose levels are named beside their strips. */
 const MOST_OF_WAY = 5;
+/** Letters of a name that is never cut off, as of most stages. */
+const SHORT = 9;
 
 /** trace › step 5 › forward: each opens its level again. */
 function Way({ store }: { store: Store }): JSX.Element {
@@ -79,7 +81,7 @@ function Way({ store }: { store: Store }): JSX.Element {
   return (
     <nav aria-label="Path" class="way" ref={nav}>
       {paths.map((path, depth) => {
-        const level = levels[depth];
+        const title = levels[depth]?.title ?? "trace";
         const left = paths.length - depth;
         if (paths.length > MOST_OF_WAY && depth > 1 && left > 1)
           return left === 2 && <span key="between">…</span>;
@@ -89,10 +91,11 @@ function Way({ store }: { store: Store }): JSX.Element {
             type="button"
             class="link"
             aria-current={depth === paths.length - 1 ? "page" : undefined}
-            title={level?.title}
+            title={title}
+            style={title.length <= SHORT ? { flexShrink: 0 } : undefined}
             onClick={() => store.open(path)}
           >
-            {level?.title ?? "trace"}
+            {title}
           </button>
         );
       })}
