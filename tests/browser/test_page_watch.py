@@ -184,6 +184,17 @@ def test_a_click_on_a_slow_stretch_explains_it_and_names_its_recording(
     (waiting,) = [row.replace("\u202f", " ").split("\t") for row in rows if "waiting for data" in row]
     assert [cell.strip() for cell in waiting[1:]] == ["87.0 ms", "2.00 ms", "+85.0 ms"]
     assert "stepscope view train-step50010.stepscope" in text_of(workbench, ".watch-actions")
+    page.keyboard.press("0")
+    workbench.until("!location.hash.includes('window=')")
+    for share in (0.2, 0.3, 0.6):  # a click chooses the step that the tip has named
+        where = {"x": box["width"] * share, "y": 200}
+        page.mouse.move(0, 0)
+        workbench.until("!document.querySelector('.watch-tip')")
+        canvas.hover(position=where)
+        longest = text_of(workbench, ".watch-tip").partition("(step ")[2].partition(")")[0]
+        canvas.click(position=where)
+        workbench.until(f"location.hash.includes('step={longest.replace(',', '')}')")
+        assert text_of(workbench, ".watch-explained h2").startswith(f"Step {longest}")
 
 
 def test_the_page_follows_a_run_and_keeps_its_zoom(

@@ -162,7 +162,7 @@ function useGestures(store: WatchStore, width: number): JSX.HTMLAttributes<HTMLD
       const from = begun.current;
       begun.current = null;
       if (!from) return;
-      if (!from.moved) chooseAt(store, timeAt(event), scale(store.window.peek()));
+      if (!from.moved) chooseAt(store, timeAt(event), width);
       else if (from.area) {
         const times = [
           timeAt(event) - (event.clientX - from.x) * scale(from.window),
@@ -187,18 +187,26 @@ function useGestures(store: WatchStore, width: number): JSX.HTMLAttributes<HTMLD
   };
 }
 
-/** Chooses the longest of the steps below a pixel. */
-function chooseAt(store: WatchStore, ns: number, nsPerPixel: number): void {
+/** Chooses a slow step that is hardly missed, or else the longest of those below the pointer. */
+function chooseAt(store: WatchStore, ns: number, width: number): void {
   const { steps } = store;
-  if (!steps.length || ns < steps.begin[0]!) return;
-  const [from, to] = [steps.placeAt(ns - nsPerPixel), steps.placeAt(ns + nsPerPixel)];
+  const below = columnAt(store, ns, width);
+  if (!below) return;
+  const window = store.window.peek();
+  const pixel = (window.to - window.from) / width;
+  const [from, to] = [steps.placeAt(ns - pixel), steps.placeAt(ns + pixel)];
   const near = store.answer.value.slow
     .flatMap((one) => one.numbers)
     .map((one) => steps.placeOf(one));
-  let worst = steps.placeAt(ns);
-  for (let place = from; place <= to; place++)
-    if (steps.wallMs[place]! > steps.wallMs[worst]!) worst = place;
-  store.choose(near.find((place) => place >= from && place <= to) ?? worst);
+  store.choose(near.find((place) => place >= from && place <= to) ?? below.worst);
+}
+
+/** The steps that are drawn below the pointer; none before the first. */
+function columnAt({ steps, window }: WatchStore, ns: number, width: number) {
+  if (!steps.length || ns < steps.begin[0]!) return undefined;
+  const at = steps.placeAt(ns);
+  const shown = steps.columns(window.value, width);
+  return shown.find(({ from, last }) => from <= at && at <= last);
 }
 
 function Ruler({ window, width }: { window: Span; width: number }): JSX.Element {
@@ -245,10 +253,8 @@ function Tip({ store, width }: { store: WatchStore; width: number }): JSX.Elemen
   const ns = pointer.value;
   const window = store.window.value;
   const { steps } = store;
-  if (ns === null || !steps.length || ns < steps.begin[0]!) return null;
-  const at = steps.placeAt(ns);
-  const column = steps.columns(window, width).find(({ from, last }) => from <= at && at <= last);
-  if (!column) return null;
+  const column = ns === null ? undefined : columnAt(store, ns, width);
+  if (ns === null || !column) return null;
   const { from, last, median, worst } = column;
   const left = ((ns - window.from) / (window.to - window.from)) * width;
   const number = (place: number): string => grouped(steps.number[place]!);
