@@ -68,15 +68,25 @@ def slow_parts(lengths: Floats) -> SlowParts:
         for edge, *sides in zip(edges[1:-1], excess, excess[1:], strict=False)
         if min(sides) > margin and max(sides) > _ALIKE * min(sides)
     ]
-    runs = [part for first, end in runs_of(slow | outlying).tolist() for part in _cut(first, end, cuts)]
+    runs = runs_of(slow | outlying).tolist()
+    peaks = [edge for run in runs for edge in _edges_of_peaks(lengths - usual, *run)]
+    cuts = sorted({*peaks, *(at for at in cuts if all(abs(at - edge) >= SHORTEST for edge in peaks))})
+    runs = [part for first, end in runs for part in cut(first, end, cuts)]
     long = [_without_usual_ends(lengths, usual, *run) for run in runs if run[1] - run[0] >= SHORTEST]
     for first, last in long:
         outlying[first : last + 1] = False
     return SlowParts(usual, long, outlying)
 
 
-def _cut(first: int, end: int, cuts: Sequence[int]) -> Iterable[tuple[int, int]]:
-    return pairwise([first, *(cut for cut in cuts if first < cut < end), end])
+def cut(first: int, end: int, cuts: Sequence[int]) -> Iterable[tuple[int, int]]:
+    """A run of steps, in parts between the cuts inside of it."""
+    return pairwise([first, *(at for at in cuts if first < at < end), end])
+
+
+def _edges_of_peaks(excess: Floats, first: int, end: int) -> list[int]:
+    """Where steps in a row exceed the usual by far more than most of a run does, which ranks may not show."""
+    peaks = runs_of(excess[first:end] > _ALIKE * np.median(excess[first:end]))
+    return [first + int(edge) for peak in peaks if np.diff(peak)[0] >= SHORTEST for edge in peak]
 
 
 def _without_usual_ends(lengths: Floats, usual: float, first: int, end: int) -> tuple[int, int]:

@@ -11,8 +11,8 @@ import numpy as np
 from stepscope.base.arrays import Array, Floats, Mask
 from stepscope.base.numbers import duration, rounded
 from stepscope.base.watch_format import LOADER_WORKER
-from stepscope.facts.slow_parts import BLOCK, FEWEST, SHORTEST, SlowParts, Span, runs_of, slow_parts
-from stepscope.facts.watched_lines import during, line_ms, place_text
+from stepscope.facts.slow_parts import BLOCK, FEWEST, SHORTEST, SlowParts, Span, cut, runs_of, slow_parts
+from stepscope.facts.watched_lines import during, line_ms, place_text, role_samples
 from stepscope.read.watched_run import WatchedRun
 
 HALF = 0.5  # of what steps were longer by: a cause that explains less is not named
@@ -93,7 +93,9 @@ def slow_steps(run: WatchedRun) -> tuple[list[UnusualSteps], float]:
     singles = steps[single]
     positions = np.flatnonzero(single).tolist()
     causes = np.array([_cause_of_single(run, at, usual, parts.usual) for at in positions], dtype=str)
-    groups = [(steps[first:end], _OTHERS) for first, end in runs_of(shared) if end - first >= SHORTEST]
+    edges = sorted(edge for first, last in parts.stretches for edge in (first, last + 1))
+    pieces = [piece for first, end in runs_of(shared).tolist() for piece in cut(first, end, edges)]
+    groups = [(steps[first:end], _OTHERS) for first, end in pieces if end - first >= SHORTEST]
     groups += [(singles[causes == cause], cause) for cause in sorted(set(causes))]
     found = [(rows, _describe(run, rows, normal, usual, parts.usual, cause)) for rows, cause in groups]
     del usual["queued"]
@@ -156,11 +158,18 @@ def _is_of_others(run: WatchedRun, slow: Array, normal: Array, usual_ms: float) 
     cpu, queued, own = (float(values.mean()) for values in (slow["cpu"], slow["queued"], own_ms(slow)))
     excess_ms, slower = own - queued - usual_ms, _UNEVEN * (cpu + queued) / max(cpu, 1e-3)  # at least 1 us
     told_ms = min((_NEIGHBOR - 1) * usual_ms, 1e3 * _LEAST_S / len(slow))  # as `_is_told` asks for
-    is_measured = float((slow["gc"] + slow["compile"]).mean()) >= HALF * max(excess_ms, told_ms)
+    measured = slow["gc"] + slow["compile"] + slow["input"] * _workers_sleep(run, slow)
+    is_measured = float(measured.mean()) >= HALF * max(excess_ms, told_ms)
     if is_measured or queued < _BUSY * cpu or own > slower * usual_ms:
         return False
     more_ms = line_ms(run, slow) - slower * line_ms(run, normal)
     return not len(more_ms) or float(more_ms.max()) < HALF * max(excess_ms, queued)
+
+
+def _workers_sleep(run: WatchedRun, steps: Array) -> bool:
+    """Whether workers that make batches mostly sleep: one that others leave no core does not."""
+    samples, lasted = role_samples(run, during(steps, run.samples["ns"]), LOADER_WORKER)
+    return bool(lasted[samples["slept"] > 0].sum() > HALF * lasted.sum())
 
 
 def _inside(stretches: list[Span], count: int) -> Mask:

@@ -147,6 +147,37 @@ def test_others_who_have_the_core_hide_no_slow_steps(tmp_path: Path) -> None:
     ]
 
 
+def test_stretches_in_which_others_have_the_core_more_and_less_are_two(tmp_path: Path) -> None:
+    """For 60 ms of steps 300 to 339 and 10 ms of the next; the thread's own work is slower in both."""
+    more = {number: {"queued": 60.0 if number < 340 else 10.0, "cpu": 4.0} for number in range(300, 500)}
+    slow = bill_of(drawn_run(tmp_path / "run.watch", more)).slow
+    assert [(steps.first, steps.last, steps.cause) for steps in slow] == [
+        (300, 339, "other processes had the training thread's core"),
+        (340, 499, "other processes had the training thread's core"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sleeps", "cause"), [(0.9, "waiting for data"), (0.1, "other processes had the training thread's core")]
+)
+def test_workers_that_sleep_are_waited_for_whoever_has_the_core(
+    tmp_path: Path, sleeps: float, cause: str
+) -> None:
+    """For 20 ms of steps 400 to 439, in which others have the core as long."""
+    run = drawn_run(tmp_path / "run.watch", {at: {"input": 20.0, "queued": 20.0} for at in range(400, 440)})
+    begins, walls = run.steps["begin_ns"], run.steps["wall_ns"]
+    shares = (np.arange(10) + 0.5) / 10
+    samples = [
+        (int(begins[number] + share * walls[number]), 0, int(share < sleeps))
+        for number in range(400, 440)
+        for share in shares
+    ]
+    lines = [SampledLine("decode", "/run/data.py", 5, LOADER_WORKER)]
+    run = replace(run, lines=lines, samples=np.array(samples, run.samples.dtype))
+    (slow,) = bill_of(run).slow
+    assert (slow.first, slow.last, slow.cause) == (400, 439, cause)
+
+
 @pytest.mark.parametrize(
     ("usual_ms", "more", "cause"),
     [

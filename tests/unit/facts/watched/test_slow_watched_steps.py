@@ -61,6 +61,17 @@ def test_a_stretch_ends_where_the_excess_over_the_usual_step_more_than_doubles()
     assert large == (500, 599)
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_stretch_of_much_longer_steps_ends_where_they_do_whatever_else_shifts(seed: int) -> None:
+    """By 1.2 after each of some shifts, as on a shared machine; by 40 in steps 200 to 239."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.normal(20, 0.3, 400)
+    for first in rng.integers(0, 400, 3):
+        lengths[first : first + int(rng.integers(10, 300))] += 1.2
+    lengths[200:240] += rng.uniform(20, 60, 40)
+    assert (200, 239) in slow_parts(lengths).stretches
+
+
 def test_single_steps_are_found() -> None:
     lengths = 20 * np.random.default_rng(0).lognormal(0, 0.05, STEPS)
     lengths[[700, 2100, 4000]] = 80
