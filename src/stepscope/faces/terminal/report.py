@@ -104,7 +104,7 @@ def report(
 
             write_text(Path(html), watch_page(WatchedJob(Path(folder).name, watched).answer(rank)))
             return
-        show_watched(watched, as_json)
+        show_watched(watched, as_json, rank)
         return
     if given and html is None:
         raise click.UsageError(f"{given[0]} needs --html; otherwise use: stepscope {_OF_PAGE[given[0]]}")

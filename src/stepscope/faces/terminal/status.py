@@ -19,6 +19,7 @@ from stepscope.faces.terminal.output import echo_json, printable
 if TYPE_CHECKING:
     from stepscope.facts.watched import Bill, LastMinute
 
+_PATIENCE_S = 300  # s; chosen: an evaluation or a checkpoint between two steps may take minutes
 _MOST = 8  # rows of each part of a bill
 _LEAST = 0.0005  # of the run, which 0.1 % shows
 _NOTABLE = 0.02  # of the run; chosen: a line below that is not worth a change
@@ -52,20 +53,36 @@ def status(pids: Sequence[int], as_json: bool) -> None:
 )
 def record(pids: Sequence[int], steps: int) -> None:
     """Record the next steps of watched runs, as `stepscope run` does, next to their files."""
-    from stepscope.record.watch.requests import ask_to_record, recorded
+    from stepscope.record.watch.requests import ask_to_record
 
     for pid in pids:
         ask_to_record(pid, steps)
     failures = []
     for pid in pids:
-        while (answer := recorded(pid)) is None:
-            time.sleep(0.2)
+        answer = _answer_of(pid)
         if answer["file"]:
             click.echo(printable(f"{pid}: {answer['message']}; next: stepscope report {answer['file']}"))
         else:
             failures.append(f"process {pid} recorded nothing: {answer['message']}")
     if failures:
         raise StepscopeError("; ".join(failures))
+
+
+def _answer_of(pid: int) -> dict[str, str]:
+    """What became of a request, which is withdrawn if the run has stopped writing its file."""
+    from stepscope.read.watched_run import read_watched_run
+    from stepscope.record.watch.requests import recorded, watch_file_of, withdraw
+
+    written_ns, look_after = 0, 0.0
+    while (answer := recorded(pid)) is None:
+        if time.monotonic() >= look_after:
+            before_ns, written_ns = written_ns, read_watched_run(watch_file_of(pid)).updated_unix_ns
+            if written_ns == before_ns:
+                withdraw(pid)
+                return {"file": "", "message": f"it has not trained for {duration(_PATIENCE_S)}"}
+            look_after = time.monotonic() + _PATIENCE_S
+        time.sleep(0.2)
+    return answer
 
 
 def _line(minute: LastMinute | None) -> str:
@@ -86,13 +103,17 @@ def watched_files(path: str) -> list[Path]:
     return sorted(filter(is_watched_run, files))
 
 
-def show_watched(files: Sequence[Path], as_json: bool) -> None:
-    """Print the bill of each run, and which rank of a job is slow."""
+def show_watched(files: Sequence[Path], as_json: bool, rank: int | None = None) -> None:
+    """Print the bill of each run, and which rank of a job is slow; or the bill of one rank."""
     from stepscope.facts.watched import bill_of, slow_rank
     from stepscope.read.watched_run import read_watched_run
 
     pairs = [(read_watched_run(file), file.name) for file in files]
-    runs, names = zip(*sorted(pairs, key=lambda pair: pair[0].facts.rank), strict=True)
+    shown = [pair for pair in pairs if rank in (None, pair[0].facts.rank)]
+    if not shown:
+        known = ", ".join(map(str, sorted({run.facts.rank for run, _ in pairs})))
+        raise StepscopeError(f"there is no rank {rank}; the run has {known}")
+    runs, names = zip(*sorted(shown, key=lambda pair: pair[0].facts.rank), strict=True)
     bills, slow = [bill_of(run) for run in runs], slow_rank(runs)
     if as_json:
         echo_json({"ranks": bills, "slow_rank": slow})

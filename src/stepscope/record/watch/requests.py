@@ -110,6 +110,10 @@ def ask_to_record(pid: int, steps: int) -> None:
         raise StepscopeError(f"process {pid} is recording already") from None
 
 
+def withdraw(pid: int) -> None:
+    (_folder() / f"{pid}.record").unlink(missing_ok=True)
+
+
 def recorded(pid: int) -> dict[str, str] | None:
     """What became of the request; None while it is recording. Refused if the process has ended."""
     watch_file_of(pid)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from stepscope.base import watch_format as layout
 from stepscope.base.numbers import duration
+from stepscope.faces.terminal import status
 from stepscope.faces.terminal.commands import stepscope
 from stepscope.record.unreplaced import time
 from stepscope.record.watch import requests
@@ -111,6 +114,17 @@ def test_a_folder_with_two_files_of_one_rank_names_them(watched: Path) -> None:
         assert f"rank 0 ({watched.name}): train.py --lr 1: 100 steps" in out
 
 
+def test_one_rank_of_a_job_is_shown_alone(watched: Path) -> None:
+    other = WatchFile(watched.with_name("rank1.watch"))
+    other.put_text({"created_unix_ns": S, "begun_unix_ns": 5 * S, "rank": 1, "command": "of rank 1"})
+    other.flush()
+    code, out = call(watched.parent, "--rank", "1")
+    assert (code, out.partition(":")[0]) == (0, "of rank 1")
+    (bill,) = json.loads(call(watched.parent, "--rank", "0", "--json")[1])["ranks"]
+    assert bill["facts"]["rank"] == 0
+    assert call(watched.parent, "--rank", "2") == (2, "Error: there is no rank 2; the run has 0, 1\n")
+
+
 def test_the_page_of_a_watched_run_shows_it_alone(watched: Path) -> None:
     code, out = call("view", watched, watched)
     assert (code, f"{watched} is of a watched run; open it alone" in out) == (2, True)
@@ -184,6 +198,29 @@ def test_what_became_of_requests(
     monkeypatch.setattr(requests, "ask_to_record", lambda pid, steps: None)
     monkeypatch.setattr(requests, "recorded", lambda pid: {"message": "done", "file": files[pid]})
     assert call("record", *map(str, files)) == (code, said)
+
+
+def test_a_run_that_no_longer_trains_is_not_waited_for(
+    watched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is written for ten minutes after the request; the next request is not refused."""
+    monkeypatch.setenv("STEPSCOPE_REQUESTS", str(tmp_path / "requests"))
+    run, pid, waited_s = requests.Requests(watched), os.getpid(), 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal waited_s
+        waited_s += 50
+        if waited_s < 600:
+            with watched.open("r+b") as file:
+                file.seek(layout.COUNTERS_AT)
+                file.write(struct.pack(layout.COUNTERS, 100, round(waited_s * S)))
+
+    monkeypatch.setattr(status, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: waited_s))
+    for _ in range(2):
+        said = f"Error: process {pid} recorded nothing: it has not trained for 5 min\n"
+        assert call("record", str(pid)) == (2, said)
+        assert run.wanted() == 0
+    assert waited_s == pytest.approx(1200, abs=100)
 
 
 @pytest.mark.parametrize("command", ["status", "record"])
