@@ -117,7 +117,9 @@ LOSSES = {
         after=every(20, "torch.save(state, 'checkpoint.pt')"),
     ),
     "evaluation": Kind("evaluation", "no_grad", setup=VALIDATE, after="if now % 20 == 0: validate()"),
-    "garbage collection": Kind("garbage collection", setup=HEAP, after=every(10, "gc.collect()")),
+    "garbage collection": Kind(
+        "garbage collection", "gc.collect()", setup=HEAP, after=every(10, "gc.collect()")
+    ),
     "slow collate": Kind("waiting for data", decode="with lost: busy(0.01)"),
     "logging each step": Kind("", "sum(", after="with lost: sum(range(300_000))"),
     "writing to disk": Kind(

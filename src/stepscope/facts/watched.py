@@ -22,6 +22,7 @@ _BY_LINE = {
     "rollout": "rollout or generation",
     "checkpoint": "checkpoints",
     "compile": CAUSES["compile"],
+    "gc": CAUSES["gc"],
 }
 FIELDS = {cause: field for field, cause in (CAUSES | _BY_LINE).items()}
 FIELDS |= {_BY_LINE["rollout"]: "evaluation"}  # of which they are a part in steps

@@ -30,7 +30,7 @@ _SAMPLE = np.dtype([("ns", "<i8"), ("line", "<i2"), ("slept", "<u2")])
 class WatchedPlace(msgspec.Struct, frozen=True):
     """A line of the program, and how often and how long it ran after the first step."""
 
-    kind: str  # `evaluation`, `rollout`, `checkpoint` or `compile`
+    kind: str  # `evaluation`, `rollout`, `checkpoint`, `compile` or `gc`
     function: str
     file: str
     line: _Whole

@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise, repeat, starmap
+from operator import attrgetter
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from stepscope.base.watch_format import OF_DEVICE
-from stepscope.record.call_sites import LIBRARIES, user_frames
+from stepscope.record.call_sites import LIBRARIES, is_internal, user_frames
 from stepscope.record.patch import Hooks, around_compilations, ignoring, replace
 from stepscope.record.run_shares.activity_log import Activity, ActivityLog, NestedDurations
 from stepscope.record.step_detector import StepDetector
@@ -38,10 +39,12 @@ _PART_OF_KIND = {"backward": BACKWARD, "optimizer": OPTIMIZER}
 _PART_OF_STAGE = {"evaluation": EVALUATION, "rollout": EVALUATION, "checkpointing": CHECKPOINT}
 _KINDS = {"evaluation": "evaluation", "rollout": "rollout", "checkpointing": "checkpoint"}  # by stage
 _MOST_PLACES = 100  # the file has room for them
+_LONG_NS = 1_000_000  # of a collection; chosen: younger objects are collected in less, at any line
 _MS = 1e-6  # of a ns
 _NOTABLE_NS = 200_000  # off the CPU; chosen: with less, reading how long it queued takes a tenth of that
 _EVERY_NS, _EACH = 1_000_000_000, 300  # of `DeviceClock`: 1 s as NVML's own period; 8 hours fit in the file
 Line = tuple[str, str, str, int]  # kind, function, file, line
+Stamp = tuple[str, int, tuple[CodeType | None, int]]  # phase of a collection, ns, and the code at which line
 # What begins on the device as this is noted, a position in `watch_format.OF_DEVICE`; None for other work.
 _BEGINS = {"begin_backward": 0, "end_backward": None, "begin_step": 1, "end_step": None}
 _MOST_MARKS = 20_000  # of a step; chosen: more than micro-batches and collections make, a few MB
@@ -56,8 +59,9 @@ class StepClocks(Hooks):
         self._compiled = compiled
         self._parts = NestedDurations()  # of compilations
         self._gc_ns = self._compile_ns = self._collective_ns = self._gc_since_ns = 0
-        self._collected: deque[tuple[str, int, int]] = deque(maxlen=_MOST_MARKS)
+        self._collected: deque[Stamp] = deque(maxlen=_MOST_MARKS)
         self._on_collection = [_stamping(phase, self._collected) for phase in ("start", "stop")]
+        self.long_collections: list[tuple[Line, int, int]] = []  # their line, ns and number
         self._queued_sum_ns, self._off_cpu_ns = 0, -_NOTABLE_NS  # the time off the CPU at the last reading
         self._thread = threading.get_ident()
         self._queue: int | None = None
@@ -78,10 +82,13 @@ class StepClocks(Hooks):
 
     def read(self) -> Sums:
         while self._collected:
-            phase, ns, thread = self._collected.popleft()
-            if thread == self._thread:
-                self._gc_ns += ns - self._gc_since_ns if phase == "stop" and self._gc_since_ns else 0
-                self._gc_since_ns = ns if phase == "start" else 0
+            phase, ns, (code, line) = self._collected.popleft()
+            begun_ns, self._gc_since_ns = self._gc_since_ns, ns if phase == "start" else 0
+            if begun_ns and code:
+                self._gc_ns += ns - begun_ns
+                if ns - begun_ns >= _LONG_NS and not _is_library(code.co_filename):
+                    place = "gc", code.co_name, code.co_filename, line
+                    self.long_collections.append((place, ns - begun_ns, 1))
         cpu = time.thread_time_ns()
         others, off_cpu_ns = time.process_time_ns() - cpu, time.perf_counter_ns() - cpu
         if off_cpu_ns > self._off_cpu_ns + _NOTABLE_NS:
@@ -140,21 +147,35 @@ class StepClocks(Hooks):
         return wait
 
 
-def _stamping(phase: str, stamps: deque[tuple[str, int, int]]) -> Callable[..., object]:
-    """A callback of `gc` that appends phase, time and thread, and has no frame of Python's.
+class _Elsewhere:
+    """The frame of a thread that is not asked for."""
 
-    In the first frame after it Python handles signals, and drops what is raised in a callback.
+    f_code, f_lineno = None, 0
+
+
+def _stamping(phase: str, stamps: deque[Stamp]) -> Callable[..., object]:
+    """A callback of `gc` that appends phase and time, and as a collection stops what this thread executes.
+
+    It has no frame of Python's: in the first one after it Python handles signals, and drops what is raised
+    in a callback.
     """
-    calls = (starmap(call, repeat(())) for call in (time.perf_counter_ns, threading.get_ident))
+    times, threads = (starmap(call, repeat(())) for call in (time.perf_counter_ns, threading.get_ident))
+    get_frame = map({threading.get_ident(): sys._getframe}.get, threads, repeat(_Elsewhere))
+    frames = map(next, map(iter, get_frame, repeat(None)))
+    lines = map(attrgetter("f_code", "f_lineno"), frames if phase == "stop" else repeat(_Elsewhere))
     # Its attribute of this name is the next one; `getattr` gets what a collection is about as a default.
     each: Any = type(phase, (map,), {phase: property(next)})
-    return partial(getattr, each(stamps.append, zip(repeat(phase), *calls)))
+    return partial(getattr, each(stamps.append, zip(repeat(phase), times, lines)))
 
 
 def _own_frame(frame: FrameType | None) -> FrameType | None:
     """The nearest frame of the program, none of a library."""
     callers = user_frames(frame, _DEEPEST)
-    return next((one for one in callers if not one.f_code.co_filename.startswith(LIBRARIES)), None)
+    return next((one for one in callers if not _is_library(one.f_code.co_filename)), None)
+
+
+def _is_library(file: str) -> bool:
+    return is_internal(file) or file.startswith(LIBRARIES)
 
 
 def _place(frame: FrameType | None) -> tuple[str, str, int]:
@@ -266,7 +287,7 @@ class StepLog(ActivityLog):
         if (name := getattr(method, "__name__", "")) in _BEGINS:
             self.events.mark(_BEGINS[name])
         if method == self.end_step:
-            argument = argument, self.clocks.read(), self.events.taken()
+            argument = argument, self._read_clocks(), self.events.taken()
         super().note(method, argument)
 
     @contextmanager
@@ -318,9 +339,10 @@ class StepLog(ActivityLog):
 
     def _add_at(self, spent: tuple[Line, int, int]) -> None:
         line, spent_ns, count = spent
-        if self._began_ns is None or (line not in self.places and len(self.places) >= _MOST_PLACES):
-            return
         kind, function, file, number = line
+        most = _MOST_PLACES // 2 if kind == "gc" else _MOST_PLACES  # collections begin at any line
+        if self._began_ns is None or (line not in self.places and len(self.places) >= most):
+            return
         about = {"kind": kind, "function": function, "file": str(Path(file).absolute()), "line": number}
         place = self.places.setdefault(line, {**about, "count": 0, "total_ns": 0})
         place["count"] += count
@@ -336,7 +358,13 @@ class StepLog(ActivityLog):
 
     def end_jax_step(self) -> None:
         """A compiled function of the program has returned that ends a step."""
-        super().note(self._end_now, self.clocks.read())
+        super().note(self._end_now, self._read_clocks())
+
+    def _read_clocks(self) -> Sums:
+        sums, collections = self.clocks.read(), self.clocks.long_collections
+        self._noted += [(self._add_at, each, 0) for each in collections]
+        collections.clear()
+        return sums
 
     @contextmanager
     def library_call(self, *, saves: bool) -> Iterator[None]:

@@ -511,6 +511,17 @@ def test_the_bill_names_each_loss_by_its_line(tmp_path: Path) -> None:
     }
 
 
+def test_long_collections_are_named_by_their_line_and_the_rest_is_one_loss(tmp_path: Path) -> None:
+    """Two collections of 1 s in a line of the program, and 0.5 s elsewhere."""
+    place = {**PLACES[1], "kind": "gc", "count": 2, "total_ns": 2 * S}
+    run = drawn_run(tmp_path / "run.watch", {500: {"gc": 2500.0}}, places=[place])
+    losses = [loss for loss in bill_of(run).losses if loss.cause == GARBAGE]
+    assert [(round(loss.lost_s, 3), loss.where) for loss in losses] == [
+        (2, "main at train.py:7, 2 times"),
+        (0.5, ""),
+    ]
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_few_samples_are_enough_for_a_line_of_each_step(tmp_path: Path, seed: int) -> None:
     """Of 220 samples at random the time of half a step is known to 7 %, and by where they fall to 2 %."""

@@ -281,10 +281,28 @@ def test_garbage_collection_counts_in_its_step(run: Watched) -> None:
             train()
             if number == 1:
                 gc.collect()
+            elif number == 2:
+                elsewhere = threading.Thread(target=gc.collect)
+                elsewhere.start()
+                elsewhere.join()
     finally:
         gc.callbacks.remove(slowly)
         gc.enable()
-    assert run.steps("gc", "wall_ns") == [(0, 8), (4, 12), (0, 8)]
+    assert run.steps("gc", "wall_ns") == [(0, 8), (4, 12), (0, 12)]
+    ((kind, _, file, _), place), *others = run.log.places.items()
+    assert (kind, file, place["count"], place["total_ns"], others) == ("gc", __file__, 1, 4_000_000, [])
+
+
+def test_lines_of_collections_leave_places_to_others(run: Watched) -> None:
+    train = Training(run)
+    train()
+    train()
+    places = [("gc", "main", "train.py", line) for line in range(200)]
+    run.log.clocks.long_collections += [(place, 1_000_000, 1) for place in places]
+    train()
+    run.log.clocks.add_compilation(sys._getframe(), 1_000_000)
+    assert run.steps("gc") == [(0,), (0,)]
+    assert [kind for kind, *_ in run.log.places] == ["gc"] * 50 + ["compile"]
 
 
 def test_a_compilation_counts_in_its_step_with_its_line(run: Watched) -> None:
