@@ -264,7 +264,6 @@ _LATER = 1.05  # of the length of the run when they were last read: that takes u
 _SOONEST_NS = 1_000_000_000  # 1 s; chosen: what a kill may lose of a short run
 _FETCH = "torch/utils/data/_utils/fetch.py"
 _LOADS, _BEGINS = "torch/utils/data/_utils/worker.py", "multiprocessing/process.py"
-_SETS_UP = "multiprocessing/util.py"  # before a child runs its function, and after it
 _AUTOGRAD = "torch/autograd/"  # where a thread sleeps, another of its process works
 _UNNAMED = re.compile(r"(Fork|Spawn|ForkServer)?Process-[\d:]+")  # CPython, multiprocessing/process.py
 _NUMBER = re.compile(r"[-_ :.]*\d[\d:.]*$")
@@ -397,10 +396,12 @@ def _line_of_child(samples: StackSamples, stack: list[int], name: str) -> Line |
     files = [samples.places[place].file for place in stack]
     loads = any(file.endswith(_LOADS) for file in files)
     end = _FETCH if loads else _BEGINS
-    own = stack[: next((at for at, file in enumerate(files) if file.endswith(end)), 0)]
+    at = next((at for at, file in enumerate(files) if file.endswith(end)), 0)
+    own = stack[:at]
     run = [place for place in own if not is_internal(samples.places[place].file)]
-    run = [place for place in run if not samples.places[place].file.endswith(_SETS_UP)]
-    if loads or not run:
+    # `run` of the process, or of a subclass, calls what is its own; others set it up, or end it.
+    runs = any(samples.places[place].function.endswith("run") for place in stack[max(at - 1, 0) : at + 1])
+    if loads or not (run and runs):
         return _line(samples, own, LOADER_WORKER) if loads else None
     unnamed = _UNNAMED.fullmatch(name)
     role = samples.places[run[-1]].function if unnamed else _NUMBER.sub("", name) or name

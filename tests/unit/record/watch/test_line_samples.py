@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.record.samples.loop_samples import SampledPlace, StackSamples
 from stepscope.record.unreplaced import time
-from stepscope.record.watch.watch_session import LineSamples, _role_by_command
+from stepscope.record.watch.watch_session import Line, LineSamples, _line_of_child, _role_by_command
 
 
 def decode(until_ns: int) -> None:
@@ -26,23 +27,57 @@ def test_the_line_that_takes_most_of_the_time_is_seen_most() -> None:
     samples = LineSamples(begun_ns, begun_unix_ns)
     samples.read_if_due()  # it begins
     threads = threading.active_count()
-    seen: list[tuple[int, int, int]] = []
-    while len(seen) < 10:
+    spans, during = [(0, 0)], Counter[str]()
+    while during.total() < 10:  # on a busy machine the sampler, too, waits for a core
+        begin_ns = time.time_ns() - begun_unix_ns
         decode(time.perf_counter_ns() + 100_000_000)
-        read = samples.read_if_due(is_end=True)
-        assert read
-        lines, seen = read
+        spans.append((begin_ns, time.time_ns() - begun_unix_ns))
+        lines, seen = samples.read_if_due(is_end=True) or ([], [])
+        during = Counter(
+            lines[line][0] for ns, line, _ in seen if any(begin <= ns < end for begin, end in spans)
+        )
     samples.stop()
     assert threading.active_count() == threads
-    (most, _), *_ = Counter(lines[line][0] for _, line, _ in seen).most_common()
+    (most, _), *_ = during.most_common()
     assert most == "decode"
-    assert lines[0][0] == "decode"
+    counts = Counter(line for _, line, _ in seen)
+    assert counts[0] == max(counts.values())  # the most frequent line is the first
     assert all(0 <= ns <= time.time_ns() - begun_unix_ns for ns, *_ in seen)
     assert seen == sorted(seen)
 
 
 def act(connection: Connection) -> None:
     connection.recv()
+
+
+BOOTSTRAP = SampledPlace("BaseProcess._bootstrap", "/lib/multiprocessing/process.py", 9)
+BELOW = [
+    BOOTSTRAP,
+    SampledPlace("Popen._launch", "/lib/multiprocessing/popen_fork.py", 2),
+    SampledPlace("BaseProcess.start", "/lib/multiprocessing/process.py", 3),
+    SampledPlace("main", "/run/train.py", 8),
+]
+RUN = SampledPlace("BaseProcess.run", "/lib/multiprocessing/process.py", 5)
+
+
+@pytest.mark.parametrize(
+    ("stack", "line"),
+    [
+        ([SampledPlace("act", "/run/act.py", 1), RUN, *BELOW], ("act", "/run/act.py", 1, "act")),
+        ([SampledPlace("Actor.run", "/run/act.py", 2), *BELOW], ("Actor.run", "/run/act.py", 2, "Actor.run")),
+        ([RUN, *BELOW], None),
+        ([SampledPlace("Thread._set_native_id", "/lib/threading.py", 4), *BELOW], None),
+        ([SampledPlace("_exit_function", "/lib/multiprocessing/util.py", 4), *BELOW], None),
+        ([SampledPlace("_shutdown", "/lib/threading.py", 4), *BELOW], None),
+        (BELOW[1:], None),  # before and after
+        (BELOW[3:], None),  # the loop, as its process forks
+    ],
+)
+def test_a_child_has_no_line_as_its_process_begins_and_ends(
+    stack: list[SampledPlace], line: Line | None
+) -> None:
+    samples = StackSamples((0,), (0,), [[*range(len(stack))]], stack)
+    assert _line_of_child(samples, samples.stacks[0], "Process-1") == line
 
 
 @pytest.mark.filterwarnings("ignore:os.fork")  # JAX's, where a test before this one imported it
