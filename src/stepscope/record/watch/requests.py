@@ -115,8 +115,9 @@ def withdraw(pid: int) -> None:
 
 
 def recorded(pid: int) -> dict[str, str] | None:
-    """What became of the request; None while it is recording. Refused if the process has ended."""
-    watch_file_of(pid)
+    """What became of the request; None while it is recording."""
+    if pid not in watched_runs():
+        return {"message": "its run ended before", "file": ""}
     if (_folder() / f"{pid}.record").exists():
         return None
     return _read(_folder() / f"{pid}.recorded", "message", "file")

@@ -47,6 +47,13 @@ def test_a_request_is_answered_once(requests: Requests) -> None:
     assert recorded(ME) == {"message": "recorded steps 2 to 4", "file": "x.stepscope"}
 
 
+def test_a_request_to_a_run_that_ends_first_is_answered(requests: Requests) -> None:
+    ask_to_record(ME, 3)
+    assert recorded(ME) is None
+    requests.close()
+    assert recorded(ME) == {"message": "its run ended before", "file": ""}
+
+
 def test_a_second_request_at_once_is_refused(requests: Requests) -> None:
     ask_to_record(ME, 3)
     with pytest.raises(StepscopeError, match=f"process {ME} is recording already"):
