@@ -75,9 +75,14 @@ def _replaces(size: Counts, owner: Ids, released: Counts) -> Mask:
 def _cycle_starts(time: Floats, used: Counts) -> Floats:
     """When the memory use passes upwards through the middle of its recent low and high.
 
-    A leak lifts the whole curve, so the middle is that of the line through its lows and highs.
+    A leak lifts the whole curve, so the middle is that of the line through its lows and highs. What
+    is made before the first step, as the weights, is below all lows and belongs to no cycle.
     """
     level = used.astype(np.float64)
+    fallen = np.maximum.accumulate(level) - level
+    fall = int(np.argmax(fallen >= fallen.max(initial=0) / 2)) if len(level) else 0
+    made = np.flatnonzero(level[:fall] <= level[fall:].min(initial=np.inf))[-1:]
+    time, level = time[made.sum() :], level[made.sum() :]
     if len(level) < 2 * _LEAST_CYCLES:
         return np.zeros(0)
     position = np.arange(len(level), dtype=np.float64)

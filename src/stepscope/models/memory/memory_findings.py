@@ -1,5 +1,6 @@
 """What to do about a full memory: findings with their gain in bytes."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -121,9 +122,9 @@ def _optimizer_state(facts: MemoryFacts) -> Iterator[MemoryFinding]:
 
 def _one_line(facts: MemoryFacts) -> Iterator[MemoryFinding]:
     # What training keeps, as the weights of an embedding, is there as a whole: chunks save nothing.
-    computed = {share.name: share.bytes for share in facts.activation_lines}
-    unknown = _held(facts, "unknown")
-    lines = (one for one in facts.lines if one.name and max(computed.get(one.name, 0), unknown) >= one.bytes)
+    computed = Counter({share.name: share.bytes for share in facts.activation_lines})
+    computed.update({share.name: share.bytes for share in facts.unassigned_lines})
+    lines = (one for one in facts.lines if one.name and computed[one.name] >= one.bytes)
     top = next(lines, None)
     if top and top.count <= 2 and top.bytes >= _LINE_SHARE * facts.peak_bytes:
         yield MemoryFinding(

@@ -137,6 +137,33 @@ def test_a_list_of_losses_that_keep_their_graphs_is_named_with_its_line(facts_of
     assert "grows from step to step" in verdict(facts, [finding])
 
 
+@pytest.mark.parametrize("weights", [1, 40, 400])
+@pytest.mark.parametrize("states", [0, 8])
+def test_what_is_made_before_the_first_step_hides_no_growth(weights: int, states: int, facts_of) -> None:
+    """A history from the start of the script, and what an optimizer keeps from the first step on."""
+    allocator = ModelAllocator()
+    model = [allocator.alloc(weights * MIB, [frame(MODEL, 3, "__init__")]) for _ in range(3)]
+    for step in range(8):
+        activations = [allocator.alloc(2 * MIB, FORWARD) for _ in range(12)]
+        if not step:
+            model += [allocator.alloc(2 * MIB, [frame(MODEL, 5, "state")]) for _ in range(states)]
+        allocator.alloc(MIB, [frame(TRAIN, 70, "train")])
+        for address in reversed(activations):
+            allocator.free(address)
+    facts = facts_of(allocator.snapshot())
+    assert [(name, one.bytes) for name, one in zip(facts.growth_lines, facts.growth, strict=True)] == [
+        (f"{TRAIN}:70 train", 8 * MIB)
+    ]
+
+
+def test_weights_are_not_called_a_tensor_to_compute_in_chunks_where_others_are_unknown(facts_of) -> None:
+    allocator = ModelAllocator()
+    allocator.alloc(9 * MIB, [frame(f"{TORCH}/nn/modules/module.py", 1, "_apply"), frame(TRAIN, 1, "main")])
+    for number in range(9):
+        allocator.alloc(MIB, [frame(TRAIN, 70 + number, "train")])
+    assert "one_large_tensor" not in {one.rule for one in find_problems(facts_of(allocator.snapshot()))}
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_what_is_kept_from_step_to_step_is_that_of_the_model(seed: int, facts_of) -> None:
     chance = random.Random(seed)

@@ -216,6 +216,7 @@ def test_what_training_keeps_is_no_tensor_to_compute_in_chunks(
         kinds=(MemoryShare(kind, 600, 1),),
         lines=(line,),
         activation_lines=(replace(line, bytes=computed),) if computed else (),
+        unassigned_lines=(line,) if kind == "unknown" else (),
     )
     assert [one.rule for one in find_problems(facts)] == ["one_large_tensor"] * advised
 
