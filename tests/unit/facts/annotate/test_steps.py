@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from facts import of_events, us, warning_codes
@@ -183,6 +185,20 @@ def test_an_evaluation_after_the_last_update_is_in_no_step(
     trace = stepped("\n".join([*trained(0, 5), *trained(100, 6), *lines]))
     assert [row[:3] for row in steps(trace)] == kept
     assert messages(trace, 0, TIME_LEFT_OUT) == [note] * bool(note)
+
+
+@pytest.mark.parametrize("last", ["seq=7", ""], ids=["as in training", "nothing known of gradients"])
+def test_a_last_step_that_is_cut_off_before_its_backward_pass_is_no_evaluation(last: str) -> None:
+    """As in a file of which a viewer saved a part, where marks keep their lengths."""
+    lines = [*trained(0, 5), *trained(100, 6), "main | 200 300 | ProfilerStep#7"]
+    lines += [f"main | 205 240 | aten::linear | {last}" if last else "main | 205 240 | aten::linear"]
+    text = "\n".join(lines)
+    trace = stepped(text if last else re.sub(r" \| seq=\d", "", text))
+    assert [row[:3] for row in steps(trace)] == [(5, 0, 100), (6, 100, 200)]
+    assert messages(trace, 0, TIME_LEFT_OUT) == [
+        "an evaluation, or a step that is cut off before its backward pass, takes 0.1 ms, 33% of the "
+        "recorded time; it is in no step"
+    ]
 
 
 @pytest.mark.parametrize("evaluates", [(0, 1, 2), (0, 2), (0,)])

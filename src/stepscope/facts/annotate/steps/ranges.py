@@ -40,6 +40,8 @@ _METRIC = re.compile(
 )
 Steps = tuple[Times, Times, Times]
 """Numbers, starts and ends of steps, each of shape (steps,)."""
+WITHOUT_GRADIENTS = "evaluation, or other work of the model without gradients,"
+WITHOUT_BACKWARD = "an evaluation, or a step that is cut off before its backward pass,"
 _NONE: Rows = np.zeros(0, np.intp)
 _FEWEST = 2  # ranges of which a loop consists
 _MOST_TIME = 0.5  # between the first and the last: ranges of a part of a step take less
@@ -171,8 +173,11 @@ def beside_training(trace: Trace) -> Mask:
     return inside | np.append(inside, False)[launch_of(trace)]  # the last: without a launch
 
 
-def until_evaluation(trace: Trace, marks: Rows, starts: Times, ends: Times) -> Times:
-    """The ends of marked steps, or starts without a pass, without layers that only the last call after it."""
+def until_evaluation(trace: Trace, marks: Rows, starts: Times, ends: Times) -> tuple[Times, str]:
+    """The ends of marked steps, or starts without a pass, without layers that only the last call after it.
+
+    And what these are: an evaluation, unless autograd recorded them too, or no layer at all.
+    """
     events, names = trace.events, trace.events.text("name")
     begin, passes = events["start_ns"], is_backward(events) | names.where(ends_update)
     calls = names.where(is_layer) & (events["track"] == events["track"][marks[0]])
@@ -182,7 +187,11 @@ def until_evaluation(trace: Trace, marks: Rows, starts: Times, ends: Times) -> T
     first = int(np.flatnonzero(~evaluates).max(initial=-1)) + 1  # of the last steps, which all do
     trains = first >= _FEWEST and not evaluates[:first].any() and (since > starts)[:first].all()
     is_aside = trains and not trace.metadata.capture.get("recorded_steps")
-    return np.where(is_aside & (np.arange(len(ends)) >= first), since, ends)
+    until = np.where(is_aside & (np.arange(len(ends)) >= first), since, ends)
+    after = calls & (begin >= until[first:].min(initial=ends[-1]))
+    known = events["sequence"] >= 0
+    is_evaluation = (calls & known).any() and not (after & known).any()
+    return until, WITHOUT_GRADIENTS if is_evaluation else WITHOUT_BACKWARD
 
 
 def cut_to_ranges(trace: Trace, rows: Rows, numbers: Times, starts: Times, ends: Times) -> Steps:

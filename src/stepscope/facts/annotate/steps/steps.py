@@ -258,9 +258,9 @@ def _by_profiler(trace: Trace) -> Found | None:
     end = np.minimum(np.where(follows, np.append(start[1:], 0), end), stop)
     # The last marked step may be cut off by the end of profiling.
     recorded = trace.metadata.capture.get("steps_recorded") or numbers
-    until = until_evaluation(trace, rows, start, end)
+    until, what = until_evaluation(trace, rows, start, end)
     kept = np.isin(numbers, recorded) & (until > start)
-    note = _left_out("evaluation, or other work of the model without gradients,", until, start, end)
+    note = _left_out(what, until, start, end)
     return Found(numbers[kept], start[kept], until[kept], "profiler_step", note=note) if kept.any() else None
 
 
