@@ -60,12 +60,12 @@ def build_graph(trace: Trace, rank: int | None = None, steps: tuple[int, int] | 
     host, device = _host_tasks(cpu, window), _device_tasks(trace, work, delays, window)
     track = np.concatenate([cpu.pieces.track, work.track])
     start = np.concatenate([cpu.pieces.start_ns, work.start_ns])
-    order = np.lexsort((start, track)) if cpu.is_missing else stable_order(track)
+    order = np.lexsort((start, track)) if cpu.on_stream else stable_order(track)
     place, track, start = inverse(order), track[order], start[order]
     begins = begins_run(track)
     tracks, thread = track[begins], np.cumsum(begins, dtype=np.int32) - np.int32(1)
     columns = {name: gathered(np.concatenate([host[name], device[name]]), order) for name in host}
-    if cpu.is_missing:
+    if cpu.on_stream:
         columns["gap_ns"] = _gaps_with_marks(columns, track == cpu.main, start)
     tasks = task_table(trace.events, thread, columns)
     links = _links(trace, cpu, work, delays, place)

@@ -22,7 +22,7 @@ import numpy as np
 from stepscope.base.arrays import Codes8, Ids, Mask, Times
 from stepscope.facts.annotate.device.collectives import is_communication_wait
 from stepscope.facts.annotate.jax.calls import is_compiled_call
-from stepscope.facts.annotate.links.launches import on_host
+from stepscope.facts.annotate.links.launches import marked_on_devices, on_host
 from stepscope.facts.annotate.steps.main_track import main_track
 from stepscope.facts.annotate.steps.step_table import step_marks
 from stepscope.graph.data_flow import data_pairs, last_needs
@@ -261,9 +261,10 @@ def find_needs(trace: Trace, rows: Ids, main: int, bursts: Bursts, begin_ns: int
 class CpuSide:
     """Tasks of the CPU threads, and indices of tasks with a special role."""
 
-    # tracks.id of the training loop's thread; of the busiest stream, if the file has no CPU events: steps
-    # then follow one another at the pace of its work
+    # tracks.id of the training loop's thread; of the busiest stream, if steps are marked on devices or the
+    # file has no CPU events: steps then follow one another at the pace of its work
     main: int
+    on_stream: bool  # whether that is a stream
     rows: Ids  # the CPU events of the window
     pieces: TaskPieces  # the tasks
     waits: WorkWaits  # pairs of a waiting call and the device work that it waits for
@@ -280,11 +281,6 @@ class CpuSide:
     needs: Needs  # of data that other threads write
     rests: Ids  # for each of `needs` that was waited for, the task that begins the wait
     resumes: Ids  # for each of them, the task that ends the wait
-
-    @property
-    def is_missing(self) -> bool:
-        """Whether the file has no CPU events, so that steps are marked on a stream."""
-        return not len(self.rows)
 
     def working_times(self) -> tuple[Times, Times]:
         """Durations and gaps without the time in which a thread waits for another one."""
@@ -322,9 +318,9 @@ class CpuSide:
 def cut_cpu(trace: Trace, window: Window, work: WindowWork) -> CpuSide:
     """The CPU's tasks in a window, cut where steps begin and where threads wait or hand over."""
     rows = host_events(trace, window)
-    is_missing = not len(rows) and len(work.event) > 0
-    busiest = int(np.bincount(work.track, work.end_ns - work.start_ns).argmax()) if is_missing else -1
-    main = busiest if is_missing else main_track(trace, window.rank)
+    on_stream = (not len(rows) or marked_on_devices(trace)) and len(work.event) > 0
+    busiest = int(np.bincount(work.track, work.end_ns - work.start_ns).argmax()) if on_stream else -1
+    main = busiest if on_stream else main_track(trace, window.rank)
     waits = find_waits(trace, rows, work)
     calls, until = _wait_ends(trace, waits)
     bursts = find_bursts(trace, rows, main)
@@ -348,7 +344,8 @@ def cut_cpu(trace: Trace, window: Window, work: WindowWork) -> CpuSide:
     compiled, first = trace.events.text("name").where(is_compiled_call)[calls], pieces.of_event[calls]
     begins = np.where(compiled, np.maximum(returns - 1, first), first)
     of_bursts = bursts, joined, marks, forks, begun, sleeps, joins
-    return CpuSide(main, rows, pieces, waits, calls, returns, begins, *of_bursts, needs, rests, resumes)
+    of_waits = waits, calls, returns, begins
+    return CpuSide(main, on_stream, rows, pieces, *of_waits, *of_bursts, needs, rests, resumes)
 
 
 def _all(value: int, like: Ids) -> Ids:

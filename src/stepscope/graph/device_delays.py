@@ -66,13 +66,13 @@ def find_delays(trace: Trace, cpu: CpuSide, work: WindowWork, window: Window) ->
         target=target,
         wait_lag_ns=np.where(by_wait, wait_lag, np.minimum(wait_lag, 0)),
     )
-    return _paced_by_stream(work, found, cpu.main) if cpu.is_missing else found
+    return _paced_by_stream(work, found, cpu.main) if cpu.on_stream else found
 
 
 def _paced_by_stream(work: WindowWork, delays: Delays, main: int) -> Delays:
-    """Delays where the file has no CPU events: each stream follows the work of the main one.
+    """Delays where steps are marked on a stream: each stream follows the work of the main one.
 
-    What the CPU did is unknown, and on the main stream its delays stay. Other work starts as long
+    Little is known of the CPU, and on the main stream its delays stay. Other work starts as long
     after the latest work there that began before it, as it was measured to.
     """
     of_main, others = np.flatnonzero(work.track == main), np.flatnonzero(work.track != main)

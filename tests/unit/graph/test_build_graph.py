@@ -100,6 +100,21 @@ def kernels_alone(drawn: random.Random) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.parametrize("host", ["", "TpuExecutable | cat=runtime"], ids=["device alone", "its calls too"])
+def test_steps_that_are_marked_on_a_device_are_as_long_as_its_work(host: str) -> None:
+    """As of a TPU, whose programs are called long before they run: no thread is as slow as its marks."""
+    lines = []
+    for step in range(3):
+        at = 1000 * step
+        lines += [f"stream 9 | {at} {at + 1000} | step#step_num={step} | cat=annotation"]
+        lines += [f"main | {20 * step} {20 * step + 5} | {host}"] if host else []
+        lines += [f"stream 1 | {at} {at + 600} | fusion"]
+        lines += [f"stream 1 | {at + 600} {at + 1000} | all-reduce | cat=communication"]
+    graph = graph_of("\n".join(lines))
+    assert step_us(graph) == [1000, 1000, 1000]
+    assert step_us(scale(graph, select(graph, category="communication"), 0.5)) == [800, 800, 800]
+
+
 def test_a_device_synchronization_waits_for_the_last_work_of_every_stream() -> None:
     graph = graph_of("""
         main     |  0 100 | ProfilerStep#0
