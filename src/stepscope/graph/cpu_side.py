@@ -343,9 +343,8 @@ def cut_cpu(trace: Trace, window: Window, work: WindowWork) -> CpuSide:
     marks, forks, begun, sleeps, joins, returns, rests, resumes = of_part
     compiled, first = trace.events.text("name").where(is_compiled_call)[calls], pieces.of_event[calls]
     begins = np.where(compiled, np.maximum(returns - 1, first), first)
-    of_bursts = bursts, joined, marks, forks, begun, sleeps, joins
-    of_waits = waits, calls, returns, begins
-    return CpuSide(main, on_stream, rows, pieces, *of_waits, *of_bursts, needs, rests, resumes)
+    others = bursts, joined, marks, forks, begun, sleeps, joins, needs, rests, resumes
+    return CpuSide(main, on_stream, rows, pieces, waits, calls, returns, begins, *others)
 
 
 def _all(value: int, like: Ids) -> Ids:

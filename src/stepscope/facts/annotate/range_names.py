@@ -50,7 +50,7 @@ _RULES = tuple(
             r"^(?!aten::|prim::)\w*Backward\d*$|^CompiledFunctionBackward|^AccumulateGrad$",
             "backward",
         ),
-        ("cpu_op", r"^IteratorGetNextOp::", "data_loading"),
+        ("annotation cpu_op", r"^(Eager\w*Execute: )?IteratorGetNext", "data_loading"),
         ("cpu_op", _GRADIENT, "backward"),
         ("annotation", r"^EagerLocalExecute: " + _GRADIENT_OP, "backward"),
         ("cpu_op", _UPDATE, "optimizer"),

@@ -45,6 +45,7 @@ ANNOTATION = """
     checkpointing | stepscope.checkpointing: f (a.py:3), checkpoint_save, write checkpoint
     transfer      | copy_batch_to_gpu, host to device, H2D
     data_loading  | enumerate(tf.data)#x, prefetch_batch, data
+    data_loading  | IteratorGetNext, EagerExecute: IteratorGetNext, EagerLocalExecute: IteratorGetNextSync
     zero_grad     | Optimizer.zero_grad#SGD, zerograd, zero_grad
     loss          | stepscope.module: CrossEntropyLoss, criterion, my loss
     none          | forward_backward, bwd then forward, AddmmBackward0, step 3 loss: 0.25, train
