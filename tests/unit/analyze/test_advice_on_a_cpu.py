@@ -88,3 +88,12 @@ def test_a_forward_pass_that_is_computed_again_is_named_but_never_urgent() -> No
         found("recomputation", CHECKPOINTED.replace("310 480", "310 315").replace("320 470", "311 314"))
         is None
     )
+
+
+@pytest.mark.parametrize(("inside", "finds"), [("train.py(3): main", True), ("a range", False)])
+def test_marks_and_ranges_alone_do_not_show_that_python_runs(inside: str, finds: bool) -> None:
+    """The report says of them that they do not show what a step does."""
+    lines = [f"main | {9000 * step} {9000 * (step + 1)} | ProfilerStep#{step}" for step in range(3)]
+    category = "" if finds else " | cat=annotation"
+    lines += [f"main | {9000 * step + 9} {9000 * step + 8000} | {inside}{category}" for step in range(3)]
+    assert (found("cpu_latency", "\n".join(lines)) is not None) == finds

@@ -24,7 +24,7 @@ from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
 from stepscope.base.arrays import Rows
 from stepscope.base.numbers import rounded
-from stepscope.facts.annotate.links.launches import is_graph_launch
+from stepscope.facts.annotate.links.launches import is_graph_launch, shows_cpu
 from stepscope.facts.summary.text_tables import stage_words
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.schema import STAGES
@@ -87,7 +87,7 @@ def cpu_latency(context: RuleContext) -> Iterator[Finding]:
     Source: DEEPCONTEXT section 4.3, "CPU Latency Analysis".
     """
     if not context.measures.has_device:
-        yield from _python(context)
+        yield from _python(context) if shows_cpu(context.trace) else ()
     elif context.context_trace:
         yield from _frames(context)
     else:
