@@ -17,6 +17,7 @@ from stepscope.base.parallel import in_threads
 from stepscope.base.students_t import error_of_mean
 from stepscope.errors import ChangeError, TraceError
 from stepscope.facts.annotate.device.one_off_costs import inside, one_off_costs
+from stepscope.facts.annotate.links.launches import shows_cpu
 from stepscope.facts.annotate.steps.missing_work import work_is_missing
 from stepscope.facts.annotate.steps.step_table import mean_device_ms
 from stepscope.graph import (
@@ -68,6 +69,7 @@ _ONE_STEP = (
 _MOVES_COLLECTIVES = ("Distributed training", "Ranks of one job")  # groups of changes
 _NO_OTHER_STEP = "steps are alike, although the file has only one"
 _ALWAYS = "unchanged work takes as long as it did, even if it overlaps with different work"
+_NO_CPU = "the CPU, which the trace does not show, keeps pace with the device"
 _ALIKE = "other ranks change in the same way"
 _TOGETHER = (
     "times are the mean of all ranks; a collective begins when the last rank arrives, and then "
@@ -297,6 +299,8 @@ class Baseline:
         """The step on a slower and on a faster CPU, as far as it then limits another step than before."""
         if not self.graph.on_device.any() or not mean_ms(after):
             return []
+        if not shows_cpu(self.graph.trace):
+            return [mean_ms(self.simulation)]  # the CPU may need as long as the steps took
         both = (step_ms(at_pace(after.graph, pace)) / usual for pace, usual in self._paces.items())
         return [most(ms, mean_ms(after)) for most, ms in zip((max, min), both, strict=True)]
 
@@ -367,6 +371,8 @@ def _assumptions(graph: Graph, requests: Sequence[Request], unexplained: float) 
         assumed.append(f"{unexplained:.1%} of the step is unexplained and kept as is")
     if load := load_warning(graph.trace.metadata.capture_of(graph.window.rank)):
         assumed.append(f"the times of the CPU are typical, although {load}")
+    if not shows_cpu(graph.trace):
+        assumed.append(_NO_CPU)
     if missing := work_is_missing(graph.trace):
         assumed.append(f"the recorded work is all work, although {missing}")
     if slowdown := _slowdown(graph, requests):

@@ -115,6 +115,17 @@ def test_a_gain_that_differs_from_step_to_step_widens_the_range() -> None:
     assert not answer.is_certain
 
 
+def test_without_the_cpu_a_faster_device_may_save_nothing() -> None:
+    """As where only kernels are left in a trace: the CPU may have needed all of the time."""
+    lines = [f"main | {1000 * step} {1000 * (step + 1)} | ProfilerStep#{step}" for step in range(3)]
+    lines += [f"stream 7 | {1000 * step} {1000 * step + 900} | ampere_sgemm" for step in range(3)]
+    answer = predict(graph_of("\n".join(lines), devices=V100), [parse_request("faster_gpu", CHANGES)])
+    assert answer.predicted_step_ms < 0.9
+    assert answer.range is not None
+    assert answer.range[1] >= 1.0
+    assert "the CPU, which the trace does not show, keeps pace with the device" in answer.assumptions
+
+
 def test_without_a_change_the_prediction_is_the_replay() -> None:
     answer = predict(graph_of(FORWARD), [])
     assert answer.predicted_step_ms == answer.replayed_step_ms
