@@ -199,7 +199,19 @@ def parse(text: bytes) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         return {} if value is None else {"value": value}
     wrong = [name for name in _LISTS.keys() & value.keys() if not _is_as_named(name, value[name])]
-    return {name: each for name, each in value.items() if name not in wrong} if wrong else dict(value)
+    if not wrong:
+        return dict(value)
+    lists = {name: _list_in(value[name]) for name in wrong}
+    value = {**value, **lists}
+    return {name: each for name, each in value.items() if name not in lists or _is_as_named(name, each)}
+
+
+def _list_in(value: Any) -> Any:
+    """The list that other tools write as a text, such as `"[[2, 3], []]"` or `"['float']"`."""
+    try:
+        return _decoder()(value.replace("'", '"').encode()) if isinstance(value, str) else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _is_as_named(name: str, value: Any) -> bool:

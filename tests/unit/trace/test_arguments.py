@@ -110,6 +110,22 @@ def test_lists_of_pytorch_that_are_none_are_left_out(name: str, value: object, k
     assert parse(text) == ({name: value} if kept else {}) | {"stream": 7}
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("Input Dims", "[[64], [8, 4], []]", [[64], [8, 4], []]),
+        ("Input type", "['float', 'Scalar']", ["float", "Scalar"]),
+        ("Input type", '["float", ""]', ["float", ""]),
+        ("Input type", "[1]", None),
+        ("Input Dims", "[[1, 7168], ...]", None),
+        ("Input Dims", "[" * 100_000, None),
+    ],
+)
+def test_lists_that_other_tools_write_as_texts_are_lists(name: str, text: str, value: object) -> None:
+    known = {} if value is None else {name: value}
+    assert parse(json.dumps({name: text, "stream": 7}).encode()) == known | {"stream": 7}
+
+
 def test_a_block_holds_about_a_mebibyte() -> None:
     ends = np.array([1 << 20, (1 << 20) + 1, (1 << 20) + 5])
     blocks = ArgumentBlock.several([0, 1, 2], ends, b"x" * int(ends[-1]))
