@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stepscope.facts.annotate.jax import device_runs, stages
-from stepscope.facts.annotate.links.launches import link_launches
+from stepscope.facts.annotate.links.launches import device_work, link_launches
 from stepscope.testing import drawn_trace
 from stepscope.trace.schema import STAGES
 from stepscope.trace.table import Text
@@ -33,6 +33,19 @@ def test_a_run_begins_with_the_operation_that_occurs_as_often_as_calls(
     trace = device_trace(*((row[place], place) for place in places))
     found = device_runs._first_of_runs(trace, np.arange(len(places), dtype=np.int32), calls)
     assert [place for place, begins in zip(places, found.tolist(), strict=True) if begins] == first
+
+
+@pytest.mark.parametrize(("launched", "first"), [(True, [0, 60]), (False, range(0, 120, 10))])
+def test_what_a_program_repeats_in_a_loop_begins_no_run(launched: bool, first: list[int]) -> None:
+    """As `lax.scan` in a program of which no operation runs once; without launches, runs may be of before."""
+    lines = ["main | 0 1 | PjitFunction(f) | cat=runtime"]
+    for number, at in enumerate(range(0, 120, 5)):
+        lines.append(f"stream 1 | {at + 3} {at + 6} | {'ab'[number % 2]} | corr={number + 1}")
+        lines += [f"pool | {at} {at + 1} | cuLaunchKernel | corr={number + 1}"] * launched
+    trace = link_launches(drawn_trace("\n".join(lines)))
+    work = np.flatnonzero(device_work(trace)).astype(np.int32)
+    begins = device_runs._first_of_runs(trace, work, 2)
+    assert [at // 1000 - 3 for at in trace.events["start_ns"][work[begins]].tolist()] == [*first]
 
 
 def test_the_pause_before_work_is_a_median() -> None:

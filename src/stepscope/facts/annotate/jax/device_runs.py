@@ -24,6 +24,7 @@ from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.facts.annotate.links.launches import device_work, launch_of, on_host, with_launches_by_order
 from stepscope.trace.nesting import outermost
 from stepscope.trace.row_order import rows_by_key, running_span
+from stepscope.trace.sets import mask_of
 from stepscope.trace.table import Text
 from stepscope.trace.trace import Trace
 
@@ -165,7 +166,8 @@ def _first_of_runs(trace: Trace, work: Ids32, calls: int) -> Mask:
     """Whether each piece of work begins a run of its program.
 
     The operation that occurs about as often as the program was called marks runs. Of several, a run
-    begins with that before which the device waits longest, else with the first.
+    begins with that before which the device waits longest, else with the first. Where all work was
+    launched in the recording, no run is from before it: what occurs more often does so in a loop.
     """
     names = trace.events["name"][work]
     distinct, first, count = np.unique(names, return_index=True, return_counts=True)
@@ -174,7 +176,9 @@ def _first_of_runs(trace: Trace, work: Ids32, calls: int) -> Mask:
     waits = [_median_pause(trace, work, names == distinct[place]) for place in likely.tolist()]
     longest = int(np.argmax(waits))
     notable = waits[longest] > _PAUSE * float(np.median(waits))
-    return np.asarray(names == distinct[likely[longest if notable else 0]])
+    marking = np.flatnonzero(names == distinct[likely[longest if notable else 0]])
+    in_loop = (launch_of(trace)[work] >= 0).all() and len(marking) % calls == 0
+    return mask_of(marking[:: len(marking) // calls if in_loop else 1], len(work))
 
 
 def _median_pause(trace: Trace, work: Ids32, chosen: Mask) -> float:
