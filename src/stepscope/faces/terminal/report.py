@@ -96,15 +96,8 @@ def report(
     given = [name for name, value in wanted.items() if value]
     if watched := watched_files(folder):
         others = {"--svg": svg, "--ncu": ncu, "--step": step is not None}
-        if refused := [*given, *(name for name, value in others.items() if value)]:
-            instead = {"--redact": "; use: stepscope redact", "--svg": "; use --html"}
-            raise click.UsageError(f"a watched run has no {refused[0]}{instead.get(refused[0], '')}")
-        if html:
-            from stepscope.faces.page.watch_answer import WatchedJob, watch_page
-
-            write_text(Path(html), watch_page(WatchedJob(Path(folder).name, watched).answer(rank)))
-            return
-        show_watched(watched, as_json, rank)
+        refused = [*given, *(name for name, value in others.items() if value)]
+        _report_watched(folder, watched, refused, html, as_json, rank)
         return
     if given and html is None:
         raise click.UsageError(f"{given[0]} needs --html; otherwise use: stepscope {_OF_PAGE[given[0]]}")
@@ -136,6 +129,25 @@ def report(
         write_text(Path(svg), picture(summaries, depth, job.slowest_rank if job else None))
     else:
         _print(summaries, job, folder, file.path, depth)
+
+
+def _report_watched(
+    folder: str,
+    files: Sequence[Path],
+    refused: Sequence[str],
+    html: str | None,
+    as_json: bool,
+    rank: int | None,
+) -> None:
+    if refused:
+        instead = {"--redact": "; use: stepscope redact", "--svg": "; use --html"}
+        raise click.UsageError(f"a watched run has no {refused[0]}{instead.get(refused[0], '')}")
+    if html is None:
+        show_watched(files, as_json, rank)
+        return
+    from stepscope.faces.page.watch_answer import WatchedJob, watch_page
+
+    write_text(Path(html), watch_page(WatchedJob(Path(folder).name, files).answer(rank)))
 
 
 def report_of_file(
