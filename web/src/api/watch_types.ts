@@ -2,7 +2,7 @@
 
 /** A line of the program, and how often and how long it ran after the first step. */
 export interface WatchedPlace {
-  /** `evaluation`, `rollout`, `checkpoint` or `compile`. */
+  /** `evaluation`, `rollout`, `checkpoint`, `compile` or `gc`. */
   kind: string;
   function: string;
   file: string;
