@@ -98,3 +98,7 @@ def test_on_a_phone_a_link_leads_to_a_pane_in_sight(workbench: Workbench, resnet
     workbench.page.locator(".finding-what").first.wait_for()
     workbench.until(f"({_ROOM})().bottom <= 844.5")
     assert workbench.page.evaluate(_ROOM)["text"] > 300  # a sentence has the width of the page
+    header = workbench.page.locator(".header")
+    rows = header.evaluate("one => one.offsetHeight")
+    header.locator(".trace-name").evaluate("one => one.textContent = 'rank0_activation_checkpoint.json.gz'")
+    assert header.evaluate("one => one.offsetHeight") == rows  # a long name makes no third row
