@@ -280,6 +280,12 @@ def test_activation_checkpointing_is_told_as_recomputed(workbench: Workbench, se
     workbench.until("location.hash.includes('/t')")
     workbench.until("document.querySelector('.details h2')?.innerText === 'backward'")
     assert "recomputed" in workbench.details()
+    title = workbench.page.locator(".level-title").last
+    height = title.evaluate("one => one.offsetHeight")
+    through = title.locator(".through")  # wrappers of the backward pass
+    assert through.inner_text() == "through backward _tensor.py › backward __init__.py"
+    through.evaluate("one => one.textContent = 'through wrappers '.repeat(50)")
+    assert title.evaluate("one => one.offsetHeight") == height  # however many, in one line
 
 
 def test_a_source_line_is_opened_with_its_cost(workbench: Workbench, several_url: str) -> None:

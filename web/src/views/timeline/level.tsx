@@ -167,6 +167,7 @@ function LevelTitle(props: { store: Store; level: Level; strip: boolean }): JSX.
   const { store, level, strip } = props;
   const { wire } = level;
   const { cpu, device } = timesOf(level, store.levels.value.value ?? []);
+  const through = level.through.join(" › ");
   if (strip)
     return (
       <div class="level-title" style={{ width: `${gutter.value - 4}px` }}>
@@ -176,7 +177,6 @@ function LevelTitle(props: { store: Store; level: Level; strip: boolean }): JSX.
   return (
     <div class="level-title">
       <strong>{level.title}</strong>
-      {level.through.length > 0 && <span class="dim">through {level.through.join(" › ")}</span>}
       <span class="dim">
         {duration(level.length)}
         {device > 0 && cpu > 0 && <> · CPU {duration(cpu)}</>}
@@ -187,6 +187,11 @@ function LevelTitle(props: { store: Store; level: Level; strip: boolean }): JSX.
         <button type="button" class="chip" onClick={() => store.set({ every: true })}>
           {plural(wire.hidden, "event")} on other {level.path ? "threads and streams" : "ranks"}
         </button>
+      )}
+      {through && (
+        <span class="through dim" title={through}>
+          through {through}
+        </span>
       )}
     </div>
   );
