@@ -77,6 +77,13 @@ def test_what_opens_above_the_panes_is_accessible(workbench: Workbench, resnet_u
     workbench.click('[data-change="amp"] [role=switch]')
     workbench.until("document.querySelector('.whatif-sentence')?.innerText.includes('would take')")
     assert objections(workbench) == {}, "a predicted step"
+    workbench.click('button:text-is("Predicted timeline")')
+    workbench.until("location.hash.includes('over=predicted')")
+    press("Control+k")
+    workbench.page.keyboard.type("timeline meas")
+    assert objections(workbench) == {}, "palette"
+    press("Enter")
+    workbench.until("!location.hash.includes('over=')")
 
 
 def test_what_a_stale_link_shows_is_accessible(workbench: Workbench, resnet_url: str) -> None:

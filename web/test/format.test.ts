@@ -7,6 +7,7 @@ import {
   markedMoment,
   milliseconds,
   percent,
+  shellWord,
   signedPercent,
   plural,
   moment,
@@ -91,4 +92,12 @@ it("groups thousands, and tells counts, bytes and plurals", () => {
   expect(plain(bytes(0))).toBe("0 B");
   expect(plural(1, "event")).toBe("1 event");
   expect(plural(2, "event")).toBe("2 events");
+});
+
+describe("a word of a command line", () => {
+  it.each([
+    ["runs/rank0.json.gz", "runs/rank0.json.gz"],
+    ["my run.json", "'my run.json'"],
+    ["it's; rm -r *", "'it'\\''s; rm -r *'"],
+  ])("%s", (text, word) => expect(shellWord(text)).toBe(word));
 });

@@ -5,6 +5,7 @@ import { memoryOf } from "../src/state/memory";
 import { choiceOf, othersOf } from "../src/state/pair";
 import { Store } from "../src/state/store";
 import { findingsOf } from "../src/views/findings";
+import { shownOf } from "../src/views/timeline/pair";
 
 /** A server that answers when the test says so. */
 class Slow implements Host {
@@ -127,5 +128,6 @@ describe("what a trace can be compared with", () => {
     store.traces.value = { perfetto: null, whole: "", traces: [read("a"), ...others] };
     expect(othersOf(store).map((one) => one.id)).toEqual(["closed", "b"]);
     expect(choiceOf(store).value.against).toBe("closed");
+    expect(shownOf(store).map((one) => one.name)).toEqual(["Measured", "Predicted", "Other run"]);
   });
 });

@@ -94,6 +94,11 @@ export function signedPercent(change: number): string {
   return change === 0 || share.startsWith("<") ? share : `${change > 0 ? "+" : "−"}${share}`;
 }
 
+/** A word of a command line, quoted where a shell would read it otherwise. */
+export function shellWord(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
 /** A mean count: whole where it is. */
 export function count(value: number): string {
   return Number.isInteger(value) || value >= 100 ? grouped(value) : value.toFixed(1);

@@ -9,6 +9,7 @@ import type { Store } from "../../state/store";
 import { axisOf } from "../../state/axis";
 import { panesOf } from "../index";
 import { sharesOf } from "../share";
+import { shownOf } from "../timeline/pair";
 import { ACTIONS } from "./keys";
 
 const KINDS = ["action", "pane", "track", "kernel", "module"] as const;
@@ -41,6 +42,7 @@ function commandsOf(store: Store): Command[] {
   };
   return [
     ...Object.entries(ACTIONS).filter(([key]) => key !== "p" || store.host.live).map(([key, { name, run }]): Command => ({ kind: "action", name, key, run: () => run(store) })),
+    ...shownOf(store).map(({ name, run }): Command => ({ kind: "action", name: `Timeline: ${name.toLowerCase()}`, run })),
     ...sharesOf(store).map((one): Command => ({ kind: "action", ...one })),
     ...panesOf(store).map((one): Command => ({ kind: "pane", name: one.title, run: () => store.set({ pane: one.id }) })),
     ...tracks.map((one): Command => ({ kind: "track", name: several ? `${one.name}, rank ${one.rank}` : one.name, run: () => pin(one.id) })),

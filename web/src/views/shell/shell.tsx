@@ -2,6 +2,7 @@ import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import type { Overview } from "../../api/types";
+import { shellWord } from "../../base/format";
 import type { Store } from "../../state/store";
 import { ErrorLine } from "../../widgets/answer";
 import { Splitter } from "../../widgets/splitter";
@@ -53,7 +54,7 @@ function refuse(store: Store, event: DragEvent): void {
   event.preventDefault();
   if (event.type !== "drop" || !files?.length) return;
   const names = [store.entry.value?.name ?? "FILE", ...[...files].map((one) => one.name)];
-  store.notice.value = `To see both, run: stepscope view ${names.join(" ")}`;
+  store.notice.value = `To see both, run: stepscope view ${names.map(shellWord).join(" ")}`;
 }
 
 function Body({ store }: { store: Store }): JSX.Element {

@@ -44,26 +44,40 @@ const REACH_PX = 2;
 /** So much of its own length is shown around a difference. */
 const AROUND = 6;
 
-/** What lies below the step on screen: nothing, its prediction, or a step of another run or rank. */
-export function PairSwitch({ store }: { store: Store }): JSX.Element {
+/** Something that the timeline can show. */
+interface Shown {
+  name: string;
+  hint: string;
+  on: boolean;
+  run: () => void;
+}
+
+/** What can lie below the step on screen: nothing, its prediction, or a step of another run or rank. */
+export function shownOf(store: Store): Shown[] {
   const { over } = store.view.value;
   const here = store.client.value?.trace;
   const others = othersOf(store);
   const { itself } = choiceOf(store).value;
   const runs = others.filter((one) => one.id !== here);
-  const button = (text: string, hint: string, on: boolean, set: () => void): JSX.Element => (
-    <button type="button" aria-pressed={on} title={hint} onClick={set}>
-      {text}
-    </button>
-  );
+  const all: [boolean, Shown][] = [
+    [true, { name: "Measured", hint: "The step as it was recorded", on: over === "", run: () => showOver(store, "") }],
+    [store.host.live || store.host.whatIfs.length > 0, { name: "Predicted", hint: "The step above its prediction with the what-if changes", on: over === "predicted", run: () => showOver(store, "predicted") }],
+    [runs.length > 0, { name: "Other run", hint: "The step above one of another open trace", on: over === "other" && !itself, run: () => showOther(store, runs[0]!.id) }],
+    [runs.length < others.length, { name: "Other rank", hint: "The step above the same step of another rank", on: over === "other" && itself, run: () => showOther(store, here!) }],
+  ];
+  return all.filter(([there]) => there).map(([, one]) => one);
+} // prettier-ignore
+
+export function PairSwitch({ store }: { store: Store }): JSX.Element {
   return (
     <span class="tool-group" role="group" aria-label="Timeline shows">
-      {button("Measured", "The step as it was recorded", over === "", () => showOver(store, ""))}
-      {(store.host.live || store.host.whatIfs.length > 0) && button("Predicted", "The step above its prediction with the what-if changes", over === "predicted", () => showOver(store, "predicted"))}
-      {runs.length > 0 && button("Other run", "The step above one of another open trace", over === "other" && !itself, () => showOther(store, runs[0]!.id))}
-      {runs.length < others.length && button("Other rank", "The step above the same step of another rank", over === "other" && itself, () => showOther(store, here!))}
+      {shownOf(store).map(({ name, hint, on, run }) => (
+        <button key={name} type="button" aria-pressed={on} title={hint} onClick={run}>
+          {name}
+        </button>
+      ))}
     </span>
-  ); // prettier-ignore
+  );
 }
 
 /** A step has to be open: the first one unless somebody went elsewhere or chose something in it. */
