@@ -69,18 +69,16 @@ def record(pids: Sequence[int], steps: int) -> None:
 
 
 def _answer_of(pid: int) -> dict[str, str]:
-    """What became of a request, which is withdrawn if the run has stopped writing its file."""
-    from stepscope.read.watched_run import read_watched_run
+    """What became of a request, which is withdrawn if the run has not written its file for long."""
     from stepscope.record.watch.requests import recorded, watch_file_of, withdraw
 
-    written_ns, look_after = 0, 0.0
+    trained_at = time.time()
     while (answer := recorded(pid)) is None:
-        if time.monotonic() >= look_after:
-            before_ns, written_ns = written_ns, read_watched_run(watch_file_of(pid)).updated_unix_ns
-            if written_ns == before_ns:
-                withdraw(pid)
-                return {"file": "", "message": f"it has not trained for {duration(_PATIENCE_S)}"}
-            look_after = time.monotonic() + _PATIENCE_S
+        file = watch_file_of(pid)
+        trained_at = max(trained_at, file.stat().st_mtime if file.exists() else 0)
+        if time.time() > trained_at + _PATIENCE_S:
+            withdraw(pid)
+            return {"file": "", "message": f"it has not trained for {duration(_PATIENCE_S)}"}
         time.sleep(0.2)
     return answer
 

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import pairwise, repeat, starmap
 from operator import attrgetter
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
 
 from stepscope.base.watch_format import OF_DEVICE
@@ -44,7 +44,7 @@ _MS = 1e-6  # of a ns
 _NOTABLE_NS = 200_000  # off the CPU; chosen: with less, reading how long it queued takes a tenth of that
 _EVERY_NS, _EACH = 1_000_000_000, 300  # of `DeviceClock`: 1 s as NVML's own period; 8 hours fit in the file
 Line = tuple[str, str, str, int]  # kind, function, file, line
-Stamp = tuple[str, int, tuple[CodeType | None, int]]  # phase of a collection, ns, and the code at which line
+Stamp = tuple[str, int, tuple[CodeType | None, int]]  # of a collection: phase, ns, and code with its line
 # What begins on the device as this is noted, a position in `watch_format.OF_DEVICE`; None for other work.
 _BEGINS = {"begin_backward": 0, "end_backward": None, "begin_step": 1, "end_step": None}
 _MOST_MARKS = 20_000  # of a step; chosen: more than micro-batches and collections make, a few MB
@@ -53,15 +53,14 @@ Mark = tuple[int | None, Any]  # what begins, and the event
 
 
 class StepClocks(Hooks):
-    """Reads `Sums` on the thread that makes it; `compiled` gets line, ns and number of compilations."""
+    """Reads `Sums` on the thread that makes it; `spent` gets line, ns and number of what has one."""
 
-    def __init__(self, compiled: Callable[[FrameType | None, int, int], None]) -> None:
-        self._compiled = compiled
+    def __init__(self, spent: Callable[[Line, int, int], None]) -> None:
+        self._spent = spent
         self._parts = NestedDurations()  # of compilations
         self._gc_ns = self._compile_ns = self._collective_ns = self._gc_since_ns = 0
         self._collected: deque[Stamp] = deque(maxlen=_MOST_MARKS)
         self._on_collection = [_stamping(phase, self._collected) for phase in ("start", "stop")]
-        self.long_collections: list[tuple[Line, int, int]] = []  # their line, ns and number
         self._queued_sum_ns, self._off_cpu_ns = 0, -_NOTABLE_NS  # the time off the CPU at the last reading
         self._thread = threading.get_ident()
         self._queue: int | None = None
@@ -87,8 +86,7 @@ class StepClocks(Hooks):
             if begun_ns and code:
                 self._gc_ns += ns - begun_ns
                 if ns - begun_ns >= _LONG_NS and not _is_library(code.co_filename):
-                    place = "gc", code.co_name, code.co_filename, line
-                    self.long_collections.append((place, ns - begun_ns, 1))
+                    self._spent(("gc", code.co_name, code.co_filename, line), ns - begun_ns, 1)
         cpu = time.thread_time_ns()
         others, off_cpu_ns = time.process_time_ns() - cpu, time.perf_counter_ns() - cpu
         if off_cpu_ns > self._off_cpu_ns + _NOTABLE_NS:
@@ -132,7 +130,7 @@ class StepClocks(Hooks):
             return
         own_ns = round(self._parts.own(time.perf_counter_ns(), spent_ns))
         self._compile_ns += own_ns
-        self._compiled(_own_frame(frame), own_ns, count)
+        self._spent(("compile", *_place(_own_frame(frame))), own_ns, count)
 
     def _waited(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def wait(*args: Any, **kwargs: Any) -> Any:
@@ -147,12 +145,6 @@ class StepClocks(Hooks):
         return wait
 
 
-class _Elsewhere:
-    """The frame of a thread that is not asked for."""
-
-    f_code, f_lineno = None, 0
-
-
 def _stamping(phase: str, stamps: deque[Stamp]) -> Callable[..., object]:
     """A callback of `gc` that appends phase and time, and as a collection stops what this thread executes.
 
@@ -160,9 +152,10 @@ def _stamping(phase: str, stamps: deque[Stamp]) -> Callable[..., object]:
     in a callback.
     """
     times, threads = (starmap(call, repeat(())) for call in (time.perf_counter_ns, threading.get_ident))
-    get_frame = map({threading.get_ident(): sys._getframe}.get, threads, repeat(_Elsewhere))
+    elsewhere = partial(SimpleNamespace, f_code=None, f_lineno=0)
+    get_frame = map({threading.get_ident(): sys._getframe}.get, threads, repeat(elsewhere))
     frames = map(next, map(iter, get_frame, repeat(None)))
-    lines = map(attrgetter("f_code", "f_lineno"), frames if phase == "stop" else repeat(_Elsewhere))
+    lines = map(attrgetter("f_code", "f_lineno"), frames) if phase == "stop" else repeat((None, 0))
     # Its attribute of this name is the next one; `getattr` gets what a collection is about as a default.
     each: Any = type(phase, (map,), {phase: property(next)})
     return partial(getattr, each(stamps.append, zip(repeat(phase), times, lines)))
@@ -267,7 +260,7 @@ class StepLog(ActivityLog):
         on_failure: Callable[[Exception], None],
     ) -> None:
         super().__init__()
-        self.clocks, self.device = StepClocks(self._compiled), DeviceClock(self.begun_ns)
+        self.clocks, self.device = StepClocks(self._note_at), DeviceClock(self.begun_ns)
         self.detector, self.events = StepDetector(), DeviceEvents()
         self._marks: list[Mark] = []  # of the step that runs
         self._late: deque[tuple[Vector, list[Mark]]] = deque()  # steps that the device may not have passed
@@ -287,7 +280,7 @@ class StepLog(ActivityLog):
         if (name := getattr(method, "__name__", "")) in _BEGINS:
             self.events.mark(_BEGINS[name])
         if method == self.end_step:
-            argument = argument, self._read_clocks(), self.events.taken()
+            argument = argument, self.clocks.read(), self.events.taken()
         super().note(method, argument)
 
     @contextmanager
@@ -334,8 +327,8 @@ class StepLog(ActivityLog):
             if kind := _KINDS.get(activity.stage):
                 self._add_at(((kind, activity.function, activity.file, activity.line), spent_ns, count))
 
-    def _compiled(self, frame: FrameType | None, spent_ns: int, count: int) -> None:
-        super().note(self._add_at, (("compile", *_place(frame)), spent_ns, count))
+    def _note_at(self, *spent: Any) -> None:
+        self._noted.append((self._add_at, spent, 0))  # which asks for no time
 
     def _add_at(self, spent: tuple[Line, int, int]) -> None:
         line, spent_ns, count = spent
@@ -358,13 +351,7 @@ class StepLog(ActivityLog):
 
     def end_jax_step(self) -> None:
         """A compiled function of the program has returned that ends a step."""
-        super().note(self._end_now, self._read_clocks())
-
-    def _read_clocks(self) -> Sums:
-        sums, collections = self.clocks.read(), self.clocks.long_collections
-        self._noted += [(self._add_at, each, 0) for each in collections]
-        collections.clear()
-        return sums
+        super().note(self._end_now, self.clocks.read())
 
     @contextmanager
     def library_call(self, *, saves: bool) -> Iterator[None]:

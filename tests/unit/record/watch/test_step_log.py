@@ -297,8 +297,8 @@ def test_lines_of_collections_leave_places_to_others(run: Watched) -> None:
     train = Training(run)
     train()
     train()
-    places = [("gc", "main", "train.py", line) for line in range(200)]
-    run.log.clocks.long_collections += [(place, 1_000_000, 1) for place in places]
+    for line in range(200):
+        run.log.clocks._spent(("gc", "main", "train.py", line), 1_000_000, 1)
     train()
     run.log.clocks.add_compilation(sys._getframe(), 1_000_000)
     assert run.steps("gc") == [(0,), (0,)]
