@@ -57,12 +57,15 @@ class Measures:
     @cached_property
     def steady_ms(self) -> float:
         """Mean step length without first-use costs and one-off delays, ms."""
-        length = self.per_step(step_lengths(self._steps).sum())
+        length = step_lengths(self._steps)
         once, device = self.spans(self.first_use), self.busiest_device
         # As the report states it; on a CPU all of it.
         once_ms = device.one_off_ms if device else self.per_step(once.total())
-        left = length - once_ms - self.per_step(self.spans(self.noise).minus(once).total())
-        return max(left, length / _MOST_LEFT_OUT)
+        # A delay of a thread that nothing waits for makes its step no longer than others.
+        longer = length - np.sort(length)[:1]
+        delays = self.spans(self.noise).minus(once).within(*windows_of(self._steps))
+        left = self.per_step(length.sum() - np.minimum(delays, longer).sum()) - once_ms
+        return max(left, self.per_step(length.sum()) / _MOST_LEFT_OUT)
 
     @property
     def run_ms(self) -> float:

@@ -487,6 +487,21 @@ def test_a_gap_without_any_event_is_explained_by_nothing() -> None:
     assert "Nothing recorded explains it" in alone.what
 
 
+def test_a_device_that_awaits_its_batch_is_explained_by_that() -> None:
+    """As a TPU in its infeed: no call of the CPU shows it."""
+    lines = []
+    for step in range(3):
+        at = 1000 * step
+        lines += [f"stream 9 | {at} {at + 1000} | step#step_num={step} | cat=annotation"]
+        lines += [f"main | {20 * step} {20 * step + 5} | TpuExecutable | cat=runtime"]
+        lines += [f"stream 1 | {at} {at + 400} | infeed | cat=sync"]
+        lines += [f"stream 1 | {at + 400} {at + 1000} | fusion"]
+    waits = found("idle_device", "\n".join(lines))
+    assert waits is not None
+    assert "while a batch loads" in waits.what
+    assert "Nothing recorded" not in waits.what
+
+
 def test_a_whole_graph_and_a_wait_are_no_hotspots() -> None:
     for name in ("CUDA graph", "wait: float(x)"):
         text = f"""

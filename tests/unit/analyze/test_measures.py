@@ -103,6 +103,22 @@ def test_without_a_device_an_event_causes_itself_without_what_is_repeated_or_exc
     assert found.measures.caused_ns(rows[::2]).tolist() == [260_000] * 2
 
 
+@pytest.mark.parametrize(
+    ("thread", "longer", "steady_ms"), [("pin", 0, 9), ("pin", 400, 9), ("main", 4000, 9)]
+)
+def test_a_delay_takes_no_more_of_a_step_than_the_step_is_longer(
+    thread: str, longer: int, steady_ms: float
+) -> None:
+    """As of a thread that pins memory ahead of the loop, in one step."""
+    lines, at = [], 0
+    for step in range(4):
+        end = at + 9000 + longer * (step == 1)
+        lines += [f"main | {at} {end} | ProfilerStep#{step}", f"main | {at + 10} {at + 900} | aten::mm"]
+        lines += [f"{thread} | {at + 1000} {at + 1100 + 4000 * (step == 1)} | aten::pin_memory"]
+        at = end
+    assert context("\n".join(lines)).measures.steady_ms == pytest.approx(steady_ms)
+
+
 def test_lengths_and_facts(device: RuleContext) -> None:
     measures = device.measures
     assert (measures.step_ms, measures.steady_ms, measures.run_ms) == (1.0, 1.0, 0.0)

@@ -53,7 +53,7 @@ def idle_device(context: RuleContext) -> Iterator[Finding]:
     where = _name(context, culprit)
     sentence = context.measures.summary.verdict.sentence
     when, advice = next((of for text, of in OF_VERDICTS.items() if text in sentence), REASONS[cause])
-    is_unknown = cause in ON_THE_CPU and not where
+    is_unknown = cause in ON_THE_CPU and cause != "data" and not where  # that a batch loads explains it
     advice = FIND if is_unknown else advice
     frames = len(context.search.find(category="python", on_device=False)) > 0
     yield context.finding(
