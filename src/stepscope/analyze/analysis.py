@@ -14,7 +14,7 @@ from stepscope.base.parallel import in_threads
 from stepscope.errors import RuleError, failure
 from stepscope.facts.annotate.steps.missing_work import notes_on_missing, work_is_missing
 from stepscope.facts.annotate.steps.step_table import capture_notes, coverage_note, longest_alone
-from stepscope.facts.summary.facts import StepTimes
+from stepscope.facts.summary.facts import StepTimes, Verdict
 from stepscope.facts.summary.job_findings import JobFindings
 from stepscope.facts.summary.verdict import certain_share
 from stepscope.models.ranks.job import findings_of
@@ -54,6 +54,7 @@ class Heading(msgspec.Struct, frozen=True):
     steady_ms: float = 0.0  # the same without one-off costs and delays
     rank: int = 0  # the analyzed rank
     job: JobFindings | None = None  # what all ranks show together; None for a single one
+    wait: str = ""  # the report's verdict, if it is no work of a device or of the CPU
 
 
 class Analysis(msgspec.Struct, frozen=True):
@@ -101,9 +102,14 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
         context.measures.steady_ms,
         context.rank,
         findings_of(context.job) if context.job else None,
+        "" if context.context_trace else _wait(context.measures.summary.verdict),
     )
     together = context.gains.combined([one.main.gain for one in group_findings(findings)[:MOST_GROUPS]])
     return Analysis(heading, findings, together)
+
+
+def _wait(verdict: Verdict) -> str:
+    return "" if verdict.bound_by in ("device", "cpu") else verdict.sentence
 
 
 def _notes(context: RuleContext) -> tuple[str, ...]:

@@ -105,6 +105,8 @@ def nothing_found(heading: Heading) -> str:
     """What is said where no rule finds anything."""
     if heading.work_is_missing:
         return "Without all device work no finding is certain."
+    if heading.wait:
+        return f"No rule explains this: {heading.wait}"
     return f"No issue worth 1 % or more of the {heading.unit}."
 
 

@@ -185,6 +185,15 @@ def test_what_is_shown_above_the_findings() -> None:
     assert (jax.unit, jax.of_tree, jax.rank, jax.job) == ("step", "", 0, None)
 
 
+@pytest.mark.parametrize(
+    ("busy_us", "wait"), [(600, "The device computes or copies 60% of the step, idles 40%."), (990, "")]
+)
+def test_a_wait_that_the_report_names_is_an_issue_though_no_rule_explains_it(busy_us: int, wait: str) -> None:
+    kernels = f"main | 0 1000 | ProfilerStep#0\nstream 7 | 0 {busy_us} | gemm"
+    assert analysis_of(context(kernels), []).heading.wait.startswith(wait)
+    assert bool(analysis_of(context(kernels), []).heading.wait) == bool(wait)
+
+
 def test_fixes_are_simulated_together() -> None:
     text = repeated(DEVICE + "\nmain | 930 990 | aten::item\nmain | 10 12 | aten::sort")
 

@@ -433,6 +433,14 @@ CASES: dict[str, tuple[Callable[[], str], str]] = {
         No issue worth 1 % or more of the run.
         """,
     ),
+    "nothing, although the report names a wait": (
+        lambda: printed(wait="The device computes or copies 65% of the step, idles 35%."),
+        """
+        run.json   0 findings · 50 rules
+
+        No rule explains this: The device computes or copies 65% of the step, idles 35%.
+        """,
+    ),
     "nothing, styled": (
         lambda: printed(styled=True),
         """
