@@ -63,3 +63,43 @@ def test_a_second_pass_through_the_same_operators_is_found() -> None:
 )
 def test_passes_that_are_needed_are_not(text: str) -> None:
     assert found("repeated_backward", text) is None
+
+
+# A row of a Hessian: torch.autograd.grad goes back through the pass that made the gradient.
+GRADIENT = """
+    main | 0 {end}  | ProfilerStep#0
+    main | 10 110   | stepscope.module: net
+    main | 20 50    | aten::mm | seq=1
+    main | 60 90    | aten::sin | seq=2
+    main | 120 150  | autograd::engine::evaluate_function: SinBackward0 | seq=2 fwd=1
+    main | 125 145  | aten::cos | seq=3
+    main | 150 180  | autograd::engine::evaluate_function: MmBackward0 | seq=1 fwd=1
+    main | 155 175  | aten::mm | seq=4
+"""
+ROW = """
+    main | {0} {1}  | autograd::engine::evaluate_function: MmBackward0 | seq=4 fwd=1
+    main | {1} {2}  | autograd::engine::evaluate_function: CosBackward0 | seq=3 fwd=1
+"""
+
+
+def hessian(rows: int) -> str:
+    begins = [200 + 100 * row for row in range(rows)]
+    text = "".join(ROW.format(begin, begin + 50, begin + 100) for begin in begins)
+    end = 200 + 100 * rows
+    return GRADIENT.format(end=end + 50) + text + f"    main | {end} {end + 50} | Optimizer.step#SGD.step\n"
+
+
+def test_rows_of_a_hessian_are_found() -> None:
+    finding = found("repeated_backward", hessian(8))
+    assert finding is not None
+    assert finding.what == (
+        "Backward goes through the same operators 8 times per update. "
+        "All but one of these passes take 0.7 ms per step."
+    )
+    assert "is_grads_batched=True" in finding.advice
+    assert finding.gain.ms == pytest.approx(0.7)  # 7 of 8 passes of 100 µs
+    assert finding.gain.stated_ms == pytest.approx((0.0, 0.945))
+
+
+def test_fewer_gradients_of_gradients_are_not() -> None:
+    assert found("repeated_backward", hessian(7)) is None

@@ -105,7 +105,7 @@ class Loop(NamedTuple):
 
 
 def _in_loops(context: RuleContext, apart: Mask) -> Iterator[Finding]:
-    tree = cache(_tree)
+    tree = cache(tree_of)
     rows, loops = _products(context, apart, tree)
     if context.measures.calls(rows) < MANY:
         return
@@ -130,18 +130,18 @@ def _in_loops(context: RuleContext, apart: Mask) -> Iterator[Finding]:
         limit="warning",
     )
     place = found.evidence[0]
-    carry = _carry(tree, place.file, place.line, place.called)
+    carry = carries_at(tree, place.file, place.line, place.called)
     if carry and all(carry) and not file:
         gain = replace(found.gain, range_ms=(COMPILED * found.gain.ms, found.gain.stated_ms[1]))
         found = replace(found, advice=ONE_BY_ONE, gain=gain)
     yield found.at_line(file, line, "") if file else found
 
 
-def _tree(path: str) -> ast.AST:
+def tree_of(path: str) -> ast.AST:
     return parse_source(read_text(path))
 
 
-def _carry(tree: Trees, file: str, line: int | None, called: Sequence[str] = ()) -> list[bool]:
+def carries_at(tree: Trees, file: str, line: int | None, called: Sequence[str] = ()) -> list[bool]:
     """`loops_carry` of the loops around a line, and around those that call it."""
     lines = [(file, str(line)), *(one.partition(" (")[2][:-1].rpartition(":")[::2] for one in called)]
     with suppress(BatchError, SyntaxError, ValueError, RecursionError):
@@ -160,7 +160,7 @@ def _products(context: RuleContext, apart: Mask, tree: Trees) -> tuple[Rows, lis
     rows = rows[~_has_path(context, rows, EXPERT)]
     rows = rows[np.unique(search.enclosing(context.eager.rows)[rows], return_index=True)[1]]
     modules, number = np.unique(events["module"][rows], return_inverse=True)
-    carry = cache(partial(_carry, tree))
+    carry = cache(partial(carries_at, tree))
     loops = [_loop_of(context.trace["modules"], module, carry) for module in modules.tolist()]
     of = np.unique([loop.kind for loop in loops], return_inverse=True)[1][number]
     count = np.bincount(of)
