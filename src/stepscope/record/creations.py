@@ -1,4 +1,4 @@
-"""Where the user's code creates optimizers, loaders and DDP models, and how the loaders load."""
+"""Where the user's code creates optimizers, loaders and such, and how the loaders load."""
 
 import ast
 import functools
@@ -18,6 +18,7 @@ from stepscope.record.call_sites import is_library, self_of, user_frame
 from stepscope.record.patch import Hooks, ignoring, replace
 
 _BASES = (("optimizer", Optimizer), ("loader", DataLoader), ("ddp", DistributedDataParallel))
+_ANOMALY = ("anomaly_detection", torch.autograd.set_detect_anomaly)  # detect_anomaly() warns of its caller
 _MOST = 50  # a program may create them in a loop
 _LONGEST = 2000  # characters of a call
 
@@ -28,10 +29,10 @@ class CreationWatch(Hooks):
     def __init__(self, on_optimizer: Callable[[object], object] = id) -> None:
         self._found: dict[tuple[str, str, str, int], None] = {}
         created = {"optimizer": on_optimizer}
-        self._restore = [self._watch(what, cls, created.get(what, id)) for what, cls in _BASES]
+        self._restore = [self._watch(what, cls, created.get(what, id)) for what, cls in (*_BASES, _ANOMALY)]
 
     def describe(self) -> list[dict[str, Any]]:
-        """What was created (`optimizer`, `loader`, `ddp`), of which class, and where."""
+        """What was created (as `_BASES` has it), of which class, and where."""
         return [
             {"what": what, "class": name, "file": file, "line": line, **call_at(file, line, name)}
             for what, name, file, line in self._found

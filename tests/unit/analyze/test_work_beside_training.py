@@ -54,6 +54,14 @@ def test_and_the_stacks_that_show_where_an_operator_does_nothing() -> None:
     assert finding.gain.ms == pytest.approx(0.35 + 10 * (0.060 - 0.010))
 
 
+def test_anomaly_detection_is_at_the_line_that_turns_it_on() -> None:
+    call = {"call": "set_detect_anomaly(True)", "file": "/job/train.py", "line": 7}
+    created = [{"what": "anomaly_detection", "class": "set_detect_anomaly", **call}]
+    finding = found("anomaly_detection", backward("aten::isnan"), capture={"created": created})
+    assert finding is not None
+    assert {(one.file, one.line) for one in finding.evidence} == {("/job/train.py", 7)}
+
+
 @pytest.mark.parametrize(
     "text",
     [

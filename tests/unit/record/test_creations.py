@@ -61,6 +61,14 @@ def test_a_loop_of_calls_is_noted_once(watch: CreationWatch) -> None:
     assert len(watch.describe()) == 1
 
 
+def test_anomaly_detection_has_the_line_that_turns_it_on(watch: CreationWatch) -> None:
+    torch.autograd.set_detect_anomaly(False)
+    line = sys._getframe().f_lineno - 1
+    (one,) = watch.describe()
+    assert (one["what"], one["line"]) == ("anomaly_detection", line)
+    assert one["call"] == "torch.autograd.set_detect_anomaly(False)"
+
+
 def test_torch_is_left_as_it_was() -> None:
     before = torch.optim.Optimizer.__init__
     CreationWatch().remove()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stepscope.analyze.finding import Finding, Gain
+from stepscope.analyze.finding import Finding, Gain, only_call
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
 from stepscope.base.numbers import rounded
@@ -35,13 +35,15 @@ def anomaly_detection(context: RuleContext) -> Iterator[Finding]:
     if checked < max(LEAST_SHARE * len(nodes), LEAST_NODES * context.step_count):
         return
     rows = _inside(context, nodes, _OF_CHECK)
-    yield context.finding(
+    call = only_call(context.trace.metadata, "anomaly_detection")
+    found = context.finding(
         f"Anomaly detection checks {rounded(context.measures.calls(checks), 4)} "
         f"gradients per step for NaN, {rounded(context.measures.ms(rows))} ms.",
         context.advice(ADVICE, **LIBRARIES),
         rows,
         _gain(context, rows),
     )
+    yield found.at_line(call["file"], call["line"], "") if call else found
 
 
 def _inside(context: RuleContext, nodes: Rows, pattern: str) -> Rows:
