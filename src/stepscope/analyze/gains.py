@@ -114,9 +114,12 @@ class Gains:
             return gain
         return replace(gain, changes=changes)
 
-    def without(self, rows: Rows, ms: float, why: str) -> Gain:
-        """An upper bound for events that need not be there, to be tried where that saves as much."""
+    def without(self, rows: Rows, ms: float, why: str, most_ms: float = 0.0) -> Gain:
+        """An upper bound for events that need not be there, to be tried where that saves as much; a fix
+        may save `most_ms`, with what lies around them."""
         bound, on_device = self.bound(ms, why), self._search.device_work[rows]
+        if most_ms > bound.ms:
+            bound = replace(bound, range_ms=(0.0, min(most_ms, float(self._measures.steady_ms))))
         keys = np.where(on_device, "name", "operator").tolist()
         names = map(self._search.name, rows.tolist())
         parts = sorted({f"{key}={glob(name)}" for key, name in zip(keys, names, strict=True)})

@@ -236,7 +236,7 @@ CASES = {
         Mostly f.
         See net.py:7 in f.
         -> If these steps are the first, record later ones: each function has to be compiled once.
-        info: 0.89 of 20 ms, 0 to 0.89
+        info: 0.89 of 20 ms, 0 to 4
         at most the compile time
         scale:select=operator=backend_compile_and_load,factor=0
         * backend_compile_and_load × 1, 0.89 ms, other net.py:7 in f

@@ -57,12 +57,14 @@ def recompilation(context: RuleContext) -> Iterator[Finding]:
         return
     who = context.by_framework("torch.compile", jax="jax.jit")
     mostly = _functions(context, rows) + context.main_place(rows) if context.is_jax else ""
+    around = context.search.enclosing(context.search.find(CALL.pattern))[rows]  # JAX also traces in it
+    most_ms = context.measures.ms(np.unique(around[around >= 0]))
     unsure = context.step_count < _FEW and not context.trace.metadata.capture.get("compiles_again")
     yield context.finding(
         f"{who} compiles {context.times(rows)} per step, {rounded(context.measures.ms(rows), 4)} ms.{mostly}",
         _FIRST * unsure + context.by_framework(_ADVICE, jax=_OF_JAX),
         rows,
-        context.gains.without(rows, context.measures.ms(rows), _WHY),
+        context.gains.without(rows, context.measures.ms(rows), _WHY, most_ms),
         recurs=not context.trace.metadata.capture.get("compiles_again"),  # few of many steps are recorded
         limit="warning" if unsure else "critical",
     )

@@ -34,7 +34,7 @@ def small_programs(context: RuleContext) -> Iterator[Finding]:
     if not context.is_jax or context.context_trace:
         return
     every = context.search.outermost(context.search.find(CALL.pattern, on_device=False))
-    calls = every[_repeated_and_small(context, every)]
+    calls = _repeated(context, every, SMALL_NS)
     if context.measures.calls(calls) < MANY:
         return
     names = Counter(context.search.name(row) for row in calls.tolist()).most_common(MOST_NAMES)
@@ -49,13 +49,13 @@ def small_programs(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-def _repeated_and_small(context: RuleContext, calls: Rows) -> Rows:
-    """Indices in `calls` of functions that are called repeatedly in a step, and are short."""
+def _repeated(context: RuleContext, calls: Rows, below_ns: int) -> Rows:
+    """Those of functions that are called repeatedly in a step, and are shorter, by the median."""
     code, time = context.events["name"][calls], context.events["duration_ns"][calls]
     _, function, count = np.unique(code, return_inverse=True, return_counts=True)
-    small = [np.median(time[function == one]) < SMALL_NS for one in range(len(count))]
-    chosen = np.array(small, np.bool_) & (count > context.step_count)
-    return np.flatnonzero(chosen[function]) if len(calls) else calls
+    short = [np.median(time[function == one]) < below_ns for one in range(len(count))]
+    chosen = np.array(short, np.bool_) & (count > context.step_count)
+    return calls[chosen[function]] if len(calls) else calls
 
 
 def _gain(context: RuleContext, calls: Rows, every: Rows) -> Gain:
@@ -64,7 +64,10 @@ def _gain(context: RuleContext, calls: Rows, every: Rows) -> Gain:
         spans = context.measures.spans(calls).union(between)
         return context.gains.bound(context.measures.idle_during_ms(spans), "at most the device's idle time")
     ms = context.measures.ms(calls) + context.measures.per_step(between.total())
-    return context.gains.without(calls, ms, NOTE)
+    every = _repeated(context, every, LONG_NS)
+    most_ms = context.measures.ms(every)
+    most_ms += context.measures.per_step(_python_between(context, every, every).total())
+    return context.gains.without(calls, ms, NOTE, most_ms)
 
 
 def _python_between(context: RuleContext, calls: Rows, every: Rows) -> Intervals:
