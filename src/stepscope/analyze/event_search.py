@@ -28,7 +28,7 @@ from stepscope.facts.contexts import build_contexts
 from stepscope.facts.roofline.operator_work import Counted, numbered_calls
 from stepscope.trace.arguments import parse
 from stepscope.trace.nesting import holds, innermost
-from stepscope.trace.row_order import inverse
+from stepscope.trace.row_order import inverse, rows_by_key
 from stepscope.trace.schema import MODEL_STAGES
 from stepscope.trace.sets import distinct, mask_of
 from stepscope.trace.trace import Trace
@@ -318,6 +318,7 @@ def _shapes(dims: Any) -> list[list[int]]:
 
 
 MOST_BETWEEN = 4  # times as many calls as usual lie between two iterations; more lie between loops
+OFTEN = 16  # calls per step: a module that is called less often is in no loop
 MOST_FILLED = 2  # calls between two of a loop that belong to it: a sum for weights and bias
 DISPATCH_NS = 20_000  # of Python and C++ between two operators; in a longer time something else ran
 LONGEST_NS = 200_000  # 10 times as long: Python between the operators of a model, with hooks
@@ -398,10 +399,16 @@ class EagerCalls:
         """The calls of loops whose iterations each have some of `rows`, and of their backward pass.
 
         A loop goes on from one of `rows` to the next of the same step and thread, if not many more
-        calls lie between these than usual.
+        calls lie between these than usual; from one to the next of its module where that has many.
         """
-        position = self.around(rows)
         loops = np.zeros(len(self.rows), np.bool_)
+        for each in rows_by_key(self._events["module"][rows]).values():
+            if len(each) >= OFTEN * self._search.step_count:
+                loops = self._linked(loops, self.around(rows[each]))
+        return self._filled(self.with_backward(self._linked(loops, self.around(rows))))
+
+    def _linked(self, loops: Mask, position: Ids) -> Mask:
+        """Also these calls, and those between two of the same step and thread that are near."""
         if len(position) > 1:
             event = self.rows[position]
             between = np.diff(position)
@@ -410,7 +417,7 @@ class EagerCalls:
             follows &= between <= MOST_BETWEEN * np.median(between)
             loops = _with_those_between(loops, position, follows)
         loops[position] = True
-        return self._filled(self.with_backward(loops))
+        return loops
 
     def _filled(self, calls: Mask) -> Mask:
         """Also the few calls between two of these, as the sums of gradients in a backward pass."""

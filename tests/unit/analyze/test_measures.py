@@ -355,6 +355,21 @@ def test_a_loop_goes_on_where_not_many_more_calls_lie_between(between: list[int]
     )
 
 
+@pytest.mark.parametrize(("times", "inside"), [(16, 15 * 12 + 2), (15, 15 * 2)])
+def test_an_iteration_may_have_two_modules_and_much_between(times: int, inside: int) -> None:
+    """Two calls of chosen ones side by side, and ten others before they come again."""
+    lines, at = ["main | 0 9000 | ProfilerStep#0"], 10
+    for _ in range(times):
+        for name, operator in [("first", "linear"), ("second", "linear"), *[("", "mul")] * 10]:
+            lines += [f"main | {at} {at + 8} | stepscope.module: {name}"] * bool(name)
+            lines.append(f"main | {at + 1} {at + 6} | aten::{operator}")
+            at += 10
+    children = [{"name": name, "class": "Linear"} for name in ("first", "second")]
+    model = {"name": "net", "class": "Net", "children": children}
+    calls = EagerCalls(EventSearch(annotate(drawn_trace("\n".join(lines)), model=model)))
+    assert calls.of_loops(calls._search.find("linear")).sum() == inside
+
+
 @pytest.mark.parametrize(
     ("gap_us", "elapsed_us"), [(5, 6 * 5 + 6 * 5), (200, 6 * 5 + 6 * 200), (201, 6 * 5 + 6 * 20)]
 )
