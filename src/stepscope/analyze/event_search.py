@@ -209,14 +209,6 @@ class EventSearch:
         """The distinct names of events, sorted."""
         return sorted(self.events.text("name").take(rows).compact().values)
 
-    def arguments(self, rows: Rows) -> list[dict[str, Any]]:
-        """The recorded arguments of each event (shapes, grid, …)."""
-        return self.trace.arguments_of(rows)
-
-    def shapes(self, rows: Rows) -> list[list[list[int]]]:
-        """The input shapes of each operator, empty where not recorded; equal ones are shared."""
-        return self.each_shapes(rows, lambda shapes: shapes)
-
     def each_argument(self, rows: Rows, name: str, made: Callable[[Any], Made]) -> list[Made]:
         """What a function makes of one argument of each event, called once for equal ones."""
         sources = self.events["source"][rows]
@@ -233,7 +225,7 @@ class EventSearch:
         return [values[code] for code in codes[inverse(order)].tolist()]
 
     def each_shapes(self, rows: Rows, made: Callable[[list[list[int]]], Made]) -> list[Made]:
-        """The same for the input shapes of each operator, empty where not recorded."""
+        """The same for the input shapes of each operator, empty where not recorded; equal ones are shared."""
         return self.each_argument(rows, "Input Dims", lambda dims: made(_shapes(dims)))
 
     @property
@@ -404,11 +396,10 @@ class EagerCalls:
         loops = np.zeros(len(self.rows), np.bool_)
         for each in rows_by_key(self._events["module"][rows]).values():
             if len(each) >= OFTEN * self._search.step_count:
-                loops = self._linked(loops, self.around(rows[each]))
-        return self._filled(self.with_backward(self._linked(loops, self.around(rows))))
+                loops = self._with_those_near(loops, self.around(rows[each]))
+        return self._filled(self.with_backward(self._with_those_near(loops, self.around(rows))))
 
-    def _linked(self, loops: Mask, position: Ids) -> Mask:
-        """Also these calls, and those between two of the same step and thread that are near."""
+    def _with_those_near(self, loops: Mask, position: Ids) -> Mask:
         if len(position) > 1:
             event = self.rows[position]
             between = np.diff(position)

@@ -115,11 +115,9 @@ class Gains:
         return replace(gain, changes=changes)
 
     def without(self, rows: Rows, ms: float, why: str, most_ms: float = 0.0) -> Gain:
-        """An upper bound for events that need not be there, to be tried where that saves as much; a fix
-        may save `most_ms`, with what lies around them."""
-        bound, on_device = self.bound(ms, why), self._search.device_work[rows]
-        if most_ms > bound.ms:
-            bound = replace(bound, range_ms=(0.0, min(most_ms, float(self._measures.steady_ms))))
+        """A bound, or up to `most_ms`, for events that need not be there, to be tried if it saves as much."""
+        besides = max(most_ms - ms, 0.0) / (ms or 1.0)
+        bound, on_device = self.bound(ms, why, besides), self._search.device_work[rows]
         keys = np.where(on_device, "name", "operator").tolist()
         names = map(self._search.name, rows.tolist())
         parts = sorted({f"{key}={glob(name)}" for key, name in zip(keys, names, strict=True)})

@@ -454,4 +454,4 @@ def test_shapes_of_inputs(dims: str) -> None:
         annotate(drawn_trace(f"main | 0 9 | ProfilerStep#0\nmain | 1 2 | aten::mm | Input_Dims={dims}"))
     )
     expected = {"[[2,3],[3]]": [[2, 3], [3]], "[[2,3],4,[null]]": [[2, 3], [], []], "null": []}
-    assert search.shapes(search.find("aten::mm")) == [expected[dims]]
+    assert search.each_shapes(search.find("aten::mm"), list) == [expected[dims]]

@@ -52,14 +52,14 @@ def _copies(context: RuleContext) -> Rows:
 
     Attention reorders four-dimensional tensors too; these do not count.
     """
-    taken = context.search.shapes(context.search.find(_CONVOLUTION, category="cpu_op"))
+    taken = context.search.each_shapes(context.search.find(_CONVOLUTION, category="cpu_op"), list)
     sizes = {tuple(shape) for shapes in taken for shape in shapes if len(shape) == 4}
     if not sizes:
         return np.zeros(0, np.int64)
     copies = context.search.find(r"^aten::copy_$", category="cpu_op", stage=_STAGES)
     chosen = [
         _reorders(one.get("Input Dims"), one.get("Input Strides"), sizes)
-        for one in context.search.arguments(copies)
+        for one in context.trace.arguments_of(copies)
     ]
     return copies[np.array(chosen, np.bool_)]
 

@@ -53,7 +53,7 @@ def low_utilization(context: RuleContext) -> Iterator[Finding]:
 def _reason(context: RuleContext, rows: Rows) -> tuple[str, str]:
     """Why it is slow, and what to do."""
     multiprocessors = int(context.measures.device_facts().get("numSms") or 0)
-    blocks = [_blocks(arguments.get("grid")) for arguments in context.search.arguments(rows[:64])]
+    blocks = [_blocks(arguments.get("grid")) for arguments in context.trace.arguments_of(rows[:64])]
     most = max(blocks, default=0)
     if 0 < most < multiprocessors:
         return (

@@ -57,7 +57,7 @@ def _odd_operators(context: RuleContext) -> dict[int, list[int]]:
 
 def _odd_kernels(context: RuleContext) -> dict[int, list[int]]:
     rows, odd = context.search.find(on_device=True, kind="gemm"), {}
-    for row, arguments in zip(rows.tolist(), context.search.arguments(rows), strict=True):
+    for row, arguments in zip(rows.tolist(), context.trace.arguments_of(rows), strict=True):
         sizes = [int(size) for size in str(arguments.get("product_sizes", "")).split("x") if size]
         if arguments.get("operand_bytes") == _HALF_BYTES and (found := _odd([sizes[:2], sizes[1:]])):
             odd[row] = found

@@ -97,7 +97,7 @@ def _compiled_lookups(context: RuleContext) -> Rows:
     if not len(made):
         return made
     written = np.array(search.each_argument(made, "bytes_from_shapes", lambda value: float(value or 0)))
-    read = np.array([_read_bytes(one) for one in search.arguments(rows)])
+    read = np.array([_read_bytes(one) for one in context.trace.arguments_of(rows)])
     products, read = rows[read > 0], read[read > 0][:, None]
     fits = (step[products][:, None] == step[made]) & (read <= written) & (written <= _SAME * read)
     used = fits[~scope.where(lambda name: "transpose(" in name)[products]].any(axis=0)

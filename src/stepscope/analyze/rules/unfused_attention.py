@@ -94,7 +94,7 @@ def _compiled(context: RuleContext) -> Iterator[Finding]:
 def _between_batched_products(context: RuleContext) -> Rows:
     """Kernels after a batch of (L, d) times (d, L), before one whose inner size is L."""
     rows = context.search.find(on_device=True, category="kernel")
-    sizes = [_batched_sizes(arguments) for arguments in context.search.arguments(rows)]
+    sizes = [_batched_sizes(arguments) for arguments in context.trace.arguments_of(rows)]
     products = [place for place, size in enumerate(sizes) if size is not None]
     chosen = np.zeros(len(rows), np.bool_)
     for first, last in itertools.pairwise(products):
