@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 
 def message(method: str, number: int | None = None, params: object = None) -> bytes:
     told = {"jsonrpc": "2.0", "method": method, "params": params}
@@ -31,6 +33,33 @@ def test_it_leaves_in_silence_when_told_to():
 def test_it_leaves_when_its_editor_is_gone():
     done = serve(HELLO)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+LONG = message("no/such", 9)
+WRONG = {  # and the refusals that it brings
+    "negative": (b"Content-Length: -5\r\n\r\n", 1),
+    "no number": (b"Content-Length: many\r\n\r\n", 1),
+    "zero": (b"Content-Length: 0\r\n\r\n", 1),
+    "a gigabyte": (b"Content-Length: 1000000000\r\n\r\n", 1),
+    "more than an index": (b"Content-Length: %d\r\n\r\n" % 10**20, 1),
+    "5,000 digits": (b"Content-Length: %b\r\n\r\n" % (b"9" * 5000), 1),
+    "too short": (b"Content-Length: 5" + LONG[LONG.index(b"\r") :], 1),
+    "none": (LONG[LONG.index(b"\r\n") + 4 :], 0),
+    "lower case": (b"content-length:" + LONG.partition(b":")[2], 1),
+    "line feeds": (LONG.replace(b"\r\n", b"\n"), 1),
+    "two": (b"Content-Length: 5\r\n" + LONG, 1),
+    "an endless line": (b"x" * 1_000_000, 0),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_length_ends_nothing(name):
+    """What follows is read, and the server ends as it is told to."""
+    sent, refusals = WRONG[name]
+    done = serve(HELLO, sent, message("shutdown", 2), message("exit"))
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.count(b"Content-Length") == 2 + refusals
+    assert b'"id": 2' in done.stdout
 
 
 HANGS = """\

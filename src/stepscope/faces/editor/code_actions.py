@@ -4,6 +4,7 @@ An edit is bound to the version of the document that it was computed for, and to
 it replaces. Where the client has another version, or other characters, nothing changes.
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -66,7 +67,7 @@ def locate_site(
 
 
 def _resolved(site: Site) -> Site:
-    return site.at(path=str(Path(site.path).resolve()))
+    return site.at(path=os.path.realpath(site.path))
 
 
 def edit_document(documents: OpenDocuments, site: Site, batch: int) -> DocumentEdit:

@@ -76,11 +76,11 @@ def path_of(uri: str) -> str:
     """The file of a document, with symbolic links resolved, so that each file has one name."""
     try:
         # Linux's longest path has 4,096 bytes, each of which may be written as %XX.
-        if len(uri) > 3 * 4096:
-            raise ValueError("too long")
+        if not isinstance(uri, str) or len(uri) > 3 * 4096:
+            raise ValueError("no text, or too long")
         return os.path.realpath(uris.to_fs_path(uri) or uri)  # also of links in a circle
     except ValueError as error:  # a lone surrogate, or a null character
-        raise JsonRpcInvalidParams(f"no file can have the URI {uri[:200]!r}") from error
+        raise JsonRpcInvalidParams(f"no file can have the URI {str(uri)[:200]!r}") from error
 
 
 @dataclass(frozen=True)

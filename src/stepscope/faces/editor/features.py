@@ -37,7 +37,7 @@ _SAVE_PAUSE_S = 0.2  # several files saved at once are one measurement
 
 
 def language_server(measure: Measuring) -> StepscopeServer:
-    """A server with all its features; `start_io()` serves an editor on standard input and output."""
+    """A server with all its features."""
     server = StepscopeServer(measure)
     for register in (_lifecycle, _synchronization, _displays, _actions, _commands, _own_messages):
         register(server)
@@ -177,7 +177,7 @@ def _commands(server: StepscopeServer) -> None:
             server.begin(server.entry(uri))
 
     @server.command(CHOOSE_COMMAND)
-    async def choose(uri: str, choice: Any) -> None:
+    async def choose(uri: str = "", choice: Any = None) -> None:
         try:
             server.choose(path_of(uri), convert(choice, SiteChoice))
         except msgspec.ValidationError as error:
@@ -227,7 +227,7 @@ def _own_messages(server: StepscopeServer) -> None:
         result = measured.result if measured else None
         ranks, bandwidth = _number(params, "ranks"), _number(params, "bandwidth")
         wanted = Wanted(ranks=max(int(ranks), 1), bandwidth_gbps=bandwidth)
-        reply = await predict_devices(result, str(getattr(params, "on", "")), wanted)
+        reply = await predict_devices(result, str(_field(params, "on")), wanted)
         facts: dict[str, Any] = msgspec.to_builtins(reply)
         return facts
 
@@ -244,8 +244,12 @@ def _own_messages(server: StepscopeServer) -> None:
         return {**place, "expected": edit.expected, "newText": edit.new_text}
 
 
+def _field(params: Any, name: str) -> Any:
+    return params.get(name) if isinstance(params, dict) else None
+
+
 def _uri(params: Any) -> str:
-    uri = getattr(params, "uri", None)
+    uri = _field(params, "uri")
     if not isinstance(uri, str):
         raise JsonRpcInvalidParams(f"expected the URI of a document, found {uri!r}")
     return uri
@@ -253,9 +257,9 @@ def _uri(params: Any) -> str:
 
 def _number(params: Any, name: str) -> float:
     """A finite number; an editor may send its text."""
-    value = getattr(params, name, None)
+    value = _field(params, name)
     try:
-        number = float(value)  # type: ignore[arg-type]
+        number = float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):

@@ -1,9 +1,9 @@
 """The server: measures in the background and sends the client the results."""
 
 import asyncio
+import json
 import logging
 from collections.abc import Hashable
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -12,10 +12,19 @@ from urllib.parse import unquote
 
 from cattrs import Converter
 from lsprotocol import types as lsp
-from lsprotocol.types import EXIT, METHOD_TO_TYPES
-from pygls.exceptions import JsonRpcException, JsonRpcInvalidRequest, JsonRpcMethodNotFound
+from lsprotocol.converters import get_converter
+from lsprotocol.types import EXIT, INITIALIZE, METHOD_TO_TYPES
+from pygls.exceptions import (
+    JsonRpcException,
+    JsonRpcInvalidParams,
+    JsonRpcInvalidRequest,
+    JsonRpcMethodNotFound,
+    JsonRpcParseError,
+    JsonRpcServerNotInitialized,
+)
 from pygls.lsp.server import LanguageServer
-from pygls.protocol import LanguageServerProtocol, default_converter
+from pygls.protocol import LanguageServerProtocol
+from pygls.protocol.json_rpc import JsonRPCNotification, JsonRPCRequestMessage, JsonRPCResponseMessage
 
 from stepscope.base.numbers import rounded
 from stepscope.faces.editor.background import Jobs, Progress, find_findings
@@ -52,8 +61,14 @@ _CANNOT_ASK = (
 
 @cache
 def shared_converter() -> Converter:
-    """Between messages and objects: it compiles functions for each type, once for all editors."""
-    return default_converter()  # type: ignore[no-untyped-call]
+    """Between messages and objects: it compiles functions for each type, once for all editors.
+
+    It stops at the first fault of a message. What the protocol does not define stays as it is in JSON.
+    """
+    converter = get_converter(Converter(detailed_validation=False))
+    for kind in (JsonRPCRequestMessage, JsonRPCNotification, JsonRPCResponseMessage):
+        converter.register_structure_hook(kind, lambda message, kind: kind(**message))
+    return converter
 
 
 @dataclass(frozen=True)
@@ -75,27 +90,45 @@ class AnsweringProtocol(LanguageServerProtocol):
         """The type of the answers to a method; without a cache too."""
         return METHOD_TO_TYPES.get(method, (None, None))[1]
 
+    has_left = False  # the client: it sent `exit`
+
+    def receive(self, text: bytes) -> None:
+        """Handle a message; a text that is none is refused, as its id is not known."""
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            self.handle_message(Unreadable(None, JsonRpcParseError(f"no JSON: {str(error)[:200]}")))
+            return
+        if isinstance(data, dict) and data.get("jsonrpc") == self.VERSION:
+            self.has_left = data.get("method") == EXIT
+            if not self.has_left:
+                self.handle_message(self.structure_message(data))
+        else:
+            self.handle_message(Unreadable(None, JsonRpcInvalidRequest("expected a message of JSON-RPC 2.0")))
+
     def structure_message(self, data: dict[str, Any]) -> Any:
         """A message as an object; an `Unreadable` for a request that does not fit its method."""
         is_request = {"jsonrpc", "id", "method"} <= data.keys()
         if is_request and not isinstance(data["id"], int | str):  # pygls keeps requests by their id
             message = f"expected a number or text as a request's id, found {data['id']!r}"
             return Unreadable(None, JsonRpcInvalidRequest(message))
+        if is_request and not isinstance(data["method"], str):
+            return Unreadable(data["id"], JsonRpcInvalidRequest("expected the name of a method"))
         try:
             return super().structure_message(data)
-        except JsonRpcException as error:
+        except JsonRpcException:
             if is_request:
-                return Unreadable(data["id"], error)
+                return Unreadable(data["id"], JsonRpcInvalidParams())
             raise
 
     def handle_message(self, message: Any) -> None:
         refusal = self._refusal(message)
-        if refusal is None:
-            super().handle_message(message)
-        else:
+        if refusal is not None:
             # By hand: pygls leaves out an id that is null.
             error = refusal.to_response_error()
             self._send_data({"jsonrpc": self.VERSION, "id": message.id, "error": error})
+        elif self._workspace or hasattr(message, "id") or message.method == EXIT:
+            super().handle_message(message)
 
     def abandon_requests(self) -> None:
         """The client has gone: what waits for its answers ends."""
@@ -109,6 +142,10 @@ class AnsweringProtocol(LanguageServerProtocol):
         is_request = hasattr(message, "method") and hasattr(message, "id")
         if self._shutdown and is_request and message.method != EXIT:
             return JsonRpcInvalidRequest("the server is shutting down")
+        if is_request and self._workspace is None and message.method != INITIALIZE:
+            return JsonRpcServerNotInitialized("the server is not initialized")
+        if is_request and self._workspace is not None and message.method == INITIALIZE:
+            return JsonRpcInvalidRequest("the server is initialized already")
         return None
 
 
@@ -277,7 +314,7 @@ class StepscopeServer(LanguageServer):
         documents = {}
         for path, uri in self.documents.open.items():
             if self.is_open(uri):
-                documents[path] = copy(cast(Document, self.workspace.get_text_document(uri)))
+                documents[path] = cast(Document, self.workspace.get_text_document(uri)).snapshot()
         return OpenDocuments(documents)
 
     def marks(self, uri: str) -> list[LineMark]:

@@ -108,7 +108,7 @@ def costs_by_file(breakdown: StepBreakdown, texts: Mapping[str, str]) -> dict[st
     """Costs by path, with the text that their lines belong to; without files that cannot be read."""
     costs: dict[str, dict[int, LineBreakdown]] = {}
     for cost in breakdown.lines:
-        costs.setdefault(str(Path(cost.file).resolve()), {})[cost.line] = cost
+        costs.setdefault(os.path.realpath(cost.file), {})[cost.line] = cost
     read = {path: _lines_of(path, texts) for path in costs}
     return {
         path: FileCosts(lines, costs[path], breakdown.step_ms)
@@ -214,7 +214,7 @@ def _problem(request: MeasureRequest, error: BatchError | ScratchError) -> Probl
     entry = request.entry
     settings = _settings_before(request)
     if isinstance(error, AmbiguousBatchSize):
-        sites = [site.at(path=str(Path(site.path).resolve())) for site in error.candidates]
+        sites = [site.at(path=os.path.realpath(site.path)) for site in error.candidates]
         message = "several batch sizes; choose one by its quick fix"
         return Problem(message, sites[0].path, sites[0].line, sites, settings)
     message = str(error).replace(f"{Path(entry).parent}{os.sep}", "")  # short file names
@@ -245,7 +245,7 @@ def _settings_of(text: str, entry: str, arguments: Sequence[str]) -> tuple[str, 
     """The settings files that the script reads, with symbolic links resolved."""
     strings = read_facts(text, entry).strings
     files = settings_files(entry, arguments, strings, str(Path(entry).parent))
-    return tuple(str(file.resolve()) for file in files)
+    return tuple(os.path.realpath(file) for file in files)
 
 
 def _ignore(message: str, done: float) -> None:

@@ -13,12 +13,12 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import redirect_stdout, suppress
-from typing import Any
+from typing import Any, BinaryIO
 
-from lsprotocol.types import EXIT
 from pygls.exceptions import JsonRpcException
+from pygls.io_ import StdoutWriter
 
 from stepscope.base.server_log import limit_log
 from stepscope.errors import ServeError
@@ -27,9 +27,14 @@ from stepscope.faces.editor.language_server import StepscopeServer
 from stepscope.faces.editor.measuring import Measuring
 
 _LENGTH = re.compile(rb"^Content-Length: (\d+)\r\n", re.MULTILINE)
+_ANY_LENGTH = re.compile(
+    rb"Content-Length:\s*(\d{1,9}(?=\s*$))?", re.IGNORECASE
+)  # also after a broken message
 _INVALID_REQUEST = -32600  # of JSON-RPC
 _MOST_INITIALIZE_BYTES = 1 << 20  # a client's capabilities
-_MOST_BYTES = 1 << 26  # of a message, and of what waits to be sent
+_MOST_HEADER_BYTES = 1 << 16  # of a line; asyncio's limit
+_MOST_MESSAGE_BYTES = 1 << 24  # as JSON that is all brackets takes 25 times its size
+_MOST_BYTES = 1 << 26  # of what waits to be sent
 _MOST_WITHOUT_TOKEN = 32  # connections; editors send the token at once
 _TOKEN_S = 30.0  # for the token to arrive
 _REFUSAL_S = 0.1  # for the refusal to arrive
@@ -43,8 +48,34 @@ def start_on_streams() -> None:
     """Serve one editor on standard input and output until it leaves; nothing else writes there."""
     log_own_faults()
     limit_log("lsp")
-    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as stream, redirect_stdout(sys.stderr):
-        language_server(Measuring()).start_io(stdout=stream)
+    sink = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    with sink, redirect_stdout(sys.stderr), suppress(KeyboardInterrupt):
+        asyncio.run(serve_streams(language_server(Measuring()), sys.stdin.buffer, sink))
+
+
+async def serve_streams(server: StepscopeServer, source: BinaryIO, sink: BinaryIO) -> None:
+    """Serve one editor on two streams until it leaves."""
+
+    async def messages() -> AsyncIterator[bytes]:
+        while (text := await asyncio.to_thread(_next_message, source)) is not None:
+            yield text
+
+    server.protocol.set_writer(StdoutWriter(sink))
+    await _answer(server, messages())
+
+
+def _next_message(source: BinaryIO) -> bytes | None:
+    """The body of the next message, None at the end.
+
+    Empty for one whose length is wrong; the next one is found, unless that length covers it.
+    """
+    length = None
+    while line := source.readline(_MOST_HEADER_BYTES):
+        if found := _ANY_LENGTH.search(line):
+            length = int(found[1] or _MOST_MESSAGE_BYTES + 1)
+        elif length is not None and not line.strip():
+            return source.read(length) if length <= _MOST_MESSAGE_BYTES else b""
+    return None
 
 
 def start_on_port(host: str, port: int, say: Callable[[str], None]) -> None:
@@ -124,7 +155,9 @@ def connection_handler(
             first = await asyncio.wait_for(_initialize(reader), _TOKEN_S)
             without_token.pop(writer, None)
             if has_token(first, token):
-                await _answer(make(), first, reader, writer)
+                server = make()
+                server.protocol.set_writer(_Output(writer))
+                await _answer(server, _messages(reader, first))
             else:
                 writer.write(_refusal(first))
                 await asyncio.sleep(_REFUSAL_S)
@@ -175,39 +208,39 @@ async def _initialize(reader: asyncio.StreamReader) -> dict[str, Any]:
             return message
 
 
-async def _answer(
-    server: StepscopeServer, first: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
+async def _messages(reader: asyncio.StreamReader, first: Mapping[str, Any]) -> AsyncIterator[bytes]:
+    yield json.dumps(first).encode()
+    while True:
+        yield await _read(reader, _MOST_MESSAGE_BYTES)
+
+
+async def _answer(server: StepscopeServer, messages: AsyncIterator[bytes]) -> None:
     """Answer until the editor leaves; the exit that it asks for is its own, not the process's."""
-    protocol = server.protocol
-    protocol.set_writer(_Output(writer))
-    text = json.dumps(first)
     try:
-        while True:
+        async for text in messages:
             try:
-                message = json.loads(text, object_hook=protocol.structure_message)
-                if getattr(message, "method", None) == EXIT:
-                    return
-                protocol.handle_message(message)
+                server.protocol.receive(text)
+            except BrokenPipeError:
+                return
             except Exception as error:  # of one message, which the next ones do not depend on
                 server.report_server_error(error, JsonRpcException)
-            text = await _read(reader, _MOST_BYTES)
+            if server.protocol.has_left:
+                return
     finally:
-        writer.close()
         await server.close()
 
 
-async def _read(reader: asyncio.StreamReader, most_bytes: int) -> str:
+async def _read(reader: asyncio.StreamReader, most_bytes: int) -> bytes:
     """The body of the next message.
 
     Raises:
-        ValueError: what no editor sends: a message that is too long or not UTF-8.
+        ValueError: what no editor sends: a message that is too long.
     """
     head = await reader.readuntil(b"\r\n\r\n")
     length = _LENGTH.search(head)
     if length is None or int(length[1]) > most_bytes:
         raise ValueError(f"expected a message of up to {most_bytes} bytes, found {head[:80]!r}")
-    return (await reader.readexactly(int(length[1]))).decode()
+    return await reader.readexactly(int(length[1]))
 
 
 def _refusal(message: Mapping[str, Any]) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from copy import copy
 from itertools import pairwise
 from typing import Any
 
@@ -27,8 +28,15 @@ def split_lines(text: str) -> list[str]:
     return LINE_END.split(text)
 
 
+def _lines_with_ends(text: str) -> list[str]:
+    starts = [0, *(match.end() for match in LINE_END.finditer(text)), len(text)]
+    return [text[start:end] for start, end in pairwise(starts)]
+
+
 class Document(TextDocument):
     """A text document of the client, or, where the client has not opened it, the file on disk."""
+
+    _changing: list[str] | None = None  # the lines with their ends, until `source` joins them
 
     @property
     def source(self) -> str:
@@ -37,14 +45,21 @@ class Document(TextDocument):
         Raises:
             BatchError: the client has not opened the file and it cannot be read.
         """
+        if self._changing is not None:
+            self._source, self._changing = "".join(self._changing), None
         if self._source is None:
             return read_source(self.path).text
         return self._source
 
+    def snapshot(self) -> Document:
+        """The document as it is now, which later changes do not touch."""
+        text, same = self.source, copy(self)
+        same._source = text
+        return same
+
     @property
     def lines(self) -> Sequence[str]:
-        spans = pairwise([*self._line_starts(), len(self.source)])
-        return tuple(self.source[start:end] for start, end in spans)
+        return _lines_with_ends(self.source)
 
     def offset_at_position(self, client_position: lsp.Position) -> int:
         """The character at a position; a position past the end of its line is the line's end."""
@@ -58,17 +73,37 @@ class Document(TextDocument):
         before = self.source[starts[line] : offset]
         return lsp.Position(line, len(self._encode(before)) // self._unit)
 
-    def _apply_incremental_change(self, change: lsp.TextDocumentContentChangePartial) -> None:
-        """Replace code units, which may be half of a character."""
-        data = self._encode(self.source)
-        first, last = self._place(change.range.start), self._place(change.range.end)
-        self._source = self._decode(data[:first] + self._encode(change.text) + data[last:])
+    def _apply_full_change(self, change: lsp.TextDocumentContentChangeEvent) -> None:
+        self._source, self._changing = change.text, None
 
-    def _place(self, position: lsp.Position) -> int:
-        """Where a position is in the encoded text."""
-        start, end = self._line_span(position.line)
-        line = self._encode(self.source[start:end])
-        return len(self._encode(self.source[:start])) + min(self._bytes(position), len(line))
+    def _apply_incremental_change(self, change: lsp.TextDocumentContentChangePartial) -> None:
+        """Replace code units, which may be half of a character; costs what the changed lines do."""
+        lines = self._changing = self._changing or [*self.lines]
+        spans = change.range.start, change.range.end
+        (first, begin), (last, end) = sorted(self._place(lines, position) for position in spans)
+        texts = lines[first], change.text, lines[last]
+        if all(map(str.isascii, texts)):
+            joined = texts[0][:begin] + texts[1] + texts[2][end:]
+        else:
+            head, new, tail = map(self._encode, texts)
+            joined = self._decode(head[: begin * self._unit] + new + tail[end * self._unit :])
+        if joined[:1] == "\n" and first and lines[first - 1].endswith("\r"):  # one line end from now on
+            first -= 1
+            joined = lines[first] + joined
+        changed = [joined]
+        if first < last or not {"\r", "\n"}.isdisjoint(change.text):
+            changed = _lines_with_ends(joined)[: -1 if last + 1 < len(lines) else None]
+        lines[first : last + 1] = changed
+
+    def _place(self, lines: Sequence[str], position: lsp.Position) -> tuple[int, int]:
+        """A line, and the code units before a position in it; at most those of its text."""
+        if position.line >= len(lines):
+            return len(lines) - 1, self._units(lines[-1])
+        text = lines[position.line].rstrip("\r\n")
+        return position.line, min(position.character, self._units(text))
+
+    def _units(self, text: str) -> int:
+        return len(text) if text.isascii() else len(self._encode(text)) // self._unit
 
     def _line_starts(self) -> list[int]:
         return [0, *(match.end() for match in LINE_END.finditer(self.source))]
