@@ -40,7 +40,7 @@ def run_program(
     """Run `program` to its end in this process and write a capture of it.
 
     Raises CaptureError before the program starts, if it is missing, the output cannot be written, or the
-    job has no such ranks; SystemExit with the program's exit code.
+    job has no such ranks; SystemExit with the program's exit code, unless it came to its end.
     """
     rank = Rank.from_environment()
     chosen = chosen_ranks(ranks, rank)
@@ -66,7 +66,7 @@ def run_program(
         code = run.finish_after(error)
     else:
         run.finish(Ending(), 0)
-        code = 0
+        return  # without SystemExit, which Python shows before the prompt of `-i`
     raise SystemExit(code)
 
 

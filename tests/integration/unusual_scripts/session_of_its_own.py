@@ -1,0 +1,4 @@
+import os
+if os.getpgrp() != os.getpid():
+    os.setsid()
+print(os.getsid(0) == os.getpid())
