@@ -118,16 +118,16 @@ def _problem(error: str) -> str:
 
 
 def plain_values(column: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
-    """The values of a result's column, numbers as Python has them; QueryError if it has no such date.
+    """The values of a result's column, numbers as Python has them; QueryError if it has no such time.
 
     DuckDB sums integers to a 128-bit one, which Arrow knows as a decimal only.
     """
     try:
         values = column.to_pylist()
-    except OverflowError as error:
+    except (OverflowError, ValueError) as error:  # ValueError: nanoseconds where Pandas is not installed
+        problem = "a date outside the years 1 to 9999" if isinstance(error, OverflowError) else "nanoseconds"
         raise QueryError(
-            f"the column {name} holds a date outside the years 1 to 9999; select it as text, with "
-            "CAST(… AS VARCHAR)"
+            f"the column {name} holds {problem}; select it as text, with CAST(… AS VARCHAR)"
         ) from error
     if not pa.types.is_decimal(column.type):
         return values

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from decimal import Decimal
 from pathlib import Path
@@ -181,6 +183,29 @@ def test_a_long_query_ends_with_ctrl_c() -> None:
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         TRACE.query("select sum(sin(n)) from range(1000000000000) as many(n)")
+
+
+def test_nanoseconds_are_refused_in_one_line_where_python_has_none() -> None:
+    """Pandas has them, and Arrow uses it where it is installed."""
+    code = """if True:
+        import sys
+        class NoPandas:
+            def find_spec(name, *_):
+                if name == "pandas":
+                    raise ModuleNotFoundError(name)
+        sys.meta_path.insert(0, NoPandas)
+        import pyarrow as pa
+        from stepscope.errors import QueryError
+        from stepscope.trace.query import plain_values
+        for kind in (pa.timestamp("ns"), pa.time64("ns")):
+            try:
+                plain_values(pa.array([71_189_000_000_001], kind), "when")
+            except QueryError as error:
+                print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    line = "the column when holds nanoseconds; select it as text, with CAST(… AS VARCHAR)"
+    assert done.stdout.splitlines() == [line, line]
 
 
 @pytest.mark.parametrize("value", ["date '290000-01-01'", "'-infinity'::timestamp"])
