@@ -1,4 +1,4 @@
-"""Fifty scripts that write or delete by different means: what is held back, and what is named."""
+"""Scripts that write or delete by different means: what is held back, and what is named."""
 
 from __future__ import annotations
 
@@ -42,6 +42,18 @@ NAMED = {
     "attribute by descriptor": "os.setxattr(os.open(path, os.O_RDONLY), 'user.a', b'x')",
     "UNIX socket": "socket.socket(socket.AF_UNIX).bind(folder + '/new')",
     "memory map": "mmap.mmap(open(path, 'r+b').fileno(), 0)[0:1] = b'X'",
+    "sendfile": "os.sendfile(os.open(path, os.O_WRONLY), os.open('/proc/version', os.O_RDONLY), 0, 2)",
+    "copy_file_range": """
+        new = os.open(folder + '/new', os.O_RDWR | os.O_CREAT); os.write(new, b'xx')
+        os.copy_file_range(new, os.open(path, os.O_WRONLY), 2, 0, 0)
+        """,
+    "hard link": "os.link(path, folder + '/new'); open(folder + '/new', 'w').write('x')",
+    "descriptor by /proc": "open(f'/proc/self/fd/{os.open(path, os.O_PATH)}', 'w').write('x')",
+    "folder by /proc": "os.chdir(folder); open('/proc/self/cwd/file', 'w').write('x')",
+    "descriptor by a socket": """
+        a, b = socket.socketpair(); socket.send_fds(a, [b'x'], [os.open(path, os.O_WRONLY)])
+        os.write(socket.recv_fds(b, 1, 1)[1][0], b'x')
+        """,
     "forked child": "os.fork() or (os.remove(path), os._exit(0)); os.wait()",
     "multiprocessing": """
         process = multiprocessing.get_context('fork').Process(target=os.remove, args=[path])
@@ -58,6 +70,20 @@ UNNAMED = {
     "node": "os.mknod(f'{folder}/new')",
     "sqlite attach": "sqlite3.connect('').execute(f'vacuum into \"{folder}/new.db\"')",
     "torch.save": "import torch; torch.save([1], path)",
+    "storage of torch": "import torch; torch.UntypedStorage.from_file(path, True, 1).fill_(7)",
+    "posix_spawn": "os.waitpid(os.posix_spawn('/bin/rm', ['rm', path], os.environ), 0)",
+    "exchange by a system call": """
+        new = folder + '/../new'; pathlib.Path(new).touch()
+        ctypes.CDLL(None).renameat2(-100, path.encode(), -100, new.encode(), 2)
+        """,
+    "attribute by the C library": "ctypes.CDLL(None).setxattr(path.encode(), b'user.a', b'x', 1, 0)",
+    "daemon behind a socket": """
+        code = 'import os, socket; s = socket.socket(1); s.bind(os.sys.argv[1]); s.listen(); '
+        code += 'print(1, flush=1); os.remove(s.accept()[0].recv(999)); print(2)'
+        name = os.path.join(os.path.dirname(ready), 's')
+        daemon = subprocess.Popen([sys.executable, '-c', code, name], stdout=subprocess.PIPE)
+        daemon.stdout.readline(); s = socket.socket(1); s.connect(name); s.send(path.encode()); daemon.wait()
+        """,
     "os.open by dir_fd": "os.open('file', os.O_WRONLY | os.O_TRUNC, dir_fd=os.open(folder, os.O_RDONLY))",
     "daemon": """
         subprocess.Popen(['sh', '-c', f'(sleep 0.05; rm {path}; touch {ready}) &'], start_new_session=True)
