@@ -26,6 +26,7 @@ _TAIL = 0.1  # of the steps
 _UNSURE = 3.0  # standard errors that the exponent may be larger than estimated
 SHORTEST = 10  # steps between two changes of level
 _ALIKE = 2.0  # times the excess over the usual; chosen: levels that differ by more are two stretches
+_NEARLY_ALL = 0.95  # of the steps around a peak; chosen: single ones may be as long
 _MOST_DEPTH = 8  # of halves; each has a level of its own
 BLOCK = 20  # steps whose medians show slow noise
 _MAD = 1.4826  # standard deviations of a normal distribution in a median absolute deviation
@@ -84,9 +85,13 @@ def cut(first: int, end: int, cuts: Sequence[int]) -> Iterable[tuple[int, int]]:
 
 
 def _edges_of_peaks(excess: Floats, first: int, end: int) -> list[int]:
-    """Where steps in a row exceed the usual by far more than most of a run does, which ranks may not show."""
-    peaks = runs_of(excess[first:end] > _ALIKE * np.median(excess[first:end]))
-    return [first + int(edge) for peak in peaks if np.diff(peak)[0] >= SHORTEST for edge in peak]
+    """Where steps in a row exceed the usual by far more than a run does elsewhere: ranks may not show it."""
+    part = excess[first:end]
+    peaks = runs_of(part > _ALIKE * max(np.median(part), 0.0))
+    peaks = peaks[np.diff(peaks)[:, 0] >= SHORTEST]
+    rest = np.delete(part, [at for peak in peaks for at in range(*peak)])
+    least = _ALIKE * np.quantile(rest, _NEARLY_ALL)
+    return [first + int(edge) for peak in peaks if np.median(part[slice(*peak)]) > least for edge in peak]
 
 
 def _without_usual_ends(lengths: Floats, usual: float, first: int, end: int) -> tuple[int, int]:
