@@ -90,7 +90,7 @@ def _edges_of_peaks(excess: Floats, first: int, end: int) -> list[int]:
     peaks = runs_of(part > _ALIKE * max(np.median(part), 0.0))
     peaks = peaks[np.diff(peaks)[:, 0] >= SHORTEST]
     rest = np.delete(part, [at for peak in peaks for at in range(*peak)])
-    least = _ALIKE * np.quantile(rest, _NEARLY_ALL)
+    least = _ALIKE**2 * np.quantile(rest, _NEARLY_ALL)  # as the rest may itself be two stretches
     return [first + int(edge) for peak in peaks if np.median(part[slice(*peak)]) > least for edge in peak]
 
 
