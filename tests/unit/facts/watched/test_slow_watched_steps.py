@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stepscope.base.arrays import Floats, Mask
-from stepscope.facts.slow_parts import FEWEST, slow_parts
+from stepscope.facts.slow_parts import FEWEST, _edges_of_peaks, slow_parts
 
 STEPS = 5000
 Draw = Callable[[np.random.Generator], Floats]
@@ -70,6 +70,15 @@ def test_a_stretch_of_much_longer_steps_ends_where_they_do_whatever_else_shifts(
         lengths[first : first + int(rng.integers(10, 300))] += 1.2
     lengths[200:240] += rng.uniform(20, 60, 40)
     assert (200, 239) in slow_parts(lengths).stretches
+
+
+def test_the_noise_of_a_slow_stretch_makes_no_stretches_inside_it() -> None:
+    """Its steps depend on their neighbors: ten in a row often exceed the usual by twice its median."""
+    rng = np.random.default_rng(0)
+    level = np.convolve(rng.normal(0, 1, 1249), 0.9 ** np.arange(50), "valid")
+    lengths = rng.normal(20, 0.3, 2000)
+    lengths[400:1600] += 2 * np.exp(0.7 * level)
+    assert _edges_of_peaks(lengths - 20, 400, 1600) == []
 
 
 def test_single_steps_are_found() -> None:
