@@ -80,7 +80,7 @@ def test_a_mistake_is_one_line_and_the_pane_fits_a_phone(workbench: Workbench, b
     run(workbench, "select nam from events")
     line = workbench.page.locator(".query .error-line")
     line.wait_for()
-    assert '"nam" not found' in line.inner_text()
+    assert line.inner_text() == "there is no column 'nam'; did you mean name?"
     workbench.problems[:] = [one for one in workbench.problems if "400" not in one]
     workbench.page.locator('[aria-label="Example queries"]').select_option("0")
     workbench.click('[data-action="run"]')
