@@ -62,7 +62,8 @@ class _ComparisonText:
         for name, (was, is_) in self.found.differing.items():
             text.append(f"! different {name}: {was or 'unknown'} → {is_ or 'unknown'}\n", "yellow")
         for mark, run in (("A", self.found.before), ("B", self.found.after)):
-            text.append(f"! {mark}: {run.load}\n" if run.load else "", "yellow")
+            for note in (*run.notes, run.load):
+                text.append(f"! {mark}: {note}\n" if note else "", "yellow")
         return text
 
     def step(self) -> Text:
@@ -74,7 +75,8 @@ class _ComparisonText:
     def times(self, name: str, row: Row) -> Text:
         text = Text.assemble((f"{name:12}", "bold"), (ms(_median(row.before)), "bold"), " → ")
         text.append(ms(_median(row.after)), "bold").append(" ms   ")
-        text.append(f"{(row.ratio or 1.0) - 1:+.1%}".replace("-", "−"), f"bold {_STYLE.get(row.verdict, '')}")
+        change = "" if row.ratio is None else f"{row.ratio - 1:+.1%}".replace("-", "−")
+        text.append(change, f"bold {_STYLE.get(row.verdict, '')}")
         sides = [side for side in (row.before, row.after) if side]
         spreads = " → ".join(f"{ms(side.least_ms)} to {ms(side.most_ms)}" for side in sides)
         return text.append(f"   steps from {spreads} ms", "dim")

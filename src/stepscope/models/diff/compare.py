@@ -228,7 +228,9 @@ _WAITS = {
 
 
 def explain(comparison: RunComparison) -> str:
-    """What changed, in one sentence."""
+    """What changed, in one sentence; no reason where a side lacks work."""
+    if missing := next((run.missing for run in (comparison.before, comparison.after) if run.missing), ""):
+        return f"{_step(comparison)}. Cannot tell why. Reason: {missing}."
     reasons = "; ".join(_reasons(comparison))
     between = ": " if comparison.evidence == "certain" else "; "
     return f"{_step(comparison)}{between if reasons else ''}{reasons}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,6 +12,7 @@ from stepscope.errors import TraceError
 from stepscope.facts.annotate.device.idle import busiest_device
 from stepscope.facts.annotate.links.launches import device_work, launching_operator, on_host
 from stepscope.facts.annotate.modules.costs import subtree_totals
+from stepscope.facts.annotate.steps.missing_work import notes_on_missing, work_is_missing
 from stepscope.facts.annotate.steps.step_table import (
     no_such_rank,
     ranks_with_steps,
@@ -60,6 +61,8 @@ class MeasuredRun:
     # the share of a core that the process got; None if unknown, or of no matter for device work
     core_share: float | None = None
     load: str = ""  # how other processes slowed the steps; empty if they did not
+    notes: Sequence[str] = ()  # what of the steps is not in the file
+    missing: str = ""  # why their busy and idle times are not known; empty if they are
 
 
 def measure_run(trace: Trace, rank: int | None = None, on_device: bool | None = None) -> MeasuredRun:
@@ -89,6 +92,8 @@ def measure_run(trace: Trace, rank: int | None = None, on_device: bool | None = 
         facts=_facts(trace),
         core_share=None if work.on_device else core_share(trace.metadata.capture_of(rank)),
         load=load_warning(trace.metadata.capture_of(rank)),
+        notes=notes_on_missing(trace, rank),
+        missing=work_is_missing(trace, rank),
     )
 
 

@@ -96,3 +96,20 @@ def test_a_device_that_awaits_data_does_not_bound_the_step() -> None:
     """Although it computes for most of it: the verdict of the report says so, too."""
     said = explain(compare(run(1000, 600, loads=True), run(650, 600, loads=True)))
     assert said.endswith("the step is now bound by the device, before by data loading.")
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+def test_no_reason_is_given_where_a_side_lacks_its_work(is_before: bool) -> None:
+    """As of a file that was shortened by its kernels: they are not new on the other side."""
+    lines = []
+    for number in range(STEPS):
+        at = 1000 * number
+        lines += [f"main | {at} {at + 1000} | ProfilerStep#{number}", f"main | {at + 2} {at + 8} | aten::mm"]
+        lines += [f"main | {at + 3} {at + 5} | cudaLaunchKernel | corr={number + 1}"]
+        lines += [f"main | {at + 9} {at + 900} | cudaDeviceSynchronize"]
+    sides = [annotate(drawn_trace("\n".join(lines))), run(600, 500)]
+    found = compare(*(sides if is_before else sides[::-1]))
+    assert explain(found).endswith(
+        " time. Cannot tell why. Reason: 5 of 5 launches lack recorded device work."
+    )
+    assert [*found.before.notes, *found.after.notes] == ["5 of 5 launches lack recorded device work"]
