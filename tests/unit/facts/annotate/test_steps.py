@@ -216,6 +216,17 @@ def test_steps_that_update_now_and_then_are_no_evaluation() -> None:
     assert len(steps(stepped("\n".join(lines)))) == 4
 
 
+@pytest.mark.parametrize(("length", "left"), [(400, "0.4 ms of 0.64 ms"), (20, "")])
+def test_device_work_between_two_cycles_of_a_profiler_is_mentioned(length: int, left: str) -> None:
+    lines = ["main | 300 310 | cudaLaunchKernel | corr=99", f"stream 7 | 310 {310 + length} | eval | corr=99"]
+    for number, at in enumerate((0, 100, 200, 1000, 1100, 1200)):
+        lines.append(f"main | {at} {at + 100} | ProfilerStep#{number + 6 * (at >= 1000)}")
+        lines += [f"main | {at + 5} {at + 10} | cudaLaunchKernel | corr={number + 1}"]
+        lines += [f"stream 7 | {at + 20} {at + 60} | sgemm | corr={number + 1}"]
+    found = messages(stepped("\n".join(lines)), 0, "device_outside_steps")
+    assert found == [f"{left} of device work is in no step: the work between steps"] * bool(left)
+
+
 def test_a_long_evaluation_hides_no_steps() -> None:
     lines = [*trained(0, 5), *trained(100, 6), *trained(200, 7, 5000), "main | 320 5100 | aten::linear"]
     assert [row[:3] for row in steps(stepped("\n".join(lines)))] == [

@@ -460,20 +460,24 @@ def _warn_work_outside(trace: Trace) -> Trace:
 
 
 def _warn_device_outside(trace: Trace, step: Rows) -> Trace:
-    """Warn of devices that work in no step, as where each device has steps of its own."""
-    events = trace.events
+    """Warn of devices that work in no step, as where each has steps of its own, and of work between steps."""
+    events, starts = trace.events, trace["steps"]["start_ns"]
     counts = ((step >= 0) | ~beside_training(trace)) & ~launched_before_recording(trace)
     work = np.flatnonzero(device_work(trace) & counts)
     numbers, device = np.unique(trace["tracks"]["device"][events["track"][work]], return_inverse=True)
     spent = np.bincount(device, events["duration_ns"][work])
     inside = np.bincount(device, events["duration_ns"][work] * (step[work] >= 0))
+    begun = np.searchsorted(starts, at_launch(trace, events["start_ns"])[work], side="right")
+    between = (step[work] < 0) & (begun > 0) & (begun < len(starts))
+    left, where = events["duration_ns"][work[between]].sum(), "the work between steps"
     outside = np.flatnonzero((spent > _NOTABLE * spent.sum()) & (inside < _NOTABLE * spent))
-    if not inside.any() or not len(outside):
+    if len(outside):
+        names = number_list(numbers[outside].tolist())
+        left, where = spent[outside].sum(), f"the work of device{'s' * (len(outside) > 1)} {names}"
+    if not inside.any() or left <= _NOTABLE * spent.sum():
         return trace
-    time = f"{milliseconds(spent[outside].sum())} of {milliseconds(spent.sum())}"
-    names = number_list(numbers[outside].tolist())
-    devices = f"device {names}" if len(outside) == 1 else f"devices {names}"
-    message = f"{time} of device work is in no step: the work of {devices}"
+    time = f"{milliseconds(left)} of {milliseconds(spent.sum())}"
+    message = f"{time} of device work is in no step: {where}"
     return trace.with_warnings([("device_outside_steps", message, 1)])
 
 
