@@ -13,9 +13,10 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import redirect_stdout, suppress
-from typing import Any, BinaryIO
+from functools import partial
+from typing import Any
 
 from pygls.exceptions import JsonRpcException
 from pygls.io_ import StdoutWriter
@@ -26,10 +27,8 @@ from stepscope.faces.editor.features import language_server
 from stepscope.faces.editor.language_server import StepscopeServer
 from stepscope.faces.editor.measuring import Measuring
 
-_LENGTH = re.compile(rb"^Content-Length: (\d+)\r\n", re.MULTILINE)
-_ANY_LENGTH = re.compile(
-    rb"Content-Length:\s*(\d{1,9}(?=\s*$))?", re.IGNORECASE
-)  # also after a broken message
+# Also after the rest of a broken message, and without its number where that is wrong.
+_LENGTH = re.compile(rb"Content-Length:\s*(\d{1,9}(?=\s*$))?", re.IGNORECASE)
 _INVALID_REQUEST = -32600  # of JSON-RPC
 _MOST_INITIALIZE_BYTES = 1 << 20  # a client's capabilities
 _MOST_HEADER_BYTES = 1 << 16  # of a line; asyncio's limit
@@ -48,34 +47,16 @@ def start_on_streams() -> None:
     """Serve one editor on standard input and output until it leaves; nothing else writes there."""
     log_own_faults()
     limit_log("lsp")
-    sink = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    with sink, redirect_stdout(sys.stderr), suppress(KeyboardInterrupt):
-        asyncio.run(serve_streams(language_server(Measuring()), sys.stdin.buffer, sink))
+    source, sink = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
 
+    async def serve() -> None:
+        line, part = partial(asyncio.to_thread, source.readline), partial(asyncio.to_thread, source.read)
+        server = language_server(Measuring())
+        server.protocol.set_writer(StdoutWriter(sink))
+        await _answer(server, partial(_next_message, partial(line, _MOST_HEADER_BYTES), part))
 
-async def serve_streams(server: StepscopeServer, source: BinaryIO, sink: BinaryIO) -> None:
-    """Serve one editor on two streams until it leaves."""
-
-    async def messages() -> AsyncIterator[bytes]:
-        while (text := await asyncio.to_thread(_next_message, source)) is not None:
-            yield text
-
-    server.protocol.set_writer(StdoutWriter(sink))
-    await _answer(server, messages())
-
-
-def _next_message(source: BinaryIO) -> bytes | None:
-    """The body of the next message, None at the end.
-
-    Empty for one whose length is wrong; the next one is found, unless that length covers it.
-    """
-    length = None
-    while line := source.readline(_MOST_HEADER_BYTES):
-        if found := _ANY_LENGTH.search(line):
-            length = int(found[1] or _MOST_MESSAGE_BYTES + 1)
-        elif length is not None and not line.strip():
-            return source.read(length) if length <= _MOST_MESSAGE_BYTES else b""
-    return None
+    with sink, redirect_stdout(sys.stderr), suppress(EOFError, KeyboardInterrupt):
+        asyncio.run(serve())
 
 
 def start_on_port(host: str, port: int, say: Callable[[str], None]) -> None:
@@ -152,12 +133,13 @@ def connection_handler(
             next(iter(without_token)).transport.abort()
         without_token[writer] = None
         try:
-            first = await asyncio.wait_for(_initialize(reader), _TOKEN_S)
+            read = partial(_next_message, reader.readline, reader.readexactly)
+            first = await asyncio.wait_for(_initialize(read), _TOKEN_S)
             without_token.pop(writer, None)
             if has_token(first, token):
                 server = make()
                 server.protocol.set_writer(_Output(writer))
-                await _answer(server, _messages(reader, first))
+                await _answer(server, read, json.dumps(first).encode())
             else:
                 writer.write(_refusal(first))
                 await asyncio.sleep(_REFUSAL_S)
@@ -200,47 +182,40 @@ class _Output:
         self._writer.close()
 
 
-async def _initialize(reader: asyncio.StreamReader) -> dict[str, Any]:
+async def _initialize(read: Callable[..., Awaitable[bytes]]) -> dict[str, Any]:
     """Read until `initialize`; other messages before it are ignored."""
     while True:
-        message = json.loads(await _read(reader, _MOST_INITIALIZE_BYTES))
+        message = json.loads(await read(most_bytes=_MOST_INITIALIZE_BYTES))
         if isinstance(message, dict) and message.get("method") == "initialize":
             return message
 
 
-async def _messages(reader: asyncio.StreamReader, first: Mapping[str, Any]) -> AsyncIterator[bytes]:
-    yield json.dumps(first).encode()
-    while True:
-        yield await _read(reader, _MOST_MESSAGE_BYTES)
-
-
-async def _answer(server: StepscopeServer, messages: AsyncIterator[bytes]) -> None:
+async def _answer(server: StepscopeServer, read: Callable[[], Awaitable[bytes]], first: bytes = b"") -> None:
     """Answer until the editor leaves; the exit that it asks for is its own, not the process's."""
     try:
-        async for text in messages:
+        while not server.protocol.has_left:
+            text, first = first or await read(), b""
             try:
                 server.protocol.receive(text)
-            except BrokenPipeError:
-                return
             except Exception as error:  # of one message, which the next ones do not depend on
                 server.report_server_error(error, JsonRpcException)
-            if server.protocol.has_left:
-                return
     finally:
         await server.close()
 
 
-async def _read(reader: asyncio.StreamReader, most_bytes: int) -> bytes:
-    """The body of the next message.
-
-    Raises:
-        ValueError: what no editor sends: a message that is too long.
-    """
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = _LENGTH.search(head)
-    if length is None or int(length[1]) > most_bytes:
-        raise ValueError(f"expected a message of up to {most_bytes} bytes, found {head[:80]!r}")
-    return await reader.readexactly(int(length[1]))
+async def _next_message(
+    line: Callable[[], Awaitable[bytes]],
+    part: Callable[[int], Awaitable[bytes]],
+    most_bytes: int = _MOST_MESSAGE_BYTES,
+) -> bytes:
+    """The body of the next message, empty if its length is wrong; EOFError where the editor has gone."""
+    length = None
+    while header := await line():
+        if found := _LENGTH.search(header):
+            length = int(found[1] or most_bytes + 1)
+        elif length is not None and not header.strip():
+            return await part(length) if length <= most_bytes else b""
+    raise EOFError
 
 
 def _refusal(message: Mapping[str, Any]) -> bytes:

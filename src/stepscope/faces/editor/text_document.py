@@ -7,7 +7,6 @@ agreed on, by default UTF-16.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from copy import copy
 from itertools import pairwise
@@ -63,15 +62,14 @@ class Document(TextDocument):
 
     def offset_at_position(self, client_position: lsp.Position) -> int:
         """The character at a position; a position past the end of its line is the line's end."""
-        start, end = self._line_span(client_position.line)
-        line = self.source[start:end]
-        return start + len(self._decode(self._encode(line)[: self._bytes(client_position)]))
+        lines = self.lines
+        line, units = self._place(lines, client_position)
+        before = self._decode(self._encode(lines[line])[: units * self._unit])
+        return sum(map(len, lines[:line])) + len(before)
 
     def client_position_at_offset(self, offset: int) -> lsp.Position:
-        starts = self._line_starts()
-        line = bisect_right(starts, offset) - 1
-        before = self.source[starts[line] : offset]
-        return lsp.Position(line, len(self._encode(before)) // self._unit)
+        *before, last = _lines_with_ends(self.source[:offset])
+        return lsp.Position(len(before), self._units(last))
 
     def _apply_full_change(self, change: lsp.TextDocumentContentChangeEvent) -> None:
         self._source, self._changing = change.text, None
@@ -105,17 +103,6 @@ class Document(TextDocument):
     def _units(self, text: str) -> int:
         return len(text) if text.isascii() else len(self._encode(text)) // self._unit
 
-    def _line_starts(self) -> list[int]:
-        return [0, *(match.end() for match in LINE_END.finditer(self.source))]
-
-    def _line_span(self, line: int) -> tuple[int, int]:
-        """Start and end of a line without its line end; past the last line, the text's end."""
-        starts = self._line_starts()
-        if line >= len(starts):
-            return len(self.source), len(self.source)
-        end = LINE_END.search(self.source, starts[line])
-        return starts[line], end.start() if end else len(self.source)
-
     @property
     def _unit(self) -> int:
         return self._codec[1]
@@ -124,9 +111,6 @@ class Document(TextDocument):
     def _codec(self) -> tuple[str, int]:
         encoding = self.position_codec.encoding
         return _UNITS[str(getattr(encoding, "value", encoding) or "utf-16")]
-
-    def _bytes(self, position: lsp.Position) -> int:
-        return position.character * self._unit
 
     def _encode(self, text: str) -> bytes:
         return text.encode(self._codec[0], "surrogatepass")
