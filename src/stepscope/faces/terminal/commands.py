@@ -259,12 +259,15 @@ def _section(path: Path, command: str) -> dict[str, Any] | None:
         raise StepscopeError(f"{path}: options of a project need Python 3.11") from None
     except (ValueError, RecursionError) as error:
         raise StepscopeError(f"{path} is not TOML: {one_line(error)}") from None
-    keys = [command] if path.name == "stepscope.toml" else ["tool", "stepscope", command]
-    for key in keys:
+    for key in () if path.name == "stepscope.toml" else ("tool", "stepscope"):
         content = content.get(key, {})
         if not isinstance(content, dict):
             return {}
-    return content
+    if unknown := [name for name in content if name not in _WITH_DEFAULTS]:
+        hint = name_hint(unknown[0], _WITH_DEFAULTS)
+        raise StepscopeError(f"{path}: no command {unknown[0]} has options here; {hint}")
+    options = content.get(command, {})
+    return options if isinstance(options, dict) else {}
 
 
 def _checked(options: dict[str, Any], command: click.Command, path: Path) -> dict[str, Any]:

@@ -58,6 +58,8 @@ def test_options(tmp_path: Path, file: str, text: str, options: dict[str, object
         ("a" + ".a" * 50_000 + " = 1", "has over 32,768 letters; give"),
         ("[run]\nsteps = " + "9" * 5000, "is not TOML: "),
         ("[run]\nstepz = 5", "stepscope run has no option --stepz; did you mean steps"),
+        ("[runn]\nsteps = 5", r"no command runn has options here; did you mean run\?"),
+        ("steps = 5", "no command steps has options here; choose one of run, report"),
         ("[run]\nsteps = -inf", "--steps can only be set on the command line"),
         ("[run]\noutput = 'a'", "--output can only be set on the command line"),
     ],
