@@ -143,8 +143,7 @@ class EventSearch:
     def outermost(self, rows: Rows) -> Rows:
         """Those of `rows` that no other of them contains."""
         parent = self.events["parent"][rows]
-        outer = np.where(parent >= 0, self._around(rows)[parent], -1)
-        return rows[outer < 0]
+        return rows[np.where(parent >= 0, self._around(rows)[parent], -1) < 0]
 
     def holding(self, rows: IntArray) -> Mask:
         """Mask of events that are, or contain, one of `rows`."""
@@ -199,8 +198,7 @@ class EventSearch:
 
     def operator_of(self, rows: Rows) -> Ids32:
         """The innermost operator around each event or its launch, or -1."""
-        host = np.where(self.caller[rows] >= 0, self.caller[rows], rows)
-        return self._operator[host]
+        return self._operator[np.where(self.caller[rows] >= 0, self.caller[rows], rows)]
 
     def name(self, row: int) -> str:
         return self.events.text("name")[row] or ""

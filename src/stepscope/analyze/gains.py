@@ -226,8 +226,7 @@ class Gains:
         return self._typical_ms(simulate(graph.check()).step_ns)
 
     def _typical_ms(self, after_ns: Times) -> float:
-        before = self._baseline.simulation.step_ns
-        return float((before - after_ns)[self._typical].mean()) / 1e6
+        return float((self._baseline.simulation.step_ns - after_ns)[self._typical].mean()) / 1e6
 
     @cached_property
     def _typical(self) -> Mask:

@@ -111,8 +111,7 @@ class Measures:
 
     def longer_side_ms(self, ranges: Rows) -> float:
         """Time of ranges, ms per step: on the CPU, or of the device work in them if longer."""
-        work = self._search.find(inside=ranges, on_device=True)
-        return max(self.ms(ranges), self.ms(work))
+        return max(self.ms(ranges), self.ms(self._search.find(inside=ranges, on_device=True)))
 
     def cost_ms(self, rows: Rows) -> float:
         """All that `rows` cost, ms per step: on the CPU, on the device, and to launch."""
@@ -188,8 +187,7 @@ class Measures:
             work = self._search.launched[(self._search.device_work & ~aside)[self._search.launched]]
             return self._summed(rows, work)
         inner = self._search.outermost(np.flatnonzero(aside & ~np.isin(np.arange(len(aside)), rows)))
-        duration = self._events["duration_ns"][rows].astype(np.float64)
-        return duration - self._summed(rows, inner)
+        return self._events["duration_ns"][rows].astype(np.float64) - self._summed(rows, inner)
 
     def wait_ms(self) -> float:
         """Time in which the CPU only waits for communication, ms per step."""

@@ -246,8 +246,7 @@ def insert_device_work(
     labels = ["launch"] * count + list(names)
     graph, new = insert(graph, np.concatenate([calls, works]), labels, duration_ns=times, **columns)
     call, work = new[:count], new[count:]
-    graph = _waited_for(graph, work)
-    return add_links(graph, call, work, "launch", lag_ns), work
+    return add_links(_waited_for(graph, work), call, work, "launch", lag_ns), work
 
 
 def typical_launch(graph: Graph) -> tuple[int, int]:

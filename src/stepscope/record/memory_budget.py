@@ -67,8 +67,7 @@ def bytes_in_use() -> int | None:
         info = mallinfo()
         return int(info.hblkhd + info.uordblks)
     with ignoring(OSError, ValueError, IndexError):
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return None
 
 

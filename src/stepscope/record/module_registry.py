@@ -99,8 +99,7 @@ class ModuleRegistry:
 
     def _find(self, parent: RecordedModule, module: Any) -> RecordedModule | None:
         places = self._index.get(id(module), [])
-        below = [node for node in places if parent in node.lineage()]
-        return next(iter(below or places), None)
+        return next(iter([node for node in places if parent in node.lineage()] or places), None)
 
     def _in_owner(self, frame: FrameType | None, module: Any) -> RecordedModule | None:
         """The node in the model whose method calls `module`: `model.encode`, `model.training_step`.

@@ -403,8 +403,7 @@ def page_fault_ns() -> int | None:
     No page may be had, as under `ulimit -v`, and none is counted on Windows.
     """
     with ignoring(OSError):
-        times = [cost for _ in range(_MEASURED) if (cost := _page_fault_ns())]
-        return min(times, default=None)
+        return min([cost for _ in range(_MEASURED) if (cost := _page_fault_ns())], default=None)
     return None
 
 

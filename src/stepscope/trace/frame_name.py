@@ -37,5 +37,4 @@ def is_users_frame(name: str) -> bool:
         return False
     if not frame.file.endswith(".py") and not frame.file.startswith("<ipython-"):
         return False
-    top = PurePosixPath(frame.file).parts[0].removesuffix(".py")
-    return top not in sys.stdlib_module_names
+    return PurePosixPath(frame.file).parts[0].removesuffix(".py") not in sys.stdlib_module_names

@@ -84,8 +84,7 @@ def outermost(parent: Ids32, chosen: Mask) -> Mask:
     """
     if not chosen.any():
         return chosen
-    inside = np.append(is_inside(parent, chosen), False)
-    return np.logical_and(chosen, ~inside[parent])
+    return np.logical_and(chosen, ~np.append(is_inside(parent, chosen), False)[parent])
 
 
 def totals_inside(parent: Ids32, own: IntArray | Mask) -> Ids:

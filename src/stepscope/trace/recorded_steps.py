@@ -93,8 +93,7 @@ def later_blocked_share(capture: Mapping[str, Any]) -> float:
     starts; the recorded steps then find it done.
     0 where it was not measured.
     """
-    later = active_share(capture, "unrecorded_steps")
-    return max(active_share(capture) - later, 0.0)
+    return max(active_share(capture) - active_share(capture, "unrecorded_steps"), 0.0)
 
 
 def blocked_share(part: float, active: float, elsewhere: float = 0.0) -> float:

@@ -88,8 +88,7 @@ def distinct_rows(*columns: Codes) -> tuple[list[tuple[int, ...]], Codes]:
     values, number = numbered(code, size)
     first = np.zeros(len(values), np.int64)
     first[number[::-1]] = np.arange(len(number))[::-1]
-    keys = zip(*(column[first].tolist() for column in columns), strict=True)
-    return list(keys), number
+    return list(zip(*(column[first].tolist() for column in columns), strict=True)), number
 
 
 def _coded(column: Codes) -> tuple[Codes, int]:

@@ -64,8 +64,7 @@ def _evaluations(context: RuleContext) -> Rows:
         return rows
     model = search.events["module"] >= 0
     model |= search.events.text("kind").mask(*PRODUCT_KINDS, "attention")
-    inside = search.enclosing(rows)[np.flatnonzero(model)]
-    return rows[np.isin(rows, inside)]
+    return rows[np.isin(rows, search.enclosing(rows)[np.flatnonzero(model)])]
 
 
 def _compiled(context: RuleContext) -> Rows:

@@ -208,8 +208,7 @@ def _waits_for_copies(context: RuleContext, copies: Rows) -> Rows:
 def _launches(context: RuleContext) -> Mask:
     """Which events launched device work, bool, shape (events,)."""
     calls = context.search.caller[context.search.find(on_device=True)]
-    launches = mask_of(calls[calls >= 0], len(context.events))
-    return launches
+    return mask_of(calls[calls >= 0], len(context.events))
 
 
 def _explicit(context: RuleContext) -> Iterator[Finding]:

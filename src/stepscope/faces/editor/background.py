@@ -117,7 +117,6 @@ async def predict_devices(result: Result | None, devices: str, wanted: Wanted) -
 
 def _reply(result: Result, devices: str, wanted: Wanted) -> DevicesReply:
     try:
-        targets = parse_targets(devices, read_prices())
-        return DevicesReply(project(result, targets, wanted), None)
+        return DevicesReply(project(result, parse_targets(devices, read_prices()), wanted), None)
     except StepscopeError as error:
         return DevicesReply(None, str(error))

@@ -224,8 +224,7 @@ def _alike(shown: RecordedStep, before: Trace, rank: int) -> tuple[int | None, B
     if not last or len(other) == 1 or place < 0:
         return None, ""
     share = 0.5 if place == last // 2 else place / last
-    found = other[round(share * (len(other) - 1))]
-    return found, _PACES.get(share, "as_long")
+    return other[round(share * (len(other) - 1))], _PACES.get(share, "as_long")
 
 
 def _by_length(trace: Trace, rank: int) -> list[int]:

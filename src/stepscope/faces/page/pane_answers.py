@@ -119,8 +119,7 @@ def _chosen(view: TraceView, query: Query) -> tuple[str, Mask, Rows]:
     event = event_of(view, query)
     chosen = np.zeros(len(view.trace.events), np.bool_)
     chosen[event] = True
-    name = short_name(view.trace.events.text("name")[event] or "")
-    return name, chosen, np.array([event])
+    return short_name(view.trace.events.text("name")[event] or ""), chosen, np.array([event])
 
 
 def _of_module(view: TraceView, module: int) -> tuple[str, Mask, Rows]:

@@ -208,8 +208,7 @@ class TraceView:
         return SourceFiles(self.trace, self.source_root)
 
     def selected(self, rank: int, step: int | None) -> SelectedSteps:
-        key = ("steps", rank, step)
-        return self.cached(key, lambda: SelectedSteps(self.trace, rank, step))
+        return self.cached(("steps", rank, step), lambda: SelectedSteps(self.trace, rank, step))
 
     def contexts(self, rank: int | None, step: int | None) -> ContextTree:
         """The calling-context tree of a rank and a step, or of all."""

@@ -206,8 +206,7 @@ def own_shares(events: Table) -> Times:
     parent = events["parent"].astype(np.int64)
     length = _shares(events, parent)
     inside = np.flatnonzero(parent >= 0)
-    within = np.bincount(parent[inside], length[inside], len(parent))
-    return length - within.astype(np.int64)
+    return length - np.bincount(parent[inside], length[inside], len(parent)).astype(np.int64)
 
 
 def _shares(events: Table, parent: Times) -> Times:

@@ -206,8 +206,7 @@ class StepGroup(NamedTuple):
         """The trace with the steps of the group and their times only."""
         capture = {**trace.metadata.capture, "recorded_steps": self.recorded}
         capture["unrecorded_steps"] = self.unrecorded or capture["unrecorded_steps"]
-        steps = trace["steps"].take(self.chosen)
-        return trace.with_table(steps).with_metadata(capture=capture)
+        return trace.with_table(trace["steps"].take(self.chosen)).with_metadata(capture=capture)
 
 
 def step_groups(trace: Trace, events: Floats) -> list[StepGroup]:

@@ -117,8 +117,7 @@ class Index:
         Frames and annotations are not work: a thread that waits for another is inside them, or in
         an event that is nothing else.
         """
-        waits = self.events.text("category").mask("sync")
-        return self._time_before(~self.surrounds & ~waits)
+        return self._time_before(~self.surrounds & ~self.events.text("category").mask("sync"))
 
     @cached_property
     def again_before(self) -> Ids:
@@ -197,8 +196,7 @@ class Index:
         """Those of some events that do not lie directly in one of them, in pre-order."""
         mask = mask_of(rows, len(self.order))
         above = self.parent[rows]
-        rows = rows[(above < 0) | ~mask[above]]
-        return self.in_order(rows)
+        return self.in_order(rows[(above < 0) | ~mask[above]])
 
     def in_order(self, rows: Ids | Sequence[int]) -> Ids:
         """Events in pre-order, track by track."""

@@ -119,8 +119,7 @@ class Contents:
 
     def name_codes(self, lanes: Lanes) -> Ids:
         """A number for each operation that those of one name share, shape (operations,)."""
-        own = self._names.codes[lanes.first_row]
-        return np.where(lanes.module >= 0, -1 - lanes.module, own)
+        return np.where(lanes.module >= 0, -1 - lanes.module, self._names.codes[lanes.first_row])
 
 
 class ModuleTree:

@@ -64,8 +64,7 @@ class Costs:
         kept = np.flatnonzero(place[self.parts.operation] >= 0)
         parts = _each(self.parts, lambda column: column[kept])
         parts["operation"] = place[parts["operation"]]
-        columns = _each(self, lambda column: column[operations])
-        return Costs(**columns, parts=DeviceParts(**parts))
+        return Costs(**_each(self, lambda column: column[operations]), parts=DeviceParts(**parts))
 
     def split(self, bounds: Ids) -> list[Costs]:
         """The costs of the operations from each bound to before the next one."""

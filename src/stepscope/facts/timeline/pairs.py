@@ -141,8 +141,7 @@ class _Merged:
     def longest(self, among: Mask) -> Ids:
         """The longest piece of each rectangle, one of `among` where there is any."""
         group, pieces = self.group, self.pieces
-        order = np.lexsort((pieces.start_ns - pieces.end_ns, ~among, group))
-        return order[self.first]
+        return np.lexsort((pieces.start_ns - pieces.end_ns, ~among, group))[self.first]
 
     def against(self, other: _Merged, partner: Ids) -> Rectangles:
         """The rectangles, with those of the other side that are their partners."""

@@ -359,8 +359,7 @@ def find_costs(trace: Trace, attribution: Attribution, step: int, scale: float) 
     groups, place = distinct_rows(*(getattr(attribution, name)[rows] for name in names))
 
     def total(values: IntArray) -> list[float]:
-        sums = np.bincount(place, values[rows].astype(float), len(groups))
-        return (sums * scale / 1e6).tolist()
+        return (np.bincount(place, values[rows].astype(float), len(groups)) * scale / 1e6).tolist()
 
     cpu = total(events["self_ns"])
     own = attribution.root == np.arange(len(events))

@@ -213,8 +213,7 @@ def _role_of_loader(call: SourceCall, holder: str) -> str:
     names.append(last_name(keyword(call.node, "dataset") or call.node.func))
     if any(map(is_training, names)):
         return "train"
-    inside = [*names, *call.scope]
-    return "evaluate" if any(map(is_evaluation, inside)) else "unknown"
+    return "evaluate" if any(map(is_evaluation, [*names, *call.scope])) else "unknown"
 
 
 def _of_best_role(sites: Iterable[Site]) -> list[Site]:

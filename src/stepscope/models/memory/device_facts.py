@@ -162,8 +162,7 @@ def _held_by(history: MemoryHistory, by: str, rows: Rows | Ids, held: Counts) ->
     """What the groups of a grouping hold; nothing where the file can have no such groups."""
     grouping = history.groupings.get(by)
     if grouping is None:
-        unknown = np.full(len(rows), -1, np.int64)
-        return shares(held[rows], unknown, ()) if history.recorded else ()
+        return shares(held[rows], np.full(len(rows), -1, np.int64), ()) if history.recorded else ()
     found = shares(held[rows], grouping.code[rows], grouping.names)
     if history.life is None:
         return tuple(structs.replace(share, count=0) for share in found)

@@ -345,8 +345,7 @@ class StackedLevels:
         ends = np.flatnonzero(np.append(np.diff(time) != 0, True)[: len(time)])
         counts = np.append(first, first + ends + 1)
         held = self.held_after(counts)
-        start = np.append(start_ns, time[ends])
-        return Columns(True, start, self._changes.levels[counts], held.T)
+        return Columns(True, np.append(start_ns, time[ends]), self._changes.levels[counts], held.T)
 
 
 def _used(changes: MemoryChanges, code: Codes | Ids) -> list[int]:

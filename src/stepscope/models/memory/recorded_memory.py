@@ -121,8 +121,7 @@ class AllocationRecord:
     def ends(self) -> Floats:
         """When each event ends, ns; the last value, -inf, is of events.id -1."""
         table = self.trace.events
-        ends = (table["start_ns"] + table["duration_ns"]).astype(np.float64)
-        return np.append(ends, -np.inf)
+        return np.append((table["start_ns"] + table["duration_ns"]).astype(np.float64), -np.inf)
 
     @cached_property
     def last_read(self) -> Floats:

@@ -90,8 +90,7 @@ class Replay:
     @property
     def _parts(self) -> Floats:
         """Own work of each part, ns, shape (ranks, parts). Ranks wait at different places in them."""
-        parts = np.bincount(self.part, self.own).astype(np.float64)
-        return parts.reshape(len(self.begin), -1)
+        return np.bincount(self.part, self.own).astype(np.float64).reshape(len(self.begin), -1)
 
     @property
     def _last_of_parts(self) -> Ids:

@@ -185,8 +185,7 @@ def _faster_half(values: Floats, step_ms: float) -> Mask:
         halves = np.split(order[:, column], [at[column] + 1])
         around[column] = max(float(spread(half - np.median(half), axis=0)) for half in halves)
     apart &= gaps.max(axis=0) >= LEAST_Z * np.maximum(around, np.median(around))
-    slowest = order[at, np.arange(columns)]
-    return np.asarray(~apart | (values <= slowest))
+    return np.asarray(~apart | (values <= order[at, np.arange(columns)]))
 
 
 def _noise(values: Floats, excess: Floats, peers: Mask) -> Floats:
@@ -298,8 +297,7 @@ def _densest(slow: Mask) -> tuple[int, int]:
     total = np.concatenate([[0], np.cumsum(np.where(slow, 1, -GAP))])
     lowest = np.minimum.accumulate(total)
     end = int((total - lowest).argmax())
-    start = int(np.flatnonzero(total[: end + 1] == lowest[end])[-1])
-    return start, end
+    return int(np.flatnonzero(total[: end + 1] == lowest[end])[-1]), end
 
 
 def grown(steps: SlowSteps, excess: Floats) -> SlowSteps:

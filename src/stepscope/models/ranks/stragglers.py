@@ -382,8 +382,7 @@ class _Kernels:
         total = np.array(
             [sum(one.kernels[name][0] * each for name, each in times.items()) for one, times in pairs]
         )
-        others = np.delete(total, self._rows)
-        return float(np.median(total[self._rows]) - np.median(others))
+        return float(np.median(total[self._rows]) - np.median(np.delete(total, self._rows)))
 
     def _ratios(self) -> dict[str, tuple[float, float]]:
         """For each kernel the median on slow ranks over that on the others, and its time."""

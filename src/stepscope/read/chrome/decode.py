@@ -301,8 +301,7 @@ def trailer(text: bytes) -> tuple[dict[str, Any], list[Any]] | None:
     if "traceEvents" not in properties:
         return properties, []
     properties.pop("traceEvents")
-    top = _EVERY_ARRAY.decode(text.decode("utf-8", "surrogateescape"))
-    return properties, top["traceEvents"]
+    return properties, _EVERY_ARRAY.decode(text.decode("utf-8", "surrogateescape"))["traceEvents"]
 
 
 def _joined(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

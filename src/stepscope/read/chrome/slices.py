@@ -185,8 +185,7 @@ def _durations(recorded: RecordedEvents, rows: Rows) -> NDArray[np.int64]:
         ("long_duration", "a slice lasts over 104 days; a duration of 0 is used", long),
     ):
         recorded.log(code, message, int(rows_of.sum()))
-    ns = np.rint(np.where(missing | negative | long, 0, us) * 1000)
-    return np.asarray(ns, np.int64)
+    return np.asarray(np.rint(np.where(missing | negative | long, 0, us) * 1000), np.int64)
 
 
 def _async(recorded: RecordedEvents, last: int) -> ChromeSlices:

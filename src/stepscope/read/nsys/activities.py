@@ -257,8 +257,7 @@ class NsysTracks:
     def threads(self, identity: Ids) -> Ids32:
         """The tracks of threads by globalTid, int32, shape (n,)."""
         known, place = np.unique(identity, return_inverse=True)
-        numbers = list(map(self._thread, known.tolist()))
-        return np.array(numbers, np.int32)[place]
+        return np.array(list(map(self._thread, known.tolist())), np.int32)[place]
 
     def streams(self, process: Ids, device: Ids, stream: Ids) -> Ids32:
         """The tracks of the streams of processes, int32, shape (n,)."""

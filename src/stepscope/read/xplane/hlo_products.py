@@ -109,8 +109,7 @@ def dot(source: XSpaceFile, span: Span, operands: Sequence[Shape], result: Shape
     if not operands:
         return HloProduct("gemm")
     (numbers,) = source.inner(span, 30)[-1:] or [Span(0, 0)]
-    batch = source.numbers(numbers, 3)
-    return _dot(operands[0], source.numbers(numbers, 1), batch, result)
+    return _dot(operands[0], source.numbers(numbers, 1), source.numbers(numbers, 3), result)
 
 
 def _dot(left: Shape, contracted: Sequence[int], batch: Sequence[int], result: Shape) -> HloProduct:

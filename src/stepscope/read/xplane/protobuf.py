@@ -215,5 +215,4 @@ def _varints(octets: Octets, at: Integers) -> tuple[Integers, Integers]:
 
 def doubles(octets: Octets, start: Integers) -> Floats:
     """The eight bytes at each place as a double."""
-    parts = octets[start[:, None] + np.arange(8)]
-    return np.ascontiguousarray(parts).view("<f8").reshape(-1)
+    return np.ascontiguousarray(octets[start[:, None] + np.arange(8)]).view("<f8").reshape(-1)

@@ -154,8 +154,7 @@ def _innermost(stack: str) -> Place | None:
 def _users(places: list[Place]) -> Place | None:
     """The innermost place outside torch; else the innermost."""
     home = str(Path(sys.modules["torch"].__file__ or "").parent)
-    outside = [place for place in places if not place[1].startswith(home)]
-    return next(iter(outside or places), None)
+    return next(iter([place for place in places if not place[1].startswith(home)] or places), None)
 
 
 def _shown_name(kernel: str) -> str:

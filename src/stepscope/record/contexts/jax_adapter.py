@@ -62,8 +62,7 @@ class JaxAdapter:
         if kind.__module__.partition(".")[0] != "jaxlib":
             return f"jax.jit makes a {kind.__module__}.{kind.__name__}"
         describe = partial(describe_function, self._extension.forget_call)
-        returned = self._compilations.call_returned
-        return str(self._extension.watch_calls(kind, describe, returned))
+        return str(self._extension.watch_calls(kind, describe, self._compilations.call_returned))
 
     def _open_windows(self) -> str:
         try:

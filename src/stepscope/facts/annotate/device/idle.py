@@ -345,8 +345,7 @@ def exposed_communication(trace: Trace, rank: int, steps: Table) -> Intervals:
     """
     events = trace.events
     communicates = _spans(trace, rank, steps, events.text("category").mask("communication") & on_host(trace))
-    within = Intervals(*steps.spans())
-    return communicates.intersect(within).minus(busy_time(trace, rank, steps))
+    return communicates.intersect(Intervals(*steps.spans())).minus(busy_time(trace, rank, steps))
 
 
 def busy_time(trace: Trace, rank: int, steps: Table) -> Intervals:

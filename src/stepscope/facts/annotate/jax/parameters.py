@@ -148,8 +148,7 @@ class _Owners:
             (self._origin(*gradient) for gradient in gradients),
         )
         found = ([module for module in kind if module >= 0] for kind in kinds)
-        known = next(filter(None, found), [self._model])
-        return innermost_around(self._modules, known)
+        return innermost_around(self._modules, next(filter(None, found), [self._model]))
 
     def _origin(self, scope: str | None, frame: int | None) -> int:
         return self._of_origin(scope or "", _NONE if frame is None else frame)

@@ -272,8 +272,7 @@ def with_trained_functions(trace: Trace, stage: IntArray) -> IntArray:
 
 def _roles(trace: Trace) -> IntArray:
     """The role of each event's operation, -1 if unknown; int8, shape (events,)."""
-    known = np.append(trace["origins"].text("role").codes, _NONE)
-    return known[trace.events["origin"]]
+    return np.append(trace["origins"].text("role").codes, _NONE)[trace.events["origin"]]
 
 
 def _trained(trace: Trace, outer: Ids, frames: Ids) -> Mask:

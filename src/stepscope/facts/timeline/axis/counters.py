@@ -167,8 +167,7 @@ def _busy_share(busy_time: BusyTime, rank: int, device: int) -> CounterValues:
     """1 while a device is busy, 0 else."""
     busy = busy_time(rank, device)
     time = np.append(0, np.stack([busy.starts, busy.ends], axis=1).ravel())
-    value = np.append(0.0, np.tile([1.0, 0.0], len(busy)))
-    return CounterValues(time, value, is_share=True)
+    return CounterValues(time, np.append(0.0, np.tile([1.0, 0.0], len(busy))), is_share=True)
 
 
 def _memory(trace: Trace) -> Iterator[Counter]:

@@ -152,8 +152,7 @@ class _CpuAutocast:
         """The share of the time in 16 bits that the calibration covers."""
         length = graph.trace.events["duration_ns"][self.operators.rows]
         total = float(length[self.half].sum())
-        known = float(length[self.half & np.isfinite(self.ratio)].sum())
-        return known / total if total else 1.0
+        return float(length[self.half & np.isfinite(self.ratio)].sum()) / total if total else 1.0
 
     def estimated(self, estimate: str) -> Floats:
         """The ratio of each operator; of those that were not measured, by what others have."""

@@ -110,8 +110,7 @@ def order_of_use(gradients: Gradients) -> Ids:
     """
     used = np.where(gradients.used < 0, np.iinfo(np.int64).max, gradients.used)
     order = np.lexsort((used, gradients.step))
-    first = np.searchsorted(gradients.step[order], gradients.step)
-    return inverse(order) - first
+    return inverse(order) - np.searchsorted(gradients.step[order], gradients.step)
 
 
 def next_use(graph: Graph, gradients: Gradients) -> Ids:

@@ -147,8 +147,7 @@ def forward_of(trace: Trace, operators: ScriptOperators) -> Ids:
 @cache
 def data_table(name: str) -> dict[str, Any]:
     """A table of `whatif/data`."""
-    text = files("stepscope.models.whatif").joinpath("data", name).read_text("utf-8")
-    return json.loads(text)
+    return json.loads(files("stepscope.models.whatif").joinpath("data", name).read_text("utf-8"))
 
 
 def _is_sum(call: Operator, wide: list[int]) -> bool:

@@ -128,8 +128,7 @@ def find_layers(graph: Graph) -> Layers:
     operator = operator[order]
     begun = first_of(keys, np.flatnonzero(works & backward), operator)
     names = np.array(list(graph.trace.events.text("name").take(operator)), object)
-    step = graph.tasks["step"][first].astype(np.int64)
-    return Layers(operator, names, step, first, last, begun)
+    return Layers(operator, names, graph.tasks["step"][first].astype(np.int64), first, last, begun)
 
 
 def calls_of(graph: Graph, tasks: Ids) -> Ids:
