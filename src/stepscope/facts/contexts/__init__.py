@@ -14,21 +14,6 @@ from stepscope.facts.contexts.node_values import (
 from stepscope.facts.contexts.prune import aligned, bottom_up, focus, hide
 from stepscope.facts.contexts.tree import ContextTree
 
-__all__ = [
-    "MEASURES",
-    "ContextTree",
-    "TreeMeasure",
-    "aligned",
-    "bottom_up",
-    "build_contexts",
-    "default_measure",
-    "focus",
-    "hide",
-    "hot_path",
-    "hotspots",
-    "line_totals",
-    "measure",
-    "measures",
-    "whole_ns",
-    "with_contexts",
-]
+__all__ = ["MEASURES", "ContextTree", "TreeMeasure", "aligned", "bottom_up", "build_contexts"]
+__all__ += ["default_measure", "focus", "hide", "hot_path", "hotspots", "line_totals", "measure", "measures"]
+__all__ += ["whole_ns", "with_contexts"]
