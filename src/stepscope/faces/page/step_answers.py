@@ -176,7 +176,8 @@ def _events(view: TraceView, places: EventPlaces) -> tuple[EventColumns, list[st
 def _column(values: list[Any]) -> DetailColumn:
     if {type(value) for value in values} <= _PLAIN:
         plain: Interner[Any] = Interner()
-        return DetailColumn(list(plain), plain.codes(values).tolist())
+        codes = plain.codes(values).tolist()
+        return DetailColumn(list(plain), codes)
     seen: dict[int, int] = {}  # answers that operations share are encoded once
     texts: Interner[bytes] = Interner()
     answers: list[Any] = []

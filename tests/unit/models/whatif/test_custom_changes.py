@@ -58,7 +58,7 @@ def test_functions_of_a_file_are_changes_with_parameters(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "error"),
     [
-        ("broken", "broken, line 9: KeyError: 'no such column'"),
+        ("broken", "broken, line 9: KeyError: \"tasks has no column 'no such column'"),
         ("forgetful", "forgetful: expected it to return a Graph, found NoneType"),
         ("leaving", "leaving, line 15: SystemExit: no"),
     ],
@@ -66,7 +66,7 @@ def test_functions_of_a_file_are_changes_with_parameters(file: Path) -> None:
 def test_a_function_that_fails_is_named_with_its_line(file: Path, name: str, error: str) -> None:
     with pytest.raises(ChangeError) as caught:
         predict(graph_of(STEP), [parse_request(name, load_changes(file))])
-    assert str(caught.value) == error
+    assert str(caught.value).partition("; choose one of")[0] == error
 
 
 @pytest.mark.parametrize(
