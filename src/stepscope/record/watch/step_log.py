@@ -293,8 +293,8 @@ class StepLog(ActivityLog):
         self._before = tuple(map(sum, zip(self._before, own, strict=True)))
 
     def count_noted(self) -> None:
-        """Count what was noted; the program goes on, whatever fails."""
-        with ignoring(Exception, then=self._on_failure):
+        """Count what was noted, in no step's time; the program goes on, whatever fails."""
+        with ignoring(Exception, then=self._on_failure), self.excluding():
             super().count_noted()
             self._on_counted()
 

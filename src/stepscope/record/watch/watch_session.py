@@ -184,12 +184,11 @@ class WatchSession(OfOneProcess):
 
     def _put_samples(self, *, is_end: bool = False) -> None:
         if self._samples and self._file and self._log and self._log.steps:
-            with self._log.excluding():
-                self._samples.follow_children()
-                if samples := self._samples.read_if_due(is_end=is_end):
-                    self._file.put_samples(*samples)
-                if row := self._log.device.read_if_due():
-                    self._file.add_device(row)
+            self._samples.follow_children()
+            if samples := self._samples.read_if_due(is_end=is_end):
+                self._file.put_samples(*samples)
+            if row := self._log.device.read_if_due():
+                self._file.add_device(row)
 
     def finish(self, ending: Ending) -> None:
         """Write the end of the file; a forked child leaves it alone."""
