@@ -82,6 +82,16 @@ def test_what_a_thread_executes_and_waits_for() -> None:
     assert found["wait"] > 10
 
 
+def test_a_text_with_a_zero_is_torn() -> None:
+    """Memory that is being written; what is read then has a zero after each text."""
+    sampler = StackSampler()
+    exec(work.__code__.replace(co_name="wo\0rk"))
+    work()
+    found = functions(sampler.stop())
+    assert found["work"] + found["short"] > 10
+    assert not any("wo" == name or "\0" in name for name in found)
+
+
 def wait_for(reading: int) -> None:
     os.read(reading, 1)
 

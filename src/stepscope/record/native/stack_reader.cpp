@@ -75,7 +75,11 @@ bool StackReader::copy_text(const void* object, std::string& text) const {
   std::string bytes(size_t(length) * width, ' ');
   if (!bytes.empty() && !copy_memory(address_of(object) + start, &bytes[0], bytes.size()))
     return false;
-  for (size_t i = 0; i < size_t(length); i++) append_utf8(text, character(bytes, i, width));
+  for (size_t i = 0; i < size_t(length); i++) {
+    uint32_t c = character(bytes, i, width);
+    if (!c) return false;  // memory that is being written: neither names nor paths hold a zero
+    append_utf8(text, c);
+  }
   return true;
 }
 
