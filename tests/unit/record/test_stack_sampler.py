@@ -89,7 +89,7 @@ def test_a_text_with_a_zero_is_torn() -> None:
     work()
     found = functions(sampler.stop())
     assert found["work"] + found["short"] > 10
-    assert not any("wo" == name or "\0" in name for name in found)
+    assert not any(name == "wo" or "\0" in name for name in found)
 
 
 def wait_for(reading: int) -> None:
