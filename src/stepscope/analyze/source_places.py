@@ -4,9 +4,11 @@ A compiled program's operations have the lines at which they were traced; an ope
 library, such as a layer of Flax, has the user's line that called the library. A function of JAX
 that runs outside `jax.jit` is a program of one operation, with the line at which it first ran."""
 
+import ast
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -14,12 +16,15 @@ import numpy as np
 
 from stepscope.analyze.finding import Place
 from stepscope.base.arrays import Floats, Ids, Ids32, IntArray, Mask, Rows
+from stepscope.base.syntax_trees import loops_carry, parse_source
+from stepscope.errors import BatchError
 from stepscope.facts.annotate.jax.calls import call_around, called_function
 from stepscope.facts.annotate.jax.frames import frame_rows, frames_of_events, is_users
 from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.facts.annotate.links.launches import caller_of
 from stepscope.facts.annotate.range_names import MODULE_RANGE, codes_of_names, has_lines, parse_lines
 from stepscope.facts.summary.report_facts import CalledLine, count_samples, samples_of
+from stepscope.models.batch_size.source_files import read_text
 from stepscope.read.recorded.members_json import CATEGORY
 from stepscope.trace.arguments import parse
 from stepscope.trace.frame_name import LIBRARY, FrameName, is_users_frame
@@ -29,6 +34,8 @@ from stepscope.trace.row_order import rows_by_key
 from stepscope.trace.sets import distinct_rows
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
+
+Trees = Callable[[str], ast.AST]  # of the files of these paths
 
 
 class CompiledLine(NamedTuple):
@@ -362,3 +369,15 @@ def are_of_pytorch(trace: Trace, rows: Rows) -> Mask:
     rearranges = names.where(lambda name: bool(_REARRANGES.match(name)))[rows]
     module = trace.events["module"][rows]
     return np.append(parts, False)[module] | np.append(known, False)[module] & rearranges
+
+
+def tree_of(path: str) -> ast.AST:
+    return parse_source(read_text(path))
+
+
+def carries_at(tree: Trees, file: str, line: int | None, called: Sequence[str] = ()) -> list[bool]:
+    """`loops_carry` of the loops around a line, and around those that call it."""
+    lines = [(file, str(line)), *(one.partition(" (")[2][:-1].rpartition(":")[::2] for one in called)]
+    with suppress(BatchError, SyntaxError, ValueError, RecursionError):
+        return [carries for path, number in lines for carries in loops_carry(tree(path), int(number))]
+    return []

@@ -1,13 +1,13 @@
 """`repeated_backward`: several losses go back through the same operators one after the other."""
 
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 
 from stepscope.analyze.finding import Finding, short_path
 from stepscope.analyze.rule_context import RuleContext
-from stepscope.analyze.rules.repeated_module import carries_at, tree_of
-from stepscope.analyze.source_places import most_sampled
+from stepscope.analyze.source_places import carries_at, most_sampled, tree_of
 from stepscope.base.arrays import Ids, Rows
 from stepscope.base.numbers import rounded
 from stepscope.facts.summary.report_facts import samples_of
@@ -57,7 +57,7 @@ def repeated_backward(context: RuleContext) -> Iterator[Finding]:
         bound,
     )
     first = finding.evidence[0]
-    if advice == ADVICE or not any(carries_at(tree_of, first.file, first.line, first.called)):
+    if advice == ADVICE or not any(carries_at(cache(tree_of), first.file, first.line, first.called)):
         yield finding.at_line(*place) if place else finding
 
 
@@ -71,23 +71,24 @@ def _repeated(context: RuleContext) -> tuple[Rows, Ids, str]:
     differentiated = search.holding(twice[backward[twice]])  # by a pass of second order
     update = _update_of(context, nodes)
     linked = np.flatnonzero((origin[nodes] >= 0) & ~differentiated[nodes])
-    later, count = _later(context, nodes[linked])
+    later, count = _later(context, nodes[linked], update[linked])
     again = mask_of(linked[later], len(nodes))
     begun = np.maximum.accumulate(np.where(again, update, -1)) == update
     added = begun & events.text("name").where(lambda name: _ACCUMULATES in name)[nodes]
     adds = search.holding(search.find(_ADDS, stage="backward"))[nodes[added]]
     if len(adds) and adds.mean() >= MOSTLY:
         return nodes[again | added], count[later], ADVICE
-    nodes = nodes[origin[nodes] >= 0]  # without sums of gradients: of torch.autograd.grad
-    later, count = _later(context, nodes)
+    known = origin[nodes] >= 0
+    nodes = nodes[known]  # without sums of gradients: of torch.autograd.grad
+    later, count = _later(context, nodes, update[known])
     later = later[count[later] >= ROWS]
     return nodes[later], count[later], BATCHED
 
 
-def _later(context: RuleContext, nodes: Rows) -> tuple[Ids, Ids]:
+def _later(context: RuleContext, nodes: Rows, update: Rows) -> tuple[Ids, Ids]:
     """Which nodes go through an operator again before an update, and how many go through that of each."""
     events = context.events
-    _, same = distinct_rows(events["forward_event"][nodes], events["name"][nodes], _update_of(context, nodes))
+    _, same = distinct_rows(events["forward_event"][nodes], events["name"][nodes], update)
     return np.flatnonzero(place_in_group(same)), np.bincount(same)[same]
 
 

@@ -1,10 +1,8 @@
 """`repeated_module`: a module is called for one row or task after the other."""
 
-import ast
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -15,11 +13,9 @@ from stepscope.analyze.finding import Finding, Gain, line_words
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.rules.expert_loop import EXPERT
 from stepscope.analyze.rules.recurrent_loop import CELL
+from stepscope.analyze.source_places import Trees, carries_at, tree_of
 from stepscope.base.arrays import Mask, Rows
 from stepscope.base.numbers import rounded
-from stepscope.base.syntax_trees import loops_carry, parse_source
-from stepscope.errors import BatchError
-from stepscope.models.batch_size.source_files import read_text
 from stepscope.trace.row_order import last_begun
 from stepscope.trace.sets import distinct_rows
 from stepscope.trace.table import Table
@@ -32,7 +28,6 @@ SAVED = 0.6  # of the calls at least: 128 rows in one call saved 0.97, 48 heads 
 COMPILED = 0.3  # of the calls at least: the compiled step of a solver of 4 stages saved 0.43
 _PRODUCT = r"^aten::(mm|addmm|linear|bmm|convolution|conv[123]d)$"
 _WEIGHT = re.compile(r"(^|\.)parametrizations\.\w+$")
-Trees = Callable[[str], ast.AST]  # of the files of these paths
 STAGES = ("forward", "loss", "other")
 ADVICE = (
     "If no call needs an earlier one's result, stack inputs along the batch dimension and call it "
@@ -135,18 +130,6 @@ def _in_loops(context: RuleContext, apart: Mask) -> Iterator[Finding]:
         gain = replace(found.gain, range_ms=(COMPILED * found.gain.ms, found.gain.stated_ms[1]))
         found = replace(found, advice=ONE_BY_ONE, gain=gain)
     yield found.at_line(file, line, "") if file else found
-
-
-def tree_of(path: str) -> ast.AST:
-    return parse_source(read_text(path))
-
-
-def carries_at(tree: Trees, file: str, line: int | None, called: Sequence[str] = ()) -> list[bool]:
-    """`loops_carry` of the loops around a line, and around those that call it."""
-    lines = [(file, str(line)), *(one.partition(" (")[2][:-1].rpartition(":")[::2] for one in called)]
-    with suppress(BatchError, SyntaxError, ValueError, RecursionError):
-        return [carries for path, number in lines for carries in loops_carry(tree(path), int(number))]
-    return []
 
 
 def _products(context: RuleContext, apart: Mask, tree: Trees) -> tuple[Rows, list[Loop]]:
