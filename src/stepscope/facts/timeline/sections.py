@@ -73,8 +73,7 @@ def find_sections(operations: SiblingOperations, first: Ids, parent_ns: Times, t
     opened = [np.flatnonzero(whole[lane] & (counts <= 2 / tiny)[lane])]
     for one in repeats:
         if whole[one]:
-            inside = operations.part(first[one], first[one + 1])
-            opened.append(first[one] + _pieces_of_all(inside, tiny))
+            opened.append(first[one] + _pieces_of_all(operations.part(first[one], first[one + 1]), tiny))
     return np.append(np.unique(np.concatenate([starts, *opened])), len(lane))
 
 
@@ -137,8 +136,7 @@ class Repeat:
 def find_repeats(names: Ids) -> list[Repeat]:
     """Patterns of different names that repeat at least three times, in order, none in another.
 
-    Names are codes. Where patterns overlap the one that covers most is taken, of equals the
-    shortest.
+    Where patterns of codes overlap, the one that covers most is taken, of equals the shortest.
     """
     longest = min(_LONGEST_PERIOD, len(names) // _LEAST_COUNT)
     found = [one for period in range(2, longest + 1) for one in _of_period(names, period)]
@@ -153,13 +151,17 @@ def find_repeats(names: Ids) -> list[Repeat]:
 
 
 def whole_period(names: Ids) -> int:
-    """The period of the pattern that all names are copies of; else 1."""
-    return next((one.period for one in find_repeats(names) if one.end - one.first == len(names)), 1)
+    """The period of the pattern that all names are at least three copies of; else 1."""
+    periods = range(1, min(_LONGEST_PERIOD, len(names) // _LEAST_COUNT) + 1)
+    whole = (one for one in periods if len(names) % one == 0 and (names[one:] == names[:-one]).all())
+    return next(whole, 1)
 
 
 def _of_period(names: Ids, period: int) -> list[Repeat]:
     """Unbroken runs in which every name equals the name `period` operations before."""
     same = np.concatenate([[False], names[period:] == names[:-period], [False]])
+    if np.count_nonzero(same) < (_LEAST_COUNT - 1) * period:
+        return []  # as of most periods, at a third of the time
     first, end = np.flatnonzero(same[1:] != same[:-1]).reshape(-1, 2).T
     count = (end - first) // period + 1
     enough = count >= _LEAST_COUNT
