@@ -110,18 +110,13 @@ function lowest(column: readonly number[], value: number): number {
   return low;
 }
 
-const places = new WeakMap<Tile, Map<number, [depth: number, at: number]>>();
-
 /** The depth of an event in a tile and its number there, undefined where the tile does not show it. */
 export function eventIn(tile: Tile, event: number): [depth: number, at: number] | undefined {
-  let known = places.get(tile);
-  if (!known) {
-    known = new Map();
-    for (const [depth, line] of tile.lines.entries())
-      for (const [at, one] of line.event.entries()) known.set(one, [depth, at]);
-    places.set(tile, known);
+  for (const [depth, line] of tile.lines.entries()) {
+    const at = line.event.indexOf(event);
+    if (at >= 0) return [depth, at];
   }
-  return known.get(event);
+  return undefined;
 }
 
 /** From where to where a tile reaches. */
