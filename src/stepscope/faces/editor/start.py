@@ -32,7 +32,7 @@ _LENGTH = re.compile(rb"Content-Length:\s*(\d{1,9}(?=\s*$))?", re.IGNORECASE)
 _INVALID_REQUEST = -32600  # of JSON-RPC
 _MOST_INITIALIZE_BYTES = 1 << 20  # a client's capabilities
 _MOST_HEADER_BYTES = 1 << 16  # of a line; asyncio's limit
-_MOST_MESSAGE_BYTES = 1 << 24  # as JSON that is all brackets takes 25 times its size
+_MOST_MESSAGE_BYTES = 1 << 23  # as JSON that is all brackets takes 25 times its size, and a second
 _MOST_BYTES = 1 << 26  # of what waits to be sent
 _MOST_WITHOUT_TOKEN = 32  # connections; editors send the token at once
 _TOKEN_S = 30.0  # for the token to arrive
