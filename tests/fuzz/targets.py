@@ -441,14 +441,9 @@ TARGETS: dict[str, Target] = {
     ),
     "ONNX model": Target(check_onnx, (mutate_protobuf,), "onnx", ("read/model_json.py",)),
     "memory timeline": Target(check_file, (mutate_json,), "timeline", ("read/memory_timeline.py",)),
-    "commands": Target(
-        check_commands,
-        (mutate_json,),
-        "commands",
-        ("annotate", "summary", "analyze", "whatif", "graph", "contexts", "timeline", "memory", "diff"),
-    ),
-    "page requests": Target(check_request, (mutate_text,), "requests", ("serve",)),
-    "editor messages": Target(check_messages, (mutate_messages,), "messages", ("lsp",)),
+    "commands": Target(check_commands, (mutate_json,), "commands", ("facts", "graph", "models", "analyze")),
+    "page requests": Target(check_request, (mutate_text,), "requests", ("faces/page",)),
+    "editor messages": Target(check_messages, (mutate_messages,), "messages", ("faces/editor",)),
 }
 
 

@@ -18,6 +18,7 @@ from edits import EDITS, EXAMPLES
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from mutations import Edit, mutated
+from reached_lines import PACKAGE
 from targets import TARGETS
 
 MUTATED = ("file", "manifest", "contexts", "model")
@@ -30,6 +31,12 @@ MUTATED = ("file", "manifest", "contexts", "model")
 )
 def test_seeds(target: str, path: Path) -> None:
     TARGETS[target].check(path.read_bytes())
+
+
+def test_the_sources_of_all_targets_exist() -> None:
+    """Else the report of a target, and with it the table of executions, is lost."""
+    places = {source for target in TARGETS.values() for source in target.sources}
+    assert [source for source in sorted(places) if not (PACKAGE / source).exists()] == []
 
 
 @pytest.mark.parametrize("target", MUTATED)
