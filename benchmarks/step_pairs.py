@@ -1,6 +1,6 @@
 """Whether the pytest plugin and the GitHub action decide right: 60 pairs of generated scripts.
 
-    python benchmarks/step_pairs.py plugin               # three minutes
+    python benchmarks/step_pairs.py plugin               # six minutes
     python benchmarks/step_pairs.py action               # an hour
     python benchmarks/step_pairs.py action --every 10    # each tenth pair
 
@@ -87,7 +87,7 @@ def stepscope(folder: Path, command: str, out: Path, script: list[str]) -> None:
     """As in `compare_steps`, in a process that is forked; nothing is recorded for a page."""
     out.unlink(missing_ok=True)
     if command == "watch" and (run := run_stepscope([command, "-o", str(out), *script], folder)).returncode:
-        sys.exit(run.stderr)
+        sys.exit(f"exit code {run.returncode}\n{run.stderr}")
 
 
 def main() -> None:

@@ -143,17 +143,15 @@ class Decision:
     most: float = math.inf
 
 
-def decide(pairs: Sequence[tuple[float, float]], limit: float) -> Decision:
-    """Decide from step times before and after, in one unit.
+def decide(pairs: Sequence[tuple[float, float]], limit: float, alike: float = 0.0) -> Decision:
+    """Decide from step times before and after, in one unit, each measured next to each other.
 
-    Args:
-        pairs: times before and after, each measured next to each other.
-        limit: the change that is accepted, percent.
+    `limit` is the change that is accepted, and `alike` how much equal steps differ anyway, percent.
     """
     logs = [math.log(after / before) for before, after in pairs]
     if len(logs) < LEAST_PAIRS:
         return Decision(change=_percent(statistics.fmean(logs)) if logs else 0.0)
-    mean, reach = statistics.fmean(logs), error_of_mean(logs, CONFIDENCE)
+    mean, reach = statistics.fmean(logs), math.hypot(error_of_mean(logs, CONFIDENCE), alike / 100)
     least, most = _percent(mean - reach), _percent(mean + reach)
     verdict = "slower" if least > limit else "not slower" if most < limit else "cannot tell"
     return Decision(verdict, _percent(mean), least, most)
