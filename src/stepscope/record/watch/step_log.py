@@ -65,8 +65,7 @@ class StepClocks(Hooks):
         self._thread = threading.get_ident()
         self._queue: int | None = None
         with ignoring(OSError):
-            path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
-            self._queue = moved(os.open(path, os.O_RDONLY))
+            self._queue = moved(os.open("/proc/thread-self/schedstat", os.O_RDONLY))
         gc.callbacks.extend(self._on_collection)
         self._restore = [self._leave]
 
@@ -149,12 +148,14 @@ def _stamping(phase: str, stamps: deque[Stamp]) -> Callable[..., object]:
     """A callback of `gc` that appends phase and time, and as a collection stops what this thread executes.
 
     It has no frame of Python's: in the first one after it Python handles signals, and drops what is raised
-    in a callback.
+    in a callback. Without one `sys._getframe` shows memory that others use where Python 3.11 collects as it
+    makes a generator; and before 3.11.5 a collection inside `sys._current_frames` must not call it again.
     """
-    times, threads = (starmap(call, repeat(())) for call in (time.perf_counter_ns, threading.get_ident))
-    elsewhere = partial(SimpleNamespace, f_code=None, f_lineno=0)
-    get_frame = map({threading.get_ident(): sys._getframe}.get, threads, repeat(elsewhere))
-    frames = map(next, map(iter, get_frame, repeat(None)))
+    calls: Any = time.perf_counter_ns, threading.get_ident, sys._current_frames
+    times, threads, frames_of = (starmap(call, repeat(())) for call in calls)
+    is_safe, own = not (3, 11) <= sys.version_info < (3, 11, 5), threading.get_ident()
+    here, elsewhere = {own: own} if is_safe else {}, SimpleNamespace(f_code=None, f_lineno=0)
+    frames: Any = map(dict.get, frames_of, map(here.get, threads), repeat(elsewhere))
     lines = map(attrgetter("f_code", "f_lineno"), frames) if phase == "stop" else repeat((None, 0))
     # Its attribute of this name is the next one; `getattr` gets what a collection is about as a default.
     each: Any = type(phase, (map,), {phase: property(next)})

@@ -413,6 +413,36 @@ def test_an_interrupt_during_a_garbage_collection_reaches_the_program(alarm: Non
     assert clocks.read()[1] > 0
 
 
+def test_a_generator_made_as_python_collects_has_its_own_frame() -> None:
+    """Python 3.11 collects inside of `RETURN_GENERATOR`, where the frame is still another one's memory."""
+
+    def count():
+        yield 1
+        yield 2
+
+    def other(*, one: int = 1, two: int = 2) -> int:
+        return one + two
+
+    clocks = StepClocks(lambda *words: None)
+    usual = gc.get_threshold()
+    codes = set()
+    try:
+        for _ in range(20):
+            gc.set_threshold(0)
+            others = [[], [], []]
+            gc.set_threshold(len(others))  # reached by the next object
+            generator = count()
+            gc.set_threshold(0)
+            other()
+            codes.add(generator.gi_frame.f_code)
+            next(generator)
+            codes.add(generator.gi_frame.f_code)
+    finally:
+        gc.set_threshold(*usual)
+        clocks.remove()
+    assert codes == {count.__code__}
+
+
 def test_afterwards_nothing_is_left_behind() -> None:
     callbacks, engine = list(gc.callbacks), torch.autograd.Variable._execution_engine
     backward, files = torch.autograd.backward, [*Path("/proc/self/fd").iterdir()]
