@@ -27,7 +27,6 @@ _TURN_S = 0.005  # of calls of one side; a core's speed varies within seconds: p
 _LONGEST_S = 60.0  # of all pairs: without a decision by then the test is skipped
 _ALIKE = 1.3  # percent; twice what 60 pairs of equal steps in one process differed by: where their data lies
 _BUSY = 1.25  # runnable threads per CPU, above which an absolute time says little
-
 _LEAST = {"budget": 1e-9, "limit": 0.0, "pairs": 1}  # s, percent, count; in the order of the marker
 
 _clock, _load = time.perf_counter, getattr(os, "getloadavg", lambda: (0.0,))

@@ -11,11 +11,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+
+def is_library(file: str) -> bool:
+    """Whether code is installed, so that its variables say nothing to the user."""
+    return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+
+
 _SPECS = [spec for name in ("torch", "jax") if (spec := find_spec(name)) and spec.submodule_search_locations]
 _FOLDERS = *(Path(spec.origin).parent for spec in _SPECS if spec.origin), Path(__file__).parent
 _FILES = tuple(f"{folder}{os.sep}" for folder in _FOLDERS)  # not of torchvision, whose folder begins alike
-# Folders of what is installed, for `str.startswith`.
-LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+# Folders of what is installed, also for one user or below a virtual environment, for `str.startswith`.
+LIBRARIES = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), *filter(is_library, sys.path))
 
 _DEEPEST = 40  # frames that are searched for the model whose method runs
 _LARGEST = 1000  # a list or dict in which a module is searched
@@ -42,11 +48,6 @@ def user_frames(frame: FrameType | None, most: int) -> Iterator[FrameType]:
             return
         yield frame
         frame = frame.f_back
-
-
-def is_library(file: str) -> bool:
-    """Whether code is installed, so that its variables say nothing to the user."""
-    return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
 
 
 def name_in(frame: FrameType | None, module: Any) -> str | None:

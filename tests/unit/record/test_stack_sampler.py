@@ -492,3 +492,12 @@ def test_what_the_library_found() -> None:
     later = parse(packed(second, (10, 2, 0, 0)) + b"1\0g\0/y.py\x003\x001\x001 0 \0", found)
     places = [Place("f", "/x.py", 7), Place("g", "/y.py", 3)]
     assert later == StackSamples((9, 10), (0, 2), [[0, 0], [], [1, 0]], places, (77, 0), (0, 0))
+
+
+def test_what_is_installed_beside_the_environment_is_no_line_of_the_program(tmp_path: Path) -> None:
+    """As by `pip install --user`, or below an environment with `--system-site-packages`."""
+    folders = [str(tmp_path / name) for name in ("user/site-packages", "system/dist-packages", "my-packages")]
+    paths = os.pathsep.join([*folders, *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-c", "from stepscope.record import call_sites; print(call_sites.LIBRARIES)"]
+    said = subprocess.check_output(command, env=os.environ | {"PYTHONPATH": paths}, text=True)
+    assert [folder in said for folder in folders] == [True, True, False]
