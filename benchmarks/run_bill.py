@@ -124,7 +124,7 @@ LOSSES = {
     "logging each step": Kind("", "sum(", after="with lost: sum(range(300_000))"),
     "writing to disk": Kind(
         "", "os.fsync(", setup="log = open('log', 'wb', 0)",
-        after=every(5, "[(log.write(bytes(1 << 18)), os.fsync(log.fileno())) for _ in range(50)]"),
+        after=every(5, "[(log.write(bytes(1 << 18)), os.fsync(log.fileno())) for _ in range(10)]"),
     ),
     "large copies": Kind("", "clone()", setup="big = torch.zeros(1 << 25)", after=every(10, "big.clone()")),
     "start": Kind("start", setup="time.sleep(5)", after="\n    if now == 0: lost.seconds = since_start()"),
