@@ -161,7 +161,7 @@ def _of_period(names: Ids, period: int) -> list[Repeat]:
     """Unbroken runs in which every name equals the name `period` operations before."""
     same = np.concatenate([[False], names[period:] == names[:-period], [False]])
     if np.count_nonzero(same) < (_LEAST_COUNT - 1) * period:
-        return []  # as of most periods, at a third of the time
+        return []  # as of most periods
     first, end = np.flatnonzero(same[1:] != same[:-1]).reshape(-1, 2).T
     count = (end - first) // period + 1
     enough = count >= _LEAST_COUNT
