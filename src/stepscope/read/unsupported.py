@@ -9,9 +9,10 @@ from typing import Any
 
 from stepscope.errors import IngestError
 
-_MESSAGE = re.compile(rb"^\x0a[\x80-\xff]{0,9}[\x00-\x7f][\x08-\xfa]", re.DOTALL)
+_MESSAGE = rb"(?=.{0,511}\0)\x0a[\x80-\xff]{0,9}[\x00-\x7f][\x08-\xfa]"
 PICKLE = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")  # by protocol
-_LZ4 = b"\x04\x22\x4d\x18"
+_LZ4 = rb"\x04\x22\x4d\x18"
+_UNPACK = "unpack it and open a trace or the folder in it"
 _NSYS = "export the recording with `nsys export --type sqlite FILE` and open that"
 _TIMELINE = "it has no times of events; record with torch.profiler or `nsys profile` instead"
 _NO_TIMES = "it has operators and what they depend on; give the Kineto trace of the same run"
@@ -21,8 +22,9 @@ _TOTALS = "it has totals and no times; give a Chrome trace of Proton, or one of 
 _SAMPLES = "it has samples and no steps; record the script with `stepscope run` or torch.profiler"
 
 
-def _starts(*magics: bytes) -> Callable[[bytes], bool]:
-    return lambda head: head.startswith(magics)
+def _bytes(pattern: bytes) -> Callable[[bytes], bool]:
+    compiled = re.compile(pattern, re.DOTALL)
+    return lambda head: compiled.match(head) is not None
 
 
 def like(pattern: bytes) -> Callable[[bytes], bool]:
@@ -48,50 +50,42 @@ def is_dump_head(head: bytes) -> bool:
 
 # In order: the test of a file's first bytes, the name of the format, and advice.
 FOREIGN: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
-    (_starts(b"\x28\xb5\x2f\xfd"), "zstd data inside compressed data", "decompress it once"),
-    (_starts(b"\xfd7zXZ\0"), "xz data", "decompress it with `xz -d` and open that"),
-    (_starts(b"BZh"), "bzip2 data", "decompress it with `bzip2 -d` and open that"),
+    (_bytes(rb"\x28\xb5\x2f\xfd"), "zstd data inside compressed data", "decompress it once"),
+    (_bytes(rb"\xfd7zXZ\0"), "xz data", "decompress it with `xz -d` and open that"),
+    (_bytes(rb"BZh"), "bzip2 data", "decompress it with `bzip2 -d` and open that"),
     (
-        lambda head: head.startswith(b"memray\0") or (head.startswith(_LZ4) and b"memray\0" in head[:64]),
+        _bytes(rb"(" + _LZ4 + rb".{0,53})?memray\0"),
         "a recording of memray",
         "record memory with `stepscope run --memory` and open that",
     ),
-    (_starts(_LZ4), "lz4 data", "decompress it with `lz4 -d` and open that"),
-    (_starts(b"\x1f\x8b"), "gzip data inside gzip data", "decompress it with `gunzip` once"),
-    (
-        lambda head: head[257:262] == b"ustar",
-        "a tar archive",
-        "unpack it with `tar -xf` and open a trace or the folder in it",
-    ),
-    (_starts(b"7z\xbc\xaf\x27\x1c", b"Rar!"), "an archive", "unpack it and open a trace or the folder in it"),
+    (_bytes(_LZ4), "lz4 data", "decompress it with `lz4 -d` and open that"),
+    (_bytes(rb"\x1f\x8b"), "gzip data inside gzip data", "decompress it with `gunzip` once"),
+    (_bytes(rb".{257}ustar"), "a tar archive", _UNPACK),
+    (_bytes(rb"7z\xbc\xaf\x27\x1c|Rar!"), "an archive", _UNPACK),
     (
         lambda head: head.startswith(PICKLE) and is_dump_head(head),
         "a dump of PyTorch's flight recorder",
         _HANGS,
     ),
     (
-        _starts(*PICKLE),
+        _bytes(b"|".join(PICKLE)),
         "a pickle other than a memory snapshot of PyTorch",
         "stepscope never unpickles; give a trace exported as JSON",
     ),
-    (_starts(b"\x0aNVIDIA"), "an Nsight Systems report", _NSYS),
-    (_starts(b"NVR\0"), "an Nsight Compute report", _TIMELINE),
-    (_starts(b"PERFILE2"), "a recording of Linux perf", _SAMPLES),
-    (_starts(b"\x0a\x04\x08\x01\x10\x02"), "a profile of pprof, such as JAX's of memory", _SAMPLES),
+    (_bytes(rb"\x0aNVIDIA"), "an Nsight Systems report", _NSYS),
+    (_bytes(rb"NVR\0"), "an Nsight Compute report", _TIMELINE),
+    (_bytes(rb"PERFILE2"), "a recording of Linux perf", _SAMPLES),
+    (_bytes(rb"\x0a\x04\x08\x01\x10\x02"), "a profile of pprof, such as JAX's of memory", _SAMPLES),
+    (_bytes(rb"[\x80-\xff]{0,2}[\x00-\x7f]\x0a\x05\d\.\d\.\d"), "an execution trace of Chakra", _NO_TIMES),
+    (_bytes(rb"\xfb[()]"), "a file of statistics of cProfile", _TIMELINE),
+    (_bytes(rb"stepscope watch "), "the file of a watched run", "`stepscope FILE` shows where its time went"),
     (
-        lambda head: re.match(rb"[\x80-\xff]{0,2}[\x00-\x7f]\x0a\x05\d\.\d\.\d", head) is not None,
-        "an execution trace of Chakra",
-        _NO_TIMES,
-    ),
-    (_starts(b"\xfb)", b"\xfb("), "a file of statistics of cProfile", _TIMELINE),
-    (_starts(b"stepscope watch "), "the file of a watched run", "`stepscope FILE` shows where its time went"),
-    (
-        lambda head: b"brain.Event:" in head[:64],
+        _bytes(rb".{0,52}brain\.Event:"),
         "an event file of TensorBoard",
         "open the folder `plugins/profile` next to it, which has the traces",
     ),
     (
-        lambda head: b"\0" in head[:512] and bool(_MESSAGE.match(head)),
+        _bytes(_MESSAGE),
         "a protobuf message, and no trace of Perfetto",
         "give the recording as JSON (a Chrome trace)",
     ),
