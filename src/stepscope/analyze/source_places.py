@@ -7,10 +7,10 @@ that runs outside `jax.jit` is a program of one operation, with the line at whic
 import ast
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from stepscope.base.arrays import Floats, Ids, Ids32, IntArray, Mask, Rows
 from stepscope.base.syntax_trees import loops_carry, parse_source
 from stepscope.errors import BatchError
 from stepscope.facts.annotate.jax.calls import call_around, called_function
+from stepscope.facts.annotate.jax.device_runs import as_module, functions_of_work
 from stepscope.facts.annotate.jax.frames import frame_rows, frames_of_events, is_users
-from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.facts.annotate.links.launches import caller_of
 from stepscope.facts.annotate.range_names import MODULE_RANGE, codes_of_names, has_lines, parse_lines
 from stepscope.facts.summary.report_facts import CalledLine, count_samples, samples_of
@@ -60,7 +60,7 @@ class CompiledSources:
         own = _line(self._trace.event_arguments(event).get("source"))
         if not is_users(own.file):
             own = self._of_users[self._frame[event]] or own
-        return own if own.file else self._programs.get(self.program(event), CompiledLine())
+        return own if own.file else self._programs.get(as_module(self.program(event)), CompiledLine())
 
     def captured_at(self, rows: IntArray) -> Ids:
         """The frame in which work of a CUDA graph was captured, -1 for other work."""
@@ -104,14 +104,14 @@ class CompiledSources:
         rows = np.flatnonzero(events.text("category").mask("cpu_op", "kernel"))
         rows = rows[np.argsort(events["source"][rows])]
         lines: dict[str, Counter[CompiledLine]] = {}
-        scopes = events.text("scope")
         texts = self._trace.arguments.texts(events["source"][rows])
-        for row, found in zip(rows.tolist(), map(parse, texts), strict=True):
+        functions = functions_of_work(self._trace, rows).tolist()
+        for row, found, function in zip(rows.tolist(), map(parse, texts), functions, strict=True):
             line = _line(found.get("source"))
             if not is_users(line.file):
                 line = self._of_users[self._frame[row]] or line
             if line.file:
-                lines.setdefault(_program(found, scopes[row]), Counter())[line] += 1
+                lines.setdefault(function, Counter())[line] += 1
         return lines
 
     @cached_property
@@ -120,14 +120,8 @@ class CompiledSources:
         result: dict[str, Counter[CompiledLine]] = {}
         for row in frame_rows(self._trace["frames"]):
             if is_users(row.file):
-                result.setdefault(row.name, Counter())[CompiledLine(row.file, row.line)] += 1
+                result.setdefault(as_module(row.name), Counter())[CompiledLine(row.file, row.line)] += 1
         return result
-
-
-def _program(arguments: Mapping[str, Any], scope: str | None) -> str:
-    """The program of an operation, by its module in XLA, else by its scope."""
-    module = str(arguments.get("hlo_module", ""))
-    return module.removeprefix("jit_") if module else scope_of(scope or "").program
 
 
 def _first(lines: Counter[CompiledLine]) -> CompiledLine:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -44,11 +46,12 @@ def test_the_innermost_line_of_the_user(files: list[str], expected: CompiledLine
     assert CompiledSources(traced(files, source)).line(0) == expected
 
 
-def program(frames: list[tuple[int, str, str, int]]) -> CompiledLine:
+def program(frames: list[tuple[int, str, str, int]], of: str = "PjitFunction(step)") -> CompiledLine:
     """The line of the call of `step`, of one operation in the last of these frames."""
+    module = "jit_" + re.sub(r"\W", "_", of[len("PjitFunction(") : -1])
     trace = drawn_trace(
-        "main | 0 5 | PjitFunction(step) | cat=runtime\n"
-        f"pool | 6 9 | dot.1 | cat=cpu_op scope=jit(step)/dot source={LAYER}:7",
+        f"main | 0 5 | {of} | cat=runtime\n"
+        f"pool | 6 9 | dot.1 | cat=cpu_op hlo__module={module} source={LAYER}:7",
         framework="jax",
     )
     parent, function, file, line = zip(*frames, strict=True)
@@ -69,6 +72,12 @@ def test_a_program_has_the_first_line_of_its_function() -> None:
             (-1, "step", "train.py", 33),
         ]
     ) == CompiledLine("train.py", 33)
+
+
+def test_a_program_of_a_lambda_has_its_line() -> None:
+    """XLA writes `jit__lambda` and `jit__lambda_`."""
+    frames = [(-1, "<lambda>", "train.py", 12)]
+    assert program(frames, of="PjitFunction(<lambda>)") == CompiledLine("train.py", 12)
 
 
 def test_a_program_without_its_function_has_a_line_of_the_users() -> None:

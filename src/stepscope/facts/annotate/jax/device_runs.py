@@ -107,11 +107,11 @@ def _calls(trace: Trace) -> dict[str, Ids]:
     events = trace.events
     names = events.text("name")
     rows = np.flatnonzero(outermost(events["parent"], names.where(is_compiled_call) & on_host(trace)))
-    functions = names.take(rows).compact().map(lambda name: _as_module(called_function(name)))
+    functions = names.take(rows).compact().map(lambda name: as_module(called_function(name)))
     return {functions.values[code]: rows[part] for code, part in rows_by_key(functions.codes).items()}
 
 
-def _as_module(function: str) -> str:
+def as_module(function: str) -> str:
     """A function's name as XLA writes it in the name of a program."""
     return _NO_LETTER.sub("_", function).removesuffix("_")
 
@@ -127,12 +127,12 @@ def _recorded_runs(trace: Trace, work: Ids32) -> _Runs | None:
         return None
     starts, ends = events.spans(runs)
     place = running_span(starts, ends, events["start_ns"][work])
-    functions = names.take(runs).compact().map(lambda name: _as_module(_RUN.sub(r"\1", name)))
+    functions = names.take(runs).compact().map(lambda name: as_module(_RUN.sub(r"\1", name)))
     return _Runs(starts, functions, np.where(place >= 0, place, len(runs)))
 
 
 def _repeated_runs(trace: Trace, work: Ids32, calls: dict[str, Ids]) -> _Runs:
-    function = _functions(trace, work)
+    function = functions_of_work(trace, work)
     repeated = [name for name, called in calls.items() if len(called) > 1]
     if len(repeated) == 1 and not (function != "").any():
         function[:] = repeated[0]  # nothing names programs, and a loop has one
@@ -150,15 +150,15 @@ def _repeated_runs(trace: Trace, work: Ids32, calls: dict[str, Ids]) -> _Runs:
     return _Runs(np.concatenate(starts), Text.of(functions), of_work)
 
 
-def _functions(trace: Trace, work: Ids32) -> Texts:
+def functions_of_work(trace: Trace, work: Ids32 | Rows) -> Texts:
     """The function of each piece of work: by its scope, else as it or its launch says; else empty."""
     scopes = trace.events.text("scope")
-    programs = np.array([_as_module(scope_of(text).program) for text in scopes.values] + [""], object)
+    programs = np.array([as_module(scope_of(text).program) for text in scopes.values] + [""], object)
     functions, launch = programs[scopes.codes[work]], launch_of(trace)[work]
     for recorded in (work, launch):
         rows = np.flatnonzero((functions == "") & (recorded >= 0))
         named = map(_MODULE.search, trace.arguments.texts(trace.events["source"][recorded[rows]]))
-        functions[rows] = [_as_module(found[1].decode()) if found else "" for found in named]
+        functions[rows] = [as_module(found[1].decode()) if found else "" for found in named]
     return functions
 
 
