@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from stepscope.analyze.trace_from_contexts import ContextTrace, trace_from_conte
 from stepscope.base.arrays import Ids, Ids32, IntArray, Mask, Rows, Times
 from stepscope.errors import TraceError
 from stepscope.facts.annotate.device.one_off_costs import OneOffCosts, one_off_costs
+from stepscope.facts.annotate.jax.device_runs import as_module, functions_of_work
 from stepscope.facts.annotate.links.launches import caller_of
 from stepscope.facts.annotate.links.launches import device_work as mask_of_device_work
 from stepscope.facts.annotate.steps.main_track import main_track
@@ -165,6 +166,12 @@ class EventSearch:
         inner = around >= 0
         taken = np.bincount(around[inner], spent[inner], len(self.events))
         return spent - taken[rows].astype(np.int64)
+
+    def works_of_others(self, functions: Iterable[str]) -> Rows:
+        """Operations of XLA, in other compiled functions than these."""
+        works = (self.device_work | self.events.text("category").mask("cpu_op")) & self.in_steps
+        rows, modules = np.flatnonzero(works), list(map(as_module, functions))
+        return rows[~np.isin(functions_of_work(self.trace, rows), modules)]
 
     def trained(self) -> Mask:
         """Mask of events with work in them that has a backward pass, or is one."""

@@ -245,10 +245,7 @@ class Gains:
 
     def _loading_ns(self, steps: int) -> Times:
         """How long the training loop loads or waits for data in each of the steps of the graph."""
-        search, number = (
-            self._search,
-            np.array(self._baseline.graph.window.steps),
-        )  # a warm-up step is in none
+        search, number = self._search, np.array(self._baseline.graph.window.steps)  # none that warms up
         rows = search.find(stage="data_loading", on_device=False)
         rows = rows[np.isin(search.events["step"][rows], number)]
         step = np.searchsorted(number, search.events["step"][rows])

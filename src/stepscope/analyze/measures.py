@@ -92,6 +92,11 @@ class Measures:
         """The share of a stage in the step, both without one-off costs and delays."""
         return min(self._steady_part_ms(self.stage_spans(stage)) / (self.steady_ms or 1.0), 1.0)
 
+    def all_but_ms(self, stays: Rows) -> float:
+        """The step without events that stay, loading of data, and long gaps in which only Python runs, ms."""
+        gaps = self.stalls(LEAST_SHARE * 1e6 * self.steady_ms).union(self.stage_spans("data_loading"))
+        return self.steady_ms - self._steady_part_ms(self.spans(stays).union(gaps))
+
     def _steady_part_ms(self, spans: Intervals) -> float:
         return self.per_step(Intervals(*windows_of(self._steps)).intersect(spans).minus(self._once).total())
 
@@ -262,10 +267,10 @@ class Measures:
             chosen &= idle["device"] == self.busiest_device.device
         return Intervals(idle["start_ns"][chosen], idle["end_ns"][chosen])
 
-    def stalls(self) -> Intervals:
+    def stalls(self, least_ns: float = LONG_CALL_NS) -> Intervals:
         """When Python keeps the training loop for 1 ms or more, and nothing else runs."""
         gaps = self.python_time()
-        long = gaps.ends - gaps.starts >= LONG_CALL_NS
+        long = gaps.ends - gaps.starts >= least_ns
         return Intervals(gaps.starts[long], gaps.ends[long])
 
     @cached_property

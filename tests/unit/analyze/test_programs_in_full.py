@@ -181,7 +181,7 @@ CASES = {
         Each step starts 20 small programs one by one, 1 ms.
         Mostly multiply.
         -> Move these operations into the jitted step, or into one function under jax.jit.
-        warning: 3.75 of 20 ms, 0 to 3.75
+        warning: 3.75 of 20 ms, 0 to 4.4
         at most the time of these calls, with the Python between; a step that is all under one
         jax.jit saves the time between its other calls too
         * PjitFunction(multiply) × 20, 1 ms, other net.py:7 in multiply
@@ -237,7 +237,7 @@ CASES = {
         See net.py:7 in f.
         -> If these steps are the first, record later ones: each function has to be compiled once.
         info: 0.89 of 20 ms, 0 to 4
-        at most the compile time
+        the compile time; until caches are warm again, all that follows takes longer, too
         scale:select=operator=backend_compile_and_load,factor=0
         * backend_compile_and_load × 1, 0.89 ms, other net.py:7 in f
         """,

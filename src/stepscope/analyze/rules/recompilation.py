@@ -38,6 +38,7 @@ _OUTSIDE = (
 _FIRST = "If these steps are the first, record later ones: each function has to be compiled once. "
 _FEW = 3  # steps: with fewer nothing shows whether later ones compile again
 _WHY = "at most the compile time"
+_WHY_IN_JAX = "the compile time; until caches are warm again, all that follows takes longer, too"
 
 
 def recompilation(context: RuleContext) -> Iterator[Finding]:
@@ -56,15 +57,17 @@ def recompilation(context: RuleContext) -> Iterator[Finding]:
         yield from _in_later_steps(context)
         return
     who = context.by_framework("torch.compile", jax="jax.jit")
-    mostly = _functions(context, rows) + context.main_place(rows) if context.is_jax else ""
-    around = context.search.enclosing(context.search.find(CALL.pattern))[rows]  # JAX also traces in it
-    most_ms = context.measures.ms(np.unique(around[around >= 0]))
+    mostly, why, most_ms = "", _WHY, 0.0
+    if context.is_jax:
+        names = _functions(context, rows)
+        mostly = f" Mostly {' and '.join(names[:MOST_NAMES])}." * bool(names) + context.main_place(rows)
+        why, most_ms = _WHY_IN_JAX, context.measures.all_but_ms(context.search.works_of_others(names))
     unsure = context.step_count < _FEW and not context.trace.metadata.capture.get("compiles_again")
     yield context.finding(
         f"{who} compiles {context.times(rows)} per step, {rounded(context.measures.ms(rows), 4)} ms.{mostly}",
         _FIRST * unsure + context.by_framework(_ADVICE, jax=_OF_JAX),
         rows,
-        context.gains.without(rows, context.measures.ms(rows), _WHY, most_ms),
+        context.gains.without(rows, context.measures.ms(rows), why, most_ms),
         recurs=not context.trace.metadata.capture.get("compiles_again"),  # few of many steps are recorded
         limit="warning" if unsure else "critical",
     )
@@ -85,14 +88,14 @@ def _in_later_steps(context: RuleContext) -> Iterator[Finding]:
         yield replace(found, of=WHOLE_RUN, step_ms=1e3 * elapsed, steady_ms=1e3 * elapsed)
 
 
-def _functions(context: RuleContext, rows: Rows) -> str:
+def _functions(context: RuleContext, rows: Rows) -> list[str]:
+    """What is compiled, the longest first."""
     calls = context.search.find(CALL.pattern)
     spent: Counter[str] = Counter()
     for row, call in zip(rows.tolist(), context.search.enclosing(calls)[rows].tolist(), strict=True):
         if call >= 0 and (found := CALL.match(context.search.name(call))):
             spent[found[1]] += int(context.events["duration_ns"][row])
-    names = [name for name, _ in spent.most_common(MOST_NAMES)]
-    return f" Mostly {' and '.join(names)}." if names else ""
+    return [name for name, _ in spent.most_common()]
 
 
 def _in_tree(context: RuleContext, tree: ContextTree) -> Iterator[Finding]:

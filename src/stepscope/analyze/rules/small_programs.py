@@ -10,7 +10,7 @@ from stepscope.analyze.python_stalls import LONG_NS
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Rows
 from stepscope.base.numbers import rounded
-from stepscope.facts.annotate.jax.calls import CALL, is_wait
+from stepscope.facts.annotate.jax.calls import CALL, called_function, is_wait
 from stepscope.trace.intervals import Intervals
 
 CAUSE = "launches"
@@ -64,9 +64,8 @@ def _gain(context: RuleContext, calls: Rows, every: Rows) -> Gain:
         spans = context.measures.spans(calls).union(between)
         return context.gains.bound(context.measures.idle_during_ms(spans), "at most the device's idle time")
     ms = context.measures.ms(calls) + context.measures.per_step(between.total())
-    every = _repeated(context, every, LONG_NS)
-    most_ms = context.measures.ms(every)
-    most_ms += context.measures.per_step(_python_between(context, every, every).total())
+    functions = map(called_function, context.search.names(_repeated(context, every, LONG_NS)))
+    most_ms = context.measures.all_but_ms(context.search.works_of_others(functions))
     return context.gains.without(calls, ms, NOTE, most_ms)
 
 
