@@ -123,7 +123,7 @@ def test_the_function_of_device_work_is_named_by_its_scope_or_module(
 ) -> None:
     scope = f"scope={function}" if function else ""
     trace = link_launches(drawn_trace(f"stream 1 | 0 9 | a | n=1 {scope} {line}"))
-    assert device_runs._functions(trace, np.array([0], np.int32)).tolist() == [named]
+    assert device_runs.functions_of_work(trace, np.array([0], np.int32)).tolist() == [named]
 
 
 def test_runs_are_those_of_a_devices_line_of_programs() -> None:
