@@ -212,8 +212,8 @@ def _state_at(trace: Trace, rows: Ids, times: Times) -> tuple[Times, Ids]:
     order = np.lexsort((np.concatenate([place, -place]), time))
     last = np.searchsorted(time[order], times, side="left") - 1
     known = last >= 0
-    found = order[np.maximum(last, 0)] if len(order) else np.zeros(len(times), np.int64)
-    return np.where(known, time[found], times), np.where(known, owner[found], -1)
+    found = np.append(order, len(time))[np.where(known, last, -1)]
+    return np.where(known, np.append(time, 0)[found], times), np.append(owner, -1)[found]
 
 
 _LITTLE = 0.5  # of the time that a thread was idle: then it waited for what ended so shortly before

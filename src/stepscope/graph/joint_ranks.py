@@ -173,6 +173,7 @@ def _by_key(graph: Graph) -> tuple[Groups, Groups]:
     for row, rank in zip(rows.tolist(), ranks.tolist(), strict=True):
         arguments = graph.trace.event_arguments(int(graph.tasks["event"][row]))
         kind, *group = collective_key(str(names[row]), arguments)
+        kind = kind.rpartition(":")[2]  # of `gloo:send`
         if kind not in _PEER:
             collectives.setdefault((kind, *group), {}).setdefault(rank, []).append(row)
         elif isinstance(peer := arguments.get(_PEER[kind]), int):

@@ -43,6 +43,7 @@ def test_an_operator_of_the_forward_pass_without_gradient_is_found(inside: str) 
         pytest.param("main | 110 170 | aten::_unique2", id="less than 10 % of the step"),
         pytest.param("main | 110 500 | aten::randn_like", id="noise is new in each step"),
         pytest.param("main | 110 500 | aten::mm", id="a product, as of a frozen model"),
+        pytest.param("main | 110 500 | c10d::send | seq=2", id="a pipeline sends to the next stage"),
         pytest.param(
             "main | 110 600 | stepscope.module: net.teacher\n main | 120 200 | aten::mm\n"
             "main | 210 590 | aten::gelu",

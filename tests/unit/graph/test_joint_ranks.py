@@ -58,6 +58,16 @@ def test_a_faster_rank_that_waits_gains_nothing(graph: Graph) -> None:
     assert step_us(scale(graph, select(graph, name="wgrad*", rank=0), 0.5)) == [120]
 
 
+def test_sends_to_unknown_ranks_wait_for_no_other_rank() -> None:
+    """Gloo records no peer: what the first stage of a pipeline sends the last has not received."""
+    first = "main | 0 100 | ProfilerStep#0\n gloo | 10 20 | gloo:send\n gloo | 50 60 | gloo:recv"
+    last = "main | 0 100 | ProfilerStep#0\n gloo | 20 30 | gloo:recv\n gloo | 40 45 | gloo:send"
+    traces = [of_rank(annotate(drawn_trace(text)), place) for place, text in enumerate((first, last))]
+    graph = build_ranks(concat(traces)).check()
+    assert step_us(graph) == [100]
+    assert starts(graph, "gloo:send") == [10, 40]
+
+
 def test_each_rank_keeps_its_begin() -> None:
     # The second recording begins 30 us later, so its times are 30 later: ready at 130, done at 140.
     later = rank(1, 100).with_metadata(origin_ns=30 * US)

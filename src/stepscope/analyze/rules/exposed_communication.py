@@ -25,8 +25,8 @@ EXCHANGES = (
     "next one). Send less data (16 or 8 bits), and check whether one rank is late."
 )
 METRICS = (
-    "Most of it is metrics, flags or barriers and no gradients: reduce several values as one "
-    "tensor. Do so every N steps only, and leave out barriers."
+    "Most of it is small calls outside of backward: reduce several tensors as one. Metrics and flags "
+    "are needed every N steps only; leave out barriers."
 )
 INFERENCE = (
     "Use an all-reduce for small messages (a custom or symmetric-memory one), or fewer "

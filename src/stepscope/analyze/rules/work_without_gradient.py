@@ -16,10 +16,10 @@ from stepscope.trace.schema import MODEL_STAGES, PRODUCT_KINDS
 BESIDES = 0.5  # of it: memory that they take and return; a graph network saved 1.2 times it, a bank 1.5
 LEAST = 0.1  # of the step, as for operators between the stages
 LEAST_LINKED = 0.9  # of the products of what trains: backward passes of most networks reach all
-# Noise is new in each step, and copies and reads have rules of their own.
+# Noise is new in each step; copies, reads and communication have rules of their own.
 _OTHERS = (
     r"^aten::(to|_to_copy|item|_local_scalar_dense|randn?|randint|randperm|rand_like|randn_like|randint_like"
-    r"|normal_?|uniform_|bernoulli_?|exponential_|multinomial|dropout)$"
+    r"|normal_?|uniform_|bernoulli_?|exponential_|multinomial|dropout)$|^_?c10d"
 )
 WHY = "at most their time, with the Python between"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stepscope.facts.annotate import annotate
 from stepscope.facts.annotate.links import backward
 from stepscope.facts.annotate.links.backward import is_backward, is_forward, link_backward, plain, recomputed
 from stepscope.testing import drawn_trace
@@ -240,6 +241,23 @@ def test_what_a_node_records_besides_other_operators_is_repeated(inside: str, ag
     found = recomputed(trace.events, in_backward)
     assert [name for name, one in zip(trace.events.text("name"), found, strict=True) if one] == again
     assert not recomputed(trace.events, in_backward & False).any()
+
+
+def test_what_a_pipeline_sends_between_backward_passes_is_not_repeated() -> None:
+    trace = annotate(
+        drawn_trace("""
+        main | 0 100 | ProfilerStep#0
+        main | 5 10  | aten::mm | seq=1
+        main | 12 18 | aten::mm | seq=2
+        main | 20 30 | MmBackward0 | seq=2 fwd=1
+        main | 31 49 | c10d::send | seq=3
+        main | 50 60 | MmBackward0 | seq=1 fwd=1
+        main | 70 80 | Optimizer.step#SGD.step
+        """)
+    )
+    sent = trace.events.text("name").mask("c10d::send")
+    assert trace.events.text("stage")[int(sent.argmax())] == "backward"
+    assert not trace.events["recompute"][sent].any()
 
 
 def test_the_innermost_of_some_events_around_each() -> None:

@@ -59,7 +59,8 @@ def assign_stages(trace: Trace) -> Trace:
     stage, wrappers = release_closures(trace, own, stage)
     stage = _fill_backward_threads(trace, stage)
     stage = _fill_main_thread(trace, stage, by_scope, wrappers)
-    recompute |= recomputed(events, stage == CODE["backward"]) | repeated
+    again = recomputed(events, stage == CODE["backward"]) & ~events.text("name").where(is_communication_call)
+    recompute |= again | repeated
     recompute = is_inside(events["parent"], recompute)
     return warn_unknown_passes(_through_launches(trace, stage, recompute, by_scope))
 
