@@ -145,6 +145,7 @@ def _must_stay(trace: Trace, origin: Ids, rows: Ids) -> Mask:
     return cut | stays[np.where(cut, 0, origin)] if len(stays) else cut
 
 
+_TAKES = "torch.distributed.ddp.reducer::copy_bucket_to_grad"  # what DistributedDataParallel waited for
 _RACE_NS = 50_000  # chosen: by so much an awaited part may seem to end too late
 
 
@@ -193,12 +194,28 @@ def _collectives(trace: Trace, rows: Ids, of_main: Ids) -> Bursts:
     """One burst per collective; the main thread waits for it if it computes nothing at its end."""
     events = trace.events
     start, end = events["start_ns"][rows], events["start_ns"][rows] + events["duration_ns"][rows]
+    end = _taken_ns(trace, of_main, start, end)
     since, innermost = _state_at(trace, of_main, end)
     computes = events.text("category").mask("cpu_op", "runtime")
     computes &= ~events.text("name").where(is_communication_wait)
     idle = ~np.append(computes, False)[innermost]
     track = events["track"][rows].astype(np.int64)
     return Bursts(track, start, np.maximum(start, since), np.where(idle, end, -1))
+
+
+def _taken_ns(trace: Trace, of_main: Ids, start: Times, end: Times) -> Times:
+    """The ends of collectives, or when the main thread went on, if the system then held up their thread."""
+    copies = of_main[trace.events.text("name").mask(_TAKES)[of_main]]
+    copied_ns, step = (trace.events[name][copies] for name in ("start_ns", "step"))
+    begins, result = np.sort(trace.events["start_ns"][of_main]), end.copy()
+    paused_ns = begins - _state_at(trace, of_main, begins)[0]
+    last = np.searchsorted(copied_ns, end) - 1
+    for row in np.flatnonzero(np.append(copied_ns, -1)[last] > start).tolist():
+        until = copied_ns[last[row]], copied_ns[np.flatnonzero(step == step[last[row]])[-1]]
+        first, after, over = np.searchsorted(begins, [start[row], *until])
+        if paused_ns[after + 1 : over + 1].max(initial=0) < _RACE_NS:  # else they are of an earlier bucket
+            result[row] = begins[first + np.argmax(paused_ns[first : after + 1])]
+    return result
 
 
 def _state_at(trace: Trace, rows: Ids, times: Times) -> tuple[Times, Ids]:

@@ -290,6 +290,43 @@ def test_a_collective_that_ends_while_the_loop_computes_is_not_waited_for() -> N
     assert step_us(scale(graph, select(graph, name="gloo:all_reduce"), 0)) == [200]
 
 
+COPY = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
+
+
+@pytest.mark.parametrize(
+    ("ends", "without"),
+    [
+        pytest.param(500, [120], id="ended in time"),
+        pytest.param(560, [120], id="held up by the system after the result was taken"),
+        pytest.param(599, [120], id="held up until the step ends"),
+    ],
+)
+def test_a_collective_ends_at_the_latest_when_its_result_is_taken(ends: int, without: list[float]) -> None:
+    graph = graph_of(f"""
+        main |   0 600 | ProfilerStep#0
+        main |   5  20 | c10d::allreduce_
+        gloo |  20 {ends} | gloo:all_reduce
+        main | 500 510 | aten::as_strided
+        main | 510 520 | {COPY}
+        main | 520 530 | {COPY}
+        main | 540 600 | aten::add_
+    """)
+    assert step_us(scale(graph, select(graph, name="gloo:all_reduce"), 0)) == without
+
+
+def test_what_is_taken_of_an_earlier_bucket_ends_no_later_collective() -> None:
+    graph = graph_of(f"""
+        main    |   0 600 | ProfilerStep#0
+        main    |   5  20 | c10d::allreduce_
+        gloo    |  20 200 | gloo:all_reduce
+        gloo 2  |  30 500 | gloo:later
+        main    | 200 210 | {COPY}
+        main    | 500 510 | {COPY}
+        main    | 540 600 | aten::add_
+    """)
+    assert step_us(scale(graph, select(graph, name="gloo:later"), 0)) == [600 - 290]
+
+
 def test_one_graph_launch_starts_many_kernels() -> None:
     graph = graph_of("""
         main     |  0 100 | ProfilerStep#0
