@@ -215,6 +215,22 @@ def test_each_rank_loads_its_own_batches(ranks: int, workers: int, us: float) ->
     assert step_us(graph, f"dataloader:workers={workers}") == us
 
 
+def test_ranks_with_different_batches_wait_as_long_as_their_own_takes() -> None:
+    """Of 600 us of loading on rank 0 a worker leaves 200, next to 400 of all else; of 100 on rank 1 none."""
+    short = "".join(
+        f"""
+        main | {at} {at + 500} | ProfilerStep#{number}
+        main | {at} {at + 100} | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+        main | {at + 100} {at + 500} | aten::mm
+        """
+        for number, at in enumerate((0, 500, 1000))
+    )
+    metadata = {**ON_CPU, "capture": {"threads": 1, "cpu_count": 8}}
+    traces = [annotate(drawn_trace(text, **metadata)) for text in (LOADING, short)]
+    graph = build_ranks(concat([of_rank(trace, number) for number, trace in enumerate(traces)]))
+    assert step_us(graph, "dataloader:workers=1") == (600 + 400) / 2
+
+
 def test_handing_over_a_batch_costs_what_it_was_calibrated_to_cost() -> None:
     bytes_of_a_batch = 4 * 2 * 3 * 8 * 8
     calibrate(loading=[[bytes_of_a_batch, 50_000, 100_000], [FLAT, 1e9, 1e9]])

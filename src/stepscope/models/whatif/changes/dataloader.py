@@ -30,12 +30,10 @@ def dataloader(graph: Graph, workers: int = 0, computing: float = 1.0) -> Graph:
             "dataloader: expected workers of at least 0 and computing from 0 to 1, "
             f"found {workers} and {computing}"
         )
-    loading = select(graph, stage="data_loading", on_device=False)
-    loading &= graph.of_main_threads
-    total_ns = float(
-        graph.tasks["duration_ns"][loading].sum() + graph.tasks["gap_ns"][followed(graph, loading)].sum()
-    )
-    if not total_ns:
+    loading = select(graph, stage="data_loading", on_device=False) & graph.of_main_threads
+    loading &= np.append(graph.trace.events["scope"], -1)[graph.tasks["event"]] < 0  # in no compiled program
+    times = graph.tasks["duration_ns"] * loading + graph.tasks["gap_ns"] * followed(graph, loading)
+    if not times.any():
         raise ChangeError("dataloader: the training loop spends no time on data loading")
     if not workers:
         return scaled_with_gaps(graph, loading, 0)
@@ -44,9 +42,13 @@ def dataloader(graph: Graph, workers: int = 0, computing: float = 1.0) -> Graph:
             "dataloader: workers load the data already, and the trace does not show "
             "how long a batch takes them"
         )
-    batch_ns = total_ns / len(graph.window.steps) / len(graph.ranks)
-    left_ns = _wait_ns(graph, loading, batch_ns, workers, computing)
-    return scaled_with_gaps(graph, loading, left_ns / batch_ns)
+    result, ranks = graph, graph.threads["rank"][graph.tasks["thread"]]
+    for rank in graph.ranks:  # each has workers of its own
+        own = loading & (ranks == rank)
+        if batch_ns := float(times[own].sum()) / len(graph.window.steps):
+            left_ns = _wait_ns(graph, loading, batch_ns, workers, computing)
+            result = scaled_with_gaps(result, own, left_ns / batch_ns)
+    return result
 
 
 def _wait_ns(graph: Graph, loading: Mask, batch_ns: float, workers: int, computing: float) -> float:
