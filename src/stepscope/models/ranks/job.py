@@ -144,7 +144,7 @@ def report_of(job: Job) -> JobReport:
         ranks=len(table.sketches),
         steps=len(table.steps),
         step_ms=table.step_ms,
-        work_ms=float(np.median(own)),
+        work_ms=float(np.median(np.median(own, axis=1))),
         slowest_ms=float(own.max(axis=0).mean()),
         rows=_rows(table),
         stragglers=with_costs(slow, links, table, replay) if slow or links else (),

@@ -239,6 +239,13 @@ def test_the_slower_of_two_ranks_is_named(seed: int, steps: int) -> None:
     assert first.cost_ms == pytest.approx(gain, rel=0.1)
 
 
+def test_the_own_work_of_two_ranks_is_in_the_middle_of_both() -> None:
+    """Not in the middle of all their steps: one is slow in two thirds of its own."""
+    report = job_report(job(7, count=2, fault=slower([1], "forward", 3.0, range(20, 60))))
+    both = [sum(row.work_ms.values()) for row in report.rows]
+    assert report.work_ms == pytest.approx(sum(both) / 2, rel=0.02)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_of_two_ranks_the_slow_one_may_be_unsteady(seed: int) -> None:
     """Its backward takes 1.2 to 2.8 times as long, that of the other 1 % more or less."""
