@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from itertools import takewhile
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ _PAIR_S = 0.2  # that each side of a pair takes at least, in as many turns as th
 _TURN_S = 0.005  # of calls of one side; a core's speed varies within seconds: pairs differed by 10 %, so by 2
 _LONGEST_S = 60.0  # of all pairs: without a decision by then the test is skipped
 _ALIKE = 1.3  # percent; twice what 60 pairs of equal steps in one process differed by: where their data lies
+_MOST_MORE = 25  # calls than are recorded; JAX takes 22 where a function takes back nothing that it returned
 _BUSY = 1.25  # runnable threads per CPU, above which an absolute time says little
 _LEAST = {"budget": 1e-9, "limit": 0.0, "pairs": 1}  # s, percent, count; in the order of the marker
 
@@ -141,8 +143,8 @@ def _wait(result: Any) -> None:
 def _record(step: Step, steps: int, path: Any) -> Trace:
     import stepscope
 
-    with stepscope.profile(path=path, overwrite=True, warmup=1, steps=steps):
-        for _ in range(steps + 2):
+    with stepscope.profile(path=path, overwrite=True, warmup=1, steps=steps) as recording:
+        for _ in takewhile(lambda _: not recording.is_over, range(steps + _MOST_MORE)):
             step()
             stepscope.step()
     return stepscope.open(path)

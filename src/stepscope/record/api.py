@@ -66,6 +66,11 @@ class profile:
         """The capture file."""
         return self._session.path
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no more steps will be recorded."""
+        return self._session.is_over
+
     def __enter__(self) -> profile:
         check_target(self.path)
         if "jax" in sys.modules and (jax_recorder := self._session.attach_jax()):

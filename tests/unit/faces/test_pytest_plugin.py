@@ -114,6 +114,23 @@ def test_a_budget_or_a_base_decides(tmp_path: Path) -> None:
     assert "time_steps needs a budget in its marker, or a base step to compare with" in said
 
 
+JAX_TEST = """
+import jax, jax.numpy as jnp
+
+update = jax.jit(lambda w, x: w - 1e-3 * jax.grad(lambda w: ((x @ w) ** 2).mean())(w))
+w, x = jnp.ones((64, 64)), jnp.ones((8, 64))
+
+def test_steps_are_recorded(record_steps):
+    trace = record_steps(lambda: update(w, x), steps=3)
+    assert len(trace["steps"]) == 3
+"""
+
+
+@pytest.mark.main
+def test_a_function_of_jax_that_takes_nothing_back_is_recorded(tmp_path: Path) -> None:
+    assert "1 passed" in run_tests(tmp_path, JAX_TEST)
+
+
 def sudden(chance: random.Random, _: float) -> float:
     """A tenth of the steps take up to 15 % longer."""
     return chance.gauss(1, 0.02) + 0.15 * chance.random() * (chance.random() < 0.1)
