@@ -235,14 +235,9 @@ def step_groups(trace: Trace, events: Floats) -> list[StepGroup]:
 def _kinds_of(work: Floats, events: Floats, truth: Floats, jax: bool) -> Rows:
     """The kind of each recorded step, -1 for what no unrecorded step does, shape (steps,).
 
-    An event costs the same in all steps: the cost counts with which all steps, without it, are
-    closest to a kind.
-
-    Args:
-        work: CPU time of recorded steps, ns, shape (steps,).
-        events: in them, shape (steps,).
-        truth: what a step of each kind takes unrecorded, ns, shape (steps, kinds + 1); last, what
-            it takes by the other times of its activities, inf where these are not known.
+    An event costs the same in all steps: the cost counts with which the `work` of all steps, CPU time in
+    ns, is without it closest to a kind. `truth` has what a step of each kind takes unrecorded, shape
+    (steps, kinds + 1); last, what it takes by the other times of its activities, inf if unknown.
     """
     usual, least = (_USUAL_OF_XLA, _LEAST_OF_XLA) if jax else (_USUAL_NS, _LEAST_NS)
     each = usual * np.geomspace(1 / _RANGE, _RANGE, _TRIED)[:, None]

@@ -262,13 +262,9 @@ def _varying_cost(spent: Floats, share: Floats, spread: float) -> Floats:
     """By how much recording a part cost more than usual in each step, ns, shape (steps,).
 
     Recording also varies: memory for its events is now and then allocated. Steps that vary more
-    than unrecorded ones are brought closer to the median, until they vary as much as those. What
-    is far off is something else, and stays.
-
-    Args:
-        spent: time in the part, ns, shape (steps,).
-        share: events in it, of those in a typical step, shape (steps,).
-        spread: from the 10th to the 90th percentile of unrecorded steps, ns.
+    than unrecorded ones, with `spread` from the 10th to the 90th percentile, are brought closer to the
+    median, until they vary as much as those. What is far off is something else, and stays. `share` has
+    the events in the part, of those in a typical step.
     """
     alike = _alike(share, 1.0)
     excess = (spent - float(np.median(spent[alike])) * share) * alike

@@ -221,12 +221,9 @@ def _one_gradient(call: OperatorCall) -> Work | None:
 
 
 def _attention(causal: int, heads_last: bool = False) -> Formula:
-    """Two products (query with key, weights with value); half of that if causal.
+    """Two products (query with key, weights with value); half of that if the argument at `causal` is set.
 
-    Args:
-        causal: position of the argument `is_causal`.
-        heads_last: shapes are (batch, sequence, heads, size), not (batch, heads, sequence, size).
-
+    Shapes are (batch, heads, sequence, size), or with the heads before the size.
     Source: Dao, "FlashAttention-2", 2023, section 4.1.
     """
 

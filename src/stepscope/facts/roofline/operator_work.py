@@ -125,11 +125,7 @@ class Operators:
         self._execution = self._add_instructions(trace)
 
     def _add_instructions(self, trace: Trace) -> Ids32:
-        """The first event of the execution of an instruction of XLA that each event is part of.
-
-        Returns:
-            int32, shape (events,), -1 for events that execute no instruction of known work.
-        """
+        """The first event of the execution of an instruction of XLA that each event is part of, or -1."""
         events, compiled = trace.events, trace.metadata.is_of_xla
         rows = np.flatnonzero(events.text("category").mask("cpu_op", "kernel") & compiled)
         rows = rows[np.argsort(events["source"][rows], kind="stable")]

@@ -120,11 +120,9 @@ def _typical(excess: Floats, group: SlowGroup) -> float:
 
 
 class _Description:
-    """What slow ranks do more than the others, by stage, ms, each of shape (ranks, steps).
+    """What slow ranks do more than their `peers` in each stage, by stage, ms, each of shape (ranks, steps).
 
-    Args:
-        peers: which ranks are compared with in each stage, shape (ranks, steps).
-        slow: the ranks that are slow, by position: not to compare with if they are many.
+    The ranks in `slow`, by position, are not compared with if they are many.
     """
 
     def __init__(self, table: JobTable, peers: dict[str, Mask], slow: set[int]) -> None:

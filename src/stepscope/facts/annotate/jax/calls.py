@@ -117,11 +117,9 @@ def call_around(trace: Trace) -> Ids32:
 class _Calls:
     """The calls of compiled functions that run a program.
 
-    Attributes:
-        of: the call in which each event is, itself included, -1 if none; int32, shape (events,).
-        rows: their events, in order of start.
-        on_track: events on the threads of calls, bool, shape (events,).
-        cut_off: when the calls began to execute in which the recording ended, ns.
+    `of` is the call in which each event is, itself included, -1 if none, and `on_track` whether it is on
+    the thread of one, shape (events,); `rows` are the calls in order of start. When those began to execute
+    in which the recording ended is in `cut_off`, ns.
     """
 
     def __init__(self, trace: Trace) -> None:

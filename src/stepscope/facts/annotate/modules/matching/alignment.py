@@ -237,11 +237,7 @@ class _Leaves:
 
 
 class _Alignment:
-    """The cheapest alignment of operators with leaves in one order.
-
-    Attributes:
-        cost: of all mismatches.
-    """
+    """The cheapest alignment of operators with leaves in one order, and the cost of all mismatches."""
 
     def __init__(self, leaves: _Leaves, paths: list[Path], places: Ids, tokens: Sequence[int]) -> None:
         self._leaves, self._paths, self._places, self._tokens = leaves, paths, places, tokens

@@ -273,10 +273,8 @@ class _MatchedPass:
 class _Matcher:
     """The events claimed so far for the modules of a tree.
 
-    Attributes:
-        recognized: events whose name matches the role of a module, shape (events,).
-        claims: the module of each identifying event, or -1, int32, shape (events,).
-        calls: calls of each module, int64, shape (modules,).
+    `recognized` are events whose name matches the role of a module, `claims` has the module of each
+    identifying event, or -1, shape (events,), and `calls` the number of those of each module.
     """
 
     def __init__(self, trace: Trace, modules: Sequence[Module]) -> None:
