@@ -239,7 +239,7 @@ class Session(OfOneProcess):
             warnings.append(recording.warning)
         if recording and recording.early:
             warnings.append(
-                f"the run ended before its {self.run.options.warmup} warm-up steps and one more, "
+                f"the run ended before steps after {self.run.options.warmup} of warm-up were recorded, "
                 "so the recorded steps are warm-up steps and may be slower than later ones"
             )
         return warnings

@@ -46,7 +46,7 @@ class _ComparisonText:
     def parts(self) -> Iterator[RenderableType]:
         yield self.header()
         yield self.step()
-        work = "device ms per step" if self.found.before.on_device else "wall ms per step"
+        work = "device ms per step" if self.found.before.on_device else "ms per step of all threads"
         for name, rows in self.found.parts.items():
             if rows:
                 yield self.table(_TITLES[name].format(work=work), rows)

@@ -43,7 +43,7 @@ def totals(key: Ids, step: Ids, time: IntArray | None, shape: tuple[int, int]) -
     return bins.astype(np.float64).reshape(shape)
 
 
-_NONE = "(none)"
+_NONE = "unknown"
 
 
 @dataclass(frozen=True)
