@@ -19,7 +19,7 @@ _NODE = re.compile(r"^.*[: ]|Backward\d*$")
 _OWN_NODE = re.compile(r"(?:^|[: ])(?!Checkpoint)(?:GeneratedBackwardFor_)?(\w+?)(?:_default)?Backward$")
 _EMBEDDING = (
     "The gradient is as large as the table although the batch uses few rows. Use "
-    "nn.Embedding(sparse=True) with an optimizer that accepts sparse gradients (SGD, SparseAdam, "
+    "sparse=True in the table, with an optimizer that accepts sparse gradients (SGD, SparseAdam, "
     "Adagrad), or a smaller table."
 )
 _VIEWS = tuple(f"aten::{name}" for name in ("slice", "select", "narrow", "as_strided", "diagonal"))
@@ -28,9 +28,9 @@ _VIEW = (
 )
 _OTHER = "A factor of two is usual. Look for an equivalent operator with a cheaper gradient."
 _OWN = "A factor of two is usual. PyTorch did not write this backward: keep more, or run fewer kernels."
-_TABLE = "aten::embedding"
+_TABLES = ("aten::embedding", "aten::_embedding_bag")
 _SPARSE = "aten::embedding_sparse_backward"  # a gradient of the rows in use alone
-_SPECIAL = (*_VIEWS, _TABLE)  # no ratio: the forward pass does next to nothing
+_SPECIAL = (*_VIEWS, *_TABLES)  # no ratio: the forward pass does next to nothing
 FEW = 4.0  # rows of a table for each index: a sparse gradient then saves most of the update
 RATIO = 8.0  # a power or a mean reaches 5
 OWN_RATIO = 4.0  # chosen: fused attention has 2.5 times the operations, at three quarters of the rate
@@ -76,7 +76,7 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
         chosen = backward[of]
         # Most tables have far more rows than are looked up; none where shapes are unknown.
         is_dense = (
-            name == _TABLE and np.median(context.search.each_shapes(forward[of], _rows_per_index)) > FEW
+            name in _TABLES and np.median(context.search.each_shapes(forward[of], _rows_per_index)) > FEW
         )
         if is_dense:
             ratio = max(ratio, RATIO)  # the update of the whole table may cost far more than its gradient
@@ -99,7 +99,7 @@ def _rows_per_index(shapes: list[list[int]]) -> float:
 
 def _gain(context: RuleContext, backward: Rows, operator: str, nodes: list[str], ratio: float) -> Gain:
     updates = context.search.outermost(context.search.find(stage="optimizer", category="cpu_op"))
-    if operator == _TABLE and len(updates):
+    if operator in _TABLES and len(updates):
         left = 1 - _share_of_tables(context)
         rows = np.concatenate([backward, updates])
         factors = np.repeat([USUAL / ratio, left], [len(backward), len(updates)])
@@ -131,7 +131,7 @@ def _sentence(operator: str, ratio: float, ms: float) -> str:
 def _advice(operator: str) -> str:
     if operator in _VIEWS:
         return _VIEW
-    return _EMBEDDING if operator == _TABLE else _OTHER
+    return _EMBEDDING if operator in _TABLES else _OTHER
 
 
 def _meant(nodes: list[str], operator: str) -> bool:
