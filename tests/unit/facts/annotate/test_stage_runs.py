@@ -292,6 +292,7 @@ def test_what_a_wait_ends_is_not_continued_after_it() -> None:
         (10, 10, 6, "forward", "communication"),
         (10, 9, 9, "forward", "cpu"),
         (10, 99, 99, "data_loading", "data"),
+        (0, 0, 0, "backward", "cpu"),  # its thread waits for others of the CPU, as in JAX
     ],
 )
 def test_what_takes_longest_bounds_a_run(

@@ -364,7 +364,7 @@ def _bound(cpu: Times, device: Times, communication: Times, stage: Codes) -> Cod
 
     The time of the CPU is that in which it does not wait for the device.
     """
-    by_device = (device >= cpu) | (device > _BUSY * cpu)
+    by_device = (device > 0) & ((device >= cpu) | (device > _BUSY * cpu))
     bound = np.where(by_device, BOUNDS.index("device"), BOUNDS.index("cpu"))
     bound[by_device & (2 * communication > device)] = BOUNDS.index("communication")
     bound[stage == STAGES.index("data_loading")] = BOUNDS.index("data")
