@@ -121,7 +121,7 @@ def recording_cost(summary: Summary) -> str:
             f"recording{by_event}"
         )
         if memory > _ADDS_UP * removed:
-            pages = count(cost["recorded_page_faults"])
+            pages = count(cost["recorded_page_faults"] - cost["unrecorded_page_faults"])
             notes[0] += f" and {ms(memory)} ms for {pages} page faults (memory the profiler keeps)"
     if cost["recorded_ns"] / 1e6 - removed - unrecorded > _UNEXPLAINED * unrecorded:
         other = _other_cause(summary, cost["recorded_ns"] / 1e6 - removed - unrecorded)

@@ -249,7 +249,8 @@ def cost_said(removed_ms: float, unrecorded_ms: float, error: float = 0.0, memor
         "unrecorded_error": error,
         "removed_ns": removed_ms * 1e6,
         "memory_ns": memory_ms * 1e6,
-        "recorded_page_faults": 1_000,
+        "recorded_page_faults": 1_400,
+        "unrecorded_page_faults": 400,
         "events": 10_000,
     }
     return recording_cost(replace(summarize(drawn(ONE)), recording_cost=cost))
