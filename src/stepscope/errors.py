@@ -34,7 +34,7 @@ class StepscopeError(Exception):
     exit_code = 2
 
     def __init__(self, message: str) -> None:
-        super().__init__("".join(map(_visible, message)))
+        super().__init__("".join(char if char.isprintable() else ascii(char)[1:-1] for char in message))
 
 
 class IngestError(StepscopeError):
@@ -112,10 +112,6 @@ class ServeError(StepscopeError):
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
         self.status = status
-
-
-def _visible(char: str) -> str:
-    return char if char.isprintable() else ascii(char)[1:-1]
 
 
 def one_line(error: BaseException) -> str:

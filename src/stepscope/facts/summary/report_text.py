@@ -162,11 +162,9 @@ def _other_cause(summary: Summary, ms: float) -> str:
 
 def _inner_steps(steps: StepTimes) -> str:
     """What a call of a compiled program does that loops over batches; empty for others."""
-    batches = f"; each sums the gradients of {steps.inner_batches} micro-batches"
-    batches = batches if steps.inner_batches > 1 else ""
+    batches = f"; each sums the gradients of {steps.inner_batches} micro-batches" * (steps.inner_batches > 1)
     if steps.inner > 1:
-        each = ms(steps.mean_ms / steps.inner)
-        return f"a step is one call that trains {steps.inner} times: {each} ms each{batches}"
+        return f"a step is one call that trains {steps.inner} times{batches}"
     if steps.inner == 0:
         return f"a step is one call that trains in a loop of unknown length{batches}"
     return f"a step{batches.removeprefix('; each')}" if batches else ""
@@ -178,7 +176,9 @@ class ReportText:
     def __init__(self, summaries: Sequence[Summary], depth: int, width: int, rank: int | None) -> None:
         self.all, self.depth, self.width = summaries, depth, width
         chosen = [summary for summary in summaries if summary.rank == rank]
-        self.main = max(chosen or summaries, key=_computing)
+        self.main = max(
+            chosen or summaries, key=lambda one: max((of.computing_ms for of in one.devices), default=0.0)
+        )
 
     def parts(self) -> Iterator[RenderableType]:
         yield self.header()
@@ -389,10 +389,6 @@ class ReportText:
             for warning in summary.warnings
             if warning.code in _OF_FOLDER or (summary is self.main and warning.code not in told)
         ]
-
-
-def _computing(summary: Summary) -> float:
-    return max((device.computing_ms for device in summary.devices), default=0.0)
 
 
 def _times(device: Device) -> dict[str, float]:

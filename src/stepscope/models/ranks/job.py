@@ -56,6 +56,7 @@ class RankRow(msgspec.Struct, frozen=True):
     work_ms: dict[str, float]
     waiting_ms: float
     peak_memory_bytes: int | None  # of its device, None if unknown
+    core_share: float | None = None  # what its training thread got of a core while it could run
 
     @property
     def own_ms(self) -> float:
@@ -168,6 +169,7 @@ def _rows(table: JobTable) -> tuple[RankRow, ...]:
             dict(zip(table.stages, work_ms, strict=True)),
             round(float(np.median(one.waiting)), 4) if one.waiting else 0.0,
             one.peak_bytes,
+            one.core_share,
         )
         for one, work_ms in zip(table.sketches, usual, strict=True)
     )

@@ -12,6 +12,7 @@ from stepscope.models.ranks.job import JobReport, RankRow, cost, findings_of
 from stepscope.models.ranks.map_ranks import RankResult
 from stepscope.models.ranks.process_groups import GroupRow
 from stepscope.models.ranks.stragglers import stage_in_words
+from stepscope.trace.recorded_steps import QUIET
 
 # Rows of each part; chosen: together they fit on one screen.
 _MOST_STRAGGLERS = 3  # findings, two lines each
@@ -31,6 +32,10 @@ def print_job(console: Console, report: JobReport, failed: Sequence[RankResult])
         console.print(Text(f"! {result.error}"), soft_wrap=True)
     if len(failed) > _MOST_ERRORS:
         console.print(f"! and {len(failed) - _MOST_ERRORS} more files that cannot be read")
+    shares = {row.core_share: row.rank for row in report.rows if row.core_share and not row.device}
+    if (least := min(shares, default=1.0)) < QUIET:
+        text = f"! rank {shares[least]} got {percent(least)} of a core: other ranks or programs used it"
+        console.print(Text(text, "yellow"), soft_wrap=True)
     _print_stragglers(console, report)
     head = f"\n{plural(report.ranks, 'rank')} · {plural(report.steps, 'step')}"
     console.print(

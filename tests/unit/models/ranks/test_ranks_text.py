@@ -109,6 +109,21 @@ def test_each_finding_is_printed_once_and_the_longest_stages_stay() -> None:
     assert "loading" not in head
 
 
+@pytest.mark.parametrize(
+    ("device", "shares", "first"),
+    [
+        ("", (0.99, 0.42, 0.8, None), "! rank 1021 got 42% of a core: other ranks or programs used it"),
+        ("", (0.99, 0.96, 0.95, None), "▶ Rank 3"),
+        ("V100", (0.99, 0.42, 0.8, None), "▶ Rank 3"),  # the device computes
+    ],
+)
+def test_a_job_on_a_busy_machine_says_so_first(
+    device: str, shares: tuple[float | None, ...], first: str
+) -> None:
+    rows = (replace(r, device=device, core_share=s) for r, s in zip(REPORT.rows, shares, strict=True))
+    assert printed(120, replace(REPORT, rows=tuple(rows))).startswith(first)
+
+
 def test_a_job_without_findings_says_so() -> None:
     text = printed(80, replace(REPORT, stragglers=()))
     assert "▶ No rank is slower than the others beyond noise." in text
