@@ -287,8 +287,8 @@ def _ranks_by_part(table: JobTable, replay: Replay) -> Iterator[tuple[str, dict[
         place, counts = {name: number for number, name in enumerate(names)}, Counter(nodes)
         machine = [place[node] if node and counts[node] > 1 else -1 for node in nodes]
         yield "machine", dict(enumerate(names)), np.array(machine, np.int64)
-    for part, number in pipeline_places(replay.matched, len(ranks)).items():
-        yield part, {}, number
+    places = pipeline_places(replay.matched, len(ranks))
+    yield from ((part, {}, number) for part, number in places.items() if number.max() > 0)  # not of all
 
 
 def _uneven_ranks(table: JobTable, replay: Replay, excess: Floats) -> Iterator[tuple[str, str, Mask]]:

@@ -138,6 +138,15 @@ def test_only_the_most_uneven_pipelines_are_replayed_one_by_one(tmp_path: Path) 
     assert len(pipelines) <= 3
 
 
+def test_one_pipeline_alone_is_no_part_of_itself(tmp_path: Path) -> None:
+    job = Job(replicas=1, stages=3, compute_us=lambda rank, batch: 1000.0 + 500 * (rank == 1))
+    lost = report_of(job, tmp_path).slowdown
+    assert lost
+    parts = {one.part for one in lost.shares}
+    assert "pipeline stage" in parts
+    assert "data-parallel rank" not in parts
+
+
 def test_groups_are_shown_as_axes(tmp_path: Path) -> None:
     groups = report_of(Job(compute_us=slow_worker), tmp_path).groups
     assert {(one.kind, one.axis, one.groups, one.members) for one in groups} == {
