@@ -188,13 +188,29 @@ CASES = {
         repeated("main | 10 300 | aten::sort\nmain | 310 320 | aten::lstm\nmain | 20 30 | aten::sort"),
         """
         aten::sort takes 29% of the step.
-        It runs 2 times per step.
+        It runs once per step.
         -> Sort fewer elements, or sort once for several steps; a mask or a running maximum may be
         enough.
         warning: 0.145 of 1 ms, 0 to 0.33
         simulated, if it took half as long
         scale:select=operator=aten::sort,factor=0.5
-        * aten::sort × 2, 0.3 ms, forward
+        * aten::sort × 1, 0.29 ms, forward
+        """,
+    ),
+    "exponential": Case(
+        "hotspot",
+        repeated(
+            "main | 10 610 | aten::linalg_matrix_exp\nmain | 20 420 | aten::bmm\nmain | 610 620 | aten::lstm"
+        ),
+        """
+        aten::linalg_matrix_exp takes 60% of the step.
+        It runs once per step.
+        -> Check whether it is needed, whether it processes more than necessary, and whether a
+        faster equivalent exists.
+        critical: 0.3 of 1 ms, 0 to 0.66
+        simulated, if it took half as long
+        scale:select=operator=aten::linalg_matrix_exp,factor=0.5
+        * aten::linalg_matrix_exp × 1, 0.6 ms, forward
         """,
     ),
 }

@@ -105,10 +105,10 @@ def hotspot(context: RuleContext) -> Iterator[Finding]:
         chosen = rows[(context.events["name"][rows] == code) & ~kinds]
         if context.measures.share(chosen, own=True) < LEAST:
             continue
+        chosen = context.search.outermost(chosen)  # an operator may call its other overload
         name = context.events.text("name").values[code]
-        share = context.measures.part_of_step(chosen, context.measures.per_step(spent[code]))
         yield context.finding(
-            f"{short_kernel(name, 50)} takes {share:.0%} of the step. "
+            f"{short_kernel(name, 50)} takes {context.measures.part_of_step(chosen):.0%} of the step. "
             f"It runs {context.times(chosen)} per step.{context.main_place(chosen)}",
             _advice(context, name, chosen),
             chosen,
