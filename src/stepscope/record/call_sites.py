@@ -25,6 +25,7 @@ LIBRARIES = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), *filter
 
 _DEEPEST = 40  # frames that are searched for the model whose method runs
 _LARGEST = 1000  # a list or dict in which a module is searched
+_LONGEST = 100  # characters of a key that names what a dict holds; a longer one is data
 _OWN_REFERENCES = 3  # of the frame, the variable, and the call that counts them
 
 
@@ -72,12 +73,19 @@ def holder_in(frame: FrameType | None, module: Any) -> tuple[Any, str | None]:
 def entries(held: Any, most: int) -> Iterable[tuple[Any, Any]]:
     """The keys or positions of a dict, list or tuple with their values; nothing of others, or of larger ones.
 
-    None of the program's own methods is called: it may load what it holds only when it is asked.
+    None of the program's own methods is called: it may load what it holds only when it is asked. For a key
+    that is no name, as a parameter, whose text has its values, its position.
     """
     kind: Any = next((kind for kind in (dict, list, tuple) if issubclass(type(held), kind)), None)
     if kind is None or kind.__len__(held) > most:
         return ()
-    return dict.items(held) if kind is dict else enumerate(kind.__iter__(held))
+    if kind is not dict:
+        return enumerate(kind.__iter__(held))
+    return [(key if _is_name(key) else at, part) for at, (key, part) in enumerate(dict.items(held))]
+
+
+def _is_name(key: Any) -> bool:
+    return type(key) is int or (type(key) is str and len(key) <= _LONGEST)
 
 
 def variables(frame: FrameType | None) -> list[tuple[str, Any]]:

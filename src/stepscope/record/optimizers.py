@@ -274,8 +274,7 @@ def _places(name: str, held: Any, optimizer: Any) -> Iterator[str]:
     if _is_or_wraps(held, optimizer):
         yield name
     else:
-        parts = entries(held, _LARGEST)
-        yield from (f"{name}.{key}" for key, part in parts if _is_or_wraps(part, optimizer))
+        yield from (f"{name}.{key}" for key, part in entries(held, _LARGEST) if _is_or_wraps(part, optimizer))
 
 
 def _is_or_wraps(held: Any, optimizer: Any) -> bool:

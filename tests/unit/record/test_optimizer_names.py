@@ -57,6 +57,17 @@ def test_attributes_and_members():
     assert found == ["actor_optimizer", "others.critic", "listed.0"]
 
 
+def test_a_key_that_is_no_name_counts_by_its_position():
+    model = nn.Linear(1, 1)
+    each = {weight: torch.optim.SGD([weight], lr=0.1) for weight in model.parameters()}
+    longest, longer = "x" * 100, "x" * 101
+    by_text = {longest: optimizer(), longer: optimizer(), 7: optimizer()}
+    assert [name_of(one) for one in each.values()] == ["each.0", "each.1"]
+    assert [name_of(one) for one in by_text.values()] == [f"by_text.{longest}", "by_text.1", "by_text.7"]
+    by_weight = {weight: nn.Linear(1, 1) for weight in model.parameters()}
+    assert holder_in(sys._getframe(), by_weight[model.bias])[1] == "by_weight.1"
+
+
 def test_where_the_optimizer_of_a_task_is_gone_nothing_says_which_modules_it_updated():
     outer, inner = optimizer(), optimizer()
     name_of(outer), name_of(inner)
