@@ -171,8 +171,8 @@ class BackwardSteps:
     gradient is there. A profiler that starts or stops inside of the pass crashes torch, and the
     pass is part of the step: such steps are reported once the pass is over.
 
-    The optimizer is the same for all passes that share one. Passes are watched from the first such
-    step on, so that the first pass is not reported.
+    The optimizer is the same for all passes that share one. Passes are watched from `watch` on, else from
+    the first such step on, so that its pass is not reported.
     """
 
     def __init__(self, on_step: Callable[[Any], None]) -> None:
@@ -185,11 +185,12 @@ class BackwardSteps:
         """Whether this step of an optimizer runs within a backward pass, and is reported later."""
         if _pass() < 0:
             return False
-        if self._restore:
-            self._stepped.append(optimizer)
-        else:
-            self._restore = wrap(AUTOGRAD, ENGINE, self._watched)
+        self.watch()
+        self._stepped.append(optimizer)
         return True
+
+    def watch(self) -> None:
+        self._restore = self._restore or wrap(AUTOGRAD, ENGINE, self._watched)
 
     def close(self) -> None:
         self._on_step = lambda optimizer: None

@@ -19,7 +19,7 @@ from torch.utils import _contextlib
 from torch.utils.data import DataLoader, dataloader
 
 from stepscope.record.call_sites import LIBRARIES, is_internal, user_frame, user_frames
-from stepscope.record.optimizers import OptimizerOrder
+from stepscope.record.optimizers import BackwardSteps, OptimizerOrder
 from stepscope.record.patch import AfterImport, Hooks, holders
 from stepscope.record.ranges import Range
 from stepscope.record.recording import call_in_forked_children
@@ -98,6 +98,9 @@ class ActivityHooks(Hooks):
             torch_optimizer.register_optimizer_step_post_hook(partial(self._stepped, log.end_step)).remove,
         ]
         self._wrap(AUTOGRAD, ENGINE, self._backward)
+        self._within_backward = BackwardSteps(self._passed)
+        self._within_backward.watch()
+        self._restore.append(self._within_backward.close)
         self._wrap(DataLoader, "__iter__", self._iterate)
         self._wrap(_Batches, "__next__", self._batch)
         self._wrap(torch.nn.Module, "train", self._mode)
@@ -147,9 +150,15 @@ class ActivityHooks(Hooks):
         finally:
             self._log.note(self._log.end_backward, None)
 
-    def _stepped(self, noted: Function, optimizer: Any, args: object, kwargs: object) -> None:
-        if not torch.compiler.is_compiling() and threading.get_ident() == self._thread:
+    def _stepped(self, noted: Function, optimizer: Any, *_: object) -> None:
+        is_own = not (torch.compiler.is_compiling() or self._within_backward.takes(optimizer))
+        if is_own and threading.get_ident() == self._thread:
             self._log.note(noted, self._stepping(optimizer))
+
+    def _passed(self, optimizer: Any) -> None:
+        """A backward pass in which optimizers stepped is over; their time is its own."""
+        self._stepped(self._log.begin_step, optimizer)
+        self._stepped(self._log.end_step, optimizer)
 
     def _stepping(self, optimizer: Any) -> SteppingOptimizer:
         known, number = self._optimizers.get(id(optimizer)), self._order.number(optimizer)
@@ -349,6 +358,6 @@ class WorkerTimes:
 
 # torch.compile must not compile what its own compiled functions lead to.
 hide_methods(ActivityLog, Activity, SteppingOptimizer, OptimizerOrder, Durations, NestedDurations)
-hide_methods(ActivityHooks, WorkerTimes)
+hide_methods(ActivityHooks, BackwardSteps, WorkerTimes)
 for _function in (user_frame, is_internal, _stepping_optimizer):
     hide_from_compiler(_function.__code__)

@@ -170,6 +170,22 @@ def test_two_optimizers_make_one_step(run: Watched) -> None:
     assert len(walls) >= 4
 
 
+def test_optimizers_that_step_in_a_backward_pass_make_one_step(run: Watched) -> None:
+    weights = [nn.Parameter(torch.ones(2)) for _ in range(3)]
+    each = {weight: torch.optim.SGD([weight], lr=0.1) for weight in weights}
+
+    def update(weight: Any) -> None:
+        run.ms(2)
+        each[weight].step()
+
+    for weight in weights:
+        weight.register_post_accumulate_grad_hook(update)
+    for _ in range(4):
+        run.ms(3)
+        sum(weights).sum().backward()  # type: ignore[union-attr, no-untyped-call]
+    assert run.steps("step", "wall_ns", "backward") == [(number, 9, 6) for number in range(3)]
+
+
 def test_what_a_closure_runs_is_no_part_of_the_update(run: Watched) -> None:
     training = Training(run)
 
