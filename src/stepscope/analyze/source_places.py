@@ -22,7 +22,7 @@ from stepscope.facts.annotate.jax.calls import call_around, called_function
 from stepscope.facts.annotate.jax.device_runs import as_module, functions_of_work
 from stepscope.facts.annotate.jax.frames import frame_rows, frames_of_events, is_users
 from stepscope.facts.annotate.links.launches import caller_of
-from stepscope.facts.annotate.range_names import MODULE_RANGE, codes_of_names, has_lines, parse_lines
+from stepscope.facts.annotate.range_names import ENGINE, MODULE_RANGE, codes_of_names, has_lines, parse_lines
 from stepscope.facts.summary.report_facts import CalledLine, count_samples, samples_of
 from stepscope.models.batch_size.source_files import read_text
 from stepscope.read.recorded.members_json import CATEGORY
@@ -156,6 +156,13 @@ _PREFIX = re.compile(
     r"|#+ )"
 )
 _ACTIVITY = re.compile(r"^stepscope\.(?:(evaluation|checkpointing)|block): (\S+) \((.*):(\d{1,9})\)$")
+_BY_FUNCTION, _BY_HOOK = 1, 2  # what Python calls in a backward pass: in a function of its own, or in a hook
+_NODE = re.compile(r"^\w+Backward\d+$")  # of autograd's own
+_ACCUMULATES = "torch::autograd::AccumulateGrad"
+# Beside nodes: sums of gradients, to their shapes, and of data parallel training.
+_OF_AUTOGRAD = re.compile(
+    r"^(?!aten::)|^aten::(add_?|clone|copy_|detach|div_|mul|new_empty_strided|sum|to|view|zero_)$"
+)
 _MOST_EVENTS = 100_000  # of a place
 _FEWEST_SAMPLES = 2  # one may be of what runs next
 _NEAR_NS = 20_000  # as `DISPATCH_NS`: Python right before and after a call is mostly of its statement
@@ -193,7 +200,7 @@ class PlaceFinder:
         code = np.where(frame >= 0, events["name"][frame], -1)
         captured = self._compiled.captured_at(rows)
         keys = self._name[rows], events["stage"][rows], events["module"][rows], code, captured
-        distinct, number = distinct_rows(*keys)
+        distinct, number = distinct_rows(*keys, self._by_python[rows])
         time = np.bincount(number, events["duration_ns"][rows], len(distinct)) / 1e6 / steps
         count = np.bincount(number, None if calls is None else calls[rows], len(distinct)) / steps
         parts = (rows[part] for part in rows_by_key(number).values())
@@ -202,11 +209,13 @@ class PlaceFinder:
 
     def _place(self, rows: IntArray, ms: float, count: float) -> Place:
         first = int(rows[0])
-        module = int(self._trace.events["module"][first])
+        module, by_python = int(self._trace.events["module"][first]), int(self._by_python[first])
         place, called = self._recorded(first), tuple[str, ...]()
-        if (not place[0] or self._compiled.line(first).file) and (seen := self._sampled(rows, module)):
-            place, called = (place, seen.around(place)) if place[0] else (seen[:3], seen.called)
-        file, line, function = place if place[0] else self._of_module(module)
+        asks = by_python or not place[0] or self._compiled.line(first).file
+        if asks and (seen := self._sampled(rows, module)):
+            is_known = place[0] and not by_python
+            place, called = (place, seen.around(place)) if is_known else (seen[:3], seen.called)
+        file, line, function = place if place[0] or by_python == _BY_HOOK else self._of_module(module)
         return Place(
             name=self._names[first] or "",
             stage=self._trace.events.text("stage")[first] or "",
@@ -242,12 +251,15 @@ class PlaceFinder:
     def _sampled(self, rows: IntArray, module: int) -> MostSampled | None:
         """The line that samples of a capture saw most while events of its thread ran, in two of them.
 
-        Of a module's events it is one that the module runs; of its gradients, one of the forward pass.
+        Of a module's events it is one that the module runs; of its gradients, one of the forward pass, but
+        where Python computes them.
         """
         instants, events = self._samples, self._trace.events
         if not len(instants):
             return None
-        if module >= 0:
+        if self._by_python[rows[0]]:
+            instants = instants.take(~instants.text("name").mask(*self._calls_of_backward))
+        elif module >= 0:
             instants = instants.take(instants.text("category").mask(CATEGORY))
             rows = np.where(self._origin[rows] >= 0, self._origin[rows], rows)
         instants = instants.take(np.isin(instants["track"], events["track"][rows]))
@@ -259,6 +271,29 @@ class PlaceFinder:
     @cached_property
     def _samples(self) -> Table:
         return samples_of(self._trace)
+
+    @cached_property
+    def _calls_of_backward(self) -> Sequence[str]:
+        """What samples saw while autograd ran nodes of its own."""
+        events = self._trace.events
+        nodes = np.flatnonzero(self._names.where(lambda name: bool(_NODE.match(name))))
+        during = Intervals(*events.spans(nodes)).cover(self._samples["time_ns"])
+        return self._samples.text("name").take(during).compact().values
+
+    @cached_property
+    def _by_python(self) -> Ids:
+        """What called each event within a node of autograd, by Python; 0 for all else."""
+        events, names = self._trace.events, self._names
+        parent, linked = events["parent"], events["forward_event"]
+        called = {*names.take(linked[linked >= 0]).compact().values} - {"CompiledFunction"}
+        custom = names.where(lambda name: name.endswith("Backward") and name[:-8] in called)
+        engine = names.where(lambda name: name.startswith(ENGINE))
+        hooks = ~names.where(lambda name: bool(_OF_AUTOGRAD.match(name)))
+        hooks |= events.text("category").mask("annotation")
+        hooks &= np.append(engine | names.mask(_ACCUMULATES), False)[parent]
+        begun = np.where(np.append(custom, False)[parent], _BY_FUNCTION, np.where(hooks, _BY_HOOK, 0))
+        around, caller = innermost(parent, (begun > 0) | engine), caller_of(self._trace)
+        return np.append(begun, 0)[np.where(caller >= 0, around[caller], around)]
 
     def _of_module(self, module: int) -> tuple[str, int | None, str]:
         modules = self._trace["modules"]
@@ -277,9 +312,10 @@ class PlaceFinder:
         users = events.text("category").mask("python") & self._names.where(is_users_frame)
         users |= self._names.where(lambda name: has_lines(name) or bool(_ACTIVITY.match(name)))
         around = innermost(events["parent"], users)
+        inner = innermost(events["parent"], users | (events["forward_event"] >= 0))
         caller, origin = caller_of(self._trace), self._origin
-        around[caller >= 0] = around[caller[caller >= 0]]
-        forward = origin >= 0
+        inner, around = (np.where(caller >= 0, each[caller], each) for each in (inner, around))
+        forward = (origin >= 0) & (inner != around)
         around[forward] = np.where(around[origin[forward]] >= 0, around[origin[forward]], around[forward])
         return around
 

@@ -36,21 +36,21 @@ SAMPLES = {
 }
 
 
-def sampled(text: str) -> Trace:
+def sampled(text: str, seen: dict[int, str] = SAMPLES) -> Trace:
     trace = drawn_trace(text)
     samples = {
-        "time_ns": np.array([1000 * at for at in SAMPLES], np.int64),
-        "track": np.zeros(len(SAMPLES), np.int64),
-        "source": np.full(len(SAMPLES), -1),
-        "name": Text.of(SAMPLES.values()),
-        "category": Text.of([CATEGORY] * len(SAMPLES)),
-        "phase": Text.constant("i", len(SAMPLES)),
+        "time_ns": np.array([1000 * at for at in seen], np.int64),
+        "track": np.zeros(len(seen), np.int64),
+        "source": np.full(len(seen), -1),
+        "name": Text.of(seen.values()),
+        "category": Text.of([CATEGORY] * len(seen)),
+        "phase": Text.constant("i", len(seen)),
     }
     return annotate(trace.with_table(Table(INSTANTS, samples)))
 
 
-def found_place(name: str, text: str = STEP) -> Place:
-    trace = sampled(text)
+def found_place(name: str, text: str = STEP, seen: dict[int, str] = SAMPLES) -> Place:
+    trace = sampled(text, seen)
     [found] = PlaceFinder(trace).of(np.flatnonzero(trace.events.text("name").mask(name)), 1)
     return found
 
@@ -112,6 +112,53 @@ def test_in_a_module_it_is_the_line_that_the_module_runs() -> None:
 def test_and_its_gradient_has_the_line_of_the_forward_pass() -> None:
     gradient = "autograd::engine::evaluate_function: SortBackward0"
     assert place(gradient, MODULE) == ("/x/train.py", 7, "log")
+
+
+BACKWARD = """
+    main | 0 1000  | ProfilerStep#0
+    main | 20 380  | stepscope.module: net
+    main | 50 100  | Scan | seq=1
+    main | 110 200 | aten::mul | seq=2
+    main | 210 230 | aten::sin | seq=3
+    main | 400 490 | autograd::engine::evaluate_function: SinBackward0 | seq=3 fwd=1
+    main | 410 480 | aten::sort
+    main | 485 489 | SinBackward0 | seq=3 fwd=1
+    main | 500 550 | autograd::engine::evaluate_function: MulBackward0 | seq=2 fwd=1
+    main | 501 520 | MulBackward0 | seq=2 fwd=1
+    main | 502 519 | aten::dot
+    main | 530 535 | aten::topk
+    main | 536 540 | aten::sum
+    main | 600 800 | autograd::engine::evaluate_function: ScanBackward | seq=1 fwd=1
+    main | 610 790 | ScanBackward | seq=1 fwd=1
+    main | 620 700 | aten::cat
+    main | 750 755 | aten::cumsum
+    main | 990 999 | Optimizer.step#SGD.step
+"""
+IN_BACKWARD = {
+    **dict.fromkeys((60, 70, 80), "Scan.forward (/x/net.py:14) ← Net.forward (/x/net.py:37)"),
+    **dict.fromkeys((130, 150), "Net.forward (/x/net.py:38) ← main (/x/train.py:8)"),
+    **dict.fromkeys((420, 430), "hook (/x/train.py:31) ← main (/x/train.py:9)"),
+    **dict.fromkeys((440, 450, 460, 505, 510, 532, 751, 752), "main (/x/train.py:9)"),
+    **dict.fromkeys((640, 650), "Scan.backward (/x/net.py:25) ← main (/x/train.py:9)"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("aten::sort", ("/x/train.py", 31, "hook")),
+        ("aten::topk", ("", None, "")),  # in a hook, which no sample saw
+        ("aten::sum", ("/x/net.py", 38, "Net.forward")),  # by autograd itself, to the shape of the input
+        ("aten::dot", ("/x/net.py", 38, "Net.forward")),
+        ("aten::cat", ("/x/net.py", 25, "Scan.backward")),
+        ("aten::cumsum", ("", None, "")),
+    ],
+)
+def test_what_python_calls_in_a_backward_pass_has_no_line_of_the_forward_pass(
+    name: str, line: tuple[str, int | None, str]
+) -> None:
+    found = found_place(name, BACKWARD, IN_BACKWARD)
+    assert (found.file, found.line, found.function) == line
 
 
 def test_where_samples_saw_lines_no_stacks_are_to_be_recorded() -> None:

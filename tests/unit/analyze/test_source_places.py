@@ -121,6 +121,20 @@ def test_events_have_the_places_that_caused_them() -> None:
     assert weighted.count == weights[rows_of(trace, "sgemm")].sum() / 2
 
 
+def test_a_function_in_a_backward_pass_is_nearer_than_one_of_the_forward_pass() -> None:
+    places, trace = finder(f"""
+        main | 0 1000  | ProfilerStep#0
+        main | 10 300  | /x/net.py(7): forward | cat=python
+        main | 20 100  | Scan | seq=1
+        main | 500 700 | {NODE} ScanBackward | seq=1 fwd=1
+        main | 510 690 | ScanBackward | seq=1 fwd=1
+        main | 520 680 | /x/net.py(19): backward | cat=python
+        main | 530 600 | aten::cat
+    """)
+    rows = rows_of(trace, "aten::cat", "ScanBackward")
+    assert [one.code for one in places.of(rows, 1)] == ["/x/net.py:7 in forward", "/x/net.py:19 in backward"]
+
+
 def test_a_module_has_the_line_that_calls_it_or_its_own() -> None:
     text = repeated("main | 10 90 | stepscope.module: net\nmain | 20 80 | aten::mm")
     trace = annotate(drawn_trace(text))
