@@ -188,8 +188,7 @@ class EventSearch:
 
     def innermost_operators(self, rows: Rows) -> Rows:
         """Those of `rows` that call no other operator."""
-        parent = self.events["parent"][self.events.text("category").mask("cpu_op")]
-        return np.setdiff1d(rows, parent)
+        return np.setdiff1d(rows, self.events["parent"][self.events.text("category").mask("cpu_op")])
 
     def outlasted(self, copies: Rows) -> Mask:
         """Mask of `copies` that end within their calls, which wait for them; none in a tree, without order.
@@ -433,8 +432,7 @@ class EagerCalls:
     @cached_property
     def _positions(self) -> Ids:
         """The position of the call around each event, or -1."""
-        position = inverse(self.rows, len(self._events) + 1)
-        return position[self._search.enclosing(self.rows)]
+        return inverse(self.rows, len(self._events) + 1)[self._search.enclosing(self.rows)]
 
 
 def _with_those_between(calls: Mask, at: Ids, near: Mask) -> Mask:

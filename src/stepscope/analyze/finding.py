@@ -189,9 +189,7 @@ class Gain(msgspec.Struct, frozen=True, eq=False):
 
     def at_most(self, ms: float) -> Gain:
         """The gain, limited to what the thing costs."""
-        if self.ms <= ms:
-            return self
-        return self.scaled(ms / self.ms)
+        return self if self.ms <= ms else self.scaled(ms / self.ms)
 
     def as_bound(self, note: str) -> Gain:
         """The gain as the most that a fix may save, which may be nothing."""

@@ -110,9 +110,7 @@ class Gains:
             return gain
         if gain.edit is not None and not self._one_rank:
             return replace(found, note=gain.note).at_most(self._measures.steady_ms)
-        if abs(found.ms - gain.ms) > _ALIKE * gain.ms:
-            return gain
-        return replace(gain, changes=changes)
+        return gain if abs(found.ms - gain.ms) > _ALIKE * gain.ms else replace(gain, changes=changes)
 
     def without(self, rows: Rows, ms: float, why: str, most_ms: float = 0.0) -> Gain:
         """A bound, or up to `most_ms`, for events that need not be there, to be tried if it saves as much."""

@@ -225,8 +225,7 @@ class Measures:
 
     def share_of_window(self, gaps: Intervals) -> float:
         """Share of the step that gaps in the work of the busiest device take, as `idle_share`."""
-        window = self.busiest_device.steady_ms or self.step_ms
-        return self.per_step(gaps.total()) / window
+        return self.per_step(gaps.total()) / (self.busiest_device.steady_ms or self.step_ms)
 
     def idle_during_ms(self, spans: Intervals) -> float:
         """Idle time of the busiest device within these intervals, ms per step."""

@@ -55,8 +55,7 @@ class Rule:
     def silent(self) -> str:
         """When the rule reports nothing; empty if not documented."""
         parts = (inspect.getdoc(self.function) or "").split("\n\n")
-        found = (" ".join(part.split()) for part in parts if part.startswith("Silent"))
-        return next(found, "")
+        return next((" ".join(part.split()) for part in parts if part.startswith("Silent")), "")
 
 
 def discover_rules() -> list[Rule]:

@@ -21,7 +21,7 @@ from stepscope.errors import BatchError
 from stepscope.facts.annotate.jax.calls import call_around, called_function
 from stepscope.facts.annotate.jax.device_runs import as_module, functions_of_work
 from stepscope.facts.annotate.jax.frames import frame_rows, frames_of_events, is_users
-from stepscope.facts.annotate.links.launches import caller_of
+from stepscope.facts.annotate.links.launches import at_launch, caller_of
 from stepscope.facts.annotate.range_names import ENGINE, MODULE_RANGE, codes_of_names, has_lines, parse_lines
 from stepscope.facts.summary.report_facts import CalledLine, count_samples, samples_of
 from stepscope.models.batch_size.source_files import read_text
@@ -213,8 +213,8 @@ class PlaceFinder:
         place, called = self._recorded(first), tuple[str, ...]()
         asks = by_python or not place[0] or self._compiled.line(first).file
         if asks and (seen := self._sampled(rows, module)):
-            is_known = place[0] and not by_python
-            place, called = (place, seen.around(place)) if is_known else (seen[:3], seen.called)
+            keeps = place[0] and not by_python
+            place, called = (place, seen.around(place)) if keeps else (seen[:3], seen.called)
         file, line, function = place if place[0] or by_python == _BY_HOOK else self._of_module(module)
         return Place(
             name=self._names[first] or "",
@@ -251,8 +251,7 @@ class PlaceFinder:
     def _sampled(self, rows: IntArray, module: int) -> MostSampled | None:
         """The line that samples of a capture saw most while events of its thread ran, in two of them.
 
-        Of a module's events it is one that the module runs; of its gradients, one of the forward pass, but
-        where Python computes them.
+        Of a module's events it is one that it runs; of autograd's gradients, one of the forward pass.
         """
         instants, events = self._samples, self._trace.events
         if not len(instants):
@@ -292,8 +291,8 @@ class PlaceFinder:
         hooks |= events.text("category").mask("annotation")
         hooks &= np.append(engine | names.mask(_ACCUMULATES), False)[parent]
         begun = np.where(np.append(custom, False)[parent], _BY_FUNCTION, np.where(hooks, _BY_HOOK, 0))
-        around, caller = innermost(parent, (begun > 0) | engine), caller_of(self._trace)
-        return np.append(begun, 0)[np.where(caller >= 0, around[caller], around)]
+        around = innermost(parent, (begun > 0) | engine)
+        return np.append(begun, 0)[at_launch(self._trace, around, caller_of)]
 
     def _of_module(self, module: int) -> tuple[str, int | None, str]:
         modules = self._trace["modules"]
@@ -313,8 +312,8 @@ class PlaceFinder:
         users |= self._names.where(lambda name: has_lines(name) or bool(_ACTIVITY.match(name)))
         around = innermost(events["parent"], users)
         inner = innermost(events["parent"], users | (events["forward_event"] >= 0))
-        caller, origin = caller_of(self._trace), self._origin
-        inner, around = (np.where(caller >= 0, each[caller], each) for each in (inner, around))
+        inner, around = (at_launch(self._trace, each, caller_of) for each in (inner, around))
+        origin = self._origin
         forward = (origin >= 0) & (inner != around)
         around[forward] = np.where(around[origin[forward]] >= 0, around[origin[forward]], around[forward])
         return around
@@ -322,10 +321,8 @@ class PlaceFinder:
     @cached_property
     def _origin(self) -> Ids32:
         """The event of the forward pass whose gradient each event computes, -1 for others."""
-        origin = inherit(self._trace.events["parent"], self._trace.events["forward_event"])
-        caller = caller_of(self._trace)
-        origin[caller >= 0] = origin[caller[caller >= 0]]
-        return origin
+        events = self._trace.events
+        return at_launch(self._trace, inherit(events["parent"], events["forward_event"]), caller_of)
 
 
 def most_sampled(samples: Table, spans: Intervals, fewest: int, part: float = 0.0) -> MostSampled | None:

@@ -77,8 +77,7 @@ class ChildProcesses:
         AfterImport(_SPAWN[0], self._watch_groups).install()
 
     def captures(self) -> list[Path]:
-        versions = self._versions().items()
-        return sorted(path for path, now in versions if now != self._before.get(path))
+        return sorted(path for path, now in self._versions().items() if now != self._before.get(path))
 
     def _versions(self) -> dict[Path, Identity | None]:
         """The captures that there are; none where the folder is gone or cannot be read."""

@@ -129,9 +129,7 @@ def plain_values(column: pa.Array | pa.ChunkedArray, name: str) -> list[Any]:
         raise QueryError(
             f"the column {name} holds {problem}; select it as text, with CAST(… AS VARCHAR)"
         ) from error
-    if not pa.types.is_decimal(column.type):
-        return values
-    return [_plain_number(value) for value in values]
+    return [_plain_number(value) for value in values] if pa.types.is_decimal(column.type) else values
 
 
 def _plain_number(value: Decimal | None) -> int | float | None:

@@ -92,9 +92,7 @@ def forward_backward(context: RuleContext) -> Iterator[Finding]:
 
 def _rows_per_index(shapes: list[list[int]]) -> float:
     """The rows of a table for each index that is looked up in it; 0 if unknown."""
-    if len(shapes) < 2 or len(shapes[0]) != 2:
-        return 0.0
-    return shapes[0][0] / max(prod(shapes[1]), 1)
+    return 0.0 if len(shapes) < 2 or len(shapes[0]) != 2 else shapes[0][0] / max(prod(shapes[1]), 1)
 
 
 def _gain(context: RuleContext, backward: Rows, operator: str, nodes: list[str], ratio: float) -> Gain:

@@ -144,8 +144,7 @@ def _advice(context: RuleContext, name: str, rows: Rows) -> str:
         if re.search(one.pattern, _CLONE.sub("", name)) and _are_inside(context, rows, one.inside)
     )
     found = next(fits)
-    jax = found.jax or found.advice
-    return context.by_framework(found.advice, jax=jax, inference=found.inference)
+    return context.by_framework(found.advice, jax=found.jax or found.advice, inference=found.inference)
 
 
 def _are_inside(context: RuleContext, rows: Rows, pattern: str) -> bool:

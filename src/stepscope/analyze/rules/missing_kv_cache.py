@@ -93,9 +93,7 @@ def _series(context: RuleContext, products: Rows) -> list[list[_GrownCall]]:
 def _sizes(shapes: Sequence[Sequence[int]]) -> tuple[Shape, Shape] | None:
     """The sizes of a product's input but for the last, and of its weight; None if unknown."""
     operands = [tuple(shape) for shape in shapes if len(shape) > 1][:2]
-    if len(operands) < 2 or len(operands[1]) != 2:
-        return None
-    return operands[0][:-1], operands[1]
+    return None if len(operands) < 2 or len(operands[1]) != 2 else (operands[0][:-1], operands[1])
 
 
 def _growing(calls: Sequence[tuple[int, Shape]]) -> list[list[_GrownCall]]:

@@ -95,9 +95,7 @@ def _of_weights(context: RuleContext, rows: Rows) -> Rows:
     inputs, events = context.trace["inputs"], context.events
     of_argument = inputs["first"][inputs.text("argument").codes >= 0]
     takes = np.isin(events["origin"][rows], of_argument)
-    if not takes.any():
-        return rows
-    return rows[takes & ~events.text("kind").mask(*_NOT_ELEMENTWISE)[rows]]
+    return rows[takes & ~events.text("kind").mask(*_NOT_ELEMENTWISE)[rows]] if takes.any() else rows
 
 
 def _subject(names: tuple[str, ...]) -> str:

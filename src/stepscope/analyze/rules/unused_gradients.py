@@ -140,8 +140,7 @@ class _BackwardPasses:
     def _discarded(self, run: int) -> set[str]:
         """The modules whose gradients from this pass no update uses."""
         others = self._owners.keys() - set(self._updates(run))
-        unused = others & {*self._zeroed, _NO_OPTIMIZER}
-        return {path for name in unused for path in self._owners[name]}
+        return {path for name in others & {*self._zeroed, _NO_OPTIMIZER} for path in self._owners[name]}
 
     def _updates(self, run: int) -> list[str]:
         """The optimizers to whose steps a run of a stage leads."""

@@ -39,8 +39,7 @@ def zero_grad_memset(context: RuleContext) -> Iterator[Finding]:
 def _largest_layer(context: RuleContext) -> int:
     """Bytes of the parameters of the largest module without children; 0 if unknown."""
     modules = context.trace["modules"]
-    leaf = ~np.isin(modules["id"], modules["parent"])
-    return int(modules["parameter_bytes"][leaf].max(initial=0))
+    return int(modules["parameter_bytes"][~np.isin(modules["id"], modules["parent"])].max(initial=0))
 
 
 def _gain(context: RuleContext, rows: Rows) -> Gain:

@@ -50,6 +50,4 @@ def _unusable(reason: str) -> StepscopeError:
 def _argument(value: int | bytes | NDArray[Any]) -> Any:
     if isinstance(value, bytes):
         return ctypes.c_char_p(value)
-    if isinstance(value, np.ndarray):
-        return ctypes.c_void_p(value.ctypes.data)
-    return ctypes.c_int64(value)
+    return ctypes.c_void_p(value.ctypes.data) if isinstance(value, np.ndarray) else ctypes.c_int64(value)

@@ -52,9 +52,7 @@ def frame_of(name: str, category: str) -> Frame:
         return Frame("module", match[1])
     if category == "python":
         return _python_frame(name)
-    if is_step(name):
-        return Frame("step", "step")
-    return Frame(_KINDS.get(category, category), name)
+    return Frame("step", "step") if is_step(name) else Frame(_KINDS.get(category, category), name)
 
 
 def _python_frame(name: str) -> Frame:

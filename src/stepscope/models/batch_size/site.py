@@ -227,9 +227,7 @@ def _parser(path: str) -> Callable[[str], Any] | None:
         parser: Any = __import__(module)
     except ImportError:  # the script's own environment reads it; ours need not
         return None
-    if module == "tomllib":
-        return parser.loads
-    return lambda text: list(parser.safe_load_all(text))
+    return parser.loads if module == "tomllib" else lambda text: list(parser.safe_load_all(text))
 
 
 def _leaves(value: Any) -> list[tuple[tuple[Any, ...], Any]]:

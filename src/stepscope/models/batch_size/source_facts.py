@@ -297,9 +297,7 @@ def last_name(node: ast.AST | None) -> str:
 
 def text_of(node: ast.AST | None) -> str | None:
     """The value of a string literal."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    return None
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
 def keyword(call: ast.Call, name: str) -> ast.expr | None:
@@ -341,9 +339,7 @@ def _combine(operator: ast.operator, left: int, right: int) -> int | None:
         return int(left**right)
     if isinstance(operator, ast.FloorDiv) and right:
         return left // right
-    if isinstance(operator, ast.LShift) and 0 <= right < 64:
-        return left << right
-    return None
+    return left << right if isinstance(operator, ast.LShift) and 0 <= right < 64 else None
 
 
 def write_number(text: str, value: int) -> str:

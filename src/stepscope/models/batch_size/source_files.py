@@ -154,9 +154,7 @@ def _quoted_lines(text: str, path: str) -> Iterator[tuple[str, bool]]:
 def _without_comment(line: str) -> str:
     """The same length, with a comment blanked: `batch_size: 4` in one is no setting."""
     match = re.search(r"(^|\s)#.*|^\s*//.*", line.rstrip("\r\n"))
-    if match is None:
-        return line
-    return line[: match.start()] + " " * (len(line) - match.start())
+    return line[: match.start()] + " " * (len(line) - match.start()) if match else line
 
 
 def _site(path: str, name: str, match: re.Match[str], start: int, line: int) -> Site:

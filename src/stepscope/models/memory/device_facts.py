@@ -164,9 +164,7 @@ def _held_by(history: MemoryHistory, by: str, rows: Rows | Ids, held: Counts) ->
     if grouping is None:
         return shares(held[rows], np.full(len(rows), -1, np.int64), ()) if history.recorded else ()
     found = shares(held[rows], grouping.code[rows], grouping.names)
-    if history.life is None:
-        return tuple(structs.replace(share, count=0) for share in found)
-    return found
+    return found if history.life is not None else tuple(structs.replace(share, count=0) for share in found)
 
 
 def _stages(recording: AllocationRecord, rows: Rows | Ids, held: Counts) -> tuple[MemoryShare, ...]:

@@ -232,9 +232,7 @@ def wire_factor(kind: str, members: int) -> float:
     share = (members - 1) / members
     if kind.startswith("allreduce"):
         return 2 * share
-    if kind.startswith(("allgather", "reducescatter", "alltoall")):
-        return share
-    return 1.0
+    return share if kind.startswith(("allgather", "reducescatter", "alltoall")) else 1.0
 
 
 def bus_bandwidth(matched: Matched, meetings: Ids) -> Floats:

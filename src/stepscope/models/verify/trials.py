@@ -105,9 +105,7 @@ class _TrialProcess:
 
     def facts(self) -> dict[str, Any]:
         """The results that it wrote; empty if it wrote none."""
-        if not self._result.exists():
-            return {}
-        return json.loads(self._result.read_text("utf-8"))
+        return json.loads(self._result.read_text("utf-8")) if self._result.exists() else {}
 
     def raise_failure(self) -> None:
         if self.stopped:

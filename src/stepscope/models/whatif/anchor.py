@@ -86,9 +86,7 @@ def anchored(graph: Graph, step: float | None = None, host: float | None = None)
         return graph
     if host is not None:
         return _slowed_to(graph, host_ms, host)
-    if step is not None and _cpu_limits(graph):
-        return _slowed_to(graph, step_ms, step)
-    return graph
+    return _slowed_to(graph, step_ms, step) if step is not None and _cpu_limits(graph) else graph
 
 
 def _cpu_limits(graph: Graph) -> bool:

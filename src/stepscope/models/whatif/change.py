@@ -155,9 +155,7 @@ class Change:
 
     def based_on(self, graph: Graph) -> str:
         """Where its numbers come from on this graph."""
-        if self.on_cpu and on_cpu(graph):
-            return self.on_cpu.based_on(graph, self.basis)
-        return self.basis
+        return self.on_cpu.based_on(graph, self.basis) if self.on_cpu and on_cpu(graph) else self.basis
 
     def error_on(self, graph: Graph) -> float:
         """The largest error of such predictions for a graph like this."""

@@ -77,9 +77,7 @@ class OneDnnLstm(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Part of torch's protocol."""
-        if func is _vf.lstm and _is_for_onednn(args):
-            return _lstm(*args)
-        return func(*args, **(kwargs or {}))
+        return _lstm(*args) if func is _vf.lstm and _is_for_onednn(args) else func(*args, **kwargs or {})
 
 
 def _is_for_onednn(args: Sequence[Any]) -> bool:

@@ -130,9 +130,7 @@ def _serve_code(content: Mapping[str, bytes]) -> None:
 
 
 def _edited(content: Mapping[str, bytes], file: Any) -> bytes | None:
-    if not isinstance(file, str | Path):
-        return None
-    return content.get(os.path.realpath(file))
+    return content.get(os.path.realpath(file)) if isinstance(file, str | Path) else None
 
 
 def main() -> None:

@@ -54,9 +54,7 @@ class ModulePaths:
             place = self._add_root(target, _name_where_called(module))
         if place is None:
             place = _ModulePlace(outer.root, outer.path + "." + type(target).__name__) if outer else None
-        if place is None or place == outer:
-            return None
-        return self._key(place, type(target))
+        return None if place is None or place == outer else self._key(place, type(target))
 
     def close(self) -> None:
         self._known.clear()

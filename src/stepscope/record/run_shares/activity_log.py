@@ -132,8 +132,7 @@ class Activity:
 
     @property
     def _is_part_of_steps(self) -> bool:
-        steps = self.last_step - self.first_step + 1
-        return self.count_in_training > 1 and self.runs > _USUAL * steps
+        return self.count_in_training > 1 and self.runs > _USUAL * (self.last_step - self.first_step + 1)
 
 
 @dataclass(eq=False)

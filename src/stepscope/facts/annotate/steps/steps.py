@@ -154,9 +154,7 @@ def _ascending(numbers: Times) -> Times:
         >>> _ascending(np.array([7, 8, 10])).tolist(), _ascending(np.array([2, 2, 1])).tolist()
         ([7, 8, 10], [2, 3, 4])
     """
-    if (np.diff(numbers) > 0).all():
-        return numbers
-    return np.arange(numbers[0], numbers[0] + len(numbers))
+    return numbers if (np.diff(numbers) > 0).all() else np.arange(numbers[0], numbers[0] + len(numbers))
 
 
 def _as_one_step(trace: Trace, called: Ids32, evidence: str, lengths: Times, share: float) -> Trace:
