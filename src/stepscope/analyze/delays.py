@@ -9,9 +9,10 @@ from stepscope.facts.annotate.device.one_off_costs import COMPILING
 from stepscope.facts.annotate.links.launches import device_work
 from stepscope.facts.annotate.range_names import codes_of_names
 from stepscope.facts.annotate.steps.main_track import main_track
-from stepscope.facts.annotate.steps.step_table import steady_steps
+from stepscope.facts.annotate.steps.step_table import steady_steps, step_lengths
 from stepscope.trace.intervals import Intervals
 from stepscope.trace.nesting import is_inside
+from stepscope.trace.recorded_steps import usual_step_ns
 from stepscope.trace.row_order import place_in_group
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace, on_clock
@@ -28,15 +29,24 @@ def without_delays(trace: Trace) -> Trace:
     The loop's time is cut at the start and end of each event. A piece that takes far more than the
     same piece in the other steps, relative to the rest of its step, is a delay. Loading of data and
     compilation vary by themselves, and traces of several ranks or of a device are left alone: what
-    looks like a delay may be a wait.
+    looks like a delay may be a wait. A step is left as long as those after the recording usually are.
     """
     steps = trace["steps"].take(steady_steps(trace["steps"]))
     if len(steps) < MIN_STEPS or len(trace.metadata.ranks) > 1 or trace.metadata.world_size > 1:
         return trace
     if device_work(trace).any():
         return trace
-    found = find_delays(trace, steps)
+    most = step_lengths(steps).sum() - len(steps) * usual_step_ns(trace.metadata.capture)
+    found = _longest(find_delays(trace, steps), most)
     return _cut(trace, found) if len(found) else trace
+
+
+def _longest(spans: Intervals, most_ns: float) -> Intervals:
+    """The longest of some intervals, and the end of the next, of so much time in all."""
+    order = np.argsort(spans.starts - spans.ends, kind="stable")
+    length, ends = (spans.ends - spans.starts)[order], spans.ends[order]
+    kept = np.clip(most_ns - np.cumsum(length) + length, 0, length)
+    return Intervals(ends - kept.astype(np.int64), ends)
 
 
 def find_delays(trace: Trace, steps: Table) -> Intervals:

@@ -17,6 +17,7 @@ from stepscope.facts.summary.kernels import WorkBounds
 from stepscope.facts.summary.report_facts import summarize
 from stepscope.facts.summary.selected_steps import SelectedSteps
 from stepscope.trace.intervals import Intervals, grouped_union
+from stepscope.trace.recorded_steps import usual_step_ns
 from stepscope.trace.schema import IDLE_CAUSES
 from stepscope.trace.sets import distinct
 
@@ -64,8 +65,10 @@ class Measures:
         # A delay of a thread that nothing waits for makes its step no longer than others.
         longer = length - np.sort(length)[:1]
         delays = self.spans(self.noise).minus(once).within(*windows_of(self._steps))
-        left = self.per_step(length.sum() - np.minimum(delays, longer).sum()) - once_ms
-        return max(left, self.per_step(length.sum()) / _MOST_LEFT_OUT)
+        left = self.per_step(length.sum()) - once_ms
+        usual = min(left, usual_step_ns(self._search.trace.metadata.capture) / 1e6)
+        left -= self.per_step(np.minimum(delays, longer).sum())
+        return max(left, usual, self.per_step(length.sum()) / _MOST_LEFT_OUT)
 
     @property
     def run_ms(self) -> float:

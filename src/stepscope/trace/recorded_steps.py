@@ -71,6 +71,13 @@ def active_share(capture: Mapping[str, Any], steps: str = "recorded_steps") -> f
     return min(share, most)
 
 
+def usual_step_ns(capture: Mapping[str, Any]) -> float:
+    """What a step after the recording takes without its waits for a core; 0 where none was measured."""
+    times, blocked = capture.get("unrecorded_steps") or {}, 1 - active_share(capture, "unrecorded_steps")
+    median = times.get("median_ns") or 0
+    return min(median, (times.get("cpu_ns") or median) + blocked * median)
+
+
 def held_up_share(capture: Mapping[str, Any]) -> float:
     """The share of a step in which other threads of the process compute and the training thread waits."""
     times = capture.get("recorded_steps") or {}

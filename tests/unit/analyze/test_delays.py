@@ -122,6 +122,34 @@ def test_delays_are_cut_out_of_the_clock() -> None:
     assert cut.events["start_ns"].tolist() == [0, 5_000, 20_000, 25_000, 40_000, 45_000]
 
 
+@pytest.mark.parametrize(
+    ("later", "usual_us"),
+    [
+        ({"cpu_ns": 220_000}, 220),  # all of it is work
+        ({"cpu_ns": 20_000}, 220),  # or waits for something else than a core
+        ({"cpu_ns": 20_000, "queued_ns": 4_000_000}, 20),
+        ({}, 220),
+        ({"cpu_ns": 9_000_000, "median_ns": 9_000_000}, 1060 / 3),  # it takes longer after the recording
+    ],
+)
+def test_no_step_is_cut_shorter_than_steps_after_the_recording(
+    later: dict[str, object], usual_us: float
+) -> None:
+    """Steps of 20, 20 and 1,020 us: what looks like delays may be work that varies."""
+    times = {"median_ns": 220_000, "elapsed_ns": 4_400_000, "queued_ns": 0} | later
+    busy = lengths(10, 10, 1010).with_metadata(capture={"unrecorded_steps": times})
+    assert length_ms(without_delays(busy)) * 1000 == pytest.approx(usual_us)
+    assert RuleContext(busy).measures.steady_ms * 1000 == pytest.approx(usual_us)
+
+
+def test_the_longest_delays_are_cut_first() -> None:
+    """Of delays of 0.4 and 1 ms, 0.32 ms may go: steps take 0.3 ms each, and 0.236 ms later."""
+    times = {"median_ns": 236_000, "cpu_ns": 236_000, "elapsed_ns": 4_720_000, "queued_ns": 0}
+    busy = lengths(10, 410, 10, 1010, 10).with_metadata(capture={"unrecorded_steps": times})
+    cut = without_delays(busy)["steps"]
+    assert (cut["end_ns"] - cut["start_ns"]).tolist() == [20_000, 420_000, 20_000, 700_000, 20_000]
+
+
 @pytest.mark.parametrize("metadata", [{"ranks": (0, 1)}, {"world_size": 2}])
 def test_a_job_and_a_device_are_left_alone(metadata: dict[str, object]) -> None:
     trace = lengths(10, 10, 1010)
