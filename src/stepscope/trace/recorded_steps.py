@@ -30,6 +30,7 @@ def workers_of(capture: Mapping[str, Any]) -> int:
     return max((one.get("workers") or 0 for one in capture.get("loaders") or ()), default=0)
 
 
+MUCH_BLOCKED = 0.2  # of the step; shares of CPU time vary by less from step to step
 QUIET = 0.95  # of a core; with less, times are visibly longer than on a quiet machine
 
 
@@ -83,6 +84,12 @@ def held_up_share(capture: Mapping[str, Any]) -> float:
     times = capture.get("recorded_steps") or {}
     own, process = (times.get(f"{name}_ns") or 0 for name in ("cpu", "process_cpu"))
     return min(max(process - own, 0) / max(times.get("median_ns", 0), 1), 1 - active_share(capture))
+
+
+def held_up_by_lines(capture: Mapping[str, Any]) -> float:
+    """The same where other threads run lines of the program; 0 where none is known, or it is little."""
+    held_up = held_up_share(capture) if capture.get("others") else 0.0
+    return held_up if held_up >= MUCH_BLOCKED else 0.0
 
 
 def waits_for_a_core(capture: Mapping[str, Any]) -> bool:

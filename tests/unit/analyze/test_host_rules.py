@@ -368,6 +368,36 @@ def test_a_loop_that_waits_while_other_threads_compute_waits_for_the_gil(
     assert finding.advice.startswith(advice)
 
 
+@pytest.mark.parametrize(
+    ("process_ms", "others", "share"),
+    [
+        (13, ["fill (/me/train.py:9)"], 0.6),
+        (13, [], 0.0),  # such as threads of an operator
+        (5.9, ["fill (/me/train.py:9)"], 0.0),  # for 1.9 ms of the 10
+    ],
+)
+def test_a_loop_that_waits_for_the_gil_within_its_calls_is_held_up(
+    process_ms: float, others: list[str], share: float
+) -> None:
+    """As by a thread that fills a queue: no gap between operators is long, and calls take longer."""
+    text = """
+        main | 0 10000 | ProfilerStep#0
+        main | 0 4700 | aten::mm
+        main | 5000 9100 | aten::relu
+        main | 9400 10000 | aten::sum
+    """
+    times = {"median_ns": 10e6, "elapsed_ns": 10e6, "queued_ns": 0}
+    recorded = times | {"cpu_ns": 4e6, "process_cpu_ns": 1e6 * process_ms}
+    later = times | {"cpu_ns": 2e6}
+    capture = {"recorded_steps": recorded, "unrecorded_steps": later, "others": others}
+    finding = found("cpu_latency", text, capture=capture)
+    assert (finding is not None) == bool(share)
+    if finding is not None:
+        assert finding.what.startswith(f"The loop is blocked for about {share:.0%} of the step.")
+        assert finding.advice.startswith("Other threads of the process compute meanwhile in fill")
+        assert finding.gain.stated_ms == pytest.approx((0, 8))  # later it is blocked for 80 %
+
+
 def freed(begin: float, class_name: str) -> str:
     """A step of 10 ms whose update frees memory for 4 ms between two operators."""
     return f"""

@@ -27,6 +27,7 @@ from stepscope.base.numbers import rounded
 from stepscope.facts.annotate.links.launches import is_graph_launch, shows_cpu
 from stepscope.facts.summary.text_tables import stage_words
 from stepscope.trace.intervals import Intervals
+from stepscope.trace.recorded_steps import held_up_by_lines, later_blocked_share
 from stepscope.trace.schema import STAGES
 
 CAUSE = "launches"
@@ -78,11 +79,11 @@ def cpu_latency(context: RuleContext) -> Iterator[Finding]:
     operators whose CPU time is twice the time of the work that they launch.
 
     Silent if the device idles this way for less than 15 % of the step. On a CPU if Python takes
-    less than 60 % of the step, and stalls that recur at the same place for 1 ms or more of each step
-    take less than 10 %; what an optimizer of PyTorch does between its operators, mostly to free
-    memory, is no Python of the loop. Gaps of 50 ms or more, gaps of 100 µs or more after a launch
-    (these wait for another stream), and runtime calls of 1 ms or more (these allocate or load
-    kernels) do not count.
+    less than 60 % of the step, stalls that recur at the same place for 1 ms or more of each step
+    take less than 10 %, and other threads hold up the loop for less than 20 %; what an optimizer of
+    PyTorch does between its operators, mostly to free memory, is no Python of the loop. Gaps of 50 ms
+    or more, gaps of 100 µs or more after a launch (these wait for another stream), and runtime calls
+    of 1 ms or more (these allocate or load kernels) do not count.
 
     Source: DEEPCONTEXT section 4.3, "CPU Latency Analysis".
     """
@@ -179,16 +180,17 @@ def _python(context: RuleContext) -> Iterator[Finding]:
     recurs = context.has_training_steps and not context.context_trace
     found = find_python_stalls(context, gaps) if recurs else None
     if share(context, gaps) < LEAST_PYTHON:
-        if found is None or share(context, found.spans) < LEAST_LONG:
-            return
-        gaps = found.spans
-    stalled = stalled_ranges(context, gaps)
-    if not len(stalled.rows):
+        gaps = found.spans if found and share(context, found.spans) >= LEAST_LONG else Intervals([], [])
+    held_up = held_up_by_lines(context.trace.metadata.capture)
+    if held_up <= max(share(context, gaps), share(context, context.measures.stage_spans("data_loading"))):
+        held_up = 0.0
+    stalled = stalled_ranges(context, context.measures.python_time() if held_up else gaps)
+    if not len(stalled.gaps) or not len(stalled.rows):
         return
-    part = share(context, gaps)
+    part = held_up or share(context, gaps)
     name = name_of_stall(context, stalled)
     mostly = f" {place_of_stall(context, stalled, name)}." if name != LOOP else ""
-    blocked = blocked_of_loop(context, part)
+    blocked = held_up or blocked_of_loop(context, part)
     does = "is blocked" if blocked else "runs only Python"
     plain = context.by_framework(PYTHON, jax=PYTHON_OF_JAX, inference=PYTHON_OF_INFERENCE)
     advice = advice_if_blocked(context, blocked) if blocked else plain
@@ -199,7 +201,8 @@ def _python(context: RuleContext) -> Iterator[Finding]:
         stalled.rows,
         context.gains.bound(
             part * context.measures.steady_ms,
-            "at most the time between operators",
+            f"at most the time {'that it is blocked' if held_up else 'between operators'}",
+            besides=later_blocked_share(context.trace.metadata.capture) / part if blocked else 0.0,
             sure=MOSTLY_SAVED if part >= LEAST_PYTHON and not blocked else 0.0,
         ),
         recurs=False,  # the share is a median over the steps

@@ -78,6 +78,7 @@ from stepscope.trace.nesting import innermost
 from stepscope.trace.recorded_steps import (
     active_share,
     core_share,
+    held_up_by_lines,
     later_blocked_share,
     later_loading,
     usual_of_places,
@@ -214,7 +215,7 @@ def _verdict(
         stages = [replace(one, share=one.share / kept) for one in stages if one.stage not in _RARE]
         python = {stage: share / kept for stage, share in python.items() if stage not in _RARE}
         active = max(active - (1 - kept), 0.0) / kept
-    shares = python, communication / kept, active, data, blocked
+    shares = python, communication / kept, active, data, blocked, min(held_up_by_lines(capture), 1 - active)
     all_wait = len(devices) > 1 and all(any(device.idle_ms.values()) for device in devices)
     idle = selected.rows_of(selected.trace["idle"])
     waits = turns(idle, selected.length_ns) * MS / selected.count if all_wait else 0.0

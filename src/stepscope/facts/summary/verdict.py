@@ -8,12 +8,11 @@ from stepscope.base.numbers import ms
 from stepscope.facts.summary.facts import Device, Stage, Verdict
 from stepscope.facts.summary.text_tables import TIME_WORDS, stage_words
 from stepscope.trace.declaration import INFERENCE_STAGES
-from stepscope.trace.recorded_steps import QUIET, blocked_share
+from stepscope.trace.recorded_steps import MUCH_BLOCKED, QUIET, blocked_share
 
 NOTABLE = 0.10  # of the step: what costs less does not limit it
 LEAST_LEFT_OUT = 0.01  # of the step: one-off costs that take less change no share
 MOSTLY = 0.50  # of the step, or of the work: more than everything else together
-MUCH_BLOCKED = 0.20  # more than in the recorded steps, whose shares of CPU time vary by less
 MUCH_LONGER = 2  # that steps load data after the recording than in it
 TAKE_TURNS, SLOW_LAUNCHES = "Devices wait for each other", "Slow launches leave the device idle"
 _SENTENCES = {
@@ -70,6 +69,7 @@ def verdict(
     active: float = 1.0,
     later_data: float = 0.0,
     later_blocked: float = 0.0,
+    held_up: float = 0.0,
     why: str = NO_CPU,
     turns: float = 0.0,
     compiling: float = 0.0,
@@ -85,6 +85,7 @@ def verdict(
         later_data: share of the steps after the recording that loads data; used without a device.
         later_blocked: how much more of these the training loop is blocked than of the recorded
             ones; used without a device.
+        held_up: share of the step in which other threads compute and it waits; used without a device.
         why: the cause of idle time is unknown, if it is.
         turns: time per step in which the busiest device idles while another works, ms.
         compiling: share of the step in which a function is compiled again; used without a device.
@@ -99,7 +100,7 @@ def verdict(
     if compiling >= MOSTLY:
         return Verdict("cpu", compiling, _SENTENCES["cpu_compiles"].format(share=compiling))
     found = _later_verdict(stages, python or {}, communication, later_data, later_blocked)
-    return found or _cpu_verdict(stages, python or {}, communication, active)
+    return found or _cpu_verdict(stages, python or {}, communication, active, held_up)
 
 
 def _device_verdict(step_ms: float, device: Device, why: str, turns: float, latency: float) -> Verdict:
@@ -154,19 +155,20 @@ def _loading(stages: Sequence[Stage]) -> float:
 
 
 def _cpu_verdict(
-    stages: Sequence[Stage], python: Mapping[str, float], communication: float, active: float
+    stages: Sequence[Stage], python: Mapping[str, float], communication: float, active: float, held_up: float
 ) -> Verdict:
     data = _loading(stages)
     idle = sum(python.values())
-    if idle >= MOSTLY:
+    working = max((stage.share for stage in stages if stage.stage != "data_loading"), default=0.0)
+    held_up = held_up if idle and held_up >= max(communication, data, working) else 0.0
+    if idle >= MOSTLY or held_up:
         stage = max(python, key=python.__getitem__)
         place = _outside(stages) if stage == "other" else f"in {stage_words(stage)}"
         where = f" That is mostly {place}." if python[stage] >= MOSTLY * idle else ""
         elsewhere = communication + data - python.get("data_loading", 0.0)
-        blocked = blocked_share(idle, active, elsewhere)
+        blocked = max(blocked_share(idle, active, elsewhere), held_up)
         text = _SENTENCES["cpu_waits" if blocked else "cpu_python"]
         return Verdict("host", blocked or idle, text.format(share=blocked or idle, where=where))
-    working = max((stage.share for stage in stages if stage.stage != "data_loading"), default=0.0)
     if communication >= max(NOTABLE, data):
         text = _SENTENCES["cpu_communication"].format(share=communication)
         return Verdict("communication", communication, text)

@@ -210,6 +210,21 @@ def test_a_loop_that_uses_no_core_waits_and_runs_no_python(active: float, senten
 
 
 @pytest.mark.parametrize(
+    ("python", "held_up", "sentence"),
+    [
+        (0.3, 0.6, "The step waits: its loop is blocked for about 60% of it. That is mostly in loss."),
+        (0.3, 0.4, "The step is CPU-bound; the longest stage is loss (50%)."),
+        (0.6, 0.55, "The step waits: its loop is blocked for about 60% of it. That is mostly in loss."),
+        (0.0, 0.6, "The step is CPU-bound; the longest stage is loss (50%)."),  # no operator is recorded
+    ],
+)
+def test_a_loop_that_other_threads_hold_up_waits(python: float, held_up: float, sentence: str) -> None:
+    """Also in calls, which begin or end once the thread runs Python again."""
+    stages = [stage_of("loss", 0.5), stage_of("backward", 0.5)]
+    assert verdict(100.0, stages, [], {"loss": python}, active=0.4, held_up=held_up).sentence == sentence
+
+
+@pytest.mark.parametrize(
     ("loads", "python", "later", "bound_by"),
     [
         (0.02, 0.1, 0.6, "data"),  # the recorded steps found batches that were ready
