@@ -156,19 +156,19 @@ def name_of_stall(context: RuleContext, stalled: StalledRanges) -> str:
     name = _named_by_ranges(context, stalled)
     if name != LOOP:
         return name
-    place = _sampled_place(context, stalled.gaps)
+    place = sampled_place(context, stalled.gaps)
     return line_words(*place) if place else LOOP
 
 
 def at_sampled_line(context: RuleContext, finding: Finding, stalled: StalledRanges) -> Finding:
     """The finding on a stall, with that line as its evidence where the stall is named by it."""
-    place = _sampled_place(context, stalled.gaps)
+    place = sampled_place(context, stalled.gaps)
     if place is None or _named_by_ranges(context, stalled) != LOOP:
         return finding
     return finding.at_line(*place)
 
 
-def _sampled_place(context: RuleContext, gaps: Intervals) -> MostSampled | None:
+def sampled_place(context: RuleContext, gaps: Intervals) -> MostSampled | None:
     samples = samples_of(context.trace)
     samples = samples.take(samples["track"] == context.search.loop_track)
     return most_sampled(samples, gaps, _FEWEST_SAMPLES, MOSTLY)
@@ -194,7 +194,7 @@ def _named_by_ranges(context: RuleContext, stalled: StalledRanges) -> str:
     is_frame = context.events.text("category")[row] == "python"
     if is_frame and caller and not caller.endswith(name.rpartition(" ")[2]):
         return f"{name}, called by {caller}"
-    place = _sampled_place(context, stalled.gaps) if name.startswith(MODULE_RANGE) else None
+    place = sampled_place(context, stalled.gaps) if name.startswith(MODULE_RANGE) else None
     return f"{plain_name(name)}, {line_words(*place)}" if place else plain_name(name)
 
 

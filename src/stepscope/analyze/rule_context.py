@@ -13,7 +13,7 @@ from stepscope.analyze.event_search import EagerCalls, EventSearch
 from stepscope.analyze.finding import JOB, LEVELS, Finding, Gain, Patch, Place, callers, only_call, patch_of
 from stepscope.analyze.gains import Gains, glob
 from stepscope.analyze.measures import Measures
-from stepscope.analyze.source_places import PlaceFinder
+from stepscope.analyze.source_places import MostSampled, PlaceFinder
 from stepscope.analyze.trace_from_contexts import name_of_node
 from stepscope.base.arrays import Rows
 from stepscope.base.numbers import rounded
@@ -364,10 +364,11 @@ def share_of_run(context: RuleContext, stage: str) -> float | None:
 
 
 def finding_of_part(
-    context: RuleContext, stage: str, what: str, advice: str, least: float
+    context: RuleContext, stage: str, what: str, advice: str, least: float, line: MostSampled | None = None
 ) -> Iterator[Finding]:
     """The finding that a stage of the run takes too much of it, where `what` is the part and a
-    verb, such as `Evaluation takes`; none below `least`, a share of the run."""
+    verb, such as `Evaluation takes`; none below `least`, a share of the run. A `line` is the place of
+    most of it, else the one where it begins is."""
     share, run = share_of_run(context, stage), context.measures.summary.run
     if share is None or run is None or share < least:
         return
@@ -376,7 +377,8 @@ def finding_of_part(
         _place(one, 1e3 * run.seconds / run.steps, run.steps) for one in run.places if one.stage == stage
     ]
     places = places or [Place(stage, stage, "", "", None, "", 0.0, share * run_ms)]
-    where = f" Most is in {places[0].short}." if places[0].short else ""
+    first = places[0] = replace(places[0], **line._asdict() if line else {})
+    where = f" Most is in {first.short}{callers(first.called, first.file)}." if first.short else ""
     gain = context.gains.of_run(share * run_ms, "at most this time")
     sentence = f"{what} {share:.0%} of the run after start-up.{where}"
     yield context.finding_of_run(sentence, advice, tuple(places), gain)

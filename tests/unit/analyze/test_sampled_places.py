@@ -1,5 +1,7 @@
 """Lines of events that no frame has, by the samples of a capture: outside of modules, and in them."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from drawn_findings import alone
@@ -36,8 +38,8 @@ SAMPLES = {
 }
 
 
-def sampled(text: str, seen: dict[int, str] = SAMPLES) -> Trace:
-    trace = drawn_trace(text)
+def sampled(text: str, seen: dict[int, str] = SAMPLES, **metadata: Any) -> Trace:
+    trace = drawn_trace(text, **metadata)
     samples = {
         "time_ns": np.array([1000 * at for at in seen], np.int64),
         "track": np.zeros(len(seen), np.int64),
@@ -171,3 +173,34 @@ def test_a_module_that_runs_only_python_has_the_line_that_most_samples_saw() -> 
     """Its name alone does not show which of its functions that is."""
     [stall] = alone("cpu_latency", sampled(MODULE.replace("100 700", "60 80")))
     assert "Mostly in net, x/train.py:7 in log, called in line 64." in stall.what
+
+
+ENV, ACT = "step (/x/env.py:3) ← play (/x/train.py:9)", "play (/x/train.py:8)"
+
+
+@pytest.mark.parametrize(
+    ("acts_us", "seen", "where", "advice"),
+    [
+        (50, {70: ENV, 90: ENV, 180: ENV, 220: ACT}, "x/env.py:3 in step, called in x/train.py:9", "Compute"),
+        (150, {20: ACT, 90: ACT, 180: ENV, 220: ACT}, "x/train.py:8 in play", "Act for several"),
+        (50, {70: ENV, 90: ACT, 620: ENV, 640: ENV}, "x/train.py:7 in play", "Compute"),  # after the rollout
+        (50, {}, "x/train.py:7 in play", "Compute"),
+    ],
+)
+def test_rollouts_are_at_the_line_that_takes_most_of_them(
+    acts_us: int, seen: dict[int, str], where: str, advice: str
+) -> None:
+    """Two calls of the model, 200 us apart; between them environments compute."""
+    text = "main | 0 1000 | ProfilerStep#0\nmain | 810 900 | Optimizer.step#SGD.step"
+    text += (
+        "\nmain | 300 600 | aten::mm | seq=1\nmain | 600 800 | autograd::engine::evaluate_function: A | fwd=1"
+    )
+    for at in (10, 210):
+        text += f"\nmain | {at} {at + acts_us} | stepscope.block: play (/x/train.py:7)"
+        text += f"\nmain | {at + 1} {at + 9} | aten::mm"
+    place = {"function": "play", "file": "/x/train.py", "line": 7, "count": 200, "stage": "rollout", "ns": 1}
+    times = {"training_steps": 500, "rollout": 500}
+    facts = {"ended": True, "elapsed_ns": 1000, "steps": 100, "stages_ns": times, "places": [place]}
+    [finding] = alone("rollouts", sampled(text, seen, capture={"run_shares": facts | {"data_loading_ns": 0}}))
+    assert finding.what == f"Rollouts or generation take 50% of the run after start-up. Most is in {where}."
+    assert finding.advice.startswith(advice)
