@@ -314,6 +314,7 @@ def _shapes(dims: Any) -> list[list[int]]:
 
 
 MOST_BETWEEN = 4  # times as many calls as usual lie between two iterations; more lie between loops
+ITERATIONS = 64  # per step, so many calls or more apart: a model has fewer layers
 OFTEN = 16  # calls per step: a module that is called less often is in no loop
 MOST_FILLED = 2  # calls between two of a loop that belong to it: a sum for weights and bias
 DISPATCH_NS = 20_000  # of Python and C++ between two operators; in a longer time something else ran
@@ -395,7 +396,8 @@ class EagerCalls:
         """The calls of loops whose iterations each have some of `rows`, and of their backward pass.
 
         A loop goes on from one of `rows` to the next of the same step and thread, if not many more
-        calls lie between these than usual; from one to the next of its module where that has many.
+        calls lie between these than usual, or than between many of them, as where an iteration has
+        two in a row; from one to the next of its module where that has many.
         """
         loops = np.zeros(len(self.rows), np.bool_)
         for each in rows_by_key(self._events["module"][rows]).values():
@@ -409,7 +411,9 @@ class EagerCalls:
             between = np.diff(position)
             follows = np.diff(self._events["step"][event]) == 0
             follows &= np.diff(self._events["track"][event]) == 0
-            follows &= between <= MOST_BETWEEN * np.median(between)
+            far = np.sort(between)[-ITERATIONS * self._search.step_count :]
+            often = far[0] if len(far) < len(between) else 0
+            follows &= between <= max(MOST_BETWEEN * np.median(between), often)
             loops = _with_those_between(loops, position, follows)
         loops[position] = True
         return loops

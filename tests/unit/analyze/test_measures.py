@@ -355,6 +355,12 @@ def test_a_loop_goes_on_where_not_many_more_calls_lie_between(between: list[int]
     )
 
 
+@pytest.mark.parametrize(("iterations", "inside"), [(64, 64 * 6 + 2), (63, 63 * 2 + 2)])
+def test_an_iteration_may_take_two_parts_in_a_row(iterations: int, inside: int) -> None:
+    """As `u[i + 1] - u[i]` does, and four other calls; as many layers of a model are no such loop."""
+    assert loop([*[0, 4] * iterations, 0])[1].sum() == inside
+
+
 @pytest.mark.parametrize(("times", "inside"), [(16, 15 * 12 + 2), (15, 15 * 2)])
 def test_an_iteration_may_have_two_modules_and_much_between(times: int, inside: int) -> None:
     """Two calls of chosen ones side by side, and ten others before they come again."""
