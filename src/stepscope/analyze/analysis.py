@@ -14,7 +14,7 @@ from stepscope.base.parallel import in_threads
 from stepscope.errors import RuleError, failure
 from stepscope.facts.annotate.steps.missing_work import notes_on_missing, work_is_missing
 from stepscope.facts.annotate.steps.step_table import capture_notes, coverage_note, longest_alone
-from stepscope.facts.summary.facts import StepTimes, Verdict
+from stepscope.facts.summary.facts import StepTimes
 from stepscope.facts.summary.job_findings import JobFindings
 from stepscope.facts.summary.verdict import certain_share
 from stepscope.models.ranks.job import findings_of
@@ -84,7 +84,7 @@ class FindingGroup(msgspec.Struct, frozen=True):
 def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
     """Apply rules to the steps of one rank, and simulate the first fixes together."""
     context.gains.prepare()
-    findings = tuple(apply_rules(context, rules))
+    findings, verdict = tuple(apply_rules(context, rules)), context.measures.summary.verdict
     timed = ""
     if context.contexts is not None and context.context_trace is not None:
         timed = "device work" if samples_instructions(context.contexts) else "operators"
@@ -102,14 +102,10 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
         context.measures.steady_ms,
         context.rank,
         findings_of(context.job) if context.job else None,
-        "" if context.context_trace else _wait(context.measures.summary.verdict),
+        "" if context.context_trace or verdict.bound_by in ("device", "cpu") else verdict.sentence,
     )
     together = context.gains.combined([one.main.gain for one in group_findings(findings)[:MOST_GROUPS]])
     return Analysis(heading, findings, together)
-
-
-def _wait(verdict: Verdict) -> str:
-    return "" if verdict.bound_by in ("device", "cpu") else verdict.sentence
 
 
 def _notes(context: RuleContext) -> tuple[str, ...]:

@@ -1,7 +1,5 @@
 """Delays by a busy machine: a thread that lost its core in one step, and not in the others."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from stepscope.base.arrays import Floats, Ids, Mask, Rows, Times
@@ -51,35 +49,23 @@ def _longest(spans: Intervals, most_ns: float) -> Intervals:
 
 def find_delays(trace: Trace, steps: Table) -> Intervals:
     """When the training loop is delayed in some steps, at least three."""
-    pieces = _aligned_pieces(trace, steps)
-    length = pieces.length_ns.reshape(-1, len(steps)).astype(np.float64)
-    unknown = pieces.is_first.reshape(length.shape)
-    length = np.where(unknown, length.max(axis=1, keepdims=True), length)
+    end, length_ns, varies, is_first = _aligned_pieces(trace, steps)
+    length = length_ns.reshape(-1, len(steps)).astype(np.float64)
+    length = np.where(is_first.reshape(length.shape), length.max(axis=1, keepdims=True), length)
     # A program that takes turns with another may lose its core at the same place of most steps.
     usual = np.sort(length, axis=1)[:, len(steps) // 8, None]
     expected = usual * _scale_of_steps(length, usual)
     excess = np.where(length > UNUSUAL * expected + LEAST_NS, length - expected, 0).reshape(-1)
-    excess = np.where(pieces.varies | pieces.is_first, 0, excess).astype(np.int64)
-    late = excess > 0
-    return Intervals((pieces.end_ns - excess)[late], pieces.end_ns[late])
+    excess = np.where(varies | is_first, 0, excess).astype(np.int64)
+    return Intervals(end - excess, end)
 
 
-@dataclass(frozen=True)
-class _Pieces:
-    """Pieces of the loop's time between two starts or ends of events.
+def _aligned_pieces(trace: Trace, steps: Table) -> tuple[Times, Times, Mask, Mask]:
+    """Pieces of the loop's time between two starts or ends of events that every step has as often.
 
-    They are ordered by place and then by step; each place has one piece in every step. What is
-    before the first event of all has no known length.
+    By place and then step: their ends, lengths, whether each varies by itself, and whether it is before
+    the first event of all, where it has no known length.
     """
-
-    end_ns: Times
-    length_ns: Times
-    varies: Mask
-    is_first: Mask
-
-
-def _aligned_pieces(trace: Trace, steps: Table) -> _Pieces:
-    """The pieces that every step has as often."""
     events = trace.events
     on_loop = np.flatnonzero(events["track"] == main_track(trace))
     time = np.concatenate(events.spans(on_loop))
@@ -94,7 +80,7 @@ def _aligned_pieces(trace: Trace, steps: Table) -> _Pieces:
     kept = kept[_in_order_of_place(kind, step[kept], len(steps))]
     inner = np.where(side == 1, row, events["parent"][row])[kept]
     varies = np.append(_varying(trace), False)[inner]
-    return _Pieces(time[kept], length[kept], varies, kept == 0)
+    return time[kept], length[kept], varies, kept == 0
 
 
 def _in_order_of_place(kind: Ids, step: Ids, steps: int) -> Rows:

@@ -411,8 +411,7 @@ class EagerCalls:
             between = np.diff(position)
             follows = np.diff(self._events["step"][event]) == 0
             follows &= np.diff(self._events["track"][event]) == 0
-            far = np.sort(between)[-ITERATIONS * self._search.step_count :]
-            often = far[0] if len(far) < len(between) else 0
+            often = np.sort(between)[: 1 - ITERATIONS * self._search.step_count].max(initial=0)
             follows &= between <= max(MOST_BETWEEN * np.median(between), often)
             loops = _with_those_between(loops, position, follows)
         loops[position] = True

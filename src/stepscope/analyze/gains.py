@@ -131,10 +131,9 @@ class Gains:
         """An upper bound, for fixes that no change simulates; up to `besides` more, and at least `sure`
         where the fix removes all of it, as shares of it."""
         most = float(self._measures.steady_ms)
-        gain = Gain(min(float(ms), most), why)
-        if not besides and not sure:
-            return gain
-        return replace(gain, range_ms=(sure * gain.ms, min((1 + besides) * float(ms), most)))
+        likely = min(float(ms), most)
+        within = (sure * likely, min((1 + besides) * float(ms), most)) if besides or sure else None
+        return Gain(likely, why, range_ms=within)
 
     def unsure(self, gain: Gain, inside: Mask) -> Gain:
         """The gain of shortening some events, shape (events,), up to what is not known of the cost

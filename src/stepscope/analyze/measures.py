@@ -138,9 +138,7 @@ class Measures:
         once = self.spans(self.first_use).within(*self._events.spans(rows))
         length = self._events["duration_ns"][rows] - np.where(self._search.device_work[rows], 0, once)
         spent = self._by_step(rows, length)
-        if len(spent) < _MIN_STEPS or not spent.sum():
-            return 1.0
-        return float(_without_most(spent.astype(np.float64)) / spent.mean())
+        return _without_most(spent) / float(spent.mean()) if spent.sum() else 1.0
 
     def recurring_ms(self, gaps: Intervals) -> float:
         """Time in the gaps per step without one-off costs, ms; the step with the most counts as the next."""
@@ -305,6 +303,6 @@ class Measures:
 
 
 def _without_most(spent: Floats) -> float:
-    """The mean with the greatest value lowered to the next; of ten or more, one in ten."""
-    most = np.sort(spent)[-1 - max(len(spent) // 10, 1)]
+    """The mean with the greatest value of three or more lowered to the next; of ten or more, one in ten."""
+    most = np.sort(spent)[-1 - max(len(spent) // 10, 1)] if len(spent) >= _MIN_STEPS else np.inf
     return float(np.minimum(spent, most).mean())

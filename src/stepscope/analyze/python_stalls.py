@@ -1,9 +1,8 @@
 """Python stalls that recur in every step: logging, saving, an environment."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from msgspec.structs import replace
 
 from stepscope.analyze.event_search import LONGEST_NS
 from stepscope.analyze.finding import Finding, Place, line_words
@@ -41,8 +40,7 @@ _NONE = -1
 _EVER = 2**62  # ns: later than every event
 
 
-@dataclass(frozen=True)
-class PythonStalls:
+class PythonStalls(NamedTuple):
     """Python stalls at the same places of every step."""
 
     spans: Intervals  # their intervals
@@ -51,8 +49,7 @@ class PythonStalls:
     after: int  # the one after it, or -1
 
 
-@dataclass(frozen=True)
-class StalledRanges:
+class StalledRanges(NamedTuple):
     """What the training loop's thread is in during some gaps."""
 
     gaps: Intervals
@@ -75,13 +72,13 @@ def python_of_the_loop(context: RuleContext) -> Intervals:
 
 def find_python_stalls(context: RuleContext, gaps: Intervals) -> PythonStalls | None:
     """The gaps longer than between the operators of a model that recur between the same events in
-    every step; None if there are none.
+    every step; None if there are none, and in a tree, which has no order.
 
     A place counts if every step spends 1 ms there, so a process that was preempted once does not.
     Gaps in steps without any recorded event do not count.
     """
     start, end, step = _by_step(context, gaps)
-    if not len(start):
+    if not len(start) or context.context_trace:
         return None
     before, after = _neighbors(context, start, end, step)
     names = np.append(context.events["name"].astype(np.int64), _NONE)
@@ -163,9 +160,7 @@ def name_of_stall(context: RuleContext, stalled: StalledRanges) -> str:
 def at_sampled_line(context: RuleContext, finding: Finding, stalled: StalledRanges) -> Finding:
     """The finding on a stall, with that line as its evidence where the stall is named by it."""
     place = sampled_place(context, stalled.gaps)
-    if place is None or _named_by_ranges(context, stalled) != LOOP:
-        return finding
-    return finding.at_line(*place)
+    return finding.at_line(*place) if place and _named_by_ranges(context, stalled) == LOOP else finding
 
 
 def sampled_place(context: RuleContext, gaps: Intervals) -> MostSampled | None:
@@ -235,8 +230,8 @@ def sampled_line(context: RuleContext, spent_ms: float, stage: str = "other") ->
 
 def place_at(one: StagePlace) -> Place:
     """The evidence of a function that a capture marked or sampled, at its most frequent line."""
-    place = Place(one.function, one.stage, "", one.file, one.line, one.function, one.calls or 1.0, one.ms)
-    return replace(place, called=one.called)
+    line = one.file, one.line, one.function
+    return Place(one.function, one.stage, "", *line, one.calls or 1.0, one.ms, called=one.called)
 
 
 def stalled_ranges(context: RuleContext, gaps: Intervals) -> StalledRanges:

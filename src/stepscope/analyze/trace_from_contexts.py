@@ -6,8 +6,7 @@ nothing about when an event ran: such a trace has no idle time and no order.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,8 +47,7 @@ _CATEGORY = {
 _HOST, _AUTOGRAD, _DEVICE = range(3)
 
 
-@dataclass(frozen=True)
-class ContextTrace:
+class ContextTrace(NamedTuple):
     """A calling-context tree as a trace."""
 
     trace: Trace  # one event per node that was called or ran

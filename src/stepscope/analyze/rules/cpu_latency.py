@@ -159,10 +159,9 @@ def _gain(context: RuleContext, idle_ms: float, has_graphs: bool) -> Gain:
     replayed = context.gains.whatif("cuda_graphs")
     if replayed is None:
         return context.gains.bound(idle_ms, "at most this idle time")
-    if has_graphs:
-        return replayed.at_most(idle_ms)
-    as_fast = replace(replayed, note="if it were launched as fast as by a graph", range_ms=None)
-    return as_fast.at_most(idle_ms)
+    if not has_graphs:
+        replayed = replace(replayed, note="if it were launched as fast as by a graph", range_ms=None)
+    return replayed.at_most(idle_ms)
 
 
 def _during(context: RuleContext, gaps: Intervals) -> Rows:
@@ -177,8 +176,7 @@ def _during(context: RuleContext, gaps: Intervals) -> Rows:
 def _python(context: RuleContext) -> Iterator[Finding]:
     """Time in which no thread runs an operator, by the range or frame of the training loop."""
     gaps = python_of_the_loop(context)
-    recurs = context.has_training_steps and not context.context_trace
-    found = find_python_stalls(context, gaps) if recurs else None
+    found = find_python_stalls(context, gaps) if context.has_training_steps else None
     if share(context, gaps) < LEAST_PYTHON:
         gaps = found.spans if found and share(context, found.spans) >= LEAST_LONG else Intervals([], [])
     held_up = held_up_by_lines(context.trace.metadata.capture)

@@ -31,10 +31,8 @@ def exchange_per_pass(context: RuleContext) -> Iterator[Finding]:
     of_pass = pass_of(context, calls, passes)
     count = np.bincount(of_pass[of_pass >= 0], minlength=len(passes))
     early = _transfers(context, calls[~last[of_pass]], passes, last)
-    if not len(early) or count.min() != count.max():
-        return
-    spent = context.measures.elapsed_ms(early)
-    if context.measures.is_small(spent):
+    is_small = context.measures.is_small(context.measures.elapsed_ms(early))
+    if not len(early) or count.min() != count.max() or is_small:
         return
     yield context.finding(
         f"Gradients are exchanged after each of {rounded(len(passes) / last.sum())} backward "

@@ -104,9 +104,8 @@ def _gain(context: RuleContext, exposed: float) -> Gain:
 
     The wait for a rank that is late is the gain of `straggling_rank`.
     """
-    free = None
-    if context.job or context.measures.has_device:
-        free = context.gains.whatif("scale:select=category=communication,factor=0")
+    simulates = context.job or context.measures.has_device
+    free = context.gains.whatif("scale:select=category=communication,factor=0") if simulates else None
     if free is None:
         return context.gains.bound(exposed, "at most the exposed time")
     return free.as_bound("at most: with collectives that take no time")

@@ -35,10 +35,7 @@ def forward_without_backward(context: RuleContext) -> Iterator[Finding]:
     trained = np.bincount(which[reached], minlength=len(products) + 1) > 0
     unused = products[~reached & trained[which] & (key[0] >= 0)]
     calls = _calls(context, unused, products[reached])
-    if not len(calls):
-        return
-    spent = context.measures.longer_side_ms(calls)
-    if context.measures.is_small(spent):
+    if not len(calls) or context.measures.is_small(spent := context.measures.longer_side_ms(calls)):
         return
     found = context.finding(
         f"Trained modules run without backward {context.times(calls)} per step, {rounded(spent)} ms. "

@@ -39,7 +39,9 @@ def frequent_evaluation(context: RuleContext) -> Iterator[Finding]:
         return
     rows = _evaluations(context)
     if not len(rows) and context.is_jax:
-        rows = _compiled(context)
+        work = context.search.find(stage="evaluation", on_device=True)
+        calls = context.search.find(stage="evaluation", category="cpu_op", on_device=False)
+        rows = work if len(work) else context.search.outermost(calls)
     spent = context.measures.longer_side_ms(rows)
     work = context.search.find(inside=rows, on_device=True)
     share = context.measures.part_of_step(np.union1d(rows, work), spent)
@@ -65,9 +67,3 @@ def _evaluations(context: RuleContext) -> Rows:
     model = search.events["module"] >= 0
     model |= search.events.text("kind").mask(*PRODUCT_KINDS, "attention")
     return rows[np.isin(rows, search.enclosing(rows)[np.flatnonzero(model)])]
-
-
-def _compiled(context: RuleContext) -> Rows:
-    work = context.search.find(stage="evaluation", on_device=True)
-    calls = context.search.find(stage="evaluation", category="cpu_op", on_device=False)
-    return work if len(work) else context.search.outermost(calls)

@@ -62,9 +62,8 @@ def fsdp_prefetch(context: RuleContext) -> Iterator[Finding]:
         exposed, hidable = _exposed_ns(context, rows)
         whole = float(context.events["duration_ns"][rows].sum())
         saved = context.measures.per_step(hidable.sum())
-        if context.measures.calls(rows) < FEWEST or exposed.sum() < MOSTLY * whole:
-            continue
-        if context.measures.is_small(saved):
+        hides = exposed.sum() < MOSTLY * whole or context.measures.is_small(saved)
+        if hides or context.measures.calls(rows) < FEWEST:
             continue
         how = f"{one.second} for each layer of fully_shard"
         if len(context.search.find(_FIRST_VERSION)):

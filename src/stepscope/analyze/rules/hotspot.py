@@ -125,8 +125,7 @@ def _gain(context: RuleContext, rows: Rows, name: str) -> Gain:
     half = _with_factor(context, rows, name, 0.5, "if it took half as long")
     gone = _with_factor(context, rows, name, 0.0, "").ms
     if not context.measures.has_device:
-        calls = (1 + BESIDES) * context.eager.ms(context.eager.around(rows))
-        gone = min(calls, context.measures.steady_ms)
+        gone = min((1 + BESIDES) * context.eager.ms(context.eager.around(rows)), context.measures.steady_ms)
     return replace(half, range_ms=(0.0, max(gone, half.ms)))
 
 

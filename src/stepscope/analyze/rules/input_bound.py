@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -156,8 +155,7 @@ def input_bound(context: RuleContext) -> Iterator[Finding]:
     yield replace(found, evidence=tuple(evidence))
 
 
-@dataclass(frozen=True)
-class _Loader:
+class _Loader(NamedTuple):
     """Who loads the batches."""
 
     is_alone: bool  # whether the training loop does itself

@@ -31,9 +31,7 @@ def many_embeddings(context: RuleContext) -> Iterator[Finding]:
     dense = context.search.outermost(context.search.find(_DENSE, category="cpu_op"))
     tables = context.measures.calls(dense)
     kernels = context.search.find(inside=dense, on_device=True, category="kernel")
-    if tables < MANY or not len(kernels):
-        return
-    if float(context.events["duration_ns"][kernels].mean()) > SHORT_NS:
+    if tables < MANY or not len(kernels) or context.events["duration_ns"][kernels].mean() > SHORT_NS:
         return
     lookups = context.search.outermost(context.search.find(_LOOKUP, category="cpu_op"))
     rows = context.search.with_backward(lookups)

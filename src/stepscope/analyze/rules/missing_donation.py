@@ -32,9 +32,8 @@ def missing_donation(context: RuleContext) -> Iterator[Finding]:
     for name in dict.fromkeys(names.values()):
         known = programs.get(f"jit_{name}", {})
         size, whole = known.get("could_donate_bytes", 0), known.get("argument_bytes", 0)
-        if size < max(LEAST_BYTES, LEAST_SHARE * whole):
-            continue
-        if _returns_gradients(context, name) or _is_of_jax(context, name):
+        is_small = size < max(LEAST_BYTES, LEAST_SHARE * whole)
+        if is_small or _returns_gradients(context, name) or _is_of_jax(context, name):
             continue
         rows = calls[[names[row] == name for row in calls.tolist()]]
         yield context.finding(

@@ -55,9 +55,7 @@ def missing_kv_cache(context: RuleContext) -> Iterator[Finding]:
     spent = _time_of_calls(context, spans)
     # The share of the inputs that the call before had computed.
     repeated = float(np.mean([1 - call.grown / call.size for calls in series for call in calls]))
-    if context.measures.is_small(spent * repeated):
-        return
-    if not _are_most_products(context, rows, products, spans):
+    if context.measures.is_small(spent * repeated) or not _are_most_products(context, rows, products, spans):
         return
     first = max(series, key=len)
     yield context.finding(

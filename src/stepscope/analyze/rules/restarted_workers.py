@@ -36,19 +36,15 @@ def restarted_workers(context: RuleContext) -> Iterator[Finding]:
     most_ms, least_ms = (ns / 1e6 / run.steps for ns in (restarts.most_ns, restarts.least_ns))
     if most_ms < LEAST_SHARE * context.measures.run_ms:
         return
+    call = only_call(context.trace.metadata, "loader") or {}
+    created = call.get("file", ""), call.get("line")  # if that is one line
+    count = restarts.restarts / run.steps
     each = rounded(restarts.most_ns / 1e6 / restarts.restarts)
     yield context.finding_of_run(
         f"The DataLoader starts its {plural(restarts.workers, 'worker')} again {restarts.restarts} "
         f"times. As for every epoch, the {context.loop} waits {each} ms each time.",
         f"{context.advice(REMAKE if restarts.remakes_loader else KEEP, **LIBRARIES)}. {ALONE}",
-        (_place(context, restarts.restarts / run.steps, most_ms),),
+        (Place("starting workers", "data_loading", "", *created, "", count, most_ms),),
         context.gains.of_run(most_ms, WHY, least_ms, (1 + MARGIN) * most_ms),
         None if restarts.remakes_loader else context.patch("loader", persistent_workers="True"),
     )
-
-
-def _place(context: RuleContext, count: float, spent_ms: float) -> Place:
-    """Where the loader is created, if that is one line."""
-    call = only_call(context.trace.metadata, "loader") or {}
-    file, line = call.get("file", ""), call.get("line")
-    return Place("starting workers", "data_loading", "", file, line, "", count, spent_ms)

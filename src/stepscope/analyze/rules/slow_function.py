@@ -50,9 +50,8 @@ def slow_function(context: RuleContext) -> Iterator[Finding]:
     for place in context.measures.summary.places:
         if place.stage != "other" or not place.samples:
             continue
-        if place.share * (1 - place.error_ms / place.ms) < LEAST:
-            continue
-        if place.function == "<module>" or compiling > place.ms / 2:
+        least = place.share * (1 - place.error_ms / place.ms)
+        if least < LEAST or place.function == "<module>" or compiling > place.ms / 2:
             continue  # the loop itself, or its compiler: other rules name what it calls
         line = line_words(place.file, place.line, "", place.called)
         loops = context.by_framework(OTHER, jax=PYTHON_OF_JAX)

@@ -80,8 +80,6 @@ def _overhead_ms(context: RuleContext) -> float:
 
 def _stalls(context: RuleContext) -> Intervals:
     """Python that keeps every step at the same place, such as a sleep."""
-    if context.context_trace:
-        return Intervals([], [])
     found = find_python_stalls(context, context.measures.python_time())
     return found.spans if found else Intervals([], [])
 

@@ -129,8 +129,7 @@ def _mostly_of_scaler(context: RuleContext, rows: Rows) -> bool:
 
 def _gain(context: RuleContext, rows: Rows) -> Gain:
     if context.measures.has_device:
-        names = context.search.names(rows)
-        return _without_waits(context, rows, *(f"no_sync:operator={name}" for name in names))
+        return _without_waits(context, rows, *map("no_sync:operator={}".format, context.search.names(rows)))
     if context.context_trace:
         return context.gains.bound(context.measures.ms(rows), "at most the time of these calls")
     ms, calls = _loops(context, rows)

@@ -62,10 +62,8 @@ def unfused_attention(context: RuleContext) -> Iterator[Finding]:
     around, products = _softmax_and_products(context)
     falls_back = context.search.find(_MATH)
     rows = context.search.with_backward(context.search.outermost(np.union1d(around, falls_back)))
-    if not len(rows):
-        return
-    spent = context.measures.per_step(context.measures.caused_ns(rows).sum())
-    if context.measures.is_small(spent):
+    measures = context.measures
+    if not len(rows) or measures.is_small(spent := measures.per_step(measures.caused_ns(rows).sum())):
         return
     yield context.finding(
         f"Attention writes its matrix of scores to memory, {rounded(spent)} ms per step. That is softmax "
