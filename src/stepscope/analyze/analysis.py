@@ -16,6 +16,7 @@ from stepscope.facts.annotate.steps.missing_work import notes_on_missing, work_i
 from stepscope.facts.annotate.steps.step_table import capture_notes, coverage_note, longest_alone
 from stepscope.facts.summary.facts import StepTimes
 from stepscope.facts.summary.job_findings import JobFindings
+from stepscope.facts.summary.report_facts import summarize
 from stepscope.facts.summary.verdict import certain_share
 from stepscope.models.ranks.job import findings_of
 from stepscope.models.whatif.prediction import MOST_TASKS
@@ -84,10 +85,11 @@ class FindingGroup(msgspec.Struct, frozen=True):
 def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
     """Apply rules to the steps of one rank, and simulate the first fixes together."""
     context.gains.prepare()
-    findings, verdict = tuple(apply_rules(context, rules)), context.measures.summary.verdict
-    timed = ""
-    if context.contexts is not None and context.context_trace is not None:
-        timed = "device work" if samples_instructions(context.contexts) else "operators"
+    findings = tuple(apply_rules(context, rules))
+    # Without findings the report's verdict is stated.
+    summary = context.measures.summary if findings else summarize(context.search.delayed, context.rank)
+    tree, verdict = context.contexts if context.context_trace else None, summary.verdict
+    timed = "" if tree is None else "device work" if samples_instructions(tree) else "operators"
     heading = Heading(
         context.trace.metadata.source,
         len(rules),
@@ -96,7 +98,7 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
         context.is_jax or not context.has_advice,
         _notes(context),
         "run" if context.context_trace and context.is_jax else "step",
-        None if context.context_trace else context.measures.summary.steps,
+        None if context.context_trace else summary.steps,
         bool(work_is_missing(context.trace, context.rank)),
         context.measures.step_ms,
         context.measures.steady_ms,

@@ -51,7 +51,8 @@ class EventSearch:
 
     Attributes:
         trace: without a first step that warms up.
-        recorded: with all steps; without delays by a busy machine, as is `trace`.
+        delayed: with all steps, as it was given.
+        recorded: the same without delays by a busy machine, as is `trace`.
         recorded_steps: the analyzed steps with these delays.
         events: its table of events.
         steps: the analyzed steps of the rank.
@@ -72,7 +73,7 @@ class EventSearch:
         self.requested_rank = rank
         rank = first if rank is None else rank
         self.rank = _busiest(trace) if rank is None else rank
-        recorded_steps = trace["steps"]
+        self.delayed, steps = trace, trace["steps"]
         self.recorded = trace = trace if self.context_trace else without_delays(trace)
         trace = trace.with_table(trace["steps"].take(steady_steps(trace["steps"])))
         self.trace = trace = trace.with_metadata(capture=trace.metadata.capture_of(self.rank))
@@ -80,8 +81,8 @@ class EventSearch:
         self.steps = trace["steps"].take(trace["steps"]["rank"] == self.rank)
         if not len(self.steps):
             raise TraceError(no_such_rank(trace, self.rank))
-        kept = (recorded_steps["rank"] == self.rank) & np.isin(recorded_steps["step"], self.steps["step"])
-        self.recorded_steps = recorded_steps.take(kept)
+        kept = (steps["rank"] == self.rank) & np.isin(steps["step"], self.steps["step"])
+        self.recorded_steps = steps.take(kept)
         self.step_count = self.context_trace.steps if self.context_trace else len(self.steps)
 
     def find(

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from stepscope.analyze import RULES, RuleContext, apply_rules
+from stepscope.analyze.analysis import analysis_of
 from stepscope.analyze.delays import find_delays, without_delays
+from stepscope.analyze.findings_text import nothing_found
 from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
 from stepscope.trace.trace import Trace
@@ -148,6 +150,19 @@ def test_the_longest_delays_are_cut_first() -> None:
     busy = lengths(10, 410, 10, 1010, 10).with_metadata(capture={"unrecorded_steps": times})
     cut = without_delays(busy)["steps"]
     assert (cut["end_ns"] - cut["start_ns"]).tolist() == [20_000, 420_000, 20_000, 700_000, 20_000]
+
+
+def test_where_nothing_is_found_the_analyzer_says_what_the_report_says() -> None:
+    """A wait in one step of four is cut, but most of the recorded time."""
+    lines, now = list[str](), 0
+    for step, wait in enumerate([10, 10, 9000, 10]):
+        lines.append(f"main | {now} {now + wait + 510} | ProfilerStep#{step}")
+        lines.append(f"main | {now} {now + 5} | aten::empty | stage=forward")
+        lines.append(f"main | {now + wait} {now + wait + 500} | aten::mm | stage=forward")
+        now += wait + 510
+    heading = analysis_of(RuleContext(annotate(drawn_trace("\n".join(lines)))), []).heading
+    assert heading.steady_ms == pytest.approx(0.52, abs=0.01)
+    assert nothing_found(heading).startswith("No rule explains this: Python limits the step: for 82% of it")
 
 
 @pytest.mark.parametrize("metadata", [{"ranks": (0, 1)}, {"world_size": 2}])
