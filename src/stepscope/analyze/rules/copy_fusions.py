@@ -79,8 +79,7 @@ def _advice(context: RuleContext, rows: Rows) -> str:
 
 
 def _only_moving(context: RuleContext, rows: Rows) -> Rows:
-    moves = [only_moves(context.search.name(row)) for row in rows.tolist()]
-    rows = rows[np.array(moves, np.bool_)]
+    rows = rows[np.array([only_moves(context.search.name(row)) for row in rows.tolist()], np.bool_)]
     flops, width = (
         context.search.each_argument(rows, f"{name}_from_shapes", lambda value: float(value or 0))
         for name in ("flops", "bytes")

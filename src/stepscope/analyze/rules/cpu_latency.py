@@ -101,12 +101,11 @@ def _frames(context: RuleContext) -> Iterator[Finding]:
     slower = context.events["duration_ns"][calls] > RATIO * context.measures.caused_ns(calls)
     if cpu <= RATIO * device or not slower.any():
         return
-    worst = int(calls[slower][context.events["duration_ns"][calls[slower]].argmax()])
-    mostly = context.events["duration_ns"][worst] >= MOSTLY * context.events["duration_ns"][calls].sum()
+    row = int(calls[slower][context.events["duration_ns"][calls[slower]].argmax()])
+    mostly = context.events["duration_ns"][row] >= MOSTLY * context.events["duration_ns"][calls].sum()
     yield context.finding(
         f"Launching takes {rounded(cpu)} ms per step for {rounded(device)} ms of device work. "
-        f"{'Mostly' if mostly else 'Most'} in {plain_name(context.search.name(worst))}"
-        f"{context.place(worst)}.",
+        f"{'Mostly' if mostly else 'Most'} in {plain_name(context.search.name(row))}{context.place(row)}.",
         _advice(context, graphs=True),
         calls[slower],
         context.gains.bound(cpu - device, "at most the CPU time in excess of the device time"),

@@ -69,8 +69,7 @@ def exposed_communication(context: RuleContext) -> Iterator[Finding]:
         return
     device = context.measures.busiest_device
     share = measures.idle_share("communication") if device else min(exposed / measures.step_ms, 1.0)
-    whole = context.measures.elapsed_ms(rows)
-    hidden = device.overlapped_ms if device else whole - exposed
+    hidden = device.overlapped_ms if device else measures.elapsed_ms(rows) - exposed
     beside = f" Another {rounded(hidden)} ms overlaps with computation." if hidden >= LEAST_MS else ""
     gain = _gain(context, exposed)
     is_pipeline = context.job is not None and context.job.pipeline is not None  # its stages have to wait

@@ -101,8 +101,8 @@ def _after(context: RuleContext, gaps: Intervals) -> Rows:
     work = context.search.find(on_device=True)
     if not len(gaps):
         return work[:0]
-    longest = int((gaps.ends - gaps.starts).argmax())
-    return work[context.events["start_ns"][work] >= gaps.ends[longest]][:1]
+    end = gaps.ends[(gaps.ends - gaps.starts).argmax()]
+    return work[context.events["start_ns"][work] >= end][:1]
 
 
 def _around(context: RuleContext, gaps: Intervals) -> tuple[Rows, Ids]:

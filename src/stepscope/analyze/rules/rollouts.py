@@ -8,6 +8,7 @@ from stepscope.analyze.python_stalls import sampled_place
 from stepscope.analyze.rule_context import RuleContext, finding_of_part
 from stepscope.trace.intervals import Intervals
 
+WHAT = "Rollouts or generation take"
 LEAST = 0.2  # of the run after its start-up, as for evaluation
 ADVICE = (
     "Act for several environments or prompts in one call of the model. Use vectorized environments or a "
@@ -30,8 +31,7 @@ def rollouts(context: RuleContext) -> Iterator[Finding]:
     trains = context.measures.stage_spans("backward").union(context.measures.stage_spans("optimizer"))
     steps = Intervals(*(times[trains.within(*pauses) == 0] for times in pauses))
     most, advice = (steps, STEPPING) if steps.total() > calls.total() else (calls, ADVICE)
-    line = sampled_place(context, most)
-    yield from finding_of_part(context, "rollout", "Rollouts or generation take", advice, LEAST, line)
+    yield from finding_of_part(context, "rollout", WHAT, advice, LEAST, sampled_place(context, most))
 
 
 def _calls(context: RuleContext) -> Intervals:

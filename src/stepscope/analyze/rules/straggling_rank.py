@@ -46,8 +46,7 @@ def _evidence(context: RuleContext, straggler: Straggler) -> Rows:
     inside = np.isin(events["step"], context.steps["step"])
     rank = context.trace["tracks"]["rank"][events["track"]]
     mine = np.isin(rank, straggler.ranks)
-    others = set(context.trace.metadata.ranks) - set(straggler.ranks)
-    other = rank == min(others, default=context.rank)
+    other = rank == min({*context.trace.metadata.ranks} - {*straggler.ranks}, default=context.rank)
     category = events.text("category")
     works = category.mask(*COMPUTING) if context.measures.has_device else category.mask("cpu_op")
     works |= events.text("stage").mask("data_loading")
