@@ -463,6 +463,26 @@ def test_other_threads_are_at_the_program_s_lines_unless_they_wait() -> None:
     assert {line["function"].rpartition(".")[2] for line in found if line["file"] == __file__} == {"poll"}
 
 
+def test_other_threads_count_as_they_were_when_sampling_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fills a queue has filled it before all samples are described."""
+    done = threading.Event()
+
+    def fill() -> None:
+        while not done.is_set():
+            pass
+
+    def described(*_: object) -> dict[str, Any]:
+        done.set()
+        thread.join()
+        return {}
+
+    thread = threading.Thread(target=fill)
+    thread.start()
+    monkeypatch.setattr(loop_samples, "describe", described)
+    found = LoopSamples().stop()["others"]
+    assert "fill" in {line["function"].rpartition(".")[2] for line in found}
+
+
 def test_a_line_has_those_that_call_it_up_to_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the program's own files; a comprehension and the function around it are at one line."""
     monkeypatch.setattr(loop_samples, "LIBRARIES", ("/lib",))
