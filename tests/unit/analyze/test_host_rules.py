@@ -398,6 +398,21 @@ def test_a_loop_that_waits_for_the_gil_within_its_calls_is_held_up(
         assert finding.gain.stated_ms == pytest.approx((0, 8))  # later it is blocked for 80 %
 
 
+def test_a_loop_that_waits_for_other_ranks_is_not_held_up_by_threads_that_exchange() -> None:
+    text = """
+        main | 0 10000 | ProfilerStep#0
+        main | 0 2500 | aten::mm
+        main | 2800 3200 | aten::relu
+        gloo | 3200 9400 | gloo:all_reduce | cat=communication
+        main | 9400 10000 | aten::sum
+    """
+    times = {"median_ns": 10e6, "elapsed_ns": 10e6, "queued_ns": 0, "cpu_ns": 4e6, "process_cpu_ns": 13e6}
+    capture = {"recorded_steps": times, "others": ["watch (/me/train.py:9)"]}
+    assert found("cpu_latency", text, capture=capture) is None
+    alone = text.replace("gloo | 3200", "gloo | 9300")
+    assert found("cpu_latency", alone.replace("9400 10000", "3300 10000"), capture=capture) is not None
+
+
 def freed(begin: float, class_name: str) -> str:
     """A step of 10 ms whose update frees memory for 4 ms between two operators."""
     return f"""

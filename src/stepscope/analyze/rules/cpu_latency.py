@@ -178,10 +178,10 @@ def _python(context: RuleContext) -> Iterator[Finding]:
     found = find_python_stalls(context, gaps) if context.has_training_steps else None
     if share(context, gaps) < LEAST_PYTHON:
         gaps = found.spans if found and share(context, found.spans) >= LEAST_LONG else Intervals([], [])
-    held_up = held_up_by_lines(context.trace.metadata.capture)
-    if held_up <= max(share(context, gaps), share(context, context.measures.stage_spans("data_loading"))):
-        held_up = 0.0
-    stalled = stalled_ranges(context, context.measures.python_time() if held_up else gaps)
+    measures, capture = context.measures, context.trace.metadata.capture
+    away = share(context, measures.stage_spans("data_loading")) + measures.wait_ms() / (measures.step_ms or 1)
+    held_up = known if (known := held_up_by_lines(capture)) > max(share(context, gaps), away) else 0.0
+    stalled = stalled_ranges(context, measures.python_time() if held_up else gaps)
     if not len(stalled.gaps) or not len(stalled.rows):
         return
     part = held_up or share(context, gaps)
@@ -199,7 +199,7 @@ def _python(context: RuleContext) -> Iterator[Finding]:
         context.gains.bound(
             part * context.measures.steady_ms,
             f"at most the time {'that it is blocked' if held_up else 'between operators'}",
-            besides=later_blocked_share(context.trace.metadata.capture) / part if blocked else 0.0,
+            besides=later_blocked_share(capture) / part if blocked else 0.0,
             sure=MOSTLY_SAVED if part >= LEAST_PYTHON and not blocked else 0.0,
         ),
         recurs=False,  # the share is a median over the steps
