@@ -60,8 +60,9 @@ class LoopSamples:
         with ignoring(Exception, then=self._note):
             if self._sampler is not None:
                 waits = self._awaited.stop() if self._awaited else []
-                found = {"version": 1, "thread": self._thread, "others": lines_of_others()}  # they go on
-                return found | describe(self._sampler.stop(), self._callers, waits)
+                samples, others = self._sampler.stop(), lines_of_others()  # which go on meanwhile
+                found = {"version": 1, "thread": self._thread, "others": others}
+                return found | describe(samples, self._callers, waits)
         return {"version": 1, "lacks": self._lacks}
 
     def _note(self, error: Exception) -> None:
