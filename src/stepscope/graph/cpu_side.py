@@ -206,11 +206,13 @@ def _collectives(trace: Trace, rows: Ids, of_main: Ids) -> Bursts:
 def _taken_ns(trace: Trace, of_main: Ids, start: Times, end: Times) -> Times:
     """The ends of collectives, or when the main thread went on, if the system then held up their thread."""
     copies = of_main[trace.events.text("name").mask(_TAKES)[of_main]]
+    if not len(copies):
+        return end
     copied_ns, step = (trace.events[name][copies] for name in ("start_ns", "step"))
     begins, result = np.sort(trace.events["start_ns"][of_main]), end.copy()
     paused_ns = begins - _state_at(trace, of_main, begins)[0]
     last = np.searchsorted(copied_ns, end) - 1
-    for row in np.flatnonzero(np.append(copied_ns, -1)[last] > start).tolist():
+    for row in np.flatnonzero((last >= 0) & (copied_ns[last] > start)).tolist():
         until = copied_ns[last[row]], copied_ns[np.flatnonzero(step == step[last[row]])[-1]]
         first, after, over = np.searchsorted(begins, [start[row], *until])
         if paused_ns[after + 1 : over + 1].max(initial=0) < _RACE_NS:  # else they are of an earlier bucket

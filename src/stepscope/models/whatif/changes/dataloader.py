@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from stepscope.base.arrays import Mask
 from stepscope.errors import ChangeError
 from stepscope.facts.roofline.formulas import call_of
 from stepscope.graph import Graph, select, simulate
@@ -43,17 +42,17 @@ def dataloader(graph: Graph, workers: int = 0, computing: float = 1.0) -> Graph:
             "how long a batch takes them"
         )
     result, ranks = graph, graph.threads["rank"][graph.tasks["thread"]]
+    rest_ns = float(simulate(scaled_with_gaps(graph, loading, 0)).step_ns.mean())
     for rank in graph.ranks:  # each has workers of its own
         own = loading & (ranks == rank)
         if batch_ns := float(times[own].sum()) / len(graph.window.steps):
-            left_ns = _wait_ns(graph, loading, batch_ns, workers, computing)
+            left_ns = _wait_ns(graph, rest_ns, batch_ns, workers, computing)
             result = scaled_with_gaps(result, own, left_ns / batch_ns)
     return result
 
 
-def _wait_ns(graph: Graph, loading: Mask, batch_ns: float, workers: int, computing: float) -> float:
+def _wait_ns(graph: Graph, rest_ns: float, batch_ns: float, workers: int, computing: float) -> float:
     """Time that the training loop still spends on a batch: fetching it and waiting for it."""
-    rest_ns = float(simulate(scaled_with_gaps(graph, loading, 0)).step_ns.mean())
     times = calibrated(graph, "loading", [_batch_bytes(graph)], 1, 2) or np.zeros((2, 1))
     fetch_ns, send_ns = (float(column[0]) for column in times)
     batch_ns += send_ns
