@@ -17,11 +17,10 @@ import sys
 from pathlib import Path
 
 from stepscope.facts.slow_steps import own_ms
-from stepscope.models.diff.significance import CONFIDENCE, LEAST_PAIRS, Decision, decide
+from stepscope.models.diff.significance import ALIKE, CONFIDENCE, LEAST_PAIRS, Decision, decide
 from stepscope.read.watched_run import read_watched_run
 
 _WARMUP = 5  # steps that compile, tune and fill caches; as many as `stepscope run` leaves out
-_ALIKE = 1.3  # percent, as in the pytest plugin; equal scripts differ by so much, by where their data lie
 _NAMES = ("base", "head")
 _SENTENCES = {
     "slower": "The step is slower",
@@ -56,7 +55,7 @@ def compare(folders: tuple[Path, Path], out: Path, script: list[str], limit: flo
             stepscope(folders[side], "watch", watched, script)
             times[side] = step_ms(watched)
         pairs.append((times[0], times[1]))
-        decision = decide(pairs, limit, _ALIKE)
+        decision = decide(pairs, limit, ALIKE)
     _write(out, decision, pairs, limit)
     for folder, name in zip(folders, _NAMES, strict=True):
         stepscope(folder, "run", out / f"{name}.stepscope", script)

@@ -26,7 +26,6 @@ _WARMUP = 3  # calls that nothing counts: first launches, autotuning, compilatio
 _PAIR_S = 0.2  # that each side of a pair takes at least, in as many turns as that needs
 _TURN_S = 0.005  # of calls of one side; a core's speed varies within seconds: pairs differed by 10 %, so by 2
 _LONGEST_S = 60.0  # of all pairs: without a decision by then the test is skipped
-_ALIKE = 1.3  # percent; twice what 60 pairs of equal steps in one process differed by: where their data lies
 _MOST_MORE = 25  # calls than are recorded; JAX takes 22 where a function takes back nothing that it returned
 _BUSY = 1.25  # runnable threads per CPU, above which an absolute time says little
 _LEAST = {"budget": 1e-9, "limit": 0.0, "pairs": 1}  # s, percent, count; in the order of the marker
@@ -92,14 +91,14 @@ def _measure(
     step: Step, base: Step | None, budget: float | None, limit: float, pairs: int
 ) -> tuple[Decision, float, int]:
     """The decision, the median step in seconds, and how many pairs there are."""
-    from stepscope.models.diff.significance import Decision, decide
+    from stepscope.models.diff.significance import ALIKE, Decision, decide
 
     sides = [(side, _calls(side)) for side in (base, step) if side]
     times: list[tuple[float, float]] = []
     decision, end = Decision(), _clock() + _LONGEST_S
     while decision.verdict == "cannot tell" and len(times) < pairs and _clock() < end:
         times.append(_pair(sides, budget, base_first=len(times) % 2 == 0))
-        decision = decide(times, limit, _ALIKE) if base else decide(times, 0.0)
+        decision = decide(times, limit, ALIKE) if base else decide(times, 0.0)
     return decision, sorted(after for _, after in times)[len(times) // 2], len(times)
 
 
