@@ -86,8 +86,9 @@ def analysis_of(context: RuleContext, rules: Sequence[Rule]) -> Analysis:
     """Apply rules to the steps of one rank, and simulate the first fixes together."""
     context.gains.prepare()
     findings = tuple(apply_rules(context, rules))
-    # Without findings the report's verdict is stated.
-    summary = context.measures.summary if findings else summarize(context.search.delayed, context.rank)
+    search, summary = context.search, context.measures.summary
+    if not findings and search.delayed is not search.recorded:  # the report's verdict is stated
+        summary = summarize(search.delayed, context.rank)
     tree, verdict = context.contexts if context.context_trace else None, summary.verdict
     timed = "" if tree is None else "device work" if samples_instructions(tree) else "operators"
     heading = Heading(

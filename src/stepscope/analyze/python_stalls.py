@@ -164,6 +164,7 @@ def at_sampled_line(context: RuleContext, finding: Finding, stalled: StalledRang
 
 
 def sampled_place(context: RuleContext, gaps: Intervals) -> MostSampled | None:
+    """The line that most samples of the training loop saw in some gaps; None where none saw half of them."""
     samples = samples_of(context.trace)
     samples = samples.take(samples["track"] == context.search.loop_track)
     return most_sampled(samples, gaps, _FEWEST_SAMPLES, MOSTLY)

@@ -179,10 +179,12 @@ def _python(context: RuleContext) -> Iterator[Finding]:
     if share(context, gaps) < LEAST_PYTHON:
         gaps = found.spans if found and share(context, found.spans) >= LEAST_LONG else Intervals([], [])
     measures, capture = context.measures, context.trace.metadata.capture
-    away = share(context, measures.stage_spans("data_loading")) + measures.wait_ms() / (measures.step_ms or 1)
-    held_up = known if (known := held_up_by_lines(capture)) > max(share(context, gaps), away) else 0.0
-    stalled = stalled_ranges(context, measures.python_time() if held_up else gaps)
-    if not len(stalled.gaps) or not len(stalled.rows):
+    if held_up := held_up_by_lines(capture):
+        away = measures.wait_ms() / (measures.step_ms or 1)
+        away += share(context, measures.stage_spans("data_loading"))
+        held_up = held_up if held_up > max(share(context, gaps), away) else 0.0
+    gaps_at = measures.python_time() if held_up else gaps
+    if not len(gaps_at) or not len((stalled := stalled_ranges(context, gaps_at)).rows):
         return
     part = held_up or share(context, gaps)
     name = name_of_stall(context, stalled)

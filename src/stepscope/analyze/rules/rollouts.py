@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from stepscope.analyze.finding import Finding
 from stepscope.analyze.python_stalls import sampled_place
-from stepscope.analyze.rule_context import RuleContext, finding_of_part
+from stepscope.analyze.rule_context import RuleContext, finding_of_part, share_of_run
 from stepscope.trace.intervals import Intervals
 
 WHAT = "Rollouts or generation take"
@@ -14,7 +14,6 @@ ADVICE = (
     "Act for several environments or prompts in one call of the model. Use vectorized environments or a "
     "batch of prompts, under torch.inference_mode(), and step environments in processes of their own."
 )
-
 STEPPING = (
     "Compute what environments do for all of them at once, on whole arrays, instead of in Python loops. "
     "Or step environments in processes of their own."
@@ -26,6 +25,8 @@ def rollouts(context: RuleContext) -> Iterator[Finding]:
 
     Silent if the file does not record it (captures of `stepscope run` of PyTorch do).
     """
+    if not share_of_run(context, "rollout"):
+        return
     calls = _calls(context)
     pauses = calls.ends[:-1], calls.starts[1:]
     trains = context.measures.stage_spans("backward").union(context.measures.stage_spans("optimizer"))

@@ -161,16 +161,9 @@ def _changed_paths(event: str, arguments: tuple[Any, ...]) -> list[str]:
         path, _, flags = arguments
         writes = isinstance(flags, int) and flags & _WRITING and not isinstance(path, int)
         return _as_path(path) if writes else []
-    return [
-        path
-        for place, base in _CHANGING[event].items()
-        if place < len(arguments)
-        for path in _as_path(arguments[place], _argument(arguments, base))
-    ]
-
-
-def _argument(arguments: tuple[Any, ...], place: int | None) -> Any:
-    return arguments[place] if place is not None and place < len(arguments) else None
+    given = dict[Any, Any](enumerate(arguments))
+    places = ((place, base) for place, base in _CHANGING[event].items() if place in given)
+    return [path for place, base in places for path in _as_path(given[place], given.get(base))]
 
 
 def _as_path(value: Any, folder: Any = None) -> list[str]:
