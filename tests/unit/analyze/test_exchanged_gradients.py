@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from drawn_findings import found
+from drawn_findings import alone, found
 
-from stepscope.analyze import RULES, RuleContext, apply_rules
+from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
 from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
+from stepscope.trace.schema import KERNEL_KINDS
+from stepscope.trace.table import Text
 
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 NODE = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
@@ -129,3 +131,54 @@ def test_a_device_may_wait_for_what_the_host_exchanges() -> None:
     )
     assert finding is not None
     assert finding.what == "Communication is exposed for 0.5 ms of the step (50%)."
+
+
+# -- in a compiled loop of JAX over micro-batches
+
+PSUM = "jit(step)/shard_map/while/body/closed_call/psum"
+
+
+def compiled_step(kernel: str, psum: str = PSUM) -> str:
+    """A step of 650 us, which a device or a CPU computes in 4 turns.
+
+    Each has 100 us of products and 60 us of an exchange under this scope.
+    """
+    lines = ["main | 0 650 | train#step_num=0", "main | 1 649 | PjitFunction(step) | cat=runtime"]
+    if kernel.startswith("nccl"):
+        lines += [f"main | {2 * at + 1} {2 * at + 2} | cuLaunchKernel | corr={at}" for at in range(8)]
+        lines += ["main | 20 648 | cudaStreamSynchronize"]
+    on = "stream 7" if len(lines) > 2 else "main"
+    for turn in range(4):
+        at = 5 + 160 * turn
+        products = f"corr={2 * turn} scope=jit(step)/transpose(jvp(f))/dot_general"
+        lines += [f"{on} | {at} {at + 100} | dot.1 | {products}"]
+        lines += [f"{on} | {at + 100} {at + 160} | {kernel} | corr={2 * turn + 1} scope={psum}"]
+    return "\n".join(lines)
+
+
+def in_loop(text: str, batches: int = 4) -> list[Finding]:
+    loops = {"jit_step": {"steps": 1, "micro_batches": batches}}
+    trace = drawn_trace(text, framework="jax", properties={"program_loops": loops})
+    known = trace.events.text("scope").where(lambda scope: scope.endswith("psum"))
+    kinds = np.where(known, KERNEL_KINDS.index("communication"), -1)  # as a reader of XLA's programs says
+    trace = trace.with_events(kind=Text(kinds.astype(np.int8), KERNEL_KINDS))
+    return alone("exchange_per_pass", annotate(trace))
+
+
+@pytest.mark.parametrize("kernel", ["ncclDevKernel_AllReduce", "all-reduce"], ids=["device", "CPU"])
+def test_a_loop_exchanges_the_gradients_of_each_micro_batch(kernel: str) -> None:
+    [finding] = in_loop(compiled_step(kernel))
+    assert finding.what == "Gradients are exchanged after each of 4 micro-batches of a step."
+    assert finding.gain.ms == pytest.approx(0.75 * 0.240, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("psum", "batches"),
+    [
+        ("jit(step)/shard_map/psum", 4),  # after the loop
+        ("jit(step)/shard_map/while/body/transpose(jvp(f))/psum", 4),  # of a layer
+        (PSUM, 1),  # a loop over steps
+    ],
+)
+def test_exchanges_that_each_turn_needs(psum: str, batches: int) -> None:
+    assert not in_loop(compiled_step("ncclDevKernel_AllReduce", psum), batches)

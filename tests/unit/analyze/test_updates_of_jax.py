@@ -9,12 +9,12 @@ import numpy as np
 from stepscope.analyze import RULES, Finding, RuleContext, apply_rules
 from stepscope.facts.annotate import annotate
 from stepscope.testing import drawn_trace
-from stepscope.trace.schema import INPUTS, ORIGINS
+from stepscope.trace.schema import INPUTS, KERNEL_KINDS, ORIGINS
 from stepscope.trace.table import Table, Text
 from stepscope.trace.trace import Trace
 
 BACKWARD = "jit(step)/vmap(transpose(jvp()))/dot_general"
-PRIMITIVES = {"clip": "vmap()/mul", "update": "sub", "merged": "reduce_sum"}
+PRIMITIVES = {"clip": "vmap()/mul", "update": "sub", "merged": "reduce_sum", "psum": "psum"}
 
 
 def step(operations: list[str], takes: Mapping[str, bool]) -> Trace:
@@ -49,7 +49,10 @@ def step(operations: list[str], takes: Mapping[str, bool]) -> Trace:
         "scope": Text.of([None] * len(weights) + [BACKWARD] * (count - 1)),
         "frame": [-1] * (len(weights) + count - 1),
     }
-    trace = trace.with_events(origin=np.array(origin))
+    exchanges = trace.events.text("name").where(lambda name: name.startswith("psum"))
+    kind = np.where(exchanges, KERNEL_KINDS.index("communication"), -1)  # as XLA's program says
+    kinds = Text(kind.astype(np.int8), KERNEL_KINDS)
+    trace = trace.with_events(origin=np.array(origin), kind=kinds)
     return annotate(trace.with_table(Table(ORIGINS, origins)).with_table(Table(INPUTS, taken)))
 
 
@@ -80,6 +83,14 @@ def test_silent_where_only_clipping_has_many_operations() -> None:
 def test_an_update_that_xla_merged_with_a_sum_over_examples_does_not_count() -> None:
     """It takes a weight too, and reads the gradients of all examples."""
     assert found(step(numbered("merged", 50), {"merged": True})) is None
+
+
+def test_an_exchange_of_gradients_is_no_update() -> None:
+    """XLA's CPU backend exchanges on the threads that compute, and may have merged weights into it."""
+    both = step([*numbered("psum", 4), *numbered("update", 40)], {"psum": True, "update": True})
+    finding = found(both)
+    assert finding is not None
+    assert "40 operators per step" in finding.what
 
 
 def test_all_operations_count_where_it_is_not_known_what_they_take() -> None:

@@ -1,4 +1,4 @@
-"""`exchange_per_pass`: accumulated gradients are exchanged after each backward pass."""
+"""`exchange_per_pass`: accumulated gradients are exchanged after each backward pass or micro-batch."""
 
 from collections.abc import Iterator
 
@@ -8,21 +8,25 @@ from stepscope.analyze.finding import Finding, Gain
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.base.arrays import Mask, Rows, Times
 from stepscope.base.numbers import rounded
+from stepscope.facts.annotate.jax.scopes import scope_of
 from stepscope.trace.row_order import last_begun
 
 CAUSE = "communication"
 EXPLAINS = ("communication",)
 LIBRARIES = {"accelerate": "Run each batch under `with accelerator.accumulate(model):`."}
 _ALL_REDUCE = r"(?i)all_?reduce"
+_REDUCTIONS = ("psum", "pmean", "all_reduce", "reduce_scatter")
 _ACCUMULATES = r"AccumulateGrad"  # DDP reduces in hooks of these nodes, a SyncBatchNorm in its own
 
 
 def exchange_per_pass(context: RuleContext) -> Iterator[Finding]:
-    """DistributedDataParallel that exchanges gradients after each of several passes per update.
+    """DistributedDataParallel, or a loop of JAX, that exchanges gradients more than once per update.
 
     Silent below 5 % of the step, and unless as many all-reduces follow each backward pass: those of
-    two models with one optimizer are all needed.
+    two models with one optimizer are all needed. In a compiled loop over micro-batches, those of
+    layers are needed too, and belong to a pass.
     """
+    yield from _of_loops(context)
     passes, last = backward_passes(context)
     calls = context.search.find(_ALL_REDUCE, category="cpu_op", inside=_hooked(context))
     calls = context.search.outermost(calls)
@@ -45,6 +49,43 @@ def exchange_per_pass(context: RuleContext) -> Iterator[Finding]:
         early,
         _gain(context, early, ~last[pass_of(context, _hooked(context), passes)]),
     )
+
+
+def _of_loops(context: RuleContext) -> Iterator[Finding]:
+    """A compiled loop over micro-batches that exchanges their gradients in each turn."""
+    loops = context.trace.metadata.properties.get("program_loops", {}).values()
+    most = max(loops, key=lambda one: one["micro_batches"], default={"micro_batches": 1})
+    batches, outer = most["micro_batches"], most.get("steps", 1) > 1
+    events = context.events
+    turns = events.text("scope").where(lambda text: _turns_around(text) > outer)
+    rows = np.flatnonzero(turns & events.text("kind").mask("communication") & context.search.in_steps)
+    if batches < 2 or context.measures.is_small(context.measures.elapsed_ms(rows)):
+        return
+    yield context.finding(
+        f"Gradients are exchanged after each of {batches} micro-batches of a step.",
+        "Add up the gradients of all micro-batches first, and exchange their sum (jax.lax.pmean) "
+        "once, after the loop.",
+        rows,
+        _gain_of_loop(context, rows, 1 / batches),
+    )
+
+
+def _gain_of_loop(context: RuleContext, rows: Rows, stays: float) -> Gain:
+    """Where no device has queues, what runs on other threads at the same time is none of it."""
+    if context.measures.has_device:
+        return context.gains.scaled(rows, stays, "if one exchange per step stayed")
+    others = context.search.find(category="cpu_op")
+    others = np.setdiff1d(others[~context.search.holding(rows)[others]], rows)
+    why = "at most the time in which nothing but these exchanges runs"
+    return context.gains.bound((1 - stays) * context.measures.all_but_ms(others), why)
+
+
+def _turns_around(scope: str) -> int:
+    """The loops around a reduction over devices that belongs to no pass; 0 for all else."""
+    found = scope_of(scope)
+    if found.stage or not found.primitive.startswith(_REDUCTIONS):
+        return 0
+    return sum(one in ("scan", "while") for one in found.inside)
 
 
 def _hooked(context: RuleContext) -> Rows:

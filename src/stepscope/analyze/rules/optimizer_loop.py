@@ -25,7 +25,7 @@ LIBRARIES = {
     "transformers": "Set optim='adamw_torch_fused' in TrainingArguments.",
     "timm": "Run with --opt adamw and --opt-kwargs fused=True.",
 }
-_NOT_ELEMENTWISE = ("gemm", "convolution", "attention", "reduction")
+_NOT_ELEMENTWISE = ("gemm", "convolution", "attention", "reduction", "communication")
 JAX = (
     "Update all weights as one vector (wrap the optimizer in optax.flatten). Keep the update "
     "inside the jax.jit of the step."

@@ -151,11 +151,8 @@ class CompiledEvents:
 
 
 def _kind(instruction: Instruction) -> int:
-    """Of collectives none: their names identify them, also where there is no program."""
     work = instruction.work
-    if work is None or work.kind in ("", "communication"):
-        return -1
-    return KERNEL_KINDS.index(work.kind)
+    return KERNEL_KINDS.index(work.kind) if work and work.kind else -1
 
 
 def _arguments(instruction: Instruction) -> dict[str, Any]:

@@ -177,10 +177,10 @@ def _by_scope(events: Table, work: Mask, code: Codes8) -> Codes8:
 
 
 def _by_program(events: Table, work: Mask, code: Codes8) -> Codes8:
-    """Use the kind that the operation's program gives, for products and for unknown names."""
+    """Use the kind that the operation's program gives, for products, collectives and unknown names."""
     known = events["kind"]
     vague = np.isin(code, (*_PRODUCT_CODES, _CODE["other"])) & (known != _CODE["optimizer"])
-    use = work & (known >= 0) & (vague | np.isin(known, _PRODUCT_CODES))
+    use = work & (known >= 0) & (vague | np.isin(known, (*_PRODUCT_CODES, _CODE["communication"])))
     return np.where(use, known, code).astype(np.int8)
 
 
