@@ -6,6 +6,7 @@ import linecache
 import sys
 import weakref
 from collections.abc import Callable, Iterable
+from itertools import count
 from types import FrameType
 from typing import Any
 
@@ -15,12 +16,15 @@ from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader, dataloader
 
 from stepscope.record.call_sites import is_library, self_of, user_frame
+from stepscope.record.padding import Padding
 from stepscope.record.patch import Hooks, ignoring, replace
+from stepscope.record.torch_internals import hide_from_compiler
 
 _BASES = (("optimizer", Optimizer), ("loader", DataLoader), ("ddp", DistributedDataParallel))
 _ANOMALY = ("anomaly_detection", torch.autograd.set_detect_anomaly)  # detect_anomaly() warns of its caller
 _MOST = 50  # a program may create them in a loop
 _LONGEST = 2000  # characters of a call
+_MEASURED = 4  # first batches of a loader, chosen: they come before the recorded steps
 
 
 class CreationWatch(Hooks):
@@ -112,23 +116,51 @@ class LoaderWatch:
     """Tracks the iterators of data loaders created since it was installed, while they live."""
 
     def __init__(self) -> None:
-        self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
-        iterators, original = self._iterators, _Iterator.__init__
+        self._padding: weakref.WeakKeyDictionary[Any, list[Padding]] = weakref.WeakKeyDictionary()
+        original = _Iterator.__init__
 
         def watched(iterator: Any, *args: Any, **kwargs: Any) -> None:
-            iterators.add(iterator)
             original(iterator, *args, **kwargs)
+            self._measure(iterator)
 
         self.remove = replace(_Iterator, "__init__", watched)  # known iterators stay known
 
+    def _measure(self, iterator: Any) -> None:
+        """How much of the iterator's first batches is padding; it keeps no watch of ours afterwards."""
+        self._padding[iterator] = found = []
+        known, numbers = weakref.ref(iterator), count(1)
+
+        def next_data() -> Any:
+            iterator: Any = known()
+            batch = type(iterator)._next_data(iterator)
+            with ignoring(Exception), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+                if padding := Padding.of(batch):
+                    found.append(padding)
+                if next(numbers) >= _MEASURED:
+                    vars(iterator).pop("_next_data", None)
+            return batch
+
+        hide_from_compiler(next_data.__code__)
+        iterator._next_data = next_data
+
     @property
     def are_in_use(self) -> bool:
-        return len(self._iterators) > 0
+        return len(self._padding) > 0
 
     def describe(self) -> list[dict[str, Any]]:
         loaders = [
             {name: getattr(iterator, attribute, None) for name, attribute in _ATTRIBUTES.items()}
             | {"iterable": getattr(iterator, "_dataset_kind", None) == dataloader._DatasetKind.Iterable}
-            for iterator in self._iterators
+            | dict(zip(Padding._fields, map(sum, zip(*found, strict=True)), strict=False))
+            | _collating(iterator)
+            for iterator, found in self._padding.items()
         ]
         return sorted(loaders, key=lambda facts: -(facts["workers"] or 0))
+
+
+def _collating(iterator: Any) -> dict[str, Any]:
+    """The user's function that makes batches of samples, and where it begins."""
+    code = getattr(getattr(iterator, "_collate_fn", None), "__code__", None)
+    if code is None or is_library(code.co_filename):
+        return {}
+    return {"collate": code.co_name, "collate_file": code.co_filename, "collate_line": code.co_firstlineno}

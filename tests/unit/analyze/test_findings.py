@@ -455,6 +455,7 @@ DECLARED = """
     odd_shapes:
     one_hot_product:
     optimizer_loop: of optimizer, explains host launch
+    padding:
     pageable_copies: explains synchronization
     pipeline_bubble: of communication, explains communication
     python_stall: of python, explains host

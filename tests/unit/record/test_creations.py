@@ -138,6 +138,29 @@ def test_loaders_in_use_are_described_and_forgotten_with_their_iterators() -> No
         watch.remove()
 
 
+def padded_rows(rows: list[Any]) -> tuple[Any, Any]:
+    """All rows as long as 16, and their lengths."""
+    padded = torch.zeros(len(rows), 16, 2)
+    for place, row in enumerate(rows):
+        padded[place, : len(row)] = row
+    return padded, torch.tensor([len(row) for row in rows])
+
+
+def test_the_first_batches_of_a_loader_tell_of_its_padding() -> None:
+    watch = LoaderWatch()
+    try:
+        rows: Any = [torch.ones(4 + place % 5, 2) for place in range(20)]  # of 4 to 8
+        iterator = iter(DataLoader(rows, batch_size=5, collate_fn=padded_rows))
+        for _ in range(4):
+            next(iterator)
+        assert "_next_data" not in vars(iterator)
+        (facts,) = watch.describe()
+        told = [facts[name] for name in ("positions", "padded", "behind_all", "collate", "collate_file")]
+        assert told == [320, 4 * (80 - 30), 4 * 5 * 8, "padded_rows", __file__]
+    finally:
+        watch.remove()
+
+
 def test_what_was_watched_is_left_as_it_was() -> None:
     before = dataloader._BaseDataLoaderIter.__init__
     watch = LoaderWatch()

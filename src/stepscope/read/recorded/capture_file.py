@@ -50,10 +50,19 @@ _MOST_MEMBERS = 1000  # a capture has a dozen, and 64 windows
 _SMALL_BYTES, _MOST_EXPANSION = 32 << 20, 100  # recordings shrink to a fifth or a fiftieth
 
 
+Duration = Annotated[int, Meta(ge=0, le=1 << 60)]
+
+
 class Loader(Struct):
     """The settings of a data loader that the analysis uses."""
 
     workers: int | None = None
+    positions: Duration = 0
+    padded: Duration = 0
+    behind_all: Duration = 0
+    collate: str = ""
+    collate_file: str = ""
+    collate_line: Annotated[int, Meta(ge=0, lt=1 << 31)] = 0
 
 
 class Created(Struct, rename={"class_": "class"}):
@@ -65,9 +74,6 @@ class Created(Struct, rename={"class_": "class"}):
     line: int
     call: str
     source: str
-
-
-Duration = Annotated[int, Meta(ge=0, le=1 << 60)]
 
 
 class PartTimes(Struct):
