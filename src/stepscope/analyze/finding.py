@@ -188,8 +188,9 @@ class Gain(msgspec.Struct, frozen=True, eq=False):
         return (low, high) if high - low > _NARROW * high else (0.0, self.ms)
 
     def at_most(self, ms: float) -> Gain:
-        """The gain, limited to what the thing costs."""
-        return self if self.ms <= ms else self.scaled(ms / self.ms)
+        """The gain and its range, limited to what the thing costs."""
+        bounds = self.range_ms and (min(self.range_ms[0], ms), min(self.range_ms[1], ms))
+        return replace(self, ms=min(self.ms, ms), range_ms=bounds)
 
     def as_bound(self, note: str) -> Gain:
         """The gain as the most that a fix may save, which may be nothing."""

@@ -286,7 +286,8 @@ class Gains:
 
         bounds = (max(low, 0.0), max(high, 0.0))
         gain = Gain(max(ms, 0.0), "", changes, bounds, self._number(edit))
-        return gain.at_most(max(self._typical_ms(after.step_ns), 0.0))
+        typical_ms = max(self._typical_ms(after.step_ns), 0.0)
+        return gain.scaled(typical_ms / gain.ms) if typical_ms < gain.ms else gain
 
 
 def glob(name: str) -> str:

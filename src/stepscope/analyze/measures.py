@@ -228,10 +228,6 @@ class Measures:
         """Share of the step that gaps in the work of the busiest device take, as `idle_share`."""
         return self.per_step(gaps.total()) / (self.busiest_device.steady_ms or self.step_ms)
 
-    def idle_during_ms(self, spans: Intervals) -> float:
-        """Idle time of the busiest device within these intervals, ms per step."""
-        return self.per_step(spans.intersect(self.idle()).total())
-
     def launch_gaps(self) -> Intervals:
         """When the busiest device idles because the CPU launches too slowly.
 

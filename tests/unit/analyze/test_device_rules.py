@@ -381,22 +381,32 @@ def test_a_program_that_replays_graphs_is_not_advised_to_use_them() -> None:
     assert "more of the step in its CUDA graphs" in replaying.advice
 
 
-def test_a_copy_from_pageable_memory_costs_what_the_device_waits_for_its_call() -> None:
-    finding = found(
-        "pageable_copies",
+@pytest.mark.parametrize(
+    ("ends", "gain_ms"),
+    [
+        ([600], 0.399),  # the device waits from 200 to 598, and from 599 to 600
+        ([600, 600, 600], 0.399),
+        ([600, 220, 220], 0.019),  # 200 to 218, and 219 to 220: what one step waits longer does not recur
+    ],
+)
+def test_a_copy_from_pageable_memory_costs_what_the_device_waits_for_its_call(
+    ends: list[int], gain_ms: float
+) -> None:
+    steps = (
+        f"""
+        main     | {at}        {at + 1000} | ProfilerStep#{at // 1000}
+        main     | {at + 10}   {at + 12}   | cudaLaunchKernel | corr={at + 1}
+        stream 7 | {at + 20}   {at + 200}  | volta_fp16_s884gemm | corr={at + 1}
+        main     | {at + 100}  {at + end}  | cudaMemcpyAsync | corr={at + 2}
+        stream 7 | {at + end - 2} {at + end - 1} | Memcpy HtoD (Pageable -> Device) | corr={at + 2}
+        main     | {at + 610}  {at + 612}  | cudaLaunchKernel | corr={at + 3}
+        stream 7 | {at + 615}  {at + 990}  | volta_fp16_s884gemm | corr={at + 3}
         """
-        main     |   0 1000 | ProfilerStep#0
-        main     |  10   12 | cudaLaunchKernel | corr=1
-        stream 7 |  20  200 | volta_fp16_s884gemm | corr=1
-        main     | 100  600 | cudaMemcpyAsync | corr=2
-        stream 7 | 598  599 | Memcpy HtoD (Pageable -> Device) | corr=2
-        main     | 610  612 | cudaLaunchKernel | corr=3
-        stream 7 | 615  990 | volta_fp16_s884gemm | corr=3
-        """,
-        devices=V100,
+        for at, end in zip(range(0, 9000, 1000), ends, strict=False)
     )
+    finding = found("pageable_copies", "".join(steps), devices=V100)
     assert finding is not None
-    assert finding.gain.ms == pytest.approx(0.399)  # 200 to 598, and 599 to 600
+    assert finding.gain.ms == pytest.approx(gain_ms)
 
 
 def test_a_thread_that_fetches_batches_blocks_no_step() -> None:

@@ -146,13 +146,14 @@ def test_the_range_of_a_gain_as_shown(
 
 def test_gains_are_limited_scaled_and_compared() -> None:
     gain = Gain(10.0, "why", ("amp",), (8.0, 12.0), 3)
-    assert gain.at_most(10.0) is gain
+    assert gain.at_most(12.0) == gain
+    assert gain.at_most(11.0).range_ms == (8.0, 11.0)
     half = gain.at_most(5.0)
     assert (half.ms, half.note, half.changes, half.range_ms, half.edit) == (
         5.0,
         "why",
         ("amp",),
-        (4.0, 6.0),
+        (5.0, 5.0),
         3,
     )
     assert Gain(10.0).at_most(5.0) == Gain(5.0)

@@ -182,7 +182,7 @@ CASES = {
         Each step converts layouts around convolutions 4 times, 0.04 ms.
         -> Keep one layout throughout: model.to(memory_format=torch.channels_last), the same for
         the input, and layers that preserve it.
-        info: 0.04 of 1 ms, 0.0208 to 0.0592
+        info: 0.04 of 1 ms, 0.0208 to 0.044
         simulated
         scale:select=name=cudnn::ops::nchwToNhwcKernel,factor=0
         * cudnn::ops::nchwToNhwcKernel × 4, 0.04 ms, forward
@@ -195,7 +195,7 @@ CASES = {
         Each step converts layouts around convolutions 4 times, 0.04 ms.
         -> Keep one layout throughout: NHWC for images and in dimension_numbers of convolutions,
         without jnp.transpose between layers.
-        info: 0.04 of 1 ms, 0.0208 to 0.0592
+        info: 0.04 of 1 ms, 0.0208 to 0.044
         simulated
         scale:select=name=cudnn::ops::nchwToNhwcKernel,factor=0
         * cudnn::ops::nchwToNhwcKernel × 4, 0.04 ms, forward

@@ -143,7 +143,7 @@ def test_idle_time(device: RuleContext) -> None:
     assert measures.idle_share("host") == pytest.approx(measures.idle_ms("host"))
     assert measures.idle_ms("nothing") == 0.0
     spans = Intervals(np.array([250_000, 1_250_000]), np.array([330_000, 1_330_000]))
-    assert measures.idle_during_ms(spans) == pytest.approx(0.060)
+    assert measures.recurring_ms(spans.intersect(measures.idle())) == pytest.approx(0.060)
     assert measures.share_of_window(spans) == pytest.approx(0.080)
     assert measures.idle("host").total() / 2e6 == pytest.approx(measures.idle_ms("host"))
 

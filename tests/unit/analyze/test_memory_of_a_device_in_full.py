@@ -122,7 +122,7 @@ CASES = {
         -> Use F.scaled_dot_product_attention, which does not write the attention matrix to
         memory.
         critical: 0.3 of 1 ms, 0 to 0.899
-        simulated, as if the softmax and what is around it took no time
+        simulated, without the softmax and all around it; at most the products too
         * softmax_warp_forward × 1, 0.3 ms, forward
         """,
     ),

@@ -131,7 +131,7 @@ CASES = {
         -> Use F.scaled_dot_product_attention, which does not write the attention matrix to
         memory.
         warning: 0.13 of 1 ms, 0 to 0.24
-        simulated, as if the softmax and what is around it took no time
+        simulated, without the softmax and all around it; at most the products too
         * aten::softmax × 1, 0.1 ms, forward
         * autograd::engine::evaluate_function: SoftmaxBackward0 × 1, 0.02 ms, backward
         * aten::div × 1, 0.01 ms, forward
@@ -146,7 +146,7 @@ CASES = {
         -> Use F.scaled_dot_product_attention, which does not write the attention matrix to
         memory.
         warning: 0.13 of 1 ms, 0 to 0.24
-        simulated, as if the softmax and what is around it took no time
+        simulated, without the softmax and all around it; at most the products too
         * aten::softmax × 1, 0.1 ms, forward
         * autograd::engine::evaluate_function: SoftmaxBackward0 × 1, 0.02 ms, backward
         * aten::div × 1, 0.01 ms, forward

@@ -373,7 +373,7 @@ CASES = {
         step is in short gaps.
         -> Launch fewer, larger kernels: torch.compile (mode='reduce-overhead' replays CUDA
         graphs), more samples at once.
-        critical: 0.8115 of 4 ms, 0.6361325 to 0.9868675
+        critical: 0.8115 of 4 ms, 0.6361325 to 0.867
         what-if cuda_graphs
         cuda_graphs
         * aten::add × 10, 0.015 ms, forward

@@ -55,6 +55,6 @@ def _gain(context: RuleContext, rows: Rows) -> Gain:
     free = context.gains.without_names(rows, at_most="at most: with copies that overlap computation")
     calls = np.unique(context.search.caller[rows])
     calls = calls[(calls >= 0) & (context.events["track"][calls] == context.search.loop_track)]
-    idle = context.measures.idle_during_ms(context.measures.spans(calls))
+    idle = context.measures.recurring_ms(context.measures.spans(calls).intersect(context.measures.idle()))
     waited = context.gains.bound(idle, "at most the idle time of the device during these calls")
     return max(free, waited, key=lambda gain: gain.ms)

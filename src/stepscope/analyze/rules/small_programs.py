@@ -62,7 +62,8 @@ def _gain(context: RuleContext, calls: Rows, every: Rows) -> Gain:
     between = _python_between(context, calls, every)
     if context.measures.has_device:
         spans = context.measures.spans(calls).union(between)
-        return context.gains.bound(context.measures.idle_during_ms(spans), "at most the device's idle time")
+        idle = context.measures.recurring_ms(spans.intersect(context.measures.idle()))
+        return context.gains.bound(idle, "at most the device's idle time")
     ms = context.measures.ms(calls) + context.measures.per_step(between.total())
     functions = map(called_function, context.search.names(_repeated(context, every, LONG_NS)))
     most_ms = context.measures.all_but_ms(context.search.works_of_others(functions))

@@ -126,11 +126,13 @@ def _gain(context: RuleContext, rows: Rows, products: Rows | None) -> Gain:
     """
     if products is None:
         return context.gains.scaled(rows, 0.0, "at most: a fused kernel that computes the softmax in passing")
+    whole = context.search.outermost(np.union1d(rows, context.search.with_backward(products)))
     found = context.gains.whatif("sdpa") if context.measures.has_device else None
     if found is not None:
-        return found
-    gain = context.gains.scaled(rows, 0.0, "as if the softmax and what is around it took no time")
-    whole = context.search.outermost(np.union1d(rows, context.search.with_backward(products)))
+        return found.at_most(context.measures.cost_ms(whole))
+    gain = context.gains.scaled(
+        rows, 0.0, "without the softmax and all around it; at most the products too"
+    )
     return replace(gain, range_ms=(0.0, max(gain.ms, context.gains.scaled(whole).ms)))
 
 
