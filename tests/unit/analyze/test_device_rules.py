@@ -447,6 +447,15 @@ def test_two_collectives_at_once_hide_nothing() -> None:
     assert finding.what == "Communication is exposed for 0.5 ms of the step (50%)."
 
 
+@pytest.mark.parametrize(("dtype", "halves"), [("Float", True), ("BFloat16", False), ("Half", False)])
+def test_collectives_that_send_16_bits_need_not_send_fewer(dtype: str, halves: bool) -> None:
+    finding = found("exposed_communication", f"{REDUCING.format(end=200).rstrip()} dtype={dtype}")
+    assert finding is not None
+    assert ("16 bits" in finding.advice) == halves
+    assert finding.advice.startswith("Overlap collectives with")
+    assert finding.advice.endswith(", and check whether one rank is late.")
+
+
 def meeting(late: int, start: int = 0, end: int = 1000, step: int = 0) -> str:
     """A step of a rank that comes to its collective at `late`."""
     call, work = 2 * step + 1, 2 * step + 2

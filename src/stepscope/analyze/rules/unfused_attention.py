@@ -130,9 +130,7 @@ def _gain(context: RuleContext, rows: Rows, products: Rows | None) -> Gain:
     found = context.gains.whatif("sdpa") if context.measures.has_device else None
     if found is not None:
         return found.at_most(context.measures.cost_ms(whole))
-    gain = context.gains.scaled(
-        rows, 0.0, "without the softmax and all around it; at most the products too"
-    )
+    gain = context.gains.scaled(rows, 0.0, "without the softmax and all around it; at most the products too")
     return replace(gain, range_ms=(0.0, max(gain.ms, context.gains.scaled(whole).ms)))
 
 
