@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal
 
 import msgspec
@@ -297,7 +298,10 @@ def _percent(change: float) -> str:
 
 
 def _bound(comparison: RunComparison, side: str) -> str:
-    """What bounds the step of one side: the device if it computes for half of it, and awaits no data."""
+    """What bounds the step of one side: the device if it computes for half of it, and awaits no data.
+
+    Where it also awaits launches for a notable part, shorter kernels alone shorten no step.
+    """
     rows = comparison.parts["time use"]
     time = {row.key[0]: value.median_ms for row in rows if (value := getattr(row, side))}
     whole: Side | None = getattr(comparison.step, side)
@@ -306,7 +310,9 @@ def _bound(comparison: RunComparison, side: str) -> str:
     for name, (_, cause) in _WAITS.items():
         spent[cause] += time.get(name, 0.0) if cause else 0.0
     longest = max(spent, key=lambda cause: spent[cause])
-    is_of_device = whole and time.get("device busy", 0.0) - exchanged >= _MOSTLY * whole.median_ms
-    if whole and is_of_device and (longest == "the CPU" or spent[longest] < NOTABLE * whole.median_ms):
-        return "the device"
+    whole_ms = whole.median_ms if whole else inf
+    is_of_device = time.get("device busy", 0.0) - exchanged >= _MOSTLY * whole_ms
+    waits = spent[longest] >= NOTABLE * whole_ms
+    if is_of_device and (longest == "the CPU" or not waits):
+        return "the device and the CPU" if waits else "the device"
     return longest if spent[longest] else ""

@@ -41,8 +41,8 @@ def run(
         (
             run(1000, 900),
             run(600, 500),
-            "B takes 40% less time: device work fell by 44% (mostly matrix products); the step stays "
-            "bound by the device.",
+            "B takes 40% less time: device work fell by 44% (mostly matrix products); the step is now "
+            "bound by the device and the CPU, before by the device.",  # it awaits launches for 15 %
         ),
         (
             run(1000, 300),
@@ -55,14 +55,14 @@ def run(
             run(1000, 480),
             "B takes 66% more time: idle time while the CPU prepares work rose by 0.42 ms; device "
             "work fell by 4.0% (mostly matrix products); the step is now bound by the CPU, before by "
-            "the "
-            "device.",
+            "the device and the CPU.",
         ),
         (
             run(1000, 900, steps=1),
             run(500, 400, steps=1),
             "B takes 50% less time, but A has only one step, so this may be noise; device work fell "
-            "by 55% (mostly matrix products); the step stays bound by the device.",
+            "by 55% (mostly matrix products); the step is now bound by the device and the CPU, before "
+            "by the device.",
         ),
     ],
     ids=["less work", "less work but bound by the CPU", "the bound moves", "one step"],
