@@ -21,12 +21,8 @@ FOUND = {
         "zero_grad_memset",
         "fp32_matmul",
     },
-    "kineto_resnet50_v100/num_workers_4.json.gz": {
-        "cpu_latency",
-        "optimizer_loop",
-        "pageable_copies",
-        "zero_grad_memset",
-    },
+    # Not pageable_copies: the device waits 0.2 ms for the copies of a step, but for 36 ms in the first.
+    "kineto_resnet50_v100/num_workers_4.json.gz": {"cpu_latency", "optimizer_loop", "zero_grad_memset"},
     "resnet_ddp_mi300x/rank0_act_checkpoint.json.gz": {
         "exposed_communication",
         "layout_conversions",

@@ -153,7 +153,7 @@ def test_without_all_device_work_no_gain_is_ranked() -> None:
     """
     ranking = rank_changes(build_graph(annotate(drawn_trace(lost)), 0))
     assert ranking.gains == []
-    assert ranking.notes == ["1 of 1 graph launches lack recorded device work"]
+    assert ranking.notes == ["1 of 1 graph launches lack some recorded device work"]
 
 
 def test_predictions_for_one_of_several_steps_say_so() -> None:

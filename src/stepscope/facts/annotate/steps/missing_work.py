@@ -255,8 +255,10 @@ def _kept(trace: Trace) -> str:
 def _count_of_missing(calls: LaunchCalls, missing: Mask, inside: Mask) -> str:
     """How many launches have no work, in words: `19 of 36 launches lack recorded device work`."""
     only_graphs = calls.graphs[missing].all()
-    what, among = ("graph launches", inside & calls.graphs) if only_graphs else ("launches", inside)
-    return f"{int(missing.sum())} of {int(among.sum())} {what} lack recorded device work"
+    lack, among = (
+        ("graph launches lack some", inside & calls.graphs) if only_graphs else ("launches lack", inside)
+    )
+    return f"{int(missing.sum())} of {int(among.sum())} {lack} recorded device work"
 
 
 def work_is_missing(trace: Trace, rank: int | None = None) -> str:
