@@ -41,6 +41,7 @@ SHOWN = {
     "recurrent_loop": "aten::lstm_cell",
     "repeated_backward": "AddmmBackward0",
     "missing_kv_cache": "aten::linear",
+    "padding": "padding",
 }
 ON_A_GPU = {"pageable_copies", "fp32_matmul", "odd_shapes"}
 ON_SOME_CPUS = {"slow_fallback"}  # those without instructions for BF16; in tests/corpus too
@@ -58,6 +59,7 @@ IN_CORPUS = {  # tests/corpus
     "unfused_attention",
 }
 DRAWN = {  # tests/unit/analyze: what they need no short script has, or no CPU
+    "broadcast_buffers",
     "element_loop",
     "many_embeddings",
     "one_hot_product",

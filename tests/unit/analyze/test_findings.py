@@ -427,6 +427,7 @@ def test_every_rule_has_a_file_of_its_own_and_says_when_it_is_silent() -> None:
 DECLARED = """
     allocator_churn: explains host synchronization
     anomaly_detection:
+    broadcast_buffers: of communication
     checkpoint_in_loop: explains host synchronization
     copy_fusions:
     cpu_latency: of launches, explains host launch
