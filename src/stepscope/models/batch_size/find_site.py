@@ -179,9 +179,10 @@ class _Finder:
     def _named(self) -> list[Site]:
         sites = []
         for definition in self.facts.definitions:
-            if is_batch_size(definition.name) and definition.value is not None:
+            if is_batch_size(definition.name):
                 around = f"{definition.name} {definition.holder} {'_'.join(definition.scope)}"
-                for origin in self.resolver.follow(definition.value, definition):
+                value, resolver = definition.value, self.resolver  # none of a parameter: what callers pass
+                for origin in resolver.follow(value, definition) if value else resolver.origins(definition):
                     evaluates = is_evaluation(around) or is_evaluation(origin.definition.name)
                     sites.append(self._site(origin).at(role="evaluate" if evaluates else "train"))
         return _of_best_role(sites)

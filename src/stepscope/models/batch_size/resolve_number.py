@@ -131,8 +131,8 @@ class Resolver:
             for part in _parts(node):
                 yield from self._follow(part, at)
 
-    def _of(self, definition: Definition) -> list[NumberOrigin]:
-        """The origins of a definition's value; none while they are being resolved (recursion)."""
+    def origins(self, definition: Definition) -> list[NumberOrigin]:
+        """The numbers that a definition may have; none while they are being resolved (recursion)."""
         key = id(definition)
         if key not in self._known:
             self._known[key] = []
@@ -153,7 +153,7 @@ class Resolver:
         for length in range(len(at.scope), -1, -1):
             inside = [definition for definition in defined if definition.scope == at.scope[:length]]
             for definition in inside:
-                yield from self._of(definition)
+                yield from self.origins(definition)
             if inside:
                 return
 
@@ -171,7 +171,7 @@ class Resolver:
             yield from self._follow(definition.value, definition)
         if definition.value is None and not passed:
             for option in self._defined(definition.name, ("option",)):
-                yield from self._of(option)
+                yield from self.origins(option)
 
     def _passed(self, call: SourceCall, definition: Definition) -> ast.expr | None:
         names = [n for n in self.facts.parameters[definition.scope] if n not in ("self", "cls")]
@@ -182,7 +182,7 @@ class Resolver:
     def _key(self, name: str) -> list[NumberOrigin]:
         """`args.batch_size`, `self.batch_size`, `config["batch_size"]`."""
         valued = (definition for definition in self._defined(name, _KEYS) if definition.value is not None)
-        origins = [origin for definition in valued for origin in self._of(definition)]
+        origins = [origin for definition in valued for origin in self.origins(definition)]
         if not origins:
             self.missing.add(name)
         return origins
