@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.base.arrays import Ids, Mask, Times
-from stepscope.facts.annotate.device.idle import full_queue_launches, usual_launch_ns
+from stepscope.facts.annotate.device.idle import LONGEST_LAUNCH_NS, full_queue_launches, usual_launch_ns
 from stepscope.facts.annotate.jax.calls import is_compiled_call, is_wait
 from stepscope.facts.annotate.links.launches import device_work, launch_of
 from stepscope.graph.graph import Window
@@ -116,6 +116,7 @@ def previous_ends(work: WindowWork) -> Times:
     return np.where(work.first, -1, np.append(-1, work.end_ns[:-1])[: len(work.event)])
 
 
+_NOT_STAGED = re.compile("Pinned|DtoD|PtoP")  # such copies go on after their calls
 _ALL_STREAMS = re.compile(r"^(cuda|hip)DeviceSynchronize|^cuCtxSynchronize|^(cuda|hip)Free$")
 _ONE_STREAM = re.compile(
     r"^(cuda|hip|cu)(Stream|Event)Synchronize|^ur(QueueFinish|EventWait)|^ze\w+Synchronize"
@@ -138,9 +139,9 @@ def find_waits(trace: Trace, rows: Ids, work: WindowWork) -> WorkWaits:
     A call waits for work that was launched before it and ended before it returned. A device
     synchronization waits for the last work of every stream of the device that its `cuda_sync` event
     names, else of all; a stream or event synchronization, or a wait for XLA, for the stream and the
-    record that its event names, else for the work that ended last; a copy call for its copy, if that
-    ended before the call; a launch into a full queue, and a call that XLA holds, for the work whose
-    end made room.
+    record that its event names, else for the work that ended last; a copy call for its copy, or for
+    what was queued before it; a launch into a full queue, and a call that XLA holds, for the work
+    whose end made room.
 
     Source: DAYDREAM section 4.2.2, "CUDA Synchronization".
     """
@@ -148,16 +149,29 @@ def find_waits(trace: Trace, rows: Ids, work: WindowWork) -> WorkWaits:
     of_all = rows[names.where(lambda name: bool(_ALL_STREAMS.match(name)))[rows]]
     for_xla = names.where(is_wait) & trace.events.text("category").mask("runtime")
     of_one = rows[(for_xla | names.where(lambda name: bool(_ONE_STREAM.match(name))))[rows]]
-    pairs = (_copies(trace, work), _every_stream(trace, of_all, work), _one_stream(trace, of_one, work))
+    pairs = (_every_stream(trace, of_all, work), _one_stream(trace, of_one, work))
     waits = [WorkWaits(call, awaited, work.end_ns[awaited]) for call, awaited in pairs]
-    waits += [_full_queue(trace, work), _in_calls(trace, rows, work)]
-    return WorkWaits.joined(waits)
+    others = _full_queue(trace, work), _in_calls(trace, rows, work)
+    return WorkWaits.joined([_copies(trace, work), *waits, *others])
 
 
-def _copies(trace: Trace, work: WindowWork) -> tuple[Ids, Ids]:
-    copy = trace.events.text("category").mask("memcpy")[work.event] & (work.call >= 0)
-    blocking = np.flatnonzero(copy & (trace.events.spans(work.call)[1] >= work.end_ns))
-    return work.call[blocking], blocking
+def _copies(trace: Trace, work: WindowWork) -> WorkWaits:
+    """Copy calls, each with its copy, or with the work before this on the stream.
+
+    The call of pageable memory returns when all is staged, shortly before the copy ends. It lasts
+    longer than a launch until then, or ends soon after the work that was queued before its copy.
+    """
+    names, copy = trace.events.text("name"), trace.events.text("category").mask("memcpy")[work.event]
+    own = np.flatnonzero(copy & (work.call >= 0))
+    begin, end = trace.events.spans(work.call[own])
+    stages = ~names.where(lambda name: bool(_NOT_STAGED.search(name)))[work.event[own]]
+    lasts = stages & (end - begin >= LONGEST_LAUNCH_NS)
+    done = end >= np.where(lasts, (work.start_ns + work.end_ns)[own] // 2, work.end_ns[own])
+    queued = previous_ends(work)[own] - begin
+    since = end - begin - queued  # the end of the work before
+    held = stages & (queued >= LONGEST_LAUNCH_NS) & (since >= 0) & (since <= _SOON * queued)
+    awaited = np.where(done, own, own - 1)
+    return WorkWaits(work.call[own], awaited, np.minimum(end, work.end_ns[awaited])).take(done | held)
 
 
 def _full_queue(trace: Trace, work: WindowWork) -> WorkWaits:

@@ -145,6 +145,49 @@ def test_a_copy_that_ends_before_its_call_blocks_it() -> None:
     assert tasks(graph, "main")[-2] == ("cudaMemcpyAsync", 10, 20)
 
 
+@pytest.mark.parametrize(
+    ("call", "kind", "awaited", "rest_us"),
+    [
+        ("20 790", "HtoD (Pageable -> Device)", "Memcpy", 0),  # staged, and on its way
+        ("20 790", "HtoD (Host -> Device)", "Memcpy", 0),
+        ("20 650", "HtoD (Pageable -> Device)", "sgemm", 50),  # little is staged, after the product
+        ("20 950", "HtoD (Pageable -> Device)", "Memcpy", 150),
+        ("20 500", "HtoD (Pageable -> Device)", None, 480),  # before the product ends
+        ("520 610", "HtoD (Pageable -> Device)", None, 90),  # no longer than a launch may take
+        ("490 650", "HtoD (Pageable -> Device)", "sgemm", 50),
+        ("490 660", "HtoD (Pageable -> Device)", None, 170),  # not soon after the product
+        ("20 790", "HtoD (Pinned -> Device)", None, 770),
+        ("20 790", "DtoD (Device -> Device)", None, 770),
+    ],
+)
+def test_a_copy_call_waits_for_its_copy_or_for_what_was_queued_before(
+    call: str, kind: str, awaited: str | None, rest_us: float
+) -> None:
+    graph = graph_of(f"""
+        main     |   0 1000 | ProfilerStep#0
+        main     |  10   12 | cudaLaunchKernel | corr=7
+        main     | {call}   | cudaMemcpyAsync  | corr=8
+        stream 7 |  20  600 | sgemm            | corr=7
+        stream 7 | 601  800 | Memcpy {kind}    | corr=8
+    """)
+    copy = f"Memcpy {kind}" if awaited == "Memcpy" else awaited
+    assert [source for source, _ in links(graph, "synchronization")] == [copy] * (awaited is not None)
+    assert [length for name, length, _ in tasks(graph, "main") if name == "cudaMemcpyAsync"][-1] == rest_us
+    assert step_us(graph) == [1000]
+
+
+def test_a_call_that_waits_for_its_copy_is_shorter_after_shorter_work() -> None:
+    graph = graph_of("""
+        main     |   0 1000 | ProfilerStep#0
+        main     |  10   12 | cudaLaunchKernel                 | corr=7
+        main     |  20  790 | cudaMemcpyAsync                  | corr=8
+        stream 7 |  20  600 | sgemm                            | corr=7
+        stream 7 | 600  800 | Memcpy HtoD (Pageable -> Device) | corr=8
+    """)
+    assert step_us(scale(graph, select(graph, name="sgemm"), 0.5)) == [1000 - 580 / 2]
+    assert step_us(scale(graph, select(graph, kind="memcpy"), 0.5)) == [1000 - 200 / 2]
+
+
 WAITS = ["cudaEventSynchronize", "urQueueFinish", "zeEventHostSynchronize"]
 
 
