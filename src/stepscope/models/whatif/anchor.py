@@ -16,6 +16,7 @@ from stepscope.base.arrays import Floats
 from stepscope.graph import Graph, Simulation, scale, simulate
 from stepscope.graph.graph_schema import SYNC
 from stepscope.trace.recorded_steps import apart_ms
+from stepscope.trace.row_order import begins_run
 from stepscope.trace.sets import distinct
 from stepscope.trace.trace import Trace
 
@@ -53,15 +54,15 @@ def overlapping_ms(simulation: Simulation) -> float:
     return min(max(float(busiest_ns(simulation)[-1]), on_cpu) / 1e6, mean_ms(simulation))
 
 
-def busiest_ns(simulation: Simulation) -> Floats:
-    """What the busiest side takes for each step, ns, shape (steps,).
+def busiest_ns(simulation: Simulation, counts_cpu: bool = True) -> Floats:
+    """What the busiest side, or only the busiest stream, takes for each step, ns, shape (steps,).
 
     A thread for which no other waits, as one that watches collectives, sleeps in its gaps.
     """
     graph, tasks, steps = simulation.graph, simulation.graph.tasks, simulation.graph.window.steps
     source, target = (tasks["thread"][graph.links[end]] for end in ("source", "target"))
-    works = graph.on_device | np.isin(tasks["thread"], source[source != target])
-    threads, mine = len(graph.threads), np.isin(tasks["step"], steps)
+    works = counts_cpu & (graph.on_device | np.isin(tasks["thread"], source[source != target]))
+    threads, mine = len(graph.threads), np.isin(tasks["step"], steps) & (counts_cpu | graph.on_device)
     place = np.searchsorted(steps, tasks["step"][mine]) * threads + tasks["thread"][mine]
     spent = (tasks["duration_ns"] + np.where(works, tasks["gap_ns"], 0))[mine]
     busy = np.bincount(place, spent, len(steps) * threads).reshape(len(steps), threads)
@@ -117,7 +118,10 @@ def waited_for_room(graph: Graph) -> bool:
     launched = np.full(len(graph.trace.events) + 1, -1, np.int64)  # the last is for no event
     launched[event[graph.launches["target"]]] = event[graph.launches["source"]]
     callers = distinct(launched[launched >= 0])
-    waiting = event[links["target"][waits]]
-    own = launched[event[links["source"][waits]]] == waiting  # a copy that its call waits for
-    unrecorded = event[~on_device & (graph.tasks["earliest_ns"] > 0)]
-    return bool((np.isin(waiting, callers) & ~own).any() or np.isin(unrecorded, callers).any())
+    waiting, source = event[links["target"][waits]], links["source"][waits]
+    # A copy that its call waits for, or what was queued before that.
+    own = (launched[event[source]] == waiting) | (launched[np.append(event, -1)[source + 1]] == waiting)
+    # Tasks start no earlier than their rank, and the first of a thread when the thread does.
+    since = graph.tasks["earliest_ns"] > np.append(0, graph.tasks["earliest_ns"][:-1])
+    paced = event[~on_device & since & ~begins_run(graph.tasks["thread"])]
+    return bool((np.isin(waiting, callers) & ~own).any() or np.isin(paced, callers).any())
