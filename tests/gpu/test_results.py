@@ -172,6 +172,20 @@ def test_batch_sizes_are_predicted_from_five_of_them(path):
 
 
 @pytest.mark.parametrize("path", each("*/batch_sizes.json"))
+def test_twice_the_samples_are_predicted_within_the_error_of_the_change(path):
+    steps = {key: one["step_ms"]["median"] for key, one in measured(path.parent, "batch_sizes").items()}
+    errors = []
+    for model, spec in MODELS.items():
+        once, twice = (steps[f"{model}/{factor * spec.batch_size}"] for factor in (1, 2))
+        graph = build_graph(stepscope.open(path.parent / "captures" / f"{model}.plain.stepscope"))
+        speedup = predict(graph, [parse_request("batch_size:factor=2", CHANGES)]).speedup
+        errors.append(abs(once / speedup / twice - 1))
+    assert len(errors) == 8
+    assert statistics.mean(errors) < 0.09
+    assert max(errors) < CHANGES["batch_size"].error
+
+
+@pytest.mark.parametrize("path", each("*/batch_sizes.json"))
 def test_what_the_allocator_reserves_and_what_fits_are_predicted(path):
     """From five sizes, of which the tensors take all of the memory that is there, or 85 %."""
     reserved = [error for one in batch_sizes(path.parent) for error in one.reserved]

@@ -260,8 +260,9 @@ class Baseline:
         beside = slowdown.error if slowdown else 0.0
         error, spread = max(abs(self._error), self.unexplained, beside, *published), self._spread_ms(after)
         low, high = min(steps), max(steps)
-        least, most = min(low * (1 - error), low - spread), max(high * (1 + error), high + spread)
-        return after, (max(least, 0.0), most)
+        works = float(busiest_ns(after, counts_cpu=False).mean()) / 1e6  # on one stream, at any time
+        least = min(low * (1 - error), max(low - spread, min(low, works)))
+        return after, (max(least, 0.0), max(high * (1 + error), high + spread))
 
     def _spread_ms(self, after: Simulation) -> float:
         """Half of the 95 % confidence interval of the mean gain, which differs from step to step."""

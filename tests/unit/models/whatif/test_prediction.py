@@ -115,6 +115,24 @@ def test_a_gain_that_differs_from_step_to_step_widens_the_range() -> None:
     assert not answer.is_certain
 
 
+def test_no_step_is_shorter_than_the_work_of_a_stream_however_much_gains_differ() -> None:
+    """Loading takes 100, 200 and 300 us, and the kernel of each step 70."""
+    lines, begin = [], 0
+    for step, loads in enumerate((100, 200, 300)):
+        ready, end = begin + loads, begin + loads + 80
+        lines += [
+            f"main | {begin} {end} | ProfilerStep#{step}",
+            f"main | {begin} {ready} | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+            f"main | {ready} {ready + 5} | cudaLaunchKernel | corr={step + 1}",
+            f"main | {ready + 5} {end} | cudaDeviceSynchronize",
+            f"stream 7 | {ready + 5} {ready + 75} | sgemm | corr={step + 1}",
+        ]
+        begin = end
+    answer = predict(graph_of("\n".join(lines)), [parse_request("dataloader", CHANGES)])
+    assert answer.predicted_step_ms == pytest.approx(0.080)
+    assert answer.range == pytest.approx((0.070, 0.080 + 4.303 * 0.100 / 3**0.5))  # Student's t
+
+
 def test_without_the_cpu_a_faster_device_may_save_nothing() -> None:
     """As where only kernels are left in a trace: the CPU may have needed all of the time."""
     lines = [f"main | {1000 * step} {1000 * (step + 1)} | ProfilerStep#{step}" for step in range(3)]

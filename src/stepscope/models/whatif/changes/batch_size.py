@@ -84,6 +84,7 @@ CHANGE = Change(
     group="Memory",
     basis="the measured work of the model, in proportion to the samples",
     assumptions=("an operator's time grows with its samples, so that kernels are not half empty",),
+    error=0.21,  # the largest of eight models on an H200 with twice the samples: of an LSTM
     ranked=False,
     memory=with_batch,
     memory_error=0.02,
