@@ -20,14 +20,15 @@ LIBRARIES = {
 def pageable_copies(context: RuleContext) -> Iterator[Finding]:
     """Copies from pageable host memory: they pass through a staging buffer, and the CPU waits.
 
-    Silent if copies come from pinned memory, or take less than 1 % of the step. If the trace
-    does not record the kind of memory (AMD), a call that lasts until its copy ends counts.
+    Silent if copies come from pinned memory, take less than 1 % of the step, or may be of weights
+    since no step is known. If the trace does not record the kind of memory (AMD), a call that lasts
+    until its copy ends counts.
     """
     rows, names = context.search.find(_TO_DEVICE, on_device=True), context.events.text("name")
     pageable = names.where(lambda name: "(Pageable" in name)[rows]
     pinned = names.where(lambda name: "(Pinned" in name)[rows]
     rows = rows[pageable | context.search.outlasted(rows) & ~pinned]
-    if not len(rows):
+    if not len(rows) or not context.has_training_steps:
         return
     volume = np.maximum(context.events["bytes"][rows], 0).sum() / context.step_count
     size = f" ({rounded(volume / 1e6)} MB)" if volume else ""
