@@ -28,8 +28,6 @@ def with_execution_trace(trace: Trace, path: Path) -> Trace:
     """Kineto's annotated trace of one process with the data dependencies between its threads and streams.
 
     Raises StepscopeError if the execution trace at `path` is none, or is of another run.
-    Example:
-        >>> build_graph(with_execution_trace(trace, Path("et.json")))  # doctest: +SKIP
     """
     calls = _matched(trace, path, *read_execution_trace(path))
     used = f"data dependencies of {len(calls):,} operators (execution trace {path.name})"

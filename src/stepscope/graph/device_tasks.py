@@ -165,11 +165,10 @@ def _copies(trace: Trace, work: WindowWork) -> WorkWaits:
     own = np.flatnonzero(copy & (work.call >= 0))
     begin, end = trace.events.spans(work.call[own])
     stages = ~names.where(lambda name: bool(_NOT_STAGED.search(name)))[work.event[own]]
-    lasts = stages & (end - begin >= LONGEST_LAUNCH_NS)
-    done = end >= np.where(lasts, (work.start_ns + work.end_ns)[own] // 2, work.end_ns[own])
-    queued = previous_ends(work)[own] - begin
-    since = end - begin - queued  # the end of the work before
-    held = stages & (queued >= LONGEST_LAUNCH_NS) & (since >= 0) & (since <= _SOON * queued)
+    length, queued = end - begin, previous_ends(work)[own] - begin
+    held = stages & (queued >= LONGEST_LAUNCH_NS) & (queued <= length) & (length <= (1 + _SOON) * queued)
+    staged = np.where(stages & (length >= LONGEST_LAUNCH_NS), (work.start_ns + work.end_ns)[own] // 2, _NEVER)
+    done = end >= np.minimum(staged, work.end_ns[own])
     awaited = np.where(done, own, own - 1)
     return WorkWaits(work.call[own], awaited, np.minimum(end, work.end_ns[awaited])).take(done | held)
 
@@ -223,29 +222,23 @@ def _every_stream(trace: Trace, calls: Ids, work: WindowWork) -> tuple[Ids, Ids]
 
 def _one_stream(trace: Trace, calls: Ids, work: WindowWork) -> tuple[Ids, Ids]:
     last = _last_awaited(trace, calls, work)
-    if not last.size:
-        return calls[:0], calls[:0]
-    end = np.where(last >= 0, work.end_ns[last], -1)
-    latest = last[np.arange(len(calls)), end.argmax(axis=1)]
+    latest = last[np.arange(len(calls)), np.append(work.end_ns, -1)[last].argmax(axis=1)]
     return calls[latest >= 0], latest[latest >= 0]
 
 
 def _last_awaited(trace: Trace, calls: Ids, work: WindowWork) -> Ids:
-    """For each call and stream, the last work launched before it and ended before its return, or -1.
+    """For each call and stream, the last work launched before it and ended before its return, or -1, and -1.
 
     Of a call with a `cuda_sync` event, only on the device and the stream that this names, and launched
     before the record. XLA launches what was called for before a wait also during it, from other threads.
     """
     begin, end = trace.events.spans(calls)
     begin = np.where(trace.events.text("name").where(is_wait)[calls], end, begin)
-    columns = []
-    for rows in work.streams:
-        count = np.minimum(
-            np.searchsorted(work.queued_ns[rows], begin, side="left"),
-            np.searchsorted(work.end_ns[rows], end, side="right"),
-        )
-        columns.append(np.where(count > 0, rows.start + count - 1, -1))
-    last = np.stack(columns, axis=1) if columns else np.zeros((len(calls), 0), np.int64)
+    last = np.full((len(calls), len(work.streams) + 1), -1, np.int64)
+    for column, rows in enumerate(work.streams):
+        launched = np.searchsorted(work.queued_ns[rows], begin)
+        count = np.minimum(launched, np.searchsorted(work.end_ns[rows], end, side="right"))
+        last[:, column] = np.where(count > 0, rows.start + count - 1, -1)
     waits, row_of = trace.events.text("category").mask("sync"), dict(zip(calls.tolist(), last, strict=True))
     streams = list(zip(work.streams, work.stream_numbers(trace), strict=True))
     for call, device, arguments, recorded_ns in sync_events(trace, calls, waits):

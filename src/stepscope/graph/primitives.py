@@ -365,11 +365,9 @@ def _with_values(tasks: Table, name: str, rows: Ids, values: Any) -> Any:
 
 def _filled(columns: dict[str, Any], count: int) -> dict[str, Any]:
     given = {"event": -1, "category": "other", **columns}
-    return {
-        name: Text.constant(value, count)
-        if isinstance(value, str)
-        else value
-        if isinstance(value, Text)
-        else np.broadcast_to(np.asarray(value), count)
-        for name, value in given.items()
-    }
+    for name, value in given.items():
+        if isinstance(value, str):
+            given[name] = Text.constant(value, count)
+        elif not isinstance(value, Text):
+            given[name] = np.broadcast_to(np.asarray(value), count)
+    return given

@@ -104,10 +104,7 @@ def _slowed_to(graph: Graph, measure: Callable[[Graph], float], target: float) -
     low, high = _LEAST_PACE, _MOST_PACE
     for _ in range(_ROUNDS):
         middle = (low * high) ** 0.5
-        if measure(at_pace(graph, middle)) < target:
-            low = middle
-        else:
-            high = middle
+        low, high = (middle, high) if measure(at_pace(graph, middle)) < target else (low, middle)
     return at_pace(graph, (low * high) ** 0.5)
 
 

@@ -357,9 +357,6 @@ def predict(graph: Graph, requests: Sequence[Request]) -> Prediction:
 
     Raises:
         ChangeError: if one does not apply, with the reason.
-
-    Example:
-        >>> predict(graph, [parse_request("bandwidth:factor=2", CHANGES)])  # doctest: +SKIP
     """
     return Baseline(graph).predict(requests)[0]
 

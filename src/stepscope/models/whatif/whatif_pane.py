@@ -51,13 +51,9 @@ class Pane:
         """Every change."""
         return [
             ListedChange(
-                change.name,
-                change.summary,
-                list(change.parameters.values()),
-                list(change.assumptions),
-                *self._applies(change),
+                one.name, one.summary, [*one.parameters.values()], [*one.assumptions], *self._applies(one)
             )
-            for change in CHANGES.values()
+            for one in CHANGES.values()
         ]
 
     def answer(self, changes: Sequence[str]) -> Prediction:
