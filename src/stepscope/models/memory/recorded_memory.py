@@ -29,7 +29,7 @@ from stepscope.models.memory.owners import (
 )
 from stepscope.trace.nesting import last_started
 from stepscope.trace.row_order import places_among
-from stepscope.trace.schema import STAGES
+from stepscope.trace.schema import FORWARD_STAGES, STAGES
 from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
@@ -223,7 +223,6 @@ def _alive_then(addresses: Ids, life: Lifetimes, wanted: Ids, time: Ids) -> Ids:
     return np.where(np.append(life.end, -np.inf)[last] >= time, last, -1).astype(np.int64)
 
 
-_FORWARD = ("forward", "loss")
 _UPDATING = ("optimizer", "zero_grad")
 
 
@@ -311,7 +310,7 @@ def _kinds(recording: AllocationRecord) -> Codes:
     life, stage = recording.lifetimes, recording.stage
     released = np.append(recording.attribution.stage, -1)[recording.released_by]
     in_root = life.end <= recording.ends[recording.root]
-    forward, backward = _in(stage, *_FORWARD), _in(stage, "backward")
+    forward, backward = _in(stage, *FORWARD_STAGES), _in(stage, "backward")
     updating = _in(stage, *_UPDATING)
     first_forward = _first_forward(recording)
     fed = _in(stage, "data_loading", "transfer")
@@ -341,7 +340,7 @@ def _first_forward(recording: AllocationRecord) -> Floats:
     steps, events = recording.trace["steps"], recording.trace.events
     if not len(steps):
         return np.full(len(recording.lifetimes), np.inf)
-    rows = np.flatnonzero(np.isin(events["stage"], [STAGES.index(name) for name in _FORWARD]))
+    rows = np.flatnonzero(np.isin(events["stage"], [STAGES.index(name) for name in FORWARD_STAGES]))
     starts = np.append(events["start_ns"][rows].astype(np.float64), np.inf)
     first = starts[np.searchsorted(starts, steps["start_ns"])]
     step = np.searchsorted(steps["start_ns"], recording.lifetimes.start, side="right") - 1

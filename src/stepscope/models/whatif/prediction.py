@@ -426,7 +426,7 @@ def changed_lifetimes(memory: RecordedMemory, requests: Sequence[Request]) -> Li
 def predict_memory(memory: RecordedMemory, requests: Sequence[Request]) -> MemoryPrediction:
     """The peak with the changes; raises ChangeError as `changed_lifetimes`."""
     changed, recording = changed_lifetimes(memory, requests), memory.recording
-    errors = [request.change.memory_error for request in requests if request.change.memory]
+    errors = [request.change.memory_error_on(memory) for request in requests if request.change.memory]
     unknown, reserved = [str(request) for request in requests if request.change.memory is None], None
     if recording.device != "cpu":
         settings = Settings.of_trace(recording.trace)

@@ -18,6 +18,7 @@ from stepscope.models.memory.device_facts import MemoryShare
 from stepscope.models.memory.memory_findings import find_problems
 from stepscope.models.memory.memory_text import verdict
 from stepscope.models.memory.recorded_memory import recorded_memory
+from stepscope.models.whatif import CHANGES, parse_request
 from stepscope.models.whatif.prediction import Baseline
 from stepscope.trace.concat import concat
 
@@ -93,6 +94,46 @@ def test_an_out_of_memory_error_is_told_as_far_as_it_is_known(failed: dict[str, 
     unknown = {"device": "cpu", "requested_bytes": None, "file": "", "line": 0, "module": ""}
     facts = facts_of(PLAIN, out_of_memory=unknown | failed)
     assert verdict(facts, []) == text
+
+
+# -- with other numbers of samples
+
+INFERENCE = """
+    main |   0 200 | ProfilerStep#0
+    main |   5   9 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+    main |   6   8 | aten::stack
+    main |  10  90 | ## forward ##
+    main |  15  30 | aten::mm
+    main |  45  60 | aten::exp
+    main | 120 130 | aten::add
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "allocations", "peak", "twice"),
+    [
+        # The input, two activations and a temporary; a gradient stays, as what was there before.
+        (STEP, PLAIN + "cpu | 47 50 | 100\ncpu | - 195 | 300", 7400, 14500),
+        (STEP, "cpu | - 195 | 300\ncpu | 126 - | 5000\ncpu | 127 129 | 1000", 6300, 7300),
+        (
+            INFERENCE,
+            "cpu | - 195 | 300\ncpu | 7 195 | 1000\ncpu | 16 99 | 4000\ncpu | 46 99 | 2000",
+            7300,
+            14300,
+        ),
+        # Of no stage that is known, within a step; a state that stays is not of the samples.
+        (INFERENCE, "cpu | - 195 | 300\ncpu | 121 125 | 4000\ncpu | 122 - | 700", 5000, 9000),
+    ],
+)
+def test_without_what_operators_read_all_that_a_step_makes_grows_with_its_samples(
+    step: str, allocations: str, peak: int, twice: int
+) -> None:
+    graph = build_ranks(with_allocations(step, allocations))
+    found = Baseline(graph).predict([parse_request("batch_size:factor=2", CHANGES)])[0]
+    assert found.memory is not None
+    assert (found.memory.measured_bytes, found.memory.predicted_bytes) == (peak, twice)
+    assert found.memory.error is None
+    assert any("the file does not show what depends on the input data" in text for text in found.assumptions)
 
 
 # -- ranks

@@ -7,7 +7,8 @@ from drawn_steps import V100, changed, device_names, graph_of, step_us
 
 from stepscope.errors import ChangeError, GraphError
 from stepscope.graph import Graph
-from stepscope.models.whatif import CHANGES
+from stepscope.models.whatif import CHANGES, parse_request
+from stepscope.models.whatif.prediction import predict
 
 # Launches at 10, 20 and 30; the device works from 20 to 170; the CPU is done at 100.
 FORWARD = """
@@ -420,6 +421,33 @@ def test_a_faster_gpu_by_compute_and_by_memory() -> None:
     )
     on_cpu = "main | 0 50 | ProfilerStep#0\nmain | 5 40 | aten::mm"
     assert refusal(graph_of(on_cpu), "faster_gpu") == ("faster_gpu: these steps have no device work")
+
+
+# The loader takes 40, code of the loop 60, then the device works for 100, until 210.
+LOADING = """
+    main     |   0 120 | ProfilerStep#0
+    main     |   0  40 | enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+    main     | 100 118 | ## forward ##
+    main     | 102 116 | aten::mm
+    main     | 104 110 | cudaLaunchKernel   | corr=7
+    stream 7 | 110 210 | volta_sgemm_128x64 | corr=7
+"""
+
+
+def test_more_samples_are_loaded_and_prepared_before_they_are_computed() -> None:
+    graph = graph_of(LOADING, devices=V100)
+    request = parse_request("batch_size:factor=2", CHANGES)
+    assert step_us(graph) == 210
+    # Work grows from 100 to 200, the loader by 40, and the loop by 60, if that is per sample.
+    assert step_us(graph, "batch_size:factor=2") == 410
+    assert step_us(graph, "batch_size:factor=2,other=0") == 350
+    assert step_us(graph, "batch_size:factor=0.5") == 105 + 5
+    found = predict(graph, [request])
+    assert found.range == pytest.approx((0.350, 0.410))
+    assert any("the range also has it as long as it was" in text for text in found.assumptions)
+    assert refusal(graph, "batch_size:factor=2,other=3") == (
+        "batch_size: expected other from 0 to 1, found 3.0"
+    )
 
 
 def test_changes_compose_in_their_order(forward: Graph) -> None:

@@ -1,34 +1,64 @@
 """`batch_size`: more or fewer samples in each step."""
 
+import re
+
 import numpy as np
 
 from stepscope.base.arrays import Mask
 from stepscope.errors import ChangeError
 from stepscope.graph import Graph, scale
-from stepscope.models.memory.owners import INPUTS, KEPT
+from stepscope.models.memory.owners import ACTIVE, INPUTS, KEPT
 from stepscope.models.memory.recorded_memory import AllocationRecord, RecordedMemory
 from stepscope.models.whatif.change import Change
 from stepscope.models.whatif.parts.layers import working
 from stepscope.models.whatif.parts.memory_flow import operations
+from stepscope.trace.row_order import begins_run
 from stepscope.trace.schema import PASS_STAGES, STAGES
+from stepscope.trace.trace import Trace
 
-_STAGES = ("data_loading", "transfer", *PASS_STAGES)
+_LEAST_LOOP = 0.01  # of the steps; chosen: less does not matter
+_LOOP = "code outside of the model works for each sample; the range also has it as long as it was"
+_ALL_MEMORY = (
+    "all that a step allocates and training does not keep grows, and what was there before does not: "
+    "the file does not show what depends on the input data"
+)
+_LOADING = ("data_loading", "transfer")
 
 
-def batch_size(graph: Graph, factor: float) -> Graph:
+def batch_size(graph: Graph, factor: float, other: float = 1.0) -> Graph:
     """Each step has FACTOR times as many samples.
 
-    Work of the model grows with them; the optimizer and launches do not. `stepscope batch`
+    Work of the model and loading grow with them; the optimizer and launches do not. `stepscope batch`
     measures it instead.
 
     Args:
         factor: how many times as many samples.
+        other: how much of what has no known stage grows with them, as code of the loop, from 0 to
+            1; the range has both.
     """
     if factor <= 0:
         raise ChangeError(f"batch_size: expected factor above 0, found {factor}")
-    return scale(graph, working(graph) & graph.tasks.text("stage").mask(*_STAGES), factor)
+    if not 0 <= other <= 1:
+        raise ChangeError(f"batch_size: expected other from 0 to 1, found {other}")
+    works, loads, unknown, pauses = _parts(graph)
+    share = 1 + (factor - 1) * other
+    gaps = graph.tasks["gap_ns"] * np.where(pauses, share, np.where(loads, factor, 1.0))
+    graph = scale(graph.with_tasks(gap_ns=np.rint(gaps)), works | loads, factor)
+    return scale(graph, unknown, share)
 
 
+def _parts(graph: Graph) -> tuple[Mask, Mask, Mask, Mask]:
+    """Tasks of the model and of loading, those of no known stage, and those with code of the loop
+    after them."""
+    stage, works = graph.tasks.text("stage"), working(graph)
+    outside = works | ~graph.on_device
+    unknown = outside & ~stage.mask(*(name for name in STAGES if name != "other"))
+    ends = np.roll(begins_run(graph.tasks["thread"], stage.codes), -1)
+    pauses = ~graph.on_device & (unknown | ends)
+    return works & stage.mask(*PASS_STAGES), outside & stage.mask(*_LOADING), unknown, pauses
+
+
+_EMPTY = re.compile(r"aten::(new_)?empty")  # what the operator that uses it next fills
 _SCALAR_BYTES = 8  # of the largest scalar; no batch makes one larger
 
 
@@ -48,17 +78,37 @@ def with_batch(memory: RecordedMemory, factor: float) -> RecordedMemory:
 
 
 def batched(memory: RecordedMemory) -> Mask:
-    """Whether each recorded allocation grows with the batch size, shape (recorded,)."""
+    """Whether each recorded allocation grows with the batch size, shape (recorded,).
+
+    Without what each operator reads, that is all that a step makes and training does not keep.
+    """
     life = memory.recording.lifetimes
     kind = memory.lifetimes.kind[: len(life)]
     fixed = np.isin(kind, KEPT) | _per_channel(memory)
     fixed |= memory.recording.stage == STAGES.index("optimizer")
     fixed |= life.bytes <= _SCALAR_BYTES
-    grows = (kind == INPUTS) & ~fixed
+    if not _shows_reads(memory.recording.trace):
+        return np.asarray((np.isin(kind, (INPUTS, *ACTIVE)) | _passes(memory)) & ~fixed)
+    grows, empty = (kind == INPUTS) & ~fixed, np.zeros(len(life), np.bool_)
+    is_empty = memory.recording.trace.events.text("name").where(lambda name: bool(_EMPTY.match(name)))
     for operation in operations(memory.recording):
-        if grows[operation.reads].any():
-            grows[operation.makes] = ~fixed[operation.makes]
+        reads, makes = operation.reads, operation.makes
+        if grows[reads].any():
+            made = np.concatenate([makes, reads[empty[reads]]])
+            grows[made] = ~fixed[made]
+        empty[reads], empty[makes] = False, is_empty[operation.root]
     return np.asarray(grows)
+
+
+def _shows_reads(trace: Trace) -> bool:
+    return bool(len(trace["tensor_uses"]))
+
+
+def _passes(memory: RecordedMemory) -> Mask:
+    """Allocations that a step makes and releases."""
+    life, begins = memory.recording.lifetimes, memory.recording.trace["steps"]["start_ns"]
+    first, last = (np.searchsorted(begins, time, side="right") for time in (life.start, life.end))
+    return np.asarray((first == last) & np.isfinite(life.start) & np.isfinite(life.end))
 
 
 def _per_channel(memory: RecordedMemory) -> Mask:
@@ -79,13 +129,25 @@ def _vectors(recording: AllocationRecord) -> Mask:
     return result
 
 
+def _unknown(graph: Graph) -> tuple[str, ...]:
+    """Of what it is not known whether it grows, as far as it is there."""
+    _, _, unknown, pauses = _parts(graph)
+    lasts = graph.tasks["duration_ns"][unknown].sum() + graph.tasks["gap_ns"][pauses].sum()
+    code = _LOOP if lasts >= _LEAST_LOOP * graph.window.measured_ns.sum() else ""
+    memory = _ALL_MEMORY if len(graph.trace["memory"]) and not _shows_reads(graph.trace) else ""
+    return tuple(filter(None, (code, memory)))
+
+
 CHANGE = Change(
     batch_size,
     group="Memory",
     basis="the measured work of the model, in proportion to the samples",
     assumptions=("an operator's time grows with its samples, so that kernels are not half empty",),
     error=0.21,  # the largest of eight models on an H200 with twice the samples: of an LSTM
+    evidence=_unknown,
+    low={"other": 1.0},
+    high={"other": 0.0},
     ranked=False,
     memory=with_batch,
-    memory_error=0.02,
+    memory_error_of=lambda memory: 0.02 if _shows_reads(memory.recording.trace) else None,
 )
