@@ -33,13 +33,13 @@ from stepscope.models.batch_size.source_files import entries, read_text, setting
 from stepscope.models.ranks.job import JobReport, findings_of, report_of_trace
 from stepscope.trace.frame_name import is_users_frame
 from stepscope.trace.recorded_steps import workers_of
+from stepscope.trace.schema import TRAINING_STAGES
 from stepscope.trace.trace import Metadata, Trace
 
 __all__ = ["RuleContext", "glob"]
 
 # A compilation's annotation has the line of its function, an instruction that of its kernel's source.
 _KINDS_WITH_LINES = ("python", "annotation", "instruction")
-_TRAINING = ("zero_grad", "backward", "optimizer")  # stages that only training has
 # Files with the training loop of a library, or called by it: other loops use its models. The first
 # that is found counts.
 _LIBRARIES = tuple(
@@ -104,7 +104,7 @@ class RuleContext:
     @cached_property
     def trains(self) -> bool:
         """Whether the trace shows training: work of backward or of an optimizer."""
-        return bool(self.trace.events.text("stage").mask(*_TRAINING).any())
+        return bool(self.trace.events.text("stage").mask(*TRAINING_STAGES).any())
 
     @property
     def serves(self) -> bool:

@@ -71,6 +71,7 @@ INFERENCE_STAGES = ("prefill", "decode", "prefill_decode")
 MODEL_STAGES = ("forward", *INFERENCE_STAGES)  # calls of the model
 FORWARD_STAGES = (*MODEL_STAGES, "loss")
 PASS_STAGES = (*FORWARD_STAGES, "backward")
+TRAINING_STAGES = ("zero_grad", "backward", "optimizer")  # what only training has
 OUTSIDE_STAGES = ("evaluation", "checkpointing", "other")  # what does not train
 TRACK_KINDS = ("cpu", "device", "communication")
 PRODUCT_KINDS = ("gemm", "convolution", "attention")  # of kernels: the arithmetic of a network

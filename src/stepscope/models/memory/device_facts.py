@@ -15,7 +15,7 @@ from stepscope.models.memory.lifetimes import Lifetimes
 from stepscope.models.memory.owners import ACTIVE, UNKNOWN
 from stepscope.models.memory.recorded_memory import AllocationRecord, recorded_devices
 from stepscope.models.memory.segments import Fragmentation, find_fragmentation
-from stepscope.trace.schema import STAGES
+from stepscope.trace.schema import STAGES, TRAINING_STAGES
 from stepscope.trace.trace import Trace
 
 
@@ -69,6 +69,7 @@ class MemoryFacts(msgspec.Struct, frozen=True):
     unassigned_before_bytes: int = 0  # what of that was allocated before the history
     update_line: str = ""  # the line that calls the optimizer; empty where unknown
     has_lifetimes: bool = True  # whether it is known which release ends which allocation
+    may_train: bool = True  # whether backward or an optimizer was recorded, or no operators were
 
     @property
     def moment(self) -> str:
@@ -148,6 +149,7 @@ def device_facts(history: MemoryHistory, most: int = 12) -> MemoryFacts:
         out_of_memory=_failures(history),
         settings=dict(trace.metadata.properties.get("allocator_settings") or {}),
         has_lifetimes=life is not None,
+        may_train=not len(trace.events) or bool(trace.events.text("stage").mask(*TRAINING_STAGES).any()),
     )
 
 

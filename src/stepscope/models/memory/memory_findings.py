@@ -13,11 +13,13 @@ _PINNED_SHARE = 0.1  # of reserved memory; chosen: worth another setting of the 
 _KIND_SHARE = 0.4  # of the peak, of one kind; chosen: so much is mostly the largest part
 _ACTIVATIONS_SHARE = 2 / 3  # of a step that is otherwise healthy they are most
 _LINE_SHARE = 0.2  # of the peak, of one or two tensors; chosen: worth a change of one line
+_LEAST_BYTES = 1 << 20  # of what is large; chosen: less is no problem on any machine
 _GROWTH_SHARE = 0.01  # of the peak; chosen: little, since it adds up from step to step
 _KEEP_NOTHING = (
     "Keep no tensors from step to step: append loss.item() or loss.detach() instead of loss, and "
     "clear caches that grow."
 )
+_SMALLER = "Compute it in chunks, or use a smaller batch."  # nothing waits for backward
 _KEEP_NO_GRAPH = (
     "Something keeps what was computed here: append loss.item() or loss.detach() instead of loss, "
     "or compute it under torch.no_grad()."
@@ -81,14 +83,14 @@ def _activations(facts: MemoryFacts) -> Iterator[MemoryFinding]:
         advice = (
             f"Checkpoint it (what-if checkpoint:module={module.name}), compute it in chunks or in 16 bits"
         )
-    elif held >= _ACTIVATIONS_SHARE * facts.peak_bytes:
-        whose, advice = "Activations", "Wrap the repeated blocks in torch.utils.checkpoint"
     else:
+        whose, advice = "Activations", "Wrap the repeated blocks in torch.utils.checkpoint"
+    if held < max(_LEAST_BYTES, 0 if module else _ACTIVATIONS_SHARE * facts.peak_bytes):
         return
     yield MemoryFinding(
         "activations",
         f"{whose} hold {size(held)} of {size(facts.peak_bytes)} at the {facts.moment}.",
-        f"{advice}, or use a smaller batch and accumulate gradients.",
+        f"{advice}, or use a smaller batch and accumulate gradients." if facts.may_train else _SMALLER,
         held,
         next((share.name for share in facts.activation_lines if share.name), ""),
     )
@@ -109,7 +111,7 @@ def _dominating_module(facts: MemoryFacts) -> MemoryShare | None:
 
 def _optimizer_state(facts: MemoryFacts) -> Iterator[MemoryFinding]:
     held = _held(facts, "optimizer state")
-    if held >= _KIND_SHARE * facts.peak_bytes:
+    if held >= max(_KIND_SHARE * facts.peak_bytes, _LEAST_BYTES):
         yield MemoryFinding(
             "optimizer_state",
             f"Optimizer state holds {size(held)} of {size(facts.peak_bytes)} at the {facts.moment}.",
@@ -126,7 +128,7 @@ def _one_line(facts: MemoryFacts) -> Iterator[MemoryFinding]:
     computed.update({share.name: share.bytes for share in facts.unassigned_lines})
     lines = (one for one in facts.lines if one.name and computed[one.name] >= one.bytes)
     top = next(lines, None)
-    if top and top.count <= 2 and top.bytes >= _LINE_SHARE * facts.peak_bytes:
+    if top and top.count <= 2 and top.bytes >= max(_LINE_SHARE * facts.peak_bytes, _LEAST_BYTES):
         yield MemoryFinding(
             "one_large_tensor",
             f"One line holds {size(top.bytes)} of {size(facts.peak_bytes)} at the {facts.moment}, in "

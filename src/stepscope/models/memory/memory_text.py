@@ -158,7 +158,8 @@ class MemoryRow(msgspec.Struct, frozen=True):
 class MemoryComparison(msgspec.Struct, frozen=True):
     """The peaks of one device in two files; rows with the largest change first."""
 
-    device: int  # number of the device, -1 for the CPU
+    device: int  # number of the device after, -1 for the CPU
+    before_device: int  # its number before, which differs where each file has one GPU
     before_bytes: int  # the peak
     after_bytes: int  # the peak
     kinds: tuple[MemoryRow, ...]  # what changed in the peak; without what did not change
@@ -167,16 +168,20 @@ class MemoryComparison(msgspec.Struct, frozen=True):
 
 
 def compare_memory(before: Trace, after: Trace) -> list[MemoryComparison]:
-    """The devices that two files have in common, snapshots or captures made with `--memory`; raises
-    TraceError if one of them holds no allocation."""
-    old = {facts.device: facts for facts in memory_facts(before, _ALL)}
-    pairs = ((old.get(facts.device), facts) for facts in memory_facts(after, _ALL))
+    """The devices that two files, snapshots or recordings, have in common, and the only GPU of each;
+    raises TraceError if one of them holds no allocation."""
+    sides = [memory_facts(trace, _ALL) for trace in (before, after)]
+    gpus = [sum(facts.device >= 0 for facts in side) for side in sides]
+    last = 0 if gpus == [1, 1] else _ALL  # the only GPU of each may have any number
+    old = {min(facts.device, last): facts for facts in sides[0]}
+    pairs = ((old.get(min(facts.device, last)), facts) for facts in sides[1])
     return [_compare(first, second) for first, second in pairs if first is not None]
 
 
 def _compare(before: MemoryFacts, after: MemoryFacts) -> MemoryComparison:
     return MemoryComparison(
         device=after.device,
+        before_device=before.device,
         before_bytes=before.peak_bytes,
         after_bytes=after.peak_bytes,
         kinds=_rows(before.kinds, after.kinds),
@@ -195,7 +200,8 @@ def _rows(before: Iterable[MemoryShare], after: Iterable[MemoryShare]) -> tuple[
 
 def print_memory_comparison(console: Console, found: MemoryComparison, rows: int) -> None:
     """Print one device: the peaks, then what changed most."""
-    name = "the CPU" if found.device < 0 else f"device {found.device}"
+    name = "the CPU" if found.device < 0 else f"device {found.before_device}"
+    name += f", then device {found.device}" * (found.device != found.before_device)
     change = found.after_bytes - found.before_bytes
     console.print()
     console.print(

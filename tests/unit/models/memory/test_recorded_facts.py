@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from drawn_memory import STEP, with_allocations
+from model_allocator import MIB
 from msgspec.structs import replace
 
 from stepscope.errors import TraceError
@@ -16,7 +17,7 @@ from stepscope.graph import build_ranks
 from stepscope.models.memory import MemoryFacts, memory_facts
 from stepscope.models.memory.device_facts import MemoryShare
 from stepscope.models.memory.memory_findings import find_problems
-from stepscope.models.memory.memory_text import verdict
+from stepscope.models.memory.memory_text import compare_memory, verdict
 from stepscope.models.memory.recorded_memory import recorded_memory
 from stepscope.models.whatif import CHANGES, parse_request
 from stepscope.models.whatif.prediction import Baseline
@@ -194,13 +195,19 @@ def test_diff_of_jobs_compares_steps_and_says_that_memory_is_not_compared(
 
 
 def of_module(share: float, others: int = 1) -> MemoryFacts:
-    """Facts in which the activations of one module are a share of a peak of 1000 bytes."""
+    """Facts in which the activations of one module are a share of a peak of 1000 MiB."""
     facts = facts_of(PLAIN)
     first = facts.activation_modules[0]
-    held = round(1000 * share)
-    left = [replace(first, name=f"net.other{row}", bytes=(1000 - held) // others) for row in range(others)]
+    held = round(1000 * share) * MIB
+    left = [
+        replace(first, name=f"net.other{row}", bytes=(1000 * MIB - held) // others) for row in range(others)
+    ]
     return replace(
-        facts, peak_bytes=1000, lines=(), kinds=(), activation_modules=(replace(first, bytes=held), *left)
+        facts,
+        peak_bytes=1000 * MIB,
+        lines=(),
+        kinds=(),
+        activation_modules=(replace(first, bytes=held), *left),
     )
 
 
@@ -215,9 +222,9 @@ def test_a_module_is_ranked_by_what_checkpointing_reduces() -> None:
 def test_weights_of_a_module_are_no_gain_of_checkpointing() -> None:
     facts = replace(of_module(0.7), modules=())
     (finding,) = find_problems(facts)
-    assert (finding.rule, finding.gain_bytes) == ("activations", 700)
+    assert (finding.rule, finding.gain_bytes) == ("activations", 700 * MIB)
     assert "checkpoint:module=net.first" in finding.advice
-    heavy = replace(of_module(0.1, 9), modules=(replace(facts.activation_modules[0], bytes=900),))
+    heavy = replace(of_module(0.1, 9), modules=(replace(facts.activation_modules[0], bytes=900 * MIB),))
     assert find_problems(heavy) == []
 
 
@@ -231,7 +238,7 @@ def test_the_whole_model_is_not_advised_as_a_module_to_checkpoint() -> None:
 @pytest.mark.parametrize("modules", [0, 6])
 def test_many_equal_modules_are_advised_like_a_snapshot_without_modules(modules: int) -> None:
     facts = of_module(1 / 6, 5)
-    share = replace(facts.activation_modules[0], name="activations", bytes=800)
+    share = replace(facts.activation_modules[0], name="activations", bytes=800 * MIB)
     facts = replace(
         facts,
         kinds=(share,),
@@ -239,27 +246,47 @@ def test_many_equal_modules_are_advised_like_a_snapshot_without_modules(modules:
         activation_lines=(replace(share, name="model.py:3"),),
     )
     (finding,) = find_problems(facts)
-    assert (finding.rule, finding.gain_bytes, finding.place) == ("activations", 800, "model.py:3")
+    assert (finding.rule, finding.gain_bytes, finding.place) == ("activations", 800 * MIB, "model.py:3")
     assert "checkpoint:module" not in finding.advice
 
 
 @pytest.mark.parametrize(
     ("kind", "computed", "advised"),
-    [("weights", 0, False), ("gradients", 0, False), ("activations", 600, True), ("unknown", 0, True)],
+    [("weights", 0, False), ("gradients", 0, False), ("activations", 600 * MIB, True), ("unknown", 0, True)],
 )
 def test_what_training_keeps_is_no_tensor_to_compute_in_chunks(
     kind: str, computed: int, advised: bool
 ) -> None:
     """As the weights of an embedding."""
-    line = MemoryShare("train.py:5", 600, 1)
+    line = MemoryShare("train.py:5", 600 * MIB, 1)
     facts = replace(
         of_module(0.1, 9),
-        kinds=(MemoryShare(kind, 600, 1),),
+        kinds=(MemoryShare(kind, 600 * MIB, 1),),
         lines=(line,),
         activation_lines=(replace(line, bytes=computed),) if computed else (),
         unassigned_lines=(line,) if kind == "unknown" else (),
     )
     assert [one.rule for one in find_problems(facts)] == ["one_large_tensor"] * advised
+
+
+def test_nothing_waits_for_backward_where_none_was_recorded() -> None:
+    allocations = f"cuda:0 | 16 99 | {40 * MIB}\ncpu | 17 98 | 8"
+    gpu, cpu = memory_facts(with_allocations(INFERENCE, allocations))
+    (finding,) = find_problems(gpu)
+    assert (finding.rule, finding.advice) == ("activations", "Compute it in chunks, or use a smaller batch.")
+    assert find_problems(cpu) == []  # of so little nothing is to gain
+    (trained, _) = memory_facts(with_allocations(STEP, allocations))
+    assert find_problems(trained)[0].advice.startswith("Checkpoint it")
+
+
+def test_the_only_gpu_of_each_file_is_compared_whatever_its_number() -> None:
+    sides = [with_allocations(STEP, f"cuda:{gpu} | 16 99 | {gpu + 7}\ncpu | 17 98 | 5") for gpu in (0, 2)]
+    pairs = [
+        (one.before_device, one.device, one.before_bytes, one.after_bytes) for one in compare_memory(*sides)
+    ]
+    assert pairs == [(0, 2, 7, 9), (-1, -1, 5, 5)]
+    several = with_allocations(STEP, "cuda:1 | 16 99 | 7\ncuda:2 | 17 98 | 6")
+    assert [(one.before_device, one.device) for one in compare_memory(several, sides[1])] == [(2, 2)]
 
 
 FOUR_STEPS = "".join(
