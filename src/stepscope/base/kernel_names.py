@@ -7,6 +7,7 @@ shown; a system's demangler may not be trusted with names from files.
 
 import re
 
+COPY_OF_ROCM = r"^__amd_rocclr_(copy|fill)Buffer"  # AMD's runtime copies and fills with kernels
 _NAMESPACES = (
     r"at|native|c10|std|cuda|detail|internal|cutlass|cutlass_cudnn\w*|cub|thrust|ck|ck_tile"
     "|tensor_operation|device|kernel"

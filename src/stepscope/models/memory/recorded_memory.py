@@ -314,7 +314,8 @@ def _kinds(recording: AllocationRecord) -> Codes:
     updating = _in(stage, *_UPDATING)
     first_forward = _first_forward(recording)
     fed = _in(stage, "data_loading", "transfer")
-    fed |= _in(stage, "other") & (life.start < first_forward) & np.isfinite(life.start)
+    before = (life.start < first_forward) & np.isfinite(life.start)
+    fed |= _in(stage, "other") & before & (not recording.trace.metadata.is_of_xla)  # a program's own
     kind = np.full(len(life), UNKNOWN, np.int64)
     kind[fed] = INPUTS
     kind[forward] = ACTIVATIONS

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.base.arrays import Mask
+from stepscope.base.kernel_names import COPY_OF_ROCM
 from stepscope.read.chrome.event_columns import RecordColumns, RecordedEvents
 from stepscope.trace.schema import CATEGORIES, TRACK_KINDS
 from stepscope.trace.sets import mask_of
@@ -136,7 +137,9 @@ _RANGE = re.compile(
     r"|stepscope\.(module|optimizer|evaluation|checkpointing|block):)"
 )
 # MTIA and Intel's unitrace record copies among kernels, and unitrace calls among operators.
-_COPIED = re.compile(r"^dma_request\b|^ze\w+Memory(Copy|Fill)|^clEnqueue(Read|Write|Copy|Fill)")
+_COPIED = re.compile(
+    f"{COPY_OF_ROCM}|" r"^dma_request\b|^ze\w+Memory(Copy|Fill)|^clEnqueue(Read|Write|Copy|Fill)"
+)
 _CALLED = re.compile(r"^(ze|cl|ur)[A-Z]")
 _ON_DEVICE = ("kernel", "memcpy", "memset", "sync", "communication")
 
@@ -151,6 +154,8 @@ def category(recorded: str, name: str) -> str:
         'memcpy'
         >>> category("hip_api", "hipLaunchKernel"), category("kernel_dispatch", "Cijk_Ailk")
         ('runtime', 'kernel')
+        >>> category("kernel_dispatch", "__amd_rocclr_copyBuffer.kd")
+        'memcpy'
     """
     if not recorded:
         return "annotation" if _RANGE.match(name) else category_by_name(name)

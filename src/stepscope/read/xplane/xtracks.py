@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepscope.base.arrays import Integers
+from stepscope.base.kernel_names import COPY_OF_ROCM
 from stepscope.read.shared import EventNames, WarningLog
 from stepscope.read.xplane.xevents import Batch
 from stepscope.read.xplane.xspace import EventKind, Plane, PlaneLine
@@ -174,7 +175,9 @@ _PYTHON = re.compile(r"^\$(?:(.+\.py):(\d{1,9}) )?(.*)$", re.DOTALL)
 _CONTROL = re.compile(r"^(while|conditional|call)(\.\d+)*$")
 _NEXT_BATCH = "IteratorGetNextOp::DoCompute"  # TensorFlow's operation that waits for tf.data
 # A TPU's copies are named by the compiler; of an asynchronous slice the device moves data too.
-_COPY = re.compile(r"^Memcpy|^async-copy\b|^(copy|(dynamic-)?(update-)?slice)-(start|done)(\.\d+)*$")
+_COPY = re.compile(
+    f"{COPY_OF_ROCM}|" r"^Memcpy|^async-copy\b|^(copy|(dynamic-)?(update-)?slice)-(start|done)(\.\d+)*$"
+)
 _FEED = re.compile(r"^(in|out)feed\b")  # the device waits until the host gives a batch, or takes results
 _COPY_CATEGORIES = ("copy-start", "copy-done")  # of an operation in XLA's program
 

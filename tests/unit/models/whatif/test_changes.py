@@ -150,6 +150,26 @@ def test_cuda_graphs_leave_the_device_as_the_only_limit() -> None:
     assert "launch CUDA graphs already" in refusal(again, "cuda_graphs")
 
 
+def test_a_long_gap_within_a_graph_may_stay() -> None:
+    graph = graph_of("""
+        main     |  0 1600 | ProfilerStep#0
+        main     | 10 1580 | ## forward ##
+        main     | 10   14 | cudaLaunchKernel | corr=7
+        main     | 60   64 | cudaLaunchKernel | corr=8
+        main     | 1500 1504 | cudaLaunchKernel | corr=9
+        stream 7 | 20   30 | sgemm            | corr=7
+        stream 7 | 70   75 | relu             | corr=8
+        stream 7 | 1510 1515 | relu           | corr=9
+    """)
+    # Of the calls nothing is left; the gap of 1436 has no cause in the file.
+    least, most = predict(graph, [parse_request("cuda_graphs", CHANGES)]).range
+    assert most - least == pytest.approx(1.436, rel=0.1)
+    assert step_us(graph, "cuda_graphs:pauses=1") - step_us(graph, "cuda_graphs") == pytest.approx(
+        1436, abs=20
+    )
+    assert "expected pauses from 0 to 1" in refusal(graph, "cuda_graphs:pauses=2")
+
+
 def test_a_cuda_graph_leaves_what_the_loop_does_around_it() -> None:
     graph = graph_of("""
         main     |  0 300 | ProfilerStep#0
@@ -421,6 +441,14 @@ def test_a_faster_gpu_by_compute_and_by_memory() -> None:
     )
     on_cpu = "main | 0 50 | ProfilerStep#0\nmain | 5 40 | aten::mm"
     assert refusal(graph_of(on_cpu), "faster_gpu") == ("faster_gpu: these steps have no device work")
+
+
+def test_no_gpu_is_called_faster_by_a_precision_that_is_not_known() -> None:
+    """In FP32 an MI300X has twice the peak of a B200, in 16 bits half of it."""
+    graph = graph_of(
+        LONG.replace("volta_sgemm_128x64", "nvjet_tst_128x64"), devices=({"name": "NVIDIA B200"},)
+    )
+    assert "no known device runs these kernels faster than B200" in refusal(graph, "faster_gpu")
 
 
 # The loader takes 40, code of the loop 60, then the device works for 100, until 210.

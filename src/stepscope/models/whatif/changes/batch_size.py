@@ -80,7 +80,7 @@ def with_batch(memory: RecordedMemory, factor: float) -> RecordedMemory:
 def batched(memory: RecordedMemory) -> Mask:
     """Whether each recorded allocation grows with the batch size, shape (recorded,).
 
-    Without what each operator reads, that is all that a step makes and training does not keep.
+    Without what each operator reads, that is all that the steps make and training does not keep.
     """
     life = memory.recording.lifetimes
     kind = memory.lifetimes.kind[: len(life)]
@@ -88,7 +88,8 @@ def batched(memory: RecordedMemory) -> Mask:
     fixed |= memory.recording.stage == STAGES.index("optimizer")
     fixed |= life.bytes <= _SCALAR_BYTES
     if not _shows_reads(memory.recording.trace):
-        return np.asarray((np.isin(kind, (INPUTS, *ACTIVE)) | _passes(memory)) & ~fixed)
+        passes = np.isfinite(life.start) & np.isfinite(life.end)
+        return np.asarray((np.isin(kind, (INPUTS, *ACTIVE)) | passes) & ~fixed)
     grows, empty = (kind == INPUTS) & ~fixed, np.zeros(len(life), np.bool_)
     is_empty = memory.recording.trace.events.text("name").where(lambda name: bool(_EMPTY.match(name)))
     for operation in operations(memory.recording):
@@ -102,13 +103,6 @@ def batched(memory: RecordedMemory) -> Mask:
 
 def _shows_reads(trace: Trace) -> bool:
     return bool(len(trace["tensor_uses"]))
-
-
-def _passes(memory: RecordedMemory) -> Mask:
-    """Allocations that a step makes and releases."""
-    life, begins = memory.recording.lifetimes, memory.recording.trace["steps"]["start_ns"]
-    first, last = (np.searchsorted(begins, time, side="right") for time in (life.start, life.end))
-    return np.asarray((first == last) & np.isfinite(life.start) & np.isfinite(life.end))
 
 
 def _per_channel(memory: RecordedMemory) -> Mask:

@@ -18,7 +18,9 @@ from stepscope.models.whatif.parts.gpu_precision import precisions_of_operators
 from stepscope.models.whatif.parts.kernel_times import (
     SCALING_ERROR,
     Rates,
+    compute_bound,
     device_of,
+    peak_rate,
     precision_of_tasks,
     scaled_kernels_ns,
 )
@@ -79,9 +81,12 @@ def choose_faster(graph: Graph) -> dict[str, str]:
 def _faster(graph: Graph, old: Rates) -> Rates:
     """The first known device, H100 before others, on which these kernels take less time."""
     time = graph.tasks["duration_ns"]
+    unknown = compute_bound(graph) & precision_of_tasks(graph).mask("")
     for new in sorted(known_gpus(), key=lambda gpu: gpu["name"] != _PREFERRED):
         with suppress(ChangeError):  # a device without one of the rates
             after = scaled_kernels_ns(graph, old, new)
+            in_half = (peak_rate(old, "half") or np.nan) / (peak_rate(new, "half") or np.nan)
+            after[unknown] = np.fmax(after[unknown], time[unknown] * in_half)  # they may be in either
             kernels = ~np.isnan(after)
             if after[kernels].sum() < _FASTER * time[kernels].sum():
                 return new
