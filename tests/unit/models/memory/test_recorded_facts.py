@@ -116,6 +116,8 @@ INFERENCE = """
         # The input, two activations and a temporary; a gradient stays, as what was there before.
         (STEP, PLAIN + "cpu | 47 50 | 100\ncpu | - 195 | 300", 7400, 14500),
         (STEP, "cpu | - 195 | 300\ncpu | 126 - | 5000\ncpu | 127 129 | 1000", 6300, 7300),
+        # An activation may be as large as a gradient.
+        (STEP, "cpu | 16 195 | 5000\ncpu | 126 - | 5000", 10000, 15000),
         (
             INFERENCE,
             "cpu | - 195 | 300\ncpu | 7 195 | 1000\ncpu | 16 99 | 4000\ncpu | 46 99 | 2000",

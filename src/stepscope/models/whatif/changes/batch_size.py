@@ -16,8 +16,6 @@ from stepscope.trace.row_order import begins_run
 from stepscope.trace.schema import PASS_STAGES, STAGES
 from stepscope.trace.trace import Trace
 
-_LEAST_LOOP = 0.01  # of the steps; chosen: less does not matter
-_LOOP = "code outside of the model works for each sample; the range also has it as long as it was"
 _ALL_MEMORY = (
     "all that a step allocates and training does not keep grows, and what was there before does not: "
     "the file does not show what depends on the input data"
@@ -84,12 +82,12 @@ def batched(memory: RecordedMemory) -> Mask:
     """
     life = memory.recording.lifetimes
     kind = memory.lifetimes.kind[: len(life)]
-    fixed = np.isin(kind, KEPT) | _per_channel(memory)
+    fixed = np.isin(kind, KEPT) | (life.bytes <= _SCALAR_BYTES)
     fixed |= memory.recording.stage == STAGES.index("optimizer")
-    fixed |= life.bytes <= _SCALAR_BYTES
     if not _shows_reads(memory.recording.trace):
         passes = np.isfinite(life.start) & np.isfinite(life.end)
         return np.asarray((np.isin(kind, (INPUTS, *ACTIVE)) | passes) & ~fixed)
+    fixed |= _per_channel(memory.recording, np.isin(kind, KEPT))
     grows, empty = (kind == INPUTS) & ~fixed, np.zeros(len(life), np.bool_)
     is_empty = memory.recording.trace.events.text("name").where(lambda name: bool(_EMPTY.match(name)))
     for operation in operations(memory.recording):
@@ -105,38 +103,28 @@ def _shows_reads(trace: Trace) -> bool:
     return bool(len(trace["tensor_uses"]))
 
 
-def _per_channel(memory: RecordedMemory) -> Mask:
+def _per_channel(recording: AllocationRecord, kept: Mask) -> Mask:
     """Allocations as large as a vector of weights, and seen as vectors only."""
-    vectors = _vectors(memory.recording)
-    weights = np.isin(memory.lifetimes.kind[: len(vectors)], KEPT)
-    size = memory.recording.lifetimes.bytes
-    return np.asarray(vectors & np.isin(size, np.unique(size[weights & vectors])))
-
-
-def _vectors(recording: AllocationRecord) -> Mask:
-    """Whether every operator that uses a recorded allocation sees a vector, shape (recorded,)."""
     seen = recording.uses.row >= 0
     shape = recording.trace["tensor_uses"].text("shape").where(lambda text: "," not in text)
-    flat = shape[recording.uses.row[seen]]
-    result = np.ones(len(recording), np.bool_)
-    result[recording.uses.allocation[seen][~flat]] = False
-    return result
+    vectors, size = np.ones(len(recording), np.bool_), recording.lifetimes.bytes
+    vectors[recording.uses.allocation[seen][~shape[recording.uses.row[seen]]]] = False
+    return np.asarray(vectors & np.isin(size, size[kept & vectors]))
 
 
 def _unknown(graph: Graph) -> tuple[str, ...]:
-    """Of what it is not known whether it grows, as far as it is there."""
-    _, _, unknown, pauses = _parts(graph)
-    lasts = graph.tasks["duration_ns"][unknown].sum() + graph.tasks["gap_ns"][pauses].sum()
-    code = _LOOP if lasts >= _LEAST_LOOP * graph.window.measured_ns.sum() else ""
-    memory = _ALL_MEMORY if len(graph.trace["memory"]) and not _shows_reads(graph.trace) else ""
-    return tuple(filter(None, (code, memory)))
+    """What is assumed where it is not known whether an allocation grows."""
+    return (_ALL_MEMORY,) if len(graph.trace["memory"]) and not _shows_reads(graph.trace) else ()
 
 
 CHANGE = Change(
     batch_size,
     group="Memory",
     basis="the measured work of the model, in proportion to the samples",
-    assumptions=("an operator's time grows with its samples, so that kernels are not half empty",),
+    assumptions=(
+        "an operator's time grows with its samples, so that kernels are not half empty",
+        "code outside of the model works for each sample; the range also has it as long as it was",
+    ),
     error=0.21,  # the largest of eight models on an H200 with twice the samples: of an LSTM
     evidence=_unknown,
     low={"other": 1.0},
