@@ -113,8 +113,6 @@ class Change:
     memory: Callable[..., RecordedMemory] | None = None
     # the largest relative error of predicted peaks that were measured; None where none was
     memory_error: float | None = None
-    # the same, given the memory, where that depends on what its file shows
-    memory_error_of: Callable[[RecordedMemory], float | None] | None = None
 
     @property
     def name(self) -> str:
@@ -162,10 +160,6 @@ class Change:
     def error_on(self, graph: Graph) -> float:
         """The largest error of such predictions for a graph like this."""
         return self.error_of(graph) if self.error_of else self.error
-
-    def memory_error_on(self, memory: RecordedMemory) -> float | None:
-        """The largest error of predicted peaks for memory like this; None where none was measured."""
-        return self.memory_error_of(memory) if self.memory_error_of else self.memory_error
 
     def reason(self, error: StepscopeError) -> str:
         """Why it does not apply, by the error that says so, without its name in front."""

@@ -426,7 +426,9 @@ def changed_lifetimes(memory: RecordedMemory, requests: Sequence[Request]) -> Li
 def predict_memory(memory: RecordedMemory, requests: Sequence[Request]) -> MemoryPrediction:
     """The peak with the changes; raises ChangeError as `changed_lifetimes`."""
     changed, recording = changed_lifetimes(memory, requests), memory.recording
-    errors = [request.change.memory_error_on(memory) for request in requests if request.change.memory]
+    # They were measured with captures, which record what operators read.
+    captured, changes = len(recording.trace["tensor_uses"]), (request.change for request in requests)
+    errors = [one.memory_error if captured or not one.memory_error else None for one in changes if one.memory]
     unknown, reserved = [str(request) for request in requests if request.change.memory is None], None
     if recording.device != "cpu":
         settings = Settings.of_trace(recording.trace)

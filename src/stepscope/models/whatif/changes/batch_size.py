@@ -131,5 +131,5 @@ CHANGE = Change(
     high={"other": 0.0},
     ranked=False,
     memory=with_batch,
-    memory_error_of=lambda memory: 0.02 if _shows_reads(memory.recording.trace) else None,
+    memory_error=0.02,
 )
