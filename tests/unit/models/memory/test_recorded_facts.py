@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from drawn_memory import STEP, with_allocations
@@ -20,8 +21,11 @@ from stepscope.models.memory.memory_findings import find_problems
 from stepscope.models.memory.memory_text import compare_memory, verdict
 from stepscope.models.memory.recorded_memory import recorded_memory
 from stepscope.models.whatif import CHANGES, parse_request
+from stepscope.models.whatif.changes.batch_size import with_batch
 from stepscope.models.whatif.prediction import Baseline
 from stepscope.trace.concat import concat
+from stepscope.trace.memory_schema import TENSOR_USES
+from stepscope.trace.table import Table, Text
 
 PLAIN = """
     cpu |   7 195 | 1000
@@ -137,6 +141,19 @@ def test_without_what_operators_read_all_that_a_step_makes_grows_with_its_sample
     assert (found.memory.measured_bytes, found.memory.predicted_bytes) == (peak, twice)
     assert found.memory.error is None
     assert any("the file does not show what depends on the input data" in text for text in found.assumptions)
+
+
+def test_what_a_kernel_fills_that_no_operator_shows_grows_with_the_samples() -> None:
+    """As the result of a kernel of Triton; what another operator makes of nothing is as it was."""
+    step = STEP.replace("aten::exp ", "aten::empty") + "main | 62 70 | aten::ones"
+    trace = with_allocations(
+        step, "cpu | 7 195 | 1000\ncpu | 16 139 | 4000\ncpu | 46 119 | 2000\ncpu | 63 118 | 50"
+    )
+    (reader,) = np.flatnonzero(trace.events.text("name").mask("aten::mm"))
+    uses = {"event": [reader], "time_ns": [15000], "address": [512], "shape": Text.of(["8,125"])}
+    trace = trace.with_table(Table(TENSOR_USES, uses | {"dtype": Text.of(["float32"])}))
+    changed = with_batch(recorded_memory(trace), 2.0).lifetimes
+    assert changed.bytes[:4].tolist() == [2000, 8000, 4000, 50]
 
 
 # -- ranks

@@ -1,7 +1,5 @@
 """`batch_size`: more or fewer samples in each step."""
 
-import re
-
 import numpy as np
 
 from stepscope.base.arrays import Mask
@@ -14,7 +12,6 @@ from stepscope.models.whatif.parts.layers import working
 from stepscope.models.whatif.parts.memory_flow import operations
 from stepscope.trace.row_order import begins_run
 from stepscope.trace.schema import PASS_STAGES, STAGES
-from stepscope.trace.trace import Trace
 
 _ALL_MEMORY = (
     "all that a step allocates and training does not keep grows, and what was there before does not: "
@@ -56,7 +53,7 @@ def _parts(graph: Graph) -> tuple[Mask, Mask, Mask, Mask]:
     return works & stage.mask(*PASS_STAGES), outside & stage.mask(*_LOADING), unknown, pauses
 
 
-_EMPTY = re.compile(r"aten::(new_)?empty")  # what the operator that uses it next fills
+_EMPTY = ("aten::empty", "aten::empty_strided")  # what code fills that no operator shows, as Triton's
 _SCALAR_BYTES = 8  # of the largest scalar; no batch makes one larger
 
 
@@ -84,23 +81,17 @@ def batched(memory: RecordedMemory) -> Mask:
     kind = memory.lifetimes.kind[: len(life)]
     fixed = np.isin(kind, KEPT) | (life.bytes <= _SCALAR_BYTES)
     fixed |= memory.recording.stage == STAGES.index("optimizer")
-    if not _shows_reads(memory.recording.trace):
+    if not len(memory.recording.trace["tensor_uses"]):
         passes = np.isfinite(life.start) & np.isfinite(life.end)
         return np.asarray((np.isin(kind, (INPUTS, *ACTIVE)) | passes) & ~fixed)
     fixed |= _per_channel(memory.recording, np.isin(kind, KEPT))
-    grows, empty = (kind == INPUTS) & ~fixed, np.zeros(len(life), np.bool_)
-    is_empty = memory.recording.trace.events.text("name").where(lambda name: bool(_EMPTY.match(name)))
+    empty = memory.recording.trace.events.text("name").mask(*_EMPTY)
+    by_hand = np.append(empty, False)[memory.recording.root] & np.isin(kind, ACTIVE)
+    grows = ((kind == INPUTS) | by_hand) & ~fixed
     for operation in operations(memory.recording):
-        reads, makes = operation.reads, operation.makes
-        if grows[reads].any():
-            made = np.concatenate([makes, reads[empty[reads]]])
-            grows[made] = ~fixed[made]
-        empty[reads], empty[makes] = False, is_empty[operation.root]
+        if grows[operation.reads].any():
+            grows[operation.makes] = ~fixed[operation.makes]
     return np.asarray(grows)
-
-
-def _shows_reads(trace: Trace) -> bool:
-    return bool(len(trace["tensor_uses"]))
 
 
 def _per_channel(recording: AllocationRecord, kept: Mask) -> Mask:
@@ -114,7 +105,7 @@ def _per_channel(recording: AllocationRecord, kept: Mask) -> Mask:
 
 def _unknown(graph: Graph) -> tuple[str, ...]:
     """What is assumed where it is not known whether an allocation grows."""
-    return (_ALL_MEMORY,) if len(graph.trace["memory"]) and not _shows_reads(graph.trace) else ()
+    return (_ALL_MEMORY,) if len(graph.trace["memory"]) and not len(graph.trace["tensor_uses"]) else ()
 
 
 CHANGE = Change(
