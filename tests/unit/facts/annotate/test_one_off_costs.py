@@ -101,6 +101,17 @@ def test_a_slow_launch_counts_if_its_kernel_is_new() -> None:
     assert once(launch.format(8, "mm")) == []
 
 
+@pytest.mark.parametrize(("second", "is_loading"), [(52, True), (60, False)])
+def test_the_first_call_of_an_operator_that_loads_a_library_counts(second: float, is_loading: bool) -> None:
+    """Besides what setup it calls 26 ms, of which the next call has 2, or 10."""
+    text = f"""
+        main | 10 40       | aten::cudnn_convolution
+        main | 11 15       | cudaStreamCreateWithFlags | cat=runtime
+        main | 50 {second} | aten::cudnn_convolution
+    """
+    assert once(text) == ["aten::cudnn_convolution" if is_loading else "cudaStreamCreateWithFlags"]
+
+
 def test_a_convolution_that_waits_times_algorithms() -> None:
     benchmark = """
         main     | 91 96   | aten::cudnn_convolution

@@ -76,7 +76,8 @@ def _found(trace: Trace, rank: int) -> OneOffCosts:
     host, work = here & on_host(trace), np.flatnonzero(here & device_work(trace))
     benchmarks = _benchmarks(trace, rank, host)
     by_name, launches = _calls_by_name(trace, rank, host, work), _slow_launches(trace, work)
-    found = np.concatenate([by_name, launches, _compilations(trace, rank, host), benchmarks])
+    loads = _first_calls(trace, host, np.union1d(by_name, launches))
+    found = np.concatenate([by_name, launches, loads, _compilations(trace, rank, host), benchmarks])
     calls = np.flatnonzero(outermost(trace.events["parent"], mask_of(found, len(trace.events))))
     return OneOffCosts(calls, _work_of(trace, benchmarks))
 
@@ -184,6 +185,24 @@ def _slow_launches(trace: Trace, work: Rows) -> Rows:
     _, first, kernel = np.unique(events["name"][work[order]], return_index=True, return_inverse=True)
     others, slow_others = np.bincount(kernel) - 1, np.bincount(kernel, slow[caller]) - 1
     return np.unique(caller[first[slow[caller[first]] & (slow_others <= _RARE * others)]])
+
+
+def _first_calls(trace: Trace, host: Mask, costs: Rows) -> Rows:
+    """Operators that pay these costs, and load what they need besides: long without the costs, the
+    first of their name, of which no other takes long."""
+    events = trace.events
+    costs = costs[events["parent"][costs] >= 0]
+    paid = np.bincount(events["parent"][costs], events["duration_ns"][costs], len(events))
+    rows = np.flatnonzero(host & operators(events))
+    rows = rows[np.argsort(events["start_ns"][rows], kind="stable")]
+    own = events["duration_ns"][rows] - paid[rows]
+    _, first, name, count = np.unique(
+        events["name"][rows], return_index=True, return_inverse=True, return_counts=True
+    )
+    longest = np.zeros(len(first))
+    np.maximum.at(longest, np.delete(name, first), np.delete(own, first))
+    loads = (count > 1) & (own[first] >= LONG_NS) & (longest <= _RARE * own[first])
+    return rows[first[loads & (paid[rows[first]] > 0)]]
 
 
 def _benchmarks(trace: Trace, rank: int, host: Mask) -> Rows:
