@@ -229,9 +229,11 @@ class EventSearch:
         values = [made(_parsed(part, name)) for part in known]
         return [values[code] for code in codes[inverse(order)].tolist()]
 
-    def each_shapes(self, rows: Rows, made: Callable[[list[list[int]]], Made]) -> list[Made]:
+    def each_shapes(
+        self, rows: Rows, made: Callable[[list[list[int]]], Made], name: str = "Input Dims"
+    ) -> list[Made]:
         """The same for the input shapes of each operator, empty where not recorded; equal ones are shared."""
-        return self.each_argument(rows, "Input Dims", lambda dims: made(_shapes(dims)))
+        return self.each_argument(rows, name, lambda dims: made(_shapes(dims)))
 
     @property
     def excludes_warm_up(self) -> bool:

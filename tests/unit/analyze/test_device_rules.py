@@ -233,6 +233,23 @@ def test_the_rule_finds_the_defect_and_nothing_without_it(rule: str) -> None:
     assert found(rule, sound, devices=devices) is None
 
 
+@pytest.mark.parametrize(
+    ("dims", "strides", "is_odd"),
+    [
+        ("[[25089,768],[768,768]]", "", False),  # rows of 768
+        ("[[768,25089],[25089,768]]", "[[1,768],[768,1]]", False),  # transposed: the gradient of a weight
+        ("[[768,25089],[25089,768]]", "[[25089,1],[768,1]]", True),
+        ("[[512,768],[768,50257]]", "[[768,1],[1,768]]", True),  # the result has rows of 50257
+    ],
+)
+def test_the_number_of_rows_of_a_product_does_not_matter(dims: str, strides: str, is_odd: bool) -> None:
+    text = PRODUCT.format(dims=dims, kind=HALF, kernel="ampere_fp16_s16816gemm")
+    text = text.replace("Input_type", f"Input_Strides={strides} Input_type") if strides else text
+    assert (found("odd_shapes", text, devices=A100) is not None) is is_odd
+    amd = ({**A100[0], "name": "AMD Instinct MI300X"},)
+    assert found("odd_shapes", text, devices=amd) is None
+
+
 def test_a_synchronizing_call_tells_its_line_and_what_waiting_costs() -> None:
     text = SYNCHRONISING + "main | 25 450 | train.py(40): log | cat=python\n"
     finding = found("synchronizing_calls", text, devices=V100)

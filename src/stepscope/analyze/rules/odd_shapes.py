@@ -15,19 +15,22 @@ _HALF = ("c10::Half", "c10::BFloat16", "at::Half", "at::BFloat16")
 _HALF_BYTES = 2  # per element
 LEAST_SIZE = 16  # below, padding does not pay
 REACHED = 0.5  # of the roofline: what products of suitable sizes easily reach
+STRIDES = "Input Strides"
 _UNALIGNED = re.compile(r"align[12](?!\d)")
 
 
 def odd_shapes(context: RuleContext) -> Iterator[Finding]:
-    """16-bit matrix products with a dimension that is not a multiple of 8.
+    """16-bit matrix products with matrices whose lines have a length that is not a multiple of 8.
 
-    Silent if shapes or types were not recorded, in 32 bits, on a CPU, and for sizes below 16,
-    where padding does not pay.
+    How many lines a matrix has does not matter. Where strides were not recorded, rows are lines.
+    Silent if shapes or types were not recorded, in 32 bits, on a CPU or a GPU of AMD, and for sizes
+    below 16, where padding does not pay.
 
     Source: NVIDIA, Matrix Multiplication Background User's Guide, section 4.1 "Tensor Core
     Requirements": sizes in multiples of 16 bytes.
     """
-    if not context.measures.has_device:
+    of_amd = str(context.measures.device_facts().get("name")).startswith("AMD")
+    if of_amd or not context.measures.has_device:
         return
     odd = _odd_kernels(context) if context.is_jax else _odd_operators(context)
     chosen = np.array(list(odd), np.int64)
@@ -48,18 +51,21 @@ def odd_shapes(context: RuleContext) -> Iterator[Finding]:
 
 
 def _odd_operators(context: RuleContext) -> dict[int, list[int]]:
-    rows = context.search.find(_PRODUCT, category="cpu_op")
-    types = context.search.each_argument(rows, "Input type", lambda types: {*_HALF} & {*(types or ())})
+    search = context.search
+    rows = search.find(_PRODUCT, category="cpu_op")
+    types = search.each_argument(rows, "Input type", lambda types: {*_HALF} & {*(types or ())})
     halves = rows[np.array(types, np.bool_)]
-    sizes = context.search.each_shapes(halves, _odd)
-    return {row: odd for row, odd in zip(halves.tolist(), sizes, strict=True) if odd}
+    sizes = search.each_shapes(halves, lambda shapes: [shape[-1] for shape in _matrices(shapes)])
+    strides = search.each_shapes(halves, lambda steps: [max(one[-2:]) for one in _matrices(steps)], STRIDES)
+    lines = ([*of, *own[-1:]] if of else own for own, of in zip(sizes, strides, strict=True))
+    return {row: odd for row, each in zip(halves.tolist(), lines, strict=True) if (odd := _odd(each))}
 
 
 def _odd_kernels(context: RuleContext) -> dict[int, list[int]]:
     rows, odd = context.search.find(on_device=True, kind="gemm"), {}
     for row, arguments in zip(rows.tolist(), context.trace.arguments_of(rows), strict=True):
         sizes = [int(size) for size in str(arguments.get("product_sizes", "")).split("x") if size]
-        if arguments.get("operand_bytes") == _HALF_BYTES and (found := _odd([sizes[:2], sizes[1:]])):
+        if arguments.get("operand_bytes") == _HALF_BYTES and (found := _odd(sizes[1:])):
             odd[row] = found
     return odd
 
@@ -78,6 +84,9 @@ def _factor(context: RuleContext, work: Rows) -> Floats:
     return np.clip(reachable / np.maximum(time, 1), 0.0, 1.0)
 
 
-def _odd(shapes: list[list[int]]) -> list[int]:
-    sizes = {size for shape in shapes if len(shape) in (2, 3) for size in shape[-2:]}
-    return sorted(size for size in sizes if size % 8 and size >= LEAST_SIZE)
+def _matrices(shapes: list[list[int]]) -> list[list[int]]:
+    return [shape for shape in shapes if len(shape) in (2, 3)]
+
+
+def _odd(sizes: list[int]) -> list[int]:
+    return sorted({size for size in sizes if size % 8 and size >= LEAST_SIZE})
