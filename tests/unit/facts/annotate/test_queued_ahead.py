@@ -23,7 +23,7 @@ def windows(trace: Trace) -> Windows:
 # -- PyTorch: work of earlier steps at the front of the queue
 
 
-def queued(front: int, ids: int, front_name: str = "sgemm") -> Trace:
+def queued(front: int, ids: int, front_name: str = "sgemm", marked: bool = True) -> Trace:
     """Three steps of two kernels of 1 ms, behind a queue of `front` kernels whose launches lack."""
     free, lines = 100, []
     for number in range(front):
@@ -37,7 +37,15 @@ def queued(front: int, ids: int, front_name: str = "sgemm") -> Trace:
             lines.append(f"main | {at} {at + 10} | cudaLaunchKernel | corr={100 + number}")
             lines.append(f"stream 7 | {free} {free + 1000} | sgemm | corr={100 + number}")
             free += 1000
-    return annotate(drawn_trace("\n".join(lines)))
+    return annotate(drawn_trace("\n".join(line for line in lines if "ProfilerStep" not in line or marked)))
+
+
+def test_work_of_earlier_launches_is_part_of_a_step_that_is_the_whole_trace() -> None:
+    trace = queued(front=5, ids=1, marked=False)
+    assert set(trace["steps"].text("evidence")) == {"whole_trace"}
+    assert us(trace, "steps", "device_busy_ns") == [(11000,)]
+    kernels = trace.events.text("category").mask("kernel")
+    assert (trace.events["step"][kernels] == trace["steps"]["step"][0]).all()
 
 
 @pytest.mark.parametrize("ids", [1, 900], ids=["ids before", "ids after"])

@@ -172,6 +172,9 @@ def _with_steps(
     trace: Trace, called: Ids32, step: Rows, steps: tuple[Times, Times, Times], evidence: str
 ) -> Trace:
     numbers, starts, ends = steps
+    queued = launched_before_recording(trace)
+    if evidence == "whole_trace":
+        step, queued = np.where(queued, 0, step), np.zeros_like(queued)  # part of the whole
     calls = with_partial_graphs(trace, launch_calls(trace, step), step)
     complete = complete_steps(trace, calls, step, len(numbers))
     kept = complete if complete.any() else ~complete
@@ -182,7 +185,6 @@ def _with_steps(
     work = (device_work(trace) | (called >= 0)) & (step >= 0)
     last = np.full(len(numbers), -1, np.int64)  # when the last work of each step ends
     np.maximum.at(last, step[work], trace.events.spans(work)[1])
-    queued = launched_before_recording(trace) & (evidence != "whole_trace")  # part of the whole
     # Marks on a device begin where its own work does, however early that was called for.
     before = -1 if marked_on_devices(trace) else end_of_earlier_work(trace, called, starts, queued)
     columns: dict[str, Any] = {
