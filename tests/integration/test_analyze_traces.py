@@ -47,7 +47,7 @@ FOUND = {
         "synchronizing_calls",
         "unfused_attention",
     },
-    "pair_h100_mi300x/timesformer_mi300.json.gz": {"odd_shapes", "python_stall", "unfused_attention"},
+    "pair_h100_mi300x/timesformer_mi300.json.gz": {"python_stall", "unfused_attention"},
     "pair_h100_mi300x/bert_small_h100.json.gz": {"cpu_latency"},
     "pair_h100_mi300x/bert_small_mi300.json.gz": {"cpu_latency"},
     "diff_a100_v100/v100_rank1of2.json.gz": {"exposed_communication", "fp32_matmul", "kernel_fusion"},
