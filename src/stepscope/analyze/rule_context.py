@@ -192,7 +192,8 @@ class RuleContext:
             gain = gain.scaled(self.measures.steadiness(rows)) if recurs else gain
         if self._is_single(rows):
             limit = min(limit, "warning", key=LEVELS.index)
-        if gain.edit is None and not self.has_training_steps:
+        mostly_once = self.measures.steady_ms < self.measures.step_ms / 2  # setup rather than a step
+        if not self.has_training_steps and (gain.edit is None or mostly_once):
             limit = "info"
         return self._made(what, advice, evidence=places, gain=gain, limit=limit, patch=patch)
 

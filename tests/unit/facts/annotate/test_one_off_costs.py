@@ -112,6 +112,18 @@ def test_the_first_call_of_an_operator_that_loads_a_library_counts(second: float
     assert once(text) == ["aten::cudnn_convolution" if is_loading else "cudaStreamCreateWithFlags"]
 
 
+def test_what_runs_while_a_graph_is_captured_counts() -> None:
+    text = """
+        main | 10 11 | cudaStreamBeginCapture | cat=runtime
+        main | 12 20 | aten::mm
+        main | 13 14 | cudaLaunchKernel
+        main | 21 22 | cudaStreamEndCapture   | cat=runtime
+        main | 30 40 | aten::mm
+    """
+    assert once(text) == ["cudaStreamBeginCapture", "aten::mm", "cudaStreamEndCapture"]
+    assert once(text, text, text) == []  # as where each step captures anew
+
+
 def test_a_convolution_that_waits_times_algorithms() -> None:
     benchmark = """
         main     | 91 96   | aten::cudnn_convolution

@@ -48,6 +48,7 @@ _SETS_UP = re.compile(_DRIVER)
 _WORKS = re.compile(r"Launch|Memcpy|Memset|Synchronize|Wait|EventRecord|Query|Capture|Host(Func|Fn)")
 _ALLOCATES = re.compile(r"Malloc|Free|Host(Alloc|Register|Unregister)|Mem(Alloc|Create|Map|Unmap|Release)")
 _LAUNCH = re.compile(rf"{_DRIVER}(Ext)?(Module)?Launch\w*Kernel")
+_CAPTURE = ("Begin", "End")
 _TIMES = re.compile(r"(Event|Stream|Device)Synchronize|EventElapsedTime")
 # CUPTI's notes of what a call spends on recording, or on loading and compiling its kernel.
 _OVERHEAD = re.compile(r"^(Activity Buffer Request|Instrumentation|Resource|Driver Compiler|[\w ]+ Loading)$")
@@ -77,7 +78,8 @@ def _found(trace: Trace, rank: int) -> OneOffCosts:
     benchmarks = _benchmarks(trace, rank, host)
     by_name, launches = _calls_by_name(trace, rank, host, work), _slow_launches(trace, work)
     loads = _first_calls(trace, host, np.union1d(by_name, launches))
-    found = np.concatenate([by_name, launches, loads, _compilations(trace, rank, host), benchmarks])
+    captures = _captures(trace, rank, host)
+    found = np.concatenate([by_name, launches, loads, captures, _compilations(trace, rank, host), benchmarks])
     calls = np.flatnonzero(outermost(trace.events["parent"], mask_of(found, len(trace.events))))
     return OneOffCosts(calls, _work_of(trace, benchmarks))
 
@@ -187,6 +189,18 @@ def _slow_launches(trace: Trace, work: Rows) -> Rows:
     return np.unique(caller[first[slow[caller[first]] & (slow_others <= _RARE * others)]])
 
 
+def _captures(trace: Trace, rank: int, host: Mask) -> Rows:
+    """What threads run while they capture a graph: its launches only record; none if steps repeat it."""
+    events, (start, end) = trace.events, trace.events.spans()
+    begins, ends = (np.flatnonzero(_named(trace, re.compile(f"{word}Capture$")) & host) for word in _CAPTURE)
+    if not len(ends) or _share_paying(_per_step(trace, rank, begins)).max() >= _NEARLY_ALL:
+        return begins[:0]
+    last = ends[np.minimum(np.searchsorted(start[ends], start[begins]), len(ends) - 1)]
+    spans = Intervals(start[begins], np.maximum(end[last], start[begins]))
+    here = host & np.isin(events["track"], events["track"][begins])
+    return np.flatnonzero(here & spans.cover(start) & spans.cover(end - 1))
+
+
 def _first_calls(trace: Trace, host: Mask, costs: Rows) -> Rows:
     """Operators that pay these costs, and load what they need besides: long without the costs, the
     first of their name, of which no other takes long."""
@@ -196,9 +210,7 @@ def _first_calls(trace: Trace, host: Mask, costs: Rows) -> Rows:
     rows = np.flatnonzero(host & operators(events))
     rows = rows[np.argsort(events["start_ns"][rows], kind="stable")]
     own = events["duration_ns"][rows] - paid[rows]
-    _, first, name, count = np.unique(
-        events["name"][rows], return_index=True, return_inverse=True, return_counts=True
-    )
+    _, first, name, count = np.unique(events["name"][rows], True, True, True)
     longest = np.zeros(len(first))
     np.maximum.at(longest, np.delete(name, first), np.delete(own, first))
     loads = (count > 1) & (own[first] >= LONG_NS) & (longest <= _RARE * own[first])
