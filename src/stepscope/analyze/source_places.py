@@ -28,7 +28,7 @@ from stepscope.models.batch_size.source_files import read_text
 from stepscope.read.recorded.members_json import CATEGORY
 from stepscope.trace.arguments import parse
 from stepscope.trace.frame_name import LIBRARY, FrameName, is_users_frame
-from stepscope.trace.intervals import Intervals
+from stepscope.trace.intervals import Intervals, grouped_union
 from stepscope.trace.nesting import inherit, innermost
 from stepscope.trace.row_order import rows_by_key
 from stepscope.trace.sets import distinct_rows
@@ -201,7 +201,12 @@ class PlaceFinder:
         captured = self._compiled.captured_at(rows)
         keys = self._name[rows], events["stage"][rows], events["module"][rows], code, captured
         distinct, number = distinct_rows(*keys, self._by_python[rows])
-        time = np.bincount(number, events["duration_ns"][rows], len(distinct)) / 1e6 / steps
+        group, spent = number, events["duration_ns"][rows]
+        if calls is None:  # the time of calls within others of the group counts once
+            tracks = max(len(self._trace["tracks"]), 1)
+            lanes, lane = np.unique(number * tracks + events["track"][rows], return_inverse=True)
+            group, spent = lanes // tracks, grouped_union(lane, *events.spans(rows), len(lanes))
+        time = np.bincount(group, spent, len(distinct)) / 1e6 / steps
         count = np.bincount(number, None if calls is None else calls[rows], len(distinct)) / steps
         parts = (rows[part] for part in rows_by_key(number).values())
         places = map(self._place, parts, time.tolist(), count.tolist())

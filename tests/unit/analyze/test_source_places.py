@@ -121,6 +121,19 @@ def test_events_have_the_places_that_caused_them() -> None:
     assert weighted.count == weights[rows_of(trace, "sgemm")].sum() / 2
 
 
+def test_calls_within_calls_of_the_same_place_take_no_time_of_their_own() -> None:
+    trace = annotate(
+        drawn_trace("""
+        main | 10 60 | call
+        main | 20 50 | other
+        main | 30 40 | call
+    """)
+    )
+    rows = np.flatnonzero(trace.events.text("name").mask("call"))
+    (place,) = PlaceFinder(trace).of(rows, 1)
+    assert (place.count, place.ms) == (2, 0.05)
+
+
 def test_a_function_in_a_backward_pass_is_nearer_than_one_of_the_forward_pass() -> None:
     places, trace = finder(f"""
         main | 0 1000  | ProfilerStep#0
