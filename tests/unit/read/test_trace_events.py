@@ -25,6 +25,11 @@ def slices(trace: Trace) -> list[tuple[str | None, int, int]]:
     return list(zip(names(trace), start.tolist(), (start + duration).tolist(), strict=True))
 
 
+def test_calls_of_compiled_functions_are_of_jax() -> None:
+    assert read_events(event("PjitFunction(train_step)", 0, 9)).metadata.framework == "jax"
+    assert read_events(event("train_step", 0, 9)).metadata.framework == ""
+
+
 # -- times
 
 

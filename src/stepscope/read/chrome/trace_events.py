@@ -54,6 +54,8 @@ def _parts(recorded: RecordedEvents, properties: Mapping[str, Any]) -> Parts:
     if any(category == STEP for _, category in recorded.phases):
         _read_as_paddle(recorded)
         metadata = replace(metadata, framework="paddle")
+    elif not metadata.framework and any(name.startswith("PjitFunction(") for name in recorded.name.values):
+        metadata = replace(metadata, framework="jax")
     _mark_steps(recorded)
     streams = streams_by_label(recorded)
     slices = slices_of(recorded)
