@@ -44,6 +44,8 @@ def optimizer_loop(context: RuleContext) -> Iterator[Finding]:
     the gradients of single examples.
     """
     updates = context.search.find(_UPDATE)
+    around = context.events["parent"][updates]  # one that only calls others updates nothing itself
+    updates = updates[~context.search.holding(around[around >= 0])[updates]]
     if not len(updates):
         if not len(context.search.find(_STEP)):
             yield from _slow_update(context, (), None)
