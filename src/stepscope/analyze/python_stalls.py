@@ -175,9 +175,9 @@ def place_of_stall(context: RuleContext, stalled: StalledRanges, name: str) -> s
 
     Example: `Mostly in train.py:12 in log`, `40% of it in train.py:12 in log`.
     """
-    whole = float(stalled.spent.sum() + stalled.outside)
-    spent = max(most_of_name(context, stalled.rows, stalled.spent)[1], stalled.outside) / (whole or 1.0)
-    return f"{spent:.0%} of it in {name}" if whole and spent < MOSTLY else f"Mostly in {name}"
+    most = max(most_of_name(context, stalled.rows, stalled.spent)[1], stalled.outside)
+    spent = most / max(stalled.gaps.total(), 1)
+    return f"{spent:.0%} of it in {name}" if spent < MOSTLY else f"Mostly in {name}"
 
 
 def _named_by_ranges(context: RuleContext, stalled: StalledRanges) -> str:

@@ -178,14 +178,23 @@ def test_a_path_may_have_spaces() -> None:
         ([50, 50], 1, "50% of it in x"),
         ([30, 30], 40, "40% of it in x"),
         ([10, 10], 80, "Mostly in x"),
-        ([0, 0], 0, "Mostly in x"),
+        ([0, 0], 10, "Mostly in x"),
     ],
 )
 def test_the_place_of_a_stall_in_words(spent: list[int], outside: int, words: str) -> None:
     found = context(repeated(FRAMES, 10_000))
     rows = found.search.find("main|encode")[:2]
-    stalled = StalledRanges(spans((0, 1)), rows, np.array(spent), outside)
+    us = max(sum(spent) + outside, 1)
+    stalled = StalledRanges(spans((0, us)), rows, np.array(spent) * 1000, outside * 1000)
     assert place_of_stall(found, stalled, "x") == words
+
+
+def test_its_share_is_of_all_of_the_stall() -> None:
+    """Of 200 us two main places have 100; the others are not listed."""
+    found = context(repeated(FRAMES, 10_000))
+    rows = found.search.find("main|encode")[:2]
+    stalled = StalledRanges(spans((0, 200)), rows, np.array([60_000, 40_000]), 0)
+    assert place_of_stall(found, stalled, "x") == "30% of it in x"
 
 
 def test_names_are_one_without_their_prefix() -> None:

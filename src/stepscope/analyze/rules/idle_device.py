@@ -9,7 +9,7 @@ from stepscope.analyze.finding import Finding
 from stepscope.analyze.python_stalls import MOSTLY, is_whole_step, most_of_name
 from stepscope.analyze.rule_context import RuleContext
 from stepscope.analyze.source_places import plain_name
-from stepscope.base.arrays import Ids, Rows
+from stepscope.base.arrays import Ids, Mask, Rows
 from stepscope.base.numbers import rounded
 from stepscope.facts.annotate.jax.calls import is_wait
 from stepscope.facts.summary.verdict import SLOW_LAUNCHES, TAKE_TURNS
@@ -30,6 +30,7 @@ OF_VERDICTS = {
 ON_THE_CPU = ("data", "synchronization", "host")  # what the CPU does then is the reason
 _WAITS_FOR_DEVICE = re.compile(r"(block_until_ready|try_to_block)$")
 FIND = "Find out what the CPU does there."
+AWAITED = "The CPU awaits the device for most of it, and the file shows no work of the device then."
 UNEXPLAINED = "Nothing recorded explains it: no call or range takes half of this time by itself."
 
 
@@ -43,7 +44,7 @@ def idle_device(context: RuleContext) -> Iterator[Finding]:
     cause = context.measures.summary.verdict.bound_by
     if not context.measures.has_device or context.context_trace or cause not in REASONS:
         return
-    gaps = context.measures.idle(cause)
+    gaps = context.measures.idle(cause).minus(context.measures.spans(context.measures.first_use))
     idle = context.measures.recurring_ms(gaps)
     rows, inside = _around(context, gaps)
     culprit = _culprit(context, rows, inside, gaps) if cause in ON_THE_CPU else rows[:0]
@@ -54,12 +55,13 @@ def idle_device(context: RuleContext) -> Iterator[Finding]:
     sentence = context.measures.summary.verdict.sentence
     when, advice = next((of for text, of in OF_VERDICTS.items() if text in sentence), REASONS[cause])
     is_unknown = cause in ON_THE_CPU and cause != "data" and not where  # that a batch loads explains it
+    unknown = AWAITED if _waits(context).intersect(gaps).total() >= MOSTLY * gaps.total() else UNEXPLAINED
     advice = FIND if is_unknown else advice
     frames = len(context.search.find(category="python", on_device=False)) > 0
     yield context.finding(
         f"The device idles {context.measures.idle_share(cause):.0%} of the step {when}. That is "
         f"{rounded(context.measures.idle_ms(cause))} ms per step{where and f', mostly in {where}'}."
-        f"{f' {UNEXPLAINED}' if is_unknown else ''}",
+        f"{f' {unknown}' if is_unknown else ''}",
         advice if frames else f"{advice} Record with `stepscope run --stack` to see the functions.",
         evidence,
         context.gains.bound(idle, "at most this idle time"),
@@ -105,6 +107,16 @@ def _after(context: RuleContext, gaps: Intervals) -> Rows:
     return work[context.events["start_ns"][work] >= end][:1]
 
 
+def _is_wait(context: RuleContext, rows: Rows) -> Mask:
+    names = context.events.text("name")
+    return names.where(lambda name: is_wait(name) or bool(_WAITS_FOR_DEVICE.search(name)))[rows]
+
+
+def _waits(context: RuleContext) -> Intervals:
+    rows = context.search.find(on_device=False)
+    return context.measures.spans(rows[_is_wait(context, rows)])
+
+
 def _around(context: RuleContext, gaps: Intervals) -> tuple[Rows, Ids]:
     """What the threads that launch work do in the gaps, and its self time there, ns.
 
@@ -115,6 +127,5 @@ def _around(context: RuleContext, gaps: Intervals) -> tuple[Rows, Ids]:
     rows = search.find(on_device=False)
     rows = rows[np.isin(events["track"][rows], [search.loop_track, *launching.tolist()])]
     own = search.own_ns(rows, gaps.within(*events.spans(rows)))
-    waits = events.text("name").where(lambda name: is_wait(name) or bool(_WAITS_FOR_DEVICE.search(name)))
-    kept = (own > 0) & ~is_whole_step(context, rows) & ~waits[rows]
+    kept = (own > 0) & ~is_whole_step(context, rows) & ~_is_wait(context, rows)
     return rows[kept], own[kept]

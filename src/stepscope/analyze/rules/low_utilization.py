@@ -16,6 +16,7 @@ LOW = 0.25  # of the roofline
 REACHABLE = 0.6  # of the roofline, by well-shaped products of the vendors' libraries
 LEAST_NS = 10_000  # shorter kernels are bound by their launch
 MOST_FINDINGS = 2  # kernels, the longest
+DECISIVE = {"convolution": slice(0, 2), "attention": slice(-1, None)}  # channels, sizes of heads
 
 
 def low_utilization(context: RuleContext) -> Iterator[Finding]:
@@ -66,11 +67,27 @@ def _reason(context: RuleContext, rows: Rows) -> tuple[str, str]:
             "It moves more bytes than its arithmetic can hide",
             "Use a larger batch or wider layers, so that weights are read for more rows at a time.",
         )
+    if _has_suitable_sizes(context, rows):
+        return (
+            "Nothing recorded explains it: its sizes are multiples of 64",
+            "Try another implementation: a newer library, or another backend of attention.",
+        )
     return (
         "Its shape or layout suits no fast kernel",
         "Use dimensions that are multiples of 64 and contiguous inputs; keep one layout "
         "(channels_last for convolutions).",
     )
+
+
+def _has_suitable_sizes(context: RuleContext, rows: Rows) -> bool:
+    """Whether the sizes of all operands that decide how fast a kernel is are known, and suit one."""
+    operators = context.search.operator_of(rows).astype(np.int64)
+    kind = context.events.text("kind")[int(rows[0])] or ""
+    shapes = context.search.each_shapes(operators[operators >= 0], lambda shapes: shapes)
+    part, first = DECISIVE.get(kind, slice(-2, None)), int(kind == "convolution")  # its input has any size
+    operands = (shape for each in shapes for shape in each[first:3] if len(shape) > 1)  # a bias has one
+    sizes = [size for shape in operands for size in shape[part]]
+    return bool(sizes) and not any(size % 64 for size in sizes)
 
 
 def _blocks(grid: object) -> int:

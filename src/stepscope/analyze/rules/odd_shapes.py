@@ -21,8 +21,8 @@ _UNALIGNED = re.compile(r"align[12](?!\d)")
 
 def odd_shapes(context: RuleContext) -> Iterator[Finding]:
     """16-bit matrix products with matrices whose lines have a length that is not a multiple of 8.
-
     How many lines a matrix has does not matter. Where strides were not recorded, rows are lines.
+
     Silent if shapes or types were not recorded, in 32 bits, on a CPU or a GPU of AMD, and for sizes
     below 16, where padding does not pay.
 

@@ -56,11 +56,15 @@ def python_stall(context: RuleContext) -> Iterator[Finding]:
     advice = next(advice for pattern, advice in ADVICE if re.search(pattern, what)).format(
         loop=context.loop, loader=LOADER if context.trains else ""
     )
+    part = context.measures.share_of_window(gaps)
+    idles = f"he device idles {rounded(idle)} ms per step ({part:.0%}). The loop"
+    known = has_names(context, name)
     yield context.finding(
-        f"Python stalls the step: the device idles {rounded(idle)} ms per step "
-        f"({context.measures.share_of_window(gaps):.0%}). The loop runs nothing else then. "
-        f"{place_of_stall(context, stalled, name)}.",
-        advice if has_names(context, name) else f"{advice} {NAMES}",
+        f"Python stalls the step: t{idles} runs nothing else then. {place_of_stall(context, stalled, name)}."
+        if known
+        else f"T{idles} runs nothing that is recorded then.",
+        advice if known else f"Find out what the CPU does there. {NAMES}",
         stalled.rows,
         context.gains.bound(idle, "at most this idle time"),
+        limit="critical" if known else "warning",  # no fix is known
     )
