@@ -53,7 +53,7 @@ FOUND = {
     "diff_a100_v100/v100_rank1of2.json.gz": {"exposed_communication", "fp32_matmul", "kernel_fusion"},
     "dlrm_8rank_v100": {"cpu_latency", "exposed_communication", "kernel_fusion", "optimizer_loop"},
     "eager_b200/rank0.json.gz": {"cpu_latency"},
-    "nccl_args_a100/rank0.json.gz": {"cpu_latency"},
+    "nccl_args_a100/rank0.json.gz": {"cpu_latency", "broadcast_buffers"},
     "mtia_training/rank0.json.gz": {"cpu_latency", "optimizer_loop"},
     "resnet_2080ti_with_et/kineto.json.gz": {"fp32_matmul", "input_bound", "pageable_copies"},
     "critical_path_a100/cuda_event_sync.json.gz": {"cpu_latency", "idle_device"},  # in aten::empty

@@ -471,7 +471,7 @@ def test_more_samples_are_loaded_and_prepared_before_they_are_computed() -> None
     assert step_us(graph, "batch_size:factor=2,other=0") == 350
     assert step_us(graph, "batch_size:factor=0.5") == 105 + 5
     found = predict(graph, [request])
-    assert found.range == pytest.approx((0.350, 0.410))
+    assert found.range == pytest.approx((0.79 * 0.350, 1.21 * 0.410))  # errors of 21 % were measured
     assert any("the range also has it as long as it was" in text for text in found.assumptions)
     assert refusal(graph, "batch_size:factor=2,other=3") == (
         "batch_size: expected other from 0 to 1, found 3.0"
