@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pytest
 from facts import us, warning_codes
@@ -73,6 +73,66 @@ def test_work_that_never_has_a_launch_is_no_queue() -> None:
     assert windows(trace) == [(0, 100), (100, 200)]
     assert us(trace, "steps", "device_busy_ns") == [(50,), (50,)]
     assert warning_codes(trace) == {"unlinked_device_work": 2}
+
+
+# -- side streams: copies ahead and communication beside the main stream
+
+OF_STREAM = {7: "sgemm", 8: "Memcpy HtoD", 9: "ncclDevKernel_AllReduce", 10: "Memcpy DtoH"}
+
+
+def side_streams(seed: int) -> tuple[list[str], Windows]:
+    """A loop that is one or two steps ahead of its device; the windows of the steps that are recorded.
+
+    Each step computes on stream 7. It may copy inputs ahead on stream 8, sum gradients on stream 9,
+    and read back on stream 10. Of one or two steps before the recorded ones the file has the work, and
+    perhaps its calls.
+    """
+    chance = random.Random(seed)
+    before, steps, ahead = chance.randint(1, 2), chance.randint(2, 5), chance.randint(1, 2)
+    length, (copies, sums, reads) = chance.randint(500, 5000), chance.choices([True, False], k=3)
+    linked, lines, done = chance.random() < 0.5, ["main | 0 1 | aten::first"], []
+    free, ids = dict.fromkeys(OF_STREAM, 0), count(1)
+
+    def run(stream: int, called: int, after: int, us: int) -> int:
+        id, begin = next(ids), max(after, called + 5, free[stream])
+        free[stream] = begin + us
+        if linked or called >= 2 * length:
+            lines.append(f"main | {called} {called + 2} | cudaLaunchKernel | corr={id}")
+        lines.append(f"stream {stream} | {begin} {begin + us} | {OF_STREAM[stream]} | corr={id}")
+        return begin + us
+
+    for step in range(-before, steps):
+        begun = (2 + step) * length
+        if step >= 0:
+            lines.append(f"main | {begun} {begun + length} | ProfilerStep#{step}")
+        if copies:
+            run(8, begun + 3, 0, length // 20)
+        half = run(7, begun + 20, begun + ahead * length, length // 2)
+        summed = run(9, begun + 40, half - length // 4, length // 3) if sums else half
+        last = run(7, begun + 60, max(half, summed), length // 20)
+        done.append(run(10, begun + 80, last, length // 25) if reads else last)
+    return lines, list(pairwise(done[before - 1 :]))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_small_work_on_a_side_stream_opens_no_window(seed: int) -> None:
+    lines, expected = side_streams(seed)
+    assert windows(annotate(drawn_trace("\n".join(lines)))) == expected
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_windows_of_side_streams_have_no_cliffs(seed: int) -> None:
+    """Moving one piece of work by a microsecond moves no end of a window by more."""
+    chance, (lines, expected) = random.Random(seed), side_streams(seed)
+    for place in chance.sample([n for n, line in enumerate(lines) if line.startswith("stream")], 5):
+        stream, span, *rest = lines[place].split(" | ")
+        begin, end = map(int, span.split())
+        moved = " | ".join([stream, f"{begin + 1} {end + 1}", *rest])
+        found = windows(annotate(drawn_trace("\n".join([*lines[:place], moved, *lines[place + 1 :]]))))
+        assert (
+            max(abs(a - b) for x, y in zip(found, expected, strict=True) for a, b in zip(x, y, strict=True))
+            <= 1
+        )
 
 
 # -- JAX: programs that were called ahead

@@ -17,6 +17,7 @@ from stepscope.trace.table import Table
 from stepscope.trace.trace import Trace
 
 GAP = 0.05  # steps with a longer gap between them, as a share of the earlier one, are no sequence
+_NEVER = np.iinfo(np.int64).max
 
 
 def step_windows(steps: Table, complete: Mask | None = None) -> tuple[Times, Times]:
@@ -34,7 +35,7 @@ def step_windows(steps: Table, complete: Mask | None = None) -> tuple[Times, Tim
     complete = np.ones(len(steps), np.bool_) if complete is None else complete
     follow[1:] &= complete[1:] & complete[:-1]
     earlier = np.maximum.accumulate(completed)
-    limit = np.full(len(steps) + 1, np.iinfo(np.int64).max)  # of the ends of all windows before each step
+    limit = np.full(len(steps) + 1, _NEVER)  # of the ends of all windows before each step
     first = np.append(np.flatnonzero(~follow), len(steps)).tolist()
     for begin, end in pairwise(first):
         if not complete[begin]:
@@ -107,18 +108,22 @@ def _dense(events: Table, work: Rows) -> bool:
 
 
 def _on_device(trace: Trace, starts: Times, queued: Mask) -> int:
-    """When recorded work ends that was launched before the first step, or that of the step begins.
+    """When recorded work ends that was launched before the first step, or -1 if there is none.
 
-    It is -1 if there is none of both.
+    Each stream ends it before it begins work of the steps; a stream without any counts until another does:
+    small work of the first step, such as a copy ahead, may run beside most of what was launched before.
     """
     events = trace.events
-    first_ns = starts.min(initial=np.iinfo(np.int64).max)
+    first_ns = starts.min(initial=_NEVER)
     work, called = trace["launches"]["device_event"], call_times(trace)
     earlier = np.append(work[called < first_ns], np.flatnonzero(queued))
     own = work[called >= first_ns]
     if not len(earlier) or not len(own):
         return -1
-    return int(min(events.spans(earlier)[1].max(), events["start_ns"][own].min()))
+    begins = np.full(len(trace["tracks"]), _NEVER)
+    np.minimum.at(begins, events["track"][own], events["start_ns"][own])
+    begins[begins == _NEVER] = begins.min()
+    return int(np.minimum(events.spans(earlier)[1], begins[events["track"][earlier]]).max())
 
 
 def _usual_delay(trace: Trace, work: Rows, call: Rows) -> int:
@@ -137,6 +142,6 @@ def _usual_delay(trace: Trace, work: Rows, call: Rows) -> int:
 def _on_host(trace: Trace, called: Ids32, starts: Times) -> int:
     """When the compiled work on the host ends that was called for before the first step, or -1."""
     begin = trace.events["start_ns"]
-    earlier = (called >= 0) & (begin[called] < starts.min(initial=np.iinfo(np.int64).max))
+    earlier = (called >= 0) & (begin[called] < starts.min(initial=_NEVER))
     work = (called == BEFORE_RECORDING) | earlier
     return int(trace.events.spans(np.flatnonzero(work))[1].max(initial=-1))
